@@ -12,6 +12,7 @@
 #include "lease.h"
 #include "message.h"
 #include "room.h"
+#include "source.h"
 
 #define MAX_TRIES 3 /* a request is handed to routers so often at most */
 
@@ -345,6 +346,15 @@ static void on_ids(void *arg, uint32_t *ids, uint32_t n)
 	send_to_router(c);
 }
 
+/* The tokenizer is not asked for a request that will be refused. */
+static bool is_served(const struct gw_call *c)
+{
+	const struct gw_router *r = gw_router_pick(c->t, c->tried);
+	struct gw_model m;
+
+	return r == NULL || gw_router_model(r, c->ask.model, &m);
+}
+
 static void find_ids(struct gw_call *c)
 {
 	if (c->ask.form == GW_PROMPT_IDS) {
@@ -358,10 +368,13 @@ static void find_ids(struct gw_call *c)
 		send_to_router(c);
 		return;
 	}
-	if (c->t->talks == NULL || c->ask.form == GW_PROMPT_OPAQUE)
+	if (!is_served(c))
+		send_to_router(c); /* which says so */
+	else if (c->t->talks == NULL || c->ask.form == GW_PROMPT_OPAQUE)
 		on_ids(c, NULL, 0);
 	else
-		c->question = gw_talk_ask(c->t->talks, &c->ask, on_ids, c);
+		c->question =
+			gw_talk_ask(c->t->talks, &c->ask, gw_source_name(c->source), on_ids, c);
 }
 
 /* Hints of the body and of the headers. @return 0, -EINVAL with @p err. */

@@ -147,6 +147,11 @@ void gw_source_hold(struct gw_sources *s, struct gw_source *src, enum gw_room ro
 	rest(s, src);
 }
 
+uint64_t gw_source_name(const struct gw_source *src)
+{
+	return XXH3_64bits_withSeed(src->addr, src->bytes, src->bytes);
+}
+
 uint64_t gw_source_held(const struct gw_sources *s, const struct gw_source *src, enum gw_room room)
 {
 	return src != NULL ? src->held[room] : s->held[room];

@@ -53,6 +53,9 @@ void gw_sources_destroy(struct gw_sources *s);
 struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *from);
 void gw_source_close(struct gw_sources *s, struct gw_source *src);
 
+/** A name of the address, the same in every thread and at every time. */
+uint64_t gw_source_name(const struct gw_source *src);
+
 /** A request comes. @return 0, or seconds to wait, 1 or more: it has to be refused. */
 uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now_ms);
 

@@ -45,7 +45,7 @@
 	X(GW_TOKENIZE_FAILED, tokenize_failed, COUNT, "prompts", "questions that the tokenizer has not answered, or wrongly, or too late") \
 	X(GW_TURNS, turns, COUNT, "prompts", "turns of conversations whose token ids come from the turn before and the new part") \
 	X(GW_TURNS_RIGHT, turns_right, COUNT, "prompts", "turns asked whole too, and the same") \
-	X(GW_TURNS_WRONG, turns_wrong, COUNT, "prompts", "turns asked whole too, and not the same: for ten minutes their model's are asked whole only") \
+	X(GW_TURNS_WRONG, turns_wrong, COUNT, "prompts", "turns asked whole too, and not the same: for ten minutes those of their model and address are asked whole only") \
 	X(GW_PICKED, picked, COUNT, "requests", "booked for callers that go to the engine themselves") \
 	X(GW_LEASES, leases, GAUGE, "bookings", "of these, not ended yet") \
 	X(GW_LEASE_CALLS, lease_calls, COUNT, "calls", "about them: first token, progress, end") \

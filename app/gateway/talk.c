@@ -32,7 +32,8 @@ struct gw_talk {
 	LIST_ENTRY(gw_talk) link;
 	struct question questions[QUESTIONS];
 	struct gw_lru_key whole, one, model;
-	char name[64];	  /* of the model, for the log */
+	char name[64]; /* of the model, for the log */
+	uint64_t source;
 	uint32_t *before; /* ids of the turn before */
 	uint32_t n_before;
 	enum gw_turns_way way;
@@ -115,14 +116,15 @@ static void compare(struct gw_talk *k, const uint32_t *ids, uint32_t n)
 	struct gw_thread *t = k->ts->t;
 	const uint64_t now = h2o_now(t->ctx.loop);
 
-	gw_turns_found(&k->ts->turns, &k->model, same, now);
+	gw_turns_found(&k->ts->turns, &k->model, k->source,
+		       same ? GW_TURNS_IS_RIGHT : GW_TURNS_IS_WRONG, now);
 	GW_COUNT(t, same ? GW_TURNS_RIGHT : GW_TURNS_WRONG);
 	if (same || now < k->ts->said_ms + LINE_MS)
 		return; /* clients choose the names of models: the counter has all of them */
 	k->ts->said_ms = now;
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = "turns do not add up"),
-		     "conversations of model %s are tokenised whole for %u s", k->name,
-		     GW_TURNS_OFF_MS / 1000);
+		     "conversations of model %s from one address are tokenised whole for %u s",
+		     k->name, GW_TURNS_OFF_MS / 1000);
 }
 
 /* All that was asked has been answered. */
@@ -149,7 +151,10 @@ static void settle(struct gw_talk *k)
 			settle(k);
 		return;
 	}
-	if (k->way != GW_TURNS_WHOLE && w->ids != NULL)
+	if (k->way != GW_TURNS_WHOLE && (one->ids == NULL || part->ids == NULL))
+		gw_turns_found(&k->ts->turns, &k->model, k->source, GW_TURNS_IS_VAIN,
+			       h2o_now(t->ctx.loop));
+	else if (k->way != GW_TURNS_WHOLE && w->ids != NULL)
 		compare(k, ids, n);
 	free(ids);
 	ids = w->ids;
@@ -206,7 +211,7 @@ static bool plan(struct gw_talk *k, const struct gw_ask *a)
 		return true;
 	k->model = gw_lru_key(cache, a->model, strlen(a->model));
 	memcpy(k->name, a->model, strnlen(a->model, sizeof(k->name) - 1));
-	k->way = gw_turns_way(&k->ts->turns, &k->model, h2o_now(k->ts->t->ctx.loop));
+	k->way = gw_turns_way(&k->ts->turns, &k->model, k->source, h2o_now(k->ts->t->ctx.loop));
 	if (k->way == GW_TURNS_WHOLE)
 		return true;
 	k->before = gw_lru_get(cache, &at.before, &k->n_before);
@@ -218,8 +223,8 @@ static bool plan(struct gw_talk *k, const struct gw_ask *a)
 	return k->before != NULL && part->text != NULL;
 }
 
-struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, gw_tokens_fn *fn,
-			    void *arg)
+struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, uint64_t source,
+			    gw_tokens_fn *fn, void *arg)
 {
 	struct gw_talk *k = calloc(1, sizeof(*k));
 	bool ended = false, fine;
@@ -229,6 +234,7 @@ struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, gw_toke
 		return NULL;
 	}
 	k->ts = ts;
+	k->source = source;
 	k->fn = fn;
 	k->arg = arg;
 	k->until_ms = h2o_now(ts->t->ctx.loop) + ts->t->opt->tokenize_ms;

@@ -23,10 +23,11 @@ void gw_talks_stop(struct gw_thread *t);
 
 /**
  * Ask for the ids of a prompt of form TEXT or MESSAGES; @p a is not used after the call.
+ * @param source whose it is, gw_source_name()
  * @return NULL when fn has been called already; else a handle, good until fn is called.
  */
-struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, gw_tokens_fn *fn,
-			    void *arg);
+struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, uint64_t source,
+			    gw_tokens_fn *fn, void *arg);
 
 /** fn will not be called. */
 void gw_talk_cancel(struct gw_talk *k);

@@ -79,6 +79,8 @@ uint32_t *gw_turns_join(const uint32_t *t, uint32_t n_t, const uint32_t *b, uint
 	need = end + SURE < n_b - 1 ? end + SURE : n_b - 1;
 	if (n_b < 2 || head == 0 || same < need || same < end)
 		return NULL;
+	if ((uint64_t)n_t - end + n_s - head > GW_TURNS_MOST)
+		return NULL;
 	ids = malloc(((size_t)n_t - end + n_s - head) * sizeof(*ids) + 1);
 	if (ids == NULL)
 		return NULL;
@@ -108,23 +110,58 @@ static struct gw_turns_model *find(struct gw_turns *ts, const struct gw_lru_key 
 	return m;
 }
 
-enum gw_turns_way gw_turns_way(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t now_ms)
+/* Is the source's, or everybody's, asked whole? */
+static bool is_off(const struct gw_turns_model *m, uint64_t source, uint64_t now_ms)
+{
+	uint32_t wrong = 0;
+
+	for (unsigned int i = 0; i < GW_TURNS_SOURCES; i++) {
+		const struct gw_turns_off *o = &m->off[i];
+
+		if (now_ms >= o->until)
+			continue;
+		if (o->source == source)
+			return true;
+		wrong += o->wrong;
+	}
+	return wrong == GW_TURNS_SOURCES;
+}
+
+enum gw_turns_way gw_turns_way(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
+			       uint64_t now_ms)
 {
 	struct gw_turns_model *m = find(ts, model);
 
-	if (now_ms < m->off_until)
+	if (is_off(m, source, now_ms))
 		return GW_TURNS_WHOLE;
 	return m->right < GW_TURNS_FIRST || ++m->asked % GW_TURNS_EVERY == 0 ? GW_TURNS_BOTH
 									     : GW_TURNS_SHORT;
 }
 
-void gw_turns_found(struct gw_turns *ts, const struct gw_lru_key *model, bool right,
-		    uint64_t now_ms)
+/* In the place of what it had, else of who would be on again first. */
+static void switch_off(struct gw_turns_model *m, uint64_t source, bool wrong, uint64_t until)
+{
+	struct gw_turns_off *o = &m->off[0];
+
+	for (unsigned int i = 1; i < GW_TURNS_SOURCES && o->source != source; i++)
+		if (m->off[i].source == source || m->off[i].until < o->until)
+			o = &m->off[i];
+	if (o->until < until)
+		*o = (struct gw_turns_off){source, until, wrong};
+}
+
+void gw_turns_found(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
+		    enum gw_turns_found what, uint64_t now_ms)
 {
 	struct gw_turns_model *m = find(ts, model);
 
-	m->asked = right ? m->asked : 0;
-	m->right = right ? m->right + 1 : 0;
-	if (!right)
-		m->off_until = now_ms + GW_TURNS_OFF_MS;
+	if (what == GW_TURNS_IS_RIGHT) {
+		m->right++;
+	} else if (what == GW_TURNS_IS_VAIN) {
+		switch_off(m, source, false, now_ms + GW_TURNS_VAIN_MS);
+	} else {
+		m->asked = 0;
+		m->right = 0;
+		switch_off(m, source, true, now_ms + GW_TURNS_OFF_MS);
+	}
 }

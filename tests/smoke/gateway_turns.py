@@ -4,6 +4,7 @@
 protocol_test.sh starts it: gateway_turns.py KVROUTE GATEWAY. The engine that stands in tells what its /tokenize was asked.
 """
 
+import http.client
 import json
 import re
 import socket
@@ -54,13 +55,16 @@ class Rig:
         counters = self.gw.counters()
         return tuple(int(counters[f'kvr_gateway_{x}_total']) for x in names)
 
-    def send(self, messages, want, **more):
+    def send(self, messages, want, address='127.0.0.1', **more):
         """One request; the questions that it took."""
         before = len(self.asked())
-        r = self.gw.post('/v1/chat/completions', {'model': 'llama', 'messages': messages, **more})
+        c = http.client.HTTPConnection('127.0.0.1', self.gw.port, timeout=30, source_address=(address, 0))
+        c.request('POST', '/v1/chat/completions', json.dumps({'model': 'llama', 'messages': messages, **more}))
+        status = c.getresponse().status
+        c.close()
         d = self.agents.runs()[-1].dispatch
-        check('the ids are those of the whole', (r.status, d.isl, list(d.hashes)) == (200, len(want), p.sequence_hashes(want, B)),
-              (r.status, d.isl, len(want), len(messages)))
+        check('the ids are those of the whole', (status, d.isl, list(d.hashes)) == (200, len(want), p.sequence_hashes(want, B)),
+              (status, d.isl, len(want), len(messages)))
         return self.asked()[before:]
 
 
@@ -98,7 +102,7 @@ def tools(rig, talk):
 
 
 def numbered(rig):
-    """A template that numbers its messages does not add up: the model's turns are asked whole, others' are not touched."""
+    """A template that numbers its messages does not add up: the model's turns are asked whole for who has found it, others' are not touched."""
     rig.switch(numbered=True)
     talk = [SYSTEM]
     for i in range(4):
@@ -108,6 +112,20 @@ def numbered(rig):
         talk.append({'role': 'assistant', 'content': 'Yes.'})
     check('found out once', rig.n('turns_wrong_prompts') == (1,))
     rig.switch(numbered=False)
+    # It may have been what that client wrote.
+    talk = [SYSTEM, {'role': 'user', 'content': 'Whose?'}]
+    rig.send(talk, rendered(talk), model='alias', address='127.0.0.2')
+    for address, kinds in (('127.0.0.1', [4]), ('127.0.0.2', [1, 3, 4])):
+        again = talk + [{'role': 'assistant', 'content': 'Mine.'}, {'role': 'user', 'content': f'And of {address}?'}]
+        asked = rig.send(again, rendered(again), model='alias', address=address)
+        check('another address', sorted(n for n, _ in asked) == kinds, (address, asked))
+
+
+def not_served(rig):
+    """The tokenizer's time is for requests that somebody answers."""
+    before = rig.asked(), rig.n('routed_by_load_requests')
+    r = rig.gw.post('/v1/chat/completions', {'model': 'nobody-has-it', 'messages': [SYSTEM, {'role': 'user', 'content': 'Who?'}]})
+    check('not served, nor asked for', r.status == 404 and (rig.asked(), rig.n('routed_by_load_requests')) == before, r)
 
 
 def refused(rig):
@@ -119,7 +137,7 @@ def refused(rig):
         asked = rig.send(talk, rendered(talk), model='picky')
         check('asked whole', sorted(n for n, _ in asked) == ([1, 3, 4] if i == 1 else [len(talk)]), (i, asked))
         talk.append({'role': 'assistant', 'content': 'No.'})
-    check('found out once', rig.n('turns_wrong_prompts') == (2,))
+    check('that is not wrong', rig.n('turns_wrong_prompts') == (1,))
     # Of a model that is believed: the whole follows.
     talk = [SYSTEM, {'role': 'user', 'content': 'Question 0?'}, {'role': 'assistant', 'content': 'Answer 0.'},
             {'role': 'user', 'content': 'Question 1?'}, {'role': 'assistant', 'content': 'Another.'}, {'role': 'user', 'content': 'And now?'}]
@@ -133,7 +151,7 @@ def refused(rig):
     check('of known beginnings one message is known', sorted(n for n, _ in asked) == [3], asked)
     asked = rig.send(talk, rendered(talk))
     check('refused, then whole', sorted(n for n, _ in asked) == [1, 3, 6] and asked[-1][0] == 6, asked)
-    check('and found out', rig.n('turns_wrong_prompts') == (3,))
+    check('nor is that', rig.n('turns_wrong_prompts') == (1,))
     rig.switch(refuse_one=False)
 
 
@@ -180,18 +198,19 @@ def run(program, log):
         tools(rig, talk)
         numbered(rig)
         check('nothing went by load', rig.n('routed_by_load_requests', 'tokenize_failed_prompts') == (0, 0))
+        not_served(rig)
         held(rig)
         refused(rig)
         tokenizer.stop()
         talk.append({'role': 'user', 'content': 'Still there?'})
         r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': talk})
         check('without a tokenizer it is served, by load', r.status == 200 and not list(agents.runs()[-1].dispatch.hashes), r)
-        check('and that says nothing of the model', rig.n('turns_wrong_prompts', 'routed_by_load_requests') == (3, 2))
+        check('and that says nothing of the model', rig.n('turns_wrong_prompts', 'routed_by_load_requests') == (1, 2))
         check('the gateway ends', gw.stop() == 0)
         log.seek(0)
         lines = [x for x in log.readlines() if 'tokenised whole' in x and 'alias' in x]
         check('the log says so once', len(lines) == 1 and re.search(
-            'level=notice msg="conversations of model alias are tokenised whole for 600 s" reason="turns do not add up"', lines[0]), lines)
+            'level=notice msg="conversations of model alias from one address are tokenised whole for 600 s" reason="turns do not add up"', lines[0]), lines)
         agents.leave()
         failed = bool(TALLY.failures)
     finally:

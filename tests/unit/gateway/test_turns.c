@@ -252,6 +252,22 @@ static void odd_answers_give_nothing(void)
 	CU_ASSERT_PTR_NULL(gw_turns_join(t, 3, t, 4, s, 4, &n));     /* T does not end so */
 }
 
+/* No more than a question of its own may have: a conversation would grow without end. */
+static void no_more_ids_than_a_prompt_may_have(void)
+{
+	static uint32_t t[GW_TURNS_MOST], s[8];
+	const uint32_t b[] = {1, 2, 3};
+	uint32_t n = 0, *ids;
+
+	memcpy(&t[GW_TURNS_MOST - 3], b, sizeof(b));
+	memcpy(s, b, sizeof(b));
+	ids = gw_turns_join(&t[5], GW_TURNS_MOST - 5, b, 3, s, 8, &n);
+	CU_ASSERT_PTR_NOT_NULL(ids);
+	CU_ASSERT_EQUAL(n, GW_TURNS_MOST);
+	free(ids);
+	CU_ASSERT_PTR_NULL(gw_turns_join(&t[4], GW_TURNS_MOST - 4, b, 3, s, 8, &n));
+}
+
 /* --- where to cut ----------------------------------------------------------------------------- */
 
 static struct gw_lru *l;
@@ -339,6 +355,22 @@ static struct gw_lru_key model(uint64_t number)
 	return (struct gw_lru_key){{number, ~number}};
 }
 
+#define US   1u /* sources */
+#define THEM 2u
+
+static enum gw_turns_way way(struct gw_turns *ts, const struct gw_lru_key *m, uint64_t now)
+{
+	return gw_turns_way(ts, m, US, now);
+}
+
+/* As often as it takes to be believed. */
+static void all_right(struct gw_turns *ts, const struct gw_lru_key *m)
+{
+	for (unsigned int i = 0; i < GW_TURNS_FIRST; i++)
+		gw_turns_found(ts, m, US, GW_TURNS_IS_RIGHT, 5);
+	CU_ASSERT_EQUAL(way(ts, m, 5), GW_TURNS_SHORT);
+}
+
 static void first_turns_and_some_later_are_compared(void)
 {
 	struct gw_turns ts = {0};
@@ -346,12 +378,12 @@ static void first_turns_and_some_later_are_compared(void)
 	uint32_t both = 0;
 
 	for (unsigned int i = 0; i < GW_TURNS_FIRST; i++) {
-		CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 5), GW_TURNS_BOTH);
-		CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 5), GW_TURNS_BOTH); /* not answered yet */
-		gw_turns_found(&ts, &m, true, 5);
+		CU_ASSERT_EQUAL(way(&ts, &m, 5), GW_TURNS_BOTH);
+		CU_ASSERT_EQUAL(way(&ts, &m, 5), GW_TURNS_BOTH); /* not answered yet */
+		gw_turns_found(&ts, &m, i % 2 != 0 ? US : THEM, GW_TURNS_IS_RIGHT, 5);
 	}
 	for (unsigned int i = 0; i < 10 * GW_TURNS_EVERY; i++)
-		both += gw_turns_way(&ts, &m, 5) == GW_TURNS_BOTH;
+		both += way(&ts, &m, 5) == GW_TURNS_BOTH;
 	CU_ASSERT_EQUAL(both, 10);
 }
 
@@ -360,16 +392,62 @@ static void one_that_is_wrong_switches_it_off(void)
 	struct gw_turns ts = {0};
 	const struct gw_lru_key m = model(1), good = model(2);
 
-	for (unsigned int i = 0; i < GW_TURNS_FIRST; i++) {
-		gw_turns_found(&ts, &m, true, 5);
-		gw_turns_found(&ts, &good, true, 5);
+	all_right(&ts, &m);
+	all_right(&ts, &good);
+	gw_turns_found(&ts, &m, US, GW_TURNS_IS_WRONG, 100);
+	CU_ASSERT_EQUAL(way(&ts, &m, 100), GW_TURNS_WHOLE);
+	CU_ASSERT_EQUAL(way(&ts, &good, 100), GW_TURNS_SHORT);
+	gw_turns_found(&ts, &m, US, GW_TURNS_IS_VAIN, 101); /* no sooner for that */
+	CU_ASSERT_EQUAL(way(&ts, &m, 99 + GW_TURNS_OFF_MS), GW_TURNS_WHOLE);
+	CU_ASSERT_EQUAL(way(&ts, &m, 100 + GW_TURNS_OFF_MS), GW_TURNS_BOTH);
+}
+
+/* What a client writes can make a turn wrong. It is not asked more often than once in a while. */
+static void a_source_switches_off_its_own(void)
+{
+	struct gw_turns ts = {0};
+	const struct gw_lru_key m = model(1);
+
+	all_right(&ts, &m);
+	for (unsigned int i = 0; i < 100; i++)
+		gw_turns_found(&ts, &m, THEM, GW_TURNS_IS_WRONG, 100);
+	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, THEM, 100), GW_TURNS_WHOLE);
+	CU_ASSERT_EQUAL(way(&ts, &m, 100), GW_TURNS_BOTH); /* it may be the template */
+	all_right(&ts, &m);
+	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, THEM, 99 + GW_TURNS_OFF_MS), GW_TURNS_WHOLE);
+	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, THEM, 100 + GW_TURNS_OFF_MS), GW_TURNS_SHORT);
+}
+
+static void several_sources_switch_off_the_model(void)
+{
+	struct gw_turns ts = {0};
+	const struct gw_lru_key m = model(1), good = model(2);
+
+	for (uint64_t i = 0; i < GW_TURNS_SOURCES; i++) {
+		CU_ASSERT_EQUAL(way(&ts, &m, 100 + i), GW_TURNS_BOTH);
+		gw_turns_found(&ts, &m, 100 + i, GW_TURNS_IS_WRONG, 100 + i);
 	}
-	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 5), GW_TURNS_SHORT);
-	gw_turns_found(&ts, &m, false, 100);
-	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 100), GW_TURNS_WHOLE);
-	CU_ASSERT_EQUAL(gw_turns_way(&ts, &good, 100), GW_TURNS_SHORT);
-	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 99 + GW_TURNS_OFF_MS), GW_TURNS_WHOLE);
-	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 100 + GW_TURNS_OFF_MS), GW_TURNS_BOTH);
+	CU_ASSERT_EQUAL(way(&ts, &m, 200), GW_TURNS_WHOLE);
+	CU_ASSERT_EQUAL(way(&ts, &good, 200), GW_TURNS_BOTH);
+	CU_ASSERT_EQUAL(way(&ts, &m, 99 + GW_TURNS_OFF_MS), GW_TURNS_WHOLE);
+	CU_ASSERT_EQUAL(way(&ts, &m, 100 + GW_TURNS_OFF_MS), GW_TURNS_BOTH);
+	/* Those that are off still are. */
+	CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 101, 100 + GW_TURNS_OFF_MS), GW_TURNS_WHOLE);
+}
+
+/* A tokenizer that was too slow, or does not take a part: no word about what is believed. */
+static void in_vain_is_not_wrong(void)
+{
+	struct gw_turns ts = {0};
+	const struct gw_lru_key m = model(1);
+
+	all_right(&ts, &m);
+	for (uint64_t i = 0; i < 2 * GW_TURNS_SOURCES; i++)
+		gw_turns_found(&ts, &m, 100 + i, GW_TURNS_IS_VAIN, 100);
+	CU_ASSERT_EQUAL(way(&ts, &m, 100), GW_TURNS_SHORT);
+	gw_turns_found(&ts, &m, US, GW_TURNS_IS_VAIN, 101);
+	CU_ASSERT_EQUAL(way(&ts, &m, 100 + GW_TURNS_VAIN_MS), GW_TURNS_WHOLE);
+	CU_ASSERT_EQUAL(way(&ts, &m, 101 + GW_TURNS_VAIN_MS), GW_TURNS_SHORT);
 }
 
 static void many_models_push_out_the_least_used(void)
@@ -377,17 +455,15 @@ static void many_models_push_out_the_least_used(void)
 	struct gw_turns ts = {0};
 	const struct gw_lru_key m = model(1), other = model(2);
 
-	for (unsigned int i = 0; i < GW_TURNS_FIRST; i++) {
-		gw_turns_found(&ts, &m, true, 5);
-		gw_turns_found(&ts, &other, true, 5);
-	}
+	all_right(&ts, &m);
+	all_right(&ts, &other);
 	for (uint64_t i = 0; i < GW_TURNS_MODELS - 1; i++) {
 		const struct gw_lru_key more = model(100 + i);
 
-		CU_ASSERT_EQUAL(gw_turns_way(&ts, &more, 5), GW_TURNS_BOTH);
-		CU_ASSERT_EQUAL(gw_turns_way(&ts, &m, 5), GW_TURNS_SHORT);
+		CU_ASSERT_EQUAL(way(&ts, &more, 5), GW_TURNS_BOTH);
+		CU_ASSERT_EQUAL(way(&ts, &m, 5), GW_TURNS_SHORT);
 	}
-	CU_ASSERT_EQUAL(gw_turns_way(&ts, &other, 5), GW_TURNS_BOTH); /* forgotten */
+	CU_ASSERT_EQUAL(way(&ts, &other, 5), GW_TURNS_BOTH); /* forgotten */
 }
 
 int main(void)
@@ -395,10 +471,14 @@ int main(void)
 	CU_TestInfo tests[] = {{"common templates", common_templates_add_up},
 			       {"templates by place", templates_that_look_at_the_place_do_not},
 			       {"odd answers", odd_answers_give_nothing},
+			       {"most", no_more_ids_than_a_prompt_may_have},
 			       {"longest beginning", the_longest_known_beginning_is_found},
 			       {"not cut", what_must_not_be_cut_is_not},
 			       {"compared", first_turns_and_some_later_are_compared},
 			       {"wrong", one_that_is_wrong_switches_it_off},
+			       {"own", a_source_switches_off_its_own},
+			       {"several", several_sources_switch_off_the_model},
+			       {"in vain", in_vain_is_not_wrong},
 			       {"many models", many_models_push_out_the_least_used},
 			       CU_TEST_INFO_NULL};
 
