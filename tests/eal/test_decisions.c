@@ -248,6 +248,25 @@ static void commands_answer_whatever_is_asked(void)
 	pipeline_stop();
 }
 
+/* What a prompt has in common with a rank's cache counts from the view on in which it has begun,
+ * and a rank that has gone is not looked for. */
+static void a_rank_begins_with_a_view(void)
+{
+	const struct kvr_wire_ids ids = {.source = WORKER, .id = 2, .epoch = 2};
+	uint8_t buf[64];
+
+	begin("", 1);
+	CU_ASSERT_EQUAL(pool()->begun[0], pool()->live.begun);
+	CU_ASSERT(pool()->live.begun > 0 && pool()->live.begun <= rt->lcore[0]->view->number);
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* a new life */
+	CU_ASSERT(pool()->live.begun > 0 && pool()->live.begun <= rt->lcore[0]->view->number);
+	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
+	pipeline_turn();
+	CU_ASSERT_EQUAL(pool()->begun[0], 0);
+	CU_ASSERT_EQUAL(pool()->live.begun, 0);
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -258,6 +277,7 @@ int main(void)
 		{"failed", failed_decisions_are_all_kept_and_the_ring_is_bounded},
 		{"admission", an_admission_is_a_decision},
 		{"commands", commands_answer_whatever_is_asked},
+		{"begins", a_rank_begins_with_a_view},
 		CU_TEST_INFO_NULL,
 	};
 

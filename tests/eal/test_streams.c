@@ -350,6 +350,9 @@ static void taken(uint64_t id, uint64_t handle)
 /* QUIET: one word says that a worker has it, ACCEPTED or an item. */
 static void a_quiet_request_is_not_announced(void)
 {
+	static const uint8_t token[KVR_WIRE_TOKEN] = {1};
+	uint8_t tlv[512];
+	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
 	struct kvr_wire_request q;
 	const struct out *o;
 	uint64_t h;
@@ -381,6 +384,18 @@ static void a_quiet_request_is_not_announced(void)
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
 	pipeline_route(4, 100, 10, KVR_REQ_F_QUIET | KVR_REQ_F_DIRECT, NULL);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
+	/* Where the body is to be given, before the worker has acknowledged anything. */
+	pipeline_flush();
+	kvr_hint_put_body(&hints, 100000, token);
+	while (hints.len < 264)
+		kvr_hint_put_str(&hints, KVR_HINT_PAD, "1234");
+	pipeline_body_len = 0;
+	pipeline_route(5, 100, 10, KVR_REQ_F_QUIET | KVR_REQ_F_AWAY, &hints);
+	pipeline_body_len = 4;
+	o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	CU_ASSERT_EQUAL(((const struct kvr_wire_accepted *)(&o->hdr + 1))->state,
+			KVR_STATE_DISPATCHED);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }

@@ -105,6 +105,35 @@ static void an_unreachable_peer_does_not_stop_the_others(void)
 	kvr_udp_close(&a);
 }
 
+/* Who asks for more than a call takes gets that much, whatever the arrays hold. */
+static void a_call_takes_so_many(void)
+{
+	struct kvr_udp_msg m[2 * KVR_UDP_BURST];
+	struct kvr_udp a;
+	struct kvr_udp_addr to;
+	struct pollfd p = {.events = POLLIN};
+	uint8_t byte[2 * KVR_UDP_BURST];
+	unsigned int n, got = 0;
+
+	CU_ASSERT_EQUAL_FATAL(kvr_udp_open(&a, "127.0.0.1"), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_udp_local(&a, &to), 0);
+	for (unsigned int i = 0; i < 2 * KVR_UDP_BURST; i++) {
+		byte[i] = (uint8_t)i;
+		m[i] = (struct kvr_udp_msg){to, &byte[i], 1};
+	}
+	CU_ASSERT_EQUAL(a.io->send(a.ctx, m, 2 * KVR_UDP_BURST), KVR_UDP_BURST);
+	CU_ASSERT_EQUAL(a.io->send(a.ctx, m + KVR_UDP_BURST, KVR_UDP_BURST), KVR_UDP_BURST);
+	p.fd = a.io->fd(a.ctx);
+	while (got < 2 * KVR_UDP_BURST && poll(&p, 1, 5000) > 0) {
+		n = a.io->recv(a.ctx, m, 2 * KVR_UDP_BURST);
+		CU_ASSERT_FATAL(n > 0 && n <= KVR_UDP_BURST);
+		for (unsigned int i = 0; i < n; i++, got++)
+			CU_ASSERT_EQUAL(m[i].data[0], got);
+	}
+	CU_ASSERT_EQUAL(got, 2 * KVR_UDP_BURST);
+	kvr_udp_close(&a);
+}
+
 static void binding_twice_fails(void)
 {
 	struct kvr_udp a, b;
@@ -125,6 +154,7 @@ int main(void)
 			       {"ipv4", datagrams_cross_loopback_ipv4},
 			       {"ipv6", datagrams_cross_loopback_ipv6},
 			       {"unreachable", an_unreachable_peer_does_not_stop_the_others},
+			       {"burst", a_call_takes_so_many},
 			       {"in use", binding_twice_fails},
 			       CU_TEST_INFO_NULL};
 
