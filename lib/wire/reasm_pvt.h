@@ -11,7 +11,7 @@
 #define PAGE_SLOTS 64u /* bits of the presence mask */
 #define MAX_PAGES  ((uint32_t)(KVR_WIRE_MAX_FRAGMENTS + PAGE_SLOTS - 1) / PAGE_SLOTS)
 
-/* Identity of a message, hashed and compared as 48 bytes; no hidden padding. */
+/* Identity of a message, hashed and compared as 56 bytes; no hidden padding. */
 struct reasm_key {
 	struct kvr_peer peer;
 	uint32_t msg_seq;

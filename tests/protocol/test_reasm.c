@@ -58,12 +58,14 @@ static struct kvr_reasm *make(struct kvr_reasm_conf conf)
 
 static const struct kvr_peer peer_a = {{10, 0, 0, 1}}, peer_b = {{10, 0, 0, 2}};
 
+static uint64_t run; /* handle of what add() adds */
+
 /* One fragment of message `id`; body bytes are stood in for by an address that encodes the offset.
  */
 static int add(struct kvr_reasm *r, const struct kvr_peer *peer, uint64_t id, uint32_t msg_len,
 	       uint32_t off, uint32_t len, uint64_t now, struct kvr_reasm_msg *out)
 {
-	const struct kvr_wire_ids ids = {.source = 7, .id = id, .msg_seq = 1};
+	const struct kvr_wire_ids ids = {.source = 7, .id = id, .handle = run, .msg_seq = 1};
 	uint8_t hdr[sizeof(struct kvr_wire_hdr)];
 	const uint32_t f = next_frame++;
 	int res;
@@ -225,6 +227,61 @@ static void every_part_of_the_key_counts(void)
 				KVR_REASM_HELD);
 	}
 	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->messages, 7);
+	finish(r);
+}
+
+/* A fragment of `handle`, of a message of three. */
+static int add_run(struct kvr_reasm *r, uint64_t handle, uint32_t number, struct kvr_reasm_msg *m)
+{
+	int res;
+
+	run = handle;
+	res = add(r, &peer_a, 1, 2504, number * 1000, number < 2 ? 1000 : 504, 0, m);
+	run = 0;
+	return res;
+}
+
+/* The same item of two runs of a request, their fragments mixed: each has its own. */
+static void runs_of_a_request_are_not_mixed(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.remember = 16});
+	struct kvr_reasm_msg m;
+
+	for (uint32_t k = 0; k < 2; k++) {
+		CU_ASSERT_EQUAL(add_run(r, 100, k, &m), KVR_REASM_HELD);     /* frames 0, 2 */
+		CU_ASSERT_EQUAL(add_run(r, 200, 2 - k, &m), KVR_REASM_HELD); /* 1, 3 */
+	}
+	CU_ASSERT_EQUAL(add_run(r, 200, 2, &m), KVR_REASM_DUPLICATE); /* 4 */
+	CU_ASSERT_EQUAL(add_run(r, 200, 0, &m), KVR_REASM_COMPLETE);
+	CU_ASSERT_EQUAL(frame_no(m.frag[0].frame), 5);
+	CU_ASSERT_EQUAL(frame_no(m.frag[1].frame), 3);
+	CU_ASSERT_EQUAL(frame_no(m.frag[2].frame), 1);
+	/* What is late of it is known; the other goes on. */
+	CU_ASSERT_EQUAL(add_run(r, 200, 1, &m), KVR_REASM_DONE); /* 6 */
+	CU_ASSERT_EQUAL(add_run(r, 100, 2, &m), KVR_REASM_COMPLETE);
+	CU_ASSERT_EQUAL(frame_no(m.frag[0].frame), 0);
+	CU_ASSERT_EQUAL(frame_no(m.frag[1].frame), 2);
+	CU_ASSERT_EQUAL(frame_no(m.frag[2].frame), 7);
+	CU_ASSERT_EQUAL(add_run(r, 100, 0, &m), KVR_REASM_DONE);
+	finish(r);
+}
+
+/* Handles cost who invents them nothing: they share what their source has. */
+static void a_flood_of_handles_is_one_sources(void)
+{
+	struct kvr_reasm *r = make((struct kvr_reasm_conf){.peer_max_messages = 4});
+	struct kvr_reasm_msg m;
+
+	CU_ASSERT_EQUAL(add_run(r, 1, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 0, 1000, 0, &m), KVR_REASM_HELD);
+	for (uint64_t handle = 2; handle < 1000; handle++)
+		CU_ASSERT_EQUAL(add_run(r, handle, 0, &m),
+				handle <= 4 ? KVR_REASM_HELD : -KVR_E_REASSEMBLY_FULL);
+	CU_ASSERT_EQUAL(kvr_reasm_stats(r)->messages, 5);
+	CU_ASSERT_EQUAL(add_run(r, 1, 1, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add_run(r, 1, 2, &m), KVR_REASM_COMPLETE);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 1000, 1000, 0, &m), KVR_REASM_HELD);
+	CU_ASSERT_EQUAL(add(r, &peer_b, 1, 2504, 2000, 504, 0, &m), KVR_REASM_COMPLETE);
 	finish(r);
 }
 
@@ -737,6 +794,8 @@ int main(void)
 		{"duplicates", duplicates_stay_with_the_caller},
 		{"contradictions", contradictions_are_refused_and_harmless},
 		{"key", every_part_of_the_key_counts},
+		{"runs", runs_of_a_request_are_not_mixed},
+		{"handles", a_flood_of_handles_is_one_sources},
 		{"expiry", messages_expire_when_nothing_new_comes},
 		{"missing", what_is_missing_is_named_once_for_each_burst},
 		{"question", a_question_is_not_longer_than_what_came},
