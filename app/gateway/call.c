@@ -194,10 +194,12 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		return;
 	}
 	if (gw_router_ended(c->router, e, again(c, e))) {
-		if (no_bodies(c, e))
+		if (no_bodies(c, e)) {
 			c->through = true;
-		else if (e->reason != KVR_CLIENT_LOST)
+			c->not_taken = e->reason == KVR_CLIENT_FAILED;
+		} else if (e->reason != KVR_CLIENT_LOST) {
 			c->tried |= gw_router_bit(c->router);
+		}
 		GW_COUNT(c->t, GW_RESUBMITTED);
 		send_to_router(c);
 	} else if (e->reason == KVR_CLIENT_FINISHED) {
@@ -295,7 +297,9 @@ static void send_to_router(struct gw_call *c)
 		rc = submit(c, &m);
 	if (rc == 0)
 		return;
-	if (rc == -EMSGSIZE) {
+	if (rc == -EMSGSIZE && c->not_taken) {
+		fail(c, GW_BODY_NOT_TAKEN, NULL);
+	} else if (rc == -EMSGSIZE) {
 		GW_COUNT(c->t, GW_TOO_LARGE);
 		fail(c, GW_BODY_TOO_LARGE, "the request is larger than the router takes");
 	} else if (rc == -EINVAL) {

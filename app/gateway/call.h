@@ -50,6 +50,7 @@ struct gw_call {
 	uint32_t expected_output_tokens;
 	bool query, explain, timing, token_ids;
 	bool through;	   /* its body passes the router: an agent takes none */
+	bool not_taken;	   /* that agent takes some, but has not taken this one */
 	uint32_t lease_ms; /* GW_PICK */
 	uint32_t *ids, n_ids;
 	struct gw_talk *question; /* under way */

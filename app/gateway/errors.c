@@ -36,6 +36,9 @@ static const struct {
 	[GW_NO_ROUTER] = {{503, SERVER, "no_router", 1}, "no router answers"},
 	[GW_TIMED_OUT] = {{503, SERVER, "timeout", 0}, "the request's time limit has passed"},
 	[GW_OUT_OF_MEMORY] = {{503, SERVER, "out_of_memory", 1}, "out of memory"},
+	[GW_BODY_NOT_TAKEN] = {{503, SERVER, "body_not_taken", 1},
+			       "the worker has not taken the body in time, which is too large for "
+			       "another way: it has no room for it now, or cannot be reached"},
 	[GW_FULL] = {{503, SERVER, "gateway_full", 1},
 		     "requests and answers take all the room there is here"},
 	[GW_READER_TOO_SLOW] = {{499, INVALID, "client_too_slow", 0},
