@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A stand-in for vLLM and SGLang: their HTTP and their KV events, a prefix cache, no model.
 
-A token is a byte of UTF-8. An answer is made of the prompt's length and numbers, so that it can be
+A token is a byte of UTF-8, or what --vocabulary says. An answer is made of the prompt's length and numbers, so that it can be
 checked. POST /_test changes switches while it runs; GET /_test tells what it holds and has seen.
     engine.py --port 8000 --type vllm --events 'tcp://*:5557' --replay 'tcp://*:5657'
 """
@@ -20,7 +20,7 @@ from collections import deque
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from engine_cache import Cache, Events  # noqa: E402
-from engine_http import Answer, Gone, Http, Refused, get  # noqa: E402
+from engine_http import Answer, Gone, Http, Refused, get, post  # noqa: E402
 
 LEASE_S = 30
 
@@ -94,6 +94,19 @@ class Engine:
             tokens += b'<|assistant|>'
         return tokens, mm
 
+    async def ids(self, body, chat):
+        """prompt(), where text and messages may be put into words of a real vocabulary."""
+        what = {'messages': body.get('messages')} if chat else {'prompt': body.get('prompt')}
+        if not self.o.vocabulary or not chat and not isinstance(what['prompt'], str):
+            return self.prompt(body, chat)
+        return (await asyncio.to_thread(post, self.o.vocabulary, what))['tokens'], []
+
+    async def continued(self, tokens, answer, n):
+        """A prompt and the n tokens of its answer."""
+        if not self.o.vocabulary:
+            return tokens + [ord('0') + i % 10 for i in range(n)]
+        return tokens + (await self.ids({'prompt': ''.join(answer.text(i) for i in range(n))}, False))[0]
+
     def adapter(self, body):
         model = body.get('model') or self.o.model
         if model == self.o.model:
@@ -125,7 +138,7 @@ class Engine:
     async def generate(self, http, body, chat):
         """One request from prompt to answer."""
         o, headers = self.o, http.headers
-        tokens, mm = self.prompt(body, chat)
+        tokens, mm = await self.ids(body, chat)
         lora, salt = self.adapter(body), body.get('cache_salt')
         room, kv = body.get('bootstrap_room'), body.get('kv_transfer_params')
         rank = self.rank(headers, body, room)
@@ -164,7 +177,7 @@ class Engine:
                 n = 1
                 await self.wait_fetched(http, room)
             await self.answer(http, answer, body, n)
-            made = tokens + [ord('0') + i % 10 for i in range(n)]
+            made = await self.continued(tokens, answer, n)
             await rank.cache.add(rank.cache.chain(made, lora, salt, mm))
         finally:
             rank.running -= 1
@@ -329,7 +342,7 @@ class Engine:
             raise Refused(404 if method == 'GET' else 405, 'Not Found')
         body = http.json()
         if path == '/tokenize':
-            tokens, _ = self.prompt(body, 'messages' in body)
+            tokens, _ = await self.ids(body, 'messages' in body)
             self.asked.append((len(body.get('messages', ())), len(tokens)))
             if o.refuse_one and len(body.get('messages', ())) == 1:
                 raise Refused(400, 'a conversation of one message is none')
@@ -410,6 +423,7 @@ def options(argv):
     p.add_argument('--hang', action='store_true', help='requests never end')
     p.add_argument('--refuse-one', action='store_true', help='/tokenize wants more than one message')
     p.add_argument('--hold', action='store_true', help='so long /tokenize answers nothing of more than one message')
+    p.add_argument('--vocabulary', help='URL of a /tokenize whose ids are the tokens of text and messages')
     p.add_argument('--numbered', action='store_true', help='its template numbers the messages')
     p.add_argument('--break-after', type=int, default=0, help='tokens after which connections break')
     o = p.parse_args(argv)

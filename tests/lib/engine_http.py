@@ -32,6 +32,15 @@ def get(url):
         return 0
 
 
+def post(url, body):
+    """JSON for JSON."""
+    try:
+        with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=30) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as e:
+        raise Refused(e.code, e.read().decode()) from e
+
+
 class Answer:
     """The JSON of one answer, as a whole or in chunks."""
 

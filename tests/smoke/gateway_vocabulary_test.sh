@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The vocabulary of gpt-tokenizer (npm) behind the gateway's --tokenize: gateway_vocabulary_test.sh KVROUTE GATEWAY
+# The vocabulary of gpt-tokenizer (npm) behind a /tokenize: gateway_vocabulary_test.sh KVROUTE TEST.py ARGUMENT...
+# The folder with its node_modules is the test's last argument.
 # It is installed for this run only, in a folder of its own. Exit status 77: there is no npm, or it reaches no registry.
 set -u
 command -v node npm >/dev/null || { echo "node and npm are not there: skipped"; exit 77; }
@@ -11,4 +12,4 @@ if ! (cd "$dir" && timeout 60 npm install --no-audit --no-fund --no-save --silen
 	tail -3 "$dir/log"
 	exit 77
 fi
-"$(dirname "$0")/protocol_test.sh" "$1" gateway_vocabulary.py "$2" "$dir"
+"$(dirname "$0")/protocol_test.sh" "$@" "$dir"
