@@ -120,13 +120,14 @@ void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos)
 static void evict(struct kvr_kvmap *m, uint32_t e)
 {
 	const uint64_t name = m->entries[e].name;
-	const uint64_t key = kvmap_key(m, name);
+	const struct kvmap_view v = kvmap_view(m);
+	const uint64_t key = kvmap_key(&v, name);
 
 	for (unsigned int t = 0; t < KVR_TIERS; t++)
 		if (m->tiers[e] >> t & 1)
 			m->out.removed(m->out.user, (enum kvr_tier)t, &m->entries[e].sh, 1);
 	kvr_cell_add(&m->st.evicted, 1);
-	kvr_kvmap__del(m, key, kvmap_find(m, name, key));
+	kvr_kvmap__del(m, key, kvmap_find(m, &v, name, key));
 }
 
 /* It goes on while little of it is free: only what is needed at once is ever touched. */

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * The table (kvmap.c) under the translation of events (translate.c).
+ * The table (kvmap.c) under the translation of events (translate.c, remove.c).
  *
  *	buckets: [10 tags|over|10 places] ...  open addressing by lines of the cache; `over` of a
  *	                          |            bucket: entries that found it full
@@ -95,16 +95,36 @@ uint32_t kvr_kvmap__round(struct kvr_kvmap *m);
 /** Under a name that was not found; beyond its home when that is full. */
 void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos);
 
+/** remove.c: an event without fault that removes blocks. */
+void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+
 /** Take one out that was found. */
 void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found);
 
-static inline uint64_t kvmap_key(const struct kvr_kvmap *m, uint64_t name)
+/** What a loop over many names has at hand: the map's words are not these, for all that the
+ * compiler knows after each that is written. Right for the map's life. */
+struct kvmap_view {
+	struct kvmap_bucket *buckets;
+	struct kvmap_entry *entries;
+	struct kvmap_origin *origins;
+	uint8_t *tiers;
+	uint64_t seed;
+	uint32_t n_buckets;
+};
+
+static inline struct kvmap_view kvmap_view(const struct kvr_kvmap *m)
 {
-	uint64_t h = (name ^ m->seed) * UINT64_C(0x9e3779b97f4a7c15);
+	return (struct kvmap_view){m->buckets, m->entries, m->origins,
+				   m->tiers,   m->seed,	   m->n_buckets};
+}
+
+static inline uint64_t kvmap_key(const struct kvmap_view *v, uint64_t name)
+{
+	uint64_t h = (name ^ v->seed) * UINT64_C(0x9e3779b97f4a7c15);
 
 	h ^= h >> 32;
 	h *= UINT64_C(0xd6e8feb86659fd93);
-	return (h >> 32) * m->n_buckets >> 32 << 16 | (uint16_t)((uint16_t)h + ((uint16_t)h == 0));
+	return (h >> 32) * v->n_buckets >> 32 << 16 | (uint16_t)((uint16_t)h + ((uint16_t)h == 0));
 }
 
 /** Bit i: place i is of this tag; 0: it is free. */
@@ -126,25 +146,34 @@ static inline uint32_t kvmap_tags(const struct kvmap_bucket *b, uint16_t tag)
 #endif
 }
 
-static inline void kvmap_prefetch(const struct kvr_kvmap *m, uint64_t key)
+static inline void kvmap_prefetch(const struct kvmap_view *v, uint64_t key)
 {
-	kvr_prefetch(&m->buckets[KVMAP_HOME(key)]);
+	kvr_prefetch(&v->buckets[KVMAP_HOME(key)]);
 }
 
-/** Ask for the entry that a key most likely leads to. */
-static inline void kvmap_prefetch_entry(const struct kvr_kvmap *m, uint64_t key)
-{
-	const struct kvmap_bucket *b = &m->buckets[KVMAP_HOME(key)];
-	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key));
-	/* Without one of this tag it is any, and no harm. */
-	const uint32_t pos = b->pos[__builtin_ctz(same | 1u << (KVMAP_BUCKET - 1))];
+/** What a key most likely leads to. It is right when, with the entry there, which is asked for, the
+ * tag is still the key's and the entry of that name. */
+struct kvmap_guess {
+	uint16_t *tag;
+	uint32_t entry;
+};
 
-	kvr_prefetch(&m->entries[pos - (pos != 0)]);
+static inline struct kvmap_guess kvmap_guess(const struct kvmap_view *v, uint64_t key)
+{
+	struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
+	/* Without one of this tag it is any, and wrong. */
+	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key)) | 1u << (KVMAP_BUCKET - 1);
+	const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->pos[i];
+	const struct kvmap_guess g = {&b->tag[i], pos - (pos != 0)};
+
+	kvr_prefetch(&v->entries[g.entry]);
+	return g;
 }
 
-static inline uint64_t kvmap_find(const struct kvr_kvmap *m, uint64_t name, uint64_t key)
+static inline uint64_t kvmap_find(const struct kvr_kvmap *m, const struct kvmap_view *v,
+				  uint64_t name, uint64_t key)
 {
-	const struct kvmap_bucket *b = &m->buckets[KVMAP_HOME(key)];
+	const struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
 	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key));
 
 	if ((same | b->over) == 0)
@@ -152,29 +181,49 @@ static inline uint64_t kvmap_find(const struct kvr_kvmap *m, uint64_t name, uint
 	if (same != 0) {
 		const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->pos[i];
 
-		if (m->entries[pos - 1].name == name)
+		if (v->entries[pos - 1].name == name)
 			return KVMAP_FOUND(KVMAP_HOME(key), i, pos);
 	}
 	return kvr_kvmap__search(m, name, key);
 }
 
+/** The next entry, where a block is new and has room at its home, with all but the entry written;
+ * or UINT32_MAX, and nothing is. */
+static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t key)
+{
+	struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
+	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key)), is = kvmap_tags(b, 0);
+	const uint32_t e = m->next;
+
+	if ((same | b->over) != 0 || is == 0 || v->tiers[e] != 0 || m->n >= m->max)
+		return UINT32_MAX;
+	kvr_prefetch(&v->entries[e] + KVMAP_NEXT);
+	kvr_prefetch(&v->origins[e] + KVMAP_NEXT);
+	b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
+	b->pos[__builtin_ctz(is)] = e + 1;
+	m->n++;
+	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+	return e;
+}
+
 /** A new entry, in no tier yet, under a name that was not found. */
-static inline uint32_t kvmap_add(struct kvr_kvmap *m, uint64_t name, uint64_t key)
+static inline uint32_t kvmap_add(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t name,
+				 uint64_t key)
 {
 	const uint32_t e =
-		m->n < m->max && m->tiers[m->next] == 0 ? m->next : kvr_kvmap__free_entry(m);
-	struct kvmap_bucket *b = &m->buckets[KVMAP_HOME(key)];
+		m->n < m->max && v->tiers[m->next] == 0 ? m->next : kvr_kvmap__free_entry(m);
+	struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
 	const uint32_t is = kvmap_tags(b, 0);
 
-	kvr_prefetch(&m->entries[e] + KVMAP_NEXT);
-	kvr_prefetch(&m->origins[e] + KVMAP_NEXT);
+	kvr_prefetch(&v->entries[e] + KVMAP_NEXT);
+	kvr_prefetch(&v->origins[e] + KVMAP_NEXT);
 	if (is != 0) {
 		b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
 		b->pos[__builtin_ctz(is)] = e + 1;
 	} else {
 		kvr_kvmap__put(m, key, e + 1);
 	}
-	m->entries[e].name = name;
+	v->entries[e].name = name;
 	m->n++;
 	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
 	return e;

@@ -36,6 +36,7 @@ static bool mm_next(void *arg, struct kvr_hash_mm *out)
 
 /* An event whose blocks are stored. */
 struct storing {
+	struct kvmap_view v;
 	const struct kvr_kvev *ev;
 	const uint64_t *parent; /* of its first block, or NULL */
 	uint64_t ns;
@@ -54,12 +55,14 @@ static const uint64_t *parent_of(const struct kvr_kvmap *m, const struct storing
 /* Our names of the chunk from block `at` on, and where those of the engine are looked for. */
 static void name_text(struct kvr_kvmap *m, struct storing *s, uint32_t at, uint32_t n)
 {
+	const struct kvmap_view v = s->v;
+
 	for (uint32_t i = 0; i < n; i += GROUP) {
 		const uint32_t k = n - i < GROUP ? n - i : GROUP;
 
 		for (uint32_t j = i; j < i + k; j++) {
-			s->key[j] = kvmap_key(m, s->ev->hashes[at + j]);
-			kvmap_prefetch(m, s->key[j]);
+			s->key[j] = kvmap_key(&v, s->ev->hashes[at + j]);
+			kvmap_prefetch(&v, s->key[j]);
 		}
 		kvr_hash_blocks(&s->params, parent_of(m, s, at + i),
 				s->ev->tokens + (uint64_t)(at + i) * s->params.block_size, k,
@@ -81,11 +84,11 @@ static uint32_t name_mm(struct kvr_kvmap *m, const struct storing *s, uint32_t n
 												: n;
 }
 
-static void find_chunk(struct kvr_kvmap *m, struct storing *s, uint32_t at, uint32_t n)
+static void find_chunk(struct storing *s, uint32_t at, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		s->key[i] = kvmap_key(m, s->ev->hashes[at + i]);
-		kvmap_prefetch(m, s->key[i]);
+		s->key[i] = kvmap_key(&s->v, s->ev->hashes[at + i]);
+		kvmap_prefetch(&s->v, s->key[i]);
 	}
 }
 
@@ -131,27 +134,67 @@ static uint32_t entry_for(struct kvr_kvmap *m, struct storing *s, uint32_t i, ui
 		return e;
 	if (m->n >= m->max)
 		tell(m, s);
-	return kvmap_add(m, s->ev->hashes[i], key);
+	return kvmap_add(m, &s->v, s->ev->hashes[i], key);
 }
 
-static inline void store_one(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint64_t key)
+static inline void add_to_run(const struct kvr_kvmap *m, struct storing *s, uint32_t i)
 {
-	const uint64_t name = s->ev->hashes[i], *parent = parent_of(m, s, i);
-	const uint64_t found = kvmap_find(m, name, key);
-	const bool fresh = found == 0 && m->n < m->max;
-	const uint32_t e = fresh ? kvmap_add(m, name, key) : entry_for(m, s, i, key, found);
+	if (s->n_run++ == 0) {
+		s->run = &m->sh[i];
+		s->run_parent = parent_of(m, s, i);
+	}
+}
 
-	if (e == UINT32_MAX)
-		return;
+/* The block of entry e is in the tier of the event. */
+static void note(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint32_t e)
+{
+	const uint64_t *parent = parent_of(m, s, i);
+
 	if (m->tiers[e] == 0) { /* new */
 		m->entries[e].sh = m->sh[i];
 		m->origins[e] = (struct kvmap_origin){parent != NULL ? *parent : 0, s->ns};
 		m->tiers[e] = parent != NULL ? KVMAP_HAS_PARENT : 0;
 	}
 	m->tiers[e] |= (uint8_t)(1u << s->ev->tier);
-	if (s->n_run++ == 0) {
-		s->run = &m->sh[i];
-		s->run_parent = parent;
+	add_to_run(m, s, i);
+}
+
+/* A block that may be known, or has no place at its home, or none at all. */
+static __attribute__((noinline)) void store_any(struct kvr_kvmap *m, struct storing *s, uint32_t i,
+						uint64_t key)
+{
+	const uint64_t name = s->ev->hashes[i], found = kvmap_find(m, &s->v, name, key);
+	const bool fresh = found == 0 && m->n < m->max;
+	const uint32_t e = fresh ? kvmap_add(m, &s->v, name, key) : entry_for(m, s, i, key, found);
+
+	if (e != UINT32_MAX)
+		note(m, s, i, e);
+}
+
+/* Blocks from `at` on, whose keys are known: nearly all are new and have room at home. */
+static __attribute__((noinline)) void store_chunk(struct kvr_kvmap *m, struct storing *s,
+						  uint32_t at, uint32_t n)
+{
+	const struct kvmap_view v = s->v;
+	const uint64_t *name = s->ev->hashes + at, *sh = m->sh + at;
+	const uint64_t *parent = parent_of(m, s, at), ns = s->ns;
+	const uint8_t bit = (uint8_t)(1u << s->ev->tier);
+	struct kvmap_origin from = {parent != NULL ? *parent : 0, ns};
+	uint8_t has_parent = parent != NULL ? KVMAP_HAS_PARENT : 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const uint32_t e = kvmap_add_home(m, &v, s->key[i]);
+
+		if (e != UINT32_MAX) {
+			v.entries[e] = (struct kvmap_entry){name[i], sh[i]};
+			v.origins[e] = from;
+			v.tiers[e] = bit | has_parent;
+			add_to_run(m, s, at + i);
+		} else {
+			store_any(m, s, at + i, s->key[i]);
+		}
+		from.parent = sh[i];
+		has_parent = KVMAP_HAS_PARENT;
 	}
 }
 
@@ -167,11 +210,10 @@ static void store(struct kvr_kvmap *m, struct storing *s, uint32_t n)
 		const uint32_t k = named - at < CHUNK ? named - at : CHUNK;
 
 		if (s->ev->n_mm > 0)
-			find_chunk(m, s, at, k);
+			find_chunk(s, at, k);
 		else
 			name_text(m, s, at, k);
-		for (uint32_t i = 0; i < k; i++)
-			store_one(m, s, at + i, s->key[i]);
+		store_chunk(m, s, at, k);
 	}
 	tell(m, s);
 }
@@ -180,10 +222,11 @@ static void store(struct kvr_kvmap *m, struct storing *s, uint32_t n)
 static void move(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	const uint8_t bit = (uint8_t)(1u << ev->tier);
+	const struct kvmap_view v = kvmap_view(m);
 
 	for (uint32_t i = 0; i < ev->n_hashes; i++) {
-		const uint64_t key = kvmap_key(m, ev->hashes[i]);
-		const uint32_t pos = KVMAP_POS(kvmap_find(m, ev->hashes[i], key));
+		const uint64_t key = kvmap_key(&v, ev->hashes[i]);
+		const uint32_t pos = KVMAP_POS(kvmap_find(m, &v, ev->hashes[i], key));
 		uint8_t *tiers = &m->tiers[pos - 1];
 
 		if (pos == 0) {
@@ -265,13 +308,14 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	n = usable(m, ev);
 	if (!room(m, n))
 		return -ENOMEM;
+	s.v = kvmap_view(m);
 	s.ev = ev;
 	s.parent = NULL;
 	s.n_run = 0;
 	s.ns = 0;
 	if (ev->has_parent) {
-		const uint64_t key = kvmap_key(m, ev->parent);
-		const uint32_t pos = KVMAP_POS(kvmap_find(m, ev->parent, key));
+		const uint64_t key = kvmap_key(&s.v, ev->parent);
+		const uint32_t pos = KVMAP_POS(kvmap_find(m, &s.v, ev->parent, key));
 
 		if (pos == 0) {
 			kvr_cell_add(&m->st.orphans, n);
@@ -289,55 +333,6 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		.eagle = ev->eagle};
 	store(m, &s, n);
 	return 0;
-}
-
-/* @return whether it was there; then its name of ours is at the end of m->run. */
-static inline bool remove_one(struct kvr_kvmap *m, uint64_t name, uint64_t key, uint8_t bit,
-			      uint32_t n)
-{
-	const uint64_t found = kvmap_find(m, name, key);
-	const uint32_t e = KVMAP_POS(found) - 1;
-
-	if (found == 0 || (m->tiers[e] & bit) == 0)
-		return false;
-	m->run[n] = m->entries[e].sh;
-	m->tiers[e] = (uint8_t)(m->tiers[e] & ~bit);
-	if ((m->tiers[e] & KVMAP_TIERS) == 0)
-		kvr_kvmap__del(m, key, found);
-	return true;
-}
-
-/* Names whose lines of the index are asked for before they are used, and then their entries. */
-#define AHEAD	    64u
-#define AHEAD_ENTRY 32u
-
-static void removed(struct kvr_kvmap *m, const struct kvr_kvev *ev)
-{
-	const uint32_t all = ev->n_hashes, lag = all < AHEAD ? all : AHEAD;
-	const uint32_t found = lag > AHEAD_ENTRY ? lag - AHEAD_ENTRY : lag / 2;
-	const uint8_t bit = (uint8_t)(1u << ev->tier);
-	uint64_t key[2 * AHEAD];
-	uint32_t n = 0, gone = 0;
-
-	/* Each is met three times: its index's line, its entry's, and it. */
-	for (uint32_t i = 0; i < all + lag; i++) {
-		if (i < all) {
-			key[i % (2 * AHEAD)] = kvmap_key(m, ev->hashes[i]);
-			kvmap_prefetch(m, key[i % (2 * AHEAD)]);
-		}
-		if (i >= found && i - found < all)
-			kvmap_prefetch_entry(m, key[(i - found) % (2 * AHEAD)]);
-		if (i < lag)
-			continue;
-		n += remove_one(m, ev->hashes[i - lag], key[(i - lag) % (2 * AHEAD)], bit, n);
-		if (n == KVMAP_RUN || (n > 0 && i + 1 == all + lag)) {
-			m->out.removed(m->out.user, ev->tier, m->run, n);
-			gone += n;
-			n = 0;
-		}
-	}
-	kvr_cell_add(&m->st.removed, gone);
-	kvr_cell_add(&m->st.absent, all - gone);
 }
 
 static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
@@ -368,7 +363,7 @@ static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	}
 	if (ev->type == KVR_KVEV_STORED)
 		return stored(m, ev);
-	removed(m, ev);
+	kvr_kvmap__remove(m, ev);
 	return 0;
 }
 

@@ -2,6 +2,8 @@
 /* The table against a model: a plain array of what is held, under random events. */
 #include "kvr_kvmap.h"
 
+#include "kvmap_pvt.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -237,6 +239,107 @@ static void the_oldest_goes_first(void)
 	kvr_kvmap_destroy(m);
 }
 
+/* How often each block was told to be removed, and which names were. */
+static unsigned int told_removed;
+
+static void count_removed(void *user, enum kvr_tier tier, const uint64_t s[], uint32_t n)
+{
+	told_removed += n;
+	on_removed(user, tier, s, n);
+}
+
+/* More names than are looked for at a time, each of them twice: the second finds nothing. */
+static void a_name_that_comes_twice_is_removed_once(void)
+{
+	const struct kvr_kvmap_out counted = {on_stored, count_removed, on_cleared, NULL};
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, CHAINS * LEN, 7, &counted);
+	uint64_t hashes[8 * LEN];
+	const struct kvr_kvev ev = {
+		.type = KVR_KVEV_REMOVED, .hashes = hashes, .n_hashes = 8 * LEN};
+
+	name_all();
+	memset(router, 0, sizeof(router));
+	memset(engine, 0, sizeof(engine));
+	for (unsigned int c = 0; c < 5; c++)
+		store(m, c, 0, LEN);
+	for (unsigned int i = 0; i < 4 * LEN; i++)
+		hashes[2 * i] = hashes[(2 * i + 7) % (8 * LEN)] = name(i / LEN, i % LEN);
+	told_removed = 0;
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+	CU_ASSERT_EQUAL(told_removed, 4 * LEN);
+	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->removed), 4 * LEN);
+	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->absent), 4 * LEN);
+	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->held), LEN);
+	memset(engine, 0, sizeof(engine));
+	for (unsigned int k = 0; k < LEN; k++)
+		engine[4][k][0] = true;
+	CU_ASSERT_EQUAL(memcmp(router, engine, sizeof(router)), 0);
+	kvr_kvmap_destroy(m);
+}
+
+#define NAMES 8192u
+
+/* Two names that the index cannot tell apart. @return false: there are none among the first. */
+static bool same_key(const struct kvr_kvmap *m, uint64_t *one, uint64_t *other)
+{
+	const struct kvmap_view v = kvmap_view(m);
+	static uint64_t key[NAMES];
+
+	for (uint64_t i = 0; i < NAMES; i++) {
+		key[i] = kvmap_key(&v, i);
+		for (uint64_t k = 0; k < i; k++) {
+			if (key[k] != key[i])
+				continue;
+			*one = k;
+			*other = i;
+			return true;
+		}
+	}
+	return false;
+}
+
+/* A block of a chain of its own. */
+static void put_first(struct kvr_kvmap *m, uint64_t hash, unsigned int chain)
+{
+	const uint32_t tokens[BLOCK] = {token(chain, 0), token(chain, 1)};
+	const struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
+				    .hashes = &hash,
+				    .n_hashes = 1,
+				    .tokens = tokens,
+				    .n_tokens = BLOCK,
+				    .block_size = BLOCK,
+				    .strange_block = UINT32_MAX};
+
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+}
+
+static void names_of_one_key_are_two(void)
+{
+	for (unsigned int goes = 0; goes < 2; goes++) {
+		struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 100, 7, &out);
+		uint64_t names[2];
+		struct kvr_kvev ev = {
+			.type = KVR_KVEV_REMOVED, .hashes = &names[goes], .n_hashes = 1};
+
+		name_all();
+		memset(router, 0, sizeof(router));
+		CU_ASSERT_FATAL(same_key(m, &names[0], &names[1]));
+		put_first(m, names[0], 0);
+		put_first(m, names[1], 1);
+		CU_ASSERT(router[0][0][0] && router[1][0][0]);
+		CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+		CU_ASSERT(!router[goes][0][0] && router[!goes][0][0]);
+		put_first(m, names[goes], goes);
+		ev.hashes = names;
+		ev.n_hashes = 2;
+		CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+		CU_ASSERT(!router[0][0][0] && !router[1][0][0]);
+		CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->held), 0);
+		CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->absent), 0);
+		kvr_kvmap_destroy(m);
+	}
+}
+
 static void the_block_size_is_learned(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(2 * BLOCK, LEN, 7, &out);
@@ -287,6 +390,9 @@ int main(void)
 		 with_room_the_router_holds_what_the_engine_holds},
 		{"without room it never holds more", without_room_it_never_holds_more},
 		{"the oldest goes first", the_oldest_goes_first},
+		{"a name that comes twice is removed once",
+		 a_name_that_comes_twice_is_removed_once},
+		{"names of one key are two", names_of_one_key_are_two},
 		{"the block size is learned", the_block_size_is_learned},
 		{"pairs are learned with it", pairs_are_learned_with_it},
 		{"sizes are checked", sizes_are_checked},

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Blocks that are removed, many at once: what they are and were is in no cache. */
+#include "kvmap_pvt.h"
+
+#define GROUP 8u  /* names that are looked for together */
+#define AHEAD 8u  /* groups whose lines are asked for before they are used ... */
+#define KEPT  16u /* ... and their keys kept */
+
+/* Names of an event that are to be removed: where they are looked for, and where they may be. */
+struct removing {
+	struct kvmap_view v;
+	const struct kvr_kvev *ev;
+	uint32_t n, gone; /* of m->run; in all */
+	uint64_t key[KEPT][GROUP];
+	struct kvmap_guess guess[KEPT][GROUP];
+};
+
+static uint32_t group_size(const struct removing *r, uint32_t group)
+{
+	const uint32_t left = r->ev->n_hashes - group * GROUP;
+
+	return left < GROUP ? left : GROUP;
+}
+
+static __attribute__((noinline)) void ask_for(struct removing *r, uint32_t group)
+{
+	const uint64_t *name = r->ev->hashes + (size_t)group * GROUP;
+	const uint32_t n = group_size(r, group);
+	const struct kvmap_view v = r->v;
+	uint64_t *key = r->key[group % KEPT];
+
+	for (uint32_t i = 0; i < n; i++) {
+		key[i] = kvmap_key(&v, name[i]);
+		kvmap_prefetch(&v, key[i]);
+	}
+}
+
+static __attribute__((noinline)) void guess(struct removing *r, uint32_t group)
+{
+	const uint64_t *key = r->key[group % KEPT];
+	const uint32_t n = group_size(r, group);
+	const struct kvmap_view v = r->v;
+	struct kvmap_guess *to = r->guess[group % KEPT];
+
+	for (uint32_t i = 0; i < n; i++)
+		to[i] = kvmap_guess(&v, key[i]);
+}
+
+/* One that has more tiers, or is not at home, or not there. @return whether it was in this one. */
+static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, uint64_t name, uint64_t key,
+						 uint8_t bit, uint64_t *sh)
+{
+	const struct kvmap_view v = kvmap_view(m);
+	const uint64_t found = kvmap_find(m, &v, name, key);
+	const uint32_t e = KVMAP_POS(found) - 1;
+
+	if (found == 0 || (m->tiers[e] & bit) == 0)
+		return false;
+	*sh = m->entries[e].sh;
+	m->tiers[e] = (uint8_t)(m->tiers[e] & ~bit);
+	if ((m->tiers[e] & KVMAP_TIERS) == 0)
+		kvr_kvmap__del(m, key, found);
+	return true;
+}
+
+/* Out of the tier; nearly all are in no other, and go. */
+static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct removing *r,
+					       uint32_t group)
+{
+	const uint64_t *name = r->ev->hashes + (size_t)group * GROUP;
+	const struct kvmap_guess *to = r->guess[group % KEPT];
+	const uint8_t bit = (uint8_t)(1u << r->ev->tier);
+	const uint32_t size = group_size(r, group);
+	const struct kvmap_view v = r->v;
+	uint64_t *run = m->run + r->n;
+	uint32_t n = 0, gone = 0;
+
+	for (uint32_t i = 0; i < size; i++) {
+		const uint64_t key = r->key[group % KEPT][i];
+		const struct kvmap_entry e = v.entries[to[i].entry];
+		const uint8_t tiers = v.tiers[to[i].entry] & KVMAP_TIERS;
+
+		if (*to[i].tag == KVMAP_TAG(key) && e.name == name[i] && tiers == bit) {
+			*to[i].tag = 0;
+			v.tiers[to[i].entry] = 0;
+			run[n++] = e.sh;
+			gone++;
+		} else {
+			n += remove_any(m, name[i], key, bit, &run[n]);
+		}
+	}
+	m->n -= gone;
+	r->n += n;
+}
+
+static void tell_removed(struct kvr_kvmap *m, struct removing *r)
+{
+	if (r->n > 0)
+		m->out.removed(m->out.user, r->ev->tier, m->run, r->n);
+	r->gone += r->n;
+	r->n = 0;
+}
+
+/* Each group is met three times: its lines of the index, its entries, and it. */
+void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	const uint32_t groups = (ev->n_hashes + GROUP - 1) / GROUP;
+	const uint32_t lag = groups < AHEAD ? groups : AHEAD;
+	struct removing r;
+
+	r.v = kvmap_view(m);
+	r.ev = ev;
+	r.n = r.gone = 0; /* the rest is written before it is read */
+	for (uint32_t g = 0; g < groups + lag; g++) {
+		if (g < groups)
+			ask_for(&r, g);
+		if (g >= lag / 2 && g - lag / 2 < groups)
+			guess(&r, g - lag / 2);
+		if (g >= lag)
+			take_out(m, &r, g - lag);
+		if (r.n > KVMAP_RUN - GROUP)
+			tell_removed(m, &r);
+	}
+	tell_removed(m, &r);
+	kvr_cell_add(&m->st.removed, r.gone);
+	kvr_cell_add(&m->st.absent, ev->n_hashes - r.gone);
+}
