@@ -9,8 +9,11 @@
  * end, a byte 0, which is no event's type, says that it goes on at the beginning.
  */
 #include "agent_pvt.h"
+#include "kvr_prefetch.h"
 
 #include <stdlib.h>
+
+#define AHEAD 4096u /* bytes of the ring: it is larger than any cache, and goes round */
 
 const struct kvr_wire_kv_event *kvr_agent__kv_at(const struct agent_rank *k, struct agent_place *p)
 {
@@ -44,6 +47,8 @@ struct kvr_wire_kv_event *kvr_agent__kv_room_for(struct agent_rank *k, uint32_t 
 	}
 	if (skip > 0)
 		k->ring[at] = 0;
+	for (uint32_t i = 0; i < bytes; i += 64)
+		kvr_prefetch(k->ring + ((at + AHEAD + i) & k->ring_mask));
 	return (void *)(k->ring + ((k->end + skip) & k->ring_mask));
 }
 
