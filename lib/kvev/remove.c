@@ -5,6 +5,7 @@
 #define GROUP 8u  /* names that are looked for together */
 #define AHEAD 8u  /* groups whose lines are asked for before they are used ... */
 #define KEPT  16u /* ... and their keys kept */
+#define FEW   3u  /* names that nothing is gained with so */
 
 /* Names of an event that are to be removed: where they are looked for, and where they may be. */
 struct removing {
@@ -102,25 +103,37 @@ static void tell_removed(struct kvr_kvmap *m, struct removing *r)
 }
 
 /* Each group is met three times: its lines of the index, its entries, and it. */
+static void remove_groups(struct kvr_kvmap *m, struct removing *r)
+{
+	const uint32_t groups = (r->ev->n_hashes + GROUP - 1) / GROUP;
+	const uint32_t lag = groups < AHEAD ? groups : AHEAD;
+
+	for (uint32_t g = 0; g < groups + lag; g++) {
+		if (g < groups)
+			ask_for(r, g);
+		if (g >= lag / 2 && g - lag / 2 < groups)
+			guess(r, g - lag / 2);
+		if (g >= lag)
+			take_out(m, r, g - lag);
+		if (r->n > KVMAP_RUN - GROUP)
+			tell_removed(m, r);
+	}
+}
+
 void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
-	const uint32_t groups = (ev->n_hashes + GROUP - 1) / GROUP;
-	const uint32_t lag = groups < AHEAD ? groups : AHEAD;
+	const uint8_t bit = (uint8_t)(1u << ev->tier);
 	struct removing r;
 
 	r.v = kvmap_view(m);
 	r.ev = ev;
 	r.n = r.gone = 0; /* the rest is written before it is read */
-	for (uint32_t g = 0; g < groups + lag; g++) {
-		if (g < groups)
-			ask_for(&r, g);
-		if (g >= lag / 2 && g - lag / 2 < groups)
-			guess(&r, g - lag / 2);
-		if (g >= lag)
-			take_out(m, &r, g - lag);
-		if (r.n > KVMAP_RUN - GROUP)
-			tell_removed(m, &r);
-	}
+	if (ev->n_hashes > FEW)
+		remove_groups(m, &r);
+	else
+		for (uint32_t i = 0; i < ev->n_hashes; i++)
+			r.n += remove_any(m, ev->hashes[i], kvmap_key(&r.v, ev->hashes[i]), bit,
+					  &m->run[r.n]);
 	tell_removed(m, &r);
 	kvr_cell_add(&m->st.removed, r.gone);
 	kvr_cell_add(&m->st.absent, ev->n_hashes - r.gone);

@@ -213,7 +213,10 @@ static void store(struct kvr_kvmap *m, struct storing *s, uint32_t n)
 			find_chunk(s, at, k);
 		else
 			name_text(m, s, at, k);
-		store_chunk(m, s, at, k);
+		if (k > 1)
+			store_chunk(m, s, at, k);
+		else
+			store_any(m, s, at, s->key[0]);
 	}
 	tell(m, s);
 }
