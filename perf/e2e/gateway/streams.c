@@ -207,7 +207,7 @@ struct samples {
 	size_t n, cap;
 };
 
-static struct samples there, first, back, gaps;
+static struct samples there, first, way, back, gaps;
 static uint64_t tokens_seen, stalled, wrong, longest;
 static char *request;
 static size_t request_len;
@@ -250,6 +250,7 @@ static void on_event(struct conn *c, uint64_t now)
 	if (c->tokens++ == 0) {
 		add(&there, got - c->sent);
 		add(&first, now - c->sent);
+		add(&way, got - c->sent + now - at); /* without what the engine took */
 		c->first = now;
 	} else if (now - c->last > STALL) {
 		stalled++;
@@ -443,6 +444,7 @@ static void ask_all(uint16_t port)
 	       (unsigned long long)wrong, (unsigned long long)stalled);
 	tell("there", &there);
 	tell("ttft", &first);
+	tell("way", &way);
 	tell("token", &back);
 	tell("itl", &gaps);
 	printf("\"longest_gap_us\": %.1f, \"seconds\": %.1f}\n", (double)longest / 1000,
