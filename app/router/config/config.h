@@ -32,7 +32,7 @@ enum kvr_hugepages { KVR_HUGEPAGES_AUTO, KVR_HUGEPAGES_ON, KVR_HUGEPAGES_OFF };
 
 /** Section [router]. */
 struct kvr_router_options {
-	char ingress[128];     /* CPUs: "0" or "0,2-3" */
+	char ingress[256];     /* polling lcores: config/lcores.h */
 	char control_cpus[64]; /* CPUs the control thread may float over; "" = all */
 	char file_prefix[32];
 	char eal[256]; /* more EAL arguments, separated by blanks */
@@ -67,8 +67,8 @@ struct kvr_router_pool_options {
 	uint32_t decision_sample;
 	uint32_t decision_ring;
 	bool eagle;
-	char event[16];	    /* CPU; "" = first ingress CPU */
-	char scheduler[16]; /* CPU; "" = first ingress CPU */
+	char event[16];	    /* polling lcore; "" = the first */
+	char scheduler[16]; /* the same */
 };
 
 struct kvr_router_port_conf {

@@ -4,6 +4,7 @@
  * --check=full.
  */
 #include "config/config_pvt.h"
+#include "config/lcores.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -19,99 +20,32 @@
 
 #define MIB 1048576u
 
-/* Index of @p cpu in the map, added when new; -ENOSPC. */
-static int map_cpu(struct kvr_router_conf *c, uint32_t cpu)
+/* CPUs of this process; NULL: the kernel has more than fit. */
+static const cpu_set_t *allowed(cpu_set_t *set)
 {
-	for (uint32_t i = 0; i < c->n_lcores; i++)
-		if (c->cpu[i] == cpu)
-			return (int)i;
-	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
-		return -ENOSPC;
-	c->cpu[c->n_lcores] = cpu;
-	return (int)c->n_lcores++;
-}
-
-/* "0,2-3" -> calls add for each CPU; -EINVAL malformed, else what add returns when negative. */
-static int each_cpu(const char *text, int (*add)(struct kvr_router_conf *, uint32_t),
-		    struct kvr_router_conf *c)
-{
-	char *end;
-
-	do {
-		unsigned long first, last;
-		int rc;
-
-		if (!isdigit((unsigned char)*text))
-			return -EINVAL;
-		first = last = strtoul(text, &end, 10);
-		if (*end == '-' && isdigit((unsigned char)end[1]))
-			last = strtoul(end + 1, &end, 10);
-		if (last < first || last >= CPU_SETSIZE || (*end != ',' && *end != '\0'))
-			return -EINVAL;
-		for (; first <= last; first++) {
-			rc = add(c, (uint32_t)first);
-			if (rc < 0)
-				return rc;
-		}
-		text = end + 1;
-	} while (*end == ',');
-	return 0;
-}
-
-static int add_ingress(struct kvr_router_conf *c, uint32_t cpu)
-{
-	cpu_set_t allowed;
-
-	for (uint32_t i = 0; i < c->n_lcores; i++)
-		if (c->cpu[i] == cpu)
-			return -EEXIST;
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
-		return -ENODEV;
-	return map_cpu(c, cpu);
+	return sched_getaffinity(0, sizeof(*set), set) == 0 ? set : NULL;
 }
 
 static int resolve_ingress(struct kvr_router_conf *c, const struct blame *b)
 {
-	int rc = each_cpu(c->opt.ingress, add_ingress, c);
+	cpu_set_t set;
+	char why[300];
 
-	c->n_ingress = c->n_lcores;
-	if (rc == -EEXIST)
-		return complain(b, "router", "ingress",
-				"\"%s\" uses a CPU twice; each may poll once", c->opt.ingress);
-	if (rc == -ENODEV)
-		return complain(b, "router", "ingress",
-				"\"%s\" names a CPU this process may not use", c->opt.ingress);
-	if (rc < 0)
-		return complain(b, "router", "ingress",
-				"\"%s\" is not a list of at most %u CPUs like 0 or 0,2-3",
-				c->opt.ingress, KVR_ROUTER_MAX_LCORES);
+	if (lcores_ingress(c, c->opt.ingress, allowed(&set), why, sizeof(why)) < 0)
+		return complain(b, "router", "ingress", "%s", why);
 	return 0;
 }
 
-/* An event or scheduler CPU: an ingress CPU, or one for this role (of any number of pools). */
+/* An event or scheduler lcore: one of ingress, or one for this role (of any number of pools). */
 static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
 			const char *key, const char *text, uint32_t *lcore, const struct blame *b)
 {
-	char section[KVR_ROUTER_NAME + 8];
-	cpu_set_t allowed;
-	unsigned long cpu;
-	char *end;
-	int rc;
+	char section[KVR_ROUTER_NAME + 8], why[200];
+	cpu_set_t set;
 
-	*lcore = 0;
-	if (text[0] == '\0')
-		return 0;
 	snprintf(section, sizeof(section), "pool %s", p->name);
-	cpu = strtoul(text, &end, 10);
-	if (*end != '\0' || !isdigit((unsigned char)text[0]) || cpu >= CPU_SETSIZE)
-		return complain(b, section, key, "\"%s\" is not a CPU number", text);
-	if (sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && !CPU_ISSET(cpu, &allowed))
-		return complain(b, section, key, "CPU %lu may not be used by this process", cpu);
-	rc = map_cpu(c, (uint32_t)cpu);
-	if (rc < 0)
-		return complain(b, section, key, "more than %u polling CPUs",
-				KVR_ROUTER_MAX_LCORES);
-	*lcore = (uint32_t)rc;
+	if (lcores_role(c, text, allowed(&set), lcore, why, sizeof(why)) < 0)
+		return complain(b, section, key, "%s", why);
 	return 0;
 }
 
@@ -354,7 +288,7 @@ static int check_queues(const struct kvr_router_conf *c, const struct kvr_router
 		return 0;
 	snprintf(section, sizeof(section), "port %s", p->name);
 	return complain(b, section, "queues",
-			"got \"%u\", allowed: 0 to %u, one for each CPU of [router] ingress",
+			"got \"%u\", allowed: 0 to %u, one for each lcore of [router] ingress",
 			p->port.queues, c->n_ingress);
 }
 
@@ -402,6 +336,8 @@ int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b)
 		rc = resolve_ingress(c, b);
 	if (rc == 0)
 		rc = check_pools(c, b);
+	if (rc == 0 && lcores_idle(c, why, sizeof(why)) < 0)
+		rc = complain(b, "router", "idle", "%s", why);
 	if (rc == 0)
 		rc = check_workers(c, b);
 	if (rc == 0)

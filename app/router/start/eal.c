@@ -55,10 +55,11 @@ static void add_value(struct eal_args *a, const char *name, const char *value)
 	add(a, value);
 }
 
-/* "0@0-7,1@2,2@3": control floats, each polling lcore has its CPU. */
+/* "0@(0,1,2,3),1@2,2@3": control floats, each polling lcore has its CPU, which others may have,
+ * too. */
 static void add_lcores(struct eal_args *a, const struct kvr_router_conf *c)
 {
-	char map[1024];
+	char map[8192]; /* 1,024 CPUs and all lcores */
 	int n;
 
 	if (c->opt.control_cpus[0] != '\0') {

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "config/lcores.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "config/config.h"
+#include "lcore/idle.h"
+
+/* Where complaints go. */
+struct why {
+	char *text;
+	size_t len;
+};
+
+static int say(const struct why *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static int say(const struct why *w, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	vsnprintf(w->text, w->len, fmt, ap);
+	va_end(ap);
+	return -EINVAL;
+}
+
+/* "CPU", "FIRST-LAST" or "ID@CPU". */
+struct item {
+	bool named; /* it has an ID */
+	uint32_t id, first, last;
+};
+
+/* A number below @limit at *text, which moves behind it. */
+static bool number(const char **text, uint32_t limit, uint32_t *n)
+{
+	unsigned long value;
+	char *end;
+
+	if (!isdigit((unsigned char)**text))
+		return false;
+	value = strtoul(*text, &end, 10);
+	*text = end;
+	*n = (uint32_t)value;
+	return value < limit;
+}
+
+/* What *text begins with; it moves behind it. */
+static bool parse(const char **text, struct item *i)
+{
+	*i = (struct item){.named = false};
+	if (!number(text, CPU_SETSIZE, &i->first))
+		return false;
+	i->last = i->first;
+	if (**text == '@') {
+		++*text;
+		i->named = true;
+		i->id = i->first;
+		if (!number(text, CPU_SETSIZE, &i->first))
+			return false;
+		i->last = i->first;
+	} else if (**text == '-') {
+		++*text;
+		if (!number(text, CPU_SETSIZE, &i->last))
+			return false;
+	}
+	return i->first <= i->last;
+}
+
+/* The first lcore of @cpu; n_lcores: it has none. */
+static uint32_t lcore_of(const struct kvr_router_conf *c, uint32_t cpu)
+{
+	uint32_t i = 0;
+
+	while (i < c->n_lcores && c->cpu[i] != cpu)
+		i++;
+	return i;
+}
+
+static int add(struct kvr_router_conf *c, uint32_t cpu, const cpu_set_t *may, const struct why *w)
+{
+	if (may != NULL && !CPU_ISSET(cpu, may))
+		return say(w, "CPU %u may not be used by this process", cpu);
+	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
+		return say(w, "more than %u polling lcores", KVR_ROUTER_MAX_LCORES);
+	c->cpu[c->n_lcores++] = cpu;
+	return 0;
+}
+
+static int wrong_id(const struct kvr_router_conf *c, const struct item *i, const struct why *w)
+{
+	return say(w, "got \"%u@%u\", allowed: IDs in order, the next is %u", i->id, i->first,
+		   c->n_lcores);
+}
+
+int lcores_ingress(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, char *why,
+		   size_t len)
+{
+	const struct why w = {why, len};
+	const char *at = text;
+	struct item i;
+	int rc;
+
+	for (;; at++) {
+		if (!parse(&at, &i) || (*at != ',' && *at != '\0'))
+			return say(&w, "got \"%s\", allowed: CPUs like 0 or 0,2-3, or 0@0,1@0",
+				   text);
+		if (i.named && i.id != c->n_lcores)
+			return wrong_id(c, &i, &w);
+		for (uint32_t cpu = i.first; cpu <= i.last; cpu++) {
+			if (!i.named && lcore_of(c, cpu) < c->n_lcores)
+				return say(&w,
+					   "\"%s\" has CPU %u twice, allowed: once, or lcores that "
+					   "share it by ID, like 0@%u,1@%u",
+					   text, cpu, cpu, cpu);
+			rc = add(c, cpu, may, &w);
+			if (rc < 0)
+				return rc;
+		}
+		if (*at == '\0')
+			break;
+	}
+	c->n_ingress = c->n_lcores;
+	return 0;
+}
+
+int lcores_role(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, uint32_t *lcore,
+		char *why, size_t len)
+{
+	const struct why w = {why, len};
+	const char *at = text;
+	struct item i;
+
+	*lcore = 0;
+	if (*text == '\0')
+		return 0;
+	if (!parse(&at, &i) || *at != '\0' || i.first != i.last)
+		return say(&w,
+			   "got \"%s\", allowed: a CPU like 2, or a polling lcore on it like 1@2",
+			   text);
+	*lcore = i.named ? i.id : lcore_of(c, i.first);
+	if (*lcore > c->n_lcores)
+		return wrong_id(c, &i, &w);
+	if (*lcore == c->n_lcores)
+		return add(c, i.first, may, &w);
+	return c->cpu[*lcore] == i.first ? 0
+					 : say(&w, "got \"%s\", but lcore %u is on CPU %u", text,
+					       *lcore, c->cpu[*lcore]);
+}
+
+int lcores_idle(const struct kvr_router_conf *c, char *why, size_t len)
+{
+	if (c->opt.idle != IDLE_POLL)
+		return 0;
+	for (uint32_t i = 0; i < c->n_lcores; i++) {
+		const uint32_t first = lcore_of(c, c->cpu[i]);
+
+		if (first != i)
+			return say(
+				&(struct why){why, len},
+				"got \"poll\", but lcores %u and %u share CPU %u, where each would "
+				"wait for time slices of the other; allowed: sleep, interrupt, or "
+				"a CPU for each",
+				first, i, c->cpu[i]);
+	}
+	return 0;
+}
