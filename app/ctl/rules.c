@@ -133,7 +133,10 @@ const struct doctor_rule doctor_rules[] = {
 	 "isolate the CPU (drivers-cfg/host/isolate.sh), and look whether the host takes it away",
 	 DOCTOR_LCORE},
 	{"cpu-shared", "/proc/PID/task", rule_cpu_shared,
-	 "give the polling CPUs to kvroute alone (drivers-cfg/host/isolate.sh)", DOCTOR_THREAD},
+	 "give the polling CPUs to kvroute alone (drivers-cfg/host/isolate.sh), and each lcore one "
+	 "of "
+	 "its own ([router] ingress, scheduler_cpu, event_cpu)",
+	 DOCTOR_THREAD},
 	{"buffers-low", "ports", rule_buffers_low, "raise memory_mb or mbufs of the port",
 	 DOCTOR_PORT},
 	{"device-loses", "ports", rule_device_loses,

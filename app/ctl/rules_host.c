@@ -172,14 +172,39 @@ bool rule_stall(const struct doctor_look *l)
 			  doctor_now(l, "cpu"), now / hz * 1000);
 }
 
+/* ", which N polling lcores have": those of the CPU of thread @name, when there are several. */
+static const char *cpu_lcores(const struct doctor_look *l, const char *name, char *out, size_t len)
+{
+	const json_t *all = snap_at(l->is, "stages", NULL), *one;
+	unsigned int eal_id, n = 0;
+	const char *lcore;
+	char mine[32];
+	double cpu;
+
+	*out = '\0';
+	if (sscanf(name, "rte-worker-%u", &eal_id) != 1)
+		return out;
+	/* EAL's number 0 is control. */
+	snprintf(mine, sizeof(mine), "lcore%u", eal_id - 1);
+	one = json_object_get(all, mine);
+	cpu = snap_number(json_object_get(one, "cpu"));
+	json_object_foreach ((json_t *)(uintptr_t)all, lcore, one)
+		n += json_is_object(one) && snap_number(json_object_get(one, "cpu")) == cpu;
+	if (json_object_get(all, mine) != NULL && n > 1)
+		snprintf(out, len, ", which %u polling lcores have", n);
+	return out;
+}
+
 bool rule_cpu_shared(const struct doctor_look *l)
 {
 	const double ms = doctor_grown(l, "wait_ms");
 	const char *name = json_string_value(json_object_get(l->now, "name"));
+	char others[40];
 
+	name = name != NULL ? name : "";
 	return l->seconds > 0 && ms > SHARED * l->seconds * 1000 && ms > 50 &&
-	       doctor_say(l, "thread %s (%s) has waited %.0f of %.0f ms for its CPU", l->name,
-			  name != NULL ? name : "", ms, l->seconds * 1000);
+	       doctor_say(l, "thread %s (%s) has waited %.0f of %.0f ms for its CPU%s", l->name,
+			  name, ms, l->seconds * 1000, cpu_lcores(l, name, others, sizeof(others)));
 }
 
 bool rule_buffers_low(const struct doctor_look *l)
