@@ -38,11 +38,13 @@ class Router:
 
     def __init__(self, program, pools, router_options='', ingress=1, memory_mb=640, frames=1024, interface='kvr-router',
                  addresses=ADDRESSES, mtu=0, port='', device='', before=()):
-        """`ingress` CPUs poll a packet socket each, which has room for so many `frames`; `mtu` 0: the usual one; `port`: more of the port;
-        `device`: not packet sockets; `before`: what the command begins with."""
+        """`ingress` lcores, by turns on the CPUs there are, poll a packet socket each, which has room for so many `frames`; `mtu` 0: the
+        usual one; `port`: more of the port; `device`: not packet sockets; `before`: what the command begins with."""
         cpus = sorted(os.sched_getaffinity(0))
         # Tests that run side by side shall not all poll one CPU.
-        polling = [cpus[os.getpid() % len(cpus)]] if ingress == 1 else cpus[:ingress]
+        polling = [f'{i}@{cpus[(i + (os.getpid() if ingress == 1 else 0)) % len(cpus)]}' for i in range(ingress)]
+        # Those that share a CPU are woken.
+        idle = {1: 'idle = sleep'}.get(ingress, 'idle = interrupt' if ingress > len(cpus) else '')
         self.prefix = f'kvr-proto-{os.getpid()}' + interface.removeprefix('kvr-router')
         self.dir = tempfile.mkdtemp(prefix='kvroute-protocol-')
         config = f'{self.dir}/router.conf'
@@ -50,10 +52,10 @@ class Router:
                             f'framecnt={frames},qpairs={ingress}')
         with open(config, 'w') as out:
             out.write(f'''[router]
-ingress = {','.join(map(str, polling))}
+ingress = {','.join(polling)}
 hugepages = {os.environ.get('KVR_HUGEPAGES', 'off')}
 memory_mb = {memory_mb}
-{'' if 'idle' in router_options or ingress > 1 else 'idle = sleep'}
+{'' if 'idle' in router_options else idle}
 file_prefix = {self.prefix}
 {router_options}
 [port p0]
