@@ -8,9 +8,10 @@
  * header); in a burst of events each link is fetched a few events ahead.
  */
 
-#include "ahead_pvt.h"
 #include "find_pvt.h"
 #include "lines_pvt.h"
+#include "one_pvt.h"
+#include "run_pvt.h"
 
 #define AHEAD	    4u /* events between two links of the chain */
 #define EVENT_UNITS 8u /* of work, beside the blocks */
@@ -43,7 +44,7 @@ static uint32_t store_new(struct kvr_prefix *t, const struct kvr_prefix_event *e
 	struct pfx_new as = {.has_parent = i > 0 || e->has_parent};
 	uint32_t n = RTE_MIN(e->n - i, PFX_RUN);
 
-	if (kvr_prefix__evict_low(t, n)) {
+	if (pfx_evict_low(t, n)) {
 		kvr_prefix__evict_make_room(t, e->rank, n, at->meta);
 		*at = before(t, e, i);
 	}
@@ -97,7 +98,7 @@ static void store(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 
 	for (uint32_t i = 0, n; i < e->n; i += n) {
 		/* Blocks that are there need no room, but perhaps a split. */
-		if (kvr_prefix__evict_low(t, 0)) {
+		if (pfx_evict_low(t, 0)) {
 			kvr_prefix__evict_make_room(t, e->rank, 0, at.meta);
 			lost = true;
 		}
@@ -150,8 +151,7 @@ static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e
 		uint64_t sh = pfx_ld64(e->sh, i);
 		struct pfx_loc at = below;
 
-		if (pfx_pool_free(&t->hdrs) < 4 || pfx_pool_free(&t->chunks) < 4 ||
-		    pfx_pool_free(&t->metas) < 4)
+		if (pfx_remove_low(t))
 			kvr_prefix__pool_reclaim(t);
 		if (at.meta == PFX_NONE || !is_at(t, at, sh))
 			at = pfx_find(t, sh);
@@ -171,22 +171,25 @@ static void remove_blocks(struct kvr_prefix *t, const struct kvr_prefix_event *e
 }
 
 /* The event behind the one that begins: which of its blocks are new, or will be gone. */
-static void fetch_lines(struct kvr_prefix *t, const struct kvr_prefix_event *e,
-			const struct pfx_chain *a)
+static inline void fetch_lines(struct kvr_prefix *t, const struct kvr_prefix_event *e,
+			       const struct pfx_chain *a)
 {
-	const struct pfx_hdr *h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
+	const struct pfx_hdr *h;
 	uint32_t from = 0;
 
-	if (e->n == 1) /* fetch_index() has seen to it */
-		from = 1;
-	else if (e->op == KVR_PREFIX_REMOVE)
+	if (e->n <= 1) { /* pfx_fetch_index() has seen to it */
+		pfx_lines_turn(t, NULL, 0);
+		return;
+	}
+	h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
+	if (e->op == KVR_PREFIX_REMOVE)
 		from = a->slot == 0 || pfx_ld32(&h->big) != PFX_NONE ? e->n : 0;
 	else if (!e->has_parent && a->slot != 0)
 		from = RTE_MIN(e->n, pfx_len(h));
 	pfx_lines_turn(t, skip(e->sh, from), e->n - from);
 }
 
-static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
+static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e, const struct pfx_chain *c)
 {
 	if (e->n == 0 || e->rank >= t->max_ranks || e->tier >= KVR_TIERS)
 		return;
@@ -195,35 +198,55 @@ static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 		pfx_add(e->op == KVR_PREFIX_STORE ? &t->st.dropped : &t->st.unknown_removes, e->n);
 		return;
 	}
-	if (e->op == KVR_PREFIX_STORE)
-		store(t, e);
-	else if (e->op == KVR_PREFIX_REMOVE)
-		remove_blocks(t, e);
+	if (e->op == KVR_PREFIX_STORE) {
+		if (e->n > 1 || !kvr_prefix__one_more(t, e, c))
+			store(t, e);
+	} else if (e->op == KVR_PREFIX_REMOVE) {
+		if (e->n > 1 || !kvr_prefix__one_less(t, e, c))
+			remove_blocks(t, e);
+	}
+}
+
+/* Link after link for each event, some events apart; then it is applied. */
+static void apply_ahead(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n)
+{
+	struct pfx_chain a[8 * AHEAD];
+
+	for (uint32_t i = 0; i < n; i++)
+		kvr_prefetch(ev[i].sh);
+	for (uint32_t i = 0; i < n + 4 * AHEAD; i++) {
+		const uint32_t chunk = i - AHEAD, meta = i - 2 * AHEAD, hdr = i - 3 * AHEAD,
+			       now = i - 4 * AHEAD;
+
+		if (i < n)
+			pfx_fetch_index(t, &ev[i], &a[i % RTE_DIM(a)]);
+		if (chunk < n)
+			pfx_fetch_chunk(t, &a[chunk % RTE_DIM(a)]);
+		if (meta < n)
+			pfx_fetch_meta(t, &ev[meta], &a[meta % RTE_DIM(a)]);
+		if (hdr < n)
+			pfx_fetch_hdr(t, &ev[hdr], &a[hdr % RTE_DIM(a)]);
+		if (i < 4 * AHEAD)
+			continue;
+		if (now + 1 < n)
+			fetch_lines(t, &ev[now + 1], &a[(now + 1) % RTE_DIM(a)]);
+		else
+			pfx_lines_turn(t, NULL, 0);
+		apply(t, &ev[now], &a[now % RTE_DIM(a)]);
+	}
+	pfx_lines_end(t);
 }
 
 void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n)
 {
-	struct pfx_chain a[8 * AHEAD];
+	struct pfx_chain alone;
 
-	for (uint32_t i = 0; n > 1 && i < n; i++)
-		kvr_prefetch(ev[i].sh);
-	for (uint32_t i = 0; n > 1 && i < n + 4 * AHEAD; i++) {
-		for (uint32_t link = 0, k = i; link < 4; link++, k -= AHEAD) {
-			if (k < n)
-				kvr_prefix__fetch_link(t, &ev[k], &a[k % RTE_DIM(a)], link);
-		}
-		if (i < 4 * AHEAD)
-			continue;
-		if (i + 1 - 4 * AHEAD < n)
-			fetch_lines(t, &ev[i + 1 - 4 * AHEAD],
-				    &a[(i + 1 - 4 * AHEAD) % RTE_DIM(a)]);
-		else
-			pfx_lines_turn(t, NULL, 0);
-		apply(t, &ev[i - 4 * AHEAD]);
+	if (n > 1) {
+		apply_ahead(t, ev, n);
+	} else if (n == 1) {
+		pfx_fetch_index(t, ev, &alone);
+		apply(t, ev, &alone);
 	}
-	pfx_lines_end(t);
-	if (n == 1)
-		apply(t, ev);
 	kvr_prefix__pool_reclaim(t);
 }
 

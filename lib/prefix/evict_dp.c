@@ -12,28 +12,14 @@
  * else the one with the oldest run. A rank that stores more than it may have pays itself.
  */
 
-#include "prefix_pvt.h"
+#include "run_pvt.h"
 
 #define MOVES	   32u /* runs moved on, because they were matched, in one call */
 #define REUSE	   16u /* runs given up by one victim before the ranks are compared again */
 #define RUN_UNITS  24u
 #define MOVE_UNITS 8u
 
-static bool pool_low(const struct pfx_pool *p, uint32_t need)
-{
-	return pfx_pool_free(p) < need + p->low;
-}
-
-/* Is there too little for a step that adds up to `blocks` blocks? */
-bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks)
-{
-	return t->st.blocks + blocks > t->max_blocks || pool_low(&t->metas, 2) ||
-	       pool_low(&t->hdrs, 4) || pool_low(&t->bigs, 2 * PFX_PLANES) ||
-	       pool_low(&t->exts, 2) || pool_low(&t->preds, 2) ||
-	       pool_low(&t->chunks, blocks / PFX_CHUNK + 3);
-}
-
-/* The same, counting what comes back as soon as the readers have moved on. */
+/* pfx_evict_low(), counting what comes back as soon as the readers have moved on. */
 static bool scarce(const struct kvr_prefix *t, uint32_t blocks)
 {
 	const struct pfx_pool *p[] = {&t->metas, &t->hdrs,  &t->bigs,

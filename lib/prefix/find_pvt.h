@@ -14,7 +14,7 @@ static inline struct pfx_loc pfx_loc_of(const struct kvr_prefix *t, uint32_t slo
 						pfx_hdr_of(t, c.meta)->start};
 }
 
-/* Slot of `sh`, or 0; then `*at` is where it may be added, if there is room. */
+/* Slot of `sh`, and in `*at` its entry; or 0, and where it may be added, if there is room. */
 static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint64_t mix, uint64_t sh,
 				      uint32_t *at)
 {
@@ -26,10 +26,13 @@ static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint64_t mix, 
 		struct pfx_masks m = pfx_index_masks(b, tag);
 
 		for (; m.tag != 0; m.tag &= m.tag - 1) {
-			uint32_t slot = b->value[__builtin_ctz(m.tag)];
+			const uint32_t place = (uint32_t)__builtin_ctz(m.tag),
+				       slot = b->value[place];
 
-			if (t->sh[slot] == sh)
+			if (likely(t->sh[slot] == sh)) {
+				*at = PFX_AT(i, place);
 				return slot;
+			}
 		}
 		if (m.empty != 0 && *at == PFX_NOWHERE)
 			*at = PFX_AT(i, (uint32_t)__builtin_ctz(m.empty));

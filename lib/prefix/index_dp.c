@@ -44,16 +44,9 @@ static uint32_t place_of(const struct pfx_index *x, uint64_t mix, uint32_t value
 void kvr_prefix__index_del(struct pfx_index *x, uint64_t mix, uint32_t value)
 {
 	uint32_t at = place_of(x, mix, value);
-	struct pfx_bucket *b;
 
-	if (at == PFX_NOWHERE)
-		return;
-	b = &x->b[PFX_AT_BUCKET(at)];
-	for (struct pfx_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
-		past->over--;
-	b->tag[PFX_AT_PLACE(at)] = 0;
-	b->value[PFX_AT_PLACE(at)] = 0;
-	x->used--;
+	if (at != PFX_NOWHERE)
+		pfx_index_clear(x, mix, at);
 }
 
 void kvr_prefix__index_move(struct pfx_index *x, uint64_t mix, uint32_t from, uint32_t to)

@@ -113,6 +113,18 @@ static inline void pfx_index_put(struct pfx_index *x, uint64_t mix, uint32_t at,
 	x->used++;
 }
 
+/* The entry that stands there goes. */
+static inline void pfx_index_clear(struct pfx_index *x, uint64_t mix, uint32_t at)
+{
+	struct pfx_bucket *b = &x->b[PFX_AT_BUCKET(at)];
+
+	for (struct pfx_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
+		past->over--;
+	b->tag[PFX_AT_PLACE(at)] = 0;
+	b->value[PFX_AT_PLACE(at)] = 0;
+	x->used--;
+}
+
 void kvr_prefix__index_size(struct pfx_index *x, uint32_t n);
 int kvr_prefix__index_add(struct pfx_index *x, uint64_t mix, uint32_t value);
 void kvr_prefix__index_del(struct pfx_index *x, uint64_t mix, uint32_t value);

@@ -6,6 +6,7 @@
  */
 
 #include "find_pvt.h"
+#include "run_pvt.h"
 
 #define PREDICT_UNITS 8u /* of work a run, beside its new blocks */
 
@@ -44,7 +45,7 @@ static struct pfx_loc predict_new(struct kvr_prefix *t, uint16_t rank, const voi
 	uint32_t meta;
 
 	*k = RTE_MIN(*k, PFX_RUN);
-	if (kvr_prefix__evict_low(t, *k)) {
+	if (pfx_evict_low(t, *k)) {
 		kvr_prefix__evict_make_room(t, rank, *k, at.meta);
 		at.meta = PFX_NONE;
 		if (i > 0)
@@ -106,7 +107,7 @@ uint32_t kvr_prefix_predict_some(struct kvr_prefix *t, uint16_t rank, const void
 		return n;
 	}
 	for (uint32_t k; i < most && (i == from || t->work < end); i += k) {
-		if (kvr_prefix__evict_low(t, 0)) {
+		if (pfx_evict_low(t, 0)) {
 			kvr_prefix__evict_make_room(t, rank, 0, at.meta);
 			at.meta = PFX_NONE;
 		}

@@ -67,7 +67,7 @@ static inline void pfx_wr(uint64_t *p, uint64_t sh)
 
 static inline uint32_t pfx_len(const struct pfx_hdr *h)
 {
-	/* Acquire: pairs with the release in publish_len(); the SHs below len are there. */
+	/* Acquire: pairs with the release in pfx_publish_len(); the SHs below len are there. */
 	return atomic_load_explicit(&h->len, memory_order_acquire);
 }
 
@@ -252,7 +252,6 @@ struct pfx_loc kvr_prefix__run_disown(struct kvr_prefix *t, struct pfx_loc at, u
 				      uint32_t lead, uint16_t rank, uint32_t plane);
 
 /* evict_dp.c */
-bool kvr_prefix__evict_low(const struct kvr_prefix *t, uint32_t blocks);
 void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint16_t rank, uint32_t blocks,
 				 uint32_t keep);
 void kvr_prefix__evict_to_limit(struct kvr_prefix *t, uint16_t rank, uint32_t steps);

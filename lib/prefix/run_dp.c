@@ -9,20 +9,9 @@
 #include "find_pvt.h"
 #include "hold_pvt.h"
 #include "lines_pvt.h"
+#include "run_pvt.h"
 
 #include <errno.h>
-
-/* Release: pairs with the acquire in pfx_len(); chunks and owners of the new blocks are there. */
-static void publish_len(struct pfx_hdr *h, uint32_t len)
-{
-	atomic_store_explicit(&h->len, (uint16_t)len, memory_order_release);
-}
-
-/* Blocks the run may have at most: to the next multiple of 512, and in its chunks. */
-static uint32_t room_of(const struct pfx_meta *m, const struct pfx_hdr *h)
-{
-	return RTE_MIN(PFX_RUN - m->pos % PFX_RUN, PFX_RUN - h->start);
-}
 
 /*
  * Append up to n SHs that are new to the table; stops before one that is not. Gives the new
@@ -36,7 +25,7 @@ static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint
 	const uint64_t *took;
 	uint32_t i;
 
-	n = RTE_MIN(n, room_of(&t->meta[meta], h) - len);
+	n = RTE_MIN(n, pfx_room_of(&t->meta[meta], h) - len);
 	i = pfx_lines_took(t, sh, &took);
 	if (i > 0)
 		memcpy(mix, took, i * sizeof(mix[0]));
@@ -109,15 +98,7 @@ static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uin
 			pfx_lines_more(t);
 		}
 	}
-	for (uint32_t c = from == 0 ? 0 : keep; c < PFX_CHUNKS; c++) {
-		uint32_t k = pfx_ld32(&h->chunk[c]);
-
-		if (k == PFX_NONE)
-			break;
-		kvr_prefix__pool_retire(t, &t->chunks, k);
-		if (stays)
-			pfx_st32(&h->chunk[c], PFX_NONE);
-	}
+	pfx_run_drop_chunks(t, h, from == 0 ? 0 : keep, stays);
 	pfx_sub(&t->st.blocks, len - from);
 }
 
@@ -212,7 +193,7 @@ bool kvr_prefix__run_can_grow(const struct kvr_prefix *t, uint32_t meta, uint16_
 	struct pfx_hdr *h = &t->hdr[m->hdr];
 	uint32_t len = pfx_len(h);
 
-	return m->nchild == 0 && m->shrunk <= t->done && len < room_of(m, h) &&
+	return m->nchild == 0 && m->shrunk <= t->done && len < pfx_room_of(m, h) &&
 	       !kvr_prefix__owner_any_big(t, h) && kvr_prefix__owner_get(t, h, plane, rank) == len;
 }
 
@@ -231,7 +212,7 @@ uint32_t kvr_prefix__run_grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank
 	t->rank[t->meta[meta].charge].blocks += len - old;
 	t->work += len - old;
 	pfx_set_last(t, h, len);
-	publish_len(h, len);
+	pfx_publish_len(h, len);
 	return len - old;
 }
 
@@ -274,7 +255,7 @@ void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta)
 	stays = h == pfx_hdr_of(t, meta);
 	if (stays) {
 		pfx_set_last(t, h, keep);
-		publish_len(h, keep);
+		pfx_publish_len(h, keep);
 	}
 	unappend(t, h, keep, len, stays);
 	t->rank[t->meta[meta].charge].blocks -= len - keep;

@@ -200,6 +200,34 @@ static void random_remove(uint32_t rank, uint32_t plane)
 	kvr_prefix_remove(p.t, (uint16_t)rank, plane, gone, n);
 }
 
+/* A rank goes on block by block, or goes back, by one event a block in bursts; odd ones between. */
+static void random_steps(uint32_t rank, uint32_t plane)
+{
+	struct kvr_prefix_event e[48];
+	const bool more = below(2);
+	uint32_t from, n, burst, at;
+
+	range(&from, &n);
+	n = RTE_MIN(n, (uint32_t)RTE_DIM(e));
+	for (uint32_t i = 0; i < n; i++) {
+		at = more ? from + i : from + n - 1 - i;
+		if (below(40) == 0)
+			at = below(npath);
+		e[i] = (struct kvr_prefix_event){.op = more ? KVR_PREFIX_STORE : KVR_PREFIX_REMOVE,
+						 .tier = (uint8_t)plane,
+						 .has_parent = at > 0 && below(20),
+						 .rank = (uint16_t)rank,
+						 .n = 1,
+						 .parent = at > 0 ? psh[at - 1] : 0,
+						 .sh = &psh[at]};
+		set[plane][rank][path[at]] = more;
+	}
+	for (uint32_t i = 0; i < n; i += burst) {
+		burst = 1 + below(n - i);
+		kvr_prefix_apply_burst(p.t, &e[i], burst);
+	}
+}
+
 static void random_predict(uint32_t rank)
 {
 	uint32_t ttl = 32 * (1 + below(100)), n;
@@ -244,8 +272,10 @@ static void random_step(uint32_t planes, uint32_t ranks)
 		kvr_prefix_maintain(p.t, now); /* a slice; the reader need not have moved */
 	} else if (op < 400)
 		random_store(rank, plane);
-	else if (op < 850)
+	else if (op < 700)
 		random_remove(rank, plane);
+	else if (op < 850)
+		random_steps(rank, plane);
 	else if (op < 950 && planes == PLANES)
 		random_predict(rank);
 	else if (op < 955) {
