@@ -29,7 +29,7 @@ static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint64_t mix, 
 			const uint32_t place = (uint32_t)__builtin_ctz(m.tag),
 				       slot = b->value[place];
 
-			if (likely(t->sh[slot] == sh)) {
+			if (t->sh[slot] == sh) {
 				*at = PFX_AT(i, place);
 				return slot;
 			}
