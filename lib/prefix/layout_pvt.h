@@ -18,8 +18,10 @@
  *
  * Most looks for a head are in vain: the first of a prompt that nobody has, and the one behind
  * where every other ended. So of each head there is a print of one byte, in one of many sets of 15
- * for five runs each, by the same hash: a set without the print says that there is no such head,
- * and rte_hash is not asked. One in 50 other SHs finds its print in the sets of a full table.
+ * for eight runs each, by the same hash: a set without the print says that there is no such head,
+ * and rte_hash is not asked. One in 25 other SHs finds its print in the sets of a full table, or a
+ * set with too many. With five runs for each it is one in 50, but then, with 80,000 runs, the sets
+ * are 256 KiB that compete for the second cache: what makes a prompt of nobody's slow.
  *
  * An owner is (rank, lead): it holds the first `lead` blocks of the run, nothing behind. Holes
  * need no masks: a set that is not a prefix of its run splits the run where the hole ends.
@@ -88,7 +90,7 @@
 #define PFX_WHEEL     4096u			  /* buckets of the timing wheel */
 #define PFX_TICK_MS   32u			  /* of one bucket */
 #define PFX_LOSSES    256u			  /* losses remembered for readers */
-#define PFX_PRINTS    5u			  /* runs for each set of prints */
+#define PFX_PRINTS    8u			  /* runs for each set of prints */
 #define PFX_LINE      512u			  /* runs whose bits of one rank share a line */
 #define PFX_AHEAD     32u  /* index lines on their way for one that is used */
 #define PFX_SLICE     256u /* units of work a turn, or one long run */
