@@ -119,11 +119,17 @@ static void store(struct kvr_prefix *t, const struct kvr_prefix_event *e)
 static uint32_t stretch(const struct kvr_prefix *t, struct pfx_loc at, const void *sh, uint32_t n,
 			bool *down)
 {
-	struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
-	uint32_t k = 1;
+	const struct pfx_hdr *h = pfx_hdr_of(t, at.meta);
+	uint32_t k = 1, end = 1;
 
-	while (k < n && k <= at.off && *pfx_sh(t, h, at.off - k) == pfx_ld64(sh, k))
-		k++;
+	while (k == end && k < n && k <= at.off) {
+		const uint64_t *p = pfx_sh(t, h, at.off - k);
+
+		end = RTE_MIN(n, k + (uint32_t)(p - t->sh) % PFX_CHUNK + 1);
+		end = RTE_MIN(end, at.off + 1);
+		while (k < end && *p-- == pfx_ld64(sh, k))
+			k++;
+	}
 	*down = k > 1;
 	return *down ? k : pfx_same(t, at, sh, n);
 }
@@ -178,7 +184,7 @@ static inline void fetch_lines(struct kvr_prefix *t, const struct kvr_prefix_eve
 	uint32_t from = 0;
 
 	if (e->n <= 1) { /* pfx_fetch_index() has seen to it */
-		pfx_lines_turn(t, NULL, 0);
+		pfx_lines_next(t, NULL, 0);
 		return;
 	}
 	h = pfx_hdr_of(t, t->chunk[a->slot / PFX_CHUNK].meta);
@@ -186,7 +192,7 @@ static inline void fetch_lines(struct kvr_prefix *t, const struct kvr_prefix_eve
 		from = a->slot == 0 || pfx_ld32(&h->big) != PFX_NONE ? e->n : 0;
 	else if (!e->has_parent && a->slot != 0)
 		from = RTE_MIN(e->n, pfx_len(h));
-	pfx_lines_turn(t, skip(e->sh, from), e->n - from);
+	pfx_lines_next(t, skip(e->sh, from), e->n - from);
 }
 
 static void apply(struct kvr_prefix *t, const struct kvr_prefix_event *e, const struct pfx_chain *c)
@@ -231,10 +237,9 @@ static void apply_ahead(struct kvr_prefix *t, const struct kvr_prefix_event ev[]
 		if (now + 1 < n)
 			fetch_lines(t, &ev[now + 1], &a[(now + 1) % RTE_DIM(a)]);
 		else
-			pfx_lines_turn(t, NULL, 0);
+			pfx_lines_next(t, NULL, 0);
 		apply(t, &ev[now], &a[now % RTE_DIM(a)]);
 	}
-	pfx_lines_end(t);
 }
 
 void kvr_prefix_apply_burst(struct kvr_prefix *t, const struct kvr_prefix_event ev[], uint32_t n)

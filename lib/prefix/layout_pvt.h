@@ -203,7 +203,6 @@ struct pfx_pool {
 struct pfx_lines {
 	const void *sh;
 	uint32_t n, done;
-	uint64_t mix[PFX_AHEAD]; /* of those done */
 };
 
 #define PFX_META_MAX ((1u << 28) - 1)
@@ -248,9 +247,8 @@ struct kvr_prefix {
 	struct pfx_meta *meta;
 	struct pfx_chunk_info *chunk;
 	struct pfx_pred *pred;
-	int32_t *key;		   /* by header: rte_hash position to free with it, or -1 */
-	struct pfx_lines lines[2]; /* of the present event and of the next */
-	uint32_t line_turn;	   /* which is which */
+	int32_t *key;		     /* by header: rte_hash position to free with it, or -1 */
+	struct pfx_lines next_lines; /* of the event behind the present one */
 	struct pfx_pool hdrs, metas, chunks, bigs, exts, preds;
 	uint32_t max_blocks;
 	uint64_t batch, done;	     /* current batch; last batch that all readers have left */

@@ -13,58 +13,19 @@
 
 #include "prefix_pvt.h"
 
-static inline struct pfx_lines *pfx_lines_now(struct kvr_prefix *t)
-{
-	return &t->lines[t->line_turn];
-}
-
 /* An event begins; of the one behind it the blocks sh[0] to sh[n - 1] come or go. */
-static inline void pfx_lines_turn(struct kvr_prefix *t, const void *sh, uint32_t n)
+static inline void pfx_lines_next(struct kvr_prefix *t, const void *sh, uint32_t n)
 {
-	struct pfx_lines *l = &t->lines[t->line_turn];
-
-	t->line_turn ^= 1;
-	l->sh = sh;
-	l->n = RTE_MIN(n, PFX_AHEAD);
-	l->done = 0;
+	t->next_lines = (struct pfx_lines){.sh = sh, .n = RTE_MIN(n, PFX_AHEAD)};
 }
 
-/* Out of a burst: no event is under way. */
-static inline void pfx_lines_end(struct kvr_prefix *t)
+/* Up to n more of the next event. */
+static inline void pfx_lines_more(struct kvr_prefix *t, uint32_t n)
 {
-	pfx_lines_turn(t, NULL, 0);
-	pfx_lines_turn(t, NULL, 0);
-}
+	struct pfx_lines *l = &t->next_lines;
 
-/* One more of the next event. */
-static inline void pfx_lines_more(struct kvr_prefix *t)
-{
-	struct pfx_lines *l = &t->lines[t->line_turn ^ 1];
-
-	if (l->done < l->n) {
-		l->mix[l->done] = pfx_mix(t, pfx_ld64(l->sh, l->done));
-		pfx_index_prefetch(&t->index, l->mix[l->done++]);
-	}
-}
-
-/* How many of sh[0], sh[1].. are on their way since the event before; gives their hashes. */
-static inline uint32_t pfx_lines_took(struct kvr_prefix *t, const void *sh, const uint64_t **mix)
-{
-	const struct pfx_lines *l = pfx_lines_now(t);
-	const uintptr_t off = (uintptr_t)sh - (uintptr_t)l->sh;
-
-	if (off >= (uintptr_t)l->done * 8 || off % 8 != 0)
-		return 0;
-	*mix = &l->mix[off / 8];
-	return l->done - (uint32_t)(off / 8);
-}
-
-/* The same of an event that names first what `sh` is. */
-static inline uint32_t pfx_lines_from(struct kvr_prefix *t, uint64_t sh)
-{
-	const struct pfx_lines *l = pfx_lines_now(t);
-
-	return l->done > 0 && pfx_ld64(l->sh, 0) == sh ? l->done : 0;
+	for (; n > 0 && l->done < l->n; n--)
+		pfx_index_prefetch(&t->index, pfx_mix(t, pfx_ld64(l->sh, l->done++)));
 }
 
 #endif

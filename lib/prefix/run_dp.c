@@ -6,101 +6,12 @@
  * same does nothing and says so.
  */
 
+#include "blocks_pvt.h"
 #include "find_pvt.h"
 #include "hold_pvt.h"
-#include "lines_pvt.h"
 #include "run_pvt.h"
 
 #include <errno.h>
-
-/*
- * Append up to n SHs that are new to the table; stops before one that is not. Gives the new
- * length, publishes nothing. Index lines of the next group are fetched while one is filled in.
- */
-static uint32_t append(struct kvr_prefix *t, uint32_t meta, const void *sh, uint32_t n)
-{
-	struct pfx_hdr *h = pfx_hdr_of(t, meta);
-	uint32_t len = atomic_load_explicit(&h->len, memory_order_relaxed), slot = 0, at = 0;
-	uint64_t mix[2 * PFX_AHEAD];
-	const uint64_t *took;
-	uint32_t i;
-
-	n = RTE_MIN(n, pfx_room_of(&t->meta[meta], h) - len);
-	i = pfx_lines_took(t, sh, &took);
-	if (i > 0)
-		memcpy(mix, took, i * sizeof(mix[0]));
-	for (; i < n && i < PFX_AHEAD; i++) {
-		mix[i] = pfx_mix(t, pfx_ld64(sh, i));
-		pfx_index_prefetch(&t->index, mix[i]);
-	}
-	for (i = 0; i < n; i++) {
-		uint32_t place = h->start + len + i, c = place / PFX_CHUNK;
-		uint64_t v = pfx_ld64(sh, i);
-
-		if (i + PFX_AHEAD < n) {
-			uint64_t ahead = pfx_mix(t, pfx_ld64(sh, i + PFX_AHEAD));
-
-			mix[(i + PFX_AHEAD) % (2 * PFX_AHEAD)] = ahead;
-			pfx_index_prefetch(&t->index, ahead);
-		} else {
-			pfx_lines_more(t);
-		}
-		if (pfx_index_find(t, mix[i % (2 * PFX_AHEAD)], v, &at) != 0)
-			break;
-		if (slot == 0 || place % PFX_CHUNK == 0) {
-			uint32_t k = pfx_ld32(&h->chunk[c]);
-
-			if (k == PFX_NONE) {
-				k = kvr_prefix__pool_take(&t->chunks);
-				if (k == PFX_NONE)
-					break;
-				t->chunk[k] = pfx_chunk_of(meta, c);
-				pfx_st32(&h->chunk[c], k);
-			}
-			slot = k * PFX_CHUNK + place % PFX_CHUNK;
-		}
-		pfx_wr(&t->sh[slot], v);
-		if (!pfx_index_is_room(&t->index, at))
-			break;
-		pfx_index_put(&t->index, mix[i % (2 * PFX_AHEAD)], at, slot++);
-	}
-	pfx_add(&t->st.blocks, i);
-	return len + i;
-}
-
-/*
- * Drop blocks from..len-1 from index and chunks; the length is the caller's. `stays`: readers go
- * on finding this header, so its list of chunks is shortened too.
- */
-static void unappend(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t from, uint32_t len,
-		     bool stays)
-{
-	const uint32_t keep = (h->start + from + PFX_CHUNK - 1) / PFX_CHUNK, n = len - from;
-	const uint32_t took = n > 0 ? pfx_lines_from(t, *pfx_sh(t, h, len - 1)) : 0;
-	uint64_t mix[PFX_AHEAD];
-	uint32_t slot[PFX_AHEAD];
-
-	/* From the end on, as most events name them. */
-	for (uint32_t i = 0, done = 0; done < n; i++) {
-		if (i >= RTE_MIN(n, PFX_AHEAD)) {
-			kvr_prefix__index_del(&t->index, mix[done % PFX_AHEAD],
-					      slot[done % PFX_AHEAD]);
-			done++;
-		}
-		if (i < n) {
-			const uint64_t *p = pfx_sh(t, h, len - 1 - i);
-
-			mix[i % PFX_AHEAD] = pfx_mix(t, *p);
-			slot[i % PFX_AHEAD] = (uint32_t)(p - t->sh);
-			if (i >= took)
-				pfx_index_prefetch(&t->index, mix[i % PFX_AHEAD]);
-		} else {
-			pfx_lines_more(t);
-		}
-	}
-	pfx_run_drop_chunks(t, h, from == 0 ? 0 : keep, stays);
-	pfx_sub(&t->st.blocks, len - from);
-}
 
 static void free_meta(struct kvr_prefix *t, uint32_t meta)
 {
@@ -154,7 +65,7 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	h->has_parent = as->has_parent;
 	kvr_prefix__run_init(t, meta, hdr, as->parent);
 	t->meta[meta].pos = (uint16_t)as->pos;
-	len = append(t, meta, sh, *n);
+	len = kvr_prefix__blocks_add(t, meta, sh, *n);
 	if (len == 0)
 		goto fail;
 	pfx_set_last(t, h, len);
@@ -178,7 +89,7 @@ uint32_t kvr_prefix__run_create(struct kvr_prefix *t, const struct pfx_new *as, 
 	*n = len;
 	return meta;
 fail:
-	unappend(t, h, 0, len, false);
+	kvr_prefix__blocks_drop(t, h, 0, len, false);
 	kvr_prefix__owner_retire(t, h);
 	kvr_prefix__pool_give(&t->hdrs, hdr);
 	free_meta(t, meta);
@@ -202,7 +113,7 @@ uint32_t kvr_prefix__run_grow(struct kvr_prefix *t, uint32_t meta, uint16_t rank
 			      const void *sh, uint32_t n)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
-	uint32_t old = pfx_len(h), len = append(t, meta, sh, n);
+	uint32_t old = pfx_len(h), len = kvr_prefix__blocks_add(t, meta, sh, n);
 
 	if (len == old)
 		return 0;
@@ -231,7 +142,7 @@ void kvr_prefix__run_destroy(struct kvr_prefix *t, uint32_t meta)
 		kvr_prefix__list_del(t, meta);
 	pfx_discharge(t, m->charge, 1, pfx_len(h));
 	key = kvr_prefix__run_unpublish(t, sh);
-	unappend(t, h, 0, pfx_len(h), false);
+	kvr_prefix__blocks_drop(t, h, 0, pfx_len(h), false);
 	kvr_prefix__run_retire(t, m->hdr, key);
 	free_meta(t, meta);
 }
@@ -257,7 +168,7 @@ void kvr_prefix__run_trim(struct kvr_prefix *t, uint32_t meta)
 		pfx_set_last(t, h, keep);
 		pfx_publish_len(h, keep);
 	}
-	unappend(t, h, keep, len, stays);
+	kvr_prefix__blocks_drop(t, h, keep, len, stays);
 	t->rank[t->meta[meta].charge].blocks -= len - keep;
 	/* What followed the lost blocks follows this run no more. */
 	if (t->meta[meta].nchild != 0)
