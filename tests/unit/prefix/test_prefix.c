@@ -181,6 +181,33 @@ static void duplicates_and_unknown_removes_change_nothing(void)
 	close_empty();
 }
 
+/* In a full index some entries are not where they belong. They are found all the same by who stores
+ * the block behind another one, when there is room again where they belong, and go. */
+static void no_block_is_there_twice(void)
+{
+	enum { N = 1800 };
+	uint64_t *all = malloc(N * sizeof(*all)), pair[2], gone[2];
+
+	open_sized(64, 2048, 16384);
+	pt_chain(all, 0, N, 3);
+	for (uint32_t i = 0; i < N; i++)
+		kvr_prefix_store(p.t, 1, 0, NULL, &all[i], 1);
+	CU_ASSERT_EQUAL(pt_stats(&p).blocks, N);
+	for (uint32_t i = 1; i < N; i += 2)
+		kvr_prefix_remove(p.t, 1, 0, &all[i], 1);
+	for (uint32_t i = 0; i < N; i += 2) {
+		pair[0] = gone[1] = i + 1;
+		pair[1] = gone[0] = all[i];
+		kvr_prefix_store(p.t, 2, 0, NULL, pair, 2);
+		CU_ASSERT_EQUAL(pt_stats(&p).blocks, N / 2 + 1);
+		kvr_prefix_remove(p.t, 2, 0, gone, 2);
+		CU_ASSERT_EQUAL(pt_stats(&p).blocks, N / 2);
+		pt_quiesce(&p, 1);
+	}
+	close_empty();
+	free(all);
+}
+
 /* Unknown blocks in an event do not keep the others from going. */
 static void remove_goes_on_behind_unknown_blocks(void)
 {
@@ -540,6 +567,7 @@ int main(void)
 			       {"staggered", every_rank_may_stop_elsewhere},
 			       {"orphans", orphans_are_counted_and_score_when_the_gap_closes},
 			       {"duplicates", duplicates_and_unknown_removes_change_nothing},
+			       {"twice", no_block_is_there_twice},
 			       {"unknown", remove_goes_on_behind_unknown_blocks},
 			       {"clear", clear_is_of_one_rank_and_all_its_tiers},
 			       {"tiers", tiers_extend_one_another_in_order},
