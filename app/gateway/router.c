@@ -221,6 +221,14 @@ int32_t gw_routers_turn(struct gw_thread *t)
 	return wait;
 }
 
+bool gw_routers_strict(const struct gw_thread *t)
+{
+	for (uint32_t i = 0; i < t->opt->n_routers; i++)
+		if (kvr_client_timeout_strict(t->routers[i].client))
+			return true;
+	return false;
+}
+
 struct gw_router *gw_router_pick(struct gw_thread *t, uint32_t tried)
 {
 	for (uint32_t i = 0; i < t->opt->n_routers; i++)

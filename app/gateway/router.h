@@ -50,6 +50,9 @@ void gw_routers_stop(struct gw_thread *t);
  * must be called again. */
 int32_t gw_routers_turn(struct gw_thread *t);
 
+/** Whether that sleep should end on time: see kvr_client_timeout_strict(). */
+bool gw_routers_strict(const struct gw_thread *t);
+
 /** A request has ended there, and is sent @p again or not: what a new life of the router has lost
  * is counted for the log. @return @p again. */
 bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool again);

@@ -282,6 +282,11 @@ int kvr_agent_timeout_ms(const struct kvr_agent *a)
 	return kvr_link_timeout_ms(&a->link);
 }
 
+bool kvr_agent_timeout_strict(const struct kvr_agent *a)
+{
+	return kvr_link_strict(&a->link);
+}
+
 uint64_t kvr_agent__due_us(const struct kvr_agent *a)
 {
 	return kvr_link_due_us(&a->link);

@@ -237,6 +237,9 @@ void kvr_agent_drain(struct kvr_agent *a, bool on);
 int kvr_agent_fd(const struct kvr_agent *a);
 /** Milliseconds until kvr_agent_process() is needed even in silence; -1: never. */
 int kvr_agent_timeout_ms(const struct kvr_agent *a);
+/** Whether a sleep for that time should end on time: a large item leaves in steps of a millisecond,
+ * or parts of a request are waited for. Otherwise 4 ms more do no harm. */
+bool kvr_agent_timeout_strict(const struct kvr_agent *a);
 /** Receive, run timers, call back, send. @return number of frames handled. */
 int kvr_agent_process(struct kvr_agent *a);
 /** Send what calls since then have queued, without a look at what has come. kvr_agent_process()

@@ -84,7 +84,7 @@ bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r)
 	}
 	r->pacing = r->parts > 0;
 	if (r->pacing)
-		kvr_timer_set(&a->link.timers, &r->repeat, r->paced_us);
+		kvr_link_step(&a->link, &r->repeat, r->paced_us);
 	return r->pacing;
 }
 

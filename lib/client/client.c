@@ -260,6 +260,11 @@ int kvr_client_timeout_ms(const struct kvr_client *c)
 	return kvr_link_timeout_ms(&c->link);
 }
 
+bool kvr_client_timeout_strict(const struct kvr_client *c)
+{
+	return kvr_link_strict(&c->link);
+}
+
 uint64_t kvr_client__due_us(const struct kvr_client *c)
 {
 	return kvr_link_due_us(&c->link);

@@ -181,7 +181,7 @@ void kvr_client__deliver_timer(struct kvr_client *c, struct client_delivery *d)
 	} else if (code != 0 || !usable) {
 		again(c, d);
 	} else {
-		look_in(c, d, CLIENT_DELIVER_US);
+		kvr_link_step(&c->link, &d->timer, c->link.now_us + CLIENT_DELIVER_US);
 	}
 }
 

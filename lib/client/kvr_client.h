@@ -352,6 +352,10 @@ KVR_CLIENT_API int kvr_client_fd(const struct kvr_client *c);
  */
 KVR_CLIENT_API int kvr_client_timeout_ms(const struct kvr_client *c);
 
+/** Whether a sleep for that time should end on time: a large message or a body leaves in steps of a
+ * millisecond, or parts of one are waited for. Otherwise 4 ms more do no harm. */
+KVR_CLIENT_API bool kvr_client_timeout_strict(const struct kvr_client *c);
+
 /** Receive, run timers, call back, send. @return number of frames handled. */
 KVR_CLIENT_API int kvr_client_process(struct kvr_client *c);
 

@@ -68,7 +68,8 @@ struct kvr_link {
 	uint64_t now_us;  /* of the current call */
 	uint32_t msg_seq; /* last one given out */
 	uint32_t n_tx;
-	uint64_t flush_us; /* while n_tx > 0: these leave then, at the latest; 0: now */
+	uint64_t flush_us;  /* while n_tx > 0: these leave then, at the latest; 0: now */
+	uint64_t strict_us; /* until then timers are steps of something large */
 	struct kvr_udp_msg tx[KVR_UDP_BURST];
 	uint8_t *tx_mem;	 /* KVR_UDP_BURST frames of KVR_WIRE_MAX_FRAME */
 	struct kvr_reasm *reasm; /* NULL until a fragment comes */
@@ -135,6 +136,10 @@ void kvr_link_flush(struct kvr_link *l);
 void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
 		     uint64_t until_us);
 
+/** Start @p t for @p due_us, when the next part of something large may go: kvr_link_strict() says
+ * so till then. */
+void kvr_link_step(struct kvr_link *l, struct kvr_timer *t, uint64_t due_us);
+
 /** Receive what waits (bounded, so that timers get their turn), then as kvr_link_run().
  * @return frames received. */
 unsigned int kvr_link_process(struct kvr_link *l);
@@ -148,5 +153,9 @@ uint64_t kvr_link_due_us(const struct kvr_link *l);
 
 /** The same in milliseconds from now, rounded up; 0 when it is due; -1: never. */
 int kvr_link_timeout_ms(const struct kvr_link *l);
+
+/** Whether a sleep for that time should end on time: a step is due (kvr_link_step()), or fragments
+ * of a message are waited for. Else some milliseconds more do no harm. */
+bool kvr_link_strict(const struct kvr_link *l);
 
 #endif

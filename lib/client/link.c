@@ -112,6 +112,12 @@ void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, 
 	*gap_us = RTE_MIN(2 * *gap_us, max_us);
 }
 
+void kvr_link_step(struct kvr_link *l, struct kvr_timer *t, uint64_t due_us)
+{
+	kvr_timer_set(&l->timers, t, due_us);
+	l->strict_us = RTE_MAX(l->strict_us, due_us);
+}
+
 struct kvr_wire_ids kvr_link_ids(struct kvr_link *l, uint64_t source, uint64_t id, uint64_t handle)
 {
 	return (struct kvr_wire_ids){.source = source,
@@ -356,4 +362,10 @@ int kvr_link_timeout_ms(const struct kvr_link *l)
 	if (next <= now)
 		return 0;
 	return (int)((next - now + 999) / 1000 < INT32_MAX ? (next - now + 999) / 1000 : INT32_MAX);
+}
+
+bool kvr_link_strict(const struct kvr_link *l)
+{
+	return l->strict_us > l->now_us ||
+	       (l->reasm != NULL && kvr_reasm_quiet_at(l->reasm) != KVR_TIMER_NEVER);
 }

@@ -134,7 +134,7 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 	const bool more = kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, r->pace);
 
 	if (more || send_again(c, r, r->pace)) {
-		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + CLIENT_PACE_US);
+		kvr_link_step(&c->link, &r->repeat, c->link.now_us + CLIENT_PACE_US);
 		return;
 	}
 	if (r->sent_on) { /* the gap to the next PROBE goes on as it was */
@@ -384,7 +384,7 @@ void kvr_client__ask_all(struct kvr_client *c)
 		if (nobody_to_ask(r) || r->state < CLIENT_ROUTING || r->state > CLIENT_RUNNING)
 			continue;
 		r->backoff_us = r->state == CLIENT_ROUTING ? CLIENT_ROUTE_US : CLIENT_PROBE_US;
-		kvr_timer_set(&c->link.timers, &r->repeat,
+		kvr_link_step(&c->link, &r->repeat,
 			      c->link.now_us + n++ / CLIENT_PACE_FRAMES * CLIENT_PACE_US);
 	}
 }

@@ -4,10 +4,12 @@
  * and nobody else is. No lcore runs; this thread is all of them, and every sleep it begins has been
  * ended before.
  */
+#include "kvr_slack.h"
 #include "kvr_test.h"
 #include "lcore/notes.h"
 #include "pipeline.h"
 
+#include <sys/prctl.h>
 #include <unistd.h>
 
 static struct lcore *lc;
@@ -122,11 +124,36 @@ static void control_is_woken_for_frames(void)
 	end();
 }
 
+/* Who is woken can be late with its timers; who looks cannot. */
+static void only_the_woken_are_late(void)
+{
+	struct kvr_port_queue *queue;
+
+	begin(IDLE_INTERRUPT);
+	idle_begin(&lc->idle);
+	CU_ASSERT_TRUE(sleeps()); /* its device wakes nobody */
+	CU_ASSERT_EQUAL(prctl(PR_GET_TIMERSLACK), 1);
+	queue = lc->queue[0];
+	lc->queue[0] = NULL;
+	CU_ASSERT_TRUE(sleeps());
+	CU_ASSERT_EQUAL(prctl(PR_GET_TIMERSLACK), (int)KVR_SLACK_TICK_NS);
+	lc->queue[0] = queue;
+	CU_ASSERT_TRUE(sleeps());
+	CU_ASSERT_EQUAL(prctl(PR_GET_TIMERSLACK), 1);
+	end();
+	begin(IDLE_SLEEP);
+	idle_begin(&lc->idle);
+	CU_ASSERT_TRUE(sleeps());
+	CU_ASSERT_EQUAL(prctl(PR_GET_TIMERSLACK), 1);
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"given", who_was_given_work_turns},
 			       {"worked", work_of_a_turn_keeps_it_up},
 			       {"woken", a_sleeper_is_woken},
+			       {"late", only_the_woken_are_late},
 			       {"control", control_is_woken_for_frames},
 			       CU_TEST_INFO_NULL};
 

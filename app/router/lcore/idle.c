@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <poll.h>
 #include <sys/eventfd.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -33,10 +32,11 @@ void idle_fini(struct idle *d)
 	d->mode = IDLE_POLL;
 }
 
-void idle_begin(const struct idle *d)
+void idle_begin(struct idle *d)
 {
+	d->slack = (struct kvr_slack){0};
 	if (d->mode != IDLE_POLL)
-		prctl(PR_SET_TIMERSLACK, 1UL); /* else the kernel adds 50 us */
+		kvr_slack_set(&d->slack, KVR_SLACK_LEAST_NS);
 }
 
 /* Waker and sleeper: write, fence, look. The two fences pair with each other. */
@@ -133,6 +133,10 @@ void idle_after_turn(struct lcore *lc)
 	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
 	if (ns > 0 && !lcore_given(lc) &&
 	    !atomic_load_explicit(&lc->rt->stop, memory_order_relaxed)) {
+		/* Who looks now and then gets what it asks for. */
+		kvr_slack_set(&lc->idle.slack, interrupt && ns >= IDLE_SLEEP_NS
+						       ? KVR_SLACK_TICK_NS
+						       : KVR_SLACK_LEAST_NS);
 		wait_for(&lc->idle, fds, n, ns);
 		kvr_cell_add(&lc->turns.sleeps, 1);
 	}

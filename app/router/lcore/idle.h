@@ -12,24 +12,28 @@
  *   sleep      after IDLE_SPIN empty turns it sleeps, 50 us first, twice as long after each empty
  *              turn, at most 2 ms
  *   interrupt  after at most IDLE_SPIN_INT empty turns, which take about as long as to sleep and to
- *              be woken, it sleeps until a device of its queues wakes it, at most 10 ms, or 2 ms
- *              while anything has timers. Each sleep after turns that found nothing halves their
- *              number, to IDLE_SPIN_LEAST; work that comes in such turns doubles it: frames that
- *              come one by one are not waited for in vain. A device that cannot
- *              (kvr_port_wait_arm()) is looked at every 50 us
+ *              be woken, it sleeps until a device of its queues wakes it, at most 6 ms, or 2 ms
+ *              while anything has timers, and 4 ms more, till the kernel's tick (kvr_slack.h).
+ *              Each sleep after turns that found nothing halves their number, to IDLE_SPIN_LEAST;
+ *              work that comes in such turns doubles it: frames that come one by one are not
+ *              waited for in vain. A device that cannot (kvr_port_wait_arm()) is looked at every
+ *              50 us
  *
  * Whoever has given work to a sleeping lcore, or to control, wakes it: idle_after_turn() behind a
  * turn with work, idle_wake() after a call. Waker and sleeper each write first (the ring, `asleep`)
  * and look then, with a full fence between: one of them sees the other. A sleep has an end besides,
  * so timers are late by that much at most and nothing hangs on a wake-up that was missed.
  *
- * `turns`, `fewer`, `ns` and `done` are the thread's own; `asleep` is written by it and read by
- * wakers; the others are set at start. A sleeping lcore is offline for QSBR: nobody waits for it.
+ * `turns`, `fewer`, `ns`, `done` and `slack` are the thread's own; `asleep` is written by it and
+ * read by wakers; the others are set at start. A sleeping lcore is offline for QSBR: nobody waits
+ * for it.
  */
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "kvr_slack.h"
 
 struct lcore;
 struct router;
@@ -39,7 +43,7 @@ struct router;
 #define IDLE_SPIN_LEAST 2u
 #define IDLE_LEAST_NS	UINT64_C(50000)
 #define IDLE_SLEEP_NS	UINT64_C(2000000)
-#define IDLE_WOKEN_NS	UINT64_C(10000000)
+#define IDLE_WOKEN_NS	UINT64_C(6000000)
 
 enum idle_mode { IDLE_POLL, IDLE_SLEEP, IDLE_INTERRUPT };
 
@@ -50,6 +54,7 @@ struct idle {
 	uint32_t fewer; /* interrupt: so often the number of empty turns is halved */
 	uint64_t ns;	/* last sleep; 0: none since there was work */
 	uint64_t done;	/* lcore_done() after the last turn */
+	struct kvr_slack slack;
 	_Atomic int asleep;
 };
 
@@ -102,7 +107,7 @@ int idle_init(struct idle *d, int mode);
 void idle_fini(struct idle *d);
 
 /** Its thread begins. */
-void idle_begin(const struct idle *d);
+void idle_begin(struct idle *d);
 
 /** After a turn of @p lc: sleep when it is time to. Not in `poll`. Its own thread. */
 void idle_after_turn(struct lcore *lc);

@@ -170,6 +170,7 @@ static void frames_leave_at_the_pace(void)
 	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 64);
+	CU_ASSERT_TRUE(kvr_agent_timeout_strict(a)); /* a late step is a slower item */
 	for (uint32_t ms = 1; ms <= 2; ms++) {
 		fake_skip(&net);
 		kvr_agent_process(a); /* time stands */
@@ -179,6 +180,7 @@ static void frames_leave_at_the_pace(void)
 		n += fake_count(&net, KVR_RESPONSE);
 	}
 	CU_ASSERT_EQUAL(n, 129 - 64);
+	CU_ASSERT_FALSE(kvr_agent_timeout_strict(a));
 	fake_skip(&net);
 	rig_run_ms(19); /* the timer starts when the last one is out */
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);

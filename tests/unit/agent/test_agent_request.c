@@ -216,6 +216,7 @@ static void an_answer_in_time_replaces_the_acknowledgement(void)
 	CU_ASSERT_EQUAL(fake_next(&net, KVR_DISPATCH_ACK)->handle, 102);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
 	CU_ASSERT(kvr_agent_timeout_ms(a) == 1);
+	CU_ASSERT_FALSE(kvr_agent_timeout_strict(a));
 	CU_ASSERT_EQUAL(respond(100, "x", 0, 1), 0);
 	rig_run_ms(1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);

@@ -40,6 +40,8 @@ static void the_end_is_acknowledged_with_the_next_request(void)
 
 	ended();
 	CU_ASSERT_PTR_NULL(next_ack());
+	CU_ASSERT(kvr_client_timeout_ms(c) > 0);
+	CU_ASSERT_FALSE(kvr_client_timeout_strict(c));
 	CU_ASSERT_EQUAL(kvr_client_submit(c, &q, &id), 0);
 	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 0);
 	push_item(id, 0, 0, "not looked at");

@@ -99,7 +99,10 @@ static void what_is_lost_is_asked_for_once(void)
 	push_parts(&it, 7, 48);
 	kvr_client_process(c);
 	CU_ASSERT_PTR_NULL(missing());
+	CU_ASSERT_TRUE(kvr_client_timeout_strict(c));
 	rig_run_ms(6);
+	CU_ASSERT_FALSE(
+		kvr_client_timeout_strict(c)); /* asked for: now the sender's timers count */
 	w = missing();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &router_at));

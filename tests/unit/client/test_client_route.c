@@ -526,7 +526,10 @@ static void a_large_request_is_paced_and_complete(void)
 	CU_ASSERT_EQUAL(net.n_out, CLIENT_PACE_FRAMES);
 	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1); /* of the first frame: go on */
 	kvr_client_process(c);
+	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 1);
+	CU_ASSERT_TRUE(kvr_client_timeout_strict(c)); /* a late step is a slower message */
 	rig_run_ms(10);
+	CU_ASSERT_FALSE(kvr_client_timeout_strict(c)); /* it is waited for what others say */
 	while ((h = fake_next(&net, KVR_ROUTE)) != NULL) {
 		CU_ASSERT(h->frag_len + 48u <= 1432);
 		CU_ASSERT_EQUAL_FATAL(h->msg_len, sizeof(got));
