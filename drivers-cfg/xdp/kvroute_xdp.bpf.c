@@ -177,23 +177,24 @@ static __always_inline bool read_ip6(struct frame *f, const struct kvr_xdp_conf 
 /*
  * A source has a time: when the next of its frames would be due, were it at its rate. Each frame
  * moves it on by one gap; ahead of the clock by more than a burst, frames are dropped (GCRA, ITU-T
- * I.371). Further ahead than that, it has its time from a slower rate, and begins anew.
+ * I.371). Further ahead than that, it has its time from a slower rate, and begins anew. The clock
+ * is read after the time, or else what another CPU has added meanwhile would look so.
  */
 static __always_inline bool within_rate(const struct kvr_xdp_conf *c, struct kvr_xdp_ip *src,
 					bool ip6)
 {
-	const __u64 now = bpf_ktime_get_ns();
-	__u64 *due, fresh = now + c->gap_ns;
+	__u64 *due, fresh;
 
 	if (ip6) /* a /64 is one source */
 		__builtin_memset(src->b + 8, 0, 8);
 	due = bpf_map_lookup_elem(&sources, src);
 	if (!due) {
+		fresh = bpf_ktime_get_ns() + c->gap_ns;
 		bpf_map_update_elem(&sources, src, &fresh, BPF_NOEXIST);
 		return true;
 	}
 	for (int i = 0; i < CAS_TRIES; i++) {
-		const __u64 old = *(volatile __u64 *)due;
+		const __u64 old = *(volatile __u64 *)due, now = bpf_ktime_get_ns();
 		__u64 ahead = old > now ? old - now : 0;
 
 		if (ahead > c->burst_ns + c->gap_ns)

@@ -5,8 +5,10 @@
  * itself is test_port_xdp.sh's. Exits 77 where programs may not be loaded.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include <arpa/inet.h>
 #include <bpf/bpf.h>
@@ -469,6 +471,51 @@ static void test_rate(void)
 	OURS(f);
 }
 
+#define FLOODS 4u
+#define FLOOD  1000000u /* frames of each */
+
+static void *flood(void *arg)
+{
+	const struct frame *f = arg;
+	LIBBPF_OPTS(bpf_test_run_opts, o, .data_in = f->b, .data_size_in = f->n, .repeat = FLOOD);
+
+	return bpf_prog_test_run_opts(bpf_program__fd(skel->progs.kvroute_xdp), &o) == 0 ? arg
+											 : NULL;
+}
+
+static uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t); /* the program's clock */
+	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+}
+
+/* A source at several queues has one rate: what the time allows, and one burst. */
+static void test_rate_of_queues(void)
+{
+	const uint64_t before = counted(KVR_XDP_NO_SOCKET), limited = counted(KVR_XDP_LIMITED);
+	struct kvr_xdp_conf c = usual();
+	struct frame f = usual4(23);
+	pthread_t thread[FLOODS];
+	uint64_t begin, taken;
+	void *ran;
+
+	c.gap_ns = 50000;
+	c.burst_ns = 4095 * c.gap_ns;
+	configure(c);
+	begin = now_ns();
+	for (unsigned int i = 0; i < FLOODS; i++)
+		CU_ASSERT_EQUAL_FATAL(pthread_create(&thread[i], NULL, flood, &f), 0);
+	for (unsigned int i = 0; i < FLOODS; i++) {
+		CU_ASSERT_EQUAL(pthread_join(thread[i], &ran), 0);
+		CU_ASSERT_PTR_NOT_NULL(ran);
+	}
+	taken = counted(KVR_XDP_NO_SOCKET) - before;
+	CU_ASSERT(taken >= 4096 && taken <= 4096 + (now_ns() - begin) / c.gap_ns + 1);
+	CU_ASSERT_EQUAL(taken + counted(KVR_XDP_LIMITED) - limited, FLOODS * FLOOD);
+}
+
 static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	(void)level, (void)fmt, (void)ap;
@@ -486,6 +533,7 @@ int main(void)
 			       {"VLAN", test_vlan},
 			       {"allow-list", test_allow_list},
 			       {"rate", test_rate},
+			       {"rate of several queues", test_rate_of_queues},
 			       CU_TEST_INFO_NULL};
 	int rc;
 
