@@ -45,11 +45,9 @@ static bool add_slowly(struct kvr_prefix *t, uint64_t sh, uint32_t slot)
 	const uint64_t mix = pfx_mix(t, sh);
 	uint32_t at;
 
-	if (pfx_index_find(t, mix, sh, &at) != 0)
+	if (pfx_index_find(t, mix, sh, &at) != 0 || !pfx_index_is_room(&t->index, at))
 		return false;
 	pfx_wr(&t->sh[slot], sh);
-	if (!pfx_index_is_room(&t->index, at))
-		return false;
 	pfx_index_put(&t->index, mix, at, slot);
 	return true;
 }
@@ -83,22 +81,6 @@ static uint32_t add_some(struct kvr_prefix *t, const struct asked *a, const void
 	return i;
 }
 
-/* Where block number `place` of the run's chunks is written; 0: no chunk is left. */
-static uint32_t slot_for(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t meta, uint32_t place)
-{
-	const uint32_t c = place / PFX_CHUNK;
-	uint32_t k = pfx_ld32(&h->chunk[c]);
-
-	if (k == PFX_NONE) {
-		k = kvr_prefix__pool_take(&t->chunks);
-		if (k == PFX_NONE)
-			return 0;
-		t->chunk[k] = pfx_chunk_of(meta, c);
-		pfx_st32(&h->chunk[c], k);
-	}
-	return k * PFX_CHUNK + place % PFX_CHUNK;
-}
-
 uint32_t kvr_prefix__blocks_add(struct kvr_prefix *t, uint32_t meta, const void *sh, uint32_t n)
 {
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
@@ -110,16 +92,16 @@ uint32_t kvr_prefix__blocks_add(struct kvr_prefix *t, uint32_t meta, const void 
 	n = RTE_MIN(n, pfx_room_of(&t->meta[meta], h) - len);
 	for (end = 0; done == end && done < n;) {
 		const uint32_t place = h->start + len + done;
-		uint32_t slot;
+		uint32_t chunk;
 
 		end = RTE_MIN(n, done + RTE_MIN(STEP, PFX_CHUNK - place % PFX_CHUNK));
 		ask_up(t, &a, sh, RTE_MIN(n, end + PFX_AHEAD));
 		if (a.n == n)
 			pfx_lines_more(t, end - done);
-		slot = slot_for(t, h, meta, place);
-		if (slot == 0)
+		chunk = pfx_run_chunk(t, h, meta, place / PFX_CHUNK);
+		if (chunk == PFX_NONE)
 			break;
-		done = add_some(t, &a, sh, done, end, slot);
+		done = add_some(t, &a, sh, done, end, chunk * PFX_CHUNK + place % PFX_CHUNK);
 	}
 	pfx_add(&t->st.blocks, done);
 	return len + done;
@@ -179,14 +161,6 @@ void kvr_prefix__blocks_drop(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t f
 			pfx_lines_more(t, end - done);
 		drop_some(t, &a, done, end, slot);
 	}
-	for (uint32_t c = from == 0 ? 0 : keep; c < PFX_CHUNKS; c++) {
-		uint32_t k = pfx_ld32(&h->chunk[c]);
-
-		if (k == PFX_NONE)
-			break;
-		kvr_prefix__pool_retire(t, &t->chunks, k);
-		if (stays)
-			pfx_st32(&h->chunk[c], PFX_NONE);
-	}
+	pfx_run_drop_chunks(t, h, from == 0 ? 0 : keep, stays);
 	pfx_sub(&t->st.blocks, n);
 }

@@ -19,20 +19,6 @@
 #define RUN_UNITS  24u
 #define MOVE_UNITS 8u
 
-/* pfx_evict_low(), counting what comes back as soon as the readers have moved on. */
-static bool scarce(const struct kvr_prefix *t, uint32_t blocks)
-{
-	const struct pfx_pool *p[] = {&t->metas, &t->hdrs,  &t->bigs,
-				      &t->exts,	 &t->preds, &t->chunks};
-	const uint32_t need[] = {2, 4, 2 * PFX_PLANES, 2, 2, blocks / PFX_CHUNK + 3};
-
-	for (uint32_t i = 0; i < RTE_DIM(p); i++) {
-		if (pfx_pool_free(p[i]) + p[i]->nretired < need[i] + p[i]->low)
-			return true;
-	}
-	return t->st.blocks + blocks > t->max_blocks;
-}
-
 /*
  * Has the rank more than its share of the blocks or of the runs? A run more than that is nobody's
  * fault: ranks take whole runs.
@@ -128,7 +114,7 @@ void kvr_prefix__evict_make_room(struct kvr_prefix *t, uint16_t rank, uint32_t b
 	uint32_t moves = MOVES, steps = 2 * blocks + 32 + moves;
 
 	kvr_prefix__pool_reclaim(t);
-	while (scarce(t, blocks) && steps-- > 0) {
+	while (pfx_is_low(t, blocks, true) && steps-- > 0) {
 		if (!give_up_any(t, rank, keep, &moves))
 			break;
 	}

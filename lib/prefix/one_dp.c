@@ -89,20 +89,9 @@ static bool end_of(struct kvr_prefix *t, uint32_t slot, uint16_t rank, struct en
 /* The slot behind the last block: mostly in the same chunk. 0: there is none. */
 static uint32_t slot_behind(struct kvr_prefix *t, const struct end *e, uint32_t slot)
 {
-	const uint32_t c = (e->h->start + e->len) / PFX_CHUNK;
-	uint32_t k;
-
 	if (likely((slot + 1) % PFX_CHUNK != 0))
 		return slot + 1;
-	k = pfx_ld32(&e->h->chunk[c]);
-	if (k == PFX_NONE) {
-		k = kvr_prefix__pool_take(&t->chunks);
-		if (k == PFX_NONE)
-			return 0;
-		t->chunk[k] = pfx_chunk_of(e->meta, c);
-		pfx_st32(&e->h->chunk[c], k);
-	}
-	return k * PFX_CHUNK;
+	return pfx_run_chunk(t, e->h, e->meta, (e->h->start + e->len) / PFX_CHUNK) * PFX_CHUNK;
 }
 
 bool kvr_prefix__one_more(struct kvr_prefix *t, const struct kvr_prefix_event *ev,
