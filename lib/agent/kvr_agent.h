@@ -16,13 +16,13 @@
  * What is repaired without the operator's doing: lost, repeated and reordered datagrams, requests
  * dispatched twice (a handle is never run twice), a router that restarts (the worker says HELLO
  * again and the router asks for a dump of the cache; what ran is aborted, but for answers on the
- * direct path that have begun: those go on), KV events lost on the way (resent from a
- * ring; when the ring no longer has them, the application is asked for a dump), sessions opened and
- * closed twice (copies are answered, and not told).
+ * direct path that have begun: those go on), KV events lost on the way (resent from a ring; when
+ * the ring no longer has them, the application is asked for a dump), sessions opened and closed
+ * twice (copies are answered, and not told).
  *
  * Disaggregated serving: an agent with role prefill gets the prefill legs of requests, and ends
- *each with the transfer result as the data of its last item; one with role decode gets the decode
- *legs, which say where to fetch the blocks. struct kvr_agent_request tells which leg it is.
+ * each with the transfer result as the data of its last item; one with role decode gets the decode
+ * legs, which say where to fetch the blocks. struct kvr_agent_request tells which leg it is.
  *
  * Functions return 0 or a count, or -errno; pointers: NULL and errno. In all structures zero means
  * default or not given, unless said.

@@ -64,7 +64,7 @@ enum kvr_flight_state {
 enum kvr_flight_voice {
 	KVR_FLIGHT_HEARD, /**< they pass to the client */
 	KVR_FLIGHT_HELD,  /**< whether the request goes on elsewhere is being decided: they are
-			   * neither  passed nor acknowledged, so that their agent says them again */
+			   * neither passed nor acknowledged, so that their agent says them again */
 	KVR_FLIGHT_MUTE,  /**< it goes on elsewhere: they are the router's to acknowledge */
 };
 

@@ -10,7 +10,8 @@
  *	                          |            bucket: entries that found it full
  *	entries: [ ][E][E][ ][E]....           a ring: `next` goes round, over what still lives when
  *	                      ^next            there is room elsewhere, so what is evicted is
- *(nearly) the oldest; it grows to a quarter more than is held
+ *	                                       nearly the oldest; it grows to a quarter more than
+ *	                                       is held
  */
 
 #include "kvr_kvmap.h"

@@ -9,9 +9,9 @@
  *
  * A table of bounded size: a ring of entries in the order in which they came, and an open-addressed
  * index of it (50 bytes an entry at the most; what was never needed at once is never touched). When
- * it is full the oldest goes, and is
- * told as removed: what could not be taken back later must not stay with the router. Presence is a
- * set for each tier: storing twice is storing once, and a removal is believed.
+ * it is full the oldest goes, and is told as removed: what could not be taken back later must not
+ * stay with the router. Presence is a set for each tier: storing twice is storing once, and a
+ * removal is believed.
  *
  * One thread; `out` is called from inside the functions. Cost: a hash of the tokens, and one or two
  * cache misses a block.

@@ -6,8 +6,8 @@
  * shapes, and the bits behind the first of them say which, so the chain has one link for three:
  *
  *	bytes   ce 0 1 8 f  cd 2 7  ce 0 0 9 c
- *	five    1  . . . .  0  . .  1  . . . .     shape[five & 0x7ff] = 1 0 1, 13 bytes: one
- *shuffle
+ *	five    1  . . . .  0  . .  1  . . . .     shape[five & 0x7ff] = 1 0 1, 13 bytes:
+ *	                                           one shuffle
  *
  * What the next link waits for is the length, so that stands beside the shape. Four links fit 64
  * bytes whatever they are, so they are taken without a branch and looked at afterwards. What

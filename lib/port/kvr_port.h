@@ -15,6 +15,9 @@
  * back through a ring, its headers written. Both rings are bounded, what does not fit is dropped
  * and counted by its sender (spread_full, tx_dropped). Budget: 60 cycles a frame and ring.
  *
+ * Who may speak: lcores read one of two copies of the rules. Control changes the one that none of
+ * them has, hands it to every lcore and waits until each has ended a turn (kvr_port_tune()).
+ *
  * Counters (kvr_port_stats): the equations between them, in port_conf.c, are true between bursts.
  *
  * Works with any ethdev; tried with net_memif (both roles), net_ring, net_null, net_tap,
@@ -296,13 +299,15 @@ const struct kvr_local *kvr_port_local(const struct kvr_port *p);
 /**
  * Take the source prefixes (`allow`, `allow_agents`), `xdp_rate` and `xdp_burst` of @p conf while
  * the port runs; the rest of @p conf is only checked. @p wait returns when every lcore has ended
- * the turn it is in. Any thread but the lcores'; one call at a time.
+ * the turn it is in. Any thread but the lcores'; one call at a time, and none of
+ * kvr_port_xdp_redirect() meanwhile.
  * @return 0; -EINVAL, or -errno of the kernel, with one line in @p err: all is as it was.
  */
 int kvr_port_tune(struct kvr_port *p, const struct kvr_port_conf *conf, void (*wait)(void *arg),
 		  void *arg, char *err, size_t errlen);
 
-/** Whether agents at @p ip (IPv4 mapped) may register workers here. Any thread. */
+/** Whether agents at @p ip (IPv4 mapped) may register workers here. Any lcore: these are waited for
+ * by kvr_port_tune() before it writes what this reads. */
 bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16]);
 struct rte_mempool *kvr_port_pool(struct kvr_port *p);
 struct kvr_stats *kvr_port_stats(struct kvr_port *p);

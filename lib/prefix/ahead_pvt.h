@@ -13,7 +13,7 @@
 struct pfx_chain {
 	uint64_t mix;	/* of the first known block */
 	uint64_t first; /* of the first that a store with a parent names */
-	uint32_t slot;
+	uint32_t slot;	/* where that block may be, 0: nowhere; a guess, which may be out of date */
 };
 
 #define PFX_PER_LINE 8u	 /* SHs */

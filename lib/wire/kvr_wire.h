@@ -116,7 +116,7 @@ struct kvr_wire_hdr {
 	uint32_t epoch;	   /* epoch of the sending process (changes at every start, never 0) */
 	uint32_t msg_seq;  /* rises with every message from this source that is not a repeat of
 			    * the same bytes; together with (source, kind, id, handle) it names the
-			    * message  that fragments belong to */
+			    * message that fragments belong to */
 } __rte_packed;
 
 #define KVR_WIRE_F_AUTH	 0x0001u /* (later) a 32-byte authentication trailer follows */
