@@ -23,9 +23,8 @@ static const char *const idle_modes[] = {"poll", "sleep", "interrupt", NULL};
 
 static const struct kvr_opt router_opts[] = {
 	{"ingress", KVR_OPT_STRING, ROUTER_S(ingress), .def = "0", .unit = "CPUs",
-	 .help = "one polling lcore with a queue of every port on each, like 0 or 0,2-3; ID@CPU "
-		 "for "
-		 "lcores that share CPUs, like 0@0,1@0 (not with idle = poll)"},
+	 .help = "one polling lcore with a queue of every port on each, like 0 or 0,2-3; "
+		 "ID@CPU for lcores that share CPUs, like 0@0,1@0 (not with idle = poll)"},
 	{"control_cpus", KVR_OPT_STRING, ROUTER_S(control_cpus), .def = "", .unit = "CPUs",
 	 .help = "where the control thread may run; empty = anywhere"},
 	{"file_prefix", KVR_OPT_STRING, ROUTER_S(file_prefix), .def = "kvroute",
