@@ -77,7 +77,7 @@ uint32_t *gw_turns_join(const uint32_t *t, uint32_t n_t, const uint32_t *b, uint
 		same++;
 	end = n_b - head;
 	need = end + SURE < n_b - 1 ? end + SURE : n_b - 1;
-	if (n_b < 2 || head == 0 || same < need || same < end)
+	if (n_b < 2 || head == 0 || same < need) /* which is end or more, as there is a head */
 		return NULL;
 	if ((uint64_t)n_t - end + n_s - head > GW_TURNS_MOST)
 		return NULL;
