@@ -182,7 +182,9 @@ static const char *cpu_lcores(const struct doctor_look *l, const char *name, cha
 	double cpu;
 
 	*out = '\0';
-	if (sscanf(name, "rte-worker-%u", &eal_id) != 1)
+	/* As DPDK 22.11 names it, and later ones. */
+	if (sscanf(name, "rte-worker-%u", &eal_id) != 1 &&
+	    sscanf(name, "dpdk-worker%u", &eal_id) != 1)
 		return out;
 	/* EAL's number 0 is control. */
 	snprintf(mine, sizeof(mine), "lcore%u", eal_id - 1);

@@ -174,7 +174,11 @@ static const struct fault {
 	{"cpu-shared", "", "{'host': {'77': {'wait_ms': 3010.0}}}", "3000 of 10000 ms for its CPU"},
 	{"cpu-shared", "",
 	 "{'stages': {'lcore1': {'cpu': 2}}, 'host': {'77': {'wait_ms': 3010.0}}}",
-	 "ms for its CPU, which 2 polling lcores have"},
+	 "(rte-worker-1) has waited 3000 of 10000 ms for its CPU, which 2 polling lcores have"},
+	{"cpu-shared", "",
+	 "{'stages': {'lcore1': {'cpu': 2}},"
+	 " 'host': {'77': {'name': 'dpdk-worker1', 'wait_ms': 3010.0}}}",
+	 "(dpdk-worker1) has waited 3000 of 10000 ms for its CPU, which 2 polling lcores have"},
 	{"buffers-low", "", "{'ports': {'p0': {'mbufs_free': 700}}}", "700 of 8000"},
 	{"device-loses", "", "{'ports': {'p0': {'device': {'imissed': 10}}}}", "7 frames (full)"},
 	{"xdp-off", "", "{'xdp': {'p0': {'redirect': 'off'}}}", "port p0 hears nobody"},
