@@ -5,6 +5,7 @@
  * of one that has not said HELLO, and of a worker that nobody knows change nothing.
  */
 #include "kv.h"
+#include "lcores.h"
 #include "peers.h"
 
 #include "control/thread.h"
@@ -199,7 +200,7 @@ static bool changed(uint8_t kind)
 
 static uint64_t not_allowed(void)
 {
-	return kvr_stats_get(rt->lcore[0]->reject, KVR_E_NOT_ALLOWED) +
+	return lcores_refused(KVR_E_NOT_ALLOWED) +
 	       kvr_stats_get(rt->control.reject, KVR_E_NOT_ALLOWED);
 }
 

@@ -1,12 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Row 20: a CANCEL or PROBE that finds the next pool's ring full is counted. */
+/*
+ * Row 20: a CANCEL or PROBE that finds the next pool's ring full is counted. On several threads its
+ * scheduler may have made room: what is not counted is answered.
+ */
 #include "lcore/notes.h"
 #include "peers.h"
+#include "threads.h"
+
+static uint32_t answers(void)
+{
+	uint32_t n = 0;
+
+	while (pipeline_next(PEER_CLIENT) != NULL)
+		n++;
+	return n;
+}
 
 static void what_the_next_pool_cannot_take_is_counted(void)
 {
 	struct note n = {.type = NOTE_ABORT_ACK}; /* about nobody */
-	uint32_t sent = 0;
+	uint64_t sent = 0, lost;
 	struct pool *a, *b;
 
 	pipeline_start(2);
@@ -23,7 +36,9 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 		pipeline_send(PEER_CLIENT, buf, (size_t)len);
 	}
 	pipeline_turn();
-	CU_ASSERT_EQUAL(kvr_stats_get(a->count, PC_NOTES_LOST), sent);
+	lost = kvr_stats_get(a->count, PC_NOTES_LOST);
+	CU_ASSERT_EQUAL(lost + answers(), sent);
+	CU_ASSERT(lost == sent || threads_used() != NULL);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_flush();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
@@ -31,7 +46,7 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 		pipeline_turn();
 	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0); /* the repetition finds room */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
-	CU_ASSERT_EQUAL(kvr_stats_get(a->count, PC_NOTES_LOST), sent);
+	CU_ASSERT_EQUAL(kvr_stats_get(a->count, PC_NOTES_LOST), lost);
 	pipeline_stop();
 }
 
