@@ -12,18 +12,9 @@ import termios
 import time
 
 import kvrproto as p
-from protocol_router import Peers, Router, Tally
+from flows import POOLS, POOL, Flows
+from protocol_router import Router, Tally
 
-# The agent, which reads megabytes in thousands of frames, may take its time to acknowledge them.
-POOLS = '''[pool llama]
-id = 3
-block_size = 16
-seed = 1
-max_ranks = 16
-max_blocks = 65536
-dispatch_ms = 0
-'''
-POOL, B = 3, 16
 LCORES = int(sys.argv[2])
 # Of a prompt; and frames of a packet socket, of which three quarters are filled before the next one gets something.
 TOKENS, FRAMES = {1: (600000, 2048), 2: (1000000, 2048), 4: (440000, 384)}[LCORES]
@@ -44,37 +35,15 @@ def under_way(sock):
     return struct.unpack('i', fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]
 
 
-class Family(Peers):
+class Family(Flows):
     """Everything that is tried over one version of IP."""
 
     def __init__(self, address):
-        super().__init__(TALLY, address)
-        self.agent = p.Agent(address, 100, 'llama', B, ranks=2)
-        self.agent.answer = lambda job: self.agent.item(job, b'answer', tokens=1, fin=True)
-        self.clients = [p.Client(address) for _ in range(SMALL)]
-        self.all = [self.agent, *self.clients]
-
-    def run(self):
-        self.agent.hello()
-        self.until('SERVING', lambda: self.agent.state == 'SERVING')
-        for client in self.clients:
-            client.connect()
-        self.until('CONNECTED', lambda: all(c.limits for c in self.clients))
-        limits = self.clients[0].limits
-        self.check('it is not too large', limits['max_message'] > TOKENS * 4 + 1000, limits)
-        self.small()
-        self.large()
-        self.agent.goodbye()
-        self.until('the agent leaves', lambda: self.agent.gone)
-        for endpoint in self.all:
-            endpoint.close()
+        super().__init__(TALLY, address, SMALL)
 
     def small(self):
         """Flows go to all sockets."""
-        requests = [c.route(POOL, B, p.sequence_hashes(range(i, i + B), B)) for i, c in enumerate(self.clients)]
-        self.until('small requests end', lambda: all(r.ended for r in requests))
-        self.check('small requests are answered', all(r.data == b'answer' for r in requests),
-                   [r.rejected for r in requests])
+        self.ask(0)
         stages = ROUTER.telemetry('/kvroute/stages')
         items = [stages[f'lcore{i}']['ingress']['items'] for i in range(LCORES)]
         self.check('all lcores have received frames', min(items) > 0, items)
@@ -82,6 +51,7 @@ class Family(Peers):
     def large(self):
         """All fragments are there when the router goes on, a part of them on each queue."""
         client = self.clients[0]
+        self.check('it is not too large', client.limits['max_message'] > TOKENS * 4 + 1000, client.limits)
         before, was = ROUTER.telemetry('/kvroute/ingress'), received()
         ROUTER.hold()
         try:
@@ -92,11 +62,8 @@ class Family(Peers):
                 time.sleep(0.0005)
         finally:
             ROUTER.go_on()
-        self.until('the large request ends', lambda: request.ended, lambda: request.answers)
-        self.check('it is answered', request.data == b'answer', request.rejected)
+        self.answered(request, TOKENS)
         self.check('it was sent once', request.route_sends == 1, request.route_sends)
-        job = self.agent.jobs.get((client.source, request.id))
-        self.check('its tokens are those that were sent', job and list(job.dispatch.tokens) == list(range(TOKENS)))
         after = ROUTER.telemetry('/kvroute/ingress')
         grown = {k: after[k] - before[k] for k in after}
         self.check('it was joined once', grown['messages'] == 1, grown)

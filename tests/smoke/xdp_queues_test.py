@@ -13,18 +13,10 @@ import sys
 import time
 
 import kvrproto as p
-from protocol_router import Peers, Router, Tally
+from flows import POOLS, POOL, Flows
+from protocol_router import Router, Tally
 from tap_cable import BY_FLOW, IN_TURN, QUEUES, in_namespaces, run, skip
 
-POOLS = '''[pool llama]
-id = 3
-block_size = 16
-seed = 1
-max_ranks = 16
-max_blocks = 65536
-dispatch_ms = 0
-'''
-POOL, B = 3, 16
 TOKENS = 100000  # a message of 290 frames
 CLIENTS = 16
 TALLY = Tally(150, patience=40.0)
@@ -36,34 +28,15 @@ def lcores():
     return port, [port[f'lcore{i}'] for i in range(QUEUES)]
 
 
-class Family(Peers):
+class Family(Flows):
     def __init__(self, address):
-        super().__init__(TALLY, address)
-        self.agent = p.Agent(address, 100, 'llama', B, ranks=2)
-        self.agent.answer = lambda job: self.agent.item(job, b'answer', tokens=1, fin=True)
-        self.clients = [p.Client(address) for _ in range(CLIENTS)]
-        self.all = [self.agent, *self.clients]
-
-    def run(self):
-        self.agent.hello()
-        self.until('SERVING', lambda: self.agent.state == 'SERVING')
-        for client in self.clients:
-            client.connect()
-        self.until('CONNECTED', lambda: all(c.limits for c in self.clients))
-        self.small()
-        self.large()
-        self.agent.goodbye()
-        self.until('the agent leaves', lambda: self.agent.gone)
-        for endpoint in self.all:
-            endpoint.close()
+        super().__init__(TALLY, address, CLIENTS)
 
     def small(self):
         """Each on the queue of its client; no CPU gives anything to another one."""
         before = CABLE.to()
         for turn in range(4):
-            requests = [c.route(POOL, B, p.sequence_hashes(range(i + turn, i + turn + B), B)) for i, c in enumerate(self.clients)]
-            self.until('requests end', lambda r=requests: all(r.ended for r in r))
-            self.check('they are answered', all(r.data == b'answer' for r in requests), [r.rejected for r in requests])
+            self.ask(turn)
         grown = [now - then for now, then in zip(CABLE.to(), before)]
         self.check('both queues have had some', min(grown) > 0, grown)
         ingress = ROUTER.telemetry('/kvroute/ingress')
@@ -75,11 +48,8 @@ class Family(Peers):
         before = ROUTER.telemetry('/kvroute/ingress')
         CABLE.choose(IN_TURN)
         request = self.clients[0].route(POOL, TOKENS, tokens=range(TOKENS))
-        self.until('a large request ends', lambda: request.ended, lambda: request.answers)
+        self.answered(request, TOKENS)
         CABLE.choose(BY_FLOW)
-        self.check('it is answered', request.data == b'answer', request.rejected)
-        job = self.agent.jobs.get((self.clients[0].source, request.id))
-        self.check('its tokens are those that were sent', job and list(job.dispatch.tokens) == list(range(TOKENS)))
         after = ROUTER.telemetry('/kvroute/ingress')
         self.check('fragments were handed on', after['handed'] > before['handed'] + 50, after)
         self.check('it was joined', after['messages'] > before['messages'], after)
