@@ -18,8 +18,7 @@ from protocol_router import Router, Tally
 LCORES = int(sys.argv[2])
 # Of a prompt; and frames of a packet socket, of which three quarters are filled before the next one gets something.
 TOKENS, FRAMES = {1: (600000, 2048), 2: (1000000, 2048), 4: (440000, 384)}[LCORES]
-PIECES = TOKENS * 4 // 1384  # of the message
-LEAST = 200  # of them that each socket gets
+LEAST = 200  # fragments that each socket gets
 SMALL = 40 + 10 * LCORES  # clients with a request of one frame
 TALLY = Tally(110, patience=40.0)
 
@@ -69,7 +68,7 @@ class Family(Flows):
         self.check('it was joined once', grown['messages'] == 1, grown)
         frames = [now - then for now, then in zip(received(), was)]
         self.check('fragments came to all queues', min(frames) > LEAST, frames)
-        self.check('one lcore joined them', LEAST * (LCORES - 1) <= grown['handed'] <= PIECES * (LCORES > 1), grown)
+        self.check('one lcore joined them', LEAST * (LCORES - 1) <= grown['handed'] <= grown['fragments'] * (LCORES > 1), grown)
         self.check('none was dropped', grown['ring_full'] == 0, grown)
 
 
