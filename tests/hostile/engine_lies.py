@@ -246,9 +246,8 @@ def strangers(front):
 
 def main(kvroute, program):
     router = Router(kvroute, POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
-    agent = None
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         front, engine = Front(TALLY, ADDRESSES[0]), Liar()
         agent = Agent(program, engine, ADDRESSES[0], WORKER, '--block-size', '16', log=f'{router.dir}/agent.log')
         front.agent = agent
@@ -260,12 +259,7 @@ def main(kvroute, program):
                 globals()[part](front)
         front.check('the agent lives', agent.process.poll() is None)
         front.check('and leaves', agent.stop() == 0)
-    except Exception:
-        TALLY.broke()
-    finally:
-        if agent is not None:
-            agent.kill()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+    TALLY.beside(router, test, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:3])

@@ -173,9 +173,8 @@ def main(kvroute, program, gateway):
         sys.exit(77)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
     router = Router(kvroute, POOLS, 'suspect_ms = 30000\ndead_ms = 60000\nsource_share = 0')
-    test = None
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def run():
         test = Test(router, program, gateway)
         test.thousands()
         test.router_stands_still()
@@ -184,14 +183,8 @@ def main(kvroute, program, gateway):
         test.agent.process.terminate()
         test.until('the agent leaves', lambda: test.agent.process.poll() is not None)
         check('as it should', test.agent.process.returncode == 0)
-        answer = router.telemetry('/kvroute/balance')
-        check('balance', answer['balance'] == 'ok', answer)
-    except Exception:
-        TALLY.broke()
-    finally:
-        if test is not None:
-            test.agent.kill()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        TALLY.balanced(router)
+    TALLY.beside(router, run, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

@@ -148,15 +148,12 @@ def results(front, router, prefill, decode, agents):
 
 def main(kvroute, program):
     router = Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000', memory_mb=768)
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         legs(router, program, 'vllm', 3, 70)
         legs(router, program, 'sglang', 5, 80)
-        answer = router.telemetry('/kvroute/balance')
-        TALLY.check('balance', answer['balance'] == 'ok', answer)
-    except Exception:
-        TALLY.broke()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        TALLY.balanced(router)
+    TALLY.beside(router, test, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

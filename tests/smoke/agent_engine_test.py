@@ -287,9 +287,8 @@ class Test:
 
 def main(kvroute, program):
     router = Router(kvroute, POOLS, 'suspect_ms = 5000\ndead_ms = 15000')
-    test = None
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def run():
         test = Test(program, router)
         test.ahead()
         test.framings()
@@ -300,14 +299,8 @@ def main(kvroute, program):
         counters = test.agent.counters()['agent']
         TALLY.check('counters', counters['running'] == 0 and counters['failed'] == 11 and counters['aborted'] == 1, counters)
         TALLY.check('leaves', test.agent.stop() == 0)
-        answer = router.telemetry('/kvroute/balance')
-        TALLY.check('balance', answer['balance'] == 'ok', answer)
-    except Exception:
-        TALLY.broke()
-    finally:
-        if test is not None:
-            test.agent.kill()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        TALLY.balanced(router)
+    TALLY.beside(router, run, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

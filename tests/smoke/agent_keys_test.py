@@ -229,16 +229,13 @@ def through_the_gateway(router, program, gateway):
 
 def main(kvroute, program, gateway):
     router = Router(kvroute, POOLS, 'suspect_ms = 500\ndead_ms = 1500')
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         for i, (name, how) in enumerate(FORMS.items()):
             one_form(router, program, name, how, 10 + i)
         through_the_gateway(router, program, gateway)
-        answer = router.telemetry('/kvroute/balance')
-        TALLY.check('balance', answer['balance'] == 'ok', answer)
-    except Exception:
-        TALLY.broke()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        TALLY.balanced(router)
+    TALLY.beside(router, test, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

@@ -150,14 +150,13 @@ def strange(router, program):
 
 def main(kvroute, program):
     router = Router(kvroute, POOLS, 'suspect_ms = 2000\ndead_ms = 4000')
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         load(router, program)
         block_size(router, program)
         strange(router, program)
-    except Exception:
-        TALLY.broke()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        TALLY.balanced(router)
+    TALLY.beside(router, test, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

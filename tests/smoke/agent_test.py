@@ -11,7 +11,7 @@ import time
 
 import kvrproto as p
 
-from agent_lib import B, POOL, POOLS, Agent, Engine, Front, message
+from agent_lib import B, POOLS, Agent, Engine, Front, message
 from protocol_router import ADDRESSES, Router, Tally
 
 TALLY = Tally(260, patience=20.0)
@@ -309,19 +309,16 @@ def hostile(front, engine, agent, worker):
 
 def main(kvroute, program, *quick):
     router = Router(kvroute, POOLS, 'suspect_ms = 500\ndead_ms = 1500')
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         for i, (name, how) in enumerate(FORMS.items() if len(sys.argv) < 4 else ()):
             one_form(router, program, name, how, 10 + i)
         deaths(router, program)
         waits(router, program)
         stands_still(router, program)
         failures(router, program)
-        answer = router.telemetry('/kvroute/balance')
-        TALLY.check('balance', answer['balance'] == 'ok', answer)
-    except Exception:
-        TALLY.broke()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        TALLY.balanced(router)
+    TALLY.beside(router, test, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

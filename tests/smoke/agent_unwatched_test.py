@@ -89,19 +89,13 @@ def run(router, program, preload, front, engine):
 
 def main(kvroute, program, preload):
     router = Router(kvroute, POOLS, 'suspect_ms = 5000\ndead_ms = 15000')
-    engine = None
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         engine = Engine('--output', f'{N}', ranks=1)
         run(router, program, preload, Front(TALLY, ADDRESSES[0]), engine)
-        answer = router.telemetry('/kvroute/balance')
-        TALLY.check('balance', answer['balance'] == 'ok', answer)
-    except Exception:
-        TALLY.broke()
-    finally:
-        if engine is not None:
-            engine.stop()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        engine.stop()
+        TALLY.balanced(router)
+    TALLY.beside(router, test, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

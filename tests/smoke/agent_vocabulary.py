@@ -5,13 +5,10 @@ gateway_vocabulary_test.sh starts it: agent_vocabulary.py KVROUTE KVROUTE_AGENT 
 """
 
 import json
-import os
-import subprocess
 import sys
 
-import child
 from agent_lib import B, POOLS, Agent, Engine, Front, call
-from gateway_rig import Gateway, free_port
+from gateway_rig import Gateway, free_port, vocabulary
 from protocol_router import ADDRESSES, Router, Tally
 
 TALLY = Tally(150, patience=30.0)
@@ -67,9 +64,7 @@ class Talk:
 def run(router, agent, gateway, folder):
     front, log = Front(TALLY, ADDRESSES[0]), f'{router.dir}/agent.log'
     port, engines, agents = free_port(), [], []
-    here = os.path.dirname(os.path.abspath(__file__))
-    vocabulary = child.start(['node', f'{here}/gateway_vocabulary.mjs', str(port), folder], stdout=subprocess.PIPE, text=True)
-    front.check('the vocabulary is there', vocabulary.stdout.readline() == 'ready\n')
+    words = vocabulary(port, folder)
     try:
         for i, kind in enumerate(('vllm', 'sglang')):
             engines.append(Engine('--type', kind, '--model', 'llama', '--vocabulary', f'http://127.0.0.1:{port}/tokenize', ranks=1))
@@ -96,20 +91,17 @@ def run(router, agent, gateway, folder):
             a.kill()
         for engine in engines:
             engine.stop()
-        vocabulary.kill()
-        vocabulary.wait()
+        words.kill()
+        words.wait()
 
 
 def main(kvroute, agent, gateway, folder):
     router = Router(kvroute, POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         run(router, agent, gateway, folder)
-        answer = router.telemetry('/kvroute/balance')
-        TALLY.check('balance', answer['balance'] == 'ok', answer)
-    except Exception:
-        TALLY.broke()
-    TALLY.finish(router, f'{router.dir}/agent.log')
+        TALLY.balanced(router)
+    TALLY.beside(router, test, f'{router.dir}/agent.log')
 
 
 main(*sys.argv[1:])

@@ -10,8 +10,6 @@ import os
 import socket
 import subprocess
 import sys
-import time
-import traceback
 
 import kvrproto as p
 from agent_lib import Agent, Answer, Engine, Front, message
@@ -230,9 +228,9 @@ def death(front, agent, router):
 def main(kvroute, agent, gateway):
     router = Router(kvroute, POOLS, 'heartbeat_ms = 100\nsuspect_ms = 2000\ndead_ms = 4000')
     front = Stranger(TALLY, ADDRESSES[0])
-    engines, agents, log = [], [], f'{router.dir}/agent.log'
-    try:
-        router.telemetry('/kvroute/balance')
+    log = f'{router.dir}/agent.log'
+
+    def test():
         engines = [Engine('--model', 'llama', ranks=1), Engine('--model', 'frames', '--lora', 'nowhere', ranks=1)]
         agents = [Agent(agent, engines[0], ADDRESSES[0], 90, '--body-ms', '1500', log=log),
                   Agent(agent, engines[1], ADDRESSES[0], 91, '--bodies', 'off', pool='frames', log=log),
@@ -259,15 +257,11 @@ def main(kvroute, agent, gateway):
         r = gw.post('/v1/completions', completion(300000), timeout=60)
         check('after all that', r.status == 200, r)
         check('the gateway ends', gw.stop() == 0)
-        answer = router.telemetry('/kvroute/balance')
-        check('balance', answer['balance'] == 'ok' and answer['bookings'] == 0, answer)
+        TALLY.balanced(router)
         check('agents leave', [a.stop() for a in agents] == [0] * 4)
-    except Exception:
-        TALLY.failures.append('exception')
-        traceback.print_exc()
-    for engine in engines:
-        engine.stop()
-    TALLY.finish(router, log)
+        for engine in engines:
+            engine.stop()
+    TALLY.beside(router, test, log)
 
 
 main(*sys.argv[1:])

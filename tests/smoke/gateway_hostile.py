@@ -10,7 +10,7 @@ import struct
 import sys
 
 import kvrproto as p
-from gateway_rig import Agents, Gateway, Tokenizer, parse_message, response, wait_for
+from gateway_rig import Tokenizer, beside, parse_message, response, serving, wait_for
 from protocol_router import Router, Tally
 
 B = 16
@@ -232,34 +232,16 @@ def bad_questions(gw, agents):
     check('the next prompt has its blocks', hashes(2) > 0, gw.counters())
 
 
-def run(program):
-    router = Router(sys.argv[1], POOL, 'suspect_ms = 20000\ndead_ms = 40000')
-    failed = True
-    try:
-        router.telemetry('/kvroute/balance')
-        tokenizer = Tokenizer('llama')
-        agents = Agents([p.Agent('10.9.0.1', 101, 'llama', B, ranks=2)], serve)
-        agents.start()
-        check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
-        gw = Gateway(program, '--router', '10.9.0.1', '--tokenize', tokenizer.url, '--idle-ms', '2000', '--max-buffer', '262144')
-        check('the gateway is ready', wait_for(gw.ready))
+def run(log):
+    tokenizer = Tokenizer('llama')
+    with serving(TALLY, [p.Agent('10.9.0.1', 101, 'llama', B, ranks=2)], serve, sys.argv[2], '--router', '10.9.0.1', '--tokenize', tokenizer.url,
+                 '--idle-ms', '2000', '--max-buffer', '262144', log=log) as (gw, agents):
         for part in (leavers, resets, stalled, statuses, heads, bad_questions):
             part(gw, agents)
         n = gw.counters()
         check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
             n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
-        check('the gateway ends by SIGTERM', gw.stop() == 0)
-        agents.leave()
-        tokenizer.stop()
-        balance = {}
-        wait_for(lambda: balance.update(router.telemetry('/kvroute/balance')) or balance['bookings'] == 0)
-        check('the router has nothing left', balance['balance'] == 'ok' and balance['bookings'] == 0, balance)
-        failed = bool(TALLY.failures)
-    finally:
-        failed = router.finish(failed)
-    return failed
+    tokenizer.stop()
 
 
-status = run(sys.argv[2])
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(1 if status or TALLY.failures else 0)
+beside(TALLY, Router(sys.argv[1], POOL, 'suspect_ms = 20000\ndead_ms = 40000'), run)

@@ -12,12 +12,11 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 import kvrproto as p
-from gateway_rig import Agents, Gateway, parse_message, response, wait_for
+from gateway_rig import Gateway, beside, parse_message, response, serving, wait_for
 from protocol_router import ADDRESSES, Router, Tally
 
 POOLS = '''[pool llama]
@@ -226,35 +225,15 @@ def flood(program):
     check('it ends', gw.stop() == 0)
 
 
-def run(program, log):
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
-    failed = True
-    try:
-        router.telemetry('/kvroute/balance')
-        agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', 16)], serve)
-        agents.start()
-        check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
-        start(program)
+def run(log):
+    program = sys.argv[2]
+    start(program)
+    with serving(TALLY, [p.Agent(ADDRESSES[0], 101, 'llama', 16)], serve, program, '--router', ADDRESSES[0], '--total-mb', '1', log=log) as (gw, _):
         flood(program)
         greedy(program)
         bodies(program)
-        gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '1', log=log)
-        check('ready', wait_for(gw.ready))
         descriptors(gw)
         total(gw)
-        check('the gateway ends', gw.stop() == 0)
-        agents.leave()
-        failed = bool(TALLY.failures)
-    finally:
-        failed = router.finish(failed)
-    return failed
 
 
-with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
-    try:
-        status = run(sys.argv[2], gateway_log)
-    finally:
-        gateway_log.seek(0)
-        print(gateway_log.read()[-3000:])
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(1 if status or TALLY.failures else 0)
+beside(TALLY, Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000'), run)

@@ -6,11 +6,10 @@ protocol_test.sh starts it: gateway_pick.py KVROUTE GATEWAY.
 
 import signal
 import sys
-import tempfile
 import time
 
 import kvrproto as p
-from gateway_rig import Agents, Gateway, wait_for
+from gateway_rig import Gateway, beside, serving, wait_for
 from protocol_router import Router, Tally
 
 B = 16
@@ -168,19 +167,12 @@ def lost_worker(gw, agents):
     check('its caller is told', wait_for(lambda: gw.post(path, None).status == 410), gw.post(path, None))
 
 
-def run(kvroute, program, log):
-    router = Router(kvroute, POOLS, 'client_timeout_ms = 3000\nsuspect_ms = 20000\ndead_ms = 40000')
-    failed = True
-    try:
-        router.telemetry('/kvroute/balance')
-        a = p.Agent('10.9.0.1', 101, 'llama', B, hints=p.worker_hints(engine='10.0.0.7:8000'))
-        b = p.Agent('10.9.0.1', 102, 'prompts', B, role=1, hints=p.worker_hints(engine='[2001:db8::8]:8000'))
-        c = p.Agent('10.9.0.1', 103, 'answers', B, role=2, hints=p.worker_hints(engine='10.0.0.9:1'))
-        agents = Agents([a, b, c], never)
-        agents.start()
-        check('agents are served', wait_for(lambda: all(x.state == 'SERVING' for x in agents.agents)))
-        gw = Gateway(program, '--router', '10.9.0.1', '--threads', '3', log=log)
-        check('the gateway is ready', wait_for(gw.ready))
+def run(log):
+    program = sys.argv[2]
+    peers = [p.Agent('10.9.0.1', 101, 'llama', B, hints=p.worker_hints(engine='10.0.0.7:8000')),
+             p.Agent('10.9.0.1', 102, 'prompts', B, role=1, hints=p.worker_hints(engine='[2001:db8::8]:8000')),
+             p.Agent('10.9.0.1', 103, 'answers', B, role=2, hints=p.worker_hints(engine='10.0.0.9:1'))]
+    with serving(TALLY, peers, never, program, '--router', '10.9.0.1', '--threads', '3', log=log) as (gw, agents):
         check('with all its threads', gw.counters()['kvr_gateway_threads_ready_threads'] == 3, gw.counters())
         for part in (pick, legs, leases, threads, loads):
             part(gw, agents)
@@ -190,22 +182,6 @@ def run(kvroute, program, log):
         n = gw.counters()
         check('nothing is booked any more', (n['kvr_gateway_leases_bookings'], n['kvr_gateway_in_flight_requests']) == (0, 0), n)
         check('no worker was told of anything', not agents.runs(), agents.runs())
-        check('the gateway ends by SIGTERM', gw.stop() == 0)
-        agents.leave()
-        balance = {}
-        wait_for(lambda: balance.update(router.telemetry('/kvroute/balance')) or balance['bookings'] == 0)
-        check('the router has nothing left', balance['balance'] == 'ok' and balance['bookings'] == 0, balance)
-        failed = bool(TALLY.failures)
-    finally:
-        failed = router.finish(failed)
-    return failed
 
 
-with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
-    try:
-        status = run(sys.argv[1], sys.argv[2], gateway_log)
-    finally:
-        gateway_log.seek(0)
-        print(gateway_log.read()[-3000:])
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(1 if status or TALLY.failures else 0)
+beside(TALLY, Router(sys.argv[1], POOLS, 'client_timeout_ms = 3000\nsuspect_ms = 20000\ndead_ms = 40000'), run)

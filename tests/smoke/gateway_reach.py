@@ -11,10 +11,9 @@ import os
 import socket
 import struct
 import sys
-import tempfile
 
 import kvrproto as p
-from gateway_rig import Agents, Gateway, parse_message, response, wait_for
+from gateway_rig import beside, parse_message, response, serving, wait_for
 from protocol_router import Router, Tally
 
 B, BURST = 16, 100
@@ -168,38 +167,18 @@ def refusals(gw, agents):
           and r.error() == ('rate_limit_error', 'RateLimited'), r)
 
 
-def run(program, log):
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000', port=f'source_rate = 1\nsource_burst = {BURST}')
-    failed = True
-    try:
-        router.telemetry('/kvroute/balance')
-        pair = [p.Agent('10.9.0.1', first + i, pool, B, ranks=2, role=role)
-                for first, pool, role in ((201, 'prompts', 1), (301, 'answers', 2)) for i in range(2)]
-        agents = Agents([*(p.Agent('10.9.0.1', w, 'llama', B, hints=p.worker_hints(taints=[taint]))
-                           for w, taint in ((101, 'gpu=a'), (102, 'gpu=b'))), p.Agent('10.9.0.1', 401, 'small', B), *pair], serve)
-        agents.start()
-        check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
-        gw = Gateway(program, '--router', '10.9.0.1', log=log)
-        check('the gateway is ready', wait_for(gw.ready))
+def run(log):
+    pair = [p.Agent('10.9.0.1', first + i, pool, B, ranks=2, role=role)
+            for first, pool, role in ((201, 'prompts', 1), (301, 'answers', 2)) for i in range(2)]
+    peers = [*(p.Agent('10.9.0.1', w, 'llama', B, hints=p.worker_hints(taints=[taint])) for w, taint in ((101, 'gpu=a'), (102, 'gpu=b'))),
+             p.Agent('10.9.0.1', 401, 'small', B), *pair]
+    with serving(TALLY, peers, serve, sys.argv[2], '--router', '10.9.0.1', log=log) as (gw, agents):
         hints(gw, agents)
         pins(gw, agents)
         taints(gw)
         responses(gw, agents)
         no_delay(gw)
         refusals(gw, agents)
-        check('the gateway ends by SIGTERM', gw.stop() == 0)
-        agents.leave()
-        failed = bool(TALLY.failures)
-    finally:
-        failed = router.finish(failed)
-    return failed
 
 
-with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
-    try:
-        status = run(sys.argv[2], gateway_log)
-    finally:
-        gateway_log.seek(0)
-        print(gateway_log.read()[-3000:])
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(1 if status or TALLY.failures else 0)
+beside(TALLY, Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000', port=f'source_rate = 1\nsource_burst = {BURST}'), run)

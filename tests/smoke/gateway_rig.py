@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tests of the gateway share: agents of PROTOCOL.md whose engine is a function, a running gateway, HTTP."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -198,6 +199,33 @@ class Gateway:
         except subprocess.TimeoutExpired:
             self.process.kill()
             return 'killed'
+
+
+@contextlib.contextmanager
+def serving(tally, agents, serve, program, *options, log=None):
+    """A gateway and, behind its router, agents that answer as Agents(agents, serve) does: ready for the `with` block, whose end is theirs."""
+    driven = Agents(agents, serve)
+    driven.start()
+    tally.check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in driven.agents)))
+    gateway = Gateway(program, *options, log=log)
+    tally.check('the gateway is ready', wait_for(gateway.ready))
+    yield gateway, driven
+    tally.check('the gateway ends by SIGTERM', gateway.stop() == 0)
+    driven.leave()
+
+
+def beside(tally, router, test):
+    """test(log) beside a router that is ready, which has nothing left then; then exit. `log` is for what the gateway says."""
+    path = f'{router.dir}/gateway.log'
+    with open(path, 'w+') as log:
+        tally.beside(router, lambda: (test(log), tally.balanced(router)), path)
+
+
+def vocabulary(port, folder):
+    """The process of a /tokenize on that port, with the ids of gpt-tokenizer in node_modules of `folder`."""
+    process = child.start(['node', f'{HERE}/gateway_vocabulary.mjs', str(port), folder], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline() == 'ready\n', 'the vocabulary does not start'
+    return process
 
 
 class Tokenizer:

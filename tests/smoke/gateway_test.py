@@ -9,12 +9,11 @@ import re
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 
 import kvrproto as p
-from gateway_rig import Agents, Gateway, Tokenizer, parse_message, response, wait_for
+from gateway_rig import Tokenizer, beside, parse_message, response, serving, wait_for
 from protocol_router import Router, Tally
 
 B = 16
@@ -446,49 +445,27 @@ def load(gw, agents):
     check('160 requests of 16 clients', not bad, bad[:2])
 
 
-def run(program, log):
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
-    failed = True
-    try:
-        router.telemetry('/kvroute/balance')
-        tokenizer = Tokenizer('llama')
-        agents = Agents([p.Agent('10.9.0.1', 101, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=a'])),
-                         p.Agent('10.9.0.1', 102, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=b']))], serve)
-        agents.start()
-        check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents)))
-        gw = Gateway(program, '--router', '10.9.0.1', '--model', 'alias=llama', '--adapter', 'sql-adapter=llama', '--tokenize',
-                     tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log)
-        check('the gateway is ready', wait_for(gw.ready))
+def run(log):
+    tokenizer = Tokenizer('llama')
+    peers = [p.Agent('10.9.0.1', 101, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=a'])),
+             p.Agent('10.9.0.1', 102, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=b']))]
+    with serving(TALLY, peers, serve, sys.argv[2], '--router', '10.9.0.1', '--model', 'alias=llama', '--adapter', 'sql-adapter=llama',
+                 '--tokenize', tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log) as (gw, agents):
         for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load):
-            part(gw, agents, *([router] if part is route else []))
+            part(gw, agents, *([ROUTER] if part is route else []))
         tokenizes(gw, agents, tokenizer)
         check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
         n = gw.counters()
         check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
             n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
         check('no connection is left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] <= 1), n)
-        check('the gateway ends by SIGTERM', gw.stop() == 0)
-        log.seek(0)
-        lines = log.readlines()
-        for what in (f'level=notice msg="kvroute-gateway .* runs as process [0-9]+: ready, 1 thread, 4096 connections each, routers 10.9.0.1, tokenizer .*" addr=127.0.0.1:{gw.port}',
-                     'level=notice msg="the router answers thread 0" addr=10.9.0.1',
-                     'level=notice msg="stopping: requests under way have 5 s" reason=TERM', 'level=notice msg=stopped'):
-            check(f'the log says {what}', any(re.fullmatch(rf'time=\S+ {what}\n', line) for line in lines), lines)
-        agents.leave()
-        balance = {}
-        wait_for(lambda: balance.update(router.telemetry('/kvroute/balance')) or balance['bookings'] == 0)
-        check('the router has nothing left', balance['balance'] == 'ok' and balance['bookings'] == 0, balance)
-        failed = bool(TALLY.failures)
-    finally:
-        failed = router.finish(failed)
-    return failed
+    log.seek(0)
+    lines = log.readlines()
+    for what in (f'level=notice msg="kvroute-gateway .* runs as process [0-9]+: ready, 1 thread, 4096 connections each, routers 10.9.0.1, tokenizer .*" addr=127.0.0.1:{gw.port}',
+                 'level=notice msg="the router answers thread 0" addr=10.9.0.1',
+                 'level=notice msg="stopping: requests under way have 5 s" reason=TERM', 'level=notice msg=stopped'):
+        check(f'the log says {what}', any(re.fullmatch(rf'time=\S+ {what}\n', line) for line in lines), lines)
 
 
-with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
-    try:
-        status = run(sys.argv[2], gateway_log)
-    finally:
-        gateway_log.seek(0)
-        print(gateway_log.read()[-3000:])
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(1 if status or TALLY.failures else 0)
+ROUTER = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
+beside(TALLY, ROUTER, run)

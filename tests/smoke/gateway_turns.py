@@ -9,11 +9,10 @@ import json
 import re
 import socket
 import sys
-import tempfile
 import urllib.request
 
 import kvrproto as p
-from gateway_rig import Agents, Gateway, Tokenizer, response, wait_for
+from gateway_rig import Tokenizer, beside, response, serving, wait_for
 from protocol_router import ADDRESSES, Router, Tally
 
 B = 16
@@ -183,16 +182,10 @@ def held(rig):
     check('nothing is left', wait_for(lambda: rig.gw.counters()['kvr_gateway_in_flight_requests'] == 0))
 
 
-def run(program, log):
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
-    failed = True
-    try:
-        tokenizer = Tokenizer('llama')
-        agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', B)], serve)
-        agents.start()
-        check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
-        gw = Gateway(program, '--router', ADDRESSES[0], '--model', 'alias=llama,picky=llama,other=llama', '--tokenize', tokenizer.url, '--tokenize-ms', '2000', log=log)
-        check('ready', wait_for(gw.ready))
+def run(log):
+    tokenizer = Tokenizer('llama')
+    with serving(TALLY, [p.Agent(ADDRESSES[0], 101, 'llama', B)], serve, sys.argv[2], '--router', ADDRESSES[0], '--model',
+                 'alias=llama,picky=llama,other=llama', '--tokenize', tokenizer.url, '--tokenize-ms', '2000', log=log) as (gw, agents):
         rig = Rig(gw, agents, tokenizer)
         talk = conversation(rig)
         tools(rig, talk)
@@ -206,23 +199,10 @@ def run(program, log):
         r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': talk})
         check('without a tokenizer it is served, by load', r.status == 200 and not list(agents.runs()[-1].dispatch.hashes), r)
         check('and that says nothing of the model', rig.n('turns_wrong_prompts', 'routed_by_load_requests') == (1, 2))
-        check('the gateway ends', gw.stop() == 0)
-        log.seek(0)
-        lines = [x for x in log.readlines() if 'tokenised whole' in x and 'alias' in x]
-        check('the log says so once', len(lines) == 1 and re.search(
-            'level=notice msg="conversations of model alias from one address are tokenised whole for 600 s" reason="turns do not add up"', lines[0]), lines)
-        agents.leave()
-        failed = bool(TALLY.failures)
-    finally:
-        failed = router.finish(failed)
-    return failed
+    log.seek(0)
+    lines = [x for x in log.readlines() if 'tokenised whole' in x and 'alias' in x]
+    check('the log says so once', len(lines) == 1 and re.search(
+        'level=notice msg="conversations of model alias from one address are tokenised whole for 600 s" reason="turns do not add up"', lines[0]), lines)
 
 
-with tempfile.NamedTemporaryFile('w+', suffix='.log') as gateway_log:
-    try:
-        status = run(sys.argv[2], gateway_log)
-    finally:
-        gateway_log.seek(0)
-        print(gateway_log.read()[-3000:])
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(1 if status or TALLY.failures else 0)
+beside(TALLY, Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000'), run)

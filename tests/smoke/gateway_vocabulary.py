@@ -5,14 +5,11 @@ gateway_vocabulary_test.sh starts it: gateway_vocabulary.py KVROUTE GATEWAY FOLD
 """
 
 import json
-import os
-import subprocess
 import sys
 import urllib.request
 
-import child
 import kvrproto as p
-from gateway_rig import Agents, Gateway, free_port, response, wait_for
+from gateway_rig import beside, free_port, response, serving, vocabulary
 from protocol_router import ADDRESSES, Router, Tally
 
 B = 16
@@ -32,9 +29,7 @@ def serve(agents, agent, job):
     agent.item(job, response(body=b'{}'), tokens=1, fin=True, status=200)
 
 
-def run(program, folder):
-    router = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000')
-    failed = True
+def run(log):
     port = free_port()
     url = f'http://127.0.0.1:{port}/tokenize'
 
@@ -42,16 +37,9 @@ def run(program, folder):
         with urllib.request.urlopen(url, json.dumps(what).encode()) as answer:
             return json.load(answer)['tokens']
 
-    try:
-        router.telemetry('/kvroute/balance')
-        here = os.path.dirname(os.path.abspath(__file__))
-        vocabulary = child.start(['node', f'{here}/gateway_vocabulary.mjs', str(port), folder], stdout=subprocess.PIPE, text=True)
-        check('the vocabulary is there', vocabulary.stdout.readline() == 'ready\n')
-        agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', B)], serve)
-        agents.start()
-        check('the agent is served', wait_for(lambda: agents.agents[0].state == 'SERVING'))
-        gw = Gateway(program, '--router', ADDRESSES[0], '--tokenize', url, '--tokenize-ms', '5000', log=sys.stdout)
-        check('ready', wait_for(gw.ready))
+    vocabulary(port, sys.argv[3])
+    with serving(TALLY, [p.Agent(ADDRESSES[0], 101, 'llama', B)], serve, sys.argv[2], '--router', ADDRESSES[0], '--tokenize', url,
+                 '--tokenize-ms', '5000', log=log) as (gw, agents):
 
         def sent(path, **body):
             r = gw.post(path, {'model': 'llama', **body})
@@ -74,14 +62,6 @@ def run(program, folder):
         # The first turn whole; four both ways, three questions each; four by their new part, two each.
         check('new parts add up', (n['kvr_gateway_turns_right_prompts_total'], n['kvr_gateway_turns_wrong_prompts_total'], n['kvr_gateway_turns_prompts_total']) == (4, 0, 4), n)
         check('each was asked for once', n['kvr_gateway_tokenized_prompts_total'] == 5 + 1 + 4 * 3 + 4 * 2 and n['kvr_gateway_routed_by_load_requests_total'] == 0, n)
-        check('the gateway ends', gw.stop() == 0)
-        agents.leave()
-        failed = bool(TALLY.failures)
-    finally:
-        failed = router.finish(failed)
-    return failed
 
 
-status = run(sys.argv[2], sys.argv[3])
-print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-sys.exit(1 if status or TALLY.failures else 0)
+beside(TALLY, Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000'), run)

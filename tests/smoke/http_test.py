@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 
 import child
 import kvrproto as p
@@ -221,8 +220,8 @@ def main(kvroute, agent, gateway):
     router = Router(kvroute, POOLS)
     front = Front(TALLY, ADDRESSES[0])
     engines, agents, log = [], [], f'{router.dir}/agent.log'
-    try:
-        router.telemetry('/kvroute/balance')
+
+    def test():
         for i, kind in enumerate(('vllm', 'sglang')):
             engines.append(Engine('--type', kind, '--model', 'llama'))
             agents.append(Agent(agent, engines[-1], ADDRESSES[0], 90 + i, '--type', kind, log=log))
@@ -244,20 +243,11 @@ def main(kvroute, agent, gateway):
         errors(front, engines, agents)
         eagle(front, router, agent, log)
         drains(front, router, engines, agents)
-        answer = router.telemetry('/kvroute/balance')
-        front.check('balance', answer['balance'] == 'ok', answer)
+        TALLY.balanced(router)
         front.check('agents leave', [a.stop() for a in agents] == [0, 0])
-    except Exception:
-        TALLY.failures.append('exception')
-        traceback.print_exc()
-    for engine in engines:
-        engine.stop()
-    if TALLY.failures:
-        with open(log) as f:
-            print(f.read()[-5000:])
-    failed = router.finish(bool(TALLY.failures))
-    print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
-    sys.exit(1 if failed else 0)
+        for engine in engines:
+            engine.stop()
+    TALLY.beside(router, test, log)
 
 
 main(*sys.argv[1:])

@@ -151,36 +151,44 @@ class Tally:
         self.failures.append('exception')
         traceback.print_exc()
 
-    def finish(self, router, log):
-        """The agents' log when something has failed; the router's end, and the program's."""
-        if self.failures:
+    def balanced(self, router):
+        """The router's counters add up, and nothing is booked or waits any more."""
+        end = time.monotonic() + self.left()
+        while True:
+            answer = router.telemetry('/kvroute/balance')
+            good = answer['balance'] == 'ok' and not answer['bookings'] and not answer['waiting']
+            if good or time.monotonic() > end:
+                return self.check('balance', good, answer)
+            time.sleep(0.05)
+
+    def finish(self, router, log=None):
+        """The end of the file `log`, if there is one, when something has failed; the router's end, and the program's."""
+        if self.failures and log and os.path.exists(log):
             with open(log) as f:
                 print(f.read()[-6000:])
         failed = router.finish(bool(self.failures))
         print(f'{self.passed} passed, {len(self.failures)} failed')
         sys.exit(1 if failed else 0)
 
-    def run(self, router, family, last=lambda: None):
-        """A family over each address, `last`, and a router that has nothing left; then exit."""
+    def beside(self, router, test, log=None):
+        """test() beside a router that is ready; then finish()."""
         try:
             router.telemetry('/kvroute/balance')
+            test()
+        except Exception:  # the router's log is wanted then, too
+            self.broke()
+        self.finish(router, log)
+
+    def run(self, router, family, last=lambda: None):
+        """A family over each address, a router that has nothing left, and `last`; then exit."""
+        def families():
             for address in ADDRESSES:
                 family(address).run()
-            answer = {}
-            while self.left():
-                answer = router.telemetry('/kvroute/balance')
-                if answer['balance'] == 'ok' and not answer['bookings'] and not answer['waiting']:
-                    break
-            self.check('balance', answer.get('balance') == 'ok' and answer['bookings'] == 0, answer)
+            self.balanced(router)
             workers = router.telemetry('/kvroute/workers')
             self.check('no worker is left', workers['total'] == 0, workers)
             last()
-        except Exception:  # the router's log is wanted then, too
-            self.failures.append('exception')
-            traceback.print_exc()
-        failed = router.finish(bool(self.failures))
-        print(f'{self.passed} passed, {len(self.failures)} failed')
-        sys.exit(1 if failed else 0)
+        self.beside(router, families)
 
 
 class Peers:
