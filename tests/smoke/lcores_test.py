@@ -42,7 +42,7 @@ COMMON = ["--idle", "sleep", "--engines", "2", "--ranks", "2", "--turns", "1", "
 # 578 frames each.
 PROMPTS, TOKENS = 20, 200000
 LONG = ["--spread", "frame", "--tokens", "--system-prompts", "1", "--system-tokens", str(TOKENS), "--user-tokens", "64",
-        "--conversations", "4", "--rate", "4", "--requests", str(PROMPTS), "--repeat-ms", "1000"]
+        "--conversations", "4", "--rate", "10", "--requests", str(PROMPTS), "--repeat-ms", "1000"]
 SHORT = ["--spread", "flow", "--rate", "300", "--requests", "600", "--repeat-ms", "200"]
 FRAMES = 600 * 4  # at least: ROUTE, DISPATCH_ACK, RESPONSE, its ACK
 ONE = ["--spread", "flow", "--rate", "300", "--requests", "300", "--repeat-ms", "200"]
