@@ -8,8 +8,8 @@
  *
  * The router receives and sends through lib/port: a ROUTE leaves again as DISPATCH in the buffer it
  * came in, beside an ACCEPTED; every other frame goes back as it came. It ends with SIGTERM. The
- * load answers a DISPATCH with two RESPONSEs, the second RESPONSE with a RESPONSE_ACK. Both end
- * with one JSON line.
+ * load answers a DISPATCH with two RESPONSEs, the second RESPONSE with a RESPONSE_ACK; it says on
+ * stderr when it begins. Both end with one JSON line.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -253,6 +253,7 @@ static int load(struct null *u, double rate, double warmup, double seconds)
 		die("no memory");
 	for (uint32_t i = 0; i < PROMPTS * HASHES; i++)
 		u->prompt[i] = kvr_rand_u64(&u->rand);
+	fprintf(stderr, "lifecycle-null: begins\n");
 	start = u->due = rte_rdtsc();
 	u->warm = u->last = start + (uint64_t)(warmup * hz);
 	until = u->warm + (uint64_t)(seconds * hz);
