@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* How many queues of its device a port uses, and the rings for lcores that have none. */
+#include "kvr_rings.h"
 #include "port_pvt.h"
 
 #include <errno.h>
@@ -51,7 +52,7 @@ static struct rte_ring *ring(const struct kvr_port *p, const char *what, uint32_
 
 	snprintf(name, sizeof(name), "%s%u.%u", what, p->rules.local.port, i);
 	return rte_ring_create(name, KVR_PORT_RING, rte_eth_dev_socket_id(p->ethdev),
-			       RING_F_SC_DEQ);
+			       kvr_rings_flags());
 }
 
 int kvr_port__rings_create(struct kvr_port *p, struct port_err e)

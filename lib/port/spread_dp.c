@@ -30,7 +30,7 @@ bool kvr_port__spread(struct kvr_port_queue *q, const struct kvr_path *from, str
 	if (to == q)
 		return false;
 	memcpy(m->buf_addr, from, sizeof(*from));
-	if (likely(rte_ring_mp_enqueue(to->spread, m) == 0)) {
+	if (likely(rte_ring_enqueue(to->spread, m) == 0)) {
 		kvr_stats_inc(q->row, KVR_PORT_SPREAD_OUT);
 		return true;
 	}
@@ -60,7 +60,7 @@ uint16_t kvr_port__pass(struct kvr_port_queue *q, struct rte_mbuf *m[], uint16_t
 	uint32_t k = 0;
 
 	if (on > 0)
-		k = rte_ring_mp_enqueue_burst(p->queues[q->queue % on].send, (void **)m, n, NULL);
+		k = rte_ring_enqueue_burst(p->queues[q->queue % on].send, (void **)m, n, NULL);
 	kvr_stats_add(q->row, KVR_PORT_TX_PASSED, k);
 	kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, n - k);
 	rte_pktmbuf_free_bulk(m + k, n - k);

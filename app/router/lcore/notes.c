@@ -8,6 +8,8 @@
 
 #include <rte_malloc.h>
 
+#include "kvr_rings.h"
+
 int notes_create(struct pool *p, uint32_t size, bool alone)
 {
 	char name[RTE_RING_NAMESIZE];
@@ -15,7 +17,7 @@ int notes_create(struct pool *p, uint32_t size, bool alone)
 	snprintf(name, sizeof(name), "notes%u", p->number);
 	if (!alone) {
 		p->notes = rte_ring_create_elem(name, sizeof(struct note), size, SOCKET_ID_ANY,
-						RING_F_SC_DEQ);
+						kvr_rings_flags());
 		return p->notes != NULL ? 0 : -ENOMEM;
 	}
 	p->live.notes.mask = size - 1;

@@ -13,6 +13,7 @@
 
 #include "event/event.h"
 #include "ingress/fragment.h"
+#include "kvr_rings.h"
 #include "lcore/notes.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
@@ -184,11 +185,10 @@ static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 
 	snprintf(name, sizeof(name), "events%u", p->number);
 	p->events = rte_ring_create_elem(name, sizeof(struct event_note), size, SOCKET_ID_ANY,
-					 RING_F_SC_DEQ);
+					 kvr_rings_flags());
 	snprintf(name, sizeof(name), "jobs%u", p->number);
-	p->jobs = rte_mempool_create(name, kvr_router_jobs(&p->rt->conf, c->own.max_jobs), job_size,
-				     KVR_ROUTER_JOB_CACHE(c->own.max_jobs), 0, NULL, NULL,
-				     job_obj_init, NULL, SOCKET_ID_ANY, 0);
+	p->jobs = kvr_rings_pool(name, kvr_router_jobs(&p->rt->conf, c->own.max_jobs), job_size,
+				 KVR_ROUTER_JOB_CACHE(c->own.max_jobs), job_obj_init);
 	p->stats = kvr_stats_create(&router_pool_stats, 1);
 	p->event_stats = kvr_stats_create(&router_event_stats, 1);
 	p->rq_stats = kvr_stats_create(&kvr_request_stats, 1);
@@ -313,11 +313,10 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 	p->decode = p->other = d;
 	d->live.rq.prefill = &p->live.rq;
 	snprintf(name, sizeof(name), "pairs%u", d->number);
-	d->pairs = rte_mempool_create(name, c->own.max_jobs,
-				      (unsigned int)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
-						     kvr_overlap_size(p->max_ranks)),
-				      KVR_ROUTER_JOB_CACHE(c->own.max_jobs), 0, NULL, NULL,
-				      pair_obj_init, NULL, SOCKET_ID_ANY, 0);
+	d->pairs = kvr_rings_pool(name, c->own.max_jobs,
+				  (unsigned int)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
+						 kvr_overlap_size(p->max_ranks)),
+				  KVR_ROUTER_JOB_CACHE(c->own.max_jobs), pair_obj_init);
 	if (s->hints == NULL)
 		s->hints = rte_malloc("hints", KVR_WIRE_MAX_HINTS, RTE_CACHE_LINE_SIZE);
 	return d->pairs == NULL || s->hints == NULL ? -ENOMEM : 0;

@@ -16,6 +16,7 @@
 #include "control/log.h"
 #include "ingress/fragment.h"
 #include "ingress/source.h"
+#include "kvr_rings.h"
 #include "start/host.h"
 #include "start/shared.h"
 
@@ -157,17 +158,14 @@ int start_buffers(struct router *rt, char *err, size_t errlen)
 		blocks = RTE_MAX(blocks, rt->conf.pool[i].sched.max_prompt_blocks);
 	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);
 	/* Hashes and the list of frames of every job: 1,024 blocks are enough for most. */
-	rt->small_bufs = rte_mempool_create("small_bufs", 2 * jobs, SMALL_BUF, 0, 0, NULL, NULL,
-					    NULL, NULL, SOCKET_ID_ANY, 0);
-	rt->hash_bufs = rte_mempool_create("hash_bufs", n,
-					   (unsigned int)(sizeof(struct prediction) + blocks * 8),
-					   0, 0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
-	rt->hint_bufs = rte_mempool_create("hint_bufs", n, KVR_WIRE_MAX_HINTS, 0, 0, NULL, NULL,
-					   NULL, NULL, SOCKET_ID_ANY, 0);
-	rt->frame_lists = rte_mempool_create(
+	rt->small_bufs = kvr_rings_pool("small_bufs", 2 * jobs, SMALL_BUF, 0, NULL);
+	rt->hash_bufs = kvr_rings_pool(
+		"hash_bufs", n, (unsigned int)(sizeof(struct prediction) + blocks * 8), 0, NULL);
+	rt->hint_bufs = kvr_rings_pool("hint_bufs", n, KVR_WIRE_MAX_HINTS, 0, NULL);
+	rt->frame_lists = kvr_rings_pool(
 		"frame_lists", n + rt->conf.n_ingress, /* and the spare ones */
 		sizeof(struct frame_list) + KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *), 0,
-		0, NULL, NULL, NULL, NULL, SOCKET_ID_ANY, 0);
+		NULL);
 	if (rt->small_bufs == NULL || rt->hash_bufs == NULL || rt->hint_bufs == NULL ||
 	    rt->frame_lists == NULL) {
 		snprintf(err, errlen,
@@ -286,10 +284,10 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 		lc->queue[p] = kvr_port_queue(rt->port[p], i);
 	snprintf(name, sizeof(name), "egress%u", i);
 	lc->egress = rte_ring_create_elem(name, sizeof(struct egress_note), s->egress_size,
-					  SOCKET_ID_ANY, RING_F_SC_DEQ);
+					  SOCKET_ID_ANY, kvr_rings_flags());
 	if (spreads_frames(rt)) {
 		snprintf(name, sizeof(name), "joins%u", i);
-		lc->joins = rte_ring_create(name, s->joins_size, SOCKET_ID_ANY, RING_F_SC_DEQ);
+		lc->joins = rte_ring_create(name, s->joins_size, SOCKET_ID_ANY, kvr_rings_flags());
 		if (lc->joins == NULL)
 			return -ENOMEM;
 	}

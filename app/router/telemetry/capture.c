@@ -24,6 +24,7 @@
 #include "control/control.h"
 #include "control/log.h"
 #include "kvr_ctl.h"
+#include "kvr_rings.h"
 
 #define COPIES	    2047u /* buffers, and places in the ring */
 #define SECONDS_MAX 3600u
@@ -217,7 +218,7 @@ static int allocate(uint32_t snap)
 	cap.c.snap = snap;
 	cap.c.pool = rte_pktmbuf_pool_create(name, COPIES, 0, 0,
 					     (uint16_t)rte_pcapng_mbuf_size(snap), SOCKET_ID_ANY);
-	cap.c.ring = rte_ring_create(name, COPIES + 1, SOCKET_ID_ANY, RING_F_SC_DEQ);
+	cap.c.ring = rte_ring_create(name, COPIES + 1, SOCKET_ID_ANY, kvr_rings_flags());
 	return cap.c.pool != NULL && cap.c.ring != NULL ? 0 : -ENOMEM;
 }
 

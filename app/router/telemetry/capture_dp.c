@@ -24,7 +24,7 @@ static void take(struct capture_tap *t, uint16_t port, uint16_t queue, struct rt
 		copy[k] = rte_pcapng_copy(port, queue, m[i], c->pool, c->snap, now, direction);
 		k += copy[k] != NULL;
 	}
-	sent = rte_ring_mp_enqueue_burst(c->ring, (void **)copy, k, NULL);
+	sent = rte_ring_enqueue_burst(c->ring, (void **)copy, k, NULL);
 	rte_pktmbuf_free_bulk(copy + sent, k - sent);
 	kvr_cell_add(&t->kept, sent);
 	kvr_cell_add(&t->missed, wanted - sent);

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_RINGS_H
+#define KVR_RINGS_H
+
+/**
+ * @file
+ * Rings and mempools that several lcores fill. DPDK's usual ones are not for lcores that share a
+ * CPU: one that the kernel puts aside in the midst of a call keeps the others spinning for the rest
+ * of their time slices, as each waits until all that began before it have ended. Where the EAL has
+ * such lcores (--lcores 1@0,2@0), rings are of the kind that waits for nobody (RTS): what was put
+ * behind the one that is aside is taken when that one has gone on. Else they are the usual ones,
+ * which cost less.
+ *
+ * Once the EAL is there. Any thread.
+ */
+
+#include <stdbool.h>
+
+#include <rte_mempool.h>
+
+/** Do two of the EAL's worker lcores have a CPU in common? */
+bool kvr_rings_cpus_shared(void);
+
+/** Flags of a ring that any lcore fills and one empties; who fills it must use a call that goes by
+ * the kind of the ring, like rte_ring_enqueue(), and none with `mp` in its name. */
+unsigned int kvr_rings_flags(void);
+
+/** Mempool operations; NULL: the usual ones. */
+const char *kvr_rings_pool_ops(void);
+
+/** A pool of objects that any lcore takes and gives back; @p init, unless it is NULL, is called
+ * for each. @return NULL with rte_errno. */
+struct rte_mempool *kvr_rings_pool(const char *name, unsigned int n, unsigned int size,
+				   unsigned int cache, rte_mempool_obj_cb_t *init);
+
+#endif

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rings and pools of lcores that share a CPU, on an EAL that has three on one: who was put aside in
+ * the midst of filling a ring keeps nobody waiting. The threads of the lcores sleep; this one plays
+ * them.
+ */
+#include <sched.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <rte_eal.h>
+#include <rte_mempool.h>
+#include <rte_ring.h>
+
+#include "kvr_eal.h"
+#include "kvr_rings.h"
+#include "kvr_test.h"
+
+#define SIZE	 64u
+#define HANGS_IN 60u /* s; with a ring of the usual kind this would never end */
+
+static void who_is_put_aside_keeps_nobody_waiting(void)
+{
+	struct rte_ring *r = rte_ring_create("r", SIZE, SOCKET_ID_ANY, kvr_rings_flags());
+	uint32_t head, room;
+	void *got[4] = {NULL};
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
+	CU_ASSERT(rte_ring_is_cons_single(r));
+	CU_ASSERT_EQUAL_FATAL(rte_ring_get_prod_sync_type(r), RTE_RING_SYNC_MT_RTS);
+	/* One has its place, and is put aside before it says that something is there. */
+	CU_ASSERT_EQUAL(__rte_ring_rts_move_prod_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &room), 1);
+	__rte_ring_enqueue_elems(r, head, &(void *){&head}, sizeof(void *), 1);
+	alarm(HANGS_IN);
+	CU_ASSERT_EQUAL(rte_ring_enqueue(r, &room), 0);
+	CU_ASSERT_EQUAL(rte_ring_enqueue(r, &got), 0);
+	alarm(0);
+	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, 4, NULL), 0);
+	__rte_ring_rts_update_tail(&r->rts_prod); /* it goes on */
+	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, 4, NULL), 3);
+	CU_ASSERT(got[0] == &head && got[1] == &room && got[2] == &got);
+	rte_ring_free(r);
+}
+
+static void number(struct rte_mempool *m, void *arg, void *obj, unsigned int i)
+{
+	(void)m, (void)arg;
+	*(uint32_t *)obj = i + 1;
+}
+
+static void pools_are_of_the_same_kind(void)
+{
+	struct rte_mempool *m = kvr_rings_pool("m", SIZE - 1, 64, 0, number);
+	void *obj[SIZE - 1];
+	uint64_t seen = 0;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+	CU_ASSERT_STRING_EQUAL(rte_mempool_get_ops(m->ops_index)->name, kvr_rings_pool_ops());
+	CU_ASSERT_STRING_EQUAL(kvr_rings_pool_ops(), "ring_mt_rts");
+	CU_ASSERT_EQUAL(rte_mempool_get_bulk(m, obj, SIZE - 1), 0);
+	for (unsigned int i = 0; i < SIZE - 1; i++)
+		seen |= UINT64_C(1) << *(uint32_t *)obj[i];
+	CU_ASSERT_EQUAL(seen, ~UINT64_C(1)); /* 1 to 63, each */
+	rte_mempool_put_bulk(m, obj, SIZE - 1);
+	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
+	rte_mempool_free(m);
+}
+
+static int start(void)
+{
+	char lcores[64];
+	const char *argv[] = {
+		"test",	    kvr_eal_pages(), "--no-shconf", "--no-pci", "--no-telemetry",
+		"--lcores", lcores,	     "-m",	    "64",	"--log-level=*:error"};
+	cpu_set_t may;
+	int cpu = 0;
+
+	if (sched_getaffinity(0, sizeof(may), &may) < 0)
+		return -1;
+	while (!CPU_ISSET(cpu, &may))
+		cpu++;
+	snprintf(lcores, sizeof(lcores), "0@%d,1@%d,2@%d", cpu, cpu, cpu);
+	return rte_eal_init((int)RTE_DIM(argv), (char **)(uintptr_t)argv);
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"put aside", who_is_put_aside_keeps_nobody_waiting},
+			       {"pools", pools_are_of_the_same_kind},
+			       CU_TEST_INFO_NULL};
+
+	if (start() < 0)
+		return 1;
+	return kvr_test_run("rings", tests);
+}
