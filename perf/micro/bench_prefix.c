@@ -494,6 +494,48 @@ static void one_block_events(uint32_t ranks)
 }
 
 /* Checksums of the reference cells; 0: not among them. */
+/*
+ * Full caches of blocks that nobody shares: for each sequence of `d` blocks that a rank stores, it
+ * removes the one it has had longest, tail to head. In a table of `t` entries, half of them in use.
+ */
+static void turnover(uint32_t ranks, uint32_t d, uint64_t t)
+{
+	const uint32_t n = (uint32_t)(t / 2 / d / ranks) * ranks; /* sequences at a time */
+	static struct bench b;
+	struct pb_events fill = {0}, turn = {0};
+	uint64_t *sh, *rev, *next;
+	double v[REPS];
+
+	if (n == 0)
+		return;
+	sh = pb_alloc((size_t)n * 2 * d * 8);
+	next = rev = pb_alloc((size_t)n * 2 * d * 8);
+	pb_init(&b.w, ranks, 64, 1000000);
+	open_table(&b, ranks, t, 4 * n + 4096);
+	for (uint32_t i = 0; i < 2 * n; i++) {
+		struct kvr_rand r = pb_stream(11, i);
+
+		for (uint32_t k = 0; k < d; k++)
+			sh[(size_t)i * d + k] = kvr_rand_u64(&r);
+		if (i < n)
+			pb_stored(&fill, i % ranks, NULL, &sh[(size_t)i * d], d);
+	}
+	for (uint32_t i = 0; i < 2 * n; i++) {
+		next = pb_removed(&turn, i % ranks, &sh[(size_t)i * d], d, next);
+		pb_stored(&turn, i % ranks, NULL, &sh[(size_t)((i + n) % (2 * n)) * d], d);
+	}
+	apply(&b, &fill, (uint64_t)n * d);
+	for (uint32_t i = 0; i < REPS; i++)
+		v[i] = apply(&b, &turn, (uint64_t)n * 4 * d);
+	if (stats(&b).entries != (uint64_t)n * d ||
+	    stats(&b).dropped + stats(&b).evicted_runs + stats(&b).unknown_removes > 0)
+		say_text("error", "blocks lost in the turnover");
+	close_table(&b);
+	free(sh);
+	free(rev);
+	say("turnover_mblk_s", 1e3 / median(v, REPS));
+}
+
 static uint64_t expected(uint32_t w, uint32_t d, uint64_t t)
 {
 	static const struct {
@@ -593,6 +635,7 @@ static int run_workload(struct bench *b, uint32_t w, uint32_t d, uint64_t t)
 	reader_free(&r);
 	close_table(b);
 	one_block_events(w);
+	turnover(w, d, t < 1000000 ? t : 1000000);
 	say("chain_ns", b->chain_ns);
 	say("machine_factor", b->chain_ns / BENCH_REFERENCE_NS);
 	return (want != 0 && sum != want) || left != 0;
