@@ -38,15 +38,19 @@ LOAD = ["--idle", "sleep", "--engines", "2", "--ranks", "2", "--turns", "1", "--
 
 
 def packets(path):
-    """(direction, bytes) of every packet of a pcapng file; a block that is cut or lies about its length is an error."""
-    data, at, found = open(path, "rb").read(), 0, []
+    """(direction, bytes) of every packet of a pcapng file; a block that is cut or lies about its length is an error, and so
+    is a packet of an interface that the file does not describe: readers refuse the whole file."""
+    data, at, found, interfaces = open(path, "rb").read(), 0, [], 0
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)
         if length < 12 or length % 4 or at + length > len(data) or struct.unpack_from("<I", data, at + length - 4)[0] != length:
             raise Failed(f"block at {at} of {path} is no block")
         if at == 0 and kind != 0x0A0D0D0A:
             raise Failed(f"{path} does not begin with a section")
+        interfaces += kind == 1
         if kind == 6:
+            if (interface := struct.unpack_from("<I", data, at + 8)[0]) >= interfaces:
+                raise Failed(f"block at {at} of {path}: interface {interface} of {interfaces}")
             kept, whole = struct.unpack_from("<II", data, at + 20)
             frame, options = data[at + 28:at + 28 + kept], at + 28 + (kept + 3) // 4 * 4
             direction = None

@@ -249,6 +249,24 @@ static int add_taps(void)
 	return 0;
 }
 
+/*
+ * With our port, and it alone, as the interface: rte_pcapng_fdopen() describes only ports that
+ * nobody owns, and the frames of others refer to an interface that is not in the file, which no
+ * reader takes.
+ */
+static rte_pcapng_t *open_file(int fd)
+{
+	struct rte_eth_dev_owner owner = {.id = RTE_ETH_DEV_NO_OWNER};
+	rte_pcapng_t *file;
+
+	if (rte_eth_dev_owner_get(cap.ethdev, &owner) == 0 && owner.id != RTE_ETH_DEV_NO_OWNER)
+		rte_eth_dev_owner_unset(cap.ethdev, owner.id);
+	file = rte_pcapng_fdopen(fd, NULL, NULL, "kvroute", NULL);
+	if (owner.id != RTE_ETH_DEV_NO_OWNER)
+		rte_eth_dev_owner_set(cap.ethdev, &owner);
+	return file;
+}
+
 /* Everything that can fail, then the taps, then the thread; false: the answer is why not. */
 static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d)
 {
@@ -270,7 +288,7 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 	if (fd < 0)
 		return kvr_ctl_error(d, errno, "cannot create \"%s\": %s", cap.name,
 				     strerror(errno)) != 0;
-	cap.file = rte_pcapng_fdopen(fd, NULL, NULL, "kvroute", NULL);
+	cap.file = open_file(fd);
 	if (cap.file == NULL) {
 		close(fd);
 		return kvr_ctl_error(d, EIO, "cannot write \"%s\"", cap.name) != 0;
