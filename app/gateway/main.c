@@ -117,11 +117,17 @@ static int open_log(const struct gw_options *o, char *err, size_t errlen)
 
 static void banner(const struct gw_options *o, uint32_t n)
 {
+	char routers[512] = "";
+	size_t at = 0;
+
+	for (uint32_t i = 0; i < o->n_routers && at < sizeof(routers); i++)
+		at += (size_t)snprintf(routers + at, sizeof(routers) - at, "%s%s",
+				       i != 0 ? "," : "", o->routers[i]);
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = o->listen),
 		     "kvroute-gateway " KVR_VERSION
 		     " runs as process %d: ready, %u thread%s, %u connections each, routers %s, "
 		     "tokenizer %s",
-		     (int)getpid(), n, n == 1 ? "" : "s", o->connections, o->router,
+		     (int)getpid(), n, n == 1 ? "" : "s", o->connections, routers,
 		     o->tokenize[0] != '\0' ? o->tokenize : "none");
 }
 

@@ -60,7 +60,8 @@ def run(program):
         agents = Agents([p.Agent(ADDRESSES[0], 101, 'llama', 16), p.Agent(OTHER[0], 201, 'llama', 16)], serve)
         agents.start()
         check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents), 40))
-        gw = Gateway(program, '--router', f'{ADDRESSES[0]},{OTHER[0]}', '--router-ms', '1500', log=sys.stdout)
+        first_log = open(f'{routers[0].dir}/first.log', 'w+')
+        gw = Gateway(program, '--router', f'{ADDRESSES[0]},{OTHER[0]}', '--router-ms', '1500', log=first_log)
         check('both routers are up', wait_for(lambda: gw.counters()['kvr_gateway_routers_up_routers'] == 2, 40))
 
         def ask(**more):
@@ -109,6 +110,9 @@ def run(program):
         check('the models are gone', gw.call('GET', '/v1/models').json()['data'] == [])
         check('nothing is in flight', gw.counters()['kvr_gateway_in_flight_requests'] == 0)
         check('the gateway ends', gw.stop() == 0)
+        first_log.seek(0)
+        text = first_log.read()
+        check('the log names both routers', f', routers {ADDRESSES[0]},{OTHER[0]}, tokenizer none"' in text, text)
         failed = bool(TALLY.failures)
     finally:
         for r in routers:
