@@ -55,13 +55,33 @@ static void add_pools(const struct router *rt, struct words *w, const struct lco
 	}
 }
 
+/* Which ports polling lcore @i has a queue of: where they have fewer, others receive and send for
+ * it. */
+static void add_queues(const struct router *rt, struct words *w, uint32_t i)
+{
+	uint32_t with = 0;
+
+	for (uint32_t p = 0; p < rt->n_ports; p++) {
+		struct kvr_port_info info;
+
+		kvr_port_info(rt->port[p], &info);
+		with += info.queues > i;
+	}
+	if (with == rt->n_ports)
+		add(w, "ingress and egress (queue %u of every port)", i);
+	else if (with == 0)
+		add(w, "ingress and egress (no queue: frames by way of lcores that have one)");
+	else
+		add(w, "ingress and egress (queue %u of %u of the %u ports)", i, with, rt->n_ports);
+}
+
 static void lcores(const struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		struct words w = {.len = 0};
 
 		if (i < rt->conf.n_ingress)
-			add(&w, "ingress and egress (queue %u of every port)", i);
+			add_queues(rt, &w, i);
 		add_pools(rt, &w, rt->lcore[i], true);
 		add_pools(rt, &w, rt->lcore[i], false);
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "lcore %u on CPU %u: %s", i,
