@@ -80,10 +80,32 @@ static uint32_t lcore_of(const struct kvr_router_conf *c, uint32_t cpu)
 	return i;
 }
 
+/* "0-3,6": what @set has. */
+static const char *cpus_text(const cpu_set_t *set, char *out, size_t len)
+{
+	size_t n = 0;
+
+	out[0] = '\0';
+	for (uint32_t first = 0, last; first < CPU_SETSIZE && n < len; first = last + 1) {
+		last = first;
+		if (!CPU_ISSET(first, set))
+			continue;
+		while (last + 1 < CPU_SETSIZE && CPU_ISSET(last + 1, set))
+			last++;
+		n += (size_t)snprintf(out + n, len - n, "%s%u", n != 0 ? "," : "", first);
+		if (last > first && n < len)
+			n += (size_t)snprintf(out + n, len - n, "-%u", last);
+	}
+	return out;
+}
+
 static int add(struct kvr_router_conf *c, uint32_t cpu, const cpu_set_t *may, const struct why *w)
 {
+	char text[96];
+
 	if (may != NULL && !CPU_ISSET(cpu, may))
-		return say(w, "CPU %u may not be used by this process", cpu);
+		return say(w, "CPU %u may not be used by this process, allowed: %s", cpu,
+			   cpus_text(may, text, sizeof(text)));
 	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
 		return say(w, "more than %u polling lcores", KVR_ROUTER_MAX_LCORES);
 	c->cpu[c->n_lcores++] = cpu;
