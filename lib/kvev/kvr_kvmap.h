@@ -43,7 +43,7 @@ struct kvr_kvmap_out {
 	X(KVR_KVMAP_AGAIN, again, COUNT, "blocks", "stored that were there already")               \
 	X(KVR_KVMAP_ORPHANS, orphans, COUNT, "blocks",                                             \
 	  "stored behind a parent that is not known, or moved and not known")                      \
-	X(KVR_KVMAP_SHORT, short_, COUNT, "blocks", "stored without tokens enough")                \
+	X(KVR_KVMAP_SHORT, few_tokens, COUNT, "blocks", "stored without tokens enough")            \
 	X(KVR_KVMAP_STRANGE, strange, COUNT, "blocks", "stored with keys that we cannot name")     \
 	X(KVR_KVMAP_REMOVED, removed, COUNT, "blocks", "removed")                                  \
 	X(KVR_KVMAP_ABSENT, absent, COUNT, "blocks", "removed that were not there")                \

@@ -266,7 +266,7 @@ static uint32_t usable(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	uint32_t n = ev->n_hashes;
 
 	if (n > whole) {
-		kvr_cell_add(&m->st.short_, n - whole);
+		kvr_cell_add(&m->st.few_tokens, n - whole);
 		n = whole;
 	}
 	if (n > ev->strange_block) {

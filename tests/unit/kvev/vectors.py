@@ -177,7 +177,7 @@ scene('stored twice, removed once', [[stored(U[:3])], [stored(U[:3])], [stored(U
 scene('a hole that is filled', [[stored(U[:4])], [removed(U[1:2])], [stored(U[:4])]],
       [S(0, SH[:4]), R(0, SH[1:2]), S(0, SH[1:2], SH[0])], again=3)
 scene('a parent nobody knows', [[stored(U[1:3], U[0], T[B:3 * B])]], [], orphans=2)
-scene('not tokens enough', [[stored(U[:3], tokens=T[:2 * B + 1])]], [S(0, SH[:2])], short_=1)
+scene('not tokens enough', [[stored(U[:3], tokens=T[:2 * B + 1])]], [S(0, SH[:2])], few_tokens=1)
 scene('another block size', [[stored(U[:2], tokens=T[:4 * B], size=2 * B)]], [], size=1)
 scene('a name that means something else now', [[stored(U[:1])], [stored(U[:1], tokens=T[B:2 * B])]],
       [S(0, SH[:1]), R(0, SH[:1]), S(0, sh(T[B:2 * B]))])
