@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 
+import child
 from protocol_router import Tally
 
 ENGINE, PORT = 7101, 7104
@@ -33,7 +34,7 @@ def main():
     children = []
 
     def start(*args):
-        children.append(subprocess.Popen([null, *args], stdout=subprocess.PIPE))
+        children.append(child.start([null, *args], stdout=subprocess.PIPE))
         TALLY.check(f'{args[0]} says that it is there', children[-1].stdout.readline() == b'ready\n', args)
 
     for words in (f'link add {IFACE} type veth peer name {IFACE}-r', f'address add 10.9.1.2/24 dev {IFACE}', f'link set {IFACE} up',
@@ -49,7 +50,7 @@ def main():
                 pass
             lost.close()
         start('router', f'{IFACE}-r')
-        children.append(subprocess.Popen([streams, '--serve', str(ENGINE)]))
+        children.append(child.start([streams, '--serve', str(ENGINE)]))
         while not listens() and TALLY.left():
             time.sleep(0.01)
         start('agent', str(ENGINE), '1')
@@ -59,9 +60,9 @@ def main():
             TALLY.check(f'the {turn} is answered', (answer.status, answer.read()) == (200, b'{}'), answer.status)
             c.close()
     finally:
-        for c in children:
-            c.kill()
-            c.wait()
+        for started in children:
+            started.kill()
+            started.wait()
     print(f'{TALLY.passed} passed, {len(TALLY.failures)} failed')
     return 1 if TALLY.failures else 0
 
