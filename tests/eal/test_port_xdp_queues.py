@@ -23,6 +23,9 @@ import sys
 import tempfile
 import time
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', 'smoke'))
+import child  # noqa: E402
+
 ECHO, CHANNELS, MODE = sys.argv[1:4]
 QUEUES = 2
 ADDRESS = {4: '10.9.0.1', 6: 'fd09::1'}
@@ -134,7 +137,7 @@ class Echo:
     def __init__(self, count, *more, queues=QUEUES, first=0, polled=QUEUES):
         self.out = tempfile.TemporaryFile('w+')
         device = f'net_af_xdp0,iface={IFACE},start_queue={first},queue_count={queues}'
-        self.process = subprocess.Popen(
+        self.process = child.start(
             [ECHO, device, ADDRESS[4], ADDRESS[6], '1500', str(count), 'mbufs=16383', f'queues={polled}', 'rx_checksum=verify', *more],
             stdout=self.out, stderr=subprocess.STDOUT, env=ENVIRONMENT)
 
