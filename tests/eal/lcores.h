@@ -9,6 +9,16 @@
  */
 
 #include "pipeline.h"
+#include "threads.h"
+
+/** pipeline_mbufs that give each of them as many as @p n give one that is alone. */
+static inline uint32_t lcores_mbufs(uint32_t n)
+{
+	const struct threads_map *map = threads_used();
+
+	/* More than two have more by threads_configure(). */
+	return map == NULL ? n : n * RTE_MIN(map->ingress, 2u);
+}
 
 /** Their counter. */
 static inline uint64_t lcores_in(enum in_counter c)

@@ -193,7 +193,7 @@ static void flooded(uint32_t ports, uint8_t hosts, uint32_t frames)
 {
 	uint64_t id = 1;
 
-	pipeline_mbufs = 8191;
+	pipeline_mbufs = lcores_mbufs(8191);
 	begin();
 	pipeline_mbufs = PIPELINE_MBUFS;
 	for (uint32_t round = 0; round < 6; round++) {
@@ -280,7 +280,7 @@ static void what_is_too_large_is_refused_on_its_first_fragment(void)
 	const struct out *o;
 	uint32_t frames;
 
-	pipeline_mbufs = 8191;
+	pipeline_mbufs = lcores_mbufs(8191);
 	begin();
 	pipeline_mbufs = PIPELINE_MBUFS;
 	frames = rt->sizes.max_frames;
@@ -311,7 +311,7 @@ static void what_is_too_large_is_answered_at_any_rate(void)
 	struct kvr_wire_ids ids = {.source = 77, .epoch = 1};
 
 	pipeline_port = "cookie = off\nsource_answers = 1\n";
-	pipeline_mbufs = 8191;
+	pipeline_mbufs = lcores_mbufs(8191);
 	begin();
 	pipeline_mbufs = PIPELINE_MBUFS;
 	pipeline_port = before;
@@ -338,7 +338,7 @@ static void two_of_the_largest_fit_at_the_same_time(void)
 	static uint32_t len[MSG_MAX];
 	uint32_t n, bytes;
 
-	pipeline_mbufs = 8191;
+	pipeline_mbufs = lcores_mbufs(8191);
 	begin();
 	pipeline_mbufs = PIPELINE_MBUFS;
 	make(1, (rt->sizes.max_frames * UNIT - 88) / 8 * 2, 0);

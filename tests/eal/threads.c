@@ -97,12 +97,9 @@ void threads_configure(struct kvr_router_conf *c)
 {
 	char err[300];
 
-	/* Each lcore joins fragments within its own part: the largest message fits it. Where a test
-	 * wants few buffers, each lcore has as few. */
-	for (uint32_t i = 0; i < c->n_ports; i++)
-		c->port[i].port.mbufs *= pipeline_mbufs < PIPELINE_MBUFS / 2 ? map->ingress
-					 : map->ingress > 2		     ? map->ingress / 2
-									     : 1;
+	/* Each lcore joins fragments within its own part: the largest message fits it. */
+	for (uint32_t i = 0; map->ingress > 2 && i < c->n_ports; i++)
+		c->port[i].port.mbufs *= map->ingress / 2;
 	if (box_lcores(c, map->threads, map->ingress, map->event, map->sched, err, sizeof(err)) <
 	    0) {
 		fprintf(stderr, "threads: %s\n", err);

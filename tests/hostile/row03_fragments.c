@@ -122,7 +122,7 @@ static void run(uint32_t frames, uint32_t mbufs)
 {
 	const uint32_t asked = ROUNDS * ROUND_MS / 50;
 
-	pipeline_mbufs = mbufs;
+	pipeline_mbufs = mbufs < PIPELINE_MBUFS ? lcores_mbufs(mbufs) : mbufs;
 	pipeline_start(1);
 	for (uint64_t w = 0; w < WORKERS; w++)
 		CU_ASSERT_FATAL(pipeline_hello(FIRST + w, 1, "a", 1));

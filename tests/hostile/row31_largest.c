@@ -153,7 +153,7 @@ static void with(uint32_t mbufs)
 	struct kvr_wire_connected c;
 	uint32_t n;
 
-	pipeline_mbufs = mbufs;
+	pipeline_mbufs = mbufs < PIPELINE_MBUFS ? lcores_mbufs(mbufs) : mbufs;
 	pipeline_start(1);
 	pipeline_mbufs = PIPELINE_MBUFS;
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(31, 1, "a", 1));
