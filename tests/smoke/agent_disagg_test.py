@@ -147,7 +147,8 @@ def results(front, router, prefill, decode, agents):
 
 
 def main(kvroute, program):
-    router = Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000', memory_mb=768)
+    # An agent that a busy machine keeps from its CPU has not died.
+    router = Router(kvroute, POOLS, 'suspect_ms = 4000\ndead_ms = 8000', memory_mb=768)
 
     def test():
         legs(router, program, 'vllm', 3, 70)

@@ -205,9 +205,9 @@ class Front(Peers):
             seen.update(router.telemetry('/kvroute/workers')['workers'].get(f'{worker}') or {'state': 'none'})
             return seen['state'] == 'serving' and seen['epoch'] != other_than
         end = time.monotonic() + self.tally.patience
-        while not now() and time.monotonic() < end:
+        while not (good := now()) and time.monotonic() < end:
             p.run_until(self.all, lambda: False, 0.05)
-        self.check(f'{name}: serving', now(), seen)
+        self.check(f'{name}: serving', good, seen)
         # Telemetry tells what control knows; the lcores that route learn it a moment later.
         end = time.monotonic() + 3
         while time.monotonic() < end:
