@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kvr_hash.h"
 #include "media.h"
 
 #define ISL_GUESS_MOST 16384u
@@ -152,6 +153,21 @@ static bool is_preprocessed(const struct gw_ask *a)
 	return only_asked(a) && kvr_json_get(&a->root, "token_ids", &v);
 }
 
+/* The body passes as it is: the engine has this salt, and its events name the blocks without the
+ * tag. A namespace that is a hint is the name itself. */
+static int read_salt(struct gw_hints *hints, const struct kvr_json_value *v, char *err,
+		     size_t errlen)
+{
+	const size_t tag = sizeof(KVR_HASH_SALT_TAG) - 1;
+
+	if (kvr_json_string(v, hints->ns, sizeof(hints->ns)) < 0)
+		return wrong("cache_salt", "at most 255 bytes of text are expected", err, errlen);
+	if (strncmp(hints->ns, KVR_HASH_SALT_TAG, tag) == 0 && hints->ns[tag] != '\0')
+		memmove(hints->ns, hints->ns + tag, strlen(hints->ns + tag) + 1);
+	hints->any = true;
+	return 0;
+}
+
 static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size_t errlen)
 {
 	enum { MODEL, STREAM, MAX, MAX_NEW, MAX_OUT, PROMPT, MESSAGES, NVEXT, SALT, N };
@@ -189,13 +205,8 @@ static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size
 	if (rc == 0 && v[NVEXT].type == KVR_JSON_OBJECT &&
 	    kvr_json_get(&v[NVEXT], "token_data", &ids))
 		rc = read_ids(a, &ids, "nvext.token_data", err, errlen);
-	if (rc == 0 && given(&v[SALT])) {
-		rc = kvr_json_string(&v[SALT], hints->ns, sizeof(hints->ns)) < 0
-			     ? wrong("cache_salt", "at most 255 bytes of text are expected", err,
-				     errlen)
-			     : 0;
-		hints->any = true;
-	}
+	if (rc == 0 && given(&v[SALT]))
+		rc = read_salt(hints, &v[SALT], err, errlen);
 	return rc;
 }
 

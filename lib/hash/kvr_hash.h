@@ -33,6 +33,10 @@
  */
 uint64_t kvr_hash_seed(const char *lora, uint32_t lora_len, const char *ns, uint32_t ns_len);
 
+/** What may stand before a namespace in the salt that an engine gets, and so in the keys of its
+ * blocks, where it says that this is one. No part of the namespace. */
+#define KVR_HASH_SALT_TAG "dynamo-cache-salt:"
+
 /** XXH3-64 of bytes under seed 1337. */
 uint64_t kvr_hash_bytes(const void *data, uint64_t len);
 

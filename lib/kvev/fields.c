@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define SALT_PREFIX "dynamo-cache-salt:"
+#include "kvr_hash.h"
 
 /* Room for n elements of an array of the decoder. A claim was checked against the bytes there. */
 static void *room(struct kvr_kvev_decoder *d, void *array, uint32_t *cap, uint64_t n, size_t size)
@@ -175,7 +175,7 @@ static void strange(struct kvr_kvev *ev, uint32_t block)
 /* One key of a block: a string, or a pair of it and where the object starts. */
 static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, bool *lora_seen)
 {
-	const size_t prefix = sizeof(SALT_PREFIX) - 1;
+	const size_t prefix = sizeof(KVR_HASH_SALT_TAG) - 1;
 	bool pair = false;
 	uint64_t hash;
 	struct mp o;
@@ -197,7 +197,7 @@ static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block,
 	if (!pair && !*lora_seen && o.u == ev->lora.len && memcmp(o.p, ev->lora.p, o.u) == 0) {
 		*lora_seen = true;
 	} else if (!pair && block == 0 && !ev->has_parent && ev->salt.len == 0) {
-		if (o.u > prefix && memcmp(o.p, SALT_PREFIX, prefix) == 0) {
+		if (o.u > prefix && memcmp(o.p, KVR_HASH_SALT_TAG, prefix) == 0) {
 			o.p += prefix;
 			o.u -= prefix;
 		}

@@ -196,8 +196,7 @@ def through_the_gateway(router, program, gateway):
             r = routed(prompt, stream_options={'include_usage': True}, **prompt.members())
             usage = [json.loads(e[6:])['usage'] for e in r.body.decode().split('\n\n') if '"usage"' in e]
         else:
-            named = {'x-kvroute-cache-namespace': prompt.salt} if prompt.prefix else {}  # the header, not the engine's own name
-            r = gw.post('/v1/completions', {'model': 'llama', 'max_tokens': 2, 'prompt': prompt.tokens, **prompt.members()}, named)
+            r = gw.post('/v1/completions', {'model': 'llama', 'max_tokens': 2, 'prompt': prompt.tokens, **prompt.members()})
             usage = [r.json().get('usage')]
         there = usage[0]['prompt_tokens_details']['cached_tokens'] if usage and usage[0] else r
         return int(r.headers.get('x-kvroute-worker', 0)), int(r.headers.get('x-kvroute-cached-tokens', -1)), there

@@ -51,6 +51,27 @@ static void prompts_have_their_form(void)
 	CU_ASSERT_EQUAL(a.form, GW_PROMPT_OPAQUE);
 }
 
+static void a_salt_is_named_as_the_engine_names_it(void)
+{
+	static const struct {
+		const char *text, *ns;
+	} rows[] = {
+		{"{\"cache_salt\":\"a\"}", "a"},
+		{"{\"cache_salt\":\"dynamo-cache-salt:a\"}", "a"},
+		{"{\"cache_salt\":\"dynamo-cache-salt:dynamo-cache-salt:a\"}",
+		 "dynamo-cache-salt:a"},
+		{"{\"cache_salt\":\"dynamo-cache-salt:\"}", "dynamo-cache-salt:"},
+		{"{\"cache_salt\":\"dynamo-cache-salt\"}", "dynamo-cache-salt"},
+		{"{\"nvext\":{\"cache_namespace\":\"dynamo-cache-salt:a\"}}",
+		 "dynamo-cache-salt:a"},
+	};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		CU_ASSERT_EQUAL(read_as(GW_EMBEDDINGS, rows[i].text), 0);
+		CU_ASSERT_STRING_EQUAL(h.ns, rows[i].ns);
+	}
+}
+
 static void messages_are_rendered_when_they_are_text(void)
 {
 	CU_ASSERT_EQUAL(read_as(GW_CHAT, "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}"),
@@ -225,6 +246,7 @@ static void a_block_has_64_pictures_at_most(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"prompts", prompts_have_their_form},
+			       {"salt", a_salt_is_named_as_the_engine_names_it},
 			       {"messages", messages_are_rendered_when_they_are_text},
 			       {"no json", no_json_is_told_with_its_place},
 			       {"question", a_question_has_what_the_template_needs},
