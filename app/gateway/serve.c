@@ -228,7 +228,12 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		/* A client that reads nothing for so long is gone. */
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
-		epoll_ctl(t->watch_fd, EPOLL_CTL_ADD, ev.data.fd, &ev);
+		if (epoll_ctl(t->watch_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) < 0) {
+			/* Its requests would run on when it has gone. */
+			GW_COUNT(t, GW_CONNECTIONS_UNWATCHED);
+			h2o_socket_close(sock);
+			continue;
+		}
 		h2o_accept(&t->accept, sock);
 	}
 }

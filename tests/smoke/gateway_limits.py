@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """kvroute-gateway at its limits: descriptors, and bytes of all that waits there.
 
-protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY
+protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY PRELOAD
 """
 
 import http.client
@@ -12,6 +12,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -225,10 +226,38 @@ def flood(program):
     check('it ends', gw.stop() == 0)
 
 
+def unwatched(program, preload):
+    """Where the kernel watches no further connection, and nobody would see a client leave."""
+    with tempfile.TemporaryDirectory() as d:
+        os.environ['LD_PRELOAD'], os.environ['KVR_UNWATCHED'] = preload, f'{d}/refuse'
+        gw = Gateway(program, '--router', ADDRESSES[0])
+        del os.environ['LD_PRELOAD'], os.environ['KVR_UNWATCHED']
+        check('a gateway that watches', wait_for(gw.ready))
+        keep = http.client.HTTPConnection('127.0.0.1', gw.port, timeout=30)
+
+        def counter(name):
+            keep.request('GET', '/metrics')
+            return next(int(line.split()[1]) for line in keep.getresponse().read().decode().splitlines() if line.startswith(name))
+        before = counter('kvr_gateway_connections_open_connections')
+        with open(f'{d}/refuse', 'w') as f:
+            f.write('0')  # the kind: here the number of a descriptor, and nothing in the upper half
+        for _ in range(3):
+            with socket.create_connection(('127.0.0.1', gw.port)) as s:
+                s.settimeout(20)
+                check('one is hung up on', s.recv(1) == b'')
+        check('each is counted', counter('kvr_gateway_connections_unwatched_connections_total') == 3)
+        check('and open no more', wait_for(lambda: counter('kvr_gateway_connections_open_connections') <= before))
+        os.unlink(f'{d}/refuse')
+        check('then it goes on', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
+        keep.close()
+        check('it ends with 0', gw.stop() == 0)
+
+
 def run(log):
     program = sys.argv[2]
     start(program)
     with serving(TALLY, [p.Agent(ADDRESSES[0], 101, 'llama', 16)], serve, program, '--router', ADDRESSES[0], '--total-mb', '1', log=log) as (gw, _):
+        unwatched(program, sys.argv[3])
         flood(program)
         greedy(program)
         bodies(program)
