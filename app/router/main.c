@@ -123,7 +123,8 @@ static void usage(FILE *out)
 	      "      --xdp-off       take the XDP programs of a dead router off, then exit\n"
 	      "      --version       name and version\n"
 	      "  -v, --verbose       show what DPDK's EAL and drivers say\n"
-	      "  -h, --help          this text\n",
+	      "  -h, --help          this text\n"
+	      "Of an option that is given twice the last counts.\n",
 	      out);
 }
 

@@ -106,4 +106,5 @@ void kvr_conf_args_help(const struct kvr_opt *table, const void *obj, int width,
 	}
 	fprintf(out, "  --%-*s this text\n", width, "help");
 	fprintf(out, "  --%-*s name and version\n", width, "version");
+	fprintf(out, "Of an option that is given twice the last counts; lists are one value.\n");
 }

@@ -75,7 +75,9 @@ int kvr_conf_print(const struct kvr_opt *opt, const void *obj, char *buf, size_t
 
 /**
  * A program's arguments: `--name value` or `--name=value` of the table (a BOOL takes none), and
- * --help. Defaults first. Uses getopt_long(): one thread.
+ * --help. Defaults first. Of an option that is given twice the last counts, so that who starts a
+ * program through a script can overrule it (a file refuses a key that is there twice). Uses
+ * getopt_long(): one thread.
  * @return 1; 0: help is asked for; -EINVAL or -ENOMEM with one line in @p err.
  */
 int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv, char *err,

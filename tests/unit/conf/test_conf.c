@@ -269,6 +269,9 @@ static void arguments_are_options_and_nothing_else(void)
 	CU_ASSERT_TRUE(o.on && o.queues == 7 && o.mode == 2);
 	CU_ASSERT_EQUAL(ARGS("--queues", "7", NULL), 1); /* again, and nothing is left of before */
 	CU_ASSERT_EQUAL(o.mode, 0);
+	CU_ASSERT_EQUAL(ARGS("--queues=7", "--on", "--queues", "9", "--on", NULL), 1);
+	CU_ASSERT_TRUE(o.on && o.queues == 9); /* the last counts ... */
+	CU_ASSERT_EQUAL(ARGS("--queues", "0", "--queues", "9", NULL), -EINVAL); /* of legal ones */
 	CU_ASSERT_EQUAL(ARGS("--help", NULL), 0);
 	CU_ASSERT_EQUAL(ARGS("-h", NULL), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -321,6 +324,7 @@ static void help_shows_choices_values_and_units(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --queues how many [4 queues]\n"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --mode   who (auto, software, none) [auto]\n"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --help   this text\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "given twice the last counts"));
 	free(text);
 }
 
