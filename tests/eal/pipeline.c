@@ -149,13 +149,26 @@ static void let_it_work(uint64_t *since)
 	}
 }
 
+/* Where lcores share a queue, one that the kernel has put aside may have all frames before it, and
+ * its ring holds so many: a sender that does not look loses the rest (spread_full). */
+static bool too_many(const struct box_port *p)
+{
+	uint32_t n = kvr_port_waiting(rt->port[pipeline_into]);
+
+	if (rt->conf.n_ingress <= box.n_queues)
+		return false;
+	for (uint32_t q = 0; q < box.n_queues; q++)
+		n += rte_ring_count(p->to[q]);
+	return n >= KVR_PORT_RING / 2;
+}
+
 static void inject(struct rte_mbuf *m)
 {
 	const uint32_t q = pipeline_queue == PIPELINE_SPREAD ? next_queue++ : pipeline_queue;
 	struct rte_ring *to = box.port[pipeline_into].to[q % box.n_queues];
 	uint64_t since = 0;
 
-	while (rte_ring_enqueue(to, m) != 0)
+	while (too_many(&box.port[pipeline_into]) || rte_ring_enqueue(to, m) != 0)
 		let_it_work(&since);
 }
 
