@@ -108,6 +108,15 @@ int kvr_agent_kv_cleared(struct kvr_agent *a, uint32_t dp_rank)
 	return publish(a, dp_rank, KVR_KV_CLEARED, &nothing);
 }
 
+uint64_t kvr_agent_kv_waiting(const struct kvr_agent *a, uint32_t dp_rank)
+{
+	const struct agent_rank *k = dp_rank - a->conf.dp_start < a->conf.dp_size
+					     ? &a->rank[dp_rank - a->conf.dp_start]
+					     : NULL;
+
+	return k != NULL && a->registered && !a->leaving && !k->overrun ? k->end - k->acked.at : 0;
+}
+
 int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_requests,
 		   uint64_t kv_used_blocks)
 {

@@ -296,6 +296,15 @@ int kvr_agent_kv_removed(struct kvr_agent *a, uint32_t dp_rank, const struct kvr
 /** A rank holds nothing any more, in any tier. @return 0, -EINVAL. */
 int kvr_agent_kv_cleared(struct kvr_agent *a, uint32_t dp_rank);
 
+/**
+ * Bytes of a rank's events, at most kv_ring_bytes, that the router has not acknowledged. The next
+ * one that does not fit makes all of them be forgotten, and a dump be sent: an application that can
+ * leave events where they come from does so while a good part of the ring is taken.
+ * @return bytes; 0 for an unknown rank, and when events change nothing, as there is no router that
+ * takes them, or a dump will tell everything.
+ */
+uint64_t kvr_agent_kv_waiting(const struct kvr_agent *a, uint32_t dp_rank);
+
 /** Load of a rank for the next heartbeats; kv_used_blocks UINT64_MAX: not reported. Of
  * active_requests at least those that run here are told.
  * @return 0, -EINVAL. */

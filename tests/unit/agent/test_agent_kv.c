@@ -454,6 +454,65 @@ static void acknowledged_events_make_room(void)
 	rig_stop();
 }
 
+static void what_waits_is_told_until_it_is_acknowledged(void)
+{
+	const uint64_t each = sizeof(struct kvr_wire_kv_event) + 160 * 8;
+
+	rig_start_conf((struct kvr_agent_conf){.kv_ring_bytes = 65536});
+	store(0, 160);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0); /* nobody is there who could take it */
+	kvr_agent_process(a);
+	push_welcome_epoch(ROUTER_EPOCH);
+	rig_run_ms(2);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), each);
+	for (uint64_t i = 1; i < 200; i++) { /* round the ring some times */
+		store(i * 1000, 160);
+		CU_ASSERT(kvr_agent_kv_waiting(a, RANK) >= 2 * each);
+		CU_ASSERT(kvr_agent_kv_waiting(a, RANK) <
+			  3 * each + 1); /* its end may lie between */
+		kvr_agent_process(a);
+		push_kv_ack(i, KVR_KV_OK, 0);
+		kvr_agent_process(a);
+		fake_skip(&net);
+		CU_ASSERT(kvr_agent_kv_waiting(a, RANK) >= each);
+	}
+	push_kv_ack(200, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK + 1), 0);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK + 100), 0); /* there is no such rank */
+	rig_stop();
+}
+
+static void what_waits_is_told_behind_a_dump(void)
+{
+	const uint64_t each = sizeof(struct kvr_wire_kv_event) + 160 * 8;
+	uint64_t pos = 0, resume = 0, behind;
+
+	rig_welcomed((struct kvr_agent_conf){.kv_ring_bytes = 65536});
+	saw.dump_runs = 1;
+	saw.dump_blocks = 7;
+	while (kvr_agent_kv_waiting(a, RANK) < 32768)
+		store(1, 160);
+	for (unsigned int i = 0; i < 50; i++)
+		store(1, 160);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0); /* a dump is due */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0);
+	store(1, 160);
+	behind = kvr_agent_kv_waiting(a, RANK); /* it goes behind, and the ring may end before it */
+	CU_ASSERT(behind >= each && behind < 2 * each);
+	CU_ASSERT_EQUAL(take_dump(&pos, &resume, UINT64_MAX), 7);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), behind);
+	push_kv_ack(resume + 1, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0);
+	store(1, 160);
+	kvr_agent_goodbye(a);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0); /* it will never be sent */
+	rig_stop();
+}
+
 static void a_new_router_life_gets_a_dump(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
@@ -546,6 +605,8 @@ int main(void)
 			       {"dump empty", an_empty_cache_is_one_frame},
 			       {"overrun", an_overrun_ring_leads_to_a_dump},
 			       {"room", acknowledged_events_make_room},
+			       {"waiting", what_waits_is_told_until_it_is_acknowledged},
+			       {"waiting, dump", what_waits_is_told_behind_a_dump},
 			       {"new router", a_new_router_life_gets_a_dump},
 			       {"warm router", a_warm_router_gets_no_dump},
 			       {"warm router, new process", a_new_process_dumps_to_a_warm_router},
