@@ -53,6 +53,8 @@
 	X(APP_REGRESSIONS, regressions, COUNT, "times", "numbers of batches went back")            \
 	X(APP_REPLAYS, replays, COUNT, "replays", "asked for")                                     \
 	X(APP_REPLAYED, replayed, COUNT, "batches", "that a replay brought")                       \
+	X(APP_EVENTS_HELD, events_held, COUNT, "times", "a rank's events waited for the router")   \
+	X(APP_EVENTS_WAIT, events_wait, GAUGE, "ranks", "whose events wait for the router now")    \
 	X(APP_CLEAN_STARTS, clean_starts, COUNT, "times", "a rank started clean")                  \
 	X(APP_HEALTH_FAILED, health_failed, COUNT, "looks", "at /health that failed")              \
 	X(APP_METRICS_FAILED, metrics_failed, COUNT, "looks", "at /metrics that told nothing")     \
@@ -215,6 +217,8 @@ void app_router_turn(struct app *a);
 int app_streams_start(struct app *a);
 void app_streams_stop(struct app *a);
 void app_streams_turn(struct app *a);
+/** After the router's turn: those that waited for it go on with the next turn of the loop. */
+void app_streams_resume(struct app *a);
 /** Of a dump. @return as on_dump of kvr_agent.h. */
 int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv);
 

@@ -170,6 +170,7 @@ static void loop(struct app *a)
 				kvr_agent_process(a->agent);
 			app_jobs_flush(a);
 			kvr_agent_flush(a->agent);
+			app_streams_resume(a);
 		}
 		app_engine_ahead(a);
 		app_quiet_turn(a);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "stream.h"
 
-#include "canary.h"
-
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,8 +8,13 @@
 #include <sys/random.h>
 #include <zmq.h>
 
-#define TURN_BATCHES 256u    /* of one rank, before others have their turn */
+#define TURN_BYTES   262144u	/* of batches of all ranks, before requests have their turn */
+#define BATCH_COSTS  256u	/* that the smallest batch counts for */
+#define HOLD_BYTES   (1u << 20) /* of events that wait for the router: no more of them now */
+#define RESUME_BYTES (1u << 18)
+#define SLOW_US	     3000000 /* that they wait is said after so long */
 #define REPLAY_US    3000000 /* of silence */
+#define REPLAY_AGAIN 16u
 #define MAX_FRAMES   8
 #define NONE	     UINT64_MAX
 
@@ -22,148 +25,6 @@ static uint64_t be64(const uint8_t *p)
 	for (int i = 0; i < 8; i++)
 		v = v << 8 | p[i];
 	return v;
-}
-
-/* ---- what the table says goes to the router ---- */
-
-static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t sh[],
-		      uint32_t n)
-{
-	const struct app_stream *s = user;
-	const struct kvr_agent_kv kv = {.tier = tier,
-					.has_parent = parent != NULL,
-					.parent = parent != NULL ? *parent : 0,
-					.hashes = sh,
-					.n = n};
-
-	app_canary_stored(s->app, sh, n);
-	if (s->app->agent != NULL)
-		kvr_agent_kv_stored(s->app->agent, s->dp_rank, &kv);
-}
-
-static void on_removed(void *user, enum kvr_tier tier, const uint64_t sh[], uint32_t n)
-{
-	const struct app_stream *s = user;
-	const struct kvr_agent_kv kv = {.tier = tier, .hashes = sh, .n = n};
-
-	if (s->app->agent != NULL)
-		kvr_agent_kv_removed(s->app->agent, s->dp_rank, &kv);
-}
-
-static void on_cleared(void *user)
-{
-	const struct app_stream *s = user;
-
-	if (s->app->agent != NULL)
-		kvr_agent_kv_cleared(s->app->agent, s->dp_rank);
-}
-
-int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv)
-{
-	struct app_stream *s;
-	struct kvr_kvmap_run run;
-
-	if (a->streams == NULL || dp_rank - a->o.first_rank >= a->o.ranks)
-		return 0;
-	s = a->streams[dp_rank - a->o.first_rank];
-	if (pos == 0)
-		s->dump_pos = 0;
-	if (!kvr_kvmap_next(s->map, &s->dump_pos, &run))
-		return 0;
-	*kv = (struct kvr_agent_kv){.tier = run.tier,
-				    .has_parent = run.has_parent,
-				    .parent = run.parent,
-				    .hashes = run.sh,
-				    .n = run.n};
-	return 1;
-}
-
-/* ---- batches ---- */
-
-static void start_clean(struct app_stream *s, const char *why)
-{
-	kvr_cell_add(&s->app->st.clean_starts, 1);
-	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"rank %u starts with an empty cache: %s", s->dp_rank, why);
-	kvr_kvmap_clear(s->map);
-}
-
-static void look_at_block_size(struct app_stream *s)
-{
-	const uint32_t size = kvr_kvmap_block_size(s->map);
-
-	if (s->size_told || size == 0)
-		return;
-	s->size_told = true;
-	if (size != s->app->o.block_size)
-		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"rank %u stores blocks of %u tokens, the pool has %u: none of them is "
-			"known to "
-			"the router; start the engine with --block-size %u (SGLang: --page-size "
-			"%u), "
-			"or give the pool block_size = %u and this agent --block-size %u",
-			s->dp_rank, size, s->app->o.block_size, s->app->o.block_size,
-			s->app->o.block_size, size, size);
-}
-
-/* The router's operators look there, not at our standard error. */
-static void tell_router(struct app_stream *s)
-{
-	const struct kvr_kvmap_stats *st = kvr_kvmap_stats_get(s->map);
-	const uint64_t unread = kvr_cell_get(&st->unknown) + kvr_cell_get(&st->bad) +
-				kvr_cell_get(&st->medium) + s->bad_batches;
-	const uint32_t size = kvr_kvmap_block_size(s->map);
-
-	if (s->app->agent == NULL)
-		return;
-	kvr_agent_events_read(
-		s->app->agent, s->dp_rank, unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX,
-		size < UINT16_MAX ? (uint16_t)size : UINT16_MAX, kvr_kvmap_eagle(s->map));
-}
-
-static void bad_batch(struct app_stream *s)
-{
-	kvr_cell_add(&s->app->st.batches_bad, 1);
-	s->bad_batches++;
-	tell_router(s);
-}
-
-static struct app_stream *of_rank(struct app_stream *s, const struct kvr_kvev_batch *b)
-{
-	const struct agent_options *o = &s->app->o;
-	const uint32_t first = o->local_ranks ? 0 : o->first_rank;
-
-	return b->has_rank && b->rank - first < o->ranks ? s->app->streams[b->rank - first] : s;
-}
-
-static void apply(struct app_stream *s, const uint8_t *payload, size_t len)
-{
-	struct app_stream *to = s;
-	struct kvr_kvev_batch batch;
-	struct kvr_kvev ev;
-	int rc = kvr_kvev_open(s->decoder, payload, len, &batch);
-
-	kvr_cell_add(&s->app->st.batches, 1);
-	agent_quiet_heard(&s->app->quiet, s->app->now_us);
-	if (rc == 0)
-		to = of_rank(s, &batch);
-	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0)
-		rc = kvr_kvmap_apply(to->map, &ev);
-	look_at_block_size(to);
-	tell_router(to);
-	if (rc == 0)
-		return;
-	bad_batch(to);
-	{
-		char sample[2 * 48 + 1] = "";
-
-		for (size_t i = 0; i < len && i < 48; i++)
-			snprintf(sample + 2 * i, 3, "%02x", payload[i]);
-		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"rank %u: a batch of %zu bytes cannot be read: %s...", s->dp_rank, len,
-			sample);
-	}
-	start_clean(to, "a batch cannot be read");
 }
 
 /* ---- replay ---- */
@@ -179,24 +40,37 @@ static void ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 	    zmq_send(s->dealer, from, 8, ZMQ_DONTWAIT) < 0) {
 		if (audit)
 			return;
-		start_clean(s, "batches are missing and there is no replay socket");
+		app_stream_clean(s, "batches are missing and there is no replay socket");
 		s->next = seen + 1;
 		return;
 	}
 	kvr_cell_add(&s->app->st.replays, 1);
 	s->replaying = true;
 	s->begun = false;
+	s->again = 0;
 	s->audit = audit;
 	s->seen = seen;
-	s->floor = s->next;
 	s->replay_us = s->app->now_us + REPLAY_US;
+}
+
+/* Some of an answer were lost: its ROUTER drops what has no room. What has come has come, and the
+ * rest is asked for. @return false: nothing has, or it was asked for too often. */
+static bool ask_again(struct app_stream *s)
+{
+	const uint32_t again = s->again + 1;
+
+	if (!s->begun || again > REPLAY_AGAIN || s->dealer == NULL)
+		return false;
+	ask_replay(s, s->audit, s->seen);
+	s->again = again;
+	return true;
 }
 
 static void end_replay(struct app_stream *s)
 {
 	s->replaying = false;
-	if (s->seen != NONE && s->next <= s->seen) {
-		start_clean(s, "the replay has not what is missing");
+	if (s->seen != NONE && s->next <= s->seen && !ask_again(s)) {
+		app_stream_clean(s, "the replay has not what is missing");
 		s->next = s->seen + 1;
 	}
 }
@@ -223,7 +97,7 @@ static void disbelieve_replay(struct app_stream *s)
 	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"rank %u: the replay socket %s answers what was not asked for", s->dp_rank,
 		s->app->o.replay);
-	bad_batch(s);
+	app_stream_bad(s);
 	drop_replay(s);
 }
 
@@ -245,21 +119,31 @@ static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
 		end_replay(s);
 		return;
 	}
+	if (framed && s->begun && number > s->next) {
+		drop_replay(s); /* not all had room there */
+		return;
+	}
 	if (!framed || !is_answer(s, number)) {
 		disbelieve_replay(s);
+		return;
+	}
+	if (number > s->next && s->seen == NONE && !s->fresh && s->behind != s->next) {
+		s->behind = s->next;
+		drop_replay(
+			s); /* what is missing may still be on its way here: until the next look */
 		return;
 	}
 	s->replay_us = s->app->now_us + REPLAY_US;
 	if (number > s->next) {
 		if (!s->fresh)
-			start_clean(s, "the replay begins behind what is missing");
+			app_stream_clean(s, "the replay begins behind what is missing");
 		s->floor = number; /* it has not those before */
 	}
 	kvr_cell_add(&s->app->st.replayed, 1);
 	s->begun = true;
 	s->fresh = false;
 	s->next = number + 1;
-	apply(s, zmq_msg_data(&frame[n - 1]), zmq_msg_size(&frame[n - 1]));
+	app_stream_apply(s, zmq_msg_data(&frame[n - 1]), zmq_msg_size(&frame[n - 1]));
 }
 
 /* ---- live ---- */
@@ -269,7 +153,7 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 	uint64_t number;
 
 	if (n != 3 || zmq_msg_size(&frame[1]) != 8) {
-		bad_batch(s);
+		app_stream_bad(s);
 		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"rank %u: a message of %d parts that is no batch", s->dp_rank, n);
 		return;
@@ -281,7 +165,7 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 		return; /* a replay had it */
 	if (number < s->next) {
 		kvr_cell_add(&s->app->st.regressions, 1);
-		start_clean(s, "the numbers of its batches went back");
+		app_stream_clean(s, "the numbers of its batches went back");
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
@@ -294,7 +178,37 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 	}
 	s->fresh = false;
 	s->next = s->floor = number + 1; /* what a replay had is behind us */
-	apply(s, zmq_msg_data(&frame[2]), zmq_msg_size(&frame[2]));
+	app_stream_apply(s, zmq_msg_data(&frame[2]), zmq_msg_size(&frame[2]));
+}
+
+/* ---- held back ---- */
+
+/* Whether there are too many events already that the router has not taken. */
+static bool holds(struct app_stream *s)
+{
+	struct app *a = s->app;
+	const uint64_t waiting =
+		a->agent != NULL ? kvr_agent_kv_waiting(a->agent, s->to->dp_rank) : 0;
+
+	if (!s->held && waiting >= HOLD_BYTES) {
+		s->held = true;
+		s->held_us = a->now_us;
+		kvr_cell_add(&a->st.events_held, 1);
+		kvr_cell_add(&a->st.events_wait, 1);
+	} else if (s->held && waiting < RESUME_BYTES) {
+		s->held = false;
+		s->replay_us = a->now_us + REPLAY_US; /* the silence was ours */
+		kvr_cell_sub(&a->st.events_wait, 1);
+		app_is_news(a, &s->slow, "");
+	}
+	if (s->held && a->now_us - s->held_us >= SLOW_US &&
+	    app_is_news(a, &s->slow, "its events wait"))
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router),
+			"rank %u: its events wait for the router, which takes them slower than "
+			"they "
+			"come",
+			s->dp_rank);
+	return s->held;
 }
 
 /* All parts of one message. @return their number, 0: nothing there; too many are dropped. */
@@ -328,7 +242,7 @@ static void release(zmq_msg_t frame[], int n)
 static void connected(struct app_stream *s)
 {
 	if (!s->fresh || s->next != 0) {
-		start_clean(s, "the connection to its events is a new one");
+		app_stream_clean(s, "the connection to its events is a new one");
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
@@ -336,39 +250,70 @@ static void connected(struct app_stream *s)
 		ask_replay(s, true, NONE);
 }
 
-static void turn(struct app_stream *s)
+/* @return what a message of @p n parts counts for in a turn. */
+static size_t cost(zmq_msg_t frame[], int n)
+{
+	return BATCH_COSTS + (n <= MAX_FRAMES ? zmq_msg_size(&frame[n - 1]) : 0);
+}
+
+/* What has come, as far as the router takes it, until it counts for @p most. @return whether that
+ * was all. */
+static bool take(struct app_stream *s, size_t most)
 {
 	zmq_msg_t frame[MAX_FRAMES];
-	unsigned int taken = 0;
+	size_t taken = 0;
+	int n;
+
+	while (s->replaying && taken < most && !holds(s) && (n = receive(s->dealer, frame)) > 0) {
+		taken += cost(frame, n);
+		take_replay(s, frame, n);
+		release(frame, n);
+	}
+	if (s->replaying && taken == 0 && !s->held && s->app->now_us > s->replay_us)
+		give_up_replay(s);
+	while (!s->replaying && taken < most && !holds(s) && (n = receive(s->sub, frame)) > 0) {
+		taken += cost(frame, n);
+		take_live(s, frame, n);
+		release(frame, n);
+	}
+	if (taken >= most)
+		s->app->more = true;
+	return !s->replaying && taken < most && !s->held;
+}
+
+static void turn(struct app_stream *s, size_t most)
+{
+	zmq_msg_t frame[MAX_FRAMES];
+	bool all;
 	int n;
 
 	while ((n = receive(s->monitor, frame)) > 0) {
 		connected(s);
 		release(frame, n);
 	}
-	while (s->replaying && taken < TURN_BATCHES && (n = receive(s->dealer, frame)) > 0) {
-		take_replay(s, frame, n);
-		release(frame, n);
-		taken++;
-	}
-	if (s->replaying && taken == 0 && s->app->now_us > s->replay_us)
-		give_up_replay(s);
-	while (!s->replaying && taken < TURN_BATCHES && (n = receive(s->sub, frame)) > 0) {
-		take_live(s, frame, n);
-		release(frame, n);
-		taken++;
-	}
-	if (taken == TURN_BATCHES)
-		s->app->more = true;
-	if (!s->replaying && s->dealer != NULL && s->app->now_us > s->audit_us)
+	all = take(s, most);
+	if (s->held)
+		app_stream_rest(s);
+	else if (all && s->dealer != NULL && s->app->now_us > s->audit_us)
 		ask_replay(s, true, NONE);
+}
+
+static bool listens(const struct app *a)
+{
+	return a->streams != NULL && a->streams[0]->sub != NULL;
 }
 
 void app_streams_turn(struct app *a)
 {
-	for (uint32_t i = 0; a->streams != NULL && a->streams[0]->sub != NULL && i < a->o.ranks;
-	     i++)
-		turn(a->streams[i]);
+	for (uint32_t i = 0; listens(a) && i < a->o.ranks; i++)
+		turn(a->streams[i], TURN_BYTES / a->o.ranks);
+}
+
+void app_streams_resume(struct app *a)
+{
+	for (uint32_t i = 0; listens(a) && i < a->o.ranks; i++)
+		if (a->streams[i]->held && !holds(a->streams[i]))
+			a->more = true;
 }
 
 /* ---- life ---- */
@@ -376,7 +321,6 @@ void app_streams_turn(struct app *a)
 static struct app_stream *new_stream(struct app *a, uint32_t dp_rank, uint32_t blocks)
 {
 	struct app_stream *s = calloc(1, sizeof(*s));
-	const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, s};
 	uint64_t seed = 0;
 
 	if (s == NULL)
@@ -385,11 +329,12 @@ static struct app_stream *new_stream(struct app *a, uint32_t dp_rank, uint32_t b
 		seed = a->now_us;
 	s->app = a;
 	s->dp_rank = dp_rank;
+	s->to = s;
 	s->fresh = true;
-	s->seen = NONE;
+	s->seen = s->behind = NONE;
 	s->audit_us = a->now_us + a->o.audit_s * UINT64_C(1000000);
 	s->decoder = kvr_kvev_create(a->o.type == 1);
-	s->map = kvr_kvmap_create(a->o.block_size, blocks, seed, &out);
+	s->map = app_stream_table(s, blocks, seed);
 	return s;
 }
 
@@ -427,6 +372,8 @@ void app_streams_stop(struct app *a)
 
 		if (s == NULL)
 			continue;
+		if (s->held)
+			kvr_cell_sub(&a->st.events_wait, 1);
 		app_stream_close(s);
 		kvr_kvev_destroy(s->decoder);
 		kvr_kvmap_destroy(s->map);

@@ -30,6 +30,16 @@ static int set(void *socket, int option, int value)
 	return zmq_setsockopt(socket, option, &value, sizeof(value));
 }
 
+/*
+ * What libzmq holds of a socket while nobody takes it. It counts batches, not bytes, and a bound
+ * that is lowered later may stop a pipe for good, so both are set once. A prompt of 16,384 tokens
+ * is a batch of 90 KiB, 64 of them less than 6 MiB; a cache of a million blocks that goes at once
+ * is one of 9 MiB. All behind these stays in TCP's buffers and with the engine: a PUB of vLLM and
+ * SGLang keeps 100,000 before it drops, its ROUTER 1,000 of a replay.
+ */
+#define BATCHES	    64
+#define BATCH_BYTES (INT64_C(16) << 20) /* one that is larger ends the connection */
+
 /* Wake the loop when something happens to it; what, the loop finds out by itself. */
 static int watch(struct app *a, void *socket)
 {
@@ -42,13 +52,13 @@ static int watch(struct app *a, void *socket)
 
 static void *open_socket(struct app_stream *s, int type)
 {
-	const int64_t most = 64 << 20;
+	const int64_t most = BATCH_BYTES;
 	void *z = zmq_socket(s->app->zmq, type);
 
 	if (z == NULL)
 		return NULL;
 	set(z, ZMQ_LINGER, 0);
-	set(z, ZMQ_RCVHWM, type == ZMQ_SUB ? 20000 : 0); /* a ROUTER drops what has no room */
+	set(z, ZMQ_RCVHWM, BATCHES);
 	set(z, ZMQ_RECONNECT_IVL, 100);
 	set(z, ZMQ_RECONNECT_IVL_MAX, 2000);
 	set(z, ZMQ_TCP_KEEPALIVE, 1);
@@ -102,6 +112,16 @@ int app_stream_open(struct app_stream *s)
 		return -EINVAL;
 	rc = watch(s->app, s->monitor);
 	return rc < 0 ? rc : connect_socket(s, s->sub, s->app->o.events);
+}
+
+void app_stream_rest(struct app_stream *s)
+{
+	size_t len = sizeof(int);
+	int events;
+
+	zmq_getsockopt(s->sub, ZMQ_EVENTS, &events, &len);
+	if (s->dealer != NULL)
+		zmq_getsockopt(s->dealer, ZMQ_EVENTS, &events, &len);
 }
 
 void app_stream_close(struct app_stream *s)

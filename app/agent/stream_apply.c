@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* From a batch into the rank's table, and from there to the router. */
+#include "canary.h"
+#include "stream.h"
+
+#include <stdio.h>
+
+/* ---- what the table says goes to the router ---- */
+
+static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t sh[],
+		      uint32_t n)
+{
+	const struct app_stream *s = user;
+	const struct kvr_agent_kv kv = {.tier = tier,
+					.has_parent = parent != NULL,
+					.parent = parent != NULL ? *parent : 0,
+					.hashes = sh,
+					.n = n};
+
+	app_canary_stored(s->app, sh, n);
+	if (s->app->agent != NULL)
+		kvr_agent_kv_stored(s->app->agent, s->dp_rank, &kv);
+}
+
+static void on_removed(void *user, enum kvr_tier tier, const uint64_t sh[], uint32_t n)
+{
+	const struct app_stream *s = user;
+	const struct kvr_agent_kv kv = {.tier = tier, .hashes = sh, .n = n};
+
+	if (s->app->agent != NULL)
+		kvr_agent_kv_removed(s->app->agent, s->dp_rank, &kv);
+}
+
+static void on_cleared(void *user)
+{
+	const struct app_stream *s = user;
+
+	if (s->app->agent != NULL)
+		kvr_agent_kv_cleared(s->app->agent, s->dp_rank);
+}
+
+int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv)
+{
+	struct app_stream *s;
+	struct kvr_kvmap_run run;
+
+	if (a->streams == NULL || dp_rank - a->o.first_rank >= a->o.ranks)
+		return 0;
+	s = a->streams[dp_rank - a->o.first_rank];
+	if (pos == 0)
+		s->dump_pos = 0;
+	if (!kvr_kvmap_next(s->map, &s->dump_pos, &run))
+		return 0;
+	*kv = (struct kvr_agent_kv){.tier = run.tier,
+				    .has_parent = run.has_parent,
+				    .parent = run.parent,
+				    .hashes = run.sh,
+				    .n = run.n};
+	return 1;
+}
+
+/* ---- batches ---- */
+
+void app_stream_clean(struct app_stream *s, const char *why)
+{
+	kvr_cell_add(&s->app->st.clean_starts, 1);
+	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"rank %u starts with an empty cache: %s", s->dp_rank, why);
+	kvr_kvmap_clear(s->map);
+}
+
+static void look_at_block_size(struct app_stream *s)
+{
+	const uint32_t size = kvr_kvmap_block_size(s->map);
+
+	if (s->size_told || size == 0)
+		return;
+	s->size_told = true;
+	if (size != s->app->o.block_size)
+		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"rank %u stores blocks of %u tokens, the pool has %u: none of them is "
+			"known to "
+			"the router; start the engine with --block-size %u (SGLang: --page-size "
+			"%u), "
+			"or give the pool block_size = %u and this agent --block-size %u",
+			s->dp_rank, size, s->app->o.block_size, s->app->o.block_size,
+			s->app->o.block_size, size, size);
+}
+
+/* The router's operators look there, not at our standard error. */
+static void tell_router(struct app_stream *s)
+{
+	const struct kvr_kvmap_stats *st = kvr_kvmap_stats_get(s->map);
+	const uint64_t unread = kvr_cell_get(&st->unknown) + kvr_cell_get(&st->bad) +
+				kvr_cell_get(&st->medium) + s->bad_batches;
+	const uint32_t size = kvr_kvmap_block_size(s->map);
+
+	if (s->app->agent == NULL)
+		return;
+	kvr_agent_events_read(
+		s->app->agent, s->dp_rank, unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX,
+		size < UINT16_MAX ? (uint16_t)size : UINT16_MAX, kvr_kvmap_eagle(s->map));
+}
+
+void app_stream_bad(struct app_stream *s)
+{
+	kvr_cell_add(&s->app->st.batches_bad, 1);
+	s->bad_batches++;
+	tell_router(s);
+}
+
+static struct app_stream *of_rank(struct app_stream *s, const struct kvr_kvev_batch *b)
+{
+	const struct agent_options *o = &s->app->o;
+	const uint32_t first = o->local_ranks ? 0 : o->first_rank;
+
+	return b->has_rank && b->rank - first < o->ranks ? s->app->streams[b->rank - first] : s;
+}
+
+void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len)
+{
+	struct app_stream *to = s;
+	struct kvr_kvev_batch batch;
+	struct kvr_kvev ev;
+	int rc = kvr_kvev_open(s->decoder, payload, len, &batch);
+
+	kvr_cell_add(&s->app->st.batches, 1);
+	agent_quiet_heard(&s->app->quiet, s->app->now_us);
+	if (rc == 0)
+		to = of_rank(s, &batch);
+	s->to = to;
+	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0)
+		rc = kvr_kvmap_apply(to->map, &ev);
+	look_at_block_size(to);
+	tell_router(to);
+	if (rc == 0)
+		return;
+	app_stream_bad(to);
+	{
+		char sample[2 * 48 + 1] = "";
+
+		for (size_t i = 0; i < len && i < 48; i++)
+			snprintf(sample + 2 * i, 3, "%02x", payload[i]);
+		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"rank %u: a batch of %zu bytes cannot be read: %s...", s->dp_rank, len,
+			sample);
+	}
+	app_stream_clean(to, "a batch cannot be read");
+}
+
+struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64_t seed)
+{
+	const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, s};
+
+	return kvr_kvmap_create(s->app->o.block_size, blocks, seed, &out);
+}

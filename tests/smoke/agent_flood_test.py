@@ -1,0 +1,300 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""KV events faster than the router takes them: they are held back, in bounded memory, and the router's table is the engine's in the end.
+
+protocol_test.sh starts it: agent_flood_test.py KVROUTE KVROUTE_AGENT
+"""
+
+import http.server
+import re
+import struct
+import sys
+import threading
+import time
+
+import msgpack
+import zmq
+
+import kvrproto as p
+from agent_lib import B, POOL, PORTS, Agent, Front
+from protocol_router import ADDRESSES, Router, Tally
+
+TALLY = Tally(200, patience=60.0)
+CHAINS, BLOCKS = 24, 1024  # prompts of 16,384 tokens: one batch each
+MIB = 1 << 20
+POOLS = f'''[pool llama]
+id = {POOL}
+block_size = {B}
+max_ranks = 16
+max_blocks = 262144
+'''
+BATCH = BLOCKS * (B * 5 + 9) + 256  # bytes of a stored chain
+# app/agent: what lies in the SUB socket, one in libzmq's decoder, one in the agent's hands; events in a ring that is there already.
+# The rest is libzmq's and the allocator's.
+SOCKET, REST = 64, 4 * MIB
+KEPT = 10000  # batches for replay, as engines keep
+check = TALLY.check
+
+
+def rss(process):
+    with open(f'/proc/{process.pid}/smaps_rollup') as f:
+        return int(re.search(r'^Rss:\s+(\d+)', f.read(), re.M).group(1)) * 1024
+
+
+def cpu(process):
+    with open(f'/proc/{process.pid}/stat') as f:
+        return sum(int(w) for w in f.read().rsplit(')', 1)[1].split()[11:13]) / 100
+
+
+class Http(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.answer(b'vllm:num_requests_running 0\n')
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers['content-length']))
+        self.answer(b'{"choices": []}')
+
+    def answer(self, body):
+        self.send_response(200)
+        self.send_header('content-length', str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+class Chain:
+    """A prompt, and the batches that store and remove its blocks."""
+
+    def __init__(self, number, blocks=BLOCKS):
+        self.tokens = [(1 << 17) + number * blocks * B + i for i in range(blocks * B)]
+        self.names = [(number << 32 | i) + (1 << 63) for i in range(blocks)]
+        self.stores = {'type': 'BlockStored', 'block_hashes': self.names, 'parent_block_hash': None, 'token_ids': self.tokens,
+                       'block_size': B, 'lora_id': None, 'medium': 'GPU'}
+        self.removes = {'type': 'BlockRemoved', 'block_hashes': self.names, 'medium': 'GPU'}
+
+
+def batch(events, rank=0):
+    return zmq.Frame(msgpack.packb([0.0, events, rank]), copy=False)
+
+
+class Stream:
+    """Publisher and replay socket of a rank, in one thread, as engines have it."""
+
+    def __init__(self, context, events, replay, hwm):
+        self.context, self.at, self.hwm = context, (events, replay), hwm
+        self.asked = 0
+        self.open()
+
+    def open(self):
+        self.seq, self.kept, self.held = 0, {}, set()
+        self.pub, self.router = self.context.socket(zmq.PUB), self.context.socket(zmq.ROUTER)
+        self.pub.sndhwm = self.hwm
+        for s, at in zip((self.pub, self.router), self.at):
+            s.linger = 0
+            s.bind(f'tcp://127.0.0.1:{at}')
+
+    def restart(self):
+        self.pub.close()
+        self.router.close()
+        self.open()
+
+    def publish(self, frame):
+        number = struct.pack('>Q', self.seq)
+        self.kept[self.seq] = frame
+        self.kept.pop(self.seq - KEPT, None)
+        self.pub.send_multipart([b'', number, frame], copy=False)
+        self.seq += 1
+
+    def serve(self):
+        """Answer whoever has asked for a replay."""
+        while self.router.poll(0):
+            who, _, start = self.router.recv_multipart()
+            self.asked += 1
+            first = max(int.from_bytes(start, 'big'), min(self.kept, default=0))
+            for seq in range(first, self.seq):
+                self.router.send_multipart([who, b'', struct.pack('>Q', seq), self.kept[seq]], copy=False)
+            self.router.send_multipart([who, b'', struct.pack('>q', -1), b''])
+
+
+class Engine:
+    """What the tests of agents ask of an engine; a thread does its work."""
+
+    def __init__(self, context, ranks=2, hwm=0):
+        self.port, self.ranks = next(PORTS), ranks
+        self.events, self.replay = self.port + 1, self.port + 10
+        self.http = http.server.ThreadingHTTPServer(('127.0.0.1', self.port), Http)
+        threading.Thread(target=self.http.serve_forever, daemon=True).start()
+        self.rank = [Stream(context, self.events + i, self.replay + i, hwm) for i in range(ranks)]
+        self.chains = [Chain(i) for i in range(CHAINS)]
+        self.store = [batch([c.stores]) for c in self.chains]
+        self.remove = [batch([c.removes]) for c in self.chains]
+        self.lock, self.over = threading.Lock(), False
+        self.thread = threading.Thread(target=self.serve, daemon=True)
+        self.thread.start()
+
+    def serve(self):
+        while not self.over:
+            with self.lock:
+                for s in self.rank:
+                    s.serve()
+            time.sleep(0.001)
+
+    def publish(self, rank, frames):
+        for f in frames:
+            with self.lock:
+                self.rank[rank].publish(f)
+
+    def flood(self, passes):
+        """Everything is stored and removed so many times; then it is stored."""
+        for _ in range(passes):
+            self.publish(0, self.store)
+            self.publish(0, self.remove)
+        self.publish(0, self.store)
+        self.rank[0].held = set(range(CHAINS))
+
+    def drop(self, numbers):
+        self.publish(0, [self.remove[i] for i in numbers])
+        self.rank[0].held -= set(numbers)
+
+    def test(self, overlap):
+        """As the stand-in engine answers: blocks of a prompt that each rank holds."""
+        return {'overlap': [next((len(overlap) // B for i in s.held if self.chains[i].tokens[:len(overlap)] == overlap), 0)
+                            for s in self.rank]}
+
+    def prompts(self):
+        return [c.tokens for c in self.chains[::5]] + [self.chains[1].tokens[:B * 7]]
+
+    def stop(self):
+        self.over = True
+        self.thread.join()
+        self.http.shutdown()
+
+
+class Test:
+    def __init__(self, kvroute, program, worker, hwm=0, router=None):
+        self.kvroute, self.worker = kvroute, worker
+        self.router = router
+        self.front = Front(TALLY, ADDRESSES[0])
+        self.engine = Engine(zmq.Context.instance(), hwm=hwm)
+        self.log = f'{router.dir}/agent.log'
+        self.agent = Agent(program, self.engine, ADDRESSES[0], worker, '--block-size', f'{B}', '--kv-blocks', f'{4 * CHAINS * BLOCKS}',
+                           '--silent-ms', '60000', '--audit-s', '3600', log=self.log)
+        self.front.serving('at first', router, worker)
+        self.engine.publish(1, [batch([self.engine.chains[3].stores], 1)])
+        self.engine.rank[1].held = {3}
+        self.engine.flood(1)
+        self.same('at first')
+
+    def same(self, name):
+        self.front.same_table(name, self.engine, self.worker, self.engine.prompts())
+
+    def counted(self, name):
+        return self.agent.counters()['agent'][name]
+
+    def dumps(self):
+        self.agent.counters()
+        with open(self.log) as f:
+            return int(re.findall(r'(\d+) dumps', f.read())[-1])
+
+    def until(self, name, condition, detail=lambda: ''):
+        self.front.until(name, condition, detail)
+
+    def stuck(self, name):
+        """Waits until the agent takes no more."""
+        seen = [0, 1]
+
+        def rests():
+            c = self.agent.counters()['agent']
+            seen.append(c['batches'])
+            return c['events_wait'] == 1 and len(set(seen[-3:])) == 1
+        self.until(f'{name}: the events wait', rests, self.agent.counters)
+
+    def lossless(self, name, before):
+        now = self.agent.counters()['agent']
+        check(f'{name}: no batch was missed', all(now[k] == before[k] for k in ('gaps', 'replays', 'clean_starts', 'regressions', 'batches_bad')),
+              (before, now))
+        check(f'{name}: none waits any more', now['events_wait'] == 0, now)
+
+    def never_pauses(self):
+        """A publisher that the router cannot follow; requests and the other rank are served meanwhile."""
+        before, dumps = self.agent.counters()['agent'], self.dumps()
+        self.engine.drop(range(CHAINS))
+        flood = threading.Thread(target=self.engine.flood, args=(100,))
+        flood.start()
+        asked = 0
+        while flood.is_alive() or asked < 3:
+            self.front.answers('beside the flood', [self.front.ask([asked] * 40, pin=(self.worker, asked % 2))])
+            asked += 1
+            self.engine.publish(1, [batch([self.engine.chains[c].removes if c in self.engine.rank[1].held else self.engine.chains[c].stores], 1)
+                                    for c in (4, 3)])
+            self.engine.rank[1].held ^= {3, 4}
+            check('one of them', len(self.engine.rank[1].held) == 1)
+        flood.join()
+        self.same('never pauses')
+        self.lossless('never pauses', before)
+        check('never pauses: they had to wait', self.counted('events_held') > before['events_held'], (before, self.agent.counters()))
+        check('never pauses: no dump', self.dumps() == dumps, (dumps, self.dumps()))
+        print(f'never pauses: {asked} requests, held {self.counted("events_held") - before["events_held"]} times, rss {rss(self.agent.process) // 1024} KiB', flush=True)
+
+    def stands_still(self, name, publish, bound):
+        """A router that is stopped: what comes then stays outside."""
+        before, dumps, was = self.agent.counters()['agent'], self.dumps(), rss(self.agent.process)
+        self.router.hold()
+        publish()
+        self.stuck(name)
+        now, busy = rss(self.agent.process), cpu(self.agent.process)
+        check(f'{name}: what it holds', now - was < bound, ((now - was) // 1024, bound // 1024))
+        time.sleep(1)
+        busy = cpu(self.agent.process) - busy
+        check(f'{name}: it sleeps', busy < 0.3, busy)
+        self.router.go_on()
+        self.same(name)
+        self.lossless(name, before)
+        check(f'{name}: no dump', self.dumps() == dumps, (dumps, self.dumps()))
+        print(f'{name}: agent {was // 1024} -> {now // 1024} KiB, bound {bound // 1024} more', flush=True)
+
+    def large_batches(self):
+        e = self.engine
+        store, remove = batch([c.stores for c in e.chains]), batch([c.removes for c in e.chains])
+        e.publish(0, [remove, store])
+        self.same('a large one')
+        self.stands_still('large batches', lambda: e.publish(0, [remove, store] * 150), (SOCKET + 2) * CHAINS * BATCH + REST)
+
+    def ends(self):
+        """SIGTERM while they wait."""
+        self.router.hold()
+        self.engine.flood(150)
+        self.stuck('the end')
+        self.router.go_on()
+        check('it leaves', self.agent.stop() == 0)
+
+    def close(self):
+        self.agent.kill()
+        self.engine.stop()
+
+
+def first(kvroute, program, router):
+    t = Test(kvroute, program, 7, router=router)
+    try:
+        t.never_pauses()
+        t.stands_still('stands still', lambda: t.engine.flood(150), (SOCKET + 2) * BATCH + REST)
+        t.large_batches()
+        t.ends()
+    finally:
+        t.close()
+
+
+def main(kvroute, program):
+    router = Router(kvroute, POOLS, 'suspect_ms = 30000\ndead_ms = 60000\nsource_share = 0')
+    try:
+        router.telemetry('/kvroute/balance')
+        first(kvroute, program, router)
+        answer = router.telemetry('/kvroute/balance')
+        check('balance', answer['balance'] == 'ok', answer)
+    except Exception:
+        TALLY.broke()
+    TALLY.finish(router, f'{router.dir}/agent.log')
+
+
+main(*sys.argv[1:])
