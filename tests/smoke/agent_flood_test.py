@@ -92,7 +92,12 @@ class Stream:
         self.pub.sndhwm = self.hwm
         for s, at in zip((self.pub, self.router), self.at):
             s.linger = 0
-            s.bind(f'tcp://127.0.0.1:{at}')
+            while True:
+                try:
+                    s.bind(f'tcp://127.0.0.1:{at}')
+                    break
+                except zmq.ZMQError:  # one that was closed goes a moment later
+                    time.sleep(0.01)
 
     def restart(self):
         self.pub.close()
@@ -172,14 +177,14 @@ class Engine:
 
 
 class Test:
-    def __init__(self, kvroute, program, worker, hwm=0, router=None):
+    def __init__(self, kvroute, program, worker, router, hwm=0):
         self.kvroute, self.worker = kvroute, worker
         self.router = router
         self.front = Front(TALLY, ADDRESSES[0])
         self.engine = Engine(zmq.Context.instance(), hwm=hwm)
         self.log = f'{router.dir}/agent.log'
         self.agent = Agent(program, self.engine, ADDRESSES[0], worker, '--block-size', f'{B}', '--kv-blocks', f'{4 * CHAINS * BLOCKS}',
-                           '--silent-ms', '60000', '--audit-s', '3600', log=self.log)
+                           '--silent-ms', '60000', '--audit-s', '3600', '--drain-s', '2', log=self.log)
         self.front.serving('at first', router, worker)
         self.engine.publish(1, [batch([self.engine.chains[3].stores], 1)])
         self.engine.rank[1].held = {3}
@@ -266,8 +271,33 @@ class Test:
         self.router.hold()
         self.engine.flood(150)
         self.stuck('the end')
-        self.router.go_on()
         check('it leaves', self.agent.stop() == 0)
+        self.router.go_on()
+
+    def engine_restarts(self):
+        """Another engine in the place of one whose batches wait."""
+        self.router.hold()
+        self.engine.flood(100)
+        self.stuck('the engine restarts')
+        with self.engine.lock:
+            self.engine.rank[0].restart()
+        self.engine.publish(0, self.engine.store[:7])
+        self.engine.rank[0].held = set(range(7))
+        self.router.go_on()
+        self.same('the engine restarts')
+
+    def router_restarts(self):
+        """The router is killed while events wait for it."""
+        self.router.hold()
+        self.engine.flood(100)
+        self.stuck('the router restarts')
+        self.router.process.kill()
+        self.router.process.wait()
+        self.router.start()
+        self.router.telemetry('/kvroute/balance')
+        self.front.serving('the router restarts', self.router, self.worker)
+        self.engine.drop([5])
+        self.same('the router restarts')
 
     def close(self):
         self.agent.kill()
@@ -275,7 +305,7 @@ class Test:
 
 
 def first(kvroute, program, router):
-    t = Test(kvroute, program, 7, router=router)
+    t = Test(kvroute, program, 7, router)
     try:
         t.never_pauses()
         t.stands_still('stands still', lambda: t.engine.flood(150), (SOCKET + 2) * BATCH + REST)
@@ -285,11 +315,22 @@ def first(kvroute, program, router):
         t.close()
 
 
+def second(kvroute, program, router):
+    t = Test(kvroute, program, 8, router, hwm=100)
+    try:
+        t.engine_restarts()
+        t.router_restarts()
+        check('it leaves', t.agent.stop() == 0)
+    finally:
+        t.close()
+
+
 def main(kvroute, program):
     router = Router(kvroute, POOLS, 'suspect_ms = 30000\ndead_ms = 60000\nsource_share = 0')
     try:
         router.telemetry('/kvroute/balance')
         first(kvroute, program, router)
+        second(kvroute, program, router)
         answer = router.telemetry('/kvroute/balance')
         check('balance', answer['balance'] == 'ok', answer)
     except Exception:
