@@ -62,7 +62,7 @@ struct kvr_prefix {
 
 #define KVR_PKT_MAX_ALLOW 64u
 
-/** What is for us. Written by the control thread before the port starts, then read-only. */
+/** What is for us. Never written while lcores read it: kvr_port_tune() gives them another one. */
 struct kvr_pkt_rules {
 	struct kvr_local local;
 	uint16_t vlan;	 /* 0: untagged and any tag; else only frames whose inner tag is this */

@@ -19,13 +19,41 @@ static struct kvr_xdp_prefix key_of(const struct kvr_prefix *r)
 	return key;
 }
 
+struct keys {
+	struct kvr_xdp_prefix k[KVR_XDP_ALLOW];
+	uint32_t n;
+};
+
+static void in_map(const struct kvr_port *p, struct keys *m)
+{
+	m->n = 0;
+	while (m->n < KVR_XDP_ALLOW &&
+	       bpf_map_get_next_key(p->xdp.allow, m->n != 0 ? &m->k[m->n - 1] : NULL,
+				    &m->k[m->n]) == 0)
+		m->n++;
+}
+
+static bool has(const struct keys *m, const struct kvr_xdp_prefix *key)
+{
+	for (uint32_t i = 0; i < m->n; i++)
+		if (memcmp(&m->k[i], key, sizeof(*key)) == 0)
+			return true;
+	return false;
+}
+
+/* What the map has is not written again: Linux before 6.13 refuses to replace an element when the
+ * map is full, as it is between two full lists. */
 int kvr_port__xdp_allow(const struct kvr_port *p)
 {
 	const uint32_t yes = 1;
+	struct keys before;
 
+	in_map(p, &before);
 	for (uint32_t i = 0; i < p->rules.n_allow; i++) {
 		const struct kvr_xdp_prefix key = key_of(&p->rules.allow[i]);
-		const int rc = bpf_map_update_elem(p->xdp.allow, &key, &yes, BPF_ANY);
+		const int rc = has(&before, &key)
+				       ? 0
+				       : bpf_map_update_elem(p->xdp.allow, &key, &yes, BPF_ANY);
 
 		if (rc != 0)
 			return rc;
@@ -33,30 +61,18 @@ int kvr_port__xdp_allow(const struct kvr_port *p)
 	return 0;
 }
 
-static bool in_list(const struct kvr_port *p, const struct kvr_xdp_prefix *key)
-{
-	for (uint32_t i = 0; i < p->rules.n_allow; i++) {
-		const struct kvr_xdp_prefix k = key_of(&p->rules.allow[i]);
-
-		if (memcmp(&k, key, sizeof(k)) == 0)
-			return true;
-	}
-	return false;
-}
-
 /* Of the former list. */
 static int forget_others(const struct kvr_port *p)
 {
-	struct kvr_xdp_prefix keys[KVR_XDP_ALLOW];
-	uint32_t n = 0;
+	struct keys now, list = {.n = p->rules.n_allow};
 	int rc = 0;
 
-	while (n < KVR_XDP_ALLOW &&
-	       bpf_map_get_next_key(p->xdp.allow, n != 0 ? &keys[n - 1] : NULL, &keys[n]) == 0)
-		n++;
-	for (uint32_t i = 0; rc == 0 && i < n; i++)
-		if (!in_list(p, &keys[i]))
-			rc = bpf_map_delete_elem(p->xdp.allow, &keys[i]);
+	for (uint32_t i = 0; i < list.n; i++)
+		list.k[i] = key_of(&p->rules.allow[i]);
+	in_map(p, &now);
+	for (uint32_t i = 0; rc == 0 && i < now.n; i++)
+		if (!has(&list, &now.k[i]))
+			rc = bpf_map_delete_elem(p->xdp.allow, &now.k[i]);
 	return rc;
 }
 

@@ -1,0 +1,308 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Another allow-list while the router runs, in the maps of the XDP program: the kernel may refuse
+ * any step of it. Then the old list counts, in the program and at the lcores, and a later change is
+ * possible. Also two lists that have no prefix in common and fill the map together, and a kernel
+ * of before 6.13, which refuses to replace an element of a full map. Exits 77 where programs may
+ * not be loaded.
+ */
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <arpa/inet.h>
+#include <bpf/bpf.h>
+#include <linux/bpf.h>
+
+#include "kvr_test.h"
+#include "kvroute_xdp.h"
+#include "port_pvt.h"
+
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wsign-conversion"
+#include "kvroute_xdp.skel.h"
+#pragma GCC diagnostic pop
+
+static struct kvroute_xdp *skel;
+static struct kvr_port *port;
+static struct kvr_port_conf conf;
+static char err[200];
+static int refuse_at; /* this change of a map fails, counted from 1; 0: none does */
+static int changes;
+static bool old_kernel;
+
+/* ---- what the library calls ---- */
+
+static uint32_t elements(int map)
+{
+	struct kvr_xdp_prefix key[2];
+	uint32_t n = 0;
+
+	while (bpf_map_get_next_key(map, n != 0 ? &key[n & 1] : NULL, &key[(n + 1) & 1]) == 0)
+		n++;
+	return n;
+}
+
+static bool refused(void)
+{
+	return ++changes == refuse_at;
+}
+
+int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
+{
+	static int (*next)(int, const void *, const void *, __u64);
+
+	if (next == NULL)
+		*(void **)&next = dlsym(RTLD_NEXT, "bpf_map_update_elem");
+	if (refused() || (old_kernel && fd == port->xdp.allow && elements(fd) == KVR_XDP_ALLOW)) {
+		errno = ENOSPC;
+		return -ENOSPC;
+	}
+	return next(fd, key, value, flags);
+}
+
+int bpf_map_delete_elem(int fd, const void *key)
+{
+	static int (*next)(int, const void *);
+
+	if (next == NULL)
+		*(void **)&next = dlsym(RTLD_NEXT, "bpf_map_delete_elem");
+	if (refused()) {
+		errno = ENOMEM;
+		return -ENOMEM;
+	}
+	return next(fd, key);
+}
+
+/* ---- a port without a device ---- */
+
+static void no_wait(void *arg)
+{
+	(void)arg;
+}
+
+static int tune(void)
+{
+	changes = 0;
+	return kvr_port_tune(port, &conf, no_wait, NULL, err, sizeof(err));
+}
+
+/* @n addresses 10.@net.0.x, 16 in each key. */
+static void list_of(unsigned int net, unsigned int n)
+{
+	char *const keys[] = {conf.allow, conf.allow2, conf.allow3, conf.allow4};
+
+	for (unsigned int k = 0; k < 4; k++) {
+		size_t len = 0;
+
+		keys[k][0] = '\0';
+		for (unsigned int i = k * 16; i < n && i < (k + 1) * 16; i++)
+			len += (size_t)snprintf(keys[k] + len, sizeof(conf.allow) - len,
+						"10.%u.0.%u ", net, i + 2);
+	}
+}
+
+#define FRAME 64u
+
+/* To the router from 10.@net.0.@host. */
+static void frame(uint8_t f[FRAME], unsigned int net, unsigned int host)
+{
+	memset(f, 0, FRAME);
+	f[12] = 8;
+	f[14] = 0x45;
+	f[17] = FRAME - 14;
+	f[22] = 64;
+	f[23] = IPPROTO_UDP;
+	memcpy(f + 26, (uint8_t[]){10, (uint8_t)net, 0, (uint8_t)host, 10, 0, 0, 1}, 8);
+	memcpy(f + 34, (uint16_t[]){htons(4000), htons(7650), htons(FRAME - 34)}, 6);
+}
+
+static uint64_t counted(uint32_t what)
+{
+	uint64_t cpu[1024] = {0}, sum = 0;
+	const int cpus = libbpf_num_possible_cpus();
+
+	CU_ASSERT_FATAL(cpus > 0 && cpus <= 1024);
+	CU_ASSERT_EQUAL(bpf_map_lookup_elem(bpf_map__fd(skel->maps.counts), &what, cpu), 0);
+	for (int i = 0; i < cpus; i++)
+		sum += cpu[i];
+	return sum;
+}
+
+/* What is let in ends without a socket: there is none. */
+static bool program_lets(const uint8_t f[FRAME])
+{
+	const uint64_t denied = counted(KVR_XDP_DENIED), in = counted(KVR_XDP_NO_SOCKET);
+	LIBBPF_OPTS(bpf_test_run_opts, o, .data_in = f, .data_size_in = FRAME, .repeat = 1);
+
+	CU_ASSERT_EQUAL(bpf_prog_test_run_opts(bpf_program__fd(skel->progs.kvroute_xdp), &o), 0);
+	CU_ASSERT_EQUAL(o.retval, XDP_DROP);
+	CU_ASSERT_EQUAL(counted(KVR_XDP_DENIED) + counted(KVR_XDP_NO_SOCKET), denied + in + 1);
+	return counted(KVR_XDP_DENIED) == denied;
+}
+
+static bool lcores_let(const uint8_t f[FRAME])
+{
+	struct kvr_pkt p;
+	const enum kvr_pkt_verdict v = kvr_pkt_parse(kvr_port__rules(&port->queues[0]), f, FRAME,
+						     KVR_PKT_HW_IP_GOOD | KVR_PKT_HW_L4_GOOD, &p);
+
+	CU_ASSERT(v == KVR_PKT_UDP || v == KVR_PKT_DENIED);
+	return v == KVR_PKT_UDP;
+}
+
+/* Of the nets 0 to 3, @bits are let in, each with @n addresses. */
+static bool let(unsigned int bits, unsigned int n)
+{
+	bool good = true;
+
+	for (unsigned int net = 0; net < 4; net++)
+		for (unsigned int i = 0; i < n; i++) {
+			const bool want = bits >> net & 1;
+			uint8_t f[FRAME];
+
+			frame(f, net, i + 2);
+			good = good && program_lets(f) == want && lcores_let(f) == want;
+		}
+	return good;
+}
+
+/* ---- tests ---- */
+
+static void begin(void)
+{
+	refuse_at = 0;
+	old_kernel = false;
+	list_of(0, 0);
+	CU_ASSERT_EQUAL(tune(), 0);
+	CU_ASSERT_TRUE(let(0xf, 1));
+	CU_ASSERT_EQUAL(elements(port->xdp.allow), 0);
+}
+
+static void test_full_lists(void)
+{
+	begin();
+	for (unsigned int net = 0; net < 4; net++) {
+		list_of(net, 64);
+		CU_ASSERT_EQUAL(tune(), 0);
+		CU_ASSERT_TRUE(let(1u << net, 64));
+		CU_ASSERT_EQUAL(elements(port->xdp.allow), 64);
+	}
+	/* One more than there is room for: nothing of it is taken. */
+	strcat(conf.allow, "10.9.0.9");
+	CU_ASSERT_EQUAL(tune(), -EINVAL);
+	CU_ASSERT_NOT_EQUAL(strstr(err, "one too many"), NULL);
+	CU_ASSERT_EQUAL(changes, 0);
+	CU_ASSERT_TRUE(let(8, 64));
+}
+
+/* Every step fails once; what the list was counts on. */
+static void every_step(unsigned int n, bool old)
+{
+	int steps;
+
+	begin();
+	list_of(1, n);
+	CU_ASSERT_EQUAL(tune(), 0);
+	list_of(2, n);
+	CU_ASSERT_EQUAL(tune(), 0);
+	steps = changes;
+	CU_ASSERT(steps > 2 * (int)n);
+	list_of(1, n);
+	CU_ASSERT_EQUAL(tune(), 0);
+	old_kernel = old;
+	for (refuse_at = 1; refuse_at <= steps; refuse_at++) {
+		list_of(2, n);
+		CU_ASSERT(tune() < 0);
+		CU_ASSERT_NOT_EQUAL(strstr(err, "xdp: the program's maps refuse"), NULL);
+		CU_ASSERT_TRUE(let(2, n));
+		CU_ASSERT_EQUAL(elements(port->xdp.allow), n);
+	}
+	refuse_at = 0;
+	list_of(2, n);
+	CU_ASSERT_EQUAL(tune(), 0);
+	CU_ASSERT_TRUE(let(4, n));
+	CU_ASSERT_EQUAL(elements(port->xdp.allow), n);
+	old_kernel = false;
+}
+
+static void test_refused(void)
+{
+	every_step(3, false);
+	every_step(64, false);
+}
+
+static void test_refused_old_kernel(void)
+{
+	every_step(3, true);
+	every_step(64, true);
+}
+
+/* Everybody, then some; some, then everybody. */
+static void test_refused_beside_everybody(void)
+{
+	for (int step = 1; step <= 4; step++) {
+		begin();
+		refuse_at = step;
+		list_of(1, 3);
+		CU_ASSERT(tune() < 0);
+		CU_ASSERT_TRUE(let(0xf, 3));
+		refuse_at = 0;
+		CU_ASSERT_EQUAL(tune(), 0);
+		CU_ASSERT_TRUE(let(2, 3));
+		refuse_at = step;
+		list_of(0, 0);
+		CU_ASSERT(tune() < 0);
+		CU_ASSERT_TRUE(let(2, 3));
+	}
+}
+
+static int create_port(void)
+{
+	int rc;
+
+	port = calloc(1, sizeof(*port));
+	kvr_conf_defaults(kvr_port_opts, &conf);
+	strcpy(conf.device, "net_af_xdp0,iface=x");
+	strcpy(conf.ipv4, "10.0.0.1");
+	rc = kvr_port_rules(&conf, 0, &port->rules, err, sizeof(err));
+	port->conf = conf;
+	port->live[0] = port->rules;
+	port->lcores = 1;
+	port->queues = calloc(1, sizeof(*port->queues));
+	atomic_init(&port->queues[0].rules, &port->live[0]);
+	port->xdp.used = true;
+	port->xdp.conf = bpf_map__fd(skel->maps.conf);
+	port->xdp.allow = bpf_map__fd(skel->maps.allow);
+	return rc == 0 ? kvr_port_xdp_redirect(port, true) : rc;
+}
+
+static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+{
+	(void)level, (void)fmt, (void)ap;
+	return 0;
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"full lists", test_full_lists},
+			       {"refused", test_refused},
+			       {"refused, old kernel", test_refused_old_kernel},
+			       {"refused beside everybody", test_refused_beside_everybody},
+			       CU_TEST_INFO_NULL};
+	int rc;
+
+	libbpf_set_print(quiet);
+	skel = kvroute_xdp__open_and_load();
+	if (skel == NULL) {
+		fprintf(stderr, "the XDP program is not loaded: %s\n", strerror(errno));
+		return errno == EPERM || errno == EACCES || errno == ENOSYS ? 77 : 1;
+	}
+	rc = create_port() == 0 ? kvr_test_run("xdp_tune", tests) : 1;
+	free(port->queues);
+	free(port);
+	kvroute_xdp__destroy(skel);
+	return rc;
+}
