@@ -258,8 +258,63 @@ def reload(program):
     return router
 
 
+def reload_live(program):
+    """What kvroute-ctl may set, a file may set, too: lists of prefixes, rates, the policy of a pool and its classes."""
+    router = Router(program, POOLS + '[class llama interactive]\nquantum = 3\n', 'dead_ms = 20000\nsuspect_ms = 10000\nstop_ms = 7')
+    router.telemetry('/kvroute/info')
+    s = Stop('10.9.0.1')
+    s.begin()
+    config = f'{router.dir}/router.conf'
+    with open(config) as f:
+        text = f.read()
+    turns = 0
+
+    def again(port, pool='', own='', quantum=3):
+        """The file as it was, with more lines; what the reload says."""
+        nonlocal turns
+        with open(config, 'w') as f:
+            f.write(text.replace('[port p0]\n', f'[port p0]\n{port}').replace('seed = 1\n', f'seed = 1\n{pool}')
+                    .replace('quantum = 3', f'quantum = {quantum}') + own)
+        turns += 1
+        router.process.send_signal(signal.SIGHUP)
+        s.until('a reload ends', lambda: log(router).count('msg="reload: ') == turns, lambda: log(router)[-600:])
+        return [line for line in log(router).splitlines() if 'msg="reload: ' in line][-1]
+
+    def heard():
+        """Whether a new client is greeted: at once, or not at all."""
+        before = router.telemetry('/kvroute/drops').get('p0_rx_denied', 0)
+        client = proto.Client('10.9.0.1')
+        client.connect()
+        s.all.append(client)
+        s.until('a frame has come', lambda: client.limits or router.telemetry('/kvroute/drops').get('p0_rx_denied', 0) > before)
+        s.all.remove(client)
+        client.close()
+        return bool(client.limits)
+
+    def let(line, want, *words):
+        s.check('it is said', all(w in line for w in words), line)
+        s.check('the list counts', heard() == want, line)
+
+    let(again('allow = 10.8.0.0/16 fd00::/8\n'), False, 'changed: [port p0] allow;', 'only with a restart: nothing')
+    # All 64 prefixes go from one key to the others: no step in between has 128.
+    many = [' '.join(f'10.8.{k}.{i}' for i in range(16)) for k in range(4)]
+    let(again(''.join(f'allow{k + 1 if k else ""} = {m}\n' for k, m in enumerate(many))), False, '[port p0] allow, [port p0] allow2')
+    let(again(''.join(f'allow{k + 1 if k else ""} = {m}\n' for k, m in enumerate(m.replace('10.8.', '10.9.') for m in many))), True)
+    let(again('allow = 10.8.0.1\nallow2 = 10.9.0.1/8\n'), True, 'nothing is changed')
+    let(again('udp_port = 9\n', 'router_temperature = 0.5\nrouter_queue_threshold = 3\ndecision_sample = 7\n',
+              '[port p1]\ndevice = net_null0\nipv4 = 10.7.0.1\n', 5), True, '[port p0] allow', '[pool llama] router_temperature 0', '-> 0.5',
+        '[pool llama] decision_sample 1024 -> 7', '[class interactive] quantum 3 -> 5', 'only with a restart: ', 'udp_port')
+    s.live(1)
+    let(again('source_rate = 9\nsource_burst = 9\nudp_port = 9\n'), True, 'source_rate 0 -> 9', 'quantum 5 -> 3', 'restart: [port p0] udp_port')
+    # What was set by hand gives way, too.
+    router.telemetry('/kvroute/set,allow=10.8.0.1')
+    s.check('by hand', not heard())
+    let(again(''), True, '[port p0] allow')
+    return router
+
+
 failed = False
-for case in (in_order, pair, booked, booked_pair, in_haste, at_once, reload):
+for case in (in_order, pair, booked, booked_pair, in_haste, at_once, reload, reload_live):
     router = case(sys.argv[1])
     bad = len(TALLY.failures)
     if router.alive() and router.stop() != 0:

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * SIGHUP: the file is read and checked again. Keys that nobody but the control thread reads change
- * at once; the others are named, and keep their value until a restart. A file with a mistake
- * changes nothing.
+ * SIGHUP: the file is read and checked again. What may change while the router runs, by
+ * /kvroute/set, is now what the file says; other keys that differ are named, and keep their value
+ * until a restart. A file with a mistake, and one that the kernel's maps refuse, changes nothing.
  */
 #include "control/log.h"
 #include "control/thread.h"
+#include "control/tune.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +93,174 @@ static void apply(struct kvr_router_options *to, const struct kvr_router_options
 	}
 }
 
+/* Take one key over into an object of the same kind. @return whether it was another one. */
+static bool take(const struct kvr_opt *o, void *to, const void *from, const char *section,
+		 const char *name, struct names *changed)
+{
+	char was[KVR_CONF_MAX_VALUE + 1], is[KVR_CONF_MAX_VALUE + 1], text[128],
+		full[KVR_ROUTER_NAME + 8], err[8];
+
+	kvr_conf_print(o, to, was, sizeof(was));
+	kvr_conf_print(o, from, is, sizeof(is));
+	if (strcmp(was, is) == 0)
+		return false;
+	kvr_conf_set(o, to, o->name, is, err, sizeof(err));
+	/* Lists of prefixes are long. */
+	if (o->type == KVR_OPT_STRING)
+		snprintf(text, sizeof(text), "%s", o->name);
+	else
+		snprintf(text, sizeof(text), "%s %.20s -> %.20s", o->name, was, is);
+	snprintf(full, sizeof(full), "%s %s", section, name);
+	add_name(changed, full, text);
+	return true;
+}
+
+/* A file may have more sections, fewer or others: they wait for a restart, the same ones do not. */
+static const struct kvr_port_conf *file_port(const struct kvr_router_conf *c, const char *name)
+{
+	for (uint32_t i = 0; i < c->n_ports; i++)
+		if (strcmp(c->port[i].name, name) == 0)
+			return &c->port[i].port;
+	return NULL;
+}
+
+static const struct kvr_router_pool_conf *file_pool(const struct kvr_router_conf *c,
+						    const char *name)
+{
+	for (uint32_t i = 0; i < c->n_pools; i++)
+		if (strcmp(c->pool[i].name, name) == 0)
+			return &c->pool[i];
+	return NULL;
+}
+
+static void take_port(struct kvr_port_conf *to, const struct kvr_port_conf *from, const char *name,
+		      struct names *changed)
+{
+	for (const char *const *k = tune_port_keys; *k != NULL; k++)
+		take(kvr_conf_find(kvr_port_opts, *k), to, from, "port", name, changed);
+}
+
+static bool take_pool(struct kvr_pool_conf *to, const struct kvr_pool_conf *from, const char *name,
+		      struct names *changed)
+{
+	bool other = false;
+
+	for (size_t i = 0; kvr_sched_tunable_key(i) != NULL; i++)
+		other |= take(kvr_conf_find(kvr_pool_opts, kvr_sched_tunable_key(i)), to, from,
+			      "pool", name, changed);
+	for (uint32_t k = 0; k < to->n_classes && k < from->n_classes; k++) {
+		if (strcmp(to->classes[k].name, from->classes[k].name) != 0)
+			break; /* other classes: with a restart */
+		for (const struct kvr_opt *o = kvr_pool_class_opts; o->name != NULL; o++)
+			if (kvr_sched_class_tunable(o->name))
+				other |= take(o, &to->classes[k], &from->classes[k], "class",
+					      to->classes[k].name, changed);
+	}
+	return other;
+}
+
+static bool take_sample(struct kvr_router_pool_conf *to, const struct kvr_router_pool_conf *from,
+			struct names *changed)
+{
+	return take(kvr_router_pool_opt("decision_sample"), to, from, "pool", to->name, changed);
+}
+
+/* What all that may change would be, beside what it is. */
+struct change_to {
+	struct kvr_port_conf port[KVR_ROUTER_MAX_PORTS];
+	struct kvr_pool_conf pool[KVR_ROUTER_MAX_POOLS]; /* as the scheduler has it */
+	bool other[KVR_ROUTER_MAX_POOLS];
+};
+
+static int prepare(struct router *rt, const struct kvr_router_conf *next, struct change_to *to,
+		   struct names *changed, char *err, size_t errlen)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < rt->n_ports; i++) {
+		const char *name = rt->conf.port[i].name;
+		const struct kvr_port_conf *from = file_port(next, name);
+
+		to->port[i] = rt->conf.port[i].port;
+		if (from != NULL)
+			take_port(&to->port[i], from, name, changed);
+	}
+	for (uint32_t i = 0; rc == 0 && i < rt->n_pools; i++) {
+		const struct kvr_router_pool_conf *from = file_pool(next, rt->conf.pool[i].name);
+
+		to->pool[i] = *kvr_sched_conf(rt->pool[i].sched);
+		if (from == NULL)
+			continue;
+		to->other[i] = take_pool(&to->pool[i], &from->sched, from->name, changed);
+		rc = kvr_pool_conf_check(&to->pool[i], err, errlen);
+	}
+	return rc == 0 ? tune_ports_check(rt, to->port, err, errlen) : rc;
+}
+
+/* Nobody refuses any more. */
+static void change_pools(struct router *rt, const struct kvr_router_conf *next,
+			 const struct change_to *to, struct names *changed)
+{
+	struct names ignored = {.len = 0};
+
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		struct kvr_router_pool_conf *c = &rt->conf.pool[i];
+		const struct kvr_router_pool_conf *from = file_pool(next, c->name);
+
+		if (from == NULL)
+			continue;
+		if (to->other[i])
+			tune_pool(rt, i, &to->pool[i]);
+		take_pool(&c->sched, &from->sched, c->name, &ignored);
+		if (take_sample(c, from, changed))
+			tune_sample(rt, i, c->own.decision_sample);
+	}
+}
+
+/* All of it, or nothing. */
+static int change(struct router *rt, const struct kvr_router_conf *next, struct names *changed,
+		  char *err, size_t errlen)
+{
+	struct change_to *to = calloc(1, sizeof(*to));
+	int rc;
+
+	if (to == NULL)
+		return -ENOMEM;
+	rc = control_told(rt, &next->opt, err, errlen);
+	if (rc == 0)
+		rc = prepare(rt, next, to, changed, err, errlen);
+	if (rc == 0) /* the kernel's maps: the last who may refuse */
+		rc = tune_ports(rt, to->port, err, errlen);
+	if (rc == 0) {
+		change_pools(rt, next, to, changed);
+		apply(&rt->conf.opt, &next->opt, changed);
+	}
+	free(to);
+	return rc;
+}
+
+/* What has been changed is no more for a restart. */
+static void remember(struct kvr_router_conf *loaded, const struct kvr_router_conf *next)
+{
+	struct names ignored = {.len = 0};
+
+	apply(&loaded->opt, &next->opt, &ignored);
+	for (uint32_t i = 0; i < loaded->n_ports; i++) {
+		const struct kvr_port_conf *from = file_port(next, loaded->port[i].name);
+
+		if (from != NULL)
+			take_port(&loaded->port[i].port, from, "", &ignored);
+	}
+	for (uint32_t i = 0; i < loaded->n_pools; i++) {
+		const struct kvr_router_pool_conf *from = file_pool(next, loaded->pool[i].name);
+
+		if (from == NULL)
+			continue;
+		take_pool(&loaded->pool[i].sched, &from->sched, "", &ignored);
+		take_sample(&loaded->pool[i], from, &ignored);
+	}
+}
+
 void reload(struct router *rt)
 {
 	struct kvr_router_conf *next = malloc(sizeof(*next));
@@ -106,9 +276,8 @@ void reload(struct router *rt)
 		return;
 	}
 	kvr_ctl_lock();
-	rc = control_told(rt, &next->opt, err, sizeof(err));
-	if (rc == 0)
-		apply(&rt->conf.opt, &next->opt, &changed);
+	snprintf(err, sizeof(err), "no memory");
+	rc = change(rt, next, &changed, err, sizeof(err));
 	kvr_ctl_unlock();
 	if (rc < 0) {
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = err),
@@ -116,7 +285,7 @@ void reload(struct router *rt)
 		free(next);
 		return;
 	}
-	apply(&rt->loaded->opt, &next->opt, &(struct names){.len = 0});
+	remember(rt->loaded, next);
 	was = dump(rt->loaded);
 	is = dump(next);
 	if (was != NULL && is != NULL)

@@ -11,9 +11,8 @@
 
 #include "control/control.h"
 #include "control/log.h"
+#include "control/tune.h"
 #include "router.h"
-#include "sched/decision_log.h"
-#include "start/start.h"
 #include "telemetry/parts.h"
 
 struct setting {
@@ -37,33 +36,19 @@ static void show(struct setting *s, const char *name, const struct kvr_opt *o, c
 
 /* ---- pools ---- */
 
-struct tune_call {
-	struct pool *p;
-	struct kvr_pool_conf conf;
-};
-
-static void on_tune(struct lcore *lc, void *arg)
-{
-	const struct tune_call *t = arg;
-
-	RTE_SET_USED(lc);
-	kvr_sched_tune(t->p->sched, &t->conf);
-}
-
 static int set_tunable(struct setting *s, uint32_t i)
 {
-	static struct tune_call t; /* handlers run one at a time */
+	static struct kvr_pool_conf next; /* handlers run one at a time */
 	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
 	int rc;
 
-	t.p = &s->rt->pool[i];
-	t.conf = *kvr_sched_conf(t.p->sched);
-	rc = kvr_pool_conf_set(&t.conf, s->key, s->value, s->err, sizeof(s->err));
+	next = *kvr_sched_conf(s->rt->pool[i].sched);
+	rc = kvr_pool_conf_set(&next, s->key, s->value, s->err, sizeof(s->err));
 	if (rc == 0)
-		rc = kvr_pool_conf_check(&t.conf, s->err, sizeof(s->err));
+		rc = kvr_pool_conf_check(&next, s->err, sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
 		return rc;
-	call_lcore(s->rt, t.p->sched_lcore, on_tune, &t);
+	tune_pool(s->rt, i, &next);
 	kvr_pool_conf_set(&c->sched, s->key, s->value, s->err, sizeof(s->err));
 	show(s, c->name, kvr_router_pool_opt(s->key), c);
 	return 0;
@@ -72,15 +57,13 @@ static int set_tunable(struct setting *s, uint32_t i)
 static int set_sample(struct setting *s, uint32_t i)
 {
 	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
-	struct decision_sample sample = {.pool = &s->rt->pool[i]};
 	struct kvr_router_pool_conf next = *c;
 	const int rc = kvr_conf_set(kvr_router_pool_opt(s->key), &next, s->key, s->value, s->err,
 				    sizeof(s->err));
 
 	if (rc < 0 || s->list == NULL)
 		return rc;
-	sample.every = next.own.decision_sample;
-	call_lcore(s->rt, sample.pool->sched_lcore, decision_sample, &sample);
+	tune_sample(s->rt, i, next.own.decision_sample);
 	c->own.decision_sample = next.own.decision_sample;
 	show(s, c->name, kvr_router_pool_opt(s->key), c);
 	return 0;
@@ -100,68 +83,51 @@ static int set_pools(struct setting *s, int (*set)(struct setting *s, uint32_t i
 
 /* ---- ports ---- */
 
-/* `source_...` are the router's, all others the port's own. */
-static int set_port(struct setting *s, uint32_t i)
+static bool is_for(const struct setting *s, uint32_t port)
 {
-	struct kvr_router_port_conf *port = &s->rt->conf.port[i];
-	struct kvr_port_conf next = port->port;
-	const bool own = strncmp(s->key, "source_", 7) != 0;
-	struct kvr_pkt_rules rules;
-	int rc = kvr_conf_set(kvr_port_opts, &next, s->key, s->value, s->err, sizeof(s->err));
-
-	if (rc == 0 && own && s->list == NULL)
-		rc = kvr_port_rules(&next, i, &rules, s->err, sizeof(s->err));
-	else if (rc == 0 && own)
-		rc = kvr_port_tune(s->rt->port[i], &next, lcores_pass, s->rt, s->err,
-				   sizeof(s->err));
-	if (rc < 0 || s->list == NULL)
-		return rc;
-	/* This field alone: lcores read others. */
-	kvr_conf_set(kvr_port_opts, &port->port, s->key, s->value, s->err, sizeof(s->err));
-	if (!own)
-		rules_update(s->rt);
-	for (const struct kvr_opt *o = kvr_port_opts; o->name != NULL; o++)
-		if (strcmp(o->name, s->key) == 0)
-			show(s, port->name, o, &port->port);
-	return 0;
+	return s->name == NULL || strcmp(s->rt->conf.port[port].name, s->name) == 0;
 }
 
 static int set_ports(struct setting *s)
 {
+	static struct kvr_port_conf next[KVR_ROUTER_MAX_PORTS]; /* handlers run one at a time */
 	int rc = 0;
 
+	for (uint32_t i = 0; rc == 0 && i < s->rt->n_ports; i++) {
+		next[i] = s->rt->conf.port[i].port;
+		if (!is_for(s, i))
+			continue;
+		s->n++;
+		rc = kvr_conf_set(kvr_port_opts, &next[i], s->key, s->value, s->err,
+				  sizeof(s->err));
+	}
+	if (rc == 0)
+		rc = tune_ports_check(s->rt, next, s->err, sizeof(s->err));
+	if (rc < 0 || s->list == NULL)
+		return rc;
+	rc = tune_ports(s->rt, next, s->err, sizeof(s->err));
 	for (uint32_t i = 0; rc == 0 && i < s->rt->n_ports; i++)
-		if (s->name == NULL || strcmp(s->rt->conf.port[i].name, s->name) == 0) {
-			s->n++;
-			rc = set_port(s, i);
-		}
+		if (is_for(s, i))
+			show(s, s->rt->conf.port[i].name, kvr_conf_find(kvr_port_opts, s->key),
+			     &s->rt->conf.port[i].port);
 	return rc;
 }
 
 /* ---- policy classes ---- */
 
-static const struct kvr_opt *class_opt(const char *key)
-{
-	for (const struct kvr_opt *o = kvr_pool_class_opts; o->name != NULL; o++)
-		if (strcmp(o->name, key) == 0)
-			return o;
-	return NULL;
-}
-
 /* Pools that have no classes of their own are passed over, unless one is named. */
 static int set_classes(struct setting *s, uint32_t i)
 {
-	static struct tune_call t; /* handlers run one at a time */
+	static struct kvr_pool_conf next; /* handlers run one at a time */
 	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
-	const struct kvr_opt *o = class_opt(s->key);
+	const struct kvr_opt *o = kvr_conf_find(kvr_pool_class_opts, s->key);
 	char name[2 * KVR_POOL_NAME_MAX + 2];
 	int rc = 0;
 
-	t.p = &s->rt->pool[i];
-	t.conf = *kvr_sched_conf(t.p->sched);
+	next = *kvr_sched_conf(s->rt->pool[i].sched);
 	s->n--;
-	for (uint32_t k = 0; rc == 0 && k < t.conf.n_classes; k++) {
-		struct kvr_pool_class *to = &t.conf.classes[k];
+	for (uint32_t k = 0; rc == 0 && k < next.n_classes; k++) {
+		struct kvr_pool_class *to = &next.classes[k];
 
 		if (s->policy_class != NULL && strcmp(to->name, s->policy_class) != 0)
 			continue;
@@ -169,16 +135,16 @@ static int set_classes(struct setting *s, uint32_t i)
 		rc = kvr_conf_set(o, to, s->key, s->value, s->err, sizeof(s->err));
 	}
 	if (rc == 0)
-		rc = kvr_pool_conf_check(&t.conf, s->err, sizeof(s->err));
+		rc = kvr_pool_conf_check(&next, s->err, sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
 		return rc;
-	call_lcore(s->rt, t.p->sched_lcore, on_tune, &t);
-	for (uint32_t k = 0; k < t.conf.n_classes; k++) {
-		if (s->policy_class != NULL && strcmp(t.conf.classes[k].name, s->policy_class) != 0)
+	tune_pool(s->rt, i, &next);
+	for (uint32_t k = 0; k < next.n_classes; k++) {
+		if (s->policy_class != NULL && strcmp(next.classes[k].name, s->policy_class) != 0)
 			continue;
-		c->sched.classes[k] = t.conf.classes[k];
-		snprintf(name, sizeof(name), "%s/%s", c->name, t.conf.classes[k].name);
-		show(s, name, o, &t.conf.classes[k]);
+		c->sched.classes[k] = next.classes[k];
+		snprintf(name, sizeof(name), "%s/%s", c->name, next.classes[k].name);
+		show(s, name, o, &next.classes[k]);
 	}
 	return 0;
 }
@@ -231,10 +197,6 @@ static bool is_one_of(const char *key, const char *const keys[])
 	return false;
 }
 
-static const char *const of_ports[] = {
-	"source_rate", "source_burst", "source_control", "source_answers", "allow",    "allow2",
-	"allow3",      "allow4",       "allow_agents",	 "allow_agents2",  "xdp_rate", "xdp_burst",
-	NULL};
 /* `log`, last, is no key of the configuration. */
 static const char *const of_router[] = {"heartbeat_ms", "suspect_ms", "dead_ms",
 					"stop_ms",	"log",	      NULL};
@@ -274,7 +236,7 @@ static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
 		rte_tel_data_start_dict(all);
 		kvr_ctl_dict_part(all, "pools", pools);
 		kvr_ctl_dict_part(all, "classes", classes);
-		kvr_ctl_dict_part(all, "ports", words_of(of_ports));
+		kvr_ctl_dict_part(all, "ports", words_of(tune_port_keys));
 		kvr_ctl_dict_part(all, "router", words_of(of_router));
 		kvr_ctl_dict_part(d, "allowed", all);
 	} else {
@@ -301,7 +263,7 @@ static int set(struct setting *s)
 		rc = set_pools(s, set_tunable);
 	else if (strcmp(s->key, "decision_sample") == 0)
 		rc = set_pools(s, set_sample);
-	else if (is_one_of(s->key, of_ports))
+	else if (tune_port_key(s->key))
 		rc = set_ports(s);
 	else if (s->name == NULL && strcmp(s->key, "log") == 0)
 		rc = set_log(s);
@@ -347,7 +309,7 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 		return kvr_ctl_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(s.list);
 	rc = set(&s);
-	if (rc < 0) { /* the kernel: what is already set stays */
+	if (rc < 0) { /* the kernel */
 		rte_tel_data_free(s.list);
 		return kvr_ctl_error(d, rc, "%s", s.err);
 	}
