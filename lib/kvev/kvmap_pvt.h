@@ -152,8 +152,10 @@ static inline void kvmap_prefetch(const struct kvmap_view *v, uint64_t key)
 	kvr_prefetch(&v->buckets[KVMAP_HOME(key)]);
 }
 
-/** What a key most likely leads to. It is right when, with the entry there, which is asked for, the
- * tag is still the key's and the entry of that name. */
+/** What a key most likely leads to. It is right when the entry there, which is asked for, is of
+ * that name and in a tier: the tag is its then. (A place keeps the entry of the one that it had
+ * last. One that lives elsewhere found its home full when it came, so no place there had its entry
+ * last.) */
 struct kvmap_guess {
 	uint16_t *tag;
 	uint32_t entry;

@@ -81,7 +81,7 @@ static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct remov
 		const struct kvmap_entry e = v.entries[to[i].entry];
 		const uint8_t tiers = v.tiers[to[i].entry] & KVMAP_TIERS;
 
-		if (*to[i].tag == KVMAP_TAG(key) && e.name == name[i] && tiers == bit) {
+		if (e.name == name[i] && tiers == bit) {
 			*to[i].tag = 0;
 			v.tiers[to[i].entry] = 0;
 			run[n++] = e.sh;
