@@ -60,7 +60,7 @@ int app_job_on_head(void *job, const struct kvr_http_head *h)
 		kvr_sse_init(&j->sse, j->sse_buf, j->sse_buf != NULL ? EVENT_MOST : 0);
 	}
 	if (!j->prefill)
-		app_job_dirty(j);
+		app_job_headed(j);
 	return 0;
 }
 

@@ -125,6 +125,7 @@ struct app {
 	struct app_engine *eng;
 	struct app_bucket *buckets;
 	struct app_jobs dirty, blocked; /* with data to hand on; waiting for the router */
+	struct app_jobs heads;		/* with a head, for what follows; the oldest first */
 	struct app_probe health, metrics;
 	unsigned int health_failures;
 	struct agent_quiet quiet; /* of the engine */
@@ -193,6 +194,8 @@ int app_job_dispatch(struct app *a, const struct kvr_agent_request *r);
 void app_job_abort(struct app *a, uint64_t handle);
 /** Hand on what has come, as far as the router takes it. */
 void app_jobs_flush(struct app *a);
+/** When heads that nothing has followed are handed on; UINT64_MAX: there are none. */
+uint64_t app_heads_due_us(const struct app *a);
 uint32_t app_jobs_running(const struct app *a);
 
 /* probe.c */

@@ -17,14 +17,16 @@
 struct app_job {
 	LIST_ENTRY(app_job) hash;
 	TAILQ_ENTRY(app_job) queue;
+	struct app_jobs *in; /* the queue it is in, or NULL */
 	struct app *app;
 	uint64_t handle;
 	uint32_t rank;	       /* index */
 	struct app_ask ask;    /* of the engine */
 	struct app_body *body; /* it is waited for, or has been; or NULL */
 	/* the answer */
+	uint64_t head_us; /* when its head came */
 	uint16_t status;
-	bool queued, is_blocked, stream, prefill, bootstrap;
+	bool stream, prefill, bootstrap;
 	bool over, failed;
 	char words[256]; /* why it has failed; "": nothing is known */
 	char *out;	 /* not handed on yet */
@@ -43,6 +45,8 @@ struct app_bucket *app_job_bucket(struct app *a, uint64_t handle);
 void app_job_say(struct app_job *j, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /** Its data is handed on at the end of the turn. */
 void app_job_dirty(struct app_job *j);
+/** It has a head: handed on with what follows, or when nothing has in a millisecond. */
+void app_job_headed(struct app_job *j);
 /** Free it, and stop the engine if it still runs. */
 void app_job_release(struct app_job *j);
 

@@ -17,6 +17,7 @@
 #include "pack.h"
 
 #define BUCKETS 4096u
+#define HEAD_US 1000u /* an engine that has a token sends both at once, or nearly */
 
 struct app_bucket *app_job_bucket(struct app *a, uint64_t handle)
 {
@@ -38,11 +39,17 @@ uint32_t app_jobs_running(const struct app *a)
 	return (uint32_t)kvr_cell_get(&a->st.running);
 }
 
+static void enqueue(struct app_job *j, struct app_jobs *in)
+{
+	TAILQ_INSERT_TAIL(in, j, queue);
+	j->in = in;
+}
+
 static void unqueue(struct app_job *j)
 {
-	if (j->queued)
-		TAILQ_REMOVE(j->is_blocked ? &j->app->blocked : &j->app->dirty, j, queue);
-	j->queued = j->is_blocked = false;
+	if (j->in != NULL)
+		TAILQ_REMOVE(j->in, j, queue);
+	j->in = NULL;
 }
 
 void app_job_release(struct app_job *j)
@@ -63,10 +70,25 @@ void app_job_release(struct app_job *j)
 
 void app_job_dirty(struct app_job *j)
 {
-	if (j->queued)
+	if (j->in == &j->app->heads)
+		unqueue(j);
+	if (j->in == NULL)
+		enqueue(j, &j->app->dirty);
+}
+
+void app_job_headed(struct app_job *j)
+{
+	if (j->in != NULL)
 		return;
-	TAILQ_INSERT_TAIL(&j->app->dirty, j, queue);
-	j->queued = true;
+	j->head_us = j->app->now_us;
+	enqueue(j, &j->app->heads);
+}
+
+uint64_t app_heads_due_us(const struct app *a)
+{
+	const struct app_job *j = TAILQ_FIRST(&a->heads);
+
+	return j != NULL ? j->head_us + HEAD_US : UINT64_MAX;
 }
 
 void app_job_say(struct app_job *j, const char *format, ...)
@@ -239,8 +261,7 @@ static void flush(struct app *a, struct app_job *j)
 
 	unqueue(j);
 	if (rc == -ENOBUFS) {
-		TAILQ_INSERT_TAIL(&a->blocked, j, queue);
-		j->queued = j->is_blocked = true;
+		enqueue(j, &a->blocked);
 		return;
 	}
 	if (j->over || rc < 0) {
@@ -258,11 +279,13 @@ void app_jobs_flush(struct app *a)
 	struct app_jobs now;
 	struct app_job *j;
 
+	while (app_heads_due_us(a) <= a->now_us)
+		app_job_dirty(TAILQ_FIRST(&a->heads));
 	/* What is blocked gets one try each turn, what is dirty now too; what that adds waits. */
 	TAILQ_INIT(&now);
 	TAILQ_CONCAT(&now, &a->blocked, queue);
 	TAILQ_FOREACH (j, &now, queue)
-		j->is_blocked = false;
+		j->in = &a->dirty;
 	TAILQ_CONCAT(&now, &a->dirty, queue);
 	TAILQ_CONCAT(&a->dirty, &now, queue);
 	for (struct app_job *last = TAILQ_LAST(&a->dirty, app_jobs); last != NULL;) {

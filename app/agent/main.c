@@ -123,6 +123,8 @@ static int sleep_ms(const struct app *a)
 		due = app_canary_due_us(a);
 	if (app_bodies_due_us(a) < due)
 		due = app_bodies_due_us(a);
+	if (app_heads_due_us(a) < due)
+		due = app_heads_due_us(a);
 	if (a->state >= APP_LEAVING && a->until_us < due)
 		due = a->until_us;
 	ms = due <= a->now_us		? 0

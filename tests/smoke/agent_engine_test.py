@@ -277,6 +277,22 @@ class Test:
             self.whole(f'after {status}', says(WHOLE))
             self.front.check(f'{status}: one connection', self.engine.asked() == asked, (asked, self.engine.asked()))
 
+    def heads(self):
+        """An engine that has said nothing but a head yet: the client has that meanwhile."""
+        more, (head, _, content) = threading.Event(), WHOLE.partition(b'\r\n\r\n')
+
+        def late(c, fields):
+            c.body(fields)
+            c.send(head + b'\r\n\r\n')
+            more.wait(60)
+            c.send(content)
+        r = self.ask('a late content', late, wait=False)
+        self.front.until('a head alone', lambda: r.next == 1, lambda: (r.next, r.data))
+        self.front.check('as it came', r.data.endswith(b'\r\n\r\n') and not r.ended, r.data)
+        more.set()
+        a = self.front.answers('a late content', [r])[0]
+        self.front.check('and then the rest', r.next == 2 and a.content == JSON, (r.next, r.data))
+
     def death(self):
         """A request finds nobody: /health is not waited for, which is asked once a minute here."""
         self.engine.die()
@@ -295,6 +311,7 @@ def main(kvroute, program):
         test.kept()
         test.failures()
         test.bare()
+        test.heads()
         test.death()
         counters = test.agent.counters()['agent']
         TALLY.check('counters', counters['running'] == 0 and counters['failed'] == 11 and counters['aborted'] == 1, counters)
