@@ -6,7 +6,9 @@
 #include "kvr_ctl.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
+#include "lcore/loop.h"
 #include "sched/decision_log.h"
+#include "sched/sched.h"
 #include "telemetry/decisions.h"
 
 #include <errno.h>
@@ -267,6 +269,50 @@ static void a_rank_begins_with_a_view(void)
 	pipeline_stop();
 }
 
+/* Between the moment in which a worker has its ranks and the one in which all lcores have the view
+ * that it is in, control waits; whoever asks meanwhile gets nothing for them. */
+static uint32_t asked, counted;
+
+static void ask_while_control_waits(struct router *r)
+{
+	static _Alignas(64) uint8_t memory[4096];
+	struct kvr_overlap *o = (void *)memory;
+	struct kvr_sched_overlap out;
+	struct kvr_sched_rank_info rank;
+	struct lcore *lc = r->lcore[0];
+
+	if (kvr_sched_rank_get(pool()->sched, 0, &rank) == 0 && !rank.available) {
+		CU_ASSERT_FATAL(kvr_overlap_size(pool()->max_ranks) <= sizeof(memory));
+		memset(memory, 0, sizeof(memory));
+		o->nranks = o->stride = kvr_overlap_stride(pool()->max_ranks);
+		o->max_device = o->count[0] = 5;
+		sched_overlap(pool(), o, lc->view->number, &out);
+		asked++;
+		counted += o->count[0];
+	}
+	lcore_turn(lc);
+	rte_rcu_qsbr_quiescent(r->qsbr, lc->qsbr_id);
+}
+
+static void a_rank_that_nobody_finds_yet_has_nothing(void)
+{
+	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL);
+	asked = counted = 0;
+	rte_rcu_qsbr_thread_register(rt->qsbr, rt->lcore[0]->qsbr_id);
+	rte_rcu_qsbr_thread_online(rt->qsbr, rt->lcore[0]->qsbr_id);
+	rt->wait = ask_while_control_waits;
+	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 1, "a", 1));
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* in the rank of the life before */
+	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
+	rt->wait = NULL;
+	rte_rcu_qsbr_thread_offline(rt->qsbr, rt->lcore[0]->qsbr_id);
+	rte_rcu_qsbr_thread_unregister(rt->qsbr, rt->lcore[0]->qsbr_id);
+	CU_ASSERT(asked >= 2);
+	CU_ASSERT_EQUAL(counted, 0);
+	pipeline_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -278,6 +324,7 @@ int main(void)
 		{"admission", an_admission_is_a_decision},
 		{"commands", commands_answer_whatever_is_asked},
 		{"begins", a_rank_begins_with_a_view},
+		{"nobody finds it yet", a_rank_that_nobody_finds_yet_has_nothing},
 		CU_TEST_INFO_NULL,
 	};
 
