@@ -150,7 +150,7 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 		(uint32_t)(sizeof(struct job) + RTE_CACHE_LINE_SIZE + kvr_overlap_size(ranks)),
 		KVR_ROUTER_JOB_CACHE(p->own.max_jobs), page);
 	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_ROLE_DECODE)
-		m->requests += pool_bytes(p->own.max_jobs,
+		m->requests += pool_bytes(kvr_router_jobs(c, p->own.max_jobs),
 					  (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
 						     kvr_overlap_size(ranks)),
 					  KVR_ROUTER_JOB_CACHE(p->own.max_jobs), page) +

@@ -313,7 +313,7 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 	p->decode = p->other = d;
 	d->live.rq.prefill = &p->live.rq;
 	snprintf(name, sizeof(name), "pairs%u", d->number);
-	d->pairs = kvr_rings_pool(name, c->own.max_jobs,
+	d->pairs = kvr_rings_pool(name, kvr_router_jobs(&d->rt->conf, c->own.max_jobs),
 				  (unsigned int)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
 						 kvr_overlap_size(p->max_ranks)),
 				  KVR_ROUTER_JOB_CACHE(c->own.max_jobs), pair_obj_init);
