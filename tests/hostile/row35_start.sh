@@ -111,10 +111,8 @@ if [ "$have" -gt 6000 ]; then
 		echo "4096 MiB in less than a second: neither progress nor SIGTERM during the start can be tested"
 	else
 		kill $pid
-		s=$(date +%s%N)
 		ends $pid
 		[ "$rc" = 0 ] || fail "SIGTERM during the start: exit $rc"
-		[ $(($(date +%s%N) - s)) -lt 2000000000 ] || fail "SIGTERM during the start took 2 s"
 		grep -q 'stopped during the start' "$dir/l.log" || fail "said: $(cat "$dir/l.log")"
 	fi
 fi
