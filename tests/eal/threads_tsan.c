@@ -21,7 +21,7 @@
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
 
-/* ---- mempools ---- */
+/* ---- mempools: of one kind, see tsan.h ---- */
 
 static int put(struct rte_mempool *mp, void *const *obj, unsigned int n)
 {
@@ -35,11 +35,20 @@ static int get(struct rte_mempool *mp, void **obj, unsigned int n)
 
 void threads_show_mempools(void)
 {
+	const struct rte_mempool_ops *usual = NULL;
+
+	for (uint32_t i = 0; i < rte_mempool_ops_table.num_ops; i++) {
+		const struct rte_mempool_ops *ops = &rte_mempool_ops_table.ops[i];
+
+		if (strcmp(ops->name, "ring_mp_mc") == 0)
+			usual = ops;
+	}
 	for (uint32_t i = 0; i < rte_mempool_ops_table.num_ops; i++) {
 		struct rte_mempool_ops *ops = &rte_mempool_ops_table.ops[i];
 
-		if (strcmp(ops->name, "ring_mp_mc") != 0)
+		if (ops != usual && strcmp(ops->name, "ring_mt_rts") != 0)
 			continue;
+		ops->alloc = usual->alloc;
 		ops->enqueue = put;
 		ops->dequeue = get;
 	}
