@@ -97,7 +97,9 @@ const struct doctor_rule doctor_rules[] = {
 	 "raise overlap_score_credit, or give busy ranks more room: load outweighs what is cached",
 	 DOCTOR_POOL},
 	{"empty-pool", "workers, pools", rule_empty_pool,
-	 "start engines and agents of this pool, or see why their HELLO is refused", DOCTOR_POOL},
+	 "beside each engine of the pool run kvroute-agent --engine URL --router HOST --pool POOL "
+	 "--worker ID, or see why its HELLO is refused (kvroute-ctl refused)",
+	 DOCTOR_POOL},
 	{"expired", "pools", rule_expired,
 	 "look whether the engine still knows these requests: it has neither answered nor refused "
 	 "them",

@@ -9,24 +9,45 @@
 
 /* ---- requests ---- */
 
-bool rule_empty_pool(const struct doctor_look *l)
+#define NEW_ROUTER_MS 5000 /* its agents say HELLO again within */
+
+/* Of the pool, in a look: those in @state, NULL: all. -1: the router does not tell. */
+static int workers_of(const struct doctor_look *l, const json_t *look, const char *state)
 {
-	const json_t *workers = snap_at(l->is, "workers", "workers", NULL);
-	const double routes = doctor_grown(l, "requests.routes");
+	const json_t *workers = snap_at(look, "workers", "workers", NULL);
 	const char *id;
 	json_t *w;
+	int n = 0;
 
+	if (!json_is_object(workers))
+		return -1;
 	json_object_foreach ((json_t *)(uintptr_t)workers, id, w) {
 		const char *pool = json_string_value(json_object_get(w, "pool"));
-		const char *state = json_string_value(json_object_get(w, "state"));
+		const char *is = json_string_value(json_object_get(w, "state"));
 
-		if (pool != NULL && state != NULL && strcmp(pool, l->name) == 0 &&
-		    strcmp(state, "serving") == 0)
-			return false;
+		n += pool != NULL && is != NULL && strcmp(pool, l->name) == 0 &&
+		     (state == NULL || strcmp(is, state) == 0);
 	}
-	return routes > 0 &&
-	       doctor_say(l, "pool %s: %.0f %s came, and no worker serves it", l->name, routes,
-			  doctor_word(routes, "request", "requests"));
+	return n;
+}
+
+/* A prefill pool without workers is rule_prefill_off()'s. A gateway that knows of no worker asks
+ * for nothing, so that it is one whether requests come or not. */
+bool rule_empty_pool(const struct doctor_look *l)
+{
+	const double routes = doctor_grown(l, "requests.routes");
+	const char *prefill = json_string_value(json_object_get(l->now, "prefill"));
+
+	if (workers_of(l, l->is, "serving") > 0)
+		return false;
+	if (routes > 0)
+		return doctor_say(l, "pool %s: %.0f %s came, and no worker serves it", l->name,
+				  routes, doctor_word(routes, "request", "requests"));
+	return workers_of(l, l->is, NULL) == 0 && workers_of(l, l->was, NULL) == 0 &&
+	       (prefill == NULL || strcmp(prefill, "inactive") != 0) &&
+	       snap_number(snap_at(l->is, "info", "uptime_ms", NULL)) >= NEW_ROUTER_MS &&
+	       doctor_say(l, "pool %s has no worker: no kvroute-agent --pool %s is attached",
+			  l->name, l->name);
 }
 
 bool rule_expired(const struct doctor_look *l)

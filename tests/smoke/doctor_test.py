@@ -6,6 +6,7 @@ protocol_test.sh starts it: doctor_test.py KVROUTE KVROUTE_CTL. Doctor looks, sa
 """
 import re
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -112,6 +113,17 @@ class Doctor(Rig, Faults, More):
         request = self.client.route(5, 4 * B, p.sequence_hashes(range(4 * B), B))
         self.until('it is refused', lambda: request.ended)
 
+    def empty(self):
+        """A pool that nobody has an agent for, as a new user's: it is named in a sentence that says what to run, and the status is 1."""
+        self.until('it is up for five seconds', self.asked('/kvroute/info', lambda a: a['uptime_ms'] >= 5000))
+        self.doctor([])
+        if 'empty' not in self.vacant:
+            raise Failed(f'pool empty has no worker, but these have none: {self.vacant}')
+        run = subprocess.run([self.ctl, 'doctor', '--seconds', '0.1'], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
+        line = 'empty-pool: pool empty has no worker: no kvroute-agent --pool empty is attached; beside each engine of the pool run kvroute-agent --engine '
+        if run.returncode != 1 or line not in run.stdout or 'pool llama has' in run.stdout:
+            raise Failed(f'status {run.returncode}: {run.stdout}{run.stderr}')
+
     def every_rule(self):
         """Here, in what is mixed in or in doctor_host_test.py."""
         here = Path(__file__).resolve().parent
@@ -147,6 +159,7 @@ class Doctor(Rig, Faults, More):
         self.doctor(['no-blocks'], lambda: self.ask(33, blocks=0))
         self.ask(32, first=10 ** 6)  # the short ones are not among the newest any more
         self.doctor(['empty-pool'], self.nobody)
+        self.empty()
         self.ask(2, pool=QUIET)
         found = self.doctor(['no-events'])
         if 'pool quiet: 2 requests have ended' not in found[0]['says']:

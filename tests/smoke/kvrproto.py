@@ -1062,7 +1062,7 @@ class Agent(Endpoint):
     def __init__(self, router, worker, pool, block_size, ranks=1, dp_start=0, hints=b'',
                  max_num_batched_tokens=0, total_kv_blocks=0, role=0, boot=0, **how):
         super().__init__(router, source=worker, **how)
-        self.worker, self.dp_start, self.refuse = worker, dp_start, 0
+        self.worker, self.pool, self.dp_start, self.refuse = worker, pool, dp_start, 0
         hints = hint(0x8020, pool.encode()) + hints
         self.hello_body = HELLO_BODY.pack(block_size, dp_start, ranks, max_num_batched_tokens,
                                           total_kv_blocks, len(hints), self.max_frame, role, 0, boot,

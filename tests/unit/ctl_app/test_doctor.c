@@ -147,6 +147,12 @@ static const struct fault {
 	 "jobs_m: 60 of 64 are used"},
 	{"empty-pool", "", "{'workers': {'workers': {'1': {'state': 'draining', 'bookings': 0}}}}",
 	 "100 requests came"},
+	/* A gateway that knows of no worker answers by itself: no request comes. */
+	{"empty-pool",
+	 "{'workers': {'workers': {'1': {'pool': 'other'}}},"
+	 " 'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
+	 "{'workers': {'workers': {'1': {'pool': 'other'}}}}",
+	 "pool m has no worker: no kvroute-agent --pool m is attached"},
 	{"expired", "", "{'pools': {'m': {'requests': {'expired': 2}}}}", "2 requests"},
 	{"queue-stands", "{'pools': {'m': {'requests': {'waiting': 6}}}}",
 	 "{'pools': {'m': {'requests': {'waiting': 9}}}}", "9 requests wait"},
@@ -278,6 +284,40 @@ static void a_silent_worker_has_one_line(void)
 	json_decref(found);
 }
 
+/* It may come back, or has just gone, or the router has just started; a prefill pool has a line of
+ * its own. */
+static void a_pool_that_is_empty_for_now_is_no_fault(void)
+{
+#define QUIET "'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}"
+#define NONE  "'workers': {'workers': {'1': {'pool': 'other'}}}"
+	static const struct {
+		const char *was, *is, *rule;
+	} cases[] = {
+		{"{" QUIET "}", "{'workers': {'workers': {'1': {'state': 'drained'}}}}", NULL},
+		{"{" QUIET "}", "{" NONE "}", NULL},
+		{"{" QUIET ", " NONE "}", "{'workers': {'workers': {'1': {'pool': 'm'}}}}", NULL},
+		{"{" QUIET ", " NONE "}", "{" NONE ", 'info': {'epoch': 8, 'uptime_ms': 4900}}",
+		 NULL},
+		{"{" QUIET ", " NONE "}", "{" NONE ", 'info': {'epoch': 8, 'uptime_ms': 5000}}",
+		 "empty-pool"},
+		{"{" QUIET ", " NONE "}", "{" NONE ", 'pools': {'m': {'prefill': 'active'}}}",
+		 "empty-pool"},
+		{"{" QUIET ", " NONE "}", "{" NONE ", 'pools': {'m': {'prefill': 'inactive'}}}",
+		 "prefill-inactive"},
+	};
+
+	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+		json_t *found = findings(cases[i].was, cases[i].is);
+
+		CU_ASSERT_EQUAL(json_array_size(found), cases[i].rule != NULL);
+		if (cases[i].rule != NULL)
+			CU_ASSERT_STRING_EQUAL(member(found, 0, "rule"), cases[i].rule);
+		json_decref(found);
+	}
+#undef QUIET
+#undef NONE
+}
+
 /* Events that do not say whether they name pairs contradict no pool. */
 static void an_unknown_form_of_events_is_no_fault(void)
 {
@@ -385,6 +425,7 @@ int main(void)
 		{"rules", each_rule_has_a_fault_here},
 		{"slow answers", an_answer_may_take_long},
 		{"silent", a_silent_worker_has_one_line},
+		{"empty for now", a_pool_that_is_empty_for_now_is_no_fault},
 		{"canary comes back", a_canary_that_comes_back_is_no_fault},
 		{"unknown form", an_unknown_form_of_events_is_no_fault},
 		{"refused before", who_was_refused_before_is_no_fault},
