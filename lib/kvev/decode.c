@@ -146,7 +146,7 @@ static bool metadata(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const stru
 			return false;
 		kvr_kvev__read(&d->in, &v);
 		if (mp_is(&k, "cache_salt") && v.type == MP_BYTES)
-			ev->salt = (struct kvr_kvev_text){v.p, (uint32_t)v.u};
+			kvr_kvev__salt(ev, &v);
 		else if (!kvr_kvev__skip_rest(&d->in, &v))
 			return false;
 	}
@@ -185,7 +185,7 @@ static bool plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 	else if (f == F_LORA)
 		ev->lora = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
 	else if (f == F_SALT)
-		ev->salt = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
+		kvr_kvev__salt(ev, &o);
 	else if (f == F_KIND)
 		kind(ev, &o);
 	else if (f == F_LOCALITY)
@@ -291,6 +291,7 @@ static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n
 	}
 	if (!typed)
 		ev->type = KVR_KVEV_UNKNOWN;
+	kvr_kvev__salt_or_picture(d, ev);
 	return true;
 }
 
@@ -455,6 +456,7 @@ int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	struct mp o;
 
 	*ev = (struct kvr_kvev){.strange_block = UINT32_MAX};
+	d->either.len = 0;
 	if (d->left == 0)
 		return close_batch(d);
 	d->left--;

@@ -172,10 +172,38 @@ static void strange(struct kvr_kvev *ev, uint32_t block)
 		ev->strange_block = block;
 }
 
+void kvr_kvev__salt(struct kvr_kvev *ev, const struct mp *o)
+{
+	const size_t tag = sizeof(KVR_HASH_SALT_TAG) - 1;
+	const size_t skip = o->u > tag && memcmp(o->p, KVR_HASH_SALT_TAG, tag) == 0 ? tag : 0;
+
+	ev->salt = (struct kvr_kvev_text){o->p + skip, (uint32_t)(o->u - skip)};
+}
+
+/*
+ * A key of 64 hexadecimal digits is a picture (spec section 4), and a salt without a tag may look
+ * the same. vLLM has its salt behind all pictures of a prompt's first block, and had made these
+ * pairs before its fields got names: there the last one alone is the salt. Of another engine, a
+ * picture that goes on in the next block stays one.
+ */
+void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	struct kvr_kvev_mm *mm = d->mm;
+
+	if (d->either.len == 0 || ev->has_parent || ev->salt.len != 0)
+		return;
+	for (uint32_t i = 0; i < ev->n_mm; i++)
+		if (mm[i].block > 0 && mm[i].hash == mm[d->either_mm].hash)
+			return;
+	ev->salt = d->either;
+	ev->n_mm--;
+	memmove(&mm[d->either_mm], &mm[d->either_mm + 1],
+		(ev->n_mm - d->either_mm) * sizeof(mm[0]));
+}
+
 /* One key of a block: a string, or a pair of it and where the object starts. */
 static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, bool *lora_seen)
 {
-	const size_t prefix = sizeof(KVR_HASH_SALT_TAG) - 1;
 	bool pair = false;
 	uint64_t hash;
 	struct mp o;
@@ -192,16 +220,16 @@ static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block,
 			strange(ev, block);
 		return pair || kvr_kvev__skip_rest(&d->in, &o);
 	}
-	if (hex64(&o, &hash))
-		return add_mm(d, ev, block, hash);
 	if (!pair && !*lora_seen && o.u == ev->lora.len && memcmp(o.p, ev->lora.p, o.u) == 0) {
 		*lora_seen = true;
-	} else if (!pair && block == 0 && !ev->has_parent && ev->salt.len == 0) {
-		if (o.u > prefix && memcmp(o.p, KVR_HASH_SALT_TAG, prefix) == 0) {
-			o.p += prefix;
-			o.u -= prefix;
+	} else if (hex64(&o, &hash)) {
+		if (!pair && block == 0) {
+			d->either = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
+			d->either_mm = ev->n_mm;
 		}
-		ev->salt = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
+		return add_mm(d, ev, block, hash);
+	} else if (!pair && block == 0 && !ev->has_parent && ev->salt.len == 0) {
+		kvr_kvev__salt(ev, &o);
 	} else {
 		strange(ev, block);
 	}

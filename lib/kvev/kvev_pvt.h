@@ -23,6 +23,10 @@ struct kvr_kvev_decoder {
 	uint32_t *tokens;
 	struct kvr_kvev_mm *mm;
 	uint32_t cap_hashes, cap_tokens, cap_mm;
+	/* The last key of the event's first block that is a salt or a picture, and the object that
+	 * it is until kvr_kvev__salt_or_picture(); len 0: there is none. */
+	struct kvr_kvev_text either;
+	uint32_t either_mm;
 	int err; /* -ENOMEM once */
 };
 
@@ -55,5 +59,11 @@ bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
 bool kvr_kvev__tokens(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
 bool kvr_kvev__extra_keys(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
 bool kvr_kvev__mm_infos(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+
+/** The salt of an event, without the tag that says so. */
+void kvr_kvev__salt(struct kvr_kvev *ev, const struct mp *o);
+
+/** At the end of an event whose fields have names: what d->either is. */
+void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
 
 #endif

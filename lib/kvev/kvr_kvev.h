@@ -61,7 +61,7 @@ struct kvr_kvev {
 	bool eagle; /**< they were pairs: the last block has one token more */
 	uint32_t block_size;
 	enum kvr_tier tier;
-	struct kvr_kvev_text lora, salt;
+	struct kvr_kvev_text lora, salt; /**< the salt without KVR_HASH_SALT_TAG */
 	bool adapted; /**< lora_id: of an adapter; without `lora` nobody knows of which */
 	const struct kvr_kvev_mm *mm;
 	uint32_t n_mm;

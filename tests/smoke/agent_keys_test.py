@@ -38,7 +38,7 @@ class Prompt:
         tokens = list(self.tokens)
         for first, n, digest in self.pictures:
             tokens[first:first + n] = [1000000 + (int(digest[:16], 16) & (1 << 30) - 1)] * n
-        return Prompt(tokens, self.lora, self.salt)
+        return Prompt(tokens, self.lora, self.salt, prefix=self.prefix)
 
     def mm(self):
         """Block -> hashes of the pictures in it."""
@@ -81,6 +81,7 @@ def kinds(tokens, i):
         'another adapter': Prompt(tokens, lora='adapter-b'),
         'salt': Prompt(tokens, salt='tenant-a'),
         'another salt': Prompt(tokens, salt='tenant-b', prefix=PREFIX),
+        'salt like a picture': Prompt(tokens, salt=picture(0, 0, f'tenant {i}')[2]),
         'adapter and salt': Prompt(tokens, lora='adapter-a', salt='tenant-a'),
         'a picture': Prompt(tokens, pictures=[one]),
         'two of them': Prompt(tokens, pictures=[one, other]),
@@ -118,6 +119,8 @@ def one_form(router, program, name, how, worker):
         every = kinds([(i + 1) * 1000 + k for k in range(5 * B + i)], i)
         if sglang:  # its events do not name adapters
             every = {what: prompt.as_sglang() for what, prompt in every.items() if not prompt.lora}
+        elif 'positional' in how:  # pictures look like that there, too
+            every['salt like a picture'].prefix = PREFIX
         some = sorted(every)[i % len(every)], sorted(every)[(i + 1 + i % 3) % len(every)]
         prompts += every.values()
         asked += [every[what] for what in some]

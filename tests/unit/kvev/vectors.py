@@ -153,6 +153,26 @@ a, b = int(image[:16], 16), int(other[:16], 16)
 mm = sh(T[:4 * B], mm={1: [a], 2: [a, b]})
 scene('multimodal', [[stored(U[:4], extra_keys=[None, [image], [[image, 0], (other, 5)], None])]], [S(0, mm)])
 scene('multimodal, positional', [[flat(stored(U[:4], lora_name=None, extra_keys=[None, [image], [other, image], []]))]], [S(0, mm)])
+digits = 'A0' * 32  # a salt that looks like a picture: in maps, where pictures are pairs
+tenant = sh(T, namespace=digits)
+scene('salt of 64 digits', [[stored(U[:2], extra_keys=[[digits], None])], [stored(U[2:3], U[1], T[2 * B:3 * B])]],
+      [S(0, tenant[:2]), S(0, tenant[2:3], tenant[1])])
+scene('salt of 64 digits, adapter, picture', [[stored(U[:2], lora_name='adapter-a', extra_keys=[
+    ['adapter-a', [image, 2], digits], ['adapter-a', [image, -2], [other, 1]]])]],
+      [S(0, sh(T[:2 * B], lora='adapter-a', namespace=digits, mm={0: [a], 1: [a, b]}))])
+scene('salt of 64 digits with its tag', [[flat(stored(U[:2], lora_name=None, extra_keys=[['dynamo-cache-salt:' + digits], None]))]],
+      [S(0, tenant[:2])])
+first = sh(T, mm={0: [a]})
+both_blocks = sh(T, mm={0: [a], 1: [a]})
+scene('a picture in the first block', [[stored(U[:2], extra_keys=[[[image, 1]], [[image, -3]]])]], [S(0, both_blocks[:2])])
+scene('a picture in the first block, positional', [[flat(stored(U[:2], lora_name=None, extra_keys=[[image], None]))]], [S(0, first[:2])])
+scene('a picture that goes on', [[stored(U[:2], extra_keys=[[image], [image]])]], [S(0, both_blocks[:2])])
+scene('a picture behind a parent', [[stored(U[:1])], [dict(reversed(list(stored(U[1:2], U[0], T[B:2 * B], extra_keys=[[image]]).items())))]],
+      [S(0, SH[:1]), S(0, sh(T, mm={1: [a]})[1:2], SH[0])])
+scene('LoRA of 64 digits', [[stored(U[:2], lora_name=image, extra_keys=[[image], [image]])]], [S(0, sh(T, lora=image)[:2])])
+tagged = {'cache_salt': 'dynamo-cache-salt:tenant-a'}
+scene('salt with its tag, SGLang maps', [[stored(U[:2], **tagged)]], [S(0, salt[:2])], first_bytes=True)
+scene('salt with its tag, SGLang positional', [[[*flat(stored(U[:2])), tagged]]], [S(0, salt[:2])], first_bytes=True)
 scene('multimodal as objects', [[stored(U[:4], block_mm_infos=[None, {'mm_objects': [{'mm_hash': a, 'offsets': [[0, 1]]}]},
                                                               {'mm_objects': [{'mm_hash': a}, {'offsets': [], 'mm_hash': b}]}, {}])]],
       [S(0, mm)])
