@@ -57,7 +57,8 @@ static void usage(FILE *out)
 	      "  -v, --verbose      tell what happens\n"
 	      "      --fields       list FIELDs, what seeds draw for them, and what they mean\n"
 	      "  -h, --help         this text\n"
-	      "      --version      name and version\n",
+	      "      --version      name and version\n"
+	      "Of an option or FIELD that is given twice the last counts.\n",
 	      out);
 }
 

@@ -36,12 +36,13 @@ static void usage(FILE *out)
 		"  --ranks A,B,...  numbers of ranks, 1 to %u (64,512,4096,10000)\n"
 		"  --sessions N     so many sessions of %u turns in each point (1000 a rank; 0: "
 		"none)\n"
-		"  --data DIR       replay its mooncake_*_trace.jsonl, multiplied "
-		"(../shared/data)\n"
+		"  --data DIR       replay its mooncake_{conversation,synthetic}_trace.jsonl, "
+		"multiplied (none)\n"
 		"  --per-rank N     requests of a trace for each rank, about (50)\n"
 		"  --load PART      of what ranks can prefill in mode kv (0.7)\n"
 		"  --cache PART     of the different blocks fits into all ranks (0.2)\n"
-		"  --svg FILE       plot against the number of ranks\n",
+		"  --svg FILE       plot against the number of ranks\n"
+		"Of an option that is given twice the last counts.\n",
 		KVR_PREFIX_MAX_RANKS, TURNS);
 }
 
@@ -178,13 +179,20 @@ static void sessions(const struct options *o, struct scale_study *s)
 	}
 }
 
+static bool is_there(const struct options *o, const char *name, char *path, size_t len)
+{
+	snprintf(path, len, "%s/mooncake_%s_trace.jsonl", o->data, name);
+	return access(path, R_OK) == 0;
+}
+
 static int trace(const struct options *o, const char *name, struct scale_study *s)
 {
 	char path[512], err[256];
 	struct load_trace t = {0};
 
-	snprintf(path, sizeof(path), "%s/mooncake_%s_trace.jsonl", o->data, name);
-	if (access(path, R_OK) < 0) {
+	if (o->data == NULL)
+		return -ENOENT;
+	if (!is_there(o, name, path, sizeof(path))) {
 		printf("\n%s is not there: skipped\n\n", path);
 		return -ENOENT;
 	}
@@ -266,6 +274,25 @@ static void parse(int argc, char **argv, struct options *o)
 	exit(2);
 }
 
+/* Who names a folder means to replay what is in it. */
+static void need_traces(const struct options *o)
+{
+	char path[512];
+
+	if (o->data == NULL && o->sessions == 0) {
+		fprintf(stderr, "kvroute-sim: --sessions 0 without --data leaves nothing to do\n");
+		exit(2);
+	}
+	if (o->data == NULL || is_there(o, "conversation", path, sizeof(path)) ||
+	    is_there(o, "synthetic", path, sizeof(path)))
+		return;
+	fprintf(stderr,
+		"kvroute-sim: --data %s: mooncake_conversation_trace.jsonl or "
+		"mooncake_synthetic_trace.jsonl is expected there\n",
+		o->data);
+	exit(2);
+}
+
 static void start_eal(void)
 {
 	char *argv[] = {"kvroute-sim", "--no-huge", "--no-shconf",   "--no-pci", "--no-telemetry",
@@ -283,12 +310,12 @@ int scale_main(int argc, char **argv)
 			    .sessions = UINT32_MAX,
 			    .per_rank = 50,
 			    .load = 0.7,
-			    .cache = 0.2,
-			    .data = "../shared/data"};
+			    .cache = 0.2};
 	uint32_t n = 0;
 	int rc = 0;
 
 	parse(argc, argv, &o);
+	need_traces(&o);
 	start_eal();
 	printf("| workload | ranks | requests | policy | hit share | busiest / mean | queue, mean "
 	       "s | "

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
 """kvroute-sim --scale in the small: its table, its plot, and what it refuses."""
-import os, subprocess, sys, tempfile
+import json, os, subprocess, sys, tempfile
 import xml.etree.ElementTree as xml
 
 SIM = sys.argv[1]
@@ -32,10 +32,9 @@ def check_plot(path, policies):
 
 with tempfile.TemporaryDirectory() as d:
     svg = os.path.join(d, "scale.svg")
-    args = ["--ranks", ",".join(map(str, RANKS)), "--sessions", str(SESSIONS), "--data", d, "--svg", svg]
+    args = ["--ranks", ",".join(map(str, RANKS)), "--sessions", str(SESSIONS), "--svg", svg]
     first, second = run(*args), run(*args)
     assert first.returncode == 0, first.stderr
-    assert first.stdout.count("skipped") == 2, first.stdout
     a, b = rows(first.stdout), rows(second.stdout)
     policies = {k[2] for k in a}
     assert policies == {"kv", "round-robin", "least-loaded"}, policies
@@ -46,9 +45,18 @@ with tempfile.TemporaryDirectory() as d:
     for n in RANKS:  # who looks at caches finds more in them
         assert a["sessions", n, "kv"][1] > 1.2 * a["sessions", n, "round-robin"][1], first.stdout
     check_plot(svg, policies)
-    wide = run("--ranks", "10000", "--sessions", "1500", "--data", d)
+    wide = run("--ranks", "10000", "--sessions", "1500")
     assert wide.returncode == 0, wide.stderr
     assert {k: v[0] for k, v in rows(wide.stdout).items()} == {("sessions", 10000, p): 4500 for p in policies}, wide.stdout
-    bad = run("--ranks", "100000")
-    assert bad.returncode == 2 and "ranks" in bad.stderr, bad.stderr
+    for args, says in ((("--ranks", "100000"), "ranks"), (("--data", d), f"--data {d}: mooncake_conversation_trace.jsonl or"),
+                       (("--sessions", "0"), "without --data")):
+        bad = run(*args)
+        assert bad.returncode == 2 and says in bad.stderr and bad.stdout == "", (args, bad)
+    with open(os.path.join(d, "mooncake_synthetic_trace.jsonl"), "w") as f:  # a request a second, two turns of each
+        for i in range(400):
+            blocks = [10 ** 6 + i // 2 * 4 + k for k in range(2 + i % 2)]
+            f.write(json.dumps({"timestamp": 1000 * i, "input_length": 512 * len(blocks), "output_length": 8, "hash_ids": blocks}) + "\n")
+    traced = run("--ranks", "8,4", "--ranks", "8", "--sessions", "0", "--per-rank", "25", "--data", d)  # of --ranks the last counts
+    assert traced.returncode == 0 and traced.stdout.count("skipped") == 1, traced
+    assert {k: v[0] for k, v in rows(traced.stdout).items()} == {("synthetic", 8, p): 400 for p in policies}, traced.stdout
 print("fine")
