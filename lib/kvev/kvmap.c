@@ -47,7 +47,7 @@ struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uin
 	m->ring_most = max_blocks + max_blocks / 4 + 1;
 	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
 	m->seed = seed;
-	m->n_buckets = max_blocks / KVMAP_FILL + 2;
+	m->n_buckets = max_blocks / KVR_BUCKET_FILL + 2;
 	m->entries = large(m->ring_most * sizeof(m->entries[0]));
 	m->origins = large(m->ring_most * sizeof(m->origins[0]));
 	m->tiers = large(m->ring_most);
@@ -80,13 +80,14 @@ static uint32_t next_bucket(const struct kvr_kvmap *m, uint32_t b)
 uint64_t kvr_kvmap__search(const struct kvr_kvmap *m, uint64_t name, uint64_t key)
 {
 	for (uint32_t at = KVMAP_HOME(key);; at = next_bucket(m, at)) {
-		const struct kvmap_bucket *b = &m->buckets[at];
+		const struct kvr_bucket *b = &m->buckets[at];
 
-		for (uint32_t same = kvmap_tags(b, KVMAP_TAG(key)); same != 0; same &= same - 1) {
+		for (uint32_t same = kvr_bucket_tags(b, KVMAP_TAG(key)); same != 0;
+		     same &= same - 1) {
 			const uint32_t place = (uint32_t)__builtin_ctz(same);
 
-			if (m->entries[b->pos[place] - 1].name == name)
-				return KVMAP_FOUND(at, place, b->pos[place]);
+			if (m->entries[b->value[place] - 1].name == name)
+				return KVMAP_FOUND(at, place, b->value[place]);
 		}
 		if (b->over == 0)
 			return 0;
@@ -107,13 +108,13 @@ void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos)
 {
 	uint32_t b = KVMAP_HOME(key), is, place;
 
-	while ((is = kvmap_tags(&m->buckets[b], 0)) == 0) {
+	while ((is = kvr_bucket_tags(&m->buckets[b], 0)) == 0) {
 		m->buckets[b].over++;
 		b = next_bucket(m, b);
 	}
 	place = (uint32_t)__builtin_ctz(is);
 	m->buckets[b].tag[place] = KVMAP_TAG(key);
-	m->buckets[b].pos[place] = pos;
+	m->buckets[b].value[place] = pos;
 }
 
 /* The oldest goes: the router must not keep what we could never take back. */

@@ -14,18 +14,13 @@
  *	                                       is held
  */
 
+#include "kvr_bucket.h"
 #include "kvr_kvmap.h"
 #include "kvr_prefetch.h"
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
-
-#define KVMAP_RUN    4096u /* blocks of a run in a dump, and of what is told at once */
-#define KVMAP_BUCKET 10u
-#define KVMAP_FILL   7u	   /* of them when all is full: one bucket in ten would have more */
-#define KVMAP_FIRST  1024u /* entries of the ring at first */
-#define KVMAP_NEXT   40u   /* entries before one is written its line is asked for */
+#define KVMAP_RUN   4096u /* blocks of a run in a dump, and of what is told at once */
+#define KVMAP_FIRST 1024u /* entries of the ring at first */
+#define KVMAP_NEXT  40u	  /* entries before one is written its line is asked for */
 
 /* What is read to find a block and to take it out; four a line. */
 struct kvmap_entry {
@@ -43,13 +38,6 @@ struct kvmap_origin {
 #define KVMAP_TIERS	 0x0fu
 #define KVMAP_HAS_PARENT 0x80u
 _Static_assert(KVR_TIERS <= 4, "bits");
-
-struct kvmap_bucket {
-	_Alignas(64) uint16_t tag[KVMAP_BUCKET]; /* of a name, never 0; 0: free */
-	uint32_t over;
-	uint32_t pos[KVMAP_BUCKET]; /* entry + 1 */
-};
-_Static_assert(sizeof(struct kvmap_bucket) == 64, "one line");
 
 /*
  * Plain words, as a compiler takes structs apart where it hurts: a key is where a name is looked
@@ -76,7 +64,7 @@ struct kvr_kvmap {
 	struct kvmap_entry *entries;
 	struct kvmap_origin *origins;
 	uint8_t *tiers; /* by entry, with KVMAP_HAS_PARENT */
-	struct kvmap_bucket *buckets;
+	struct kvr_bucket *buckets;
 	uint64_t other_groups; /* groups that were seen without full attention */
 	uint64_t *sh;	       /* of the event being stored */
 	uint32_t cap_sh;
@@ -105,7 +93,7 @@ void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found);
 /** What a loop over many names has at hand: the map's words are not these, for all that the
  * compiler knows after each that is written. Right for the map's life. */
 struct kvmap_view {
-	struct kvmap_bucket *buckets;
+	struct kvr_bucket *buckets;
 	struct kvmap_entry *entries;
 	struct kvmap_origin *origins;
 	uint8_t *tiers;
@@ -128,25 +116,6 @@ static inline uint64_t kvmap_key(const struct kvmap_view *v, uint64_t name)
 	return (h >> 32) * v->n_buckets >> 32 << 16 | (uint16_t)((uint16_t)h + ((uint16_t)h == 0));
 }
 
-/** Bit i: place i is of this tag; 0: it is free. */
-static inline uint32_t kvmap_tags(const struct kvmap_bucket *b, uint16_t tag)
-{
-#ifdef __SSE2__
-	const __m128i want = _mm_set1_epi16((short)tag);
-	const __m128i *v = (const void *)b;
-	const __m128i same = _mm_packs_epi16(_mm_cmpeq_epi16(_mm_load_si128(&v[0]), want),
-					     _mm_cmpeq_epi16(_mm_load_si128(&v[1]), want));
-
-	return (uint32_t)_mm_movemask_epi8(same) & ((1u << KVMAP_BUCKET) - 1);
-#else
-	uint32_t bits = 0;
-
-	for (unsigned int i = 0; i < KVMAP_BUCKET; i++)
-		bits |= (uint32_t)(b->tag[i] == tag) << i;
-	return bits;
-#endif
-}
-
 static inline void kvmap_prefetch(const struct kvmap_view *v, uint64_t key)
 {
 	kvr_prefetch(&v->buckets[KVMAP_HOME(key)]);
@@ -163,10 +132,10 @@ struct kvmap_guess {
 
 static inline struct kvmap_guess kvmap_guess(const struct kvmap_view *v, uint64_t key)
 {
-	struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
+	struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
 	/* Without one of this tag it is any, and wrong. */
-	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key)) | 1u << (KVMAP_BUCKET - 1);
-	const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->pos[i];
+	const uint32_t same = kvr_bucket_tags(b, KVMAP_TAG(key)) | 1u << (KVR_BUCKET - 1);
+	const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->value[i];
 	const struct kvmap_guess g = {&b->tag[i], pos - (pos != 0)};
 
 	kvr_prefetch(&v->entries[g.entry]);
@@ -176,13 +145,13 @@ static inline struct kvmap_guess kvmap_guess(const struct kvmap_view *v, uint64_
 static inline uint64_t kvmap_find(const struct kvr_kvmap *m, const struct kvmap_view *v,
 				  uint64_t name, uint64_t key)
 {
-	const struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
-	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key));
+	const struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
+	const uint32_t same = kvr_bucket_tags(b, KVMAP_TAG(key));
 
 	if ((same | b->over) == 0)
 		return 0;
 	if (same != 0) {
-		const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->pos[i];
+		const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->value[i];
 
 		if (v->entries[pos - 1].name == name)
 			return KVMAP_FOUND(KVMAP_HOME(key), i, pos);
@@ -194,8 +163,8 @@ static inline uint64_t kvmap_find(const struct kvr_kvmap *m, const struct kvmap_
  * or UINT32_MAX, and nothing is. */
 static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t key)
 {
-	struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
-	const uint32_t same = kvmap_tags(b, KVMAP_TAG(key)), is = kvmap_tags(b, 0);
+	struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
+	const uint32_t same = kvr_bucket_tags(b, KVMAP_TAG(key)), is = kvr_bucket_tags(b, 0);
 	const uint32_t e = m->next;
 
 	if ((same | b->over) != 0 || is == 0 || v->tiers[e] != 0 || m->n >= m->max)
@@ -203,7 +172,7 @@ static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_vi
 	kvr_prefetch(&v->entries[e] + KVMAP_NEXT);
 	kvr_prefetch(&v->origins[e] + KVMAP_NEXT);
 	b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
-	b->pos[__builtin_ctz(is)] = e + 1;
+	b->value[__builtin_ctz(is)] = e + 1;
 	m->n++;
 	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
 	return e;
@@ -215,14 +184,14 @@ static inline uint32_t kvmap_add(struct kvr_kvmap *m, const struct kvmap_view *v
 {
 	const uint32_t e =
 		m->n < m->max && v->tiers[m->next] == 0 ? m->next : kvr_kvmap__free_entry(m);
-	struct kvmap_bucket *b = &v->buckets[KVMAP_HOME(key)];
-	const uint32_t is = kvmap_tags(b, 0);
+	struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
+	const uint32_t is = kvr_bucket_tags(b, 0);
 
 	kvr_prefetch(&v->entries[e] + KVMAP_NEXT);
 	kvr_prefetch(&v->origins[e] + KVMAP_NEXT);
 	if (is != 0) {
 		b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
-		b->pos[__builtin_ctz(is)] = e + 1;
+		b->value[__builtin_ctz(is)] = e + 1;
 	} else {
 		kvr_kvmap__put(m, key, e + 1);
 	}

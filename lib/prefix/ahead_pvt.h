@@ -39,7 +39,7 @@ static inline void pfx_fetch_index(const struct kvr_prefix *t, const struct kvr_
 /* By the tag alone: a wrong guess costs a fetch in vain. */
 static inline void pfx_fetch_chunk(const struct kvr_prefix *t, struct pfx_chain *a)
 {
-	const struct pfx_bucket *b = &t->index.b[pfx_index_home(&t->index, a->mix)];
+	const struct kvr_bucket *b = &t->index.b[pfx_index_home(&t->index, a->mix)];
 	uint32_t m = pfx_index_masks(b, pfx_index_tag(a->mix)).tag;
 
 	a->slot = m ? b->value[__builtin_ctz(m)] : 0;

@@ -57,13 +57,13 @@ static bool add_slowly(struct kvr_prefix *t, uint64_t sh, uint32_t slot)
 static uint32_t add_some(struct kvr_prefix *t, const struct asked *a, const void *sh,
 			 uint32_t first, uint32_t end, uint32_t slot)
 {
-	struct pfx_bucket *buckets = t->index.b;
+	struct kvr_bucket *buckets = t->index.b;
 	uint32_t i, fast = 0;
 
 	for (i = first; i < end; i++, slot++) {
 		const uint64_t v = pfx_ld64(sh, i);
 		const uint16_t tag = a->tag[i % ROUND];
-		struct pfx_bucket *b = &buckets[a->home[i % ROUND]];
+		struct kvr_bucket *b = &buckets[a->home[i % ROUND]];
 		const struct pfx_masks m = pfx_index_masks(b, tag);
 
 		if (likely(m.tag == 0 && m.empty != 0 && b->over == 0)) {
@@ -126,11 +126,11 @@ static void ask_down(const struct kvr_prefix *t, struct asked *a, const struct p
 static void drop_some(struct kvr_prefix *t, const struct asked *a, uint32_t first, uint32_t end,
 		      uint32_t slot)
 {
-	struct pfx_bucket *buckets = t->index.b;
+	struct kvr_bucket *buckets = t->index.b;
 	uint32_t fast = 0;
 
 	for (uint32_t i = first; i < end; i++, slot--) {
-		struct pfx_bucket *b = &buckets[a->home[i % ROUND]];
+		struct kvr_bucket *b = &buckets[a->home[i % ROUND]];
 		const uint32_t m = pfx_index_masks(b, a->tag[i % ROUND]).tag;
 		const uint32_t at = m != 0 ? (uint32_t)__builtin_ctz(m) : 0;
 

@@ -22,7 +22,7 @@ static inline uint32_t pfx_index_find(const struct kvr_prefix *t, uint64_t mix, 
 
 	*at = PFX_NOWHERE;
 	for (uint32_t i = pfx_index_home(&t->index, mix);; i++) {
-		const struct pfx_bucket *b = &t->index.b[i];
+		const struct kvr_bucket *b = &t->index.b[i];
 		struct pfx_masks m = pfx_index_masks(b, tag);
 
 		for (; m.tag != 0; m.tag &= m.tag - 1) {

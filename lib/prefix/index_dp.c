@@ -7,7 +7,7 @@
 /* Buckets for n values. */
 void kvr_prefix__index_size(struct pfx_index *x, uint32_t n)
 {
-	x->buckets = n / PFX_FILL + 1;
+	x->buckets = n / KVR_BUCKET_FILL + 1;
 	x->end = x->buckets + PFX_SPARE;
 }
 

@@ -14,24 +14,16 @@
  * with tags of 32 bits.
  */
 
+#include "kvr_bucket.h"
 #include "kvr_prefetch.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define PFX_BUCKET 10u
-#define PFX_FILL   7u  /* entries of a bucket when all is full: one in ten has more than places */
-#define PFX_SPARE  64u /* buckets at the end, for what the last ones displace; the last is empty */
-
-struct pfx_bucket {
-	uint16_t tag[PFX_BUCKET];   /* of an entry, never 0; 0: a free place */
-	uint32_t over;		    /* entries of this bucket or one before that stand behind it */
-	uint32_t value[PFX_BUCKET]; /* never 0 */
-};
-_Static_assert(sizeof(struct pfx_bucket) == 64, "one line");
+#define PFX_SPARE 64u /* buckets at the end, for what the last ones displace; the last is empty */
 
 struct pfx_index {
-	struct pfx_bucket *b;
+	struct kvr_bucket *b;
 	uint32_t buckets; /* homes */
 	uint32_t end;	  /* all buckets */
 	uint32_t used;
@@ -64,36 +56,10 @@ static inline void pfx_index_prefetch(const struct pfx_index *x, uint64_t mix)
 	kvr_prefetch(&x->b[pfx_index_home(x, mix)]);
 }
 
-#ifdef __SSE2__
-#include <emmintrin.h>
-
-static inline uint32_t pfx_eq10(__m128i a, __m128i b, __m128i with)
+static inline struct pfx_masks pfx_index_masks(const struct kvr_bucket *b, uint16_t tag)
 {
-	__m128i w = _mm_packs_epi16(_mm_cmpeq_epi16(a, with), _mm_cmpeq_epi16(b, with));
-
-	return (uint32_t)_mm_movemask_epi8(w) & ((1u << PFX_BUCKET) - 1);
+	return (struct pfx_masks){kvr_bucket_tags(b, tag), kvr_bucket_tags(b, 0)};
 }
-
-static inline struct pfx_masks pfx_index_masks(const struct pfx_bucket *b, uint16_t tag)
-{
-	const __m128i *v = (const __m128i *)(const void *)b;
-	__m128i low = _mm_load_si128(&v[0]), high = _mm_load_si128(&v[1]);
-
-	return (struct pfx_masks){pfx_eq10(low, high, _mm_set1_epi16((short)tag)),
-				  pfx_eq10(low, high, _mm_setzero_si128())};
-}
-#else
-static inline struct pfx_masks pfx_index_masks(const struct pfx_bucket *b, uint16_t tag)
-{
-	struct pfx_masks m = {0, 0};
-
-	for (uint32_t i = 0; i < PFX_BUCKET; i++) {
-		m.empty |= (uint32_t)(b->tag[i] == 0) << i;
-		m.tag |= (uint32_t)(b->tag[i] == tag) << i;
-	}
-	return m;
-}
-#endif
 
 /* The last bucket stays empty: it ends every search for a free place. */
 static inline bool pfx_index_is_room(const struct pfx_index *x, uint32_t at)
@@ -104,9 +70,9 @@ static inline bool pfx_index_is_room(const struct pfx_index *x, uint32_t at)
 /* An entry to the first free place from its home on, for which there is room. */
 static inline void pfx_index_put(struct pfx_index *x, uint64_t mix, uint32_t at, uint32_t value)
 {
-	struct pfx_bucket *b = &x->b[PFX_AT_BUCKET(at)];
+	struct kvr_bucket *b = &x->b[PFX_AT_BUCKET(at)];
 
-	for (struct pfx_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
+	for (struct kvr_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
 		past->over++;
 	b->tag[PFX_AT_PLACE(at)] = pfx_index_tag(mix);
 	b->value[PFX_AT_PLACE(at)] = value;
@@ -116,9 +82,9 @@ static inline void pfx_index_put(struct pfx_index *x, uint64_t mix, uint32_t at,
 /* The entry that stands there goes. */
 static inline void pfx_index_clear(struct pfx_index *x, uint64_t mix, uint32_t at)
 {
-	struct pfx_bucket *b = &x->b[PFX_AT_BUCKET(at)];
+	struct kvr_bucket *b = &x->b[PFX_AT_BUCKET(at)];
 
-	for (struct pfx_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
+	for (struct kvr_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
 		past->over--;
 	b->tag[PFX_AT_PLACE(at)] = 0;
 	b->value[PFX_AT_PLACE(at)] = 0;

@@ -21,7 +21,7 @@ uint32_t kvr_prefix__pred_find(const struct kvr_prefix *t, uint32_t meta, uint16
 	const uint64_t mix = mix_of(t, meta, rank);
 
 	for (uint32_t i = pfx_index_home(&t->predx, mix);; i++) {
-		const struct pfx_bucket *b = &t->predx.b[i];
+		const struct kvr_bucket *b = &t->predx.b[i];
 		uint32_t m = pfx_index_masks(b, pfx_index_tag(mix)).tag;
 
 		for (; m != 0; m &= m - 1) {

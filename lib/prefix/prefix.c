@@ -299,7 +299,7 @@ void kvr_prefix_stats_get(const struct kvr_prefix *t, struct kvr_prefix_stats *o
 		used(&t->metas, sizeof(*t->meta)) +
 		used(&t->chunks, PFX_CHUNK * 8 + sizeof(*t->chunk)) + used(&t->bigs, t->big_bytes) +
 		used(&t->exts, sizeof(*t->ext)) + used(&t->preds, sizeof(*t->pred)) +
-		((uint64_t)t->index.used + t->predx.used) * sizeof(*t->index.b) / PFX_FILL +
+		((uint64_t)t->index.used + t->predx.used) * sizeof(*t->index.b) / KVR_BUCKET_FILL +
 		out->runs * HASH_RUN_BYTES;
 	out->memory_bytes = t->mem_bytes + sizeof(*t) + (uint64_t)t->hdrs.n * HASH_RUN_BYTES;
 }

@@ -10,7 +10,7 @@
 #define BUCKETS 40u
 #define MAX	440u
 
-static struct pfx_bucket mem[BUCKETS + PFX_SPARE] __attribute__((aligned(64)));
+static struct kvr_bucket mem[BUCKETS + PFX_SPARE] __attribute__((aligned(64)));
 static struct pfx_index x;
 static uint64_t mix[MAX];
 static uint32_t used;
@@ -74,7 +74,7 @@ static void random_mix(uint32_t homes)
 		kvr_prefix__index_del(&x, mix[used], used + 1);
 	}
 	for (uint32_t i = 0; i < x.end; i++) {
-		CU_ASSERT_EQUAL(pfx_index_masks(&mem[i], 0).empty, (1u << PFX_BUCKET) - 1);
+		CU_ASSERT_EQUAL(pfx_index_masks(&mem[i], 0).empty, (1u << KVR_BUCKET) - 1);
 		CU_ASSERT_EQUAL(mem[i].over, 0);
 	}
 }
@@ -104,16 +104,16 @@ static void tag_of_zero_is_an_entry(void)
 static void who_stands_behind_stays_found(void)
 {
 	open_index();
-	for (uint32_t i = 1; i <= 3 * PFX_BUCKET; i++)
+	for (uint32_t i = 1; i <= 3 * KVR_BUCKET; i++)
 		CU_ASSERT_EQUAL(kvr_prefix__index_add(&x, i, i), 0);
-	CU_ASSERT_EQUAL(mem[0].over, 2 * PFX_BUCKET);
-	CU_ASSERT_EQUAL(mem[1].over, PFX_BUCKET);
-	for (uint32_t i = 1; i <= 2 * PFX_BUCKET; i++)
+	CU_ASSERT_EQUAL(mem[0].over, 2 * KVR_BUCKET);
+	CU_ASSERT_EQUAL(mem[1].over, KVR_BUCKET);
+	for (uint32_t i = 1; i <= 2 * KVR_BUCKET; i++)
 		kvr_prefix__index_del(&x, i, i);
-	CU_ASSERT_EQUAL(mem[0].over, PFX_BUCKET);
+	CU_ASSERT_EQUAL(mem[0].over, KVR_BUCKET);
 	CU_ASSERT_EQUAL(kvr_prefix__index_add(&x, 77, 77), 0);
 	CU_ASSERT_EQUAL(PFX_AT_BUCKET(place_of(&x, 77, 77)), 0);
-	for (uint32_t i = 2 * PFX_BUCKET + 1; i <= 3 * PFX_BUCKET; i++) {
+	for (uint32_t i = 2 * KVR_BUCKET + 1; i <= 3 * KVR_BUCKET; i++) {
 		CU_ASSERT(there(i, i));
 		kvr_prefix__index_del(&x, i, i);
 	}
@@ -141,7 +141,7 @@ static void full_index_says_so(void)
 	while (kvr_prefix__index_add(&x, UINT64_MAX, n + 1) == 0)
 		n++;
 	CU_ASSERT_EQUAL(
-		n, PFX_SPARE * PFX_BUCKET); /* the last home and what lies behind, but the end */
+		n, PFX_SPARE * KVR_BUCKET); /* the last home and what lies behind, but the end */
 	CU_ASSERT(!there(UINT64_MAX, n + 1));
 	CU_ASSERT(there(UINT64_MAX, n));
 }

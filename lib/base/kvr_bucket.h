@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef KVR_BUCKET_H
+#define KVR_BUCKET_H
+
+/**
+ * @file
+ * A bucket of a hash table by lines of the cache: ten values, of whose hashes 16 bits are compared
+ * at once, and how many that belong here or before stand behind it. Where those are looked for, and
+ * what a value is, is the table's: the index of lib/prefix, the map of lib/kvev. One writer; not
+ * for readers beside it.
+ */
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include <stdint.h>
+
+#define KVR_BUCKET	10u
+#define KVR_BUCKET_FILL 7u /* values of one when all is full: one in ten has more than places */
+
+struct kvr_bucket {
+	_Alignas(64) uint16_t tag[KVR_BUCKET]; /* of a value, never 0; 0: a free place */
+	uint32_t over;			       /* values that found it full */
+	uint32_t value[KVR_BUCKET];	       /* never 0 where there is a tag */
+};
+_Static_assert(sizeof(struct kvr_bucket) == 64, "one line");
+
+/** Bit i: place i has this tag; 0: it is free. */
+static inline uint32_t kvr_bucket_tags(const struct kvr_bucket *b, uint16_t tag)
+{
+#ifdef __SSE2__
+	const __m128i want = _mm_set1_epi16((short)tag);
+	const __m128i *v = (const void *)b;
+	const __m128i same = _mm_packs_epi16(_mm_cmpeq_epi16(_mm_load_si128(&v[0]), want),
+					     _mm_cmpeq_epi16(_mm_load_si128(&v[1]), want));
+
+	return (uint32_t)_mm_movemask_epi8(same) & ((1u << KVR_BUCKET) - 1);
+#else
+	uint32_t bits = 0;
+
+	for (uint32_t i = 0; i < KVR_BUCKET; i++)
+		bits |= (uint32_t)(b->tag[i] == tag) << i;
+	return bits;
+#endif
+}
+
+#endif
