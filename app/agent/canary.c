@@ -276,6 +276,12 @@ static void missed(struct app *a)
 	found(a, false);
 }
 
+/* One for a worker that the router does not have, or refuses, would only cost the engine. */
+static bool begins(const struct app *a)
+{
+	return a->canary->step == IDLE && kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
+}
+
 void app_canary_turn(struct app *a)
 {
 	struct app_canary *c = a->canary;
@@ -286,7 +292,7 @@ void app_canary_turn(struct app *a)
 		found(a, true);
 	} else if (c->step == WAIT && a->now_us >= c->due_us) {
 		missed(a);
-	} else if (c->step == IDLE && a->now_us >= c->due_us) {
+	} else if (begins(a) && a->now_us >= c->due_us) {
 		c->number = a->now_us;
 		ask(a, MODELS, "/v1/models", NULL);
 	}
@@ -296,7 +302,7 @@ uint64_t app_canary_due_us(const struct app *a)
 {
 	const struct app_canary *c = a->canary;
 
-	if (c == NULL || a->state != APP_SERVING || (c->step != WAIT && c->step != IDLE))
+	if (c == NULL || a->state != APP_SERVING || (c->step != WAIT && !begins(a)))
 		return UINT64_MAX;
 	return c->step == WAIT && c->seen ? a->now_us : c->due_us;
 }

@@ -55,7 +55,7 @@ class Engine:
         self.asked = deque(maxlen=1024) # questions of /tokenize: their messages (0: a text) and tokens
         self.gave = None                # digest of the last kv_transfer_params
         self.count = {'requests': 0, 'finished': 0, 'aborted': 0, 'refused': 0, 'fetched': 0,
-                      'kv_lost': 0, 'tokens': 0}
+                      'kv_lost': 0, 'tokens': 0, 'looks': 0}
         self.held = {}                  # transfers that wait to be fetched: id -> (Event, since)
 
     # --- prompts -------------------------------------------------------------------------------
@@ -325,6 +325,7 @@ class Engine:
         if o.error and method == 'POST':
             raise Refused(o.error, 'as the switch says')
         if path == '/health':
+            self.count['looks'] += 1
             return await http.reply(503 if o.ill else 200, b'', 'text/plain')
         if path == '/metrics':
             return await http.reply(200, self.metrics().encode('latin1'), 'text/plain; version=0.0.4')

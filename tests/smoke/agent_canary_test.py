@@ -51,6 +51,22 @@ def main(kvroute, program, ctl):
         front.check('doctor has looked', run.returncode in (0, 1), run.stderr)
         return [f['says'] for f in json.loads(run.stdout) if f['rule'] == 'canary-mismatch']
 
+    def refused(log):
+        """A worker that the router does not take: its engine is left alone."""
+        engine = Engine(ranks=1)
+        engines.append(engine)
+        agent = Agent(program, engine, ADDRESSES[0], 54, '--block-size', '32', '--canary-s', '1', log=log)
+        agents.append(agent)
+
+        def said():
+            return any('the router refuses the worker' in line for line in agent.lines())
+        until('the router refuses one', said)
+        looks = engine.state()['count']['looks'] if said() else 0
+        until('time goes by', lambda: engine.state()['count']['looks'] > looks + 10)
+        front.check('nothing was asked of its engine', engine.state()['count']['requests'] == 0 and not engine.state()['asked'], engine.state())
+        c = agent.counters()['agent']
+        front.check('and no canary counted', c['canaries'] == c['canaries_bad'] == c['canaries_failed'] == 0, c)
+
     try:
         router.telemetry('/kvroute/balance')
         for agent in agents:
@@ -92,7 +108,8 @@ def main(kvroute, program, ctl):
         front.check('its end is seen', counted(agents[3], 'health_failed', 1) >= 1)
         engines[3].start()
         front.check('and one when it is again', counted(agents[3], 'canaries', 2) == 2, agents[3].counters())
-        front.check('agents leave', [a.stop() for a in agents] == [0, 0, 0, 0])
+        refused(log)
+        front.check('agents leave', [a.stop() for a in agents] == [0, 0, 0, 0, 0])
     except Exception:
         TALLY.broke()
     for engine in engines:
