@@ -118,9 +118,11 @@ class Test:
                         s.finish()
             return all(n == TOKENS and not s.pending for s, n in sent.items())
 
-        self.until('the engine waits, or has written all', lambda: write() or self.counted('paused') - paused >= BIG,
+        # What is said of memory fails in its own line below, and does not wait for all that may be written.
+        too_much = lambda: memory(self.agent.process) - before[0] >= BIG * OF_A_STREAM  # noqa: E731
+        self.until('the engine waits, or has written all', lambda: write() or too_much() or self.counted('paused') - paused >= BIG,
                    lambda: (sorted(sent.values()), self.counted('paused')))
-        self.until('and waits', lambda: write() or all(s.pending for s in sent), lambda: sorted(sent.values()))
+        self.until('and waits', lambda: write() or too_much() or all(s.pending for s in sent), lambda: sorted(sent.values()))
         now = memory(self.agent.process), memory(self.gateway.process)
         check('the agent has what its limits say', now[0] - before[0] < BIG * OF_A_STREAM, ((now[0] - before[0]) // KIB, BIG * OF_A_STREAM // KIB))
         check('it cannot write on', all(s.pending for s in sent), sorted(sent.values()))
