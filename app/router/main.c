@@ -209,7 +209,9 @@ static void ready(const struct router *rt)
 
 static void handle_signals(struct router *rt)
 {
-	struct sigaction sa = {.sa_handler = on_signal};
+	/* Any thread may take one, after a SIGSTOP the first that wakes: that of DPDK's telemetry
+	 * ends for good when its accept() is interrupted. */
+	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
 	router = rt;
 	sigaction(SIGINT, &sa, NULL);

@@ -4,6 +4,8 @@
 protocol_test.sh of tests/smoke starts it: row36_stop.py KVROUTE
 """
 
+import ctypes
+import os
 import signal
 import sys
 import time
@@ -313,8 +315,19 @@ def reload_live(program):
     return router
 
 
+def any_thread(program):
+    """Whichever thread takes a signal: of a process that stood still the first that wakes. Telemetry's ends when its accept() does."""
+    router, s = start(program, Stop, POOLS, 'stop_ms = 7')
+    for thread in os.listdir(f'/proc/{router.process.pid}/task'):
+        ctypes.CDLL(None).tgkill(router.process.pid, int(thread), signal.SIGHUP)
+    s.until('a reload ends', lambda: 'msg="reload: ' in log(router), lambda: log(router)[-600:])
+    s.check('telemetry answers', router.telemetry('/kvroute/info')['pools'] == 1)
+    s.live(1)
+    return router
+
+
 failed = False
-for case in (in_order, pair, booked, booked_pair, in_haste, at_once, reload, reload_live):
+for case in (in_order, pair, booked, booked_pair, in_haste, at_once, reload, reload_live, any_thread):
     router = case(sys.argv[1])
     bad = len(TALLY.failures)
     if router.alive() and router.stop() != 0:
