@@ -305,13 +305,16 @@ def reload_live(program):
     let(again('allow = 10.8.0.1\nallow2 = 10.9.0.1/8\n'), True, 'nothing is changed')
     let(again('udp_port = 9\n', 'router_temperature = 0.5\nrouter_queue_threshold = 3\ndecision_sample = 7\n',
               '[port p1]\ndevice = net_null0\nipv4 = 10.7.0.1\n', 5), True, '[port p0] allow', '[pool llama] router_temperature 0', '-> 0.5',
-        '[pool llama] decision_sample 1024 -> 7', '[class interactive] quantum 3 -> 5', 'only with a restart: ', 'udp_port')
+        '[pool llama] decision_sample 1024 -> 7', '[class interactive] quantum 3 -> 5',
+        'only with a restart: [port p0] udp_port, [port p1] (new)"')
     s.live(1)
     let(again('source_rate = 9\nsource_burst = 9\nudp_port = 9\n'), True, 'source_rate 0 -> 9', 'quantum 5 -> 3', 'restart: [port p0] udp_port')
     # What was set by hand gives way, too.
     router.telemetry('/kvroute/set,allow=10.8.0.1')
     s.check('by hand', not heard())
-    let(again(''), True, '[port p0] allow')
+    let(again(''), True, '[port p0] allow', 'restart: nothing"')
+    text = text.replace('[class llama interactive]', '[class llama hurried]')
+    let(again(''), True, 'restart: [class llama interactive] (gone), [class llama hurried] (new)"')
     return router
 
 

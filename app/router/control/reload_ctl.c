@@ -38,29 +38,60 @@ static void add_name(struct names *n, const char *section, const char *key)
 					   n->len != 0 ? ", " : "", section, key);
 }
 
-/* The lines of the two dumps side by side: both have all keys in one order. */
-static void compare(char *was, char *is, struct names *fixed)
+/* The lines of @section, "[pool a]", up to an empty one; NULL: @text has none such. */
+static const char *lines_of(const char *text, const char *section, size_t len)
 {
-	char section[KVR_ROUTER_NAME + 16] = "", *sa, *sb;
-	const char *a = strtok_r(was, "\n", &sa), *b = strtok_r(is, "\n", &sb);
+	for (const char *p = text; p != NULL; p = strstr(p, "\n[")) {
+		p += *p == '\n';
+		if (strncmp(p, section, len) == 0 && p[len] == '\n')
+			return p + len + 1;
+	}
+	return NULL;
+}
 
-	for (; a != NULL && b != NULL;
-	     a = strtok_r(NULL, "\n", &sa), b = strtok_r(NULL, "\n", &sb)) {
+/* All sections of a kind have the same keys in one order. */
+static void compare_keys(const char *section, const char *a, const char *b, struct names *fixed)
+{
+	while (*a != '\0' && *a != '\n' && *b != '\0' && *b != '\n') {
+		const size_t na = strcspn(a, "\n"), nb = strcspn(b, "\n");
 		char key[KVR_CONF_MAX_KEY + 1];
 
-		if (a[0] == '[')
-			snprintf(section, sizeof(section), "%.*s", (int)strcspn(a + 1, "]"), a + 1);
-		if (strcmp(a, b) == 0)
-			continue;
-		if (a[0] == '[' || b[0] == '[') {
-			add_name(fixed, section, "sections");
-			return;
-		}
-		snprintf(key, sizeof(key), "%.*s", (int)strcspn(a, " "), a);
-		add_name(fixed, section, key);
+		snprintf(key, sizeof(key), "%.*s", (int)strcspn(a, " \n"), a);
+		if (na != nb || memcmp(a, b, na) != 0)
+			add_name(fixed, section, key);
+		a += na + (a[na] == '\n');
+		b += nb + (b[nb] == '\n');
 	}
-	if (a != NULL || b != NULL)
-		add_name(fixed, section, "sections");
+}
+
+/* The sections of @was: whether @is has them, and, when @keys, with what. */
+static void compare_sections(const char *was, const char *is, const char *missing, bool keys,
+			     struct names *fixed)
+{
+	for (const char *p = was; p != NULL; p = strstr(p, "\n[")) {
+		char section[2 * KVR_ROUTER_NAME + 16];
+		const char *there;
+		size_t len;
+
+		p += *p == '\n';
+		len = strcspn(p, "\n");
+		there = lines_of(is, p, len);
+		snprintf(section, sizeof(section), "%.*s", (int)strcspn(p + 1, "]\n"), p + 1);
+		if (there == NULL)
+			add_name(fixed, section, missing);
+		else if (keys)
+			compare_keys(section, p + len + (p[len] == '\n'), there, fixed);
+	}
+}
+
+/* What differs in two dumps, by key, and which sections only one of them has. */
+static void compare(const char *was, const char *is, struct names *fixed)
+{
+	compare_sections(was, is, "(gone)", true, fixed);
+	compare_sections(is, was, "(new)", false, fixed);
+	if (fixed->len == 0 && strcmp(was, is) != 0)
+		fixed->len =
+			(size_t)snprintf(fixed->text, sizeof(fixed->text), "the order of sections");
 }
 
 static char *dump(const struct kvr_router_conf *c)
