@@ -42,9 +42,10 @@ static const char *text_of(const json_t *v, char *buf, size_t len)
 	return buf;
 }
 
-/* Words of a list in one line. */
+/* Words of a list in one line; a long text, which comes in parts, as it was: they end so. */
 static const char *cell(const json_t *v, char *buf, size_t len)
 {
+	const char *between = "";
 	size_t n = 0, i;
 	json_t *part;
 
@@ -54,9 +55,11 @@ static const char *cell(const json_t *v, char *buf, size_t len)
 	json_array_foreach ((json_t *)(uintptr_t)v, i, part) {
 		char word[256];
 
+		text_of(part, word, sizeof(word));
 		if (n < len)
-			n += (size_t)snprintf(buf + n, len - n, "%s%s", i != 0 ? " " : "",
-					      text_of(part, word, sizeof(word)));
+			n += (size_t)snprintf(buf + n, len - n, "%s%s", between, word);
+		between =
+			word[0] != '\0' && strchr(" ,/", word[strlen(word) - 1]) != NULL ? "" : " ";
 	}
 	return buf;
 }

@@ -196,6 +196,42 @@ void kvr_ctl_unregister(const struct kvr_ctl_cmd *table)
 	kvr_ctl_unlock();
 }
 
+/* Of a text that is longer than a part, as much as there is room for: behind a blank, where there
+ * is one, or a comma, or a slash. */
+static size_t part_len(const char *text)
+{
+	const size_t room = RTE_TEL_MAX_STRING_LEN - 1;
+
+	for (const char *end = " ,/"; *end != '\0'; end++) {
+		const char *at = memrchr(text, *end, room);
+
+		if (at != NULL)
+			return (size_t)(at - text) + 1;
+	}
+	return room;
+}
+
+int kvr_ctl_dict_text(struct rte_tel_data *d, const char *name, const char *text)
+{
+	char part[RTE_TEL_MAX_STRING_LEN], key[RTE_TEL_MAX_STRING_LEN];
+	struct rte_tel_data *parts;
+
+	if (strlen(text) < sizeof(part))
+		return rte_tel_data_add_dict_string(d, kvr_ctl_key(key, sizeof(key), name), text);
+	parts = rte_tel_data_alloc();
+	if (parts == NULL)
+		return -ENOMEM;
+	rte_tel_data_start_array(parts, RTE_TEL_STRING_VAL);
+	while (*text != '\0') {
+		const size_t n = strlen(text) < sizeof(part) ? strlen(text) : part_len(text);
+
+		snprintf(part, sizeof(part), "%.*s", (int)n, text);
+		rte_tel_data_add_array_string(parts, part);
+		text += n;
+	}
+	return kvr_ctl_dict_part(d, name, parts);
+}
+
 int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals)
 {
 	char text[64];

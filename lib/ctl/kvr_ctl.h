@@ -128,6 +128,14 @@ const char *kvr_ctl_key(char *key, size_t len, const char *name);
  */
 int kvr_ctl_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part);
 
+/**
+ * Add a text to a dictionary, under kvr_ctl_key() of @p name: a string, or, when that has no room
+ * for it (127 characters), an array of its parts, which one behind the other are the text. A part
+ * ends behind a blank, a comma or a slash, where there is one. Any thread.
+ * @return 0; -ENOMEM; -ENOSPC, -EINVAL from rte_telemetry.
+ */
+int kvr_ctl_dict_text(struct rte_tel_data *d, const char *name, const char *text);
+
 /** Add a floating point value to a dictionary (as text: the socket has integers only). */
 int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals);
 

@@ -187,6 +187,73 @@ static void counters_are_a_dictionary(void)
 			       "{\"/kvroute/drops\":{\"rx\":18446744073709551615,\"bad\":0}}");
 }
 
+/* "@what": the parameters, as a value. */
+static int say_text(void *arg, const char *params, struct rte_tel_data *d)
+{
+	(void)arg;
+	rte_tel_data_start_dict(d);
+	return kvr_ctl_dict_text(d, "a text", params);
+}
+
+/* @return whether the answer to @text is it, in so many parts; 0: no array. */
+static bool comes_whole(const char *text, unsigned int parts)
+{
+	char question[700], joined[700] = "";
+	unsigned int n = 0;
+	const char *p;
+
+	snprintf(question, sizeof(question), "/kvroute/text,%s", text);
+	p = strstr(ask(question), "\"a_text\":");
+	if (p == NULL)
+		return false;
+	p += strlen("\"a_text\":");
+	if (*p == '[')
+		while (*p != ']') {
+			const size_t len = strcspn(p + 2, "\"");
+
+			strncat(joined, p + 2, len);
+			p += len + 3;
+			n++;
+		}
+	else
+		strncat(joined, p + 1, strcspn(p + 1, "\""));
+	return strcmp(joined, text) == 0 && n == parts;
+}
+
+static void long_texts_come_in_parts(void)
+{
+	static const struct kvr_ctl_cmd table[] = {
+		{"/kvroute/text", "TEXT", "Says it", say_text, false}, {0}};
+	char text[500];
+
+	CU_ASSERT_EQUAL_FATAL(kvr_ctl_register(table, NULL), 0);
+	memset(text, 'x', sizeof(text));
+	text[127] = '\0';
+	CU_ASSERT_TRUE(comes_whole(text, 0));
+	text[127] = 'x';
+	text[128] = '\0';
+	CU_ASSERT_TRUE(comes_whole(text, 2));
+	text[128] = 'x';
+	text[254] = '\0';
+	CU_ASSERT_TRUE(comes_whole(text, 2));
+	text[254] = 'x';
+	text[400] = '\0';
+	CU_ASSERT_TRUE(comes_whole(text, 4));
+	/* Parted behind the last blank, not behind the comma after it. */
+	text[20] = ' ';
+	text[100] = ',';
+	text[200] = '\0';
+	CU_ASSERT_TRUE(comes_whole(text, 3));
+	CU_ASSERT_PTR_NOT_NULL(strstr(reply, "x \",\"x"));
+	text[20] = '/';
+	CU_ASSERT_TRUE(comes_whole(text, 2));
+	CU_ASSERT_PTR_NOT_NULL(strstr(reply, "x,\",\"x"));
+	text[100] = 'x';
+	CU_ASSERT_TRUE(comes_whole(text, 3));
+	CU_ASSERT_PTR_NOT_NULL(strstr(reply, "x/\",\"x"));
+	kvr_ctl_unregister(table);
+}
+
 /* The registry takes as many as it says; DPDK itself must not be the limit. */
 static void registry_is_bounded(void)
 {
@@ -201,7 +268,7 @@ static void registry_is_bounded(void)
 		rc = kvr_ctl_register(table[n], NULL);
 	} while (rc == 0 && ++n <= KVR_CTL_MAX_CMDS);
 	CU_ASSERT_EQUAL(rc, -ENOSPC);
-	CU_ASSERT_EQUAL(n, KVR_CTL_MAX_CMDS - 4);
+	CU_ASSERT_EQUAL(n, KVR_CTL_MAX_CMDS - 5);
 	while (n > 0)
 		kvr_ctl_unregister(table[--n]);
 }
@@ -253,6 +320,7 @@ int main(int argc, char **argv)
 			       {"retired commands say so", retired_commands_say_so_and_may_return},
 			       {"bad tables register nothing", bad_tables_register_nothing},
 			       {"counters are a dictionary", counters_are_a_dictionary},
+			       {"long texts come in parts", long_texts_come_in_parts},
 			       {"dpdk-telemetry.py reads us", dpdk_telemetry_py_reads_us},
 			       {"registry is bounded", registry_is_bounded},
 			       CU_TEST_INFO_NULL};

@@ -208,6 +208,18 @@ def settings(prefix, directory):
     telemetry(prefix, "/kvroute/set,log=normal")
     need("error" in telemetry(prefix, "/kvroute/set,heartbeat_ms=60000"), "times that contradict each other")
     need(value("router/heartbeat_ms") != "60000", "heartbeat_ms")
+    long = " ".join(f"10.{i}.77.0/24" for i in range(100, 116))
+    answer = telemetry(prefix, f"/kvroute/set,allow={long}")
+    need("".join(answer["set"]["p0"]) == long == "".join(value("port_p0/allow")), f"a list of {len(long)} characters: {answer}")
+    telemetry(prefix, "/kvroute/set,allow=")
+    for key in ("heartbeat_ms", "quantum", "router_temperature", "decision_sample", "source_rate"):
+        refused = telemetry(prefix, f"/kvroute/set,{key}=x")
+        need(refused.get("message", "").startswith(f'{key}: got "x", allowed: '), f"{refused}")
+    for key in ("xdp_rate", "xdp_burst"):
+        for name, where in (("", "any port"), (",p0", "port p0")):
+            refused = telemetry(prefix, f"/kvroute/set,{key}=7{name}")
+            need(refused == {"error": "EOPNOTSUPP", "message": f"{key}: no XDP program of ours at {where}"}, f"{refused}")
+    need((value("port_p0/xdp_rate"), value("port_p0/xdp_burst")) == ("0", "4096"), "nothing of XDP is set")
     for line in ('set,router_temperature=0.5,default: done"', 'set,heartbeat_ms=60000: refused" reason="EINVAL: needed'):
         logged(directory, f'Z level=notice msg="telemetry: /kvroute/{line}')
 

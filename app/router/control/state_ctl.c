@@ -50,8 +50,9 @@ int control_told(const struct router *rt, const struct kvr_router_options *next,
 		if (w->state == KVR_WORKER_GONE || w->told_beat_ms < next->suspect_ms)
 			continue;
 		snprintf(err, errlen,
-			 "worker %" PRIu64 " was told to report every %u ms, so that suspect_ms %u "
-			 "would find it silent; allowed: more than that, or after it has come anew",
+			 "worker %" PRIu64
+			 " was told to report every %u ms, suspect_ms %u would find "
+			 "it silent; allowed: more, or when it has come anew",
 			 w->id, w->told_beat_ms, next->suspect_ms);
 		return -EINVAL;
 	}

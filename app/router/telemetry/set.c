@@ -28,10 +28,21 @@ struct setting {
 
 static void show(struct setting *s, const char *name, const struct kvr_opt *o, const void *obj)
 {
-	char text[RTE_TEL_MAX_STRING_LEN], key[RTE_TEL_MAX_STRING_LEN];
+	char text[KVR_CONF_MAX_VALUE + 1];
 
 	kvr_conf_print(o, obj, text, sizeof(text));
-	rte_tel_data_add_dict_string(s->list, kvr_ctl_key(key, sizeof(key), name), text);
+	kvr_ctl_dict_text(s->list, name, text);
+}
+
+/* kvr_conf_set() says what is allowed, not of which key. */
+static int take(struct setting *s, const struct kvr_opt *table, void *obj)
+{
+	char why[160];
+	const int rc = kvr_conf_set(table, obj, s->key, s->value, why, sizeof(why));
+
+	if (rc < 0)
+		snprintf(s->err, sizeof(s->err), "%.64s: %s", s->key, why);
+	return rc;
 }
 
 /* ---- pools ---- */
@@ -43,7 +54,7 @@ static int set_tunable(struct setting *s, uint32_t i)
 	int rc;
 
 	next = *kvr_sched_conf(s->rt->pool[i].sched);
-	rc = kvr_pool_conf_set(&next, s->key, s->value, s->err, sizeof(s->err));
+	rc = take(s, kvr_pool_opts, &next);
 	if (rc == 0)
 		rc = kvr_pool_conf_check(&next, s->err, sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
@@ -58,8 +69,7 @@ static int set_sample(struct setting *s, uint32_t i)
 {
 	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
 	struct kvr_router_pool_conf next = *c;
-	const int rc = kvr_conf_set(kvr_router_pool_opt(s->key), &next, s->key, s->value, s->err,
-				    sizeof(s->err));
+	const int rc = take(s, kvr_router_pool_opt(s->key), &next);
 
 	if (rc < 0 || s->list == NULL)
 		return rc;
@@ -88,9 +98,17 @@ static bool is_for(const struct setting *s, uint32_t port)
 	return s->name == NULL || strcmp(s->rt->conf.port[port].name, s->name) == 0;
 }
 
-static int set_ports(struct setting *s)
+/* What the XDP program does: at a port without one of ours it would say "set" and be nothing. */
+static bool can(const struct setting *s, uint32_t port)
 {
-	static struct kvr_port_conf next[KVR_ROUTER_MAX_PORTS]; /* handlers run one at a time */
+	return strncmp(s->key, "xdp_", 4) != 0 ||
+	       kvr_port_xdp_redirects(s->rt->port[port]) != -ENOTSUP;
+}
+
+/* @p next: of every port. @return 0; what the value is refused with; -ENOTSUP nobody can. */
+static int next_ports(struct setting *s, struct kvr_port_conf next[])
+{
+	uint32_t who = 0;
 	int rc = 0;
 
 	for (uint32_t i = 0; rc == 0 && i < s->rt->n_ports; i++) {
@@ -98,16 +116,32 @@ static int set_ports(struct setting *s)
 		if (!is_for(s, i))
 			continue;
 		s->n++;
-		rc = kvr_conf_set(kvr_port_opts, &next[i], s->key, s->value, s->err,
-				  sizeof(s->err));
+		rc = take(s, kvr_port_opts, &next[i]);
+		if (can(s, i))
+			who++;
+		else
+			next[i] = s->rt->conf.port[i].port;
 	}
+	if (rc == 0 && s->n != 0 && who == 0) {
+		snprintf(s->err, sizeof(s->err), "%.64s: no XDP program of ours at %s%.64s", s->key,
+			 s->name != NULL ? "port " : "any port", s->name != NULL ? s->name : "");
+		rc = -ENOTSUP;
+	}
+	return rc;
+}
+
+static int set_ports(struct setting *s)
+{
+	static struct kvr_port_conf next[KVR_ROUTER_MAX_PORTS]; /* handlers run one at a time */
+	int rc = next_ports(s, next);
+
 	if (rc == 0)
 		rc = tune_ports_check(s->rt, next, s->err, sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
 		return rc;
 	rc = tune_ports(s->rt, next, s->err, sizeof(s->err));
 	for (uint32_t i = 0; rc == 0 && i < s->rt->n_ports; i++)
-		if (is_for(s, i))
+		if (is_for(s, i) && can(s, i))
 			show(s, s->rt->conf.port[i].name, kvr_conf_find(kvr_port_opts, s->key),
 			     &s->rt->conf.port[i].port);
 	return rc;
@@ -132,7 +166,7 @@ static int set_classes(struct setting *s, uint32_t i)
 		if (s->policy_class != NULL && strcmp(to->name, s->policy_class) != 0)
 			continue;
 		s->n++;
-		rc = kvr_conf_set(o, to, s->key, s->value, s->err, sizeof(s->err));
+		rc = take(s, o, to);
 	}
 	if (rc == 0)
 		rc = kvr_pool_conf_check(&next, s->err, sizeof(s->err));
@@ -155,7 +189,7 @@ static int set_router(struct setting *s)
 {
 	const struct kvr_opt *o = kvr_router_opt(s->key);
 	struct kvr_router_options next = s->rt->conf.opt;
-	int rc = kvr_conf_set(o, &next, s->key, s->value, s->err, sizeof(s->err));
+	int rc = take(s, o, &next);
 
 	s->n = 1;
 	if (rc == 0)

@@ -26,8 +26,7 @@ static void section_of(const char *line, char *to, size_t len)
 /* "key = value  # unit, help": the key ends at a blank, the value before the comment. */
 static void add_option(struct rte_tel_data *list, const char *section, char *line)
 {
-	char *value = strstr(line, " = "), *end, key[RTE_TEL_MAX_STRING_LEN];
-	char name[RTE_TEL_MAX_STRING_LEN], shown[RTE_TEL_MAX_STRING_LEN];
+	char *value = strstr(line, " = "), *end, name[RTE_TEL_MAX_STRING_LEN];
 
 	if (value == NULL)
 		return;
@@ -36,8 +35,7 @@ static void add_option(struct rte_tel_data *list, const char *section, char *lin
 	end = strstr(value, "  #");
 	if (end != NULL)
 		*end = '\0';
-	snprintf(shown, sizeof(shown), "%s", value);
-	rte_tel_data_add_dict_string(list, kvr_ctl_key(key, sizeof(key), name), shown);
+	kvr_ctl_dict_text(list, name, value);
 }
 
 /* @return keys there are; those of the page go into @p list. */

@@ -54,6 +54,16 @@ static void values_stand_before_parts(void)
 		"  x  1\n");
 }
 
+static void parts_of_a_text_are_joined(void)
+{
+	CU_ASSERT_STRING_EQUAL(printed("{'p0': ['10.0.0.0/8 ', 'fd00::/8']}", NULL),
+			       "p0  10.0.0.0/8 fd00::/8\n");
+	CU_ASSERT_STRING_EQUAL(
+		printed("{'d': ['a=1,', 'b=/x/', 'y'], 'w': ['one', '', 'two']}", NULL),
+		"d  a=1,b=/x/y\n"
+		"w  one  two\n");
+}
+
 static void nothing_is_said_to_be_nothing(void)
 {
 	CU_ASSERT_STRING_EQUAL(printed("{}", NULL), "(none)\n");
@@ -107,10 +117,15 @@ static void bars_stay_in_their_width(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"rows", objects_of_values_are_rows}, {"columns", columns_are_chosen},
-		{"parts", values_stand_before_parts}, {"nothing", nothing_is_said_to_be_nothing},
-		{"wide", wide_tables_are_turned},     {"short", numbers_are_short},
-		{"bar", bars_stay_in_their_width},    CU_TEST_INFO_NULL,
+		{"rows", objects_of_values_are_rows},
+		{"columns", columns_are_chosen},
+		{"parts", values_stand_before_parts},
+		{"nothing", nothing_is_said_to_be_nothing},
+		{"texts", parts_of_a_text_are_joined},
+		{"wide", wide_tables_are_turned},
+		{"short", numbers_are_short},
+		{"bar", bars_stay_in_their_width},
+		CU_TEST_INFO_NULL,
 	};
 
 	return kvr_test_run("table", tests);
