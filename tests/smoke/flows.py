@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the tests of several queues share: a pool, an agent that answers at once, and clients of many flows."""
 
+import fcntl
+import struct
+import termios
+
 import kvrproto as p
 from protocol_router import Peers
 
@@ -14,6 +18,11 @@ max_blocks = 65536
 dispatch_ms = 0
 '''
 POOL, B = 3, 16
+
+
+def under_way(sock):
+    """Bytes that the kernel has taken, and not yet put into a packet socket: more than it takes would be lost."""
+    return struct.unpack('i', fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]
 
 
 class Flows(Peers):

@@ -5,14 +5,11 @@ A flow goes to one socket, and to another when that one is almost full. The rout
 that its fragments fill one and go on in the others. protocol_test.sh starts it: spread_test.py KVROUTE LCORES.
 """
 
-import fcntl
-import struct
 import sys
-import termios
 import time
 
 import kvrproto as p
-from flows import POOLS, POOL, Flows
+from flows import POOLS, POOL, Flows, under_way
 from protocol_router import Router, Tally
 
 LCORES = int(sys.argv[2])
@@ -27,11 +24,6 @@ def received():
     """Datagrams that each lcore has had from its queue."""
     port = ROUTER.telemetry('/kvroute/ports')['p0']
     return [port[f'lcore{i}']['rx_udp'] for i in range(LCORES)]
-
-
-def under_way(sock):
-    """Bytes that the kernel has taken, and not yet put into a packet socket: more than it takes would be lost."""
-    return struct.unpack('i', fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]
 
 
 class Family(Flows):
