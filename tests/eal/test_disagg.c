@@ -336,6 +336,61 @@ static void many_long_prompts_may_be_in_prefill(void)
 	end();
 }
 
+/* A request that waits for its prefill; 0: it was refused. */
+static uint64_t waits(uint64_t id)
+{
+	const struct out *o;
+	uint64_t handle;
+
+	pipeline_route(id, 1000 * id, 6, 0, NULL);
+	o = pipeline_expect(PEER_P, KVR_DISPATCH);
+	handle = o != NULL ? o->hdr.handle : 0;
+	if (o == NULL)
+		CU_ASSERT_EQUAL(rejected(), KVR_E_NO_MEMORY);
+	pipeline_flush();
+	return handle;
+}
+
+static void prefilled_and_decoded(uint64_t id, uint64_t prefill)
+{
+	const struct out *o;
+
+	item(PEER_P, id, prefill, 0, 1, KVR_RESP_F_FIN, "r");
+	o = pipeline_expect(PEER_D, KVR_DISPATCH);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
+	item(PEER_D, id, o->hdr.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	pipeline_flush();
+}
+
+/*
+ * As many may wait as the pool has jobs, however many halves of pairs lie free with the lcore that
+ * gave them back, where the one that takes them does not find them.
+ */
+static void as_many_may_be_in_prefill_as_there_are_jobs(void)
+{
+	uint64_t id = 0, prefill[256];
+	uint32_t jobs, lie;
+
+	begin(false);
+	jobs = decode_pool()->opt->max_jobs;
+	lie = KVR_ROUTER_JOB_CACHE(jobs) * 3 / 2; /* as many as an lcore keeps */
+	CU_ASSERT_FATAL(jobs < RTE_DIM(prefill));
+	for (uint32_t i = 0; i < lie; i++) {
+		prefill[0] = waits(++id);
+		prefilled_and_decoded(id, prefill[0]);
+	}
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
+	for (uint32_t i = 0; i < jobs; i++) {
+		prefill[i] = waits(++id);
+		CU_ASSERT_FATAL(prefill[i] != 0);
+	}
+	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), jobs);
+	CU_ASSERT_EQUAL(waits(id + 1), 0);
+	for (uint32_t i = 0; i < jobs; i++)
+		prefilled_and_decoded(id - jobs + 1 + i, prefill[i]);
+	end();
+}
+
 static void an_operator_deactivates_the_prefill_pool(void)
 {
 	struct dispatch p, d;
@@ -446,6 +501,7 @@ int main(void)
 			       {"again", a_failed_prefill_leg_is_tried_once_more},
 			       {"given up", a_run_that_is_given_up_does_not_end_the_request},
 			       {"long", many_long_prompts_may_be_in_prefill},
+			       {"max_jobs", as_many_may_be_in_prefill_as_there_are_jobs},
 			       {"operator", an_operator_deactivates_the_prefill_pool},
 			       {"telemetry", telemetry_asks_while_the_prefill_side_comes_and_goes},
 			       {"slots", prefill_slots_do_not_linger},
