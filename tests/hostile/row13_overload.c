@@ -30,6 +30,7 @@ struct world {
 	uint8_t who[ARRIVALS];
 	uint64_t in, out; /* frames that have come and gone */
 	uint64_t asked[SOURCES], taken[SOURCES], lost;
+	uint64_t losing_ms, in_ms; /* milliseconds in which any were, the last of them */
 };
 
 static struct world w;
@@ -60,6 +61,8 @@ static void pass(uint32_t ns)
 	w.due %= w.each_ns;
 	if (w.ring + n > RING) {
 		w.lost += w.ring + n - RING;
+		w.losing_ms += w.clock_ns / STEP != w.in_ms;
+		w.in_ms = w.clock_ns / STEP;
 		n = RING - w.ring;
 	}
 	w.ring += (uint32_t)n;
@@ -124,7 +127,7 @@ static void a_flood_that_can_be_refused_costs_others_nothing(uint32_t each_ns)
 	const uint64_t offered = 1000000000 / each_ns;
 
 	world_begin(each_ns, 0, 2);
-	run(400); /* 100 until it is overload; a millisecond a thirty-second */
+	run(400); /* 100 until it is overload; an eighth less in four */
 	CU_ASSERT_TRUE(w.lc.load[0].overloaded);
 	CU_ASSERT_TRUE(w.lost > 0);
 	measure(1000);
@@ -173,7 +176,7 @@ static void it_is_over_when_there_is_time_for_everything(void)
 	world_begin(500, 0, 1);
 	run(1400);
 	w.each_ns = 2000;
-	run(20); /* a 32nd more a millisecond */
+	run(20); /* a 256th more a millisecond */
 	CU_ASSERT_TRUE(w.lc.load[0].part < KVR_SOURCE_ALL);
 	run(480);
 	CU_ASSERT_EQUAL(w.lc.load[0].part, KVR_SOURCE_ALL);
@@ -315,6 +318,121 @@ static void floods_with_pauses(void)
 	a_flood_with_pauses_is_found_out(10, 8, 0);
 }
 
+/* ---- the rule of overload.h ---- */
+
+#define RULE_MS 2000u
+
+/* What was counted in the second half, of which @p most percent lost frames. */
+static void rule_counts(uint64_t begun_ns, uint32_t most, bool found_out)
+{
+	const uint64_t ms = (w.clock_ns - begun_ns) / STEP;
+
+	CU_ASSERT_TRUE(ms >= RULE_MS);
+	CU_ASSERT_TRUE(w.losing_ms * 100 <= ms * most);
+	CU_ASSERT_EQUAL(w.lc.load[0].overloaded, found_out);
+	CU_ASSERT_EQUAL(w.taken[HONEST], w.asked[HONEST]);
+}
+
+/* A flood that knows how near it is to be found out: all that it can send, as long as it is not,
+ * what is in the ring included; then little, until @p on ms of it are forgotten. */
+static void just_below(uint32_t each_ns, uint32_t on)
+{
+	const struct port_load *l = &w.lc.load[0];
+	const uint64_t most = 94 * STEP; /* of 100; a full ring takes 5 */
+	uint64_t begun_ns = 0;
+
+	world_begin(each_ns, 0, 2);
+	for (uint32_t half = 0; half < 2; half++) {
+		begun_ns = w.clock_ns;
+		w.losing_ms = 0;
+		while (w.clock_ns - begun_ns < RULE_MS * STEP) {
+			w.each_ns = each_ns;
+			while (l->full_ns < most)
+				turn();
+			w.each_ns = 16000;
+			while (l->full_ns > most - on * STEP)
+				turn();
+		}
+	}
+	rule_counts(begun_ns, 14, false);
+	CU_ASSERT_TRUE(w.losing_ms * 100 > (w.clock_ns - begun_ns) / STEP * 5); /* it gains that */
+	world_end();
+}
+
+/* One that is found out, goes for @p off ms and comes again. */
+static void comes_and_goes(uint32_t on, uint32_t off)
+{
+	uint64_t begun_ns = 0;
+
+	world_begin(500, 0, 2);
+	run(150);
+	for (uint32_t half = 0; half < 2; half++) {
+		begun_ns = w.clock_ns;
+		w.losing_ms = 0;
+		while (w.clock_ns - begun_ns < RULE_MS * STEP) {
+			w.each_ns = 500;
+			run(on);
+			w.each_ns = 16000;
+			run(off);
+		}
+	}
+	rule_counts(begun_ns, 14, true);
+	world_end();
+}
+
+static void floods_just_below_the_threshold(void)
+{
+	just_below(500, 80);
+	just_below(500, 40);
+	just_below(500, 10);
+	just_below(400, 40);
+}
+
+static void floods_that_come_and_go(void)
+{
+	comes_and_goes(10, 26);
+	comes_and_goes(20, 26);
+	comes_and_goes(30, 50);
+	comes_and_goes(30, 150);
+	comes_and_goes(60, 150);
+	comes_and_goes(110, 50);
+	comes_and_goes(110, 300);
+}
+
+/* Just less than it takes, for long: the ring fills now and then, and all are served. */
+static void what_there_is_time_for_is_no_overload(void)
+{
+	world_begin(1120, 0, 2);
+	run(5000);
+	CU_ASSERT_FALSE(w.lc.load[0].overloaded);
+	CU_ASSERT_EQUAL(w.lost, 0);
+	CU_ASSERT_EQUAL(w.taken[FLOOD], w.asked[FLOOD]);
+	world_end();
+}
+
+/* An lcore that shares its CPU is put aside every few milliseconds: its overload is one, too. */
+static void an_overload_is_one_where_cpus_are_shared(uint32_t on, uint32_t off)
+{
+	world_begin(2000, 0, 2);
+	for (uint32_t ms = 0; ms < 1500; ms += on + off) {
+		if (ms < 1000)
+			w.asked[FLOOD] = w.taken[FLOOD] = w.asked[HONEST] = w.taken[HONEST] = 0;
+		run(on);
+		pass(off * STEP);
+	}
+	CU_ASSERT_TRUE(w.lc.load[0].overloaded);
+	CU_ASSERT_EQUAL(w.taken[HONEST], w.asked[HONEST]);
+	CU_ASSERT_TRUE(w.lc.load[0].part < KVR_SOURCE_ALL);
+	world_end();
+}
+
+static void lcores_that_share_a_cpu(void)
+{
+	an_overload_is_one_where_cpus_are_shared(3, 3);
+	an_overload_is_one_where_cpus_are_shared(3, 5);
+	an_overload_is_one_where_cpus_are_shared(1, 2);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"refused", floods_that_can_be_refused},
@@ -327,6 +445,10 @@ int main(void)
 			       {"long stall", a_long_stall_is_no_overload},
 			       {"bursts", bursts_are_no_overload},
 			       {"pauses", floods_with_pauses},
+			       {"just below", floods_just_below_the_threshold},
+			       {"come and go", floods_that_come_and_go},
+			       {"just less", what_there_is_time_for_is_no_overload},
+			       {"shared CPU", lcores_that_share_a_cpu},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row13_overload", tests);

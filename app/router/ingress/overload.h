@@ -9,6 +9,12 @@
  * spent on them, by source: every source may have the same number, which is set anew each
  * millisecond so that the ring is just emptied. Who asks for less is not refused. Ingress lcores,
  * each for its own queues; budget: a few loads a poll, a multiplication a request in an overload.
+ *
+ * The rule, for a flood that there is time to refuse: it has others lose frames for overload_ms
+ * when it begins, and for a seventh of the time at most in the long run, be it that it stays below
+ * what is found out, or that it is found out, and comes and goes. Pauses take back an eighth of
+ * what they are long, both times: of full_ns until it is an overload, of `part` in one. While the
+ * lcore has time for all, nobody loses a frame and nobody is refused.
  */
 
 #include "router.h"

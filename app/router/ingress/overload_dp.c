@@ -6,7 +6,7 @@
 #define STEP_NS	   UINT64_C(1000000)
 #define FULL_STEPS 4u /* a device ring holds several milliseconds of a flood */
 /* Milliseconds of silence that are made up for: more than it takes from nothing to everything. */
-#define STEPS_MOST 512u
+#define STEPS_MOST 2048u
 /* All is let in, and the device emptied, for so long: it is over. A flood pauses for less. */
 #define OVER_NS UINT64_C(1000000000)
 /* A turn takes less, unless the machine has taken the core away. */
@@ -26,9 +26,11 @@ static void look_anew(struct port_load *l)
 }
 
 /*
- * A 32nd more after a millisecond in which the device has been emptied; an eighth less after each
- * four in which it has not. What piles up while this lcore stalls is no reason, and nothing is
- * gained by refusing the few who are left when all others have been.
+ * An eighth less after four looks, a millisecond apart, at a device that has not been emptied; a
+ * 256th more after a millisecond in which it has: that is an eighth as fast, see the rule in
+ * overload.h. One long gap between two looks is one look: what piles up while this lcore stalls is
+ * no reason, but one that is put aside every few milliseconds has an overload like others. Nothing
+ * is gained by refusing the few who are left when all others have been.
  */
 static void move(struct port_load *l, uint64_t now_ns, bool full)
 {
@@ -39,14 +41,14 @@ static void move(struct port_load *l, uint64_t now_ns, bool full)
 	if (steps == 0)
 		return;
 	l->step_ns = now_ns;
-	if (!l->drained && steps == 1 && ++l->full_steps < FULL_STEPS)
+	if (!l->drained && ++l->full_steps < FULL_STEPS)
 		return;
 	if (l->drained) {
 		for (uint64_t i = 0; i < silent; i++)
-			l->part = RTE_MIN(l->part + l->part / 32 + 1, KVR_SOURCE_ALL);
+			l->part = RTE_MIN(l->part + l->part / 256 + 1, KVR_SOURCE_ALL);
 	} else {
 		l->lowered_ns = now_ns;
-		if (steps == 1 && (uint64_t)l->taken * FEW >= l->got)
+		if ((uint64_t)l->taken * FEW >= l->got)
 			l->part -= l->part / 8;
 	}
 	look_anew(l);

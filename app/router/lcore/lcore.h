@@ -116,7 +116,7 @@ struct port_load {
 	uint32_t excused;    /* full receive bursts to come that are not overload yet: weigh() */
 	bool stalled;	     /* since the last one that was not full */
 	uint32_t part;	     /* what a source may have in an overload: kvr_source_within() */
-	uint32_t full_steps; /* milliseconds in a row in which the device was not emptied */
+	uint32_t full_steps; /* looks in a row, a millisecond apart, at a device not emptied */
 	uint32_t got, taken; /* in them: frames of the device, and of requests let in */
 	bool drained;	     /* since step_ns a burst was not full */
 	bool overloaded;     /* requests of sources that have more are shed */
