@@ -24,6 +24,7 @@ max_requests = 16384
 STREAMS, ROUNDS = 2000, 6
 BIG, TOKENS = 32, 20000  # streams and their tokens when the router stands still
 KIB, MIB = 1024, 1 << 20
+SOCKET = 512 * KIB  # of one connection, either way, in the kernel
 REQUEST_BYTES, BODIES_BYTES, BODY = 128 * KIB, 24 * MIB, 4 * MIB
 # app/agent: what one read brought lies in front of OUT_MOST; an event that is not whole (EVENT_MOST); and what the router has not
 # acknowledged. What is reserved for more and never written is no memory.
@@ -111,7 +112,7 @@ class Test:
         def write():
             for s, n in sent.items():
                 if not s.pending and not s.closed and n < TOKENS:
-                    k = min(200, TOKENS - n)
+                    k = min(2000, TOKENS - n)
                     s.events(n, k)
                     sent[s] = n + k
                     if sent[s] == TOKENS:
@@ -173,6 +174,10 @@ def main(kvroute, program, gateway):
         print(f'only {files[1]} files may be open: skipped')
         sys.exit(77)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
+    # Some hosts let one connection have 32 MiB: then a whole stream fits in what the kernel keeps, and nobody would have to wait.
+    for name in 'tcp_rmem', 'tcp_wmem':
+        with open(f'/proc/sys/net/ipv4/{name}', 'w') as f:
+            f.write(f'4096 {64 * KIB} {SOCKET}')
     router = Router(kvroute, POOLS, 'suspect_ms = 30000\ndead_ms = 60000\nsource_share = 0')
 
     def run():
