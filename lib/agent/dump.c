@@ -175,9 +175,6 @@ void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct
 			kvr_agent__dump_send(a, k);
 	} else if (w->code == KVR_KV_BUSY) {
 		k->backoff_us = AGENT_KV_REPEAT_US; /* the timer sends again */
-	} else if (w->next_dump_pos == 0 && w->code == KVR_KV_OK &&
-		   w->next_event_id == k->dump_resume) {
-		finish(a, k); /* complete at the router: it counts live events again */
 	} else if (w->next_dump_pos < k->dump_acked &&
 		   a->link.now_us >= k->progress_us + AGENT_KV_STALE_US) {
 		k->dump_acked = k->dump_sent = (uint32_t)w->next_dump_pos; /* it lost its place */

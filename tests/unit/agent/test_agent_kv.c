@@ -385,6 +385,35 @@ static void dump_wanted_of_another_dump_is_ignored(void)
 	rig_stop();
 }
 
+/*
+ * The router has an earlier dump whole, and is still freeing it: it puts the first frame of this
+ * one off, and says to the second that it has none of it. Its next event is the one that this dump
+ * ends before, and yet the dump is not over.
+ */
+static void a_dump_that_has_not_begun_is_not_over(void)
+{
+	uint64_t pos = 0, resume = UINT64_MAX;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 3;
+	saw.dump_blocks = 300;
+	store(1, 1);
+	kvr_agent_process(a);
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	while (next_events() != NULL) /* its id, and all its frames */
+		continue;
+	CU_ASSERT(kv_ack_id > AGENT_DUMP_ID);
+	push_kv_ack(1, KVR_KV_BUSY, 0);
+	push_kv_ack(1, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	rig_run_ms(50);
+	CU_ASSERT_EQUAL(take_dump(&pos, &resume, UINT64_MAX), 900);
+	CU_ASSERT_EQUAL(resume, 1);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	rig_stop();
+}
+
 static void an_empty_cache_is_one_frame(void)
 {
 	const struct kvr_wire_kv_events *w;
@@ -397,8 +426,7 @@ static void an_empty_cache_is_one_frame(void)
 	CU_ASSERT_EQUAL(w->flags, KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP | KVR_KV_F_DUMP_END);
 	CU_ASSERT_EQUAL(w->n_events, 0);
 	CU_ASSERT_PTR_NULL(next_events());
-	/* A router that has finished it may already count live events again. */
-	push_kv_ack(0, KVR_KV_OK, 0);
+	push_kv_ack(0, KVR_KV_OK, 1);
 	kvr_agent_process(a);
 	rig_run_ms(100);
 	CU_ASSERT_PTR_NULL(next_events());
@@ -602,6 +630,7 @@ int main(void)
 			       {"dump loss", lost_dump_frames_are_resent},
 			       {"future", an_acknowledgement_from_the_future_leads_to_a_dump},
 			       {"dump ids", dump_wanted_of_another_dump_is_ignored},
+			       {"dump not begun", a_dump_that_has_not_begun_is_not_over},
 			       {"dump empty", an_empty_cache_is_one_frame},
 			       {"overrun", an_overrun_ring_leads_to_a_dump},
 			       {"room", acknowledged_events_make_room},
