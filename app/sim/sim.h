@@ -202,9 +202,9 @@ struct host {
 	uint32_t no;
 	struct memory memory;
 	/* engines, as its registry has them: since when it takes nothing new (SIM_NEVER: it does),
-	 * its life, and since when it is known */
+	 * its life, since when it is known, and the last life that was */
 	uint64_t closed_ns[SIM_ENGINES], open_ns[SIM_ENGINES];
-	uint32_t life[SIM_ENGINES];
+	uint32_t life[SIM_ENGINES], newest[SIM_ENGINES];
 	bool drained[SIM_ENGINES];
 	struct box box;
 	bool up;

@@ -237,7 +237,8 @@ static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 	}
 }
 
-static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w)
+/* @p newest: of its lives that the router has known, the last one; it may be over already. */
+static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w, uint32_t newest)
 {
 	const uint64_t now_ns = h->sim->now_ns;
 	const uint32_t life = w != NULL ? w->epoch : 0;
@@ -249,8 +250,9 @@ static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w)
 	h->life[i] = life;
 	if (open)
 		h->closed_ns[i] = SIM_NEVER;
-	else if (h->closed_ns[i] == SIM_NEVER)
+	else if (h->closed_ns[i] == SIM_NEVER || newest != h->newest[i]) /* came and went */
 		h->closed_ns[i] = now_ns;
+	h->newest[i] = newest;
 	if (drained && !h->drained[i])
 		check_drained(h->sim, h, i);
 	h->drained[i] = drained;
@@ -269,14 +271,15 @@ void truth_closed(struct host *h)
 		w[k->id - engine_worker(0)] = k;
 	}
 	for (uint32_t i = 0; i < h->sim->plan.engines; i++)
-		look_at(h, i, w[i]);
+		look_at(h, i, w[i],
+			w[i] != NULL ? w[i]->epoch : kvr_registry_last_epoch(all, engine_worker(i)));
 }
 
 void truth_begin(struct host *h)
 {
 	for (uint32_t i = 0; i < SIM_ENGINES; i++) {
 		h->closed_ns[i] = h->open_ns[i] = h->sim->now_ns;
-		h->life[i] = 0;
+		h->life[i] = h->newest[i] = 0;
 		h->drained[i] = false;
 	}
 	memset(h->looked, 0, sizeof(h->looked));
