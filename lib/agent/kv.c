@@ -269,6 +269,13 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 	const struct kvr_wire_kv_ack *w = (const void *)body;
 	struct agent_rank *k = rank_of(a, w->dp_rank);
 
+	/* What a life that is over had does not say what this one has. Only to say HELLO may one
+	 * ask that has not welcomed us yet. */
+	if (w->code == KVR_KV_HELLO ? kvr_agent__is_former(a, h->epoch)
+				    : h->epoch != a->router_epoch) {
+		a->stats.frames_foreign++;
+		return;
+	}
 	if (k != NULL && w->code == KVR_KV_HELLO) {
 		kvr_agent__say_hello(a);
 		return;

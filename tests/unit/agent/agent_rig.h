@@ -174,15 +174,17 @@ static inline void push_rejected(unsigned int code, uint8_t kind)
 	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, NULL));
 }
 
-/** Id of the frame that the next push_kv_ack() answers. */
+/** Id of the frame that the next push_kv_ack() answers, and life of the router that it is of. */
 static uint64_t kv_ack_id;
+static uint32_t kv_ack_epoch = ROUTER_EPOCH;
 
 static inline void push_kv_ack(uint64_t next, uint16_t code, uint64_t dump_pos)
 {
-	const struct kvr_wire_ids ids = ids_of(WORKER, kv_ack_id, 0);
+	struct kvr_wire_ids ids = ids_of(WORKER, kv_ack_id, 0);
 	const struct kvr_wire_kv_ack w = {
 		.next_event_id = next, .next_dump_pos = dump_pos, .dp_rank = 4, .code = code};
 
+	ids.epoch = kv_ack_epoch;
 	fake_push(&net, router_at, kvr_put_kv_ack(fake_slot(&net), 1984, &ids, &w));
 }
 

@@ -574,12 +574,38 @@ static void a_warm_router_gets_no_dump(void)
 	CU_ASSERT_EQUAL(saw.dumps, 0);
 	while (next_events() != NULL)
 		;
+	push_kv_ack(2, KVR_KV_OK, 0); /* late: what the life before had */
+	kv_ack_epoch = ROUTER_EPOCH + 1;
 	push_kv_ack(1, KVR_KV_GAP, 0); /* its snapshot was made before the second one */
 	kvr_agent_process(a);
 	w = next_events();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT(w->first_event_id == 1 && w->n_events == 1 && w->flags == 0);
 	CU_ASSERT_EQUAL(saw.dumps, 0);
+	kv_ack_epoch = ROUTER_EPOCH;
+	rig_stop();
+}
+
+/* Who has not been welcomed by a life says HELLO to it when told to; not for one that is over. */
+static void a_life_not_known_may_ask_for_hello(void)
+{
+	rig_welcomed((struct kvr_agent_conf){0});
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	rig_run_ms(AGENT_AGAIN_US / 1000);
+	fake_skip(&net);
+	push_kv_ack(0, KVR_KV_HELLO, 0); /* late, of the one before */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 0);
+	kv_ack_epoch = ROUTER_EPOCH + 2;
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* it cannot want anything yet */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dumps, 0);
+	push_kv_ack(0, KVR_KV_HELLO, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
+	kv_ack_epoch = ROUTER_EPOCH;
 	rig_stop();
 }
 
@@ -638,6 +664,7 @@ int main(void)
 			       {"waiting, dump", what_waits_is_told_behind_a_dump},
 			       {"new router", a_new_router_life_gets_a_dump},
 			       {"warm router", a_warm_router_gets_no_dump},
+			       {"life not known", a_life_not_known_may_ask_for_hello},
 			       {"warm router, new process", a_new_process_dumps_to_a_warm_router},
 			       {"arguments", bad_arguments_are_refused},
 			       CU_TEST_INFO_NULL};
