@@ -14,6 +14,7 @@
 #define RESUME_BYTES (1u << 18)
 #define SLOW_US	     3000000 /* that they wait is said after so long */
 #define REPLAY_US    3000000 /* of silence */
+#define SOON_US	     1000000 /* from what a replay has brought to a look for what came meanwhile */
 #define REPLAY_AGAIN 16u
 #define MAX_FRAMES   8
 #define NONE	     UINT64_MAX
@@ -66,9 +67,13 @@ static bool ask_again(struct app_stream *s)
 	return true;
 }
 
+/* What the engine says meanwhile waits in its socket and in ours, and may be dropped there: if it is
+ * silent then, no gap tells. */
 static void end_replay(struct app_stream *s)
 {
 	s->replaying = false;
+	if (s->begun && s->audit_us > s->app->now_us + SOON_US)
+		s->audit_us = s->app->now_us + SOON_US;
 	if (s->seen != NONE && s->next <= s->seen && !ask_again(s)) {
 		app_stream_clean(s, "the replay has not what is missing");
 		s->next = s->seen + 1;

@@ -84,6 +84,7 @@ class Stream:
     def __init__(self, context, events, replay, hwm):
         self.context, self.at, self.hwm = context, (events, replay), hwm
         self.asked = 0
+        self.behind = []  # batches that are lost just when a replay has ended
         self.open()
 
     def open(self):
@@ -104,11 +105,12 @@ class Stream:
         self.router.close()
         self.open()
 
-    def publish(self, frame):
+    def publish(self, frame, lost=False):
         number = struct.pack('>Q', self.seq)
         self.kept[self.seq] = frame
         self.kept.pop(self.seq - KEPT, None)
-        self.pub.send_multipart([b'', number, frame], copy=False)
+        if not lost:
+            self.pub.send_multipart([b'', number, frame], copy=False)
         self.seq += 1
 
     def serve(self):
@@ -120,6 +122,8 @@ class Stream:
             for seq in range(first, self.seq):
                 self.router.send_multipart([who, b'', struct.pack('>Q', seq), self.kept[seq]], copy=False)
             self.router.send_multipart([who, b'', struct.pack('>q', -1), b''])
+            if first < self.seq and self.behind:
+                self.publish(self.behind.pop(0), lost=True)
 
 
 class Engine:
@@ -145,10 +149,10 @@ class Engine:
                     s.serve()
             time.sleep(0.001)
 
-    def publish(self, rank, frames):
+    def publish(self, rank, frames, lost=False):
         for f in frames:
             with self.lock:
-                self.rank[rank].publish(f)
+                self.rank[rank].publish(f, lost)
 
     def flood(self, passes):
         """Everything is stored and removed so many times; then it is stored."""
@@ -266,6 +270,19 @@ class Test:
         self.same('a large one')
         self.stands_still('large batches', lambda: e.publish(0, [remove, store] * 150), (SOCKET + 2) * CHAINS * BATCH + REST)
 
+    def lost_behind_a_replay(self):
+        """The last batch is lost while the agent reads a replay, and so is one behind the next: nothing else would tell of them."""
+        e = self.engine
+        with e.lock:
+            e.rank[0].behind = [e.remove[5], e.remove[10]]
+        e.publish(0, [e.remove[0]], lost=True)
+        e.publish(0, [e.remove[1]])
+        e.rank[0].held -= {0, 1, 5, 10}
+        self.same('lost behind a replay')
+        e.publish(0, [e.store[i] for i in (0, 1, 5, 10)])
+        e.rank[0].held |= {0, 1, 5, 10}
+        self.same('found again')
+
     def ends(self):
         """SIGTERM while they wait."""
         self.router.hold()
@@ -310,6 +327,7 @@ def first(kvroute, program, router):
         t.never_pauses()
         t.stands_still('stands still', lambda: t.engine.flood(150), (SOCKET + 2) * BATCH + REST)
         t.large_batches()
+        t.lost_behind_a_replay()
         t.ends()
     finally:
         t.close()
