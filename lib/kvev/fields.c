@@ -172,12 +172,21 @@ static void strange(struct kvr_kvev *ev, uint32_t block)
 		ev->strange_block = block;
 }
 
+static bool same_salt(const struct kvr_kvev *ev, const struct kvr_kvev_text *t)
+{
+	return ev->salt.len == t->len && memcmp(ev->salt.p, t->p, t->len) == 0;
+}
+
 void kvr_kvev__salt(struct kvr_kvev *ev, const struct mp *o)
 {
 	const size_t tag = sizeof(KVR_HASH_SALT_TAG) - 1;
 	const size_t skip = o->u > tag && memcmp(o->p, KVR_HASH_SALT_TAG, tag) == 0 ? tag : 0;
+	const struct kvr_kvev_text t = {o->p + skip, (uint32_t)(o->u - skip)};
 
-	ev->salt = (struct kvr_kvev_text){o->p + skip, (uint32_t)(o->u - skip)};
+	if (ev->salt.len == 0)
+		ev->salt = t;
+	else if (!same_salt(ev, &t)) /* as a field and as a key it may be said twice */
+		strange(ev, 0);
 }
 
 /*
@@ -190,9 +199,9 @@ void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
 	struct kvr_kvev_mm *mm = d->mm;
 
-	if (d->either.len == 0 || ev->has_parent || ev->salt.len != 0)
+	if (d->either.len == 0 || ev->has_parent || (ev->salt.len != 0 && !same_salt(ev, &d->either)))
 		return;
-	for (uint32_t i = 0; i < ev->n_mm; i++)
+	for (uint32_t i = 0; i < ev->n_mm && ev->salt.len == 0; i++)
 		if (mm[i].block > 0 && mm[i].hash == mm[d->either_mm].hash)
 			return;
 	ev->salt = d->either;
@@ -201,9 +210,13 @@ void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 		(ev->n_mm - d->either_mm) * sizeof(mm[0]));
 }
 
-/* One key of a block: a string, or a pair of it and where the object starts. */
+/*
+ * One key of a block: a string, or a pair of it and where the object starts. Bytes are vLLM's digest
+ * of embeddings in the place of tokens, of which we have no name.
+ */
 static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, bool *lora_seen)
 {
+	const bool bytes = mp_is_bin(&d->in);
 	bool pair = false;
 	uint64_t hash;
 	struct mp o;
@@ -215,7 +228,7 @@ static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block,
 		if (!kvr_kvev__skip_rest(&d->in, &o) || !kvr_kvev__skip(&d->in))
 			return false;
 	}
-	if (o.type != MP_BYTES) {
+	if (o.type != MP_BYTES || bytes) {
 		if (o.type != MP_NIL)
 			strange(ev, block);
 		return pair || kvr_kvev__skip_rest(&d->in, &o);
@@ -228,7 +241,7 @@ static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block,
 			d->either_mm = ev->n_mm;
 		}
 		return add_mm(d, ev, block, hash);
-	} else if (!pair && block == 0 && !ev->has_parent && ev->salt.len == 0) {
+	} else if (!pair && block == 0 && !ev->has_parent) {
 		kvr_kvev__salt(ev, &o);
 	} else {
 		strange(ev, block);

@@ -88,6 +88,12 @@ static inline bool kvr_kvev__skip_rest(struct mp_in *in, const struct mp *o)
 							: o->type != MP_BAD;
 }
 
+/** Whether the next object is a bin, which is MP_BYTES as a str is. */
+static inline bool mp_is_bin(const struct mp_in *in)
+{
+	return in->p < in->end && *in->p >= 0xc4 && *in->p <= 0xc6;
+}
+
 static inline bool mp_is(const struct mp *o, const char *text)
 {
 	const size_t n = strlen(text);

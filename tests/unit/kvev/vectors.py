@@ -173,6 +173,17 @@ scene('LoRA of 64 digits', [[stored(U[:2], lora_name=image, extra_keys=[[image],
 tagged = {'cache_salt': 'dynamo-cache-salt:tenant-a'}
 scene('salt with its tag, SGLang maps', [[stored(U[:2], **tagged)]], [S(0, salt[:2])], first_bytes=True)
 scene('salt with its tag, SGLang positional', [[[*flat(stored(U[:2])), tagged]]], [S(0, salt[:2])], first_bytes=True)
+for name, key, plain in (('', 'tenant-a', 'tenant-a'), (', once with its tag', 'dynamo-cache-salt:tenant-a', 'tenant-a'), (' of 64 digits', digits, digits)):
+    twice = stored(U[:2], extra_keys=[[key], None], cache_salt=plain)
+    for order, event in (('', twice), (', the field first', {'type': 'BlockStored', 'cache_salt': plain, **twice})):
+        scene(f'a salt said twice{name}{order}', [[event]], [S(0, sh(T, namespace=plain)[:2])])
+scene('two salts', [[stored(U[:2], extra_keys=[['tenant-a'], None], cache_salt='tenant-b')]], [], strange=2)
+scene('two salts, the field first', [[{'type': 'BlockStored', 'cache_salt': 'tenant-b', **stored(U[:2], extra_keys=[['tenant-a'], None])}]], [], strange=2)
+scene('two salts, one of 64 digits', [[stored(U[:2], extra_keys=[[digits, 'tenant-a'], None])]],
+      [S(0, sh(T, namespace='tenant-a', mm={0: [int(digits[:16], 16)]})[:2])])
+scene('embeddings', [[stored(U[:2], extra_keys=[[b'\x01' * 32], [b'\x02' * 32]])]], [], strange=2)
+scene('embeddings in the second block, behind a salt', [[stored(U[:3], extra_keys=[['tenant-a'], [b'\x02' * 32], None])]], [S(0, salt[:1])], strange=2)
+scene('embeddings of hexadecimal digits', [[stored(U[:2], extra_keys=[[image.encode()], None])]], [], strange=2)
 scene('multimodal as objects', [[stored(U[:4], block_mm_infos=[None, {'mm_objects': [{'mm_hash': a, 'offsets': [[0, 1]]}]},
                                                               {'mm_objects': [{'mm_hash': a}, {'offsets': [], 'mm_hash': b}]}, {}])]],
       [S(0, mm)])
