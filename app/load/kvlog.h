@@ -32,6 +32,7 @@ struct load_dump {
 	uint32_t room, frames_room;
 	uint32_t n_frames, sent, acked;
 	uint32_t rank; /* LOAD_UNPINNED: none */
+	uint64_t id;   /* in the header of its frames, and of no others: above 2^63, and rising */
 	uint64_t resume_id;
 	uint64_t last_tx;
 };

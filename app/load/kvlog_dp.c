@@ -22,6 +22,7 @@
 #define FRAMES_A_CALL 16u
 #define REPEAT_US     20000u
 #define DUMP_WINDOW   32u
+#define DUMP_ID	      (UINT64_C(1) << 63)
 #define SKIP	      0u
 
 static uint32_t engine_of(const struct load *l, uint32_t rank)
@@ -173,7 +174,7 @@ static void dump_close(struct dump_build *b)
 static bool dump_open(struct dump_build *b)
 {
 	struct load_dump *d = &b->l->dump;
-	struct kvr_wire_ids ids = load_worker_ids(b->l, engine_of(b->l, d->rank), d->n_frames);
+	struct kvr_wire_ids ids = load_worker_ids(b->l, engine_of(b->l, d->rank), d->id);
 
 	b->head.first_event_id = d->n_frames;
 	b->head.flags = KVR_KV_F_DUMP | (d->n_frames == 0 ? KVR_KV_F_DUMP_BEGIN : 0);
@@ -213,6 +214,7 @@ static void dump_begin(struct load *l, uint32_t rank)
 	struct kvr_wire_kv_events *last;
 
 	d->rank = rank;
+	d->id = DUMP_ID | (d->id + 1);
 	d->n_frames = d->sent = d->acked = 0;
 	d->at[0] = 0;
 	d->resume_id = g->next_id;
@@ -307,13 +309,8 @@ static void ack_dump(struct load *l, uint32_t rank, const struct kvr_wire_kv_ack
 
 	if (a->next_dump_pos > d->acked && a->next_dump_pos <= d->n_frames)
 		d->acked = (uint32_t)a->next_dump_pos;
-	if (a->code == KVR_KV_OK && a->next_event_id >= d->resume_id && d->sent == d->n_frames &&
-	    (d->acked == d->n_frames || a->next_dump_pos == 0))
-		d->acked = d->n_frames;
 	if (d->acked == d->n_frames)
 		d->rank = LOAD_UNPINNED;
-	else if (a->code == KVR_KV_GAP)
-		d->sent = d->acked; /* BUSY: the timer sends again */
 	list(l, rank);
 }
 
@@ -334,13 +331,18 @@ void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
 		l->engines[engine].state = LOAD_W_HELLO;
 		return;
 	}
-	if (l->dump.rank == rank && a->code != KVR_KV_DUMP_WANTED) {
-		ack_dump(l, rank, a);
+	if (h->epoch != l->engines[engine].router)
+		return; /* late: what another life of the router had */
+	if (l->dump.rank == rank) {
+		if (h->id == l->dump.id)
+			ack_dump(l, rank, a);
 		return;
 	}
+	if (h->id >= DUMP_ID)
+		return; /* of a dump that is over */
 	if (a->code == KVR_KV_DUMP_WANTED ||
 	    (a->next_event_id < g->acked_id && a->code == KVR_KV_GAP)) {
-		if (l->dump.rank != rank && l->ranks[rank].cache != NULL)
+		if (l->ranks[rank].cache != NULL)
 			want_dump(l, rank);
 		return;
 	}

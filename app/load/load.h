@@ -181,14 +181,14 @@ enum load_worker_state {
 /** One simulated engine. Load lcore: rw. */
 struct load_engine {
 	uint64_t worker;
-	uint64_t heartbeat; /* period */
-	uint64_t next_tx;   /* next HELLO, HEARTBEAT or GOODBYE */
-	uint64_t revive_at; /* killed: when it returns */
-	uint32_t epoch;
-	uint8_t state;	/* enum load_worker_state */
-	uint8_t role;	/* enum kvr_role */
-	bool bootstrap; /* a prefill engine that publishes its address */
-	bool deaf;	/* killed, and not greeted in its new life */
+	uint64_t heartbeat;	/* period */
+	uint64_t next_tx;	/* next HELLO, HEARTBEAT or GOODBYE */
+	uint64_t revive_at;	/* killed: when it returns */
+	uint32_t epoch, router; /* its own, and of the router that welcomed it */
+	uint8_t state;		/* enum load_worker_state */
+	uint8_t role;		/* enum kvr_role */
+	bool bootstrap;		/* a prefill engine that publishes its address */
+	bool deaf;		/* killed, and not greeted in its new life */
 };
 
 /** One client source. Load lcore: rw. */

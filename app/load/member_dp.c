@@ -175,6 +175,7 @@ static void on_welcome(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	if (e->state != LOAD_W_HELLO || h->id != e->epoch)
 		return; /* its repeat, or of a life before */
 	e->state = LOAD_W_SERVING;
+	e->router = h->epoch;
 	e->deaf = false;
 	e->heartbeat = w->heartbeat_ms * 1000ull * l->us;
 	e->next_tx = l->now;
