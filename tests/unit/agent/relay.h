@@ -254,7 +254,6 @@ static inline void relay_events(struct relay *r, const struct kvr_udp_addr *from
 		if (apply && (w->flags & KVR_KV_F_DUMP_END)) {
 			r->next_event[k] = w->resume_event_id;
 			r->dumping[k] = false;
-			r->dump_next[k] = 0;
 		}
 	} else if (r->dumping[k]) {
 		ack.next_dump_pos = r->dump_next[k];
@@ -265,6 +264,7 @@ static inline void relay_events(struct relay *r, const struct kvr_udp_addr *from
 			if (id != r->next_event[k])
 				continue;
 			r->next_event[k]++;
+			r->dump_next[k] = 0;
 			for (uint32_t i = 0; i < e.n_blocks; i++) {
 				uint64_t hash;
 
