@@ -67,8 +67,8 @@ static bool ask_again(struct app_stream *s)
 	return true;
 }
 
-/* What the engine says meanwhile waits in its socket and in ours, and may be dropped there: if it is
- * silent then, no gap tells. */
+/* What the engine says meanwhile waits in its socket and in ours, and may be dropped there: if it
+ * is silent then, no gap tells. */
 static void end_replay(struct app_stream *s)
 {
 	s->replaying = false;

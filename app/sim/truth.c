@@ -272,7 +272,8 @@ void truth_closed(struct host *h)
 	}
 	for (uint32_t i = 0; i < h->sim->plan.engines; i++)
 		look_at(h, i, w[i],
-			w[i] != NULL ? w[i]->epoch : kvr_registry_last_epoch(all, engine_worker(i)));
+			w[i] != NULL ? w[i]->epoch
+				     : kvr_registry_last_epoch(all, engine_worker(i)));
 }
 
 void truth_begin(struct host *h)

@@ -199,7 +199,8 @@ void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
 	struct kvr_kvev_mm *mm = d->mm;
 
-	if (d->either.len == 0 || ev->has_parent || (ev->salt.len != 0 && !same_salt(ev, &d->either)))
+	if (d->either.len == 0 || ev->has_parent ||
+	    (ev->salt.len != 0 && !same_salt(ev, &d->either)))
 		return;
 	for (uint32_t i = 0; i < ev->n_mm && ev->salt.len == 0; i++)
 		if (mm[i].block > 0 && mm[i].hash == mm[d->either_mm].hash)
@@ -211,8 +212,8 @@ void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 }
 
 /*
- * One key of a block: a string, or a pair of it and where the object starts. Bytes are vLLM's digest
- * of embeddings in the place of tokens, of which we have no name.
+ * One key of a block: a string, or a pair of it and where the object starts. Bytes are vLLM's
+ * digest of embeddings in the place of tokens, of which we have no name.
  */
 static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, bool *lora_seen)
 {
