@@ -148,7 +148,8 @@ struct agent_rank {
 	uint64_t confirmed; /* acknowledged since the last WELCOME: no GAP goes below it */
 	struct kvr_timer timer;
 	uint32_t backoff_us;
-	uint64_t progress_us;	 /* last time an acknowledgement moved, or it was sent again */
+	uint64_t progress_us; /* last time an acknowledgement moved, or it was sent again */
+	uint64_t dump_us; /* last time that the dump went on or back, however often sent again */
 	uint64_t gap_id, gap_us; /* the last GAP obeyed: its copies are not obeyed again */
 	bool overrun;		 /* unacknowledged events were lost: a dump must be sent */
 	bool dumping;

@@ -123,7 +123,7 @@ void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 	}
 	KVR_SIM_SOMETIMES(AGENT_DUMP);
 	a->stats.kv_dumps++;
-	k->progress_us = a->link.now_us;
+	k->progress_us = k->dump_us = a->link.now_us;
 	k->backoff_us = AGENT_KV_REPEAT_US;
 	kvr_agent__dump_send(a, k);
 }
@@ -167,7 +167,7 @@ void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct
 	if (w->next_dump_pos > k->dump_acked && w->next_dump_pos <= k->dump_n) {
 		k->dump_acked = (uint32_t)w->next_dump_pos;
 		k->dump_sent = RTE_MAX(k->dump_sent, k->dump_acked);
-		k->progress_us = a->link.now_us;
+		k->progress_us = k->dump_us = a->link.now_us;
 		k->backoff_us = AGENT_KV_REPEAT_US;
 		if (k->dump_acked == k->dump_n)
 			finish(a, k);
@@ -176,8 +176,9 @@ void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct
 	} else if (w->code == KVR_KV_BUSY) {
 		k->backoff_us = AGENT_KV_REPEAT_US; /* the timer sends again */
 	} else if (w->next_dump_pos < k->dump_acked &&
-		   a->link.now_us >= k->progress_us + AGENT_KV_STALE_US) {
+		   a->link.now_us >= k->dump_us + AGENT_KV_STALE_US) {
 		k->dump_acked = k->dump_sent = (uint32_t)w->next_dump_pos; /* it lost its place */
+		k->dump_us = a->link.now_us;
 		kvr_agent__dump_send(a, k);
 	}
 }

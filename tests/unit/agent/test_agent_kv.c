@@ -414,6 +414,36 @@ static void a_dump_that_has_not_begun_is_not_over(void)
 	rig_stop();
 }
 
+/*
+ * A late first frame of an earlier dump has begun that one again in the router, which has lost its
+ * place in this one and says so to every repetition.
+ */
+static void a_router_that_lost_its_place_is_believed(void)
+{
+	const struct kvr_wire_kv_events *w;
+	uint64_t pos = 0, resume = UINT64_MAX;
+	uint32_t ms = 0;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 10;
+	saw.dump_blocks = 300;
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	take_dump(&pos, &resume, 5);
+	CU_ASSERT_EQUAL(pos, 5);
+	fake_skip(&net);
+	for (w = NULL; ms < 2000 && (w == NULL || w->first_event_id != 0); ms++) {
+		rig_run_ms(1);
+		while ((w = next_events()) != NULL && w->first_event_id != 0)
+			push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	}
+	CU_ASSERT(ms >= 100 && ms < 400);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_NOT_EQUAL(w->flags & KVR_KV_F_DUMP_BEGIN, 0);
+	CU_ASSERT_EQUAL(saw.dumps, 1);
+	rig_stop();
+}
+
 static void an_empty_cache_is_one_frame(void)
 {
 	const struct kvr_wire_kv_events *w;
@@ -657,6 +687,7 @@ int main(void)
 			       {"future", an_acknowledgement_from_the_future_leads_to_a_dump},
 			       {"dump ids", dump_wanted_of_another_dump_is_ignored},
 			       {"dump not begun", a_dump_that_has_not_begun_is_not_over},
+			       {"dump lost", a_router_that_lost_its_place_is_believed},
 			       {"dump empty", an_empty_cache_is_one_frame},
 			       {"overrun", an_overrun_ring_leads_to_a_dump},
 			       {"room", acknowledged_events_make_room},
