@@ -35,6 +35,7 @@ struct load_dump {
 	uint64_t id;   /* in the header of its frames, and of no others: above 2^63, and rising */
 	uint64_t resume_id;
 	uint64_t last_tx;
+	uint64_t moved; /* when it last went on, or back */
 };
 
 #endif

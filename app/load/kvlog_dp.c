@@ -21,6 +21,7 @@
 #define WINDOW_WORDS  8192u /* in flight of a rank: 64 KiB */
 #define FRAMES_A_CALL 16u
 #define REPEAT_US     20000u
+#define STALE_US      100000u /* a step back is believed when there was no progress for so long */
 #define DUMP_WINDOW   32u
 #define DUMP_ID	      (UINT64_C(1) << 63)
 #define SKIP	      0u
@@ -217,6 +218,7 @@ static void dump_begin(struct load *l, uint32_t rank)
 	d->id = DUMP_ID | (d->id + 1);
 	d->n_frames = d->sent = d->acked = 0;
 	d->at[0] = 0;
+	d->moved = l->now;
 	d->resume_id = g->next_id;
 	g->acked_at = g->sent_at = g->head;
 	g->acked_id = g->sent_id = g->next_id;
@@ -307,8 +309,14 @@ static void ack_dump(struct load *l, uint32_t rank, const struct kvr_wire_kv_ack
 {
 	struct load_dump *d = &l->dump;
 
-	if (a->next_dump_pos > d->acked && a->next_dump_pos <= d->n_frames)
+	if (a->next_dump_pos <= d->n_frames &&
+	    (a->next_dump_pos > d->acked ||
+	     (a->next_dump_pos < d->acked && l->now - d->moved >= STALE_US * l->us))) {
+		if (a->next_dump_pos < d->acked)
+			d->sent = (uint32_t)a->next_dump_pos; /* it lost its place */
 		d->acked = (uint32_t)a->next_dump_pos;
+		d->moved = l->now;
+	}
 	if (d->acked == d->n_frames)
 		d->rank = LOAD_UNPINNED;
 	list(l, rank);

@@ -25,6 +25,11 @@ static uint32_t dumped(void)
 	return n;
 }
 
+static const struct kvr_wire_kv_events *frame_events(uint32_t n)
+{
+	return kvr_frame_body(find(KVR_KV_EVENTS, n));
+}
+
 static uint64_t id_of_dump(void)
 {
 	return find(KVR_KV_EVENTS, 0)->id;
@@ -100,15 +105,38 @@ static void a_dump_is_over_when_its_end_is_acknowledged(void)
 	n_sent = 0;
 	load.now += REPEAT;
 	load_kv_flush(&load);
-	CU_ASSERT_EQUAL(((const struct kvr_wire_kv_events *)kvr_frame_body(find(KVR_KV_EVENTS, 0)))
-				->first_event_id,
-			1);
+	CU_ASSERT_EQUAL(frame_events(0)->first_event_id, 1);
 	answer(id, ROUTER, KVR_KV_OK, 0, n);
 	CU_ASSERT_EQUAL(load.dump.rank, LOAD_UNPINNED);
 	answer(id, ROUTER, KVR_KV_DUMP_WANTED, 0, 0); /* late: it is over */
 	CU_ASSERT_FALSE(load.ranks[RANK].log.dump_wanted);
 	answer(0, ROUTER, KVR_KV_DUMP_WANTED, 0, 0);
 	CU_ASSERT_TRUE(load.ranks[RANK].log.dump_wanted);
+	end();
+}
+
+/* A late frame of another dump has begun that one again: the router says so to every repetition. */
+static void a_router_that_lost_its_place_is_believed(void)
+{
+	uint64_t id;
+
+	BEGIN(PAIR);
+	dumped();
+	id = id_of_dump();
+	answer(id, ROUTER, KVR_KV_OK, 0, 1);
+	for (uint32_t i = 0; i < 5; i++) {
+		CU_ASSERT_EQUAL(load.dump.acked, 1);
+		n_sent = 0;
+		load.now += REPEAT;
+		load_kv_flush(&load);
+		answer(id, ROUTER, KVR_KV_DUMP_WANTED, 0, 0);
+	}
+	CU_ASSERT_EQUAL(load.dump.acked, 0);
+	n_sent = 0;
+	load_kv_flush(&load);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find(KVR_KV_EVENTS, 0));
+	CU_ASSERT_EQUAL(frame_events(0)->first_event_id, 0);
+	CU_ASSERT_EQUAL(id_of_dump(), id);
 	end();
 }
 
@@ -134,6 +162,8 @@ int main(void)
 		{"frames_of_a_dump_have_one_id", frames_of_a_dump_have_one_id},
 		{"a_dump_is_over_when_its_end_is_acknowledged",
 		 a_dump_is_over_when_its_end_is_acknowledged},
+		{"a_router_that_lost_its_place_is_believed",
+		 a_router_that_lost_its_place_is_believed},
 		{"a_late_answer_acknowledges_nothing", a_late_answer_acknowledges_nothing},
 		CU_TEST_INFO_NULL,
 	};
