@@ -204,8 +204,6 @@ void kvr_agent__send_hello(struct kvr_agent *a);
 void kvr_agent__say_hello(struct kvr_agent *a);
 
 /* register.c */
-/** Is that life of the router over? */
-bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch);
 void kvr_agent__register_timer(struct kvr_agent *a);
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
 void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
@@ -220,6 +218,8 @@ static inline uint32_t agent_blocks(const struct kvr_agent *a, uint64_t tokens)
 }
 
 /* slot.c */
+/** Is that life of the router over? */
+bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch);
 struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle);
 /** A slot for the request of @p h, running; the oldest one that is over when none is free. */
 struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h);

@@ -83,14 +83,6 @@ static void adopt_frame(struct kvr_agent *a, uint32_t router_max)
 			a->rank[i].overrun = true; /* they may not fit any more: dump instead */
 }
 
-bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch)
-{
-	for (uint32_t i = 0; i < RTE_MIN(a->n_former, AGENT_FORMER); i++)
-		if (a->former[i] == epoch)
-			return true;
-	return false;
-}
-
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_welcome *w = (const void *)body;

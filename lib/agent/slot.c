@@ -157,7 +157,19 @@ void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
 	}
 }
 
-/* A DISPATCH of the new life may have come before its WELCOME: that one stays. */
+bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch)
+{
+	for (uint32_t i = 0; i < RTE_MIN(a->n_former, AGENT_FORMER); i++)
+		if (a->former[i] == epoch)
+			return true;
+	return false;
+}
+
+/*
+ * A DISPATCH of the new life may have come before its WELCOME: that one stays. Late copies of those
+ * of a life that had welcomed us are known by its epoch; one whose WELCOME never came is not known,
+ * and its runs are remembered as any that has ended.
+ */
 void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 {
 	for (uint32_t i = 0; i < a->n_used; i++) {
@@ -171,6 +183,7 @@ void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_UNKNOWN_REQUEST);
 			kvr_agent__over(a, r, false);
 		}
-		forget(a, r);
+		if (kvr_agent__is_former(a, r->epoch))
+			forget(a, r);
 	}
 }

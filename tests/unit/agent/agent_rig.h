@@ -190,11 +190,14 @@ static inline void push_kv_ack(uint64_t next, uint16_t code, uint64_t dump_pos)
 
 static const uint32_t tokens[] = {10, 11, 12, 13, 14, 15, 16, 17};
 
+/** Life of the router that the next push_dispatch() is of. */
+static uint32_t dispatch_epoch = ROUTER_EPOCH;
+
 static inline void push_dispatch_hints(uint64_t id, uint64_t handle, uint32_t flags,
 				       const struct kvr_hint_buf *hints)
 {
 	const uint64_t hashes[] = {99, 98};
-	const struct kvr_wire_ids ids = ids_of(SOURCE, id, handle);
+	struct kvr_wire_ids ids = ids_of(SOURCE, id, handle);
 	struct kvr_request_src src = {.hashes = hashes,
 				      .n_hashes = 2,
 				      .tokens = tokens,
@@ -209,6 +212,7 @@ static inline void push_dispatch_hints(uint64_t id, uint64_t handle, uint32_t fl
 	struct kvr_frag f;
 	uint32_t len, off, n;
 
+	ids.epoch = dispatch_epoch;
 	src.fixed = (struct kvr_wire_request){
 		.flags = flags,
 		.isl = 8,

@@ -165,6 +165,37 @@ static void a_router_that_goes_takes_its_requests_along(void)
 	rig_stop();
 }
 
+/*
+ * A life of the router sent a DISPATCH and died, and its WELCOME never came: that the next one has
+ * ended its runs does not make a late copy another request. Neither does it for the life before.
+ */
+static void a_life_that_never_welcomed_is_over_too(void)
+{
+	begin(0);
+	dispatch_epoch = ROUTER_EPOCH + 1;
+	push_dispatch(2, HANDLE + 1, 0);
+	push_dispatch(3, HANDLE + 2, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 3);
+	CU_ASSERT_EQUAL(respond(HANDLE + 2, "z", KVR_AGENT_LAST, 1), 0);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	push_welcome_epoch(ROUTER_EPOCH + 2);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	push_dispatch(2, HANDLE + 1, 0);
+	push_dispatch(3, HANDLE + 2, 0);
+	dispatch_epoch = ROUTER_EPOCH;
+	push_dispatch(1, HANDLE, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 3);
+	dispatch_epoch = ROUTER_EPOCH + 2;
+	push_dispatch(2, HANDLE + 3, 0); /* the client asks again */
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(saw.dispatches, 4);
+	dispatch_epoch = ROUTER_EPOCH;
+	rig_stop();
+}
+
 /* DIRECT: the end has been handed over, and the client needs no router to get it. */
 static void a_direct_end_outlives_the_router(void)
 {
@@ -331,6 +362,7 @@ int main(void)
 			       {"no storm", hello_again_is_no_storm},
 			       {"router goes", a_router_that_goes_takes_its_requests_along},
 			       {"direct end", a_direct_end_outlives_the_router},
+			       {"no welcome", a_life_that_never_welcomed_is_over_too},
 			       {"new life", a_stale_epoch_begins_a_new_life},
 			       {"no epoch", without_a_greater_epoch_there_is_no_new_life},
 			       {"undeliverable", an_undeliverable_item_ends_the_request},
