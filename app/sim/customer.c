@@ -99,6 +99,13 @@ static void check_silence(struct sim *s, const struct ask *a)
 			 a - s->ask, (s->now_ns - s->phase_ns) / SIM_MS);
 }
 
+/* Its router takes none so long, and had not told the client before this was asked. */
+static bool too_long(const struct sim *s, const struct kvr_client_end *e)
+{
+	return s->plan.small_router && e->reason == KVR_CLIENT_REJECTED &&
+	       e->code == KVR_E_TOO_LARGE;
+}
+
 static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_end *e, void *user)
 {
 	struct sim *s = the_sim;
@@ -126,7 +133,7 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 	if (e->reason == KVR_CLIENT_SILENT)
 		check_silence(s, a);
 	try_elsewhere(s, a, e);
-	if (e->reason != KVR_CLIENT_FINISHED &&
+	if (e->reason != KVR_CLIENT_FINISHED && !too_long(s, e) &&
 	    (a->probe || (nothing_may_fail(s) && !a->cancelled)))
 		sim_fail(s, "request %td: reason %u, code %u (%s) and nothing is wrong", a - s->ask,
 			 e->reason, e->code, e->text != NULL ? e->text : "");
