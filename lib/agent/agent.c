@@ -169,7 +169,7 @@ static int init_ranks(struct kvr_agent *a)
 
 		k->dp_rank = a->conf.dp_start + i;
 		k->timer.kind = AGENT_T_KV;
-		k->gap_id = UINT64_MAX;
+		k->gap_id = k->back_id = UINT64_MAX;
 		k->backoff_us = AGENT_KV_REPEAT_US;
 		/* Apart from those of a process before this one with the same epoch. */
 		k->dump_id = AGENT_DUMP_ID + (kvr_link_random(&a->link.udp) >> 12);

@@ -150,8 +150,9 @@ struct agent_rank {
 	uint32_t backoff_us;
 	uint64_t progress_us; /* last time an acknowledgement moved, or it was sent again */
 	uint64_t dump_us; /* last time that the dump went on or back, however often sent again */
-	uint64_t gap_id, gap_us; /* the last GAP obeyed: its copies are not obeyed again */
-	bool overrun;		 /* unacknowledged events were lost: a dump must be sent */
+	uint64_t gap_id, gap_us;   /* the last GAP obeyed: its copies are not obeyed again */
+	uint64_t back_id, back_us; /* a GAP below `confirmed`, and when it was heard first */
+	bool overrun;		   /* unacknowledged events were lost: a dump must be sent */
 	bool dumping;
 	struct agent_dump_frame *dump;
 	uint32_t dump_n, dump_acked, dump_sent;

@@ -233,6 +233,20 @@ static void advance(struct agent_rank *k, uint64_t next_id)
 	if (k->to_send.id < next_id)
 		k->to_send = k->acked;
 	k->confirmed = next_id;
+	k->back_id = UINT64_MAX;
+}
+
+/*
+ * A GAP below what was acknowledged is late, or the router has less than it had: a late frame of an
+ * earlier dump has begun that one again. Then it says so until it gets what it lacks.
+ */
+static bool went_back(const struct kvr_agent *a, struct agent_rank *k, uint64_t id)
+{
+	if (id != k->back_id) {
+		k->back_id = id;
+		k->back_us = a->link.now_us;
+	}
+	return a->link.now_us - k->back_us >= AGENT_KV_STALE_US;
 }
 
 /* The router misses events from @p id on. */
@@ -240,8 +254,9 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 {
 	if (id == k->gap_id && a->link.now_us - k->gap_us < AGENT_KV_REPEAT_US)
 		return; /* said once for every frame after the hole */
-	if (id < k->confirmed)
+	if (id < k->confirmed && !went_back(a, k, id))
 		return; /* overtaken by what made progress */
+	k->back_id = UINT64_MAX;
 	if (wait_us == 0)
 		k->confirmed = id; /* all below is applied; BUSY may only repeat what we think */
 	a->stats.kv_gaps++;

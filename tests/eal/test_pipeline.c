@@ -422,6 +422,35 @@ static void heartbeat(uint64_t next_event_id)
 	pipeline_turn();
 }
 
+/* A late first frame of an earlier dump: the agent has no more of it, and does not know. */
+static void heartbeat_finds_a_dump_that_does_not_go_on(void)
+{
+	begin();
+	kv_event(WORKER, 1, 0, KVR_KV_STORED, 100, 12);
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN, 50, 100, 4, 0);
+	last_ack();   /* and all before */
+	heartbeat(1); /* it may be under way */
+	CU_ASSERT_EQUAL(last_ack().code, 999);
+	dump_frame(1, 0, 50, 104, 2, 0);
+	last_ack();   /* and all before */
+	heartbeat(1); /* so it was */
+	CU_ASSERT_EQUAL(last_ack().code, 999);
+	for (int i = 0; i < 2; i++) { /* a whole heartbeat without any */
+		struct kvr_wire_kv_ack a;
+
+		heartbeat(1);
+		a = last_ack();
+		CU_ASSERT(a.code == KVR_KV_DUMP_WANTED && a.next_dump_pos == 0);
+	}
+	dump_frame(0, KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END, 60, 100, 12, 1);
+	last_ack(); /* and all before */
+	for (int i = 0; i < 3; i++)
+		heartbeat(1);
+	CU_ASSERT_EQUAL(last_ack().code, 999);
+	CU_ASSERT_EQUAL(overlap(9), 12);
+	end();
+}
+
 static void heartbeat_finds_events_that_never_came(void)
 {
 	begin();
@@ -1221,6 +1250,7 @@ int main(void)
 			       {"lives", what_was_scored_before_a_life_is_not_of_it},
 			       {"dump", dump_replaces_what_the_rank_holds},
 			       {"heartbeat", heartbeat_finds_events_that_never_came},
+			       {"heartbeat, dump", heartbeat_finds_a_dump_that_does_not_go_on},
 			       {"fragments", fragments_in_any_order_are_one_request},
 			       {"largest", longest_prompt_with_the_largest_body_passes},
 			       {"tokens", tokens_are_hashed_with_lora_and_namespace},

@@ -141,7 +141,8 @@ enum applied {
 	LATER	 /* the turn is over */
 };
 
-#define NOT_YET (-1) /* no answer: the frame stays open */
+#define LAG_OF_DUMP (UINT64_C(1) << 63) /* event_cursor::lag is a position */
+#define NOT_YET	    (-1)		/* no answer: the frame stays open */
 
 /* Some blocks of an event, from `at` on. @return how many. */
 static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev,
@@ -370,11 +371,19 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 		     load->next_event_id > c->next ? load->next_event_id - c->next : 0);
 	if (unlikely(c->faith != CURSOR_SURE) && event_unsure(lc, p, load, c))
 		return;
-	if (c->dumping || load->next_event_id <= c->next) {
+	if (c->dumping) {
+		/* A whole heartbeat without a frame of it: a late one of an earlier dump has begun
+		 * that again, perhaps, and its agent has no more of it. */
+		if (c->lag == (LAG_OF_DUMP | c->dump_pos))
+			event_tell(lc, load, KVR_KV_DUMP_WANTED, c);
+		c->lag = LAG_OF_DUMP | c->dump_pos;
+		return;
+	}
+	if (load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
 		/* It has begun to say this, or its process begun anew with the same epoch: one that
 		 * has not said so much sends a dump. */
-		if (!c->dumping && load->next_event_id < c->next)
+		if (load->next_event_id < c->next)
 			event_tell(lc, load, KVR_KV_OK, c);
 		return;
 	}

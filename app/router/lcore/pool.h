@@ -60,7 +60,9 @@ struct event_cursor {
 	uint64_t dump_id;  /* header id of the frames of the last dump */
 	uint64_t next;	   /* event id */
 	uint64_t dump_pos; /* next frame of the dump; 0 outside dumps */
-	uint64_t lag;	   /* `next` when a heartbeat last said that more exists; else UINT64_MAX */
+	/* `next` when a heartbeat last said that more exists, or of a dump `dump_pos` and bit 63;
+	 * else UINT64_MAX */
+	uint64_t lag;
 };
 
 /** What is said of a rank's event stream since its worker's life began. Event lcore; scheduler

@@ -143,12 +143,15 @@ static void a_gap_is_repaired_at_once_and_once(void)
 	w = next_events();
 	CU_ASSERT_EQUAL(w->first_event_id, 4);
 	CU_ASSERT_EQUAL(w->n_events, 6);
-	/* An older answer that was overtaken, however late it comes. */
+	/* An older answer that was overtaken, however late it comes, and its copy. */
 	push_kv_ack(10, KVR_KV_OK, 0);
 	push_kv_ack(2, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
-	rig_run_ms(100);
+	rig_run_ms(90);
 	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	rig_run_ms(100);
+	push_kv_ack(3, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
 	rig_run_ms(100);
 	CU_ASSERT_PTR_NULL(next_events());
@@ -164,6 +167,45 @@ static void a_gap_is_repaired_at_once_and_once(void)
 	kvr_agent_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.kv_gaps, 2);
 	CU_ASSERT_EQUAL(st.kv_dumps, 0);
+	rig_stop();
+}
+
+/* A late frame of an earlier dump has begun that one again in the router, which says what it lacks
+ * until it gets it. */
+static void a_router_that_went_back_is_believed(void)
+{
+	const struct kvr_wire_kv_events *w;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	for (uint64_t i = 0; i < 5; i++)
+		store(i, 1);
+	kvr_agent_process(a);
+	push_kv_ack(4, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	rig_run_ms(99);
+	push_kv_ack(5, KVR_KV_OK, 0); /* it was late: events are acknowledged meanwhile */
+	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	rig_run_ms(99);
+	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_PTR_NULL(next_events());
+	rig_run_ms(1);
+	push_kv_ack(2, KVR_KV_GAP, 0);
+	kvr_agent_process(a);
+	w = next_events();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->first_event_id, 2);
+	CU_ASSERT_EQUAL(w->n_events, 3);
+	push_kv_ack(5, KVR_KV_OK, 0);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	rig_run_ms(200);
+	CU_ASSERT_PTR_NULL(next_events()); /* all is told again */
 	rig_stop();
 }
 
@@ -682,6 +724,7 @@ int main(void)
 			       {"full", a_full_queue_takes_nothing_back},
 			       {"window", the_window_bounds_what_is_on_its_way},
 			       {"hello first", nothing_is_sent_before_welcome},
+			       {"went back", a_router_that_went_back_is_believed},
 			       {"dump", a_wanted_dump_tells_everything_then_goes_on},
 			       {"dump loss", lost_dump_frames_are_resent},
 			       {"future", an_acknowledgement_from_the_future_leads_to_a_dump},
