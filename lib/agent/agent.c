@@ -197,7 +197,8 @@ static int init_link(struct kvr_agent *a, const struct kvr_udp *udp)
 	a->frame_bytes = a->conf.frame_bytes;
 	a->boot = kvr_link_random(udp);
 	a->backoff_us = AGENT_HELLO_US;
-	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	a->hello_no = kvr_link_random(udp);
+	kvr_agent__new_hello(a);
 	a->timer.kind = AGENT_T_REGISTER;
 	kvr_timer_set(&a->link.timers, &a->timer, kvr_link_tick(&a->link));
 	return 0;

@@ -172,7 +172,9 @@ struct kvr_agent {
 	struct kvr_timer timer;
 	uint8_t *hello; /* hints of HELLO */
 	uint32_t hello_hints_len;
-	struct kvr_wire_ids hello_ids;
+	struct kvr_wire_ids
+		hello_ids; /* of the HELLO that is said, however often: answers have its id */
+	uint64_t hello_no; /* that id: another one for each, from anywhere on */
 	uint32_t backoff_us, tries;
 	uint32_t router_epoch;			 /* 0: never welcomed */
 	uint64_t boot;				 /* of this process: constant, never 0 */
@@ -203,6 +205,8 @@ int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *con
 void kvr_agent__send_hello(struct kvr_agent *a);
 /** The router does not know us: HELLO, once a second at most, everything else after WELCOME. */
 void kvr_agent__say_hello(struct kvr_agent *a);
+/** What was said before is not answered any more: late answers to it are of a life that is over. */
+void kvr_agent__new_hello(struct kvr_agent *a);
 
 /* register.c */
 void kvr_agent__register_timer(struct kvr_agent *a);

@@ -66,12 +66,17 @@ void kvr_agent__send_hello(struct kvr_agent *a)
 	kvr_link_repeat(&a->link, &a->timer, &a->backoff_us, AGENT_HELLO_MAX_US, KVR_TIMER_NEVER);
 }
 
+void kvr_agent__new_hello(struct kvr_agent *a)
+{
+	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, ++a->hello_no, 0);
+}
+
 void kvr_agent__say_hello(struct kvr_agent *a)
 {
 	if (!a->registered || a->leaving)
 		return; /* it is being said */
 	a->registered = false;
-	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	kvr_agent__new_hello(a);
 	a->backoff_us = AGENT_HELLO_US;
 	if (a->again_us != 0 && a->link.now_us - a->again_us < AGENT_AGAIN_US) {
 		kvr_timer_set(&a->link.timers, &a->timer, a->again_us + AGENT_AGAIN_US);

@@ -93,6 +93,10 @@ void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 
 	if (a->registered || a->leaving || kvr_agent__is_former(a, h->epoch))
 		return; /* a late copy */
+	if (h->id != a->hello_ids.id) {
+		a->stats.frames_foreign++; /* to a HELLO before: of a life that may be over */
+		return;
+	}
 	if (a->router_epoch != 0 && a->router_epoch != h->epoch)
 		a->former[a->n_former++ % AGENT_FORMER] = a->router_epoch;
 	a->registered = true;
@@ -150,7 +154,7 @@ static bool begin_life(struct kvr_agent *a, uint64_t last)
 	a->reborn = true;
 	/* Remembered: a late copy of a DISPATCH to the life before must not run in this one. */
 	kvr_agent__end_all(a, KVR_E_UNKNOWN_REQUEST);
-	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	kvr_agent__new_hello(a);
 	a->backoff_us = AGENT_HELLO_US;
 	kvr_agent__send_hello(a);
 	return true;
@@ -174,7 +178,7 @@ static void router_goes(struct kvr_agent *a, uint16_t code, const char *text)
 {
 	a->registered = false;
 	kvr_agent__end_all(a, code);
-	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	kvr_agent__new_hello(a);
 	a->backoff_us = 2 * AGENT_HELLO_US;
 	kvr_timer_set(&a->link.timers, &a->timer, a->link.now_us + AGENT_HELLO_US);
 	tell_state(a, KVR_AGENT_OFFLINE, 0, code, text);
@@ -193,7 +197,10 @@ void kvr_agent__on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 		if (w->kind == KVR_GOODBYE && what == KVR_REFUSAL_DONE)
 			kvr_agent__on_goodbye_ack(a);
 	} else if (w->kind == KVR_HELLO && !registered) {
-		hello_refused(a, what, w, text);
+		if (h->id == a->hello_ids.id)
+			hello_refused(a, what, w, text);
+		else
+			a->stats.frames_foreign++;
 	} else if (what == KVR_REFUSAL_OVER) {
 		if (registered && h->epoch == a->router_epoch)
 			router_goes(a, w->code, text);

@@ -273,7 +273,10 @@ static void do_rejected(void)
 					KVR_RESPONSE, KVR_RESPONSE,  KVR_PROGRESS, KVR_ROUTE};
 	const uint8_t kind = kinds[world_byte() & 7];
 	const bool request = kind == KVR_RESPONSE || kind == KVR_PROGRESS;
-	const struct kvr_wire_ids ids = request ? ids_of(some_handle()) : worker_ids(0);
+	const struct kvr_wire_hdr *hello = world_said(KVR_HELLO, 0);
+	const struct kvr_wire_ids ids =
+		request ? ids_of(some_handle())
+			: worker_ids(kind == KVR_HELLO && hello != NULL ? hello->id : 0);
 	struct kvr_wire_rejected w = {.code = world_byte() % 101,
 				      .kind = kind,
 				      .retryable = world_byte() & 1,
@@ -289,7 +292,8 @@ static void do_worker(void)
 {
 	const uint8_t how = world_byte();
 	const struct kvr_wire_hdr *kv = world_said(KVR_KV_EVENTS, how >> 6);
-	const struct kvr_wire_ids ids = worker_ids(kv != NULL && (how & 8) ? kv->id : 0);
+	const struct kvr_wire_hdr *said = (how & 7) != 0 ? kv : world_said(KVR_HELLO, 0);
+	const struct kvr_wire_ids ids = worker_ids(said != NULL && (how & 8) ? said->id : 0);
 	const struct kvr_wire_welcome w = {.flags = how >> 4 & 1,
 					   .heartbeat_ms = 500,
 					   .dead_ms = 2000,
@@ -358,11 +362,14 @@ static void (*const steps[])(void) = {do_dispatch, do_dispatch, do_dispatch, do_
 
 static void welcome(void)
 {
-	const struct kvr_wire_ids ids = {.source = WORKER, .epoch = 500, .msg_seq = 1};
+	const struct kvr_wire_hdr *hello;
+	struct kvr_wire_ids ids = {.source = WORKER, .epoch = 500, .msg_seq = 1};
 	const struct kvr_wire_welcome w = {.heartbeat_ms = 500, .dead_ms = 2000, .max_frame = 1432};
 	uint8_t f[WORLD_FRAME];
 
 	turn(0);
+	hello = world_said(KVR_HELLO, 0);
+	ids.id = hello != NULL ? hello->id : 0;
 	world_push(world_addr(WORLD_ROUTER), f, kvr_put_welcome(f, sizeof(f), &ids, &w));
 	turn(0);
 }

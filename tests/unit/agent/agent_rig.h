@@ -144,12 +144,22 @@ static struct kvr_wire_ids ids_of(uint64_t source, uint64_t id, uint64_t handle)
 				     .msg_seq = ++seq};
 }
 
+/** Id of the HELLO that push_welcome() answers; 0: the last one. */
+static uint64_t hello_answered;
+
+static inline uint64_t hello_id(void)
+{
+	return hello_answered != 0 ? hello_answered : a->hello_ids.id;
+}
+
 static inline void push_welcome(uint32_t epoch, uint16_t flags)
 {
-	struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	struct kvr_wire_ids ids;
 	const struct kvr_wire_welcome w = {
 		.flags = flags, .heartbeat_ms = 500, .dead_ms = 2000, .max_frame = 1432};
 
+	kvr_agent_process(a); /* what has come may be why it says HELLO */
+	ids = ids_of(WORKER, hello_id(), 0);
 	ids.epoch = epoch;
 	fake_push(&net, router_at, kvr_put_welcome(fake_slot(&net), 1984, &ids, &w));
 }
@@ -169,7 +179,7 @@ static inline void push_heartbeat_ack(uint16_t state, uint32_t bookings)
 
 static inline void push_rejected(unsigned int code, uint8_t kind)
 {
-	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	const struct kvr_wire_ids ids = ids_of(WORKER, kind == KVR_HELLO ? a->hello_ids.id : 0, 0);
 
 	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, NULL));
 }

@@ -139,7 +139,7 @@ static void the_last_item_of_a_prefill_leg_is_the_transfer_result(void)
 		result[i] = (uint8_t)(i * 3);
 	rig_start_conf((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL, .frame_bytes = 1968});
 	kvr_agent_process(a);
-	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	const struct kvr_wire_ids ids = ids_of(WORKER, a->hello_ids.id, 0);
 	const struct kvr_wire_welcome wl = {
 		.heartbeat_ms = 500, .dead_ms = 2000, .max_frame = KVR_WIRE_MAX_FRAME};
 	fake_push(&net, router_at, kvr_put_welcome(fake_slot(&net), 1984, &ids, &wl));

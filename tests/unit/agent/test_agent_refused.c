@@ -10,7 +10,9 @@
 static void push_about(unsigned int code, uint8_t kind, bool retryable, uint64_t seq)
 {
 	const bool request = kind == KVR_RESPONSE || kind == KVR_PROGRESS;
-	const struct kvr_wire_ids ids = request ? ids_of(SOURCE, 1, HANDLE) : ids_of(WORKER, 0, 0);
+	const struct kvr_wire_ids ids =
+		request ? ids_of(SOURCE, 1, HANDLE)
+			: ids_of(WORKER, kind == KVR_HELLO ? a->hello_ids.id : 0, 0);
 	struct kvr_wire_rejected *w = (void *)(fake_slot(&net) + 48);
 
 	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, NULL));
@@ -219,7 +221,7 @@ static void a_direct_end_outlives_the_router(void)
 /* HELLO was refused with StaleEpoch; the router's last epoch of this worker is @p last. */
 static void push_stale(uint64_t last)
 {
-	const struct kvr_wire_ids ids = ids_of(WORKER, 0, 0);
+	const struct kvr_wire_ids ids = ids_of(WORKER, hello_id(), 0);
 	struct kvr_wire_rejected *w = (void *)(fake_slot(&net) + 48);
 
 	fake_push(
@@ -227,6 +229,36 @@ static void push_stale(uint64_t last)
 		kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_STALE_EPOCH, KVR_HELLO, NULL));
 	w->detail[0] = last;
 	kvr_agent_process(a);
+}
+
+/*
+ * Answers to a HELLO that was said before the last one come late: of a life of the router that had
+ * been started in between and is over, whose WELCOME would shut the present one out.
+ */
+static void a_late_answer_to_a_hello_before_is_none(void)
+{
+	uint64_t first;
+
+	rig_start_conf((struct kvr_agent_conf){0});
+	kvr_agent_process(a);
+	first = a->hello_ids.id;
+	push_welcome_epoch(ROUTER_EPOCH);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	kvr_agent_process(a);
+	CU_ASSERT_NOT_EQUAL(a->hello_ids.id, first);
+	hello_answered = first;
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_FALSE(a->registered);
+	push_stale(1 << 20);
+	hello_answered = 0;
+	fake_skip(&net);
+	rig_run_ms(400);
+	CU_ASSERT_EQUAL(next_hello_epoch(), 9); /* no other life because of that */
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	CU_ASSERT_TRUE(a->registered);
+	rig_stop();
 }
 
 /* The life that the router has given up ends with all it ran; the next one is above both epochs,
@@ -363,6 +395,7 @@ int main(void)
 			       {"router goes", a_router_that_goes_takes_its_requests_along},
 			       {"direct end", a_direct_end_outlives_the_router},
 			       {"no welcome", a_life_that_never_welcomed_is_over_too},
+			       {"late answer", a_late_answer_to_a_hello_before_is_none},
 			       {"new life", a_stale_epoch_begins_a_new_life},
 			       {"no epoch", without_a_greater_epoch_there_is_no_new_life},
 			       {"undeliverable", an_undeliverable_item_ends_the_request},
