@@ -49,6 +49,18 @@ bool kvr_json_next(struct kvr_json_iter *it, struct kvr_json_value *name,
 	return true;
 }
 
+/* The content of a name: where it stands, or in @p buf when that has escapes. @return its bytes, or
+ * -1: it does not fit there, or is no text. */
+static int64_t content(const struct kvr_json_value *name, char *buf, size_t size, const char **p)
+{
+	*p = name->p + 1;
+	if (memchr(*p, '\\', name->len - 2) == NULL)
+		return (int64_t)name->len - 2;
+	*p = buf;
+	return kvr_json_string(name, buf, size);
+}
+
+/* Each name of the object is read once, however many are looked for: a body may be full of them. */
 unsigned int kvr_json_members(const struct kvr_json_value *object, const char *const names[],
 			      unsigned int n, struct kvr_json_value out[])
 {
@@ -56,16 +68,26 @@ unsigned int kvr_json_members(const struct kvr_json_value *object, const char *c
 	struct kvr_json_value name, value;
 	unsigned int found = 0;
 	struct kvr_json_iter it;
+	const char *p;
+	char buf[64];
+	uint64_t lengths = 0; /* of names, modulo 64, as bits */
+	int64_t len;
 
 	memset(out, 0, n * sizeof(out[0]));
 	if (object->type != KVR_JSON_OBJECT || n > KVR_JSON_MAX_NAMES)
 		return 0;
-	for (unsigned int i = 0; i < n; i++)
+	for (unsigned int i = 0; i < n; i++) {
 		lens[i] = strlen(names[i]);
+		lengths |= UINT64_C(1) << lens[i] % 64;
+	}
 	it = kvr_json_begin(object);
 	while (kvr_json_next(&it, &name, &value)) {
+		len = content(&name, buf, sizeof(buf), &p);
+		if (len >= 0 && (lengths >> len % 64 & 1) == 0)
+			continue;
 		for (unsigned int i = 0; i < n; i++) {
-			if (!kvr_json__same(&name, names[i], lens[i]))
+			if (len >= 0 ? (size_t)len != lens[i] || memcmp(p, names[i], lens[i]) != 0
+				     : !kvr_json__same(&name, names[i], lens[i]))
 				continue;
 			found += out[i].type == KVR_JSON_NONE;
 			out[i] = value;

@@ -2,6 +2,7 @@
 #include "kvr_json.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -188,6 +189,38 @@ static void members_are_found_in_one_pass(void)
 	CU_ASSERT_EQUAL(*out[4].p, '7');
 	v = value("[1]");
 	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 5, out), 0);
+}
+
+/* Short and long ones, with escapes and without. */
+static void names_are_compared_whole(void)
+{
+	static const char longest[] =
+		"0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcd";
+	static const char *const forms[] = {"%s", "%.*s", "\\u0030%s"};
+	char text[256], name[128];
+
+	for (unsigned int extra = 0; extra < 4; extra++) {
+		const char *const names[] = {name, "a"};
+		struct kvr_json_value out[2], v;
+
+		snprintf(name, sizeof(name), "%s%.*s", longest, (int)extra, "xyz");
+		for (unsigned int form = 0; form < 3; form++) {
+			char written[200];
+
+			if (form == 1)
+				snprintf(written, sizeof(written), forms[1], (int)strlen(name) - 1,
+					 name);
+			else
+				snprintf(written, sizeof(written), forms[form], name + (form == 2));
+			snprintf(text, sizeof(text),
+				 "{\"%s\":1,\"a\\u0000\":2,\"\\ud800\":3,\"a%s\":4}", written,
+				 name);
+			v = value(text);
+			CU_ASSERT_EQUAL(kvr_json_members(&v, names, 2, out), form == 1 ? 0 : 1);
+			CU_ASSERT_EQUAL(out[0].type, form == 1 ? KVR_JSON_NONE : KVR_JSON_NUMBER);
+			CU_ASSERT_EQUAL(out[1].type, KVR_JSON_NONE);
+		}
+	}
 }
 
 static void the_last_of_equal_names_counts(void)
@@ -520,6 +553,7 @@ int main(void)
 		{"the place of the fault is told", the_place_of_the_fault_is_told},
 		{"depth is bounded", depth_is_bounded},
 		{"members are found in one pass", members_are_found_in_one_pass},
+		{"names are compared whole", names_are_compared_whole},
 		{"the last of equal names counts", the_last_of_equal_names_counts},
 		{"paths lead through objects and arrays", paths_lead_through_objects_and_arrays},
 		{"elements come in order", elements_come_in_order},
