@@ -104,14 +104,15 @@ static int read_messages(struct gw_ask *a, char *err, size_t errlen)
 	return 0;
 }
 
+/* The engine, which has the last word, takes 16.0 for 16. */
 static int read_limit(const struct kvr_json_value *v, const char *name, uint32_t *out, char *err,
 		      size_t errlen)
 {
-	uint64_t n;
+	double n;
 
 	if (!given(v))
 		return 0;
-	if (kvr_json_u64(v, &n) != 0 || n >= UINT32_MAX)
+	if (kvr_json_f64(v, &n) != 0 || !(n >= 0 && n < UINT32_MAX) || n != (uint32_t)n)
 		return wrong(name, "a whole number is expected", err, errlen);
 	*out = (uint32_t)n;
 	return 0;
@@ -135,8 +136,10 @@ static int read_ids(struct gw_ask *a, const struct kvr_json_value *v, const char
 
 static int read_model(struct gw_ask *a, const struct kvr_json_value *v, char *err, size_t errlen)
 {
-	if (given(v) && kvr_json_string(v, a->model, sizeof(a->model)) < 0)
-		return wrong("model", "a string of at most 255 bytes is expected", err, errlen);
+	if (given(v) && gw_hints_text(v, a->model, sizeof(a->model)) < 0)
+		return wrong("model",
+			     "a string of at most 255 bytes, none of them nul, is expected", err,
+			     errlen);
 	return 0;
 }
 
@@ -160,8 +163,10 @@ static int read_salt(struct gw_hints *hints, const struct kvr_json_value *v, cha
 {
 	const size_t tag = sizeof(KVR_HASH_SALT_TAG) - 1;
 
-	if (kvr_json_string(v, hints->ns, sizeof(hints->ns)) < 0)
-		return wrong("cache_salt", "at most 255 bytes of text are expected", err, errlen);
+	if (gw_hints_text(v, hints->ns, sizeof(hints->ns)) < 0)
+		return wrong("cache_salt",
+			     "at most 255 bytes of text, none of them nul, are expected", err,
+			     errlen);
 	if (strncmp(hints->ns, KVR_HASH_SALT_TAG, tag) == 0 && hints->ns[tag] != '\0')
 		memmove(hints->ns, hints->ns + tag, strlen(hints->ns + tag) + 1);
 	hints->any = true;

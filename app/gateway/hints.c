@@ -24,11 +24,18 @@ struct row {
 	bool list; /* something for the list of lib/client */
 };
 
+int gw_hints_text(const struct kvr_json_value *v, char *buf, size_t size)
+{
+	const int64_t n = kvr_json_string(v, buf, size);
+
+	return n < 0 || memchr(buf, '\0', (size_t)n) != NULL ? -EINVAL : (int)n;
+}
+
 static int take_text(const struct arg *a, char *buf, size_t size)
 {
 	if (!a->header)
-		return kvr_json_string(&a->v, buf, size) < 0 ? -EINVAL : 0;
-	if (a->v.len >= size)
+		return gw_hints_text(&a->v, buf, size) < 0 ? -EINVAL : 0;
+	if (a->v.len >= size || memchr(a->v.p, '\0', a->v.len) != NULL)
 		return -EINVAL;
 	memcpy(buf, a->v.p, a->v.len);
 	buf[a->v.len] = '\0';

@@ -68,6 +68,13 @@ int gw_hints_annotations(struct gw_hints *h, const struct kvr_json_value *array,
 int gw_hints_header(struct gw_hints *h, const char *name, size_t name_len, const char *value,
 		    size_t len, char *err, size_t errlen);
 
+/** Content of a string into @p buf, as kvr_json_string(), but one with a nul byte is no name: what
+ * is compared would end there. @return its length, or -EINVAL. */
+int gw_hints_text(const struct kvr_json_value *v, char *buf, size_t size);
+
+/** Does it name a worker that nobody else stands in for? */
+bool gw_hints_pinned(const struct gw_hints *h);
+
 /** Put what was said into an empty list. @return 0, or what the setters said. */
 int gw_hints_list(const struct gw_hints *h, struct kvr_client_hints *list);
 

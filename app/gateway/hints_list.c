@@ -32,6 +32,14 @@ static void list_constraints(const struct gw_hints *h, struct kvr_client_hints *
 						 h->override_value[i]);
 }
 
+bool gw_hints_pinned(const struct gw_hints *h)
+{
+	const uint64_t pins = UINT64_C(1) << R_BACKEND | UINT64_C(1) << R_WORKER |
+			      UINT64_C(1) << R_PREFILL | UINT64_C(1) << R_DECODE;
+
+	return (h->given & pins) != 0;
+}
+
 int gw_hints_list(const struct gw_hints *h, struct kvr_client_hints *list)
 {
 	const uint64_t given = h->given;

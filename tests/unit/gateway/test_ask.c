@@ -2,6 +2,7 @@
 #include "ask.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -97,6 +98,13 @@ static void no_json_is_told_with_its_place(void)
 	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"stream\":1}"), -EINVAL);
 	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"model\":[]}"), -EINVAL);
 	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"max_tokens\":-1}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"max_tokens\":1.5}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"max_tokens\":4294967295}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"max_tokens\":1e999}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"max_tokens\":4294967294}"), 0);
+	CU_ASSERT_EQUAL(a.max_tokens, 4294967294u);
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"max_tokens\":1.6e1}"), 0);
+	CU_ASSERT_EQUAL(a.max_tokens, 16);
 	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"max_tokens\":5,\"max_completion_tokens\":6,"
 						"\"stream\":true,\"model\":\"m\"}"),
 			0);
@@ -148,6 +156,73 @@ static void a_preprocessed_request_becomes_a_completion(void)
 	CU_ASSERT_EQUAL(kvr_json_parse(c, len, &root, NULL), 0);
 	CU_ASSERT(len == strlen(want) && memcmp(c, want, len) == 0);
 	free(c);
+}
+
+/* What a field of it means is its engine's matter, but for those that are lifted. */
+static void every_field_of_a_preprocessed_request_is_kept(void)
+{
+	static const char *const fields[] = {
+		"\"model\":\"m\"",
+		"\"token_ids\":[1,2]",
+		"\"prompt_embeds\":\"AAAA\"",
+		"\"multi_modal_data\":{\"image_url\":[{\"Url\":\"data:,\"}]}",
+		"\"mm_routing_info\":{\"routing_token_ids\":[7,8],\"block_mm_infos\":[null]}",
+		"\"stop_conditions\":{\"max_tokens\":4,\"min_tokens\":1,\"stop\":[\"x\"],"
+		"\"stop_token_ids_hidden\":[3],\"ignore_eos\":false}",
+		"\"sampling_options\":{\"n\":1,\"seed\":-3}",
+		"\"output_options\":{\"logprobs\":2,\"skip_special_tokens\":false}",
+		"\"eos_token_ids\":[2,5]",
+		"\"mdc_sum\":\"abc\"",
+		"\"annotations\":[\"request_id:x\"]",
+		"\"routing\":{\"dp_rank\":1,\"expected_output_tokens\":9,\"lora_name\":\"l\"}",
+		"\"router_config_override\":{\"overlap_score_weight\":2.0}",
+		"\"prefill_result\":{\"disaggregated_params\":{\"a\":1},"
+		"\"prompt_tokens_details\":{\"cached_tokens\":3}}",
+		"\"migration_link\":{\"trace_id\":\"t\",\"span_id\":\"s\"}",
+		"\"bootstrap_info\":{\"bootstrap_host\":\"h\",\"bootstrap_port\":8998,"
+		"\"bootstrap_room\":18446744073709551615}",
+		"\"extra_args\":{\"x\":[1.0e2]}",
+		"\"router\":{\"ttft_target\":1.5,\"itl_target\":null}",
+		"\"agent_context\":{\"session\":1}",
+		"\"mm_processor_kwargs\":{\"fps\":2}",
+		"\"request_timestamp_ms\":1700000000000.25",
+		"\"_HEALTH_CHECK\":false",
+		"\"nobody_knows\":{\"nul\":\"\\u0000\",\"half\":\"\\ud800\"}",
+	};
+	struct kvr_json_value root, at;
+	char text[4096] = "{", *c;
+	size_t n = 1, len;
+
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", i > 0 ? "," : "",
+				      fields[i]);
+	snprintf(text + n, sizeof(text) - n, "}");
+	CU_ASSERT_EQUAL_FATAL(read_as(GW_ROUTE, text), 0);
+	CU_ASSERT(a.n_ids == 2 && a.max_tokens == 4 && !a.probe && strcmp(a.model, "m") == 0);
+	CU_ASSERT(h.dp_rank == 1 && h.expected_output_tokens == 9 && strcmp(h.lora, "l") == 0);
+	CU_ASSERT(h.overrides == 1u << 1 && h.override_value[1] == 2.0);
+	c = gw_ask_body(&a, &len);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(c);
+	CU_ASSERT_EQUAL_FATAL(kvr_json_parse(c, len, &root, NULL), 0);
+	for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++)
+		CU_ASSERT_PTR_NOT_NULL(memmem(c, len, fields[i], strlen(fields[i])));
+	CU_ASSERT(kvr_json_get(&root, "prompt", &at) && at.len == 5 &&
+		  memcmp(at.p, "[1,2]", 5) == 0);
+	CU_ASSERT(kvr_json_get(&root, "min_tokens", &at) && kvr_json_get(&root, "seed", &at));
+	free(c);
+}
+
+static void names_have_no_nul(void)
+{
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"model\":\"m\\u0000x\"}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"cache_salt\":\"a\\u0000\"}"), -EINVAL);
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"model\":\"\\ud800\"}"), -EINVAL);
+	/* What is not ours passes. */
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"prompt\":\"\\u0000\\ud800\",\"user\":1e999}"),
+			0);
+	/* The last of several is meant, however it is written. */
+	CU_ASSERT_EQUAL(read_as(GW_COMPLETIONS, "{\"model\":\"a\",\"mod\\u0065l\":\"b\"}"), 0);
+	CU_ASSERT_STRING_EQUAL(a.model, "b");
 }
 
 static void the_default_request_and_a_probe_are_taken(void)
@@ -251,6 +326,8 @@ int main(void)
 			       {"no json", no_json_is_told_with_its_place},
 			       {"question", a_question_has_what_the_template_needs},
 			       {"preprocessed", a_preprocessed_request_becomes_a_completion},
+			       {"every field", every_field_of_a_preprocessed_request_is_kept},
+			       {"nul", names_have_no_nul},
 			       {"default", the_default_request_and_a_probe_are_taken},
 			       {"embedding", ids_of_several_texts_are_to_be_embedded},
 			       {"media", pictures_are_part_of_the_blocks_they_lie_in},

@@ -126,6 +126,30 @@ static void wrong_types_and_ranges_are_named(void)
 	CU_ASSERT_EQUAL(object("[]"), -EINVAL);
 }
 
+/* The session "a" is somebody else's than the session "a", nul, "b". */
+static void no_name_ends_at_a_nul(void)
+{
+	CU_ASSERT_EQUAL(object("{\"session_control\":{\"session_id\":\"a\\u0000b\"}}"), -EINVAL);
+	CU_ASSERT_EQUAL(object("{\"cache_namespace\":\"a\\u0000\"}"), -EINVAL);
+	CU_ASSERT_EQUAL(object("{\"lora_name\":\"\\u0000\"}"), -EINVAL);
+	memset(&h, 0, sizeof(h));
+	CU_ASSERT_EQUAL(gw_hints_header(&h, "x-kvroute-session", 17, "a\0b", 3, err, sizeof(err)),
+			-EINVAL);
+	CU_ASSERT_EQUAL(gw_hints_header(&h, "x-kvroute-session", 17, "ab", 2, err, sizeof(err)), 1);
+	CU_ASSERT_STRING_EQUAL(h.session, "ab");
+}
+
+static void a_pin_is_one(void)
+{
+	static const char *const pins[] = {"{\"backend_instance_id\":0}", "{\"worker_id\":1}",
+					   "{\"prefill_worker_id\":1}", "{\"decode_worker_id\":1}"};
+
+	for (size_t i = 0; i < sizeof(pins) / sizeof(pins[0]); i++)
+		CU_ASSERT(object(pins[i]) == 0 && gw_hints_pinned(&h));
+	CU_ASSERT(object("{\"dp_rank\":1,\"allowed_worker_ids\":[1]}") == 0 &&
+		  !gw_hints_pinned(&h));
+}
+
 static void too_many_are_refused(void)
 {
 	char text[8192] = "{\"allowed_worker_ids\":[1";
@@ -181,6 +205,8 @@ int main(void)
 			       {"headers", headers_say_the_same},
 			       {"others", other_headers_are_not_ours},
 			       {"wrong", wrong_types_and_ranges_are_named},
+			       {"nul", no_name_ends_at_a_nul},
+			       {"pins", a_pin_is_one},
 			       {"many", too_many_are_refused},
 			       {"annotations", annotations_ask_for_the_choice},
 			       {"overrides", overrides_have_the_names_of_the_protocol},
