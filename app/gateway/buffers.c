@@ -16,7 +16,9 @@ struct owner {
 	LIST_ENTRY(owner) chain;
 	const void *key;
 	struct gw_source *source;
-	uint64_t bytes; /* of a large buffer */
+	uint64_t bytes;	   /* of a large buffer */
+	gw_buffers_fn *fn; /* of a connection */
+	void *arg;
 };
 
 static __thread struct {
@@ -53,16 +55,16 @@ static struct owner *find(const void *key)
 	return o;
 }
 
-static int own(const void *key, struct gw_source *source, uint64_t bytes)
+static struct owner *own(const void *key, struct gw_source *source, uint64_t bytes)
 {
 	struct owner *o = malloc(sizeof(*o));
 
 	if (o == NULL)
-		return -ENOMEM;
+		return NULL;
 	*o = (struct owner){.key = key, .source = source, .bytes = bytes};
 	LIST_INSERT_HEAD(&mine.owner[bucket(key)], o, chain);
 	gw_source_hold(mine.sources, source, GW_ROOM_BODIES, (int64_t)bytes);
-	return 0;
+	return o;
 }
 
 static void disown(const void *key)
@@ -76,9 +78,15 @@ static void disown(const void *key)
 	free(o);
 }
 
-int gw_buffers_open(h2o_buffer_t **input, struct gw_source *source)
+int gw_buffers_open(h2o_buffer_t **input, struct gw_source *source, gw_buffers_fn *fn, void *arg)
 {
-	return own(input, source, 0);
+	struct owner *o = own(input, source, 0);
+
+	if (o == NULL)
+		return -ENOMEM;
+	o->fn = fn;
+	o->arg = arg;
+	return 0;
 }
 
 void gw_buffers_close(h2o_buffer_t **input)
@@ -133,8 +141,10 @@ h2o_iovec_t h2o_buffer_reserve(h2o_buffer_t **inbuf, size_t min_guarantee)
 	if (fn == NULL)
 		*(void **)&fn = theirs("h2o_buffer_reserve");
 	/* It makes room there before it reads; bodies of streams come from what it has read. */
-	if (connection != NULL)
+	if (connection != NULL) {
 		mine.reading = connection->source;
+		connection->fn(connection->arg);
+	}
 	if (!may_grow(before, min_guarantee)) {
 		kvr_stats_inc(mine.row, GW_BODIES_CUT);
 		return h2o_iovec_init(NULL, 0);

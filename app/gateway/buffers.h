@@ -32,8 +32,11 @@ struct gw_sources;
  */
 void gw_buffers_limit(struct gw_sources *sources, uint64_t share, uint64_t most, kvr_cell_t *row);
 
+/** Called before something is read from a connection. */
+typedef void gw_buffers_fn(void *arg);
+
 /** A connection of @p source has its input at @p input (h2o_socket_t). @return 0, -ENOMEM. */
-int gw_buffers_open(h2o_buffer_t **input, struct gw_source *source);
+int gw_buffers_open(h2o_buffer_t **input, struct gw_source *source, gw_buffers_fn *fn, void *arg);
 
 /** It is closed; @p input is not looked at. */
 void gw_buffers_close(h2o_buffer_t **input);

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "conn.h"
 
+#include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
+
+#include <h2o/http2.h>
 
 #include "buffers.h"
 #include "source.h"
 
+#define SPARE_MS 5000u /* turns may be long */
 #define MAX_RESETS                                                                                 \
 	(2 * GW_MAX_STREAMS) /* so that a connection's end does not look like a flood              \
 			      */
@@ -31,20 +36,124 @@ static void close_connection(struct gw_call *c, enum gw_counter why)
 }
 
 /* To a client that may not have asked yet, and need not read it. */
-static void say_too_many(int fd)
+static void say(int fd, enum gw_fault fault, const char *reason)
 {
-	const struct gw_error *e = gw_error_fault(GW_SOURCE_SHARE);
-	char body[512], text[768];
-	const size_t len = gw_error_json(e, gw_error_text(GW_SOURCE_SHARE), body, sizeof(body));
-	const int n =
-		snprintf(text, sizeof(text),
-			 "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/json\r\n"
-			 "retry-after: %u\r\nconnection: close\r\ncontent-length: %zu\r\n\r\n%s",
-			 e->retry_s, len, body);
+	const struct gw_error *e = gw_error_fault(fault);
+	char body[512], text[768], retry[32] = "";
+	const size_t len = gw_error_json(e, gw_error_text(fault), body, sizeof(body));
+	int n;
 
+	if (e->retry_s > 0)
+		snprintf(retry, sizeof(retry), "retry-after: %u\r\n", e->retry_s);
+	n = snprintf(text, sizeof(text),
+		     "HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n%s"
+		     "connection: close\r\ncontent-length: %zu\r\n\r\n%s",
+		     e->status, reason, retry, len, body);
 	if (send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n)
 		shutdown(fd, SHUT_WR);
 }
+
+/* ---- how long it takes ---- */
+
+static void turn_to(struct gw_conn *conn, enum gw_conn_state state)
+{
+	struct gw_thread *t = conn->t;
+
+	if (conn->state == GW_CONN_SILENT || conn->state == GW_CONN_COMES)
+		TAILQ_REMOVE(&t->coming, conn, link);
+	else if (conn->state == GW_CONN_IDLE)
+		TAILQ_REMOVE(&t->idle, conn, link);
+	conn->state = state;
+	conn->since_ms = h2o_now(t->ctx.loop);
+	conn->had = state == GW_CONN_COMES ? (*conn->input)->size : 0;
+	if (state == GW_CONN_SILENT || state == GW_CONN_COMES)
+		TAILQ_INSERT_TAIL(&t->coming, conn, link);
+	else if (state == GW_CONN_IDLE)
+		TAILQ_INSERT_TAIL(&t->idle, conn, link);
+}
+
+/* libh2o is about to read there. */
+static void on_read(void *arg)
+{
+	struct gw_conn *conn = arg;
+
+	if (conn->state == GW_CONN_SILENT || conn->state == GW_CONN_IDLE)
+		turn_to(conn, GW_CONN_COMES);
+}
+
+static void on_answered(void *holder)
+{
+	struct gw_conn *conn = *(struct gw_conn **)holder;
+
+	if (conn->state == GW_CONN_RUNS)
+		turn_to(conn, GW_CONN_IDLE);
+}
+
+void gw_conn_runs(struct gw_thread *t, h2o_req_t *req)
+{
+	struct gw_conn *conn =
+		place(t, h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn)));
+	struct gw_conn **holder;
+
+	if (req->version >= 0x200 || conn == NULL)
+		return;
+	turn_to(conn, GW_CONN_RUNS);
+	holder = h2o_mem_alloc_shared(&req->pool, sizeof(*holder), on_answered);
+	*holder = conn;
+}
+
+/* A connection begins as one of HTTP/1, and libh2o sees what it is. */
+void h2o_http2_accept(h2o_accept_ctx_t *ctx, h2o_socket_t *sock, struct timeval connected_at)
+{
+	static __thread void (*fn)(h2o_accept_ctx_t * ctx, h2o_socket_t * sock,
+				   struct timeval connected_at);
+	struct gw_thread *t = H2O_STRUCT_FROM_MEMBER(struct gw_thread, ctx, ctx->ctx);
+
+	if (fn == NULL)
+		*(void **)&fn = dlsym(RTLD_NEXT, "h2o_http2_accept");
+	if (fn == NULL)
+		abort(); /* libh2o is linked: it cannot be */
+	turn_to(place(t, h2o_socket_get_fd(sock)), GW_CONN_HTTP2);
+	fn(ctx, sock, connected_at);
+}
+
+uint64_t gw_conn_longest(const struct gw_options *o)
+{
+	return (uint64_t)o->idle_ms + 2 * (uint64_t)o->header_ms + SPARE_MS +
+	       (uint64_t)o->body_bytes * 1000 / GW_SLOWEST;
+}
+
+/* Its time is over. libh2o reads the end of what the client sends, and closes it. */
+static void close_late(struct gw_conn *conn)
+{
+	const int fd = (int)(conn - conn->t->by_fd);
+
+	if (conn->state == GW_CONN_COMES &&
+	    (*conn->input)->size - conn->had >= gw_grows(conn->t->opt)) {
+		turn_to(conn, GW_CONN_COMES);
+		return;
+	}
+	if (conn->state == GW_CONN_COMES) {
+		GW_COUNT(conn->t, GW_SLOW_REQUESTS);
+		say(fd, GW_REQUEST_SLOW, "Request Timeout");
+	}
+	turn_to(conn, GW_CONN_NONE);
+	shutdown(fd, SHUT_RDWR);
+}
+
+void gw_conn_turn(struct gw_thread *t)
+{
+	const uint64_t now = h2o_now(t->ctx.loop);
+	struct gw_conn *conn;
+
+	while ((conn = TAILQ_FIRST(&t->coming)) != NULL &&
+	       now - conn->since_ms >= t->opt->header_ms)
+		close_late(conn);
+	while ((conn = TAILQ_FIRST(&t->idle)) != NULL && now - conn->since_ms >= t->opt->idle_ms)
+		close_late(conn);
+}
+
+/* ---- where it comes from ---- */
 
 bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
 {
@@ -57,24 +166,29 @@ bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
 	/* A client that has gone already has no address: it is of no family. */
 	if (getpeername(fd, (struct sockaddr *)&from, &len) < 0)
 		from.ss_family = AF_UNSPEC;
-	*conn = (struct gw_conn){.source = gw_source_open(t->sources, (struct sockaddr *)&from)};
+	*conn = (struct gw_conn){.t = t,
+				 .input = input,
+				 .source = gw_source_open(t->sources, (struct sockaddr *)&from)};
 	if (conn->source == NULL && errno == EBUSY) {
 		GW_COUNT(t, GW_SOURCE_CONNECTIONS);
-		say_too_many(fd);
+		say(fd, GW_SOURCE_SHARE, "Too Many Requests");
 	}
 	if (conn->source == NULL)
 		return false;
-	if (gw_buffers_open(input, conn->source) == 0)
-		return true;
-	gw_source_close(t->sources, conn->source);
-	conn->source = NULL;
-	return false;
+	if (gw_buffers_open(input, conn->source, on_read, conn) < 0) {
+		gw_source_close(t->sources, conn->source);
+		conn->source = NULL;
+		return false;
+	}
+	turn_to(conn, GW_CONN_SILENT);
+	return true;
 }
 
 void gw_conn_close(struct gw_thread *t, int fd)
 {
 	struct gw_conn *conn = place(t, fd);
 
+	turn_to(conn, GW_CONN_NONE);
 	gw_source_close(t->sources, conn->source);
 	conn->source = NULL;
 }

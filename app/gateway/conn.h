@@ -8,6 +8,12 @@
  * side while a request is under way or before one is read, with HTTP/2 that it resets requests as
  * fast as it opens them, or never takes an answer. `by_fd` of a thread has a place for each
  * descriptor; the thread alone uses it.
+ *
+ * And how long it takes. libh2o has one clock for a connection of HTTP/1, which begins with the end
+ * of the answer before: a request that comes late in it would be cut off while it comes in. Here
+ * each request has its time from its first byte on, and the same again whenever it has grown as
+ * GW_SLOWEST says, and the pause between two has another one; libh2o's clock is set to what both
+ * together never are.
  */
 
 #include "call.h"
@@ -37,6 +43,19 @@ void gw_conn_enter(struct gw_call *c);
  * often in a second than twice what it may have open at once loses its HTTP/2 connection.
  */
 void gw_conn_leave(struct gw_call *c);
+
+/** HTTP/1: a request has come in; its connection is idle again when libh2o lets go of it. */
+void gw_conn_runs(struct gw_thread *t, h2o_req_t *req);
+
+/** Milliseconds: longer than from the end of an answer to the next request. */
+uint64_t gw_conn_longest(const struct gw_options *o);
+
+/**
+ * Answer 408 to requests of HTTP/1 that do not come in fast enough, and end their connections,
+ * those that have said nothing for as long since they are there, and those that are idle for
+ * --idle-ms. To be called in every turn.
+ */
+void gw_conn_turn(struct gw_thread *t);
 
 /** HTTP/1: was the client's side closed before the request began? */
 bool gw_conn_is_half_closed(const struct gw_call *c);

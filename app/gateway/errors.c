@@ -22,6 +22,8 @@ static const struct {
 	[GW_NO_MODEL] = {{404, MISSING, "model_not_found", 0}, "no such model is served here"},
 	[GW_NO_LEASE] = {{404, MISSING, "unknown_booking", 0}, "there is no such booking"},
 	[GW_LEASE_GONE] = {{410, MISSING, "booking_ended", 0}, "the booking has ended"},
+	[GW_REQUEST_SLOW] = {{408, INVALID, "request_timeout", 0},
+			     "the request did not come in whole in time"},
 	[GW_BODY_TOO_LARGE] = {{413, INVALID, "request_too_large", 0}, "the request is too large"},
 	[GW_TOO_MANY] = {{429, LIMITED, "too_many_requests", 1},
 			 "too many requests are in flight here"},

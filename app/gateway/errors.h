@@ -20,6 +20,7 @@ enum gw_fault {
 	GW_NO_MODEL,	   /**< 404: no pool serves that model */
 	GW_NO_LEASE,	   /**< 404: /pick has not given that name, or long ago */
 	GW_LEASE_GONE,	   /**< 410: what /pick has booked is over */
+	GW_REQUEST_SLOW,   /**< 408: it has not come in whole in time */
 	GW_BODY_TOO_LARGE, /**< 413 */
 	GW_TOO_MANY,	   /**< 429: requests in flight of this process */
 	GW_SOURCE_SHARE,   /**< 429: connections, requests or bytes of this address */

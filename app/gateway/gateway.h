@@ -16,7 +16,7 @@
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
  * The order of files: stats, errors, hints, media, ask, source (pure); options; tokens; router;
- * answer; buffers; choice; conn; room; lease; message; call; pages; heads; serve; main.
+ * answer; buffers; choice; conn; room; lease; message; call; pages; streams; heads; serve; main.
  */
 
 #include <h2o.h>
@@ -26,7 +26,8 @@
 #include "options.h"
 #include "stats.h"
 
-#define GW_MAX_STREAMS 256 /* of an HTTP/2 connection, open at once */
+#define GW_MAX_STREAMS 256    /* of an HTTP/2 connection, open at once */
+#define GW_SLOWEST     65536u /* bytes a second: a request that grows so fast may come in */
 
 struct gw_call;
 struct gw_lease;
@@ -34,14 +35,33 @@ struct gw_leases;
 struct gw_router;
 struct gw_source;
 struct gw_sources;
+struct gw_stream;
 struct gw_tokens;
 
 LIST_HEAD(gw_call_list, gw_call);
+TAILQ_HEAD(gw_conns, gw_conn);
+TAILQ_HEAD(gw_streams, gw_stream);
+
+/** What a connection is doing. HTTP/2: many things, which are no matter of the connection. */
+enum gw_conn_state {
+	GW_CONN_NONE,	/* there is none, or not any more for us */
+	GW_CONN_SILENT, /* nothing has come yet */
+	GW_CONN_COMES,	/* the beginning of a request has */
+	GW_CONN_RUNS,	/* one is answered */
+	GW_CONN_IDLE,	/* between two */
+	GW_CONN_HTTP2,
+};
 
 /** A connection of a client, by its descriptor. */
 struct gw_conn {
+	struct gw_thread *t;
 	struct gw_source *source; /* where it comes from */
 	struct gw_call *call;	  /* HTTP/1: under way */
+	TAILQ_ENTRY(gw_conn) link;
+	h2o_buffer_t **input;
+	uint64_t since_ms; /* of the state */
+	size_t had;	   /* bytes of input then */
+	enum gw_conn_state state;
 	bool half_closed; /* HTTP/1: the client's side is, maybe before its request is read */
 	uint32_t resets;  /* HTTP/2: requests that the client gave up, in `second` */
 	uint64_t second;
@@ -62,7 +82,10 @@ struct gw_thread {
 	int watch_fd;
 	struct gw_conn *by_fd;
 	uint32_t n_fds;
-	uint64_t look_ms; /* when gw_conn_stalled() looks again */
+	uint64_t look_ms;	/* when gw_conn_stalled() looks again */
+	struct gw_conns coming; /* SILENT and COMES, by since_ms */
+	struct gw_conns idle;	/* IDLE */
+	struct gw_streams streams;
 
 	struct gw_router *routers;		  /* opt->n_routers */
 	void (*router_lost)(struct gw_router *r); /* what waits there must go elsewhere */
@@ -73,12 +96,18 @@ struct gw_thread {
 	uint32_t number;			  /* of this one */
 	bool ready; /* GW_THREADS_READY: a router answers, and serves a model */
 	struct gw_call_list calls;
-	uint64_t rest_ms; /* accept again then: there were no descriptors; 0: accepting */
+	uint64_t rest_ms;      /* accept again then: there were no descriptors; 0: accepting */
 	/* libh2o was given something to send. Outside its loop it does not see by itself that there
 	 * is something to do: it must not wait then. */
 	bool touched;
 };
 
 #define GW_COUNT(t, counter) kvr_stats_inc((t)->row, counter)
+
+/** Bytes by which a request grows in --header-ms when it may go on. */
+static inline size_t gw_grows(const struct gw_options *o)
+{
+	return (size_t)o->header_ms * GW_SLOWEST / 1000;
+}
 
 #endif

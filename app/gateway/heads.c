@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#include <h2o.h>
+#include "streams.h"
 
 /* libh2o's headers of both need others that are not installed. */
 struct phr_header {
@@ -112,6 +112,8 @@ int h2o_hpack_parse_headers(h2o_req_t *req, void *table, const uint8_t *src, siz
 	if (fn == NULL)
 		*(void **)&fn = theirs("h2o_hpack_parse_headers");
 	rc = fn(req, table, src, len, pseudo_headers, content_length, digests, err_desc);
+	if (rc == 0 && pseudo_headers != NULL) /* they are no trailer */
+		gw_stream_comes(req);
 	if (rc != 0 || req->headers.size <= H2O_MAX_HEADERS)
 		return rc;
 	*err_desc = "too many fields";

@@ -70,9 +70,10 @@ static const struct kvr_opt table[] = {
 	    "those of more than 64 KiB are cut off, those of one address above fifteen times what "
 	    "is free"),
 	U32("header-ms", header_ms, 100, 600000, "10000", "ms",
-	    "a request of HTTP/1 must be there so long after its first byte"),
+	    "a request must be there so long after its first byte (HTTP/2: after its fields), or "
+	    "have grown by 64 KiB a second, or is answered 408"),
 	U32("idle-ms", idle_ms, 100, 3600000, "60000", "ms",
-	    "an HTTP/2 connection may be silent, and a client take nothing of an answer"),
+	    "a connection may be silent between requests, and a client take nothing of an answer"),
 	U32("request-ms", request_ms, 0, 86400000, "0", "ms",
 	    "time limit of a request; 0 = none but the router's"),
 	U32("lease-ms", lease_ms, 100, 86400000, "300000", "ms",

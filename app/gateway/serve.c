@@ -20,6 +20,7 @@
 #include "lease.h"
 #include "pages.h"
 #include "source.h"
+#include "streams.h"
 #include "talk.h"
 #include "tokens.h"
 
@@ -81,6 +82,7 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
 	struct gw_thread *t = ((struct handler *)self)->t;
 
+	gw_conn_runs(t, req);
 	if (req->input.path.base == gw_bad_head) {
 		GW_COUNT(t, GW_HTTP_ERRORS);
 		gw_answer_plain_error(req, GW_BAD_REQUEST, "the head of the request is no HTTP");
@@ -130,17 +132,19 @@ static void send_error_body(h2o_ostream_t *self, h2o_req_t *req, h2o_iovec_t *bu
 static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **slot)
 {
 	struct error_ostream *o;
-	struct gw_error e = *gw_error_fault(GW_BAD_REQUEST);
+	const enum gw_fault fault = req->res.status == 413   ? GW_BODY_TOO_LARGE
+				    : req->res.status == 408 ? GW_REQUEST_SLOW
+							     : GW_BAD_REQUEST;
+	struct gw_error e = *gw_error_fault(fault);
 	char body[512];
 	size_t len;
 
-	GW_COUNT(((struct error_filter *)self)->t, GW_HTTP_ERRORS);
-	if (req->res.status == 413)
-		e = *gw_error_fault(GW_BODY_TOO_LARGE);
+	if (fault != GW_REQUEST_SLOW) /* it is counted */
+		GW_COUNT(((struct error_filter *)self)->t, GW_HTTP_ERRORS);
 	e.status = req->res.status;
 	len = gw_error_json(&e,
-			    e.status == 413 ? gw_error_text(GW_BODY_TOO_LARGE)
-					    : "this is no HTTP request that is served here",
+			    fault != GW_BAD_REQUEST ? gw_error_text(fault)
+						    : "this is no HTTP request that is served here",
 			    body, sizeof(body));
 	o = (void *)h2o_add_ostream(req, sizeof(*o), slot);
 	o->super.do_send = send_error_body;
@@ -349,7 +353,7 @@ static void configure(struct gw_thread *t)
 	h2o_socket_buffer_mmap_settings.threshold = SIZE_MAX;
 	t->conf.server_name = h2o_iovec_init(H2O_STRLIT("kvroute-gateway"));
 	t->conf.max_request_entity_size = t->opt->body_bytes;
-	t->conf.http1.req_timeout = t->opt->header_ms;
+	t->conf.http1.req_timeout = gw_conn_longest(t->opt);
 	t->conf.http2.idle_timeout = t->opt->idle_ms;
 	t->conf.http2.max_concurrent_requests_per_connection = GW_MAX_STREAMS;
 	host = h2o_config_register_host(&t->conf, h2o_iovec_init(H2O_STRLIT("default")), 65535);
@@ -380,6 +384,9 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 	int rc;
 
 	LIST_INIT(&t->calls);
+	TAILQ_INIT(&t->coming);
+	TAILQ_INIT(&t->idle);
+	TAILQ_INIT(&t->streams);
 	t->watch_fd = -1;
 	t->router_lost = gw_calls_move;
 	configure(t);
@@ -432,6 +439,8 @@ void gw_serve_run(struct gw_thread *t)
 			h2o_socket_read_start(t->listener, on_accept);
 		}
 		gw_conn_stalled(t);
+		gw_conn_turn(t);
+		gw_streams_turn(t);
 		gw_leases_turn(t);
 		t->touched = false;
 		wait = gw_routers_turn(t);

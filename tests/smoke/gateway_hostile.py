@@ -8,6 +8,7 @@ import json
 import socket
 import struct
 import sys
+import time
 
 import kvrproto as p
 from gateway_rig import Tokenizer, beside, parse_message, response, serving, wait_for
@@ -24,7 +25,7 @@ TALLY = Tally(200, patience=30.0)
 check = TALLY.check
 # HTTP/2 by hand (RFC 9113): no client library opens and resets like this. The field block is of literals and of the static table.
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
-DATA, HEADERS, RST_STREAM, SETTINGS = 0, 1, 3, 4
+DATA, HEADERS, RST_STREAM, SETTINGS, UNKNOWN = 0, 1, 3, 4, 0x20
 END_STREAM, END_HEADERS, INITIAL_WINDOW, CANCEL = 1, 4, 4, 8
 
 
@@ -152,6 +153,66 @@ def stalled(gw, agents):
     nothing_left(gw, agents, 'stalled')
 
 
+def frames(data):
+    """(kind, flags, stream, payload) of each whole frame."""
+    while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], 'big'):
+        n = int.from_bytes(data[:3], 'big')
+        yield data[3], data[4], int.from_bytes(data[5:9], 'big'), data[9:9 + n]
+        data = data[9 + n:]
+
+
+def slow(gw, agents):
+    """Bodies of HTTP/2 that drip, or stop: each is told, the others of its connection are served."""
+    before = counter(gw, 'slow_requests_total')
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + b''.join(frame(HEADERS, END_HEADERS, i, FIELDS) + frame(DATA, 0, i, b'{') for i in (1, 3)))
+        s.settimeout(0.1)
+        got, at, stream, answered = b'', time.monotonic(), 5, set()
+        while time.monotonic() < at + 30 and not {1, 3} <= answered:
+            s.sendall((frame(DATA, 0, 1, b' ') if 1 not in answered else b'') + post(stream, ask('json')))
+            stream += 2
+            try:
+                while part := s.recv(65536):
+                    got += part
+            except TimeoutError:
+                pass
+            answered = {n for kind, flags, n, _ in frames(got) if kind == DATA and flags & END_STREAM}
+        text = {n: b''.join(t for kind, _, m, t in frames(got) if kind == DATA and m == n) for n in answered}
+        check('who drips and who stops is told', all(b'"code":"request_timeout"' in text.get(n, b'') for n in (1, 3)), text)
+        check('not before its time', time.monotonic() > at + 1.5)
+        check('what the connection has beside is served', wait_for(lambda: s.send(b'') == 0) and
+              all(text[n] == b'{}' for n in answered - {1, 3}) and len(answered) >= stream // 2 - 4, text)
+        s.sendall(post(stream, ask('json')))
+        s.settimeout(20)
+        while not any(n == stream and flags & END_STREAM for _, flags, n, _ in frames(got)) and (part := s.recv(65536)):
+            got += part
+        check('and after', (DATA, END_STREAM, stream, b'{}') in list(frames(got)), got[-100:])
+    check('both are counted', counter(gw, 'slow_requests_total') == before + 2, gw.counters())
+    body = ask('json', pad='x' * 1000000)
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.settimeout(20)
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + frame(HEADERS, END_HEADERS, 1, FIELDS))
+        got = b''
+        for i in range(0, len(body), 16384):
+            s.sendall(frame(DATA, END_STREAM if i + 16384 >= len(body) else 0, 1, body[i:i + 16384]))
+            time.sleep(0.7 if i // 16384 % 13 == 12 else 0)
+        while not any(n == 1 and flags & END_STREAM for _, flags, n, _ in frames(got)) and (part := s.recv(65536)):
+            got += part
+        check('who is slow and goes on is served', (DATA, END_STREAM, 1, b'{}') in list(frames(got)), got[-200:])
+    nothing_left(gw, agents, 'slow')
+
+
+def unknown(gw, agents):
+    """Frames of kinds that nobody knows are ignored, without a word each."""
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + b''.join(frame(UNKNOWN + i % 200, 0xff, i, b'x' * 20) for i in range(1000)) + post(1, ask('json')))
+        s.settimeout(20)
+        got = b''
+        while b'{}' not in got and (part := s.recv(65536)):
+            got += part
+        check('frames that nobody knows', b'{}' in got, got[-100:])
+
+
 def statuses(gw, agents):
     """What would make the client take something else for its answer."""
     for code, text, want in ((100, 'x', 502), (101, '', 502), (199, '', 502), (600, '', 502), (999, 'x', 502), (204, 'x', 502),
@@ -235,13 +296,16 @@ def bad_questions(gw, agents):
 def run(log):
     tokenizer = Tokenizer('llama')
     with serving(TALLY, [p.Agent('10.9.0.1', 101, 'llama', B, ranks=2)], serve, sys.argv[2], '--router', '10.9.0.1', '--tokenize', tokenizer.url,
-                 '--idle-ms', '2000', '--max-buffer', '262144', log=log) as (gw, agents):
-        for part in (leavers, resets, stalled, statuses, heads, bad_questions):
+                 '--idle-ms', '2000', '--header-ms', '2000', '--max-buffer', '262144', log=log) as (gw, agents):
+        for part in (leavers, resets, stalled, slow, unknown, statuses, heads, bad_questions):
             part(gw, agents)
         n = gw.counters()
         check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
             n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
     tokenizer.stop()
+    log.seek(0)
+    said = [line for line in log.readlines() if not line.startswith('time=')]
+    check('the log has nothing but its own lines', not said, said[:3])
 
 
 beside(TALLY, Router(sys.argv[1], POOL, 'suspect_ms = 20000\ndead_ms = 40000'), run)

@@ -349,6 +349,57 @@ def errors(gw, agents):
     check('bad answers are counted', n['kvr_gateway_bad_answers_requests_total'] == 2, n)
 
 
+def drips(gw):
+    """A body of which a byte comes now and then."""
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{')
+        s.settimeout(0.2)
+        got = b''
+        for _ in range(100):
+            try:
+                part = s.recv(65536)
+                got += part
+                if not part:
+                    return got
+            except TimeoutError:
+                s.sendall(b' ')
+        return got + b'<timeout>'
+
+
+def late(gw):
+    """--header-ms is 2000: a request that begins 1.7 s after the last answer has as long as another one."""
+    body = json.dumps({'model': 'llama', 'prompt': 'x'}).encode()
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.settimeout(20)
+        s.sendall(b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n')
+        s.recv(65536)
+        time.sleep(1.7)
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body))
+        time.sleep(0.8)
+        try:
+            s.sendall(body)
+            got = s.recv(65536)
+        except ConnectionError as e:
+            got = str(e).encode()
+        check('a request that comes late in the pause is served', got.startswith(b'HTTP/1.1 200 '), got)
+
+
+def grows(gw):
+    """A body over a slow line: it takes longer than --header-ms, but grows."""
+    body = json.dumps({'model': 'llama', 'prompt': 'x', 'x_mode': 'split', 'pad': 'x' * 1000000}).encode()
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.settimeout(20)
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body))
+        try:
+            for i in range(5):
+                s.sendall(body[i * 202000:(i + 1) * 202000])
+                time.sleep(0.7 if i < 4 else 0)
+            got = s.recv(65536)
+        except ConnectionError as e:
+            got = str(e).encode()
+        check('a body that grows may take its time', got.startswith(b'HTTP/1.1 200 '), got[:100])
+
+
 def bad_http(gw, agents):
     big = 2000000
     r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n{' % big)
@@ -371,8 +422,14 @@ def bad_http(gw, agents):
     start = time.monotonic()
     r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-le', seconds=20)
     check('a slow head is cut off', b'<timeout>' not in r and time.monotonic() - start < 15, (r, time.monotonic() - start))
-    r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model"', seconds=20)
-    check('and a slow body', b'<timeout>' not in r, r)
+    slow = [r, gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model"', seconds=20), drips(gw)]
+    check('and a slow body; all are told', all(x.startswith(b'HTTP/1.1 408 ') and b'"code":"request_timeout"' in x and not
+                                              x.endswith(b'<timeout>') for x in slow), slow)
+    check('and counted', gw.counters()['kvr_gateway_slow_requests_total'] == 3, gw.counters())
+    late(gw)
+    grows(gw)
+    check('who says nothing is told nothing', gw.raw(b'', seconds=20) == b'')
+    check('nor counted', gw.counters()['kvr_gateway_slow_requests_total'] == 3, gw.counters())
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
     check('others are served', r.status == 200, r)
     check('errors of HTTP are counted', gw.counters()['kvr_gateway_http_errors_answers_total'] >= 2, gw.counters())

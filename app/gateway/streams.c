@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "streams.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+
+/* clang-format off: the second takes the first for granted */
+#include <h2o/http2.h>
+#include <h2o/http2_internal.h>
+/* clang-format on */
+
+struct gw_stream {
+	TAILQ_ENTRY(gw_stream) link;
+	struct gw_thread *t;
+	h2o_req_t *req;
+	uint64_t since_ms;
+	size_t had; /* bytes of its body then */
+	bool waits; /* it is in the list */
+};
+
+typedef ssize_t decode_fn(h2o_http2_frame_t *frame, const uint8_t *src, size_t len,
+			  const h2o_http2_settings_t *host_settings, const char **err_desc);
+
+static h2o_http2_stream_t *stream_of(h2o_req_t *req)
+{
+	return H2O_STRUCT_FROM_MEMBER(h2o_http2_stream_t, req, req);
+}
+
+static void enter(struct gw_stream *s)
+{
+	s->since_ms = h2o_now(s->t->ctx.loop);
+	s->had = stream_of(s->req)->_req_body->size;
+	s->waits = true;
+	TAILQ_INSERT_TAIL(&s->t->streams, s, link);
+}
+
+static void leave(struct gw_stream *s)
+{
+	if (s->waits)
+		TAILQ_REMOVE(&s->t->streams, s, link);
+	s->waits = false;
+}
+
+static void on_dispose(void *stream)
+{
+	leave(stream);
+}
+
+void gw_stream_comes(h2o_req_t *req)
+{
+	struct gw_stream *s;
+
+	if (stream_of(req)->_req_body == NULL) /* it has none */
+		return;
+	s = h2o_mem_alloc_shared(&req->pool, sizeof(*s), on_dispose);
+	*s = (struct gw_stream){.t = H2O_STRUCT_FROM_MEMBER(struct gw_thread, ctx, req->conn->ctx),
+				.req = req};
+	enter(s);
+}
+
+/* As libh2o answers before a body is there. What comes of it then resets the stream. */
+static void answer(struct gw_thread *t, h2o_req_t *req)
+{
+	h2o_http2_stream_t *stream = stream_of(req);
+	h2o_http2_conn_t *conn = (h2o_http2_conn_t *)req->conn;
+
+	if (conn->state >= H2O_HTTP2_CONN_STATE_IS_CLOSING)
+		return;
+	GW_COUNT(t, GW_SLOW_REQUESTS);
+	h2o_buffer_dispose(&stream->_req_body);
+	h2o_http2_stream_set_state(conn, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);
+	h2o_http2_stream_set_state(conn, stream, H2O_HTTP2_STREAM_STATE_SEND_HEADERS);
+	t->touched = true;
+	/* Nothing has taken it yet: of this only the status is left (serve.c). */
+	h2o_send_error_generic(req, 408, "Request Timeout", "", 0);
+}
+
+void gw_streams_turn(struct gw_thread *t)
+{
+	const uint64_t now = h2o_now(t->ctx.loop);
+	struct gw_stream *s;
+
+	while ((s = TAILQ_FIRST(&t->streams)) != NULL && now - s->since_ms >= t->opt->header_ms) {
+		const h2o_http2_stream_t *stream = stream_of(s->req);
+
+		leave(s);
+		if (stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
+			continue;
+		if (stream->_req_body->size - s->had >= gw_grows(t->opt))
+			enter(s);
+		else
+			answer(t, s->req);
+	}
+}
+
+/* libh2o prints a line for each frame of a kind that it does not know, and standard error may be a
+ * pipe that nobody reads. It is to ignore them (RFC 9113, 4.1): so it does an acknowledgement of
+ * its settings. */
+ssize_t h2o_http2_decode_frame(h2o_http2_frame_t *frame, const uint8_t *src, size_t len,
+			       const h2o_http2_settings_t *host_settings, const char **err_desc)
+{
+	static __thread decode_fn *fn;
+	ssize_t n;
+
+	if (fn == NULL)
+		*(void **)&fn = dlsym(RTLD_NEXT, "h2o_http2_decode_frame");
+	if (fn == NULL)
+		abort(); /* libh2o is linked: it cannot be */
+	n = fn(frame, src, len, host_settings, err_desc);
+	if (n >= 0 && frame->type > H2O_HTTP2_FRAME_TYPE_CONTINUATION)
+		*frame = (h2o_http2_frame_t){.type = H2O_HTTP2_FRAME_TYPE_SETTINGS,
+					     .flags = H2O_HTTP2_FRAME_FLAG_ACK,
+					     .payload = frame->payload};
+	return n;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#ifndef GW_STREAMS_H
+#define GW_STREAMS_H
+
+/**
+ * @file
+ * Requests of HTTP/2 whose fields are there and whose body is not: libh2o waits for a body as long
+ * as its client says anything. The thread that has the connection alone uses them.
+ */
+
+#include "gateway.h"
+
+/** The fields of a request have come. */
+void gw_stream_comes(h2o_req_t *req);
+
+/** Answer 408 to those whose body is not there in --header-ms, nor has grown as GW_SLOWEST says. To
+ * be called in every turn. */
+void gw_streams_turn(struct gw_thread *t);
+
+#endif
