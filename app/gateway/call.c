@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "again.h"
 #include "answer.h"
 #include "choice.h"
 #include "conn.h"
@@ -13,8 +14,6 @@
 #include "message.h"
 #include "room.h"
 #include "source.h"
-
-#define MAX_TRIES 3 /* a request is handed to routers so often at most */
 
 static void send_to_router(struct gw_call *c);
 
@@ -36,6 +35,7 @@ static void release(struct gw_call *c)
 	kvr_client_hints_destroy(c->hints);
 	gw_answer_free(c);
 	free(c->ids);
+	free(c->why_text);
 	free(c);
 }
 
@@ -57,6 +57,7 @@ static void on_dispose(void *holder)
 	if (c->question != NULL)
 		gw_talk_cancel(c->question);
 	c->question = NULL;
+	gw_again_not(c);
 	if (c->id != 0)
 		kvr_client_cancel(c->router->client, c->id);
 	count(c, GW_GONE); /* unless it is counted */
@@ -137,13 +138,12 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 	stop(c);
 }
 
-static void refused(struct gw_call *c, const struct kvr_client_end *e)
+static void failed(struct gw_call *c, const struct kvr_client_end *e)
 {
-	const struct gw_error error = gw_error_code(e->code, e->retryable);
 	char text[512];
+	const struct gw_error error = gw_again_error(c, e, text, sizeof(text));
 
 	count(c, error.status < 499 ? GW_REFUSED : GW_FAILED);
-	kvr_client_explain(e, text, sizeof(text));
 	gw_answer_error(c, &error, text);
 }
 
@@ -157,22 +157,17 @@ static void finished(struct gw_call *c)
 	fail(c, GW_ENGINE_GARBAGE, NULL);
 }
 
-/* The worker's agent takes bodies in frames alone, or listens where nobody reaches it. */
-static bool no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
+int32_t gw_calls_turn(struct gw_thread *t, int32_t wait)
 {
-	const bool refused = e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_DISPATCH_FAILED &&
-			     e->detail[0] == KVR_CLIENT_NO_BODIES;
+	const uint64_t now = h2o_now(t->ctx.loop);
+	struct gw_call *c;
 
-	return !c->through && (refused || (e->reason == KVR_CLIENT_FAILED && e->status == 408));
-}
-
-/* May it be sent again: nothing of an answer has come, and it is the router's fault. */
-static bool again(const struct gw_call *c, const struct kvr_client_end *e)
-{
-	if (c->head_done || c->head.len > 0 || c->tries >= MAX_TRIES || c->req == NULL)
-		return false;
-	return no_bodies(c, e) || e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
-	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
+	while ((c = TAILQ_FIRST(&t->later)) != NULL && c->again_ms <= now) {
+		gw_again_not(c);
+		send_to_router(c);
+	}
+	return c != NULL && c->again_ms - now < (uint64_t)wait ? (int32_t)(c->again_ms - now)
+							       : wait;
 }
 
 static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_client_end *e,
@@ -180,7 +175,6 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 {
 	struct gw_try *try = user;
 	struct gw_call *c = try->call;
-	char said[512];
 
 	if (try->lease != NULL)
 		gw_lease_ended(try->lease, e);
@@ -193,14 +187,18 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		release(c);
 		return;
 	}
-	if (gw_router_ended(c->router, e, again(c, e))) {
-		if (no_bodies(c, e)) {
+	if (gw_router_ended(c->router, e, gw_again(c, e))) {
+		GW_COUNT(c->t, GW_RESUBMITTED);
+		if (gw_again_worker_lost(c, e)) {
+			gw_again_later(c, e);
+			return;
+		}
+		if (gw_again_no_bodies(c, e)) {
 			c->through = true;
 			c->not_taken = e->reason == KVR_CLIENT_FAILED;
 		} else if (e->reason != KVR_CLIENT_LOST) {
 			c->tried |= gw_router_bit(c->router);
 		}
-		GW_COUNT(c->t, GW_RESUBMITTED);
 		send_to_router(c);
 	} else if (e->reason == KVR_CLIENT_FINISHED) {
 		gw_answer_track(c, e->tracker);
@@ -208,12 +206,10 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 	} else if (e->reason == KVR_CLIENT_QUERIED) {
 		count(c, GW_ANSWERED);
 		gw_answer_choice(c);
-	} else if (e->reason == KVR_CLIENT_REJECTED) {
-		refused(c, e);
 	} else if (e->reason == KVR_CLIENT_FAILED && c->head_done && c->status >= 400) {
 		finished(c); /* the engine's own words */
 	} else {
-		fail(c, gw_error_reason(e->reason), gw_error_said(e, said, sizeof(said)));
+		failed(c, e);
 	}
 	release(c);
 }
@@ -323,7 +319,7 @@ void gw_calls_move(struct gw_router *r)
 
 		next = LIST_NEXT(c, link);
 		if (c->router != r || id == 0 || c->req == NULL || c->head_done ||
-		    c->head.len > 0 || c->tries >= MAX_TRIES ||
+		    c->head.len > 0 || c->tries >= GW_TRIES ||
 		    gw_router_pick(c->t, c->tried | gw_router_bit(r)) == NULL)
 			continue;
 		c->tried |= gw_router_bit(r);
@@ -397,6 +393,7 @@ static int take_hints(struct gw_call *c, struct gw_hints *h, char *err, size_t e
 	c->explain = h->explain || c->t->opt->explain;
 	c->timing = h->timing;
 	c->token_ids = h->token_ids;
+	c->pinned = gw_hints_pinned(h);
 	c->expected_output_tokens = h->expected_output_tokens;
 	c->lease_ms = h->lease_ms != 0 && h->lease_ms < c->t->opt->lease_ms ? h->lease_ms
 									    : c->t->opt->lease_ms;
@@ -477,6 +474,7 @@ void gw_call_half_closed(struct gw_call *c)
 	if (c->question != NULL)
 		gw_talk_cancel(c->question);
 	c->question = NULL;
+	gw_again_not(c);
 	count(c, GW_GONE);
 	gw_answer_error(c, gw_error_fault(GW_CLIENT_GONE), gw_error_text(GW_CLIENT_GONE));
 	stop(c);

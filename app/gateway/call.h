@@ -49,8 +49,12 @@ struct gw_call {
 	char lora[GW_HINT_NAME + 1], ns[GW_HINT_NAME + 1];
 	uint32_t expected_output_tokens;
 	bool query, explain, timing, token_ids;
-	bool through;	   /* its body passes the router: an agent takes none */
-	bool not_taken;	   /* that agent takes some, but has not taken this one */
+	bool through;	     /* its body passes the router: an agent takes none */
+	bool not_taken;	     /* that agent takes some, but has not taken this one */
+	bool pinned;	     /* to one worker, which nobody stands in for */
+	bool worker_lost;    /* once, and it was sent again */
+	struct gw_error why; /* it was lost, with a text that is freed with the call */
+	char *why_text;
 	uint32_t lease_ms; /* GW_PICK */
 	uint32_t *ids, n_ids;
 	struct gw_talk *question; /* under way */
@@ -61,6 +65,8 @@ struct gw_call {
 	struct gw_try *at_router; /* while id is not 0 */
 	uint32_t tried;		  /* routers, bits */
 	uint32_t tries;
+	uint64_t again_ms; /* it is among thread.later until then; 0: it is not */
+	TAILQ_ENTRY(gw_call) later;
 	struct kvr_client_choice choice;
 
 	/* the answer */
@@ -81,5 +87,9 @@ void gw_call_half_closed(struct gw_call *c);
 
 /** A router does not answer any more: what waits there goes to another one. */
 void gw_calls_move(struct gw_router *r);
+
+/** Send what is to be sent once more. To be called in every turn. @return milliseconds until the
+ * next one is due, at most @p wait. */
+int32_t gw_calls_turn(struct gw_thread *t, int32_t wait);
 
 #endif

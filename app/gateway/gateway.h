@@ -16,7 +16,8 @@
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
  * The order of files: stats, errors, hints, media, ask, source (pure); options; tokens; router;
- * answer; buffers; choice; conn; room; lease; message; call; pages; streams; heads; serve; main.
+ * answer; buffers; choice; conn; room; lease; message; again; call; pages; streams; heads; serve;
+ * main.
  */
 
 #include <h2o.h>
@@ -39,6 +40,7 @@ struct gw_stream;
 struct gw_tokens;
 
 LIST_HEAD(gw_call_list, gw_call);
+TAILQ_HEAD(gw_calls, gw_call);
 TAILQ_HEAD(gw_conns, gw_conn);
 TAILQ_HEAD(gw_streams, gw_stream);
 
@@ -96,6 +98,7 @@ struct gw_thread {
 	uint32_t number;			  /* of this one */
 	bool ready; /* GW_THREADS_READY: a router answers, and serves a model */
 	struct gw_call_list calls;
+	struct gw_calls later; /* those that are sent once more, by again_ms */
 	uint64_t rest_ms;      /* accept again then: there were no descriptors; 0: accepting */
 	/* libh2o was given something to send. Outside its loop it does not see by itself that there
 	 * is something to do: it must not wait then. */

@@ -384,6 +384,7 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 	int rc;
 
 	LIST_INIT(&t->calls);
+	TAILQ_INIT(&t->later);
 	TAILQ_INIT(&t->coming);
 	TAILQ_INIT(&t->idle);
 	TAILQ_INIT(&t->streams);
@@ -444,6 +445,7 @@ void gw_serve_run(struct gw_thread *t)
 		gw_leases_turn(t);
 		t->touched = false;
 		wait = gw_routers_turn(t);
+		wait = gw_calls_turn(t, wait);
 		if (t->rest_ms != 0 && wait > REST_MS)
 			wait = REST_MS;
 		kvr_slack_set(&slack,

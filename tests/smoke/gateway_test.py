@@ -4,6 +4,7 @@
 protocol_test.sh starts it: gateway_test.py KVROUTE GATEWAY.
 """
 
+import itertools
 import json
 import re
 import socket
@@ -99,6 +100,14 @@ def serve(agents, agent, job):
         item(response(content_type='text/event-stream'), status=200)
         item(EVENTS[0] + b'data: {"half', tokens=1, status=200)
         agents.at(0.2, lambda: item(b'the engine fell over', fin=True, flags=2, status=500))
+    elif mode == 'dies':  # so often as it says, then another one has it
+        if sum(job.http_body == j.http_body for j in agents.seen) <= say['times']:
+            item(b'the engine is gone', fin=True, flags=2, status=say.get('status', 502))
+        else:
+            item(response(body=json.dumps({'worker': agent.worker}).encode()), tokens=1, fin=True, status=200)
+    elif mode == 'begin':
+        item(response(content_type='text/event-stream'), status=200)
+        item(EVENTS[0], tokens=1, status=200)
     # 'hang': nothing
 
 
@@ -484,6 +493,62 @@ def tokenizes(gw, agents, tokenizer):
     check('by load', n('routed_by_load_requests') == by_load + 1)
 
 
+def lost(gw, agents):
+    """Workers and engines that go with a request: it is sent once more while nothing has come of its answer."""
+    def resubmitted():
+        return gw.counters()['kvr_gateway_resubmitted_requests_total']
+
+    def ask(**more):
+        return gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'user': str(next(numbers)), **more}, timeout=60)
+
+    numbers, before, n = itertools.count(), resubmitted(), len(agents.runs())
+    r = ask(x_mode='dies', times=1)
+    check('an engine that is gone before it answers: another try', r.status == 200 and (len(agents.runs()), resubmitted()) == (n + 2, before + 1), r)
+    r = ask(x_mode='dies', times=9)
+    check('but one', r.status == 502 and r.error()[1] == 'engine_failed' and 'the engine is gone' in r.json()['error']['message'] and
+          (len(agents.runs()), resubmitted()) == (n + 4, before + 2), r)
+    r = ask(x_mode='dies', times=1, status=504)
+    check('none for one that was too slow', r.status == 502 and resubmitted() == before + 2, r)
+    r = ask(x_mode='dies', times=1, nvext={'backend_instance_id': 102, 'dp_rank': 0})
+    check('nor for one that is pinned', r.status == 502 and resubmitted() == before + 2, r)
+    with agents.lock:
+        for agent in agents.agents:
+            agent.refuse = 503
+    r = ask()
+    check('agents that are leaving: another try', r.status == 502 and r.error()[1] == 'DispatchFailed' and resubmitted() == before + 3, r)
+    with agents.lock:
+        for agent in agents.agents:
+            agent.refuse = 0
+    got, n = [], len(agents.runs())
+    waiting = threading.Thread(target=lambda: got.append(ask(x_mode='hang')))
+    waiting.start()
+    for i in range(2):
+        check('it is at a worker', wait_for(lambda: len(agents.runs()) == n + 1 + i), len(agents.runs()))
+        worker = last(agents).dispatch.worker
+        agents.remove(next(a for a in agents.agents if a.worker == worker))
+    waiting.join(30)
+    check('a worker that leaves: another try, and no more', got and got[0].status == 502 and got[0].error()[1] == 'WorkerLost' and
+          (len(agents.runs()), resubmitted()) == (n + 2, before + 4), got)
+    agents.add(p.Agent('10.9.0.1', 103, 'llama', B))
+    waiting = threading.Thread(target=lambda: got.append(ask(x_mode='hang')))
+    waiting.start()
+    check('there is one worker', wait_for(lambda: len(agents.runs()) == n + 3))
+    agents.remove(agents.agents[0])
+    waiting.join(30)
+    check('nobody is left: what counts is why it was lost', got[1:] and got[1].status == 502 and got[1].error()[1] == 'WorkerLost', got[1:])
+    agents.add(p.Agent('10.9.0.1', 104, 'llama', B))
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        body = json.dumps({'model': 'llama', 'prompt': 'x', 'stream': True, 'x_mode': 'begin'}).encode()
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body) + body)
+        out, s_n = s.recv(65536), resubmitted()
+        agents.remove(agents.agents[0])
+        agents.add(p.Agent('10.9.0.1', 105, 'llama', B))
+        s.settimeout(20)
+        while b'"error"' not in out and (part := s.recv(65536)):
+            out += part
+        check('what has begun ends with an error', EVENTS[0] in out and b'WorkerLost' in out and resubmitted() == s_n, out)
+
+
 def load(gw, agents):
     """Many at once, with both kinds of answers."""
     bad = []
@@ -508,7 +573,7 @@ def run(log):
              p.Agent('10.9.0.1', 102, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=b']))]
     with serving(TALLY, peers, serve, sys.argv[2], '--router', '10.9.0.1', '--model', 'alias=llama', '--adapter', 'sql-adapter=llama',
                  '--tokenize', tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log) as (gw, agents):
-        for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load):
+        for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load, lost):
             part(gw, agents, *([ROUTER] if part is route else []))
         tokenizes(gw, agents, tokenizer)
         check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 
 import child
 import kvrproto as p
@@ -50,6 +51,11 @@ def ask(path, body, stream=False):
     if stream and answer.status == 200:
         return answer.status, fields, [json.loads(e[6:]) for e in data.split('\n\n') if e.startswith('data: {')]
     return answer.status, fields, json.loads(data) if data else None
+
+
+def gateway_says(name):
+    with urllib.request.urlopen(f'http://127.0.0.1:{GATEWAY}/metrics') as answer:
+        return next(int(line.split()[1]) for line in answer.read().decode().splitlines() if line.startswith(f'kvr_gateway_{name} '))
 
 
 def text_of(n):
@@ -216,6 +222,29 @@ def drains(front, router, engines, agents):
     front.serving('back', router, first.worker)
 
 
+def engine_dies(front, router, engines, agents):
+    """An engine that is killed with requests it has not begun to answer: the other one answers them."""
+    got, before = [], gateway_says('resubmitted_requests_total')
+    engines[0].test(hang=True)
+
+    def client(number):
+        got.append(ask('/v1/completions', {'model': 'llama', 'prompt': [number] * 20, 'max_tokens': 4}))
+    threads, hung = [], lambda: sum(r['running'] for r in engines[0].state()['ranks'])
+    while hung() < 2 and len(threads) < 60:
+        threads.append(threading.Thread(target=client, args=(len(threads),)))
+        threads[-1].start()
+        time.sleep(0.05)
+    n = hung()
+    engines[0].kill()
+    for t in threads:
+        t.join()
+    front.check('every request is answered', n >= 1 and [s for s, _, g in got if s != 200 or g['choices'][0]['text'] != text_of(4)] == [] and
+                len(got) == len(threads), (n, [x for x in got if x[0] != 200]))
+    front.check('those once more', gateway_says('resubmitted_requests_total') - before >= n, (before, n))
+    engines[0].start()
+    front.serving('back', router, agents[0].worker)
+
+
 def main(kvroute, agent, gateway):
     router = Router(kvroute, POOLS)
     front = Front(TALLY, ADDRESSES[0])
@@ -243,6 +272,7 @@ def main(kvroute, agent, gateway):
         errors(front, engines, agents)
         eagle(front, router, agent, log)
         drains(front, router, engines, agents)
+        engine_dies(front, router, engines, agents)
         TALLY.balanced(router)
         front.check('agents leave', [a.stop() for a in agents] == [0, 0])
         for engine in engines:

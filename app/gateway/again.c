@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "again.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define AGAIN_MS 100 /* an agent whose engine has gone signs off sooner */
+#define LEAVING	 503 /* an agent's word for it: a DISPATCH was faster than its GOODBYE */
+
+bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
+{
+	const bool refused = e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_DISPATCH_FAILED &&
+			     e->detail[0] == KVR_CLIENT_NO_BODIES;
+
+	return !c->through && (refused || (e->reason == KVR_CLIENT_FAILED && e->status == 408));
+}
+
+bool gw_again_worker_lost(const struct gw_call *c, const struct kvr_client_end *e)
+{
+	if (c->worker_lost || c->pinned || c->ask.probe || c->query || c->ask.path == GW_PICK ||
+	    c->ask.path == GW_LOADS)
+		return false;
+	if (e->reason == KVR_CLIENT_FAILED)
+		return e->status == 502;
+	return e->reason == KVR_CLIENT_REJECTED &&
+	       (e->code == KVR_E_WORKER_LOST ||
+		(e->code == KVR_E_DISPATCH_FAILED && e->detail[0] == LEAVING));
+}
+
+bool gw_again(const struct gw_call *c, const struct kvr_client_end *e)
+{
+	if (c->head_done || c->head.len > 0 || c->tries >= GW_TRIES || c->req == NULL)
+		return false;
+	return gw_again_no_bodies(c, e) || gw_again_worker_lost(c, e) ||
+	       e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
+	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
+}
+
+static struct gw_error error_of(const struct kvr_client_end *e, char *text, size_t size)
+{
+	if (e->reason != KVR_CLIENT_REJECTED) {
+		gw_error_said(e, text, size);
+		return *gw_error_fault(gw_error_reason(e->reason));
+	}
+	kvr_client_explain(e, text, size);
+	return gw_error_code(e->code, e->retryable);
+}
+
+struct gw_error gw_again_error(const struct gw_call *c, const struct kvr_client_end *e, char *text,
+			       size_t size)
+{
+	if (c->why_text == NULL || e->reason != KVR_CLIENT_REJECTED ||
+	    e->code != KVR_E_NO_ENDPOINTS)
+		return error_of(e, text, size);
+	snprintf(text, size, "%s", c->why_text);
+	return c->why;
+}
+
+void gw_again_later(struct gw_call *c, const struct kvr_client_end *e)
+{
+	char text[512];
+
+	c->worker_lost = true;
+	c->why = error_of(e, text, sizeof(text));
+	c->why_text = strdup(text);
+	c->again_ms = h2o_now(c->t->ctx.loop) + AGAIN_MS;
+	TAILQ_INSERT_TAIL(&c->t->later, c, later);
+}
+
+void gw_again_not(struct gw_call *c)
+{
+	if (c->again_ms != 0)
+		TAILQ_REMOVE(&c->t->later, c, later);
+	c->again_ms = 0;
+}
