@@ -11,6 +11,7 @@
 
 #include "buffers.h"
 #include "source.h"
+#include "streams.h"
 
 #define SPARE_MS 5000u /* turns may be long */
 #define MAX_RESETS                                                                                 \
@@ -262,15 +263,19 @@ bool gw_conn_floods(const struct gw_call *c)
 void gw_conn_stalled(struct gw_thread *t)
 {
 	const uint64_t now = h2o_now(t->ctx.loop);
-	struct gw_call *c;
+	struct gw_call *c, *next;
 
 	if (now < t->look_ms)
 		return;
 	t->look_ms = now + t->opt->idle_ms / 4;
-	LIST_FOREACH (c, &t->calls, link)
-		if (c->req != NULL && is_http2(c) && c->given_ms != 0 &&
-		    now - c->given_ms > t->opt->idle_ms) {
-			c->given_ms = 0; /* once is enough */
-			close_connection(c, GW_STALLED);
-		}
+	for (c = LIST_FIRST(&t->calls); c != NULL; c = next) {
+		next = LIST_NEXT(c, link);
+		if (c->req == NULL || !is_http2(c) || c->given_ms == 0 ||
+		    now - c->given_ms <= t->opt->idle_ms)
+			continue;
+		c->given_ms = 0; /* once is enough */
+		GW_COUNT(t, GW_STALLED);
+		t->touched = true;
+		gw_stream_reset(c->req); /* which may be the end of the call */
+	}
 }

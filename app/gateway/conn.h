@@ -64,8 +64,8 @@ bool gw_conn_is_half_closed(const struct gw_call *c);
 bool gw_conn_floods(const struct gw_call *c);
 
 /**
- * Close the HTTP/2 connections of clients that have taken nothing of an answer for --idle-ms: their
- * windows are theirs, and TCP sees nothing wrong. To be called in every turn.
+ * Reset the HTTP/2 streams of which the client has taken nothing for --idle-ms: their windows are
+ * its own, and TCP sees nothing wrong. To be called in every turn.
  */
 void gw_conn_stalled(struct gw_thread *t);
 

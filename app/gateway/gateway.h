@@ -16,7 +16,7 @@
  * answers from a thread of its own; h2o's loop also carries the routers' sockets.
  *
  * The order of files: stats, errors, hints, media, ask, source (pure); options; tokens; router;
- * answer; buffers; choice; conn; room; lease; message; again; call; pages; streams; heads; serve;
+ * answer; buffers; choice; streams; conn; room; lease; message; again; call; pages; heads; serve;
  * main.
  */
 

@@ -36,7 +36,7 @@
 	X(GW_HTTP_ERRORS, http_errors, COUNT, "answers", "answers to what was no legal request of HTTP, or announced too large a body") \
 	X(GW_SLOW_READERS, slow_readers, COUNT, "requests", "cut off: the client did not read, and the buffer was full") \
 	X(GW_SLOW_REQUESTS, slow_requests, COUNT, "requests", "answered 408: they did not come in whole in --header-ms, nor fast enough") \
-	X(GW_STALLED, stalled, COUNT, "requests", "their HTTP/2 connection was closed: for --idle-ms the client took nothing of the answer") \
+	X(GW_STALLED, stalled, COUNT, "requests", "their HTTP/2 stream was reset: for --idle-ms the client took nothing of the answer") \
 	X(GW_RESET_FLOODS, reset_floods, COUNT, "connections", "HTTP/2 connections closed: the client opened requests and reset them at once, too many in a second") \
 	X(GW_BAD_ANSWERS, bad_answers, COUNT, "requests", "the engine's answer was no HTTP response, or none that can be passed on") \
 	X(GW_SPLIT_STREAMS, split_streams, COUNT, "requests", "streams that broke off; the client got an event that says so") \

@@ -93,6 +93,19 @@ void gw_streams_turn(struct gw_thread *t)
 	}
 }
 
+void gw_stream_reset(h2o_req_t *req)
+{
+	h2o_http2_stream_t *stream = stream_of(req);
+	h2o_http2_conn_t *conn = (h2o_http2_conn_t *)req->conn;
+
+	if (conn->state < H2O_HTTP2_CONN_STATE_IS_CLOSING) {
+		h2o_http2_encode_rst_stream_frame(&conn->_write.buf, stream->stream_id,
+						  -H2O_HTTP2_ERROR_CANCEL);
+		h2o_http2_conn_request_write(conn);
+	}
+	h2o_http2_stream_reset(conn, stream);
+}
+
 /* libh2o prints a line for each frame of a kind that it does not know, and standard error may be a
  * pipe that nobody reads. It is to ignore them (RFC 9113, 4.1): so it does an acknowledgement of
  * its settings. */

@@ -25,7 +25,7 @@ TALLY = Tally(200, patience=30.0)
 check = TALLY.check
 # HTTP/2 by hand (RFC 9113): no client library opens and resets like this. The field block is of literals and of the static table.
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
-DATA, HEADERS, RST_STREAM, SETTINGS, UNKNOWN = 0, 1, 3, 4, 0x20
+DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, UNKNOWN = 0, 1, 3, 4, 8, 0x20
 END_STREAM, END_HEADERS, INITIAL_WINDOW, CANCEL = 1, 4, 4, 8
 
 
@@ -135,6 +135,14 @@ def resets(gw, agents):
     nothing_left(gw, agents, 'some resets')
 
 
+def frames(data):
+    """(kind, flags, stream, payload) of each whole frame."""
+    while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], 'big'):
+        n = int.from_bytes(data[:3], 'big')
+        yield data[3], data[4], int.from_bytes(data[5:9], 'big'), data[9:9 + n]
+        data = data[9 + n:]
+
+
 def stalled(gw, agents):
     """A window that is never opened: TCP sees nothing wrong, the stream is under way for ever."""
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
@@ -151,14 +159,29 @@ def stalled(gw, agents):
         check('a client that takes nothing is closed', got == b'', got[:100])
     check('and counted', counter(gw, 'stalled_requests_total') >= 1, gw.counters())
     nothing_left(gw, agents, 'stalled')
-
-
-def frames(data):
-    """(kind, flags, stream, payload) of each whole frame."""
-    while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], 'big'):
-        n = int.from_bytes(data[:3], 'big')
-        yield data[3], data[4], int.from_bytes(data[5:9], 'big'), data[9:9 + n]
-        data = data[9 + n:]
+    # Behind a proxy the others of its connection are other people's.
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + frame(WINDOW_UPDATE, 0, 0, struct.pack('>I', 1 << 30)) + post(1, ask('flood')))
+        s.settimeout(0.2)
+        got, at, stream, all_of = b'', time.monotonic(), 3, []
+        while time.monotonic() < at + 30 and not any(kind == RST_STREAM for kind, *_ in all_of):
+            s.sendall(post(stream, ask('json')))
+            stream += 2
+            try:
+                while part := s.recv(65536):
+                    got += part
+            except TimeoutError:
+                pass
+            all_of = list(frames(got))
+        s.sendall(post(stream, ask('json')))
+        s.settimeout(20)
+        while (DATA, END_STREAM, stream, b'{}') not in all_of and (part := s.recv(65536)):
+            got += part
+            all_of = list(frames(got))
+        check('one that takes nothing is reset alone', [n for kind, _, n, _ in all_of if kind == RST_STREAM] == [1], [f[:3] for f in all_of[-9:]])
+        check('those beside it and after it are served', all((DATA, END_STREAM, n, b'{}') in all_of for n in range(3, stream + 2, 2)),
+              [f[:3] for f in all_of[-9:]])
+    nothing_left(gw, agents, 'stalled alone')
 
 
 def slow(gw, agents):
