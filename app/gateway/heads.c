@@ -10,6 +10,8 @@
 
 #include "streams.h"
 
+#define MOST_DIGITS 15 /* of a length: it fits 60 bits */
+
 /* libh2o's headers of both need others that are not installed. */
 struct phr_header {
 	const char *name; /* NULL: the line goes on with the value of the one before */
@@ -26,7 +28,12 @@ typedef int fields_fn(h2o_req_t *req, void *table, const uint8_t *src, size_t le
 		      int *pseudo_headers, size_t *content_length, void *digests,
 		      const char **err_desc);
 
+typedef int response_fn(const char *buf, size_t len, int *minor_version, int *status,
+			const char **msg, size_t *msg_len, struct phr_header *headers,
+			size_t *num_headers, size_t last_len);
+
 parse_fn phr_parse_request;
+response_fn phr_parse_response;
 fields_fn h2o_hpack_parse_headers;
 
 const char gw_bad_head[] = "/";
@@ -98,6 +105,51 @@ int phr_parse_request(const char *buf, size_t len, const char **method, size_t *
 	*minor_version = 0; /* its connection ends with the answer */
 	*num_headers = 0;
 	return (int)len;
+}
+
+static bool is_length(const struct phr_header *h)
+{
+	return h->value_len > 0 && h->value_len <= MOST_DIGITS &&
+	       strspn(h->value, "0123456789") >= h->value_len;
+}
+
+/* Where it ends, in the words that libh2o knows. */
+static bool has_end(struct phr_header *h)
+{
+	static const char chunked[] = "chunked", identity[] = "identity";
+
+	if (h->name == NULL)
+		return false;
+	if (is(h, "content-length"))
+		return is_length(h);
+	if (!is(h, "transfer-encoding"))
+		return true;
+	if (h->value_len == strlen(chunked) && strncasecmp(h->value, chunked, h->value_len) == 0)
+		h->value = chunked;
+	else if (h->value_len == strlen(identity) &&
+		 strncasecmp(h->value, identity, h->value_len) == 0)
+		h->value = identity;
+	else
+		return false;
+	return true;
+}
+
+/* The tokenizer's. An end that it does not understand is an assertion of libh2o that fails, and the
+ * end of this process; the head's grammar is none. */
+int phr_parse_response(const char *buf, size_t len, int *minor_version, int *status,
+		       const char **msg, size_t *msg_len, struct phr_header *headers,
+		       size_t *num_headers, size_t last_len)
+{
+	static __thread response_fn *fn;
+	int n;
+
+	if (fn == NULL)
+		*(void **)&fn = theirs("phr_parse_response");
+	n = fn(buf, len, minor_version, status, msg, msg_len, headers, num_headers, last_len);
+	for (size_t i = 0; n > 0 && i < *num_headers; i++)
+		if (!has_end(&headers[i]))
+			n = -1;
+	return n;
 }
 
 /* A byte of HTTP/2 may stand for a field, and each takes 80 bytes here: 16,000 of them, in every

@@ -4,14 +4,17 @@
 protocol_test.sh starts it: gateway_hostile.py KVROUTE GATEWAY.
 """
 
+import contextlib
+import itertools
 import json
 import socket
 import struct
 import sys
+import threading
 import time
 
 import kvrproto as p
-from gateway_rig import Tokenizer, beside, parse_message, response, serving, wait_for
+from gateway_rig import Gateway, Tokenizer, beside, parse_message, response, serving, wait_for
 from protocol_router import Router, Tally
 
 B = 16
@@ -316,12 +319,64 @@ def bad_questions(gw, agents):
     check('the next prompt has its blocks', hashes(2) > 0, gw.counters())
 
 
+class Answers(threading.Thread):
+    """A tokenizer that says what it is told to, and hangs up after anything else than good."""
+    good = b'{"tokens":%s}' % json.dumps(list(range(40))).encode()
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.socket, self.says = socket.create_server(('127.0.0.1', 0)), None
+        self.url = f'http://127.0.0.1:{self.socket.getsockname()[1]}/tokenize'
+        self.start()
+
+    def run(self):
+        while True:
+            s, _ = self.socket.accept()
+            with s, contextlib.suppress(OSError):
+                while self.says is not None and b'}' in s.recv(65536):  # a question is small
+                    s.sendall(self.says)
+                    if not self.says.endswith(self.good):
+                        break
+
+
+def bad_tokenizers(program):
+    """What is no answer to a question: served by load, and the next good one has ids again."""
+    def head(*fields):
+        return b'\r\n'.join([b'HTTP/1.1 200 OK', *fields, b'', b''])
+
+    good, n = Answers.good, itertools.count()
+    tokenizer = Answers()
+    gw = Gateway(program, '--router', '10.9.0.1', '--tokenize', tokenizer.url, '--tokenize-ms', '1000')
+    check('a gateway of its own', wait_for(gw.ready))
+    length = b'content-length: %d' % len(good)
+
+    def by_load():
+        before = counter(gw, 'routed_by_load_requests_total')
+        r = gw.post('/v1/completions', {'model': 'llama', 'prompt': f'prompt {next(n)}'})
+        return r.status, counter(gw, 'routed_by_load_requests_total') - before
+
+    for says in (b'SMTP ready\r\n\r\n', head(b'content-length: -5') + good, head(b'content-length: 5x') + good, head(b'content-length:') + good,
+                 head(b'content-length: ' + b'9' * 30) + good, head(b'transfer-encoding: gzip, chunked') + good, head(b'a: b', b' c: d', length) + good[:5],
+                 head(b'transfer-encoding: chunked') + b'zz\r\n' + good, head(length) + good[:-5], head(b'x: y\r\n' * 200) + good, b'HTTP/1.1 204 No\r\n\r\n',
+                 head(b'content-length: 0'), head(b'content-length: 14') + b'{"tokens":[-1]', head(b'content-length: 13') + b'{"tokens":[]}',
+                 b'HTTP/1.1 500 Oops\r\n' + length + b'\r\n\r\n' + good[:9]):
+        tokenizer.says = says
+        check(f'by load: {says[:60]}', by_load() == (200, 1))
+        tokenizer.says = head(length) + good
+        check('then with ids', wait_for(lambda: by_load() == (200, 0)))  # it may have paused for a second
+    for says in (head(b'Transfer-Encoding: Chunked') + b'%x\r\n%s\r\n0\r\n\r\n' % (len(good), good), b'HTTP/1.1 100 Continue\r\n\r\n' + head(length) + good):
+        tokenizer.says = says
+        check(f'with ids: {says[:60]}', by_load() == (200, 0))
+    check('that gateway ends', gw.stop() == 0)
+
+
 def run(log):
     tokenizer = Tokenizer('llama')
     with serving(TALLY, [p.Agent('10.9.0.1', 101, 'llama', B, ranks=2)], serve, sys.argv[2], '--router', '10.9.0.1', '--tokenize', tokenizer.url,
                  '--idle-ms', '2000', '--header-ms', '2000', '--max-buffer', '262144', log=log) as (gw, agents):
         for part in (leavers, resets, stalled, slow, unknown, statuses, heads, bad_questions):
             part(gw, agents)
+        bad_tokenizers(sys.argv[2])
         n = gw.counters()
         check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
             n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
