@@ -304,6 +304,24 @@ void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t)
 	}
 }
 
+/* Those of the prompt: with pictures the router goes by others. */
+static void add_ids(struct gw_bytes *b, const struct gw_call *c)
+{
+	char text[16];
+
+	if (c->ask.preprocessed && c->ask.prompt.type == KVR_JSON_ARRAY) {
+		gw_bytes_add(b, ",\"token_ids\":", 13);
+		gw_bytes_add(b, c->ask.prompt.p, c->ask.prompt.len);
+		return;
+	}
+	gw_bytes_add(b, ",\"token_ids\":[", 14);
+	for (uint32_t i = 0; i < c->n_ids; i++)
+		gw_bytes_add(
+			b, text,
+			(size_t)snprintf(text, sizeof(text), "%s%u", i > 0 ? "," : "", c->ids[i]));
+	gw_bytes_add(b, "]", 1);
+}
+
 void gw_answer_choice(struct gw_call *c)
 {
 	const struct kvr_client_choice *ch = &c->choice;
@@ -325,14 +343,8 @@ void gw_answer_choice(struct gw_call *c)
 	else
 		n = snprintf(text, sizeof(text), ",\"prefill_worker_id\":null");
 	gw_bytes_add(&b, text, (size_t)n);
-	if (c->token_ids) {
-		gw_bytes_add(&b, ",\"token_ids\":[", 14);
-		for (uint32_t i = 0; i < c->n_ids; i++) {
-			n = snprintf(text, sizeof(text), "%s%u", i > 0 ? "," : "", c->ids[i]);
-			gw_bytes_add(&b, text, (size_t)n);
-		}
-		gw_bytes_add(&b, "]", 1);
-	}
+	if (c->token_ids)
+		add_ids(&b, c);
 	gw_bytes_add(&b, "}", 1);
 	add_choice(c);
 	c->started = c->complete = c->t->touched = true;

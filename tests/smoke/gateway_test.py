@@ -291,6 +291,10 @@ def route(gw, agents, router):
         'routing_token_ids': ids, 'block_mm_infos': [None, {'mm_objects': [{'mm_hash': 77, 'offsets': [[0, 4]]}]}, None]}})
     check('a picture is part of its block', r.status == 200
           and list(last(agents).dispatch.hashes) == p.sequence_hashes(ids, B, mm={1: [77]}) != p.sequence_hashes(ids, B), r)
+    r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [5, 6], 'annotations': ['query_instance_id:'], 'mm_routing_info': {
+        'routing_token_ids': ids, 'block_mm_infos': [None]}})
+    check('the choice has the ids of the prompt, not those of the routing', r.status == 200 and r.json()['token_ids'] == [5, 6]
+          and r.json()['required_blocks'] == 3, r)
     r = gw.post('/v1/route', {'model': 'llama', 'token_ids': [[1, 2], [3]], 'encoding_format': 'float'})
     job = last(agents)
     sent = json.loads(job.http_body)
@@ -311,15 +315,18 @@ def probes(gw, agents, router, ids):
 
     # A client has its answer before the router has counted all of it.
     check('what came before has ended', wait_for(lambda: counts()['live'] == 0), counts())
-    before = counts()
+    before, sessions = counts(), router.telemetry('/kvroute/sessions')
     r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, '_HEALTH_CHECK': True,
-                              'routing': {'backend_instance_id': 102, 'dp_rank': 0}}, {'x-kvroute-session': 'probe'})
+                              'routing': {'backend_instance_id': 102, 'dp_rank': 0}},
+                {'x-kvroute-session': 'probe', 'x-kvroute-session-action': 'open', 'x-kvroute-session-timeout': '60'})
     d = last(agents).dispatch
     check('a probe goes where it is pinned, without hashes', r.status == 200 and d.worker == 102 and not list(d.hashes), r)
     check('the agent sees what it is', d.flags & p.ROUTE_HEALTH, d.flags)
     wait_for(lambda: counts()['health_probes'] > before['health_probes'] and counts()['live'] == 0)
     after = counts()
     check('a probe is counted as a probe', after.pop('health_probes') == before.pop('health_probes') + 1, after)
+    check('no session knows it', router.telemetry('/kvroute/sessions') == sessions and not any('probe' in str(a.sessions) for a in agents.agents),
+          router.telemetry('/kvroute/sessions'))
     check('and as nothing else', after == before, {k: (before[k], v) for k, v in after.items() if v != before[k]})
 
 
