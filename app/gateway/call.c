@@ -467,7 +467,7 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 	find_ids(c);
 }
 
-void gw_call_half_closed(struct gw_call *c)
+static void end_now(struct gw_call *c, enum gw_counter what, enum gw_fault fault)
 {
 	if (c->req == NULL || c->complete)
 		return;
@@ -475,7 +475,20 @@ void gw_call_half_closed(struct gw_call *c)
 		gw_talk_cancel(c->question);
 	c->question = NULL;
 	gw_again_not(c);
-	count(c, GW_GONE);
-	gw_answer_error(c, gw_error_fault(GW_CLIENT_GONE), gw_error_text(GW_CLIENT_GONE));
+	count(c, what);
+	gw_answer_error(c, gw_error_fault(fault), gw_error_text(fault));
 	stop(c);
+}
+
+void gw_call_half_closed(struct gw_call *c)
+{
+	end_now(c, GW_GONE, GW_CLIENT_GONE);
+}
+
+void gw_calls_end(struct gw_thread *t)
+{
+	struct gw_call *c;
+
+	LIST_FOREACH (c, &t->calls, link)
+		end_now(c, GW_FAILED, GW_STOPPING);
 }

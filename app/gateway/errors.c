@@ -37,6 +37,7 @@ static const struct {
 	[GW_ROUTER_LOST] = {{502, SERVER, "router_lost", 1}, "the router has lost the request"},
 	[GW_NO_ROUTER] = {{503, SERVER, "no_router", 1}, "no router answers"},
 	[GW_TIMED_OUT] = {{503, SERVER, "timeout", 0}, "the request's time limit has passed"},
+	[GW_STOPPING] = {{503, SERVER, "stopping", 1}, "the gateway stops"},
 	[GW_OUT_OF_MEMORY] = {{503, SERVER, "out_of_memory", 1}, "out of memory"},
 	[GW_BODY_NOT_TAKEN] = {{503, SERVER, "body_not_taken", 1},
 			       "the worker has not taken the body in time, which is too large for "

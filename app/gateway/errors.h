@@ -31,6 +31,7 @@ enum gw_fault {
 	GW_NO_ROUTER,	   /**< 503: no router answers */
 	GW_TIMED_OUT,	   /**< 503: the request's time limit passed */
 	GW_OUT_OF_MEMORY,  /**< 503 */
+	GW_STOPPING,	   /**< 503: the gateway, and it lasted too long */
 	GW_BODY_NOT_TAKEN, /**< 503: by the worker's agent, and too large for frames */
 	GW_FULL, /**< 503: requests and answers that wait here take all the room there is */
 	GW_READER_TOO_SLOW, /**< 499: the client did not read its stream */

@@ -18,7 +18,7 @@
 #include "serve.h"
 #include "version.h"
 
-#define GRACE_S 5 /* requests under way may end after the first signal */
+#define LOOK_MS 20 /* between two looks whether threads have ended */
 
 static struct gw_options options;
 static struct gw_thread threads[GW_MAX_THREADS];
@@ -30,10 +30,19 @@ static void *run(void *arg)
 	return NULL;
 }
 
+/* Have all of them ended, of which @p left have not before? */
+static bool all_ended(pthread_t waiter[], uint32_t *left)
+{
+	while (*left > 0 && pthread_tryjoin_np(waiter[*left - 1], NULL) == 0)
+		--*left;
+	return *left == 0;
+}
+
 /* Signals are taken here alone. */
 static void wait_for_end(const sigset_t *set, uint32_t n)
 {
-	const struct timespec grace = {GRACE_S, 0};
+	const struct timespec look = {0, LOOK_MS * 1000000};
+	uint64_t looks = (uint64_t)options.grace_s * 1000 / LOOK_MS;
 	pthread_t waiter[GW_MAX_THREADS];
 	int sig;
 
@@ -42,18 +51,13 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 			abort();
 	sigwait(set, &sig);
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = sigabbrev_np(sig)),
-		     "stopping: requests under way have %u s", GRACE_S);
+		     "stopping: requests under way have %u s", options.grace_s);
 	atomic_store_explicit(&stop, 1, memory_order_relaxed); /* publishes nothing */
-	for (uint32_t i = 0; i < n; i++) {
-		struct timespec until;
-
-		clock_gettime(CLOCK_REALTIME, &until);
-		until.tv_sec += grace.tv_sec;
-		if (pthread_timedjoin_np(waiter[i], NULL, &until) != 0) {
-			atomic_store_explicit(&stop, 2, memory_order_relaxed);
-			pthread_join(waiter[i], NULL);
-		}
-	}
+	while (!all_ended(waiter, &n) && looks-- > 0 && sigtimedwait(set, NULL, &look) < 0)
+		;
+	atomic_store_explicit(&stop, 2, memory_order_relaxed);
+	while (n > 0)
+		pthread_join(waiter[--n], NULL);
 }
 
 /* Open files beside the clients': routers, tokenizer and loop of a thread; log and such of all. */

@@ -76,6 +76,9 @@ static const struct kvr_opt table[] = {
 	    "a connection may be silent between requests, and a client take nothing of an answer"),
 	U32("request-ms", request_ms, 0, 86400000, "0", "ms",
 	    "time limit of a request; 0 = none but the router's"),
+	U32("grace-s", grace_s, 0, 86400, "5", "s",
+	    "after the first SIGTERM requests under way may end; what lasts longer is cut off, and "
+	    "told so; a second signal cuts all off at once"),
 	U32("lease-ms", lease_ms, 100, 86400000, "300000", "ms",
 	    "/pick: a booking that its caller does not speak of for so long is freed; a request "
 	    "may "

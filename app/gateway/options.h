@@ -34,7 +34,7 @@ struct gw_options {
 	uint32_t connections, in_flight;	  /* 0 connections: as --help says */
 	uint32_t source_connections, source_rate; /* 0: as --help says */
 	uint32_t body_bytes, buffer_bytes;
-	uint32_t header_ms, idle_ms, request_ms;
+	uint32_t header_ms, idle_ms, request_ms, grace_s;
 	uint32_t tokenize_ms, tokenize_bytes;
 	uint32_t frame_bytes, router_ms;
 	bool direct, explain;

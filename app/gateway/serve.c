@@ -27,6 +27,7 @@
 #define ACCEPT_BURST 64
 #define BACKLOG	     4096
 #define REST_MS	     100
+#define LAST_MS	     200 /* for answers to those that are cut off at the end */
 
 struct handler {
 	h2o_handler_t super;
@@ -413,6 +414,18 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 	return rc < 0 ? rc : listen_on(t, err, errlen);
 }
 
+/* Who is cut off is told, if he takes it at once. */
+static void last_words(struct gw_thread *t)
+{
+	const uint64_t until = h2o_now(t->ctx.loop) + LAST_MS;
+
+	gw_calls_end(t);
+	while (!LIST_EMPTY(&t->calls) && h2o_now(t->ctx.loop) < until) {
+		gw_routers_turn(t);
+		h2o_evloop_run(t->ctx.loop, 1);
+	}
+}
+
 void gw_serve_run(struct gw_thread *t)
 {
 	/* One body more can be read, so that it is answered that there is no room: of an address
@@ -427,8 +440,12 @@ void gw_serve_run(struct gw_thread *t)
 		const int stop = atomic_load_explicit(t->stop, memory_order_relaxed);
 		int32_t wait;
 
-		if (stop == 2 || (stop == 1 && LIST_EMPTY(&t->calls)))
+		if (stop != 0 && LIST_EMPTY(&t->calls))
 			return;
+		if (stop == 2) {
+			last_words(t);
+			return;
+		}
 		if (stop == 1 && !closing) {
 			closing = true;
 			h2o_socket_close(t->listener);

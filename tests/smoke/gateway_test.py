@@ -14,7 +14,7 @@ import threading
 import time
 
 import kvrproto as p
-from gateway_rig import Tokenizer, beside, parse_message, response, serving, wait_for
+from gateway_rig import Gateway, Tokenizer, beside, parse_message, response, serving, wait_for
 from protocol_router import Router, Tally
 
 B = 16
@@ -556,6 +556,47 @@ def lost(gw, agents):
         check('what has begun ends with an error', EVENTS[0] in out and b'WorkerLost' in out and resubmitted() == s_n, out)
 
 
+def stops(agents):
+    """What is under way when it is told to end: it has its time, and is told when that is over."""
+    def begin(gw, mode):
+        n = len(agents.runs())
+        body = json.dumps({'model': 'llama', 'prompt': 'x', 'stream': True, 'x_mode': mode}).encode()
+        s = socket.create_connection(('127.0.0.1', gw.port))
+        s.settimeout(20)
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body) + body)
+        check('it is under way', wait_for(lambda: len(agents.runs()) > n))
+        return s, s.recv(65536) if mode == 'begin' else b''
+
+    def rest(s, out):
+        with s:
+            try:
+                while not out.endswith(b'\r\n0\r\n\r\n') and (part := s.recv(65536)):
+                    out += part
+            except ConnectionError:
+                out += b'<reset>'
+        return out
+
+    gw = Gateway(sys.argv[2], '--router', '10.9.0.1', '--grace-s', '600')
+    check('one with patience', wait_for(gw.ready))
+    under_way = [begin(gw, mode) for mode in ('stream', 'hang', 'begin')]
+    gw.process.terminate()
+    whole = rest(*under_way[0])
+    check('what ends by itself is whole', all(e.strip() in whole for e in EVENTS) and whole.endswith(b'0\r\n\r\n'), whole)
+    check('the others have time', gw.process.poll() is None)
+    gw.process.terminate()
+    out = [rest(*x) for x in under_way[1:]]
+    check('a second signal ends it', gw.process.wait(20) == 0)
+    check('what had not begun is 503', out[0].startswith(b'HTTP/1.1 503 ') and b'"code":"stopping"' in out[0] and b'retry-after: 1' in out[0].lower(), out[0])
+    check('what had is told in the stream, which ends', EVENTS[0] in out[1] and b'data: {"error":{' in out[1] and b'"code":"stopping"' in out[1] and
+          out[1].endswith(b'0\r\n\r\n'), out[1])
+    gw = Gateway(sys.argv[2], '--router', '10.9.0.1', '--grace-s', '0')
+    check('one without', wait_for(gw.ready))
+    s = begin(gw, 'hang')
+    check('ends', gw.stop() == 0)
+    out = rest(*s)
+    check('and says so', out.startswith(b'HTTP/1.1 503 '), out)
+
+
 def load(gw, agents):
     """Many at once, with both kinds of answers."""
     bad = []
@@ -582,6 +623,7 @@ def run(log):
                  '--tokenize', tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log) as (gw, agents):
         for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load, lost):
             part(gw, agents, *([ROUTER] if part is route else []))
+        stops(agents)
         tokenizes(gw, agents, tokenizer)
         check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
         n = gw.counters()
