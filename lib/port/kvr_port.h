@@ -333,6 +333,13 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
  * ring. Owner lcore. */
 uint16_t kvr_port_rx_got(const struct kvr_port_queue *q);
 
+/**
+ * Whether more may wait than was taken: the device, or the ring, gave as much as was asked for when
+ * it last had its turn. An lcore that has both takes from them in turns, and a ring with little in
+ * it says nothing about the device. Owner lcore.
+ */
+bool kvr_port_rx_full(const struct kvr_port_queue *q);
+
 /** Whether all datagrams of a source address come to one lcore, as some lcore has no queue of the
  * device. May change when a memif peer connects. Any lcore. */
 bool kvr_port_spreads(const struct kvr_port_queue *q);

@@ -207,6 +207,7 @@ static uint16_t from_device(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 
 	got = rte_eth_rx_burst(q->ethdev, q->queue, mbufs, n);
 	q->got = got;
+	q->device_full = got == n;
 	if (got == 0)
 		return 0;
 	for (uint16_t i = 0; i < got; i++)
@@ -243,22 +244,34 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 {
 	n = n < KVR_PORT_BURST ? n : KVR_PORT_BURST;
 	q->got = 0;
-	if (unlikely(is_shut(q)))
+	if (unlikely(is_shut(q))) {
+		q->device_full = q->ring_full = false;
 		return 0;
+	}
 	if (likely(q->spread == NULL))
 		return from_device(q, mbufs, pkts, n);
 	/* In turns, so that neither waits for the other. */
 	q->ring_next = !q->ring_next;
-	if ((q->ring_next || !kvr_port__rx_on(q)) && !rte_ring_empty(q->spread)) {
+	if (q->ring_next || !kvr_port__rx_on(q)) {
 		q->got = kvr_port__take(q, mbufs, pkts, n);
-		return q->got;
+		q->ring_full = q->got == n;
+		if (q->got != 0)
+			return q->got;
 	}
-	return kvr_port__rx_on(q) ? from_device(q, mbufs, pkts, n) : 0;
+	if (kvr_port__rx_on(q))
+		return from_device(q, mbufs, pkts, n);
+	q->device_full = false;
+	return 0;
 }
 
 uint16_t kvr_port_rx_got(const struct kvr_port_queue *q)
 {
 	return q->got;
+}
+
+bool kvr_port_rx_full(const struct kvr_port_queue *q)
+{
+	return q->device_full || q->ring_full;
 }
 
 bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16])

@@ -32,6 +32,8 @@ struct kvr_port_queue {
 	struct rte_ring *spread; /* datagrams of its sources that other lcores received, or NULL */
 	struct rte_ring *send;	 /* frames of lcores without a queue of the device, or NULL */
 	bool ring_next;		 /* the ring has its turn before the device */
+	bool device_full;	 /* the device gave as many as asked for when it had its turn */
+	bool ring_full;		 /* the same of the ring */
 	uint16_t got;		 /* frames of the last receive burst */
 	uint16_t n_tx;
 	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];

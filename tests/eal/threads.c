@@ -27,6 +27,7 @@ const struct threads_map threads_maps[] = {
 	{"2q", .threads = 2, .ingress = 2, .event = 0, .sched = 1},
 	{"4", .threads = 4, .ingress = 2, .event = 2, .sched = 3},
 	{"4s", .threads = 4, .ingress = 4, .event = 2, .sched = 3, .queues = 1},
+	{"4h", .threads = 4, .ingress = 4, .event = 2, .sched = 3, .queues = 2},
 	{.name = NULL},
 };
 

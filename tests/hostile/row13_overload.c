@@ -90,7 +90,7 @@ static void turn(void)
 	w.ring -= got;
 	for (uint32_t i = 0; i < got; i++, w.out++)
 		ns += frame_of(w.who[w.out % ARRIVALS]);
-	overload_seen(&w.lc, &w.lc.load[0], got);
+	overload_seen(&w.lc, &w.lc.load[0], got, got == BURST);
 	pass(ns);
 }
 

@@ -18,7 +18,7 @@ static uint32_t reached(void)
 {
 	const struct threads_map *map = threads_used();
 
-	return map == NULL || map->queues == 1 ? 1 : map->ingress;
+	return map == NULL || map->queues != 0 ? 1 : map->ingress;
 }
 
 /* Every lcore turns once, in their order, here: a model of what they do at the same time. */
@@ -755,6 +755,75 @@ static void overload_of_both_lcores_adds_up(void)
 	end();
 }
 
+/* A probe of host @p host by queue @p queue. */
+static void probe_of(uint8_t host, uint32_t queue)
+{
+	const struct kvr_wire_ids nobody = {.source = 5, .id = 1, .epoch = 1};
+	uint8_t probe[64];
+	const int len = kvr_put_empty(probe, sizeof(probe), KVR_PROBE, &nobody);
+
+	pipeline_host = host;
+	pipeline_queue = queue;
+	pipeline_send(PEER_AGENT + 5, probe, (size_t)len);
+}
+
+/* The lcore that has what comes from host @p host, where there are more of them than queues. */
+static uint32_t lcore_of(uint8_t host)
+{
+	struct kvr_stats *s = kvr_port_stats(rt->port[0]);
+	uint64_t before[KVR_ROUTER_MAX_LCORES];
+
+	for (uint32_t i = 0; i < rt->conf.n_ingress; i++)
+		before[i] = kvr_stats_get(kvr_stats_row(s, i), KVR_PORT_RX_KEPT);
+	probe_of(host, 0);
+	for (uint32_t i = 0; i < 4; i++)
+		turn_and_collect();
+	pipeline_flush();
+	for (uint32_t i = 0; i < rt->conf.n_ingress; i++)
+		if (kvr_stats_get(kvr_stats_row(s, i), KVR_PORT_RX_KEPT) != before[i])
+			return i;
+	CU_FAIL_FATAL("nobody has it");
+	return 0;
+}
+
+/* An lcore with a queue of its own gets some frames from another one, too: a ring with little in
+ * it, which it reads in turns with the device, says nothing about the device. */
+static void what_other_lcores_give_hides_no_overload(void)
+{
+	const struct port_load *load;
+	uint8_t host = 5;
+
+	begin("source_share = 0\n", "cookie = off\n");
+	load = &rt->lcore[0]->load[0];
+	while (lcore_of(host) != 0)
+		host++;
+	for (uint32_t i = 0; i < 64; i++)
+		probe_of(host, 0);
+	/* A full burst for each that is taken, and one frame from the other queue. */
+	for (uint32_t burst = 0; burst < 1200; burst++) {
+		CU_ASSERT_FALSE(burst < 600 && load->overloaded);
+		for (uint32_t i = 0; i < 32; i++)
+			probe_of(host, 0);
+		probe_of(host, 1);
+		rt->ns_offset += UINT64_C(150000);
+		turn_and_collect();
+		turn_and_collect();
+		pipeline_flush();
+	}
+	CU_ASSERT_TRUE(load->overloaded);
+	CU_ASSERT_FALSE(rt->lcore[1]->load[0].overloaded);
+	/* The ring alone goes on: that is none. */
+	for (uint32_t burst = 0; burst < 4000; burst++) {
+		probe_of(host, 1);
+		rt->ns_offset += UINT64_C(1000000);
+		turn_and_collect();
+		turn_and_collect();
+		pipeline_flush();
+	}
+	CU_ASSERT_FALSE(load->overloaded);
+	end();
+}
+
 static void requests_above_the_rate_are_refused(void)
 {
 	struct kvr_wire_rejected why = {0};
@@ -849,9 +918,15 @@ int main(void)
 	CU_TestInfo lcores[] = {{"overload, one lcore", overload_of_one_lcore_spares_the_other},
 				{"overload, both lcores", overload_of_both_lcores_adds_up},
 				CU_TEST_INFO_NULL};
+	/* With more of them than queues. */
+	CU_TestInfo rings[] = {{"overload, rings", what_other_lcores_give_hides_no_overload},
+			       CU_TEST_INFO_NULL};
 	const struct threads_map *map = threads_used();
-	int failed = kvr_test_run("row13_shares", tests);
+	int failed;
 
+	if (map != NULL && map->queues > 1)
+		return kvr_test_run("row13_shares of lcores with rings", rings);
+	failed = kvr_test_run("row13_shares", tests);
 	if (map != NULL && map->ingress == 2)
 		failed |= kvr_test_run("row13_shares of two lcores", lcores);
 	return failed;

@@ -120,8 +120,9 @@ uint32_t ingress_poll(struct lcore *lc)
 			frame(lc, m[k], &pkt[k].path);
 		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
 		/* Whatever the device gave, foreign frames too: they take their time. */
-		overload_seen(lc, &lc->load[i], kvr_port_rx_got(lc->queue[i]));
-		full = full || kvr_port_rx_got(lc->queue[i]) == BURST;
+		overload_seen(lc, &lc->load[i], kvr_port_rx_got(lc->queue[i]),
+			      kvr_port_rx_full(lc->queue[i]));
+		full = full || kvr_port_rx_full(lc->queue[i]);
 		total += kvr_port_rx_got(lc->queue[i]);
 	}
 	read_so_far(lc, full);

@@ -19,8 +19,9 @@
 
 #include "router.h"
 
-/** The device of @p l gave @p got frames to one poll, those for nobody included. */
-void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got);
+/** The port of @p l gave @p got frames to one poll, those for nobody included; @p full: and may
+ * have more. */
+void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got, bool full);
 
 /** Whether a frame of a request with header @p h, of source @p s of @p t, is let in while @p l is
  * overloaded. Frames of one message have one verdict, but for a change within it. */

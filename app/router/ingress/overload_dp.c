@@ -96,12 +96,12 @@ static bool weigh(struct port_load *l, uint64_t now_ns, bool full)
 	return true;
 }
 
-void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got)
+void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got, bool full)
 {
 	const uint64_t after_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
-	const bool tells = weigh(l, lc->now_ns, got == BURST);
+	const bool tells = weigh(l, lc->now_ns, full);
 
-	l->drained = l->drained || got < BURST;
+	l->drained = l->drained || !full;
 	if (likely(!l->overloaded)) {
 		if (unlikely(l->full_ns >= after_ns))
 			begins(l, lc->now_ns);
@@ -109,7 +109,7 @@ void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got)
 	}
 	l->got += got;
 	if (tells)
-		move(l, lc->now_ns, got == BURST);
+		move(l, lc->now_ns, full);
 	else if (l->stalled)
 		l->step_ns = lc->now_ns; /* and says nothing about how much can be let in */
 }
