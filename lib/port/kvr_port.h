@@ -361,6 +361,10 @@ int kvr_port_send(struct kvr_port_queue *q, const struct kvr_path *path, struct 
  * loop. @return frames that left this lcore. Owner lcore. */
 uint16_t kvr_port_flush(struct kvr_port_queue *q);
 
+/** Inside a transmit callback of the device: whether these frames have passed by before, as it did
+ * not take them at once. Owner lcore of the queue. */
+bool kvr_port_tx_again(const struct kvr_port_queue *q);
+
 /**
  * Fill @p path for a peer on the same link that has not spoken yet: ARP or neighbour discovery, a
  * request every 100 ms. Other frames that arrive meanwhile are dropped (counted). Start-up only:

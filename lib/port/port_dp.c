@@ -52,8 +52,10 @@ static uint16_t give(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
 		if (k == 0 && ++tries == TX_TRIES)
 			break;
 		kvr_stats_inc(q->row, KVR_PORT_TX_RETRIES);
+		q->again = true;
 		rte_pause();
 	}
+	q->again = false;
 	for (uint16_t i = sent; i < n; i++) {
 		bytes -= m[i]->pkt_len;
 		rte_pktmbuf_free(m[i]);
@@ -144,6 +146,11 @@ int kvr_port_send(struct kvr_port_queue *q, const struct kvr_path *path, struct 
 		return refuse(q, m, rc);
 	push(q, m);
 	return 0;
+}
+
+bool kvr_port_tx_again(const struct kvr_port_queue *q)
+{
+	return q->again;
 }
 
 struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q)

@@ -34,6 +34,7 @@ struct kvr_port_queue {
 	bool ring_next;		 /* the ring has its turn before the device */
 	bool device_full;	 /* the device gave as many as asked for when it had its turn */
 	bool ring_full;		 /* the same of the ring */
+	bool again;		 /* the device is given what it did not take at once */
 	uint16_t got;		 /* frames of the last receive burst */
 	uint16_t n_tx;
 	struct rte_mbuf *tx[KVR_PORT_TX_BUFFER];

@@ -195,10 +195,21 @@ static void what_cannot_be_sent_is_refused_and_counted(void)
 	close_pair(p);
 }
 
+static uint32_t passed_once, passed_again;
+
+/* What a capture sees. */
+static uint16_t passing(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n, void *q)
+{
+	(void)port, (void)queue, (void)m;
+	*(kvr_port_tx_again(q) ? &passed_again : &passed_once) += n;
+	return n;
+}
+
 static void a_full_device_drops_and_counts(void)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
+	struct kvr_port_info info;
 	struct kvr_port *p[2];
 	struct kvr_path to;
 	uint64_t before;
@@ -207,12 +218,19 @@ static void a_full_device_drops_and_counts(void)
 	open_pair(p, 64, 1500); /* a ring of 64 holds 63 */
 	learn(p, 4, &to);
 	before = counter(p[0], KVR_PORT_TX_SENT);
+	kvr_port_info(p[0], &info);
+	passed_once = passed_again = 0;
+	CU_ASSERT_PTR_NOT_NULL(
+		rte_eth_add_tx_callback(info.ethdev, 0, passing, kvr_port_queue(p[0], 0)));
 	for (int i = 0; i < 100; i++)
 		CU_ASSERT_EQUAL(send_one(p[0], &to, 64, 0), 0); /* flushes itself when full */
 	kvr_port_flush(kvr_port_queue(p[0], 0));
 	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_SENT) - before, 63);
 	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_DROPPED), 37);
 	CU_ASSERT_TRUE(counter(p[0], KVR_PORT_TX_RETRIES) > 0);
+	/* Each once, the dropped ones too, however often the device was asked. */
+	CU_ASSERT_EQUAL(passed_once, 100);
+	CU_ASSERT_TRUE(passed_again >= 37);
 	while ((got = receive(p[1], m, pkts)) > 0) {
 		all = (uint16_t)(all + got);
 		rte_pktmbuf_free_bulk(m, got);

@@ -38,13 +38,16 @@ static struct {
 	rte_pcapng_t *file;
 	pthread_t thread;
 	bool running; /* the thread is to be joined */
+	struct kvr_port *of;
 	uint16_t ethdev, queues;
+	int fd; /* of the file */
 	char name[256], port[64];
 	uint32_t seconds;
 	uint64_t bound;		/* bytes of frames */
 	_Atomic int quit;	/* asked to end; whoever asks: w, the thread: r */
 	_Atomic int ended;	/* the thread: w, at its end */
 	_Atomic uint64_t bytes; /* written; the thread: w */
+	_Atomic uint64_t lost;	/* copies that the file did not take; the thread: w */
 	_Atomic int error;	/* of the file, negative errno; the thread: w */
 } cap;
 
@@ -58,24 +61,41 @@ static uint64_t clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
+/*
+ * A file system that has no room for all of it takes a part, and librte_pcapng does not look. What
+ * is cut off is taken back, as readers go by the blocks.
+ */
+static int write_whole(struct rte_mbuf *m[], unsigned int n, uint64_t bytes)
+{
+	const off_t at = lseek(cap.fd, 0, SEEK_CUR);
+	const ssize_t rc = rte_pcapng_write_packets(cap.file, m, (uint16_t)n);
+	const int why = rc >= 0 ? ENOSPC : rte_errno != 0 ? rte_errno : EIO;
+
+	if (rc == (ssize_t)bytes)
+		return 0;
+	(void)!ftruncate(cap.fd, at);
+	return -why;
+}
+
 /* @return frames written, or -errno; the copies are freed in any case. */
 static int write_some(void)
 {
 	struct rte_mbuf *m[32];
 	const unsigned int n = rte_ring_sc_dequeue_burst(cap.c.ring, (void **)m, RTE_DIM(m), NULL);
 	uint64_t bytes = 0;
-	ssize_t rc = 0;
+	int rc = 0;
 
 	for (unsigned int i = 0; i < n; i++)
 		bytes += m[i]->pkt_len;
 	if (n > 0)
-		rc = rte_pcapng_write_packets(cap.file, m, (uint16_t)n);
+		rc = write_whole(m, n, bytes);
 	rte_pktmbuf_free_bulk(m, n);
+	/* Telemetry reads words; nothing is published with them. */
 	if (rc < 0)
-		return rte_errno != 0 ? -rte_errno : -EIO;
-	/* Telemetry reads a word; nothing is published with it. */
-	atomic_fetch_add_explicit(&cap.bytes, bytes, memory_order_relaxed);
-	return (int)n;
+		atomic_fetch_add_explicit(&cap.lost, n, memory_order_relaxed);
+	else
+		atomic_fetch_add_explicit(&cap.bytes, bytes, memory_order_relaxed);
+	return rc < 0 ? rc : (int)n;
 }
 
 static void remove_taps(void)
@@ -92,6 +112,37 @@ static void remove_taps(void)
 		rte_free((void *)(uintptr_t)cap.c.tx[q].callback);
 		cap.c.rx[q].callback = cap.c.tx[q].callback = NULL;
 	}
+}
+
+static void release(void)
+{
+	struct rte_mbuf *m;
+
+	while (cap.c.ring != NULL && rte_ring_sc_dequeue(cap.c.ring, (void **)&m) == 0) {
+		atomic_fetch_add_explicit(&cap.lost, 1, memory_order_relaxed);
+		rte_pktmbuf_free(m);
+	}
+	if (cap.file != NULL)
+		rte_pcapng_close(cap.file);
+	rte_bpf_destroy(cap.c.filter);
+	rte_ring_free(cap.c.ring);
+	rte_mempool_free(cap.c.pool);
+	cap.file = NULL;
+	cap.c.filter = NULL;
+	cap.c.ring = NULL;
+	cap.c.pool = NULL;
+}
+
+/* Frames in the file, or missed for want of a buffer, a place or a file that takes them. */
+static uint64_t sum(bool missed)
+{
+	const uint64_t lost = atomic_load_explicit(&cap.lost, memory_order_relaxed);
+	uint64_t n = 0;
+
+	for (uint16_t q = 0; q < cap.queues; q++)
+		n += missed ? kvr_cell_get(&cap.c.rx[q].missed) + kvr_cell_get(&cap.c.tx[q].missed)
+			    : kvr_cell_get(&cap.c.rx[q].kept) + kvr_cell_get(&cap.c.tx[q].kept);
+	return missed ? n + lost : n - lost;
 }
 
 static void *write_file(void *arg)
@@ -112,7 +163,13 @@ static void *write_file(void *arg)
 	remove_taps();
 	while (rc >= 0 && (rc = write_some()) > 0)
 		;
+	release();
 	atomic_store_explicit(&cap.error, RTE_MIN(rc, 0), memory_order_relaxed);
+	log_line(
+		KVR_LOG_ABOUT(.level = rc < 0 ? KVR_LOG_WARNING : KVR_LOG_NOTICE, .port = cap.port),
+		"capture of port %s to %s ended: %s%s%" PRIu64 " frames, %" PRIu64 " missed",
+		cap.port, cap.name, rc < 0 ? strerror(-rc) : "", rc < 0 ? ", " : "", sum(false),
+		sum(true));
 	/* Pairs with the acquire load in under_way(): the file is as it will be. */
 	atomic_store_explicit(&cap.ended, 1, memory_order_release);
 	return NULL;
@@ -126,33 +183,6 @@ static bool under_way(void)
 	return cap.running && !atomic_load_explicit(&cap.ended, memory_order_acquire);
 }
 
-static void release(void)
-{
-	struct rte_mbuf *m;
-
-	while (cap.c.ring != NULL && rte_ring_sc_dequeue(cap.c.ring, (void **)&m) == 0)
-		rte_pktmbuf_free(m);
-	if (cap.file != NULL)
-		rte_pcapng_close(cap.file);
-	rte_bpf_destroy(cap.c.filter);
-	rte_ring_free(cap.c.ring);
-	rte_mempool_free(cap.c.pool);
-	cap.file = NULL;
-	cap.c.filter = NULL;
-	cap.c.ring = NULL;
-	cap.c.pool = NULL;
-}
-
-static uint64_t sum(bool missed)
-{
-	uint64_t n = 0;
-
-	for (uint16_t q = 0; q < cap.queues; q++)
-		n += missed ? kvr_cell_get(&cap.c.rx[q].missed) + kvr_cell_get(&cap.c.tx[q].missed)
-			    : kvr_cell_get(&cap.c.rx[q].kept) + kvr_cell_get(&cap.c.tx[q].kept);
-	return n;
-}
-
 static void end_capture(void)
 {
 	if (!cap.running)
@@ -161,10 +191,6 @@ static void end_capture(void)
 	atomic_store_explicit(&cap.quit, 1, memory_order_release);
 	pthread_join(cap.thread, NULL);
 	cap.running = false;
-	release();
-	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .port = cap.port),
-		 "capture of port %s to %s ended: %" PRIu64 " frames, %" PRIu64 " missed", cap.port,
-		 cap.name, sum(false), sum(true));
 }
 
 /*
@@ -222,9 +248,10 @@ static int allocate(uint32_t snap)
 	return cap.c.pool != NULL && cap.c.ring != NULL ? 0 : -ENOMEM;
 }
 
-static void init_tap(struct capture_tap *t)
+static void init_tap(struct capture_tap *t, uint16_t queue)
 {
 	t->capture = &cap.c;
+	t->queue = kvr_port_queue(cap.of, queue);
 	t->callback = NULL;
 	atomic_init(&t->kept, 0);
 	atomic_init(&t->missed, 0);
@@ -233,8 +260,8 @@ static void init_tap(struct capture_tap *t)
 static int add_taps(void)
 {
 	for (uint16_t q = 0; q < cap.queues; q++) {
-		init_tap(&cap.c.rx[q]);
-		init_tap(&cap.c.tx[q]);
+		init_tap(&cap.c.rx[q], q);
+		init_tap(&cap.c.tx[q], q);
 	}
 	for (uint16_t q = 0; q < cap.queues; q++) {
 		cap.c.rx[q].callback =
@@ -254,14 +281,16 @@ static int add_taps(void)
  * nobody owns, and the frames of others refer to an interface that is not in the file, which no
  * reader takes.
  */
-static rte_pcapng_t *open_file(int fd)
+static rte_pcapng_t *open_file(int fd, int *why)
 {
 	struct rte_eth_dev_owner owner = {.id = RTE_ETH_DEV_NO_OWNER};
 	rte_pcapng_t *file;
 
 	if (rte_eth_dev_owner_get(cap.ethdev, &owner) == 0 && owner.id != RTE_ETH_DEV_NO_OWNER)
 		rte_eth_dev_owner_unset(cap.ethdev, owner.id);
+	errno = 0;
 	file = rte_pcapng_fdopen(fd, NULL, NULL, "kvroute", NULL);
+	*why = errno != 0 ? errno : EIO;
 	if (owner.id != RTE_ETH_DEV_NO_OWNER)
 		rte_eth_dev_owner_set(cap.ethdev, &owner);
 	return file;
@@ -272,9 +301,13 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 {
 	struct kvr_port_info i;
 	char err[PCAP_ERRBUF_SIZE];
-	int fd, rc;
+	int fd, rc, why;
 
+	atomic_store_explicit(&cap.bytes, 0, memory_order_relaxed);
+	atomic_store_explicit(&cap.lost, 0, memory_order_relaxed);
+	atomic_store_explicit(&cap.error, 0, memory_order_relaxed);
 	kvr_port_info(p, &i);
+	cap.of = p;
 	cap.ethdev = i.ethdev;
 	cap.queues = i.queues;
 	if (allocate((uint32_t)i.mtu + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN) < 0)
@@ -288,10 +321,12 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 	if (fd < 0)
 		return kvr_ctl_error(d, errno, "cannot create \"%s\": %s", cap.name,
 				     strerror(errno)) != 0;
-	cap.file = open_file(fd);
+	cap.fd = fd;
+	cap.file = open_file(fd, &why);
 	if (cap.file == NULL) {
 		close(fd);
-		return kvr_ctl_error(d, EIO, "cannot write \"%s\"", cap.name) != 0;
+		return kvr_ctl_error(d, why, "cannot write \"%s\": %s", cap.name, strerror(why)) !=
+		       0;
 	}
 	rc = add_taps();
 	if (rc < 0)
@@ -299,8 +334,6 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 		       0;
 	atomic_store_explicit(&cap.quit, 0, memory_order_relaxed);
 	atomic_store_explicit(&cap.ended, 0, memory_order_relaxed);
-	atomic_store_explicit(&cap.bytes, 0, memory_order_relaxed);
-	atomic_store_explicit(&cap.error, 0, memory_order_relaxed);
 	rc = pthread_create(&cap.thread, NULL, write_file, NULL);
 	if (rc != 0) {
 		remove_taps();
@@ -376,8 +409,13 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	cap.bound = BYTES_MAX;
 	snprintf(cap.name, sizeof(cap.name), "%s", file);
 	snprintf(cap.port, sizeof(cap.port), "%s", port);
+	cap.fd = -1;
 	if (!begin(p, save != NULL ? save : "", d)) {
 		release();
+		if (cap.fd >= 0)
+			unlink(cap.name); /* it is ours, and has nothing */
+		cap.name[0] = cap.port[0] = '\0';
+		cap.queues = 0;
 		return 0;
 	}
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .port = cap.port),

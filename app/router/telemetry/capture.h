@@ -11,6 +11,8 @@
  * into a ring: per frame one run of the filter and one copy, no waiting; without a buffer or a
  * place the copy is missed and counted, the frame is not touched. A thread of its own writes the
  * file. One capture at a time, bounded by time and by bytes; nothing is left installed after it.
+ * What leaves is in the file once, as it is given to the device, whether the device takes it or
+ * not.
  *
  * Writers: a tap's counts by the lcore that owns its queue; state by whoever holds the ctl lock,
  * but `quit` and `bytes`, which are atomic.
@@ -25,6 +27,7 @@
 /** One direction of a queue; arg of its callback. */
 struct capture_tap {
 	struct capture *capture;
+	const struct kvr_port_queue *queue;	      /* its lcore: r */
 	const struct rte_eth_rxtx_callback *callback; /* NULL: not installed */
 	kvr_cell_t kept, missed;		      /* frames; the queue's lcore */
 } __rte_cache_aligned;

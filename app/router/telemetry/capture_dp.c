@@ -48,6 +48,9 @@ uint16_t capture_rx(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_
 
 uint16_t capture_tx(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n, void *tap)
 {
-	take_all(tap, port, queue, m, n, RTE_PCAPNG_DIRECTION_OUT);
+	const struct capture_tap *t = tap;
+
+	if (likely(!kvr_port_tx_again(t->queue)))
+		take_all(tap, port, queue, m, n, RTE_PCAPNG_DIRECTION_OUT);
 	return n;
 }
