@@ -221,8 +221,8 @@ void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out);
 
 /**
  * Take the XDP program that a dead router has left off the interface of @p conf, and its pins; for
- * a device without our program, an interface that is gone or that a router serves, nothing. Needs
- * no EAL; any thread. CAP_NET_ADMIN, and CAP_SYS_ADMIN to tell whose program it is.
+ * a device without one, an interface that is gone or that a router serves, nothing. Needs no EAL;
+ * any thread. CAP_NET_ADMIN, and CAP_SYS_ADMIN to tell whose program it is.
  * @return 0; -EBUSY the program is not ours or cannot be told, -errno of the kernel: text in err.
  */
 int kvr_port_xdp_off(const struct kvr_port_conf *conf, char *err, size_t errlen);

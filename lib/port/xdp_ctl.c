@@ -217,17 +217,30 @@ static int write_program(struct kvr_port_xdp *x, struct port_err e)
 	return 0;
 }
 
-/* Whether this port is to have our program; x->iface and x->ifindex are set. */
+/* Whether this port is to have our program; x->iface and x->ifindex are set in any case. */
 static bool wants(const struct kvr_port_conf *c, struct kvr_port_xdp *x)
 {
 	char given[8];
 
-	kvr_port__argument(c->device, "xdp_prog", given, sizeof(given));
-	if (strncmp(c->device, "net_af_xdp", 10) != 0 || !c->xdp || given[0] != '\0')
-		return false;
 	kvr_port__argument(c->device, "iface", x->iface, sizeof(x->iface));
 	x->ifindex = (int)if_nametoindex(x->iface);
-	return true;
+	kvr_port__argument(c->device, "xdp_prog", given, sizeof(given));
+	return strncmp(c->device, "net_af_xdp", 10) == 0 && c->xdp && given[0] == '\0';
+}
+
+/* What a dead router has left at the interface of a port that has no program of ours: it would drop
+ * the frames before a packet socket sees them. What is not known to be ours stays. */
+static int take_left(struct kvr_port_xdp *x, struct port_err e)
+{
+	char name[BPF_OBJ_NAME_LEN];
+	const uint32_t id = x->ifindex != 0 ? attached(x->ifindex) : 0;
+	int rc;
+
+	if (id == 0 || !is_ours(id, name) || claim_name(x, e) < 0)
+		return 0;
+	rc = clean_up(x, e);
+	close(x->claim);
+	return rc;
 }
 
 int kvr_port_xdp_off(const struct kvr_port_conf *conf, char *err, size_t errlen)
@@ -236,10 +249,12 @@ int kvr_port_xdp_off(const struct kvr_port_conf *conf, char *err, size_t errlen)
 	const struct port_err e = {err, errlen};
 	int rc = 0;
 
-	/* An interface that is gone has no program; one that is served is its router's. */
-	if (!wants(conf, &x) || x.ifindex == 0 || claim_name(&x, e) < 0)
-		return 0;
 	libbpf_set_print(quiet);
+	if (!wants(conf, &x))
+		return take_left(&x, e);
+	/* An interface that is gone has no program; one that is served is its router's. */
+	if (x.ifindex == 0 || claim_name(&x, e) < 0)
+		return 0;
 	rc = clean_up(&x, e);
 	close(x.claim);
 	return rc;
@@ -247,17 +262,20 @@ int kvr_port_xdp_off(const struct kvr_port_conf *conf, char *err, size_t errlen)
 
 int kvr_port__xdp_claim(struct kvr_port *p, struct port_err e)
 {
-	struct kvr_port_xdp *x = &p->xdp;
+	struct kvr_port_xdp *x = &p->xdp, none;
 	int rc;
 
-	if (!wants(&p->conf, x))
-		return 0;
+	libbpf_set_print(quiet);
+	if (!wants(&p->conf, x)) {
+		none = *x;
+		memset(x, 0, sizeof(*x));
+		return take_left(&none, e);
+	}
 	if (x->ifindex == 0)
 		return kvr_port__fail(e, -ENODEV,
 				      "device: no interface \"%s\", allowed: one that \"ip link\" "
 				      "lists, with iface=NAME",
 				      x->iface);
-	libbpf_set_print(quiet);
 	rc = claim_name(x, e);
 	if (rc == 0)
 		rc = clean_up(x, e);

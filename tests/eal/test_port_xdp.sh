@@ -103,6 +103,42 @@ talk "10.9.0.2>7650=echo" || fail "after the next start"
 finish
 [ "$(program)" = "" ] || fail "the program stays"
 
+# Killed, and started without our program: what is left would drop the frames before a packet socket sees them.
+left() {
+	start 1000
+	kill -9 "$pid"
+	wait "$pid" 2>/dev/null || true
+	pid=
+	[ "$(program)" = kvroute_xdp ] || fail "nothing was left behind"
+}
+left
+ip addr del 10.9.0.1/24 dev $iface
+run_echo "net_af_packet0,iface=$iface" 10.9.0.1 fd09::1 1500 1
+[ "$(program)" = "" ] || fail "what was left stays beside a packet socket"
+[ ! -e /sys/fs/bpf/kvroute-$iface ] || fail "pins stay"
+talk "10.9.0.2>7650=echo" || fail "a packet socket after a kill"
+finish
+ip addr add 10.9.0.1/24 dev $iface
+if [ "$mode" = native ]; then # libxdp attaches nothing to a macvlan
+	left
+	run_echo "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 mbufs=16383 xdp=off
+	[ "$(program)" != kvroute_xdp ] || fail "what was left stays beside another program"
+	kill "$pid"
+	wait "$pid" || true
+	pid=
+	ip link set $iface xdp off
+fi
+left
+"$echo_bin" "net_af_packet0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 || fail "off"
+[ "$(program)" = "" ] || fail "what was left stays"
+# It serves: nobody else takes it off.
+start 2
+"$echo_bin" "net_af_packet0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out.2" 2>&1 || fail "off beside a router"
+[ "$(program)" = kvroute_xdp ] || fail "the program of a router that serves was taken off"
+rm -f "$out.2"
+talk "10.9.0.2>7650=echo" "10.9.0.2>7650=echo" || fail "after that"
+finish
+
 # A user of its own, with what the service has: it starts, but may not read whose the program of a dead one is; root may.
 # Less, and the kernel refuses the program.
 service=net_raw,net_admin,bpf,perfmon,ipc_lock

@@ -23,7 +23,7 @@ make_veth() {
 	run=$(mktemp -d) # for who may not write to /run
 	chmod 777 "$run"
 	pid= peer=
-	trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null; [ -z "$peer" ] || kill "$peer" 2>/dev/null; rm -rf "$out" "$run"' EXIT
+	trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null || true; [ -z "$peer" ] || kill "$peer" 2>/dev/null || true; rm -rf "$out" "$run"' EXIT
 	mount -t sysfs sysfs /sys 2>/dev/null || true
 	mount -t bpf bpf /sys/fs/bpf 2>/dev/null || true
 	unshare -n sleep 900 &
