@@ -9,10 +9,12 @@ See tap_cable.py. Exit status 77: no root, no tap or no XDP here, or one CPU.
 
 import json
 import os
+import socket
 import sys
 import time
 
 import kvrproto as p
+from child import die_with_parent
 from flows import POOLS, POOL, Flows
 from protocol_router import Router, Tally
 from tap_cable import BY_FLOW, IN_TURN, QUEUES, in_namespaces, run, skip
@@ -21,6 +23,7 @@ TOKENS = 100000  # a message of 290 frames
 CLIENTS = 16
 TALLY = Tally(150, patience=40.0)
 ADDRESSES = ('10.9.0.1', 'fd09::1')
+HOSTILE, OTHERS = ('10.9.0.3', 'fd09::3'), '10.9.0.2 fd09::2'
 
 
 def lcores():
@@ -126,6 +129,59 @@ def tuned():
     TALLY.check('no rate, no list', hears(TALLY.patience) == CLIENTS)
 
 
+def flood():
+    """Frames of another version of the protocol, which nobody else sends, from many ports of both addresses. @return pid"""
+    run(f'ip address add {HOSTILE[0]}/24 dev kvr-peer')
+    run(f'ip -6 address add {HOSTILE[1]}/64 dev kvr-peer nodad preferred_lft 0')  # others do not take it of themselves
+    pid = os.fork()
+    if pid:
+        return pid
+    die_with_parent()
+    all_, data = [], p.frame('PROBE', bytes(64), version=9)
+    for address, router in zip(HOSTILE * 4, ADDRESSES * 4):
+        all_.append(socket.socket(socket.AF_INET6 if ':' in address else socket.AF_INET, socket.SOCK_DGRAM))
+        all_[-1].bind((address, 0))
+        all_[-1].connect((router, p.PORT))
+    while True:
+        for s in all_:
+            s.send(data)
+        time.sleep(0.002)  # the cable is slow
+
+
+def flooded():
+    """Lists change while somebody floods: from the answer on none of his frames is taken, or all are; the others are heard."""
+    def taken():
+        return ROUTER.telemetry('/kvroute/drops').get('reject_unknown_version', 0)
+
+    def denied():
+        return ROUTER.telemetry('/kvroute/xdp')['p0']['denied']
+
+    def grows(what):
+        end, before = time.monotonic() + TALLY.patience, what()
+        while what() < before + 200 and time.monotonic() < end:
+            time.sleep(0.01)
+        return what() >= before + 200
+
+    pid = flood()
+    TALLY.check('the flood is taken', grows(taken))
+    for _ in range(4):
+        ROUTER.telemetry(f'/kvroute/set,allow={OTHERS},p0')
+        before = taken()
+        TALLY.check('he is refused', grows(denied))
+        TALLY.check('the others are heard', hears(TALLY.patience) == CLIENTS)
+        TALLY.check('none of his frames is taken', taken() == before, (before, taken()))
+        ROUTER.telemetry(f'/kvroute/set,allow={OTHERS} {" ".join(HOSTILE)},p0')
+        before = denied()
+        TALLY.check('he is let in', grows(taken))
+        TALLY.check('none of his frames is refused', denied() == before, (before, denied()))
+    for turn in range(40):  # both at once: nobody of the others is missed
+        ROUTER.telemetry(f'/kvroute/set,allow={OTHERS}{"" if turn % 2 else " " + HOSTILE[0]},p0')
+        TALLY.check('heard beside changes', turn % 8 or hears(TALLY.patience) == CLIENTS)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    ROUTER.telemetry('/kvroute/set,allow=,p0')
+
+
 def interface():
     return json.loads(run(f'{" ".join(INSIDE)} ip -j link show kvr-router'))[0]
 
@@ -148,6 +204,7 @@ def last():
     counted()
     switch()
     tuned()
+    flooded()
     killed()
     TALLY.check('it ends', ROUTER.stop() == 0)
     detached()
