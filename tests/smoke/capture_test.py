@@ -10,6 +10,7 @@ be one. Exit status 77: no telemetry.
 import contextlib
 import json
 import os
+import resource
 import struct
 import subprocess
 import sys
@@ -180,11 +181,25 @@ def full(prefix, directory, program, cpu):
         subprocess.run(["umount", "-l", small], check=False)
 
 
+def limited(router, prefix, directory, program, cpu):
+    """A router whose files may not grow (RLIMIT_FSIZE) lives."""
+    if telemetry(prefix, f"/kvroute/capture,p0,{directory}/limited.pcapng,60").get("state") != "running":
+        raise Failed("no capture before a limit")
+    before = resource.prlimit(router.pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(router.pid, resource.RLIMIT_FSIZE, (1, before[1]))
+    load(program, directory, cpu)
+    resource.prlimit(router.pid, resource.RLIMIT_FSIZE, before)
+    said = telemetry(prefix, "/kvroute/capture")
+    if said["state"] != "File too large" or said["frames"] or packets(f"{directory}/limited.pcapng"):
+        raise Failed(f"a file that may not grow: {said}")
+
+
 def run(directory):
     kvroute, program = sys.argv[1:3]
     cpus = sorted(os.sched_getaffinity(0))
     prefix = f"kvr-cap-{os.getpid()}"
-    with a_router(kvroute, CONF.format(cpu=cpus[0], prefix=prefix, directory=directory), prefix, directory):
+    with a_router(kvroute, CONF.format(cpu=cpus[0], prefix=prefix, directory=directory), prefix, directory) as router:
+        limited(router, prefix, directory, program, cpus[-1])
         full(prefix, directory, program, cpus[-1])
         check(prefix, directory, program, cpus[-1])
     packets(f"{directory}/last.pcapng")

@@ -69,10 +69,12 @@ static int write_whole(struct rte_mbuf *m[], unsigned int n, uint64_t bytes)
 {
 	const off_t at = lseek(cap.fd, 0, SEEK_CUR);
 	const ssize_t rc = rte_pcapng_write_packets(cap.file, m, (uint16_t)n);
-	const int why = rc >= 0 ? ENOSPC : rte_errno != 0 ? rte_errno : EIO;
+	int why = rte_errno != 0 ? rte_errno : EIO;
 
 	if (rc == (ssize_t)bytes)
 		return 0;
+	if (rc >= 0) /* the next byte is told why */
+		why = write(cap.fd, "", 1) < 0 ? errno : EIO;
 	(void)!ftruncate(cap.fd, at);
 	return -why;
 }
