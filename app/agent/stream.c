@@ -17,6 +17,7 @@
 #define SOON_US	     1000000 /* from what a replay has brought to a look for what came meanwhile */
 #define REPLAY_AGAIN 16u
 #define MAX_FRAMES   8
+#define REST_MOST    256u /* batches: more than a socket holds */
 #define NONE	     UINT64_MAX
 
 static uint64_t be64(const uint8_t *p)
@@ -243,16 +244,33 @@ static void release(zmq_msg_t frame[], int n)
 		zmq_msg_close(&frame[i]);
 }
 
+/* What came by the connection before: answers to a question of then, and batches that were not
+ * taken. Of those some may be the new engine's already; a replay brings these again. */
+static void drop_rest(struct app_stream *s)
+{
+	zmq_msg_t frame[MAX_FRAMES];
+	int n;
+
+	for (unsigned int i = 0; i < REST_MOST && (n = receive(s->sub, frame)) > 0; i++)
+		release(frame, n);
+	zmq_close(s->dealer);
+	app_stream_open_dealer(s);
+	s->replaying = false;
+}
+
 /* The connection to the engine is new: it may be another engine, and we know nothing of it. */
 static void connected(struct app_stream *s)
 {
-	if (!s->fresh || s->next != 0) {
+	const bool first = s->fresh && s->next == 0;
+
+	if (s->dealer != NULL && (!first || s->replaying))
+		drop_rest(s);
+	if (!first) {
 		app_stream_clean(s, "the connection to its events is a new one");
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
-	if (!s->replaying)
-		ask_replay(s, true, NONE);
+	ask_replay(s, true, NONE);
 }
 
 /* @return what a message of @p n parts counts for in a turn. */

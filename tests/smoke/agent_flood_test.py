@@ -31,6 +31,7 @@ BATCH = BLOCKS * (B * 5 + 9) + 256  # bytes of a stored chain
 # app/agent: what lies in the SUB socket, one in libzmq's decoder, one in the agent's hands; events in a ring that is there already.
 # The rest is libzmq's and the allocator's.
 SOCKET, REST = 64, 4 * MIB
+HELD = 1  # MiB of events that are handed on to a router that takes none
 KEPT = 10000  # batches for replay, as engines keep
 check = TALLY.check
 
@@ -84,6 +85,7 @@ class Stream:
     def __init__(self, context, events, replay, hwm):
         self.context, self.at, self.hwm = context, (events, replay), hwm
         self.asked = 0
+        self.mute = False  # questions for a replay are read, and not answered
         self.behind = []  # batches that are lost just when a replay has ended
         self.open()
 
@@ -118,6 +120,8 @@ class Stream:
         while self.router.poll(0):
             who, _, start = self.router.recv_multipart()
             self.asked += 1
+            if self.mute:
+                continue
             first = max(int.from_bytes(start, 'big'), min(self.kept, default=0))
             for seq in range(first, self.seq):
                 self.router.send_multipart([who, b'', struct.pack('>Q', seq), self.kept[seq]], copy=False)
@@ -219,11 +223,17 @@ class Test:
             return c['events_wait'] == 1 and len(set(seen[-3:])) == 1
         self.until(f'{name}: the events wait', rests, self.agent.counters)
 
+    def sleeps(self, name):
+        busy = cpu(self.agent.process)
+        time.sleep(1)
+        busy = cpu(self.agent.process) - busy
+        check(f'{name}: it sleeps', busy < 0.3, busy)
+
     def lossless(self, name, before):
+        self.until(f'{name}: none waits any more', lambda: self.counted('events_wait') == 0, self.agent.counters)
         now = self.agent.counters()['agent']
         check(f'{name}: no batch was missed', all(now[k] == before[k] for k in ('gaps', 'replays', 'clean_starts', 'regressions', 'batches_bad')),
               (before, now))
-        check(f'{name}: none waits any more', now['events_wait'] == 0, now)
 
     def never_pauses(self):
         """A publisher that the router cannot follow; requests and the other rank are served meanwhile."""
@@ -252,11 +262,9 @@ class Test:
         self.router.hold()
         publish()
         self.stuck(name)
-        now, busy = rss(self.agent.process), cpu(self.agent.process)
+        now = rss(self.agent.process)
         check(f'{name}: what it holds', now - was < bound, ((now - was) // 1024, bound // 1024))
-        time.sleep(1)
-        busy = cpu(self.agent.process) - busy
-        check(f'{name}: it sleeps', busy < 0.3, busy)
+        self.sleeps(name)
         self.router.go_on()
         self.same(name)
         self.lossless(name, before)
@@ -303,6 +311,46 @@ class Test:
         self.router.go_on()
         self.same('the engine restarts')
 
+    def restarted(self, name, n):
+        """Another engine, which has `n` chains before the agent is there, and says nothing more; the agent has seen that."""
+        cleans = self.counted('clean_starts')
+        with self.engine.lock:
+            self.engine.rank[0].restart()
+        self.engine.publish(0, self.engine.store[:n])
+        self.engine.rank[0].held = set(range(n))
+        self.until(f'{name}: the agent sees it', lambda: self.counted('clean_starts') > cleans, self.agent.counters)
+
+    def some_wait(self, name):
+        """The router stands still, and more batches come than are handed on; they fill a part of the socket."""
+        self.router.hold()
+        n = HELD * MIB // (BLOCKS * 8) + SOCKET // 4
+        self.engine.publish(0, [(self.engine.remove, self.engine.store)[i // CHAINS % 2][i % CHAINS] for i in range(n)])
+        self.stuck(name)
+
+    def engine_restarts_behind_some(self):
+        """Another engine in the place of one of which some batches lie in the agent's socket: these are nobody's now."""
+        self.some_wait('an engine restarts behind some')
+        self.restarted('an engine restarts behind some', 7)
+        self.router.go_on()
+        self.same('an engine restarts behind some')
+
+    def engine_restarts_in_a_replay(self):
+        """One that was asked for what is missing, and dies before it says anything."""
+        stream = self.engine.rank[0]
+        stream.mute = True
+
+        def asked(why, then):
+            self.until(f'{why}: it is asked', lambda: stream.asked > then)
+        asked('an audit', stream.asked)
+        self.engine.publish(0, self.engine.remove[3:5])  # these wait meanwhile
+        then = stream.asked
+        self.engine.publish(0, [self.engine.remove[0]], lost=True)
+        self.engine.publish(0, self.engine.remove[1:3])
+        asked('a gap', then)
+        self.restarted('an engine restarts in a replay', 9)
+        stream.mute = False
+        self.same('an engine restarts in a replay')
+
     def router_restarts(self):
         """The router is killed while events wait for it."""
         self.router.hold()
@@ -338,6 +386,8 @@ def second(kvroute, program, router):
     t = Test(kvroute, program, 8, router, hwm=100, audit_s=2)
     try:
         t.engine_restarts()
+        t.engine_restarts_behind_some()
+        t.engine_restarts_in_a_replay()
         t.router_restarts()
         check('it leaves', t.agent.stop() == 0)
     finally:
