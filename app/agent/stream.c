@@ -315,7 +315,7 @@ static void turn(struct app_stream *s, size_t most)
 		release(frame, n);
 	}
 	all = take(s, most);
-	if (s->held)
+	if (s->held || s->replaying)
 		app_stream_rest(s);
 	else if (all && s->dealer != NULL && s->app->now_us > s->audit_us)
 		ask_replay(s, true, NONE);

@@ -114,14 +114,19 @@ int app_stream_open(struct app_stream *s)
 	return rc < 0 ? rc : connect_socket(s, s->sub, s->app->o.events);
 }
 
-void app_stream_rest(struct app_stream *s)
+static void look(void *socket)
 {
 	size_t len = sizeof(int);
 	int events;
 
-	zmq_getsockopt(s->sub, ZMQ_EVENTS, &events, &len);
-	if (s->dealer != NULL)
-		zmq_getsockopt(s->dealer, ZMQ_EVENTS, &events, &len);
+	zmq_getsockopt(socket, ZMQ_EVENTS, &events, &len);
+}
+
+void app_stream_rest(struct app_stream *s)
+{
+	look(s->sub);
+	if (s->held && s->dealer != NULL) /* else it is read, and may have had something since */
+		look(s->dealer);
 }
 
 void app_stream_close(struct app_stream *s)

@@ -343,6 +343,7 @@ class Test:
             self.until(f'{why}: it is asked', lambda: stream.asked > then)
         asked('an audit', stream.asked)
         self.engine.publish(0, self.engine.remove[3:5])  # these wait meanwhile
+        self.sleeps('while it waits for a replay')
         then = stream.asked
         self.engine.publish(0, [self.engine.remove[0]], lost=True)
         self.engine.publish(0, self.engine.remove[1:3])
