@@ -288,6 +288,9 @@ void app_canary_turn(struct app *a)
 
 	if (c == NULL || a->state != APP_SERVING)
 		return;
+	/* Events wait for the router, and what names it may be among them. */
+	if (c->step == WAIT && kvr_cell_get(&a->st.events_wait) > 0)
+		c->due_us = a->now_us + WAIT_US;
 	if (c->step == WAIT && c->seen) {
 		found(a, true);
 	} else if (c->step == WAIT && a->now_us >= c->due_us) {

@@ -5,6 +5,7 @@ protocol_test.sh starts it: agent_flood_test.py KVROUTE KVROUTE_AGENT
 """
 
 import http.server
+import json
 import re
 import struct
 import sys
@@ -48,10 +49,18 @@ def cpu(process):
 
 class Http(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
-        self.answer(b'vllm:num_requests_running 0\n')
+        self.answer(b'{"data": [{"id": "m"}]}' if self.path == '/v1/models' else b'vllm:num_requests_running 0\n')
 
     def do_POST(self):
-        self.rfile.read(int(self.headers['content-length']))
+        body = self.rfile.read(int(self.headers['content-length']))
+        if b'kvroute canary' not in body:
+            self.answer(b'{"choices": []}')
+            return
+        tokens = list(json.loads(body)['prompt'].encode())
+        if self.path == '/tokenize':
+            self.answer(json.dumps({'tokens': tokens}).encode())
+            return
+        self.server.engine.canary(tokens)
         self.answer(b'{"choices": []}')
 
     def answer(self, body):
@@ -137,6 +146,7 @@ class Engine:
         self.port, self.ranks = next(PORTS), ranks
         self.events, self.replay = self.port + 1, self.port + 10
         self.http = http.server.ThreadingHTTPServer(('127.0.0.1', self.port), Http)
+        self.http.engine, self.canaries = self, 0
         threading.Thread(target=self.http.serve_forever, daemon=True).start()
         self.rank = [Stream(context, self.events + i, self.replay + i, hwm) for i in range(ranks)]
         self.chains = [Chain(i) for i in range(CHAINS)]
@@ -170,6 +180,14 @@ class Engine:
         self.publish(0, [self.remove[i] for i in numbers])
         self.rank[0].held -= set(numbers)
 
+    def canary(self, tokens):
+        """A prompt of the agent's own is in the cache."""
+        self.canaries += 1
+        n = len(tokens) // B
+        names = [self.canaries << 48 | i for i in range(n)]
+        self.publish(0, [batch([{'type': 'BlockStored', 'block_hashes': names, 'parent_block_hash': None, 'token_ids': tokens[:n * B],
+                                 'block_size': B, 'lora_id': None, 'medium': 'GPU'}])])
+
     def test(self, overlap):
         """As the stand-in engine answers: blocks of a prompt that each rank holds."""
         return {'overlap': [next((len(overlap) // B for i in s.held if self.chains[i].tokens[:len(overlap)] == overlap), 0)
@@ -185,14 +203,15 @@ class Engine:
 
 
 class Test:
-    def __init__(self, kvroute, program, worker, router, hwm=0, audit_s=3600):
+    def __init__(self, kvroute, program, worker, router, hwm=0, audit_s=3600, canary_s=0):
         self.kvroute, self.worker = kvroute, worker
         self.router = router
         self.front = Front(TALLY, ADDRESSES[0])
         self.engine = Engine(zmq.Context.instance(), hwm=hwm)
         self.log = f'{router.dir}/agent.log'
         self.agent = Agent(program, self.engine, ADDRESSES[0], worker, '--block-size', f'{B}', '--kv-blocks', f'{4 * CHAINS * BLOCKS}',
-                           '--silent-ms', '60000', '--audit-s', f'{audit_s}', '--drain-s', '2', log=self.log)
+                           '--silent-ms', '60000', '--audit-s', f'{audit_s}', '--canary-s', f'{canary_s}',
+                           '--drain-s', '2', log=self.log)
         self.front.serving('at first', router, worker)
         self.engine.publish(1, [batch([self.engine.chains[3].stores], 1)])
         self.engine.rank[1].held = {3}
@@ -327,6 +346,20 @@ class Test:
         self.engine.publish(0, [(self.engine.remove, self.engine.store)[i // CHAINS % 2][i % CHAINS] for i in range(n)])
         self.stuck(name)
 
+    def canaries(self):
+        """An event that waits for the router says nothing of the names that it has."""
+        self.until('a canary', lambda: self.counted('canaries') > 0, self.agent.counters)
+        self.some_wait('canaries')
+        fine, end = self.counted('canaries'), time.monotonic() + 8  # one a second, whose event has 5 s
+        self.until('and one whose event waits', lambda: self.engine.canaries > fine and time.monotonic() > end)
+        self.router.go_on()
+        self.until('it has come', lambda: self.counted('canaries') > fine, self.agent.counters)
+        now = self.agent.counters()['agent']
+        check('no canary is missed', now['canaries_bad'] == now['canaries_failed'] == 0, now)
+        self.engine.publish(0, self.engine.store)
+        self.engine.rank[0].held = set(range(CHAINS))
+        self.same('canaries')
+
     def engine_restarts_behind_some(self):
         """Another engine in the place of one of which some batches lie in the agent's socket: these are nobody's now."""
         self.some_wait('an engine restarts behind some')
@@ -384,8 +417,9 @@ def first(kvroute, program, router):
 
 def second(kvroute, program, router):
     # This engine drops batches, the last ones, too, while it answers a replay: an audit finds them.
-    t = Test(kvroute, program, 8, router, hwm=100, audit_s=2)
+    t = Test(kvroute, program, 8, router, hwm=100, audit_s=2, canary_s=1)
     try:
+        t.canaries()
         t.engine_restarts()
         t.engine_restarts_behind_some()
         t.engine_restarts_in_a_replay()
