@@ -86,7 +86,7 @@ uint32_t kvr_prefix__blocks_add(struct kvr_prefix *t, uint32_t meta, const void 
 	struct pfx_hdr *h = pfx_hdr_of(t, meta);
 	const uint32_t len = atomic_load_explicit(&h->len, memory_order_relaxed);
 	struct asked a;
-	uint32_t done = 0, end;
+	uint32_t done = 0, end, first;
 
 	a.n = 0;
 	n = RTE_MIN(n, pfx_room_of(&t->meta[meta], h) - len);
@@ -101,7 +101,10 @@ uint32_t kvr_prefix__blocks_add(struct kvr_prefix *t, uint32_t meta, const void 
 		chunk = pfx_run_chunk(t, h, meta, place / PFX_CHUNK);
 		if (chunk == PFX_NONE)
 			break;
-		done = add_some(t, &a, sh, done, end, chunk * PFX_CHUNK + place % PFX_CHUNK);
+		first = done;
+		done = add_some(t, &a, sh, first, end, chunk * PFX_CHUNK + place % PFX_CHUNK);
+		if (unlikely(done == first) && place % PFX_CHUNK == 0) /* none came into it */
+			pfx_run_drop_chunks(t, h, place / PFX_CHUNK, true);
 	}
 	pfx_add(&t->st.blocks, done);
 	return len + done;

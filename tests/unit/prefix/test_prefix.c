@@ -208,6 +208,27 @@ static void no_block_is_there_twice(void)
 	free(all);
 }
 
+/* A run that ends with its chunk, before a block that another one has, holds no chunk behind. */
+static void a_run_has_the_chunks_that_it_fills(void)
+{
+	uint64_t used[2], run[33];
+
+	for (uint32_t with = 0; with < 2; with++) {
+		open_table();
+		memcpy(run, sh, sizeof(run));
+		run[32] = other[LEN - 1];
+		kvr_prefix_store(p.t, 1, 0, NULL, &run[32], 1);
+		kvr_prefix_store(p.t, 1, 0, NULL, run, 32 + with);
+		pt_quiesce(&p, 1);
+		used[with] = pt_stats(&p).used_bytes;
+		CU_ASSERT_EQUAL(pt_stats(&p).blocks, 33);
+		store(1, 0, sh, 32, 40); /* it goes on */
+		CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 40);
+		close_empty();
+	}
+	CU_ASSERT_EQUAL(used[0], used[1]);
+}
+
 /* Unknown blocks in an event do not keep the others from going. */
 static void remove_goes_on_behind_unknown_blocks(void)
 {
@@ -568,6 +589,7 @@ int main(void)
 			       {"orphans", orphans_are_counted_and_score_when_the_gap_closes},
 			       {"duplicates", duplicates_and_unknown_removes_change_nothing},
 			       {"twice", no_block_is_there_twice},
+			       {"chunks", a_run_has_the_chunks_that_it_fills},
 			       {"unknown", remove_goes_on_behind_unknown_blocks},
 			       {"clear", clear_is_of_one_rank_and_all_its_tiers},
 			       {"tiers", tiers_extend_one_another_in_order},
