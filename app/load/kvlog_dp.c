@@ -309,9 +309,11 @@ static void ack_dump(struct load *l, uint32_t rank, const struct kvr_wire_kv_ack
 {
 	struct load_dump *d = &l->dump;
 
+	/* BUSY takes back nothing: of a full queue it says 0. */
 	if (a->next_dump_pos <= d->n_frames &&
 	    (a->next_dump_pos > d->acked ||
-	     (a->next_dump_pos < d->acked && l->now - d->moved >= STALE_US * l->us))) {
+	     (a->next_dump_pos < d->acked && a->code != KVR_KV_BUSY &&
+	      l->now - d->moved >= STALE_US * l->us))) {
 		if (a->next_dump_pos < d->acked)
 			d->sent = (uint32_t)a->next_dump_pos; /* it lost its place */
 		d->acked = (uint32_t)a->next_dump_pos;

@@ -129,6 +129,8 @@ static void a_router_that_lost_its_place_is_believed(void)
 		n_sent = 0;
 		load.now += REPEAT;
 		load_kv_flush(&load);
+		answer(id, ROUTER, KVR_KV_BUSY, 0, 0); /* its queue is full */
+		CU_ASSERT_EQUAL(load.dump.acked, 1);
 		answer(id, ROUTER, KVR_KV_DUMP_WANTED, 0, 0);
 	}
 	CU_ASSERT_EQUAL(load.dump.acked, 0);
