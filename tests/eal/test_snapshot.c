@@ -9,6 +9,7 @@
 #include "kv.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
+#include "lcore/loop.h"
 #include "sched/session.h"
 
 #include <errno.h>
@@ -301,6 +302,64 @@ static void half_a_dump_is_a_hint(void)
 	end();
 }
 
+static uint16_t begins_with; /* flags of the dump that begins meanwhile; 0: it has begun */
+
+static void turn(struct lcore *lc)
+{
+	lcore_turn(lc);
+	rte_rcu_qsbr_quiescent(rt->qsbr, lc->qsbr_id);
+}
+
+static void cursors_are_taken(struct router *r)
+{
+	struct kv_frame f;
+
+	turn(r->lcore[0]);
+	if (begins_with == 0)
+		return;
+	kv_begin(&f, 0);
+	f.e->flags = begins_with;
+	f.e->resume_event_id = (begins_with & KVR_KV_F_DUMP_END) != 0;
+	kv_add(&f, KVR_KV_STORED, NULL, chain[0], 30);
+	kv_send(&f, W, 1);
+	begins_with = 0;
+	for (uint32_t i = 0; i < 10; i++)
+		turn(r->lcore[0]);
+}
+
+/* A dump that begins behind the cursor, and before the blocks, leaves some of them out. */
+static void a_dump_begins_meanwhile(uint16_t flags)
+{
+	life_before();
+	begins_with = flags;
+	rte_rcu_qsbr_thread_register(rt->qsbr, rt->lcore[0]->qsbr_id);
+	rte_rcu_qsbr_thread_online(rt->qsbr, rt->lcore[0]->qsbr_id);
+	rt->wait = cursors_are_taken;
+	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
+	CU_ASSERT_EQUAL(snapshot_write(rt), 0);
+	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
+	rt->wait = NULL;
+	rte_rcu_qsbr_thread_offline(rt->qsbr, rt->lcore[0]->qsbr_id);
+	rte_rcu_qsbr_thread_unregister(rt->qsbr, rt->lcore[0]->qsbr_id);
+	CU_ASSERT(begins_with == 0 && held(0) == 30);
+	pipeline_turn();
+	pipeline_flush();
+	end();
+	begin();
+	CU_ASSERT_TRUE_FATAL(hello(1, 0));
+	CU_ASSERT(!worker()->warm && held(0) == 30 && held(1) == BLOCKS + 40);
+	CU_ASSERT_EQUAL(cursor(0)->faith, CURSOR_HINT);
+	CU_ASSERT_EQUAL(beat(1).code, KVR_KV_DUMP_WANTED);
+	forget();
+	end();
+}
+
+static void a_dump_that_begins_meanwhile_makes_a_hint(void)
+{
+	a_dump_begins_meanwhile(KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN);
+	a_dump_begins_meanwhile(KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END);
+}
+
 static void files_that_are_not_used(void)
 {
 	char path[600], err[300];
@@ -364,6 +423,7 @@ int main(void)
 			       {"unconfirmed blocks go", unconfirmed_blocks_go},
 			       {"fewer events than known", fewer_events_than_known},
 			       {"half a dump", half_a_dump_is_a_hint},
+			       {"a dump meanwhile", a_dump_that_begins_meanwhile_makes_a_hint},
 			       {"files that are not used", files_that_are_not_used},
 			       {"meanwhile", what_goes_wrong_meanwhile},
 			       CU_TEST_INFO_NULL};

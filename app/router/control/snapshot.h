@@ -15,7 +15,8 @@
  *
  * What makes it exact: the cursor of a rank is taken before the first block is read. What the rank
  * held then and holds still is in the file, and every event from the cursor on is told again by its
- * agent, in order.
+ * agent, in order. A rank of which a dump has begun until the last block was read is no more than a
+ * hint.
  *
  * Writers: `stat` under the lock of lib/ctl (control and the thread); the atomics as said.
  */

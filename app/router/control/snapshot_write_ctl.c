@@ -22,6 +22,7 @@ struct held_worker {
 	struct kvr_snap_worker w;
 	uint32_t dense[KVR_SNAP_MAX_RANKS];
 	struct kvr_snap_rank rank[KVR_SNAP_MAX_RANKS];
+	uint64_t dumps[KVR_SNAP_MAX_RANKS]; /* of each */
 };
 
 /* A piece gathers its owners: the dump names them one after the other. */
@@ -45,6 +46,7 @@ struct writing {
 	/* what a call is about */
 	struct pool *pool;
 	uint32_t at, rank_at; /* next worker and rank, entry, or slot */
+	bool again;	      /* of cursors: the blocks are read */
 	uint32_t n;
 	uint64_t next_flush;
 	struct open_piece piece;
@@ -70,7 +72,7 @@ static void call_it(struct writing *x, struct lcore *lc, bool (*fn)(struct lcore
 	call_wait(x->rt, &c);
 }
 
-/* ---- workers and their cursors, before everything else ---- */
+/* ---- workers and their cursors, before everything else and after it ---- */
 
 static int gather_workers(struct writing *x)
 {
@@ -95,6 +97,25 @@ static int gather_workers(struct writing *x)
 	return x->worker != NULL ? 0 : -ENOMEM;
 }
 
+/* Again after the blocks were read: a dump that has begun meanwhile had emptied the rank, and the
+ * events from the cursor on do not tell what it brought back. */
+static void take_cursor(struct writing *x, struct held_worker *h, uint32_t i)
+{
+	const uint32_t dense = h->dense[i];
+	const struct event_cursor *c = &x->pool->cursor[dense];
+	const uint64_t dumps = kvr_cell_get(&x->pool->event_ranks[dense].v[ER_DUMPS]);
+	const bool whole = c->worker == h->w.id && c->epoch == h->w.epoch && c->dumping == 0 &&
+			   c->faith != CURSOR_HINT;
+
+	if (x->again) {
+		h->rank[i].whole = h->rank[i].whole != 0 && whole && dumps == h->dumps[i] &&
+				   c->next >= h->rank[i].next;
+		return;
+	}
+	h->rank[i] = (struct kvr_snap_rank){.next = c->next, .dense = dense, .whole = whole};
+	h->dumps[i] = dumps;
+}
+
 static bool take_cursors(struct lcore *lc, void *arg)
 {
 	struct writing *x = arg;
@@ -105,22 +126,23 @@ static bool take_cursors(struct lcore *lc, void *arg)
 		struct held_worker *h = &x->worker[x->at];
 
 		for (; h->w.pool == x->pool->number && x->rank_at < h->w.dp_size; x->rank_at++) {
-			const uint32_t dense = h->dense[x->rank_at];
-			const struct event_cursor *c;
-
 			if (left-- == 0)
 				return false;
-			if (dense >= x->pool->max_ranks)
-				continue;
-			c = &x->pool->cursor[dense];
-			h->rank[x->rank_at] = (struct kvr_snap_rank){
-				.next = c->next,
-				.dense = dense,
-				.whole = c->worker == h->w.id && c->epoch == h->w.epoch &&
-					 c->dumping == 0 && c->faith != CURSOR_HINT};
+			if (h->dense[x->rank_at] < x->pool->max_ranks)
+				take_cursor(x, h, x->rank_at);
 		}
 	}
 	return true;
+}
+
+static void look_at_cursors(struct writing *x, bool again)
+{
+	x->again = again;
+	for (uint32_t i = 0; i < x->rt->n_pools; i++) {
+		x->pool = &x->rt->pool[i];
+		x->at = x->rank_at = 0;
+		call_it(x, x->pool->event_lcore, take_cursors);
+	}
 }
 
 /* Those who have not left meanwhile: ranks of others may have been given to somebody else. */
@@ -306,11 +328,8 @@ static int put_all(struct writing *x)
 	struct router *rt = x->rt;
 	int rc = gather_workers(x);
 
-	for (uint32_t i = 0; rc == 0 && i < rt->n_pools; i++) {
-		x->pool = &rt->pool[i];
-		x->at = x->rank_at = 0;
-		call_it(x, x->pool->event_lcore, take_cursors);
-	}
+	if (rc == 0)
+		look_at_cursors(x, false);
 	for (uint32_t i = 0; rc == 0 && i < rt->n_pools; i++) {
 		x->pool = &rt->pool[i];
 		if (x->pool->events_used)
@@ -318,8 +337,10 @@ static int put_all(struct writing *x)
 		rc = rc != 0 ? rc : put_sessions(x);
 		rc = rc != 0 ? rc : put_live(x);
 	}
-	if (rc == 0)
+	if (rc == 0) {
+		look_at_cursors(x, true);
 		put_workers(x);
+	}
 	return rc == 0 && given_up(x) ? -ECANCELED : rc;
 }
 
