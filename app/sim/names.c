@@ -4,6 +4,7 @@
  * which must differ in a process. So the linker sends these calls here, and a number comes in front
  * of each name. Nobody looks them up.
  */
+#include "kvr_rings.h"
 #include "spare.h"
 
 #include <stdio.h>
@@ -24,16 +25,10 @@ struct rte_ring *__real_rte_ring_create_elem(const char *name, unsigned int esiz
 					     unsigned int count, int socket, unsigned int flags);
 struct rte_ring *__wrap_rte_ring_create_elem(const char *name, unsigned int esize,
 					     unsigned int count, int socket, unsigned int flags);
-struct rte_mempool *__real_rte_mempool_create(const char *name, unsigned int n, unsigned int size,
-					      unsigned int cache, unsigned int priv,
-					      rte_mempool_ctor_t *mp_init, void *mp_arg,
-					      rte_mempool_obj_cb_t *init, void *arg, int socket,
-					      unsigned int flags);
-struct rte_mempool *__wrap_rte_mempool_create(const char *name, unsigned int n, unsigned int size,
-					      unsigned int cache, unsigned int priv,
-					      rte_mempool_ctor_t *mp_init, void *mp_arg,
-					      rte_mempool_obj_cb_t *init, void *arg, int socket,
-					      unsigned int flags);
+struct rte_mempool *__real_kvr_rings_pool(const char *name, unsigned int n, unsigned int size,
+					  unsigned int cache, rte_mempool_obj_cb_t *init);
+struct rte_mempool *__wrap_kvr_rings_pool(const char *name, unsigned int n, unsigned int size,
+					  unsigned int cache, rte_mempool_obj_cb_t *init);
 struct rte_mempool *__real_rte_mempool_create_empty(const char *name, unsigned int n,
 						    unsigned int size, unsigned int cache,
 						    unsigned int priv, int socket,
@@ -83,20 +78,16 @@ struct rte_ring *__wrap_rte_ring_create_elem(const char *name, unsigned int esiz
 	return __real_rte_ring_create_elem(unique(own, name), esize, count, socket, flags);
 }
 
-struct rte_mempool *__wrap_rte_mempool_create(const char *name, unsigned int n, unsigned int size,
-					      unsigned int cache, unsigned int priv,
-					      rte_mempool_ctor_t *mp_init, void *mp_arg,
-					      rte_mempool_obj_cb_t *init, void *arg, int socket,
-					      unsigned int flags)
+/* Its name is made unique by what it calls. */
+struct rte_mempool *__wrap_kvr_rings_pool(const char *name, unsigned int n, unsigned int size,
+					  unsigned int cache, rte_mempool_obj_cb_t *init)
 {
 	const struct spare_shape shape = {
-		.init = init, .n = n, .size = size, .cache = cache, .priv = priv, .socket = socket};
+		.init = init, .n = n, .size = size, .cache = cache, .socket = SOCKET_ID_ANY};
 	struct rte_mempool *mp = spare_take(&shape);
-	char own[NAME];
 
 	if (mp == NULL) {
-		mp = __real_rte_mempool_create(unique(own, name), n, size, cache, priv, mp_init,
-					       mp_arg, init, arg, socket, flags);
+		mp = __real_kvr_rings_pool(name, n, size, cache, init);
 		spare_note(mp, &shape);
 	}
 	return mp;
