@@ -112,8 +112,11 @@ void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	for (uint32_t i = 0; i < a->conf.dp_size; i++) {
 		struct agent_rank *k = &a->rank[i];
 
-		/* It knows nothing of what we told its predecessor, or of what is ours. */
-		if (warm ? first || (new_life && k->dumping) : new_life && k->next_id > 0)
+		/* It knows nothing of what we told its predecessor, or of what is ours; and frames
+		 * of a dump may be too large for it. */
+		if (new_life && k->dumping)
+			k->overrun = true;
+		if (warm ? first : new_life && k->next_id > 0)
 			k->overrun = true;
 		k->confirmed = 0; /* it may have forgotten us meanwhile */
 		k->to_send = k->acked;

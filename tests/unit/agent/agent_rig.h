@@ -152,11 +152,14 @@ static inline uint64_t hello_id(void)
 	return hello_answered != 0 ? hello_answered : a->hello_ids.id;
 }
 
+/** Largest frame that push_welcome() admits. */
+static uint16_t welcome_frame = 1432;
+
 static inline void push_welcome(uint32_t epoch, uint16_t flags)
 {
 	struct kvr_wire_ids ids;
 	const struct kvr_wire_welcome w = {
-		.flags = flags, .heartbeat_ms = 500, .dead_ms = 2000, .max_frame = 1432};
+		.flags = flags, .heartbeat_ms = 500, .dead_ms = 2000, .max_frame = welcome_frame};
 
 	kvr_agent_process(a); /* what has come may be why it says HELLO */
 	ids = ids_of(WORKER, hello_id(), 0);

@@ -697,6 +697,27 @@ static void a_new_process_dumps_to_a_warm_router(void)
 	rig_stop();
 }
 
+/* A router that takes smaller frames comes in the midst of a dump; no event has been told yet. */
+static void a_dump_fits_the_router_that_gets_it(void)
+{
+	rig_start_conf((struct kvr_agent_conf){0});
+	saw.dump_runs = 10;
+	saw.dump_blocks = 300;
+	kvr_agent_process(a);
+	push_welcome(ROUTER_EPOCH, KVR_WELCOME_F_WARM);
+	kvr_agent_process(a);
+	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
+	welcome_frame = 600;
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	welcome_frame = 1432;
+	fake_skip(&net);
+	rig_run_ms(50);
+	CU_ASSERT(fake_count(&net, KVR_KV_EVENTS) > 0);
+	for (unsigned int i = 0; i < net.n_out; i++)
+		CU_ASSERT(net.out[i].len <= 600);
+	rig_stop();
+}
+
 static void bad_arguments_are_refused(void)
 {
 	const uint64_t h = 1;
@@ -740,6 +761,7 @@ int main(void)
 			       {"warm router", a_warm_router_gets_no_dump},
 			       {"life not known", a_life_not_known_may_ask_for_hello},
 			       {"warm router, new process", a_new_process_dumps_to_a_warm_router},
+			       {"smaller frames", a_dump_fits_the_router_that_gets_it},
 			       {"arguments", bad_arguments_are_refused},
 			       CU_TEST_INFO_NULL};
 
