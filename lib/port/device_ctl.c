@@ -251,9 +251,8 @@ static int create_pool(struct kvr_port *p, uint16_t rx, uint16_t tx, struct port
 	if (cache > n / 2)
 		cache = n / 2; /* rte_mempool wants 1.5 times the cache */
 	snprintf(name, sizeof(name), "kvr_port_%u", p->rules.local.port);
-	p->pool = rte_pktmbuf_pool_create_by_ops(name, n, cache, 0, (uint16_t)RTE_MIN(room, 65535u),
-						 rte_eth_dev_socket_id(p->ethdev),
-						 kvr_rings_pool_ops());
+	p->pool = kvr_rings_mbufs(name, n, cache, (uint16_t)RTE_MIN(room, 65535u),
+				  rte_eth_dev_socket_id(p->ethdev));
 	if (p->pool == NULL)
 		return kvr_port__fail(e, -rte_errno,
 				      "mbufs: no memory for %u buffers of %u bytes "

@@ -8,25 +8,31 @@
  * CPU: one that the kernel puts aside in the midst of a call keeps the others spinning for the rest
  * of their time slices, as each waits until all that began before it have ended. Where the EAL has
  * such lcores (--lcores 1@0,2@0), rings are of the kind that waits for nobody (RTS): what was put
- * behind the one that is aside is taken when that one has gone on. Else they are the usual ones,
- * which cost less.
+ * behind the one that is aside is taken when that one has gone on, and when all places are behind
+ * it the ring is full. Else they are the usual ones, which cost less.
  *
  * Once the EAL is there. Any thread.
  */
 
 #include <stdbool.h>
+#include <stdint.h>
 
 #include <rte_mempool.h>
+#include <rte_ring.h>
 
 /** Do two of the EAL's worker lcores have a CPU in common? */
 bool kvr_rings_cpus_shared(void);
 
-/** Flags of a ring that any lcore fills and one empties; who fills it must use a call that goes by
- * the kind of the ring, like rte_ring_enqueue(), and none with `mp` in its name. */
-unsigned int kvr_rings_flags(void);
+/** A ring of @p count elements of @p size bytes, a power of two less one, that any lcore fills and
+ * one empties; who fills it must use a call that goes by the kind of the ring, like
+ * rte_ring_enqueue(), and none with `mp` in its name. @return NULL with rte_errno. */
+struct rte_ring *kvr_rings_create(const char *name, unsigned int size, unsigned int count,
+				  int socket);
 
-/** Mempool operations; NULL: the usual ones. */
-const char *kvr_rings_pool_ops(void);
+/** A pool of packet buffers of @p room bytes, headroom included, that any lcore takes and gives
+ * back. @return NULL with rte_errno. */
+struct rte_mempool *kvr_rings_mbufs(const char *name, unsigned int n, unsigned int cache,
+				    uint16_t room, int socket);
 
 /** A pool of objects that any lcore takes and gives back; @p init, unless it is NULL, is called
  * for each. @return NULL with rte_errno. */

@@ -51,8 +51,8 @@ static struct rte_ring *ring(const struct kvr_port *p, const char *what, uint32_
 	char name[RTE_RING_NAMESIZE];
 
 	snprintf(name, sizeof(name), "%s%u.%u", what, p->rules.local.port, i);
-	return rte_ring_create(name, KVR_PORT_RING, rte_eth_dev_socket_id(p->ethdev),
-			       kvr_rings_flags());
+	return kvr_rings_create(name, sizeof(void *), KVR_PORT_RING,
+				rte_eth_dev_socket_id(p->ethdev));
 }
 
 int kvr_port__rings_create(struct kvr_port *p, struct port_err e)

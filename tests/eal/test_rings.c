@@ -21,9 +21,9 @@
 
 static void who_is_put_aside_keeps_nobody_waiting(void)
 {
-	struct rte_ring *r = rte_ring_create("r", SIZE, SOCKET_ID_ANY, kvr_rings_flags());
+	struct rte_ring *r = kvr_rings_create("r", sizeof(void *), SIZE, SOCKET_ID_ANY);
 	uint32_t head, room;
-	void *got[4] = {NULL};
+	void *got[SIZE] = {NULL};
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
 	CU_ASSERT(rte_ring_is_cons_single(r));
@@ -32,13 +32,16 @@ static void who_is_put_aside_keeps_nobody_waiting(void)
 	CU_ASSERT_EQUAL(__rte_ring_rts_move_prod_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &room), 1);
 	__rte_ring_enqueue_elems(r, head, &(void *){&head}, sizeof(void *), 1);
 	alarm(HANGS_IN);
-	CU_ASSERT_EQUAL(rte_ring_enqueue(r, &room), 0);
-	CU_ASSERT_EQUAL(rte_ring_enqueue(r, &got), 0);
+	for (uint32_t i = 1; i < SIZE - 1; i++) /* as many as there are places */
+		CU_ASSERT_EQUAL(rte_ring_enqueue(r, &got[i]), 0);
+	CU_ASSERT(rte_ring_enqueue(r, &room) < 0);
 	alarm(0);
-	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, 4, NULL), 0);
+	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, SIZE, NULL), 0);
 	__rte_ring_rts_update_tail(&r->rts_prod); /* it goes on */
-	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, 4, NULL), 3);
-	CU_ASSERT(got[0] == &head && got[1] == &room && got[2] == &got);
+	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, SIZE, NULL), SIZE - 1);
+	CU_ASSERT(got[0] == &head);
+	for (uint32_t i = 1; i < SIZE - 1; i++)
+		CU_ASSERT(got[i] == &got[i]);
 	rte_ring_free(r);
 }
 
@@ -48,6 +51,27 @@ static void number(struct rte_mempool *m, void *arg, void *obj, unsigned int i)
 	*(uint32_t *)obj = i + 1;
 }
 
+/* The ring of a full pool: one that takes, and one that gives back, is put aside. */
+static void aside_in(struct rte_ring *r)
+{
+	void *one, *obj[SIZE - 1];
+	uint32_t head, n;
+
+	alarm(HANGS_IN);
+	CU_ASSERT_EQUAL(__rte_ring_rts_move_cons_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &n), 1);
+	__rte_ring_dequeue_elems(r, head, &one, sizeof(one), 1);
+	for (uint32_t i = 0; i < SIZE - 2; i++)
+		CU_ASSERT_EQUAL(rte_ring_dequeue(r, &obj[i]), 0);
+	CU_ASSERT(rte_ring_dequeue(r, &obj[SIZE - 2]) < 0);
+	__rte_ring_rts_update_tail(&r->rts_cons);
+	CU_ASSERT_EQUAL(__rte_ring_rts_move_prod_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &n), 1);
+	__rte_ring_enqueue_elems(r, head, &one, sizeof(one), 1);
+	for (uint32_t i = 0; i < SIZE - 2; i++)
+		CU_ASSERT_EQUAL(rte_ring_enqueue(r, obj[i]), 0);
+	__rte_ring_rts_update_tail(&r->rts_prod);
+	alarm(0);
+}
+
 static void pools_are_of_the_same_kind(void)
 {
 	struct rte_mempool *m = kvr_rings_pool("m", SIZE - 1, 64, 0, number);
@@ -55,14 +79,19 @@ static void pools_are_of_the_same_kind(void)
 	uint64_t seen = 0;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(m);
-	CU_ASSERT_STRING_EQUAL(rte_mempool_get_ops(m->ops_index)->name, kvr_rings_pool_ops());
-	CU_ASSERT_STRING_EQUAL(kvr_rings_pool_ops(), "ring_mt_rts");
+	CU_ASSERT_STRING_EQUAL(rte_mempool_get_ops(m->ops_index)->name, "ring_mt_rts");
 	CU_ASSERT_EQUAL(rte_mempool_get_bulk(m, obj, SIZE - 1), 0);
 	for (unsigned int i = 0; i < SIZE - 1; i++)
 		seen |= UINT64_C(1) << *(uint32_t *)obj[i];
 	CU_ASSERT_EQUAL(seen, ~UINT64_C(1)); /* 1 to 63, each */
 	rte_mempool_put_bulk(m, obj, SIZE - 1);
 	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
+	aside_in(m->pool_data);
+	rte_mempool_free(m);
+	m = kvr_rings_mbufs("b", SIZE - 1, 0, 2048, SOCKET_ID_ANY);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(m);
+	CU_ASSERT_STRING_EQUAL(rte_mempool_get_ops(m->ops_index)->name, "ring_mt_rts");
+	aside_in(m->pool_data);
 	rte_mempool_free(m);
 }
 

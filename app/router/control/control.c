@@ -31,8 +31,8 @@ int control_create(struct router *rt)
 
 	rt->ctl = calloc(1, sizeof(*rt->ctl));
 	/* Room for every buffer: it is never full. */
-	rt->control_ring = rte_ring_create("control", rte_align32pow2(CTL_BUFS + 1), SOCKET_ID_ANY,
-					   kvr_rings_flags());
+	rt->control_ring = kvr_rings_create("control", sizeof(void *),
+					    rte_align32pow2(CTL_BUFS + 1), SOCKET_ID_ANY);
 	rt->ctl_bufs = rte_mempool_create_empty("ctl_bufs", CTL_BUFS, RTE_ALIGN_CEIL(size, 8u), 0,
 						0, SOCKET_ID_ANY, 0);
 	if (rt->ctl == NULL || rt->control_ring == NULL || rt->ctl_bufs == NULL ||

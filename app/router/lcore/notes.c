@@ -16,8 +16,7 @@ int notes_create(struct pool *p, uint32_t size, bool alone)
 
 	snprintf(name, sizeof(name), "notes%u", p->number);
 	if (!alone) {
-		p->notes = rte_ring_create_elem(name, sizeof(struct note), size, SOCKET_ID_ANY,
-						kvr_rings_flags());
+		p->notes = kvr_rings_create(name, sizeof(struct note), size, SOCKET_ID_ANY);
 		return p->notes != NULL ? 0 : -ENOMEM;
 	}
 	p->live.notes.mask = size - 1;

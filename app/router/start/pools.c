@@ -184,8 +184,7 @@ static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
 	char name[RTE_RING_NAMESIZE];
 
 	snprintf(name, sizeof(name), "events%u", p->number);
-	p->events = rte_ring_create_elem(name, sizeof(struct event_note), size, SOCKET_ID_ANY,
-					 kvr_rings_flags());
+	p->events = kvr_rings_create(name, sizeof(struct event_note), size, SOCKET_ID_ANY);
 	snprintf(name, sizeof(name), "jobs%u", p->number);
 	p->jobs = kvr_rings_pool(name, kvr_router_jobs(&p->rt->conf, c->own.max_jobs), job_size,
 				 KVR_ROUTER_JOB_CACHE(c->own.max_jobs), job_obj_init);

@@ -283,11 +283,11 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 	for (uint32_t p = 0; p < rt->n_ports; p++)
 		lc->queue[p] = kvr_port_queue(rt->port[p], i);
 	snprintf(name, sizeof(name), "egress%u", i);
-	lc->egress = rte_ring_create_elem(name, sizeof(struct egress_note), s->egress_size,
-					  SOCKET_ID_ANY, kvr_rings_flags());
+	lc->egress =
+		kvr_rings_create(name, sizeof(struct egress_note), s->egress_size, SOCKET_ID_ANY);
 	if (spreads_frames(rt)) {
 		snprintf(name, sizeof(name), "joins%u", i);
-		lc->joins = rte_ring_create(name, s->joins_size, SOCKET_ID_ANY, kvr_rings_flags());
+		lc->joins = kvr_rings_create(name, sizeof(void *), s->joins_size, SOCKET_ID_ANY);
 		if (lc->joins == NULL)
 			return -ENOMEM;
 	}

@@ -244,9 +244,9 @@ static int allocate(uint32_t snap)
 
 	snprintf(name, sizeof(name), "capture_%u", round++);
 	cap.c.snap = snap;
-	cap.c.pool = rte_pktmbuf_pool_create(name, COPIES, 0, 0,
-					     (uint16_t)rte_pcapng_mbuf_size(snap), SOCKET_ID_ANY);
-	cap.c.ring = rte_ring_create(name, COPIES + 1, SOCKET_ID_ANY, kvr_rings_flags());
+	cap.c.pool = kvr_rings_mbufs(name, COPIES, 0, (uint16_t)rte_pcapng_mbuf_size(snap),
+				     SOCKET_ID_ANY);
+	cap.c.ring = kvr_rings_create(name, sizeof(void *), COPIES + 1, SOCKET_ID_ANY);
 	return cap.c.pool != NULL && cap.c.ring != NULL ? 0 : -ENOMEM;
 }
 
