@@ -145,7 +145,8 @@ struct agent_rank {
 	uint64_t end;	    /* bytes ever written */
 	struct agent_place first, acked, to_send;
 	uint64_t next_id;
-	uint64_t confirmed; /* acknowledged since the last WELCOME: no GAP goes below it */
+	/* Acknowledged since the last WELCOME: a GAP below it is not believed at once. */
+	uint64_t confirmed;
 	struct kvr_timer timer;
 	uint32_t backoff_us;
 	uint64_t progress_us; /* last time an acknowledgement moved, or it was sent again */
