@@ -486,6 +486,34 @@ static void a_router_that_lost_its_place_is_believed(void)
 	rig_stop();
 }
 
+/* What is said of a dump that goes on may be late, and a full queue takes back nothing. */
+static void a_router_that_is_slow_has_not_lost_its_place(void)
+{
+	const struct kvr_wire_kv_events *w;
+	uint64_t pos = 0, resume = UINT64_MAX;
+
+	rig_welcomed((struct kvr_agent_conf){0});
+	saw.dump_runs = 10;
+	saw.dump_blocks = 300;
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
+	kvr_agent_process(a);
+	rig_run_ms(150);
+	take_dump(&pos, &resume, 5);
+	push_kv_ack(0, KVR_KV_OK, 3);
+	kvr_agent_process(a);
+	fake_skip(&net);
+	rig_run_ms(90);
+	push_kv_ack(0, KVR_KV_OK, 3);
+	kvr_agent_process(a);
+	rig_run_ms(20);
+	push_kv_ack(0, KVR_KV_BUSY, 0);
+	kvr_agent_process(a);
+	rig_run_ms(100);
+	for (w = next_events(); w != NULL; w = next_events())
+		CU_ASSERT(w->first_event_id >= 5);
+	rig_stop();
+}
+
 static void an_empty_cache_is_one_frame(void)
 {
 	const struct kvr_wire_kv_events *w;
@@ -752,6 +780,7 @@ int main(void)
 			       {"dump ids", dump_wanted_of_another_dump_is_ignored},
 			       {"dump not begun", a_dump_that_has_not_begun_is_not_over},
 			       {"dump lost", a_router_that_lost_its_place_is_believed},
+			       {"dump slow", a_router_that_is_slow_has_not_lost_its_place},
 			       {"dump empty", an_empty_cache_is_one_frame},
 			       {"overrun", an_overrun_ring_leads_to_a_dump},
 			       {"room", acknowledged_events_make_room},

@@ -258,6 +258,17 @@ static void a_late_answer_to_a_hello_before_is_none(void)
 	push_welcome_epoch(ROUTER_EPOCH);
 	kvr_agent_process(a);
 	CU_ASSERT_TRUE(a->registered);
+	first = a->hello_ids.id;
+	push_rejected(KVR_E_SHUTDOWN, KVR_HEARTBEAT); /* it goes in good order */
+	kvr_agent_process(a);
+	hello_answered = first;
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_FALSE(a->registered);
+	hello_answered = 0;
+	push_welcome_epoch(ROUTER_EPOCH + 2);
+	kvr_agent_process(a);
+	CU_ASSERT_TRUE(a->registered);
 	rig_stop();
 }
 
