@@ -177,6 +177,9 @@ for name, key, plain in (('', 'tenant-a', 'tenant-a'), (', once with its tag', '
     twice = stored(U[:2], extra_keys=[[key], None], cache_salt=plain)
     for order, event in (('', twice), (', the field first', {'type': 'BlockStored', 'cache_salt': plain, **twice})):
         scene(f'a salt said twice{name}{order}', [[event]], [S(0, sh(T, namespace=plain)[:2])])
+scene('a salt that is no more than its tag', [[stored(U[:2], extra_keys=[['dynamo-cache-salt:'], None])]], [S(0, sh(T, namespace='dynamo-cache-salt:')[:2])])
+scene('a picture, positional, and then a map without any', [[flat(stored(U[:2], lora_name=None, extra_keys=[[image], None])), stored(U[2:3], tokens=T[2 * B:3 * B])]],
+      [S(0, first[:2]), S(0, sh(T[2 * B:3 * B]))])
 scene('two salts', [[stored(U[:2], extra_keys=[['tenant-a'], None], cache_salt='tenant-b')]], [], strange=2)
 scene('two salts, the field first', [[{'type': 'BlockStored', 'cache_salt': 'tenant-b', **stored(U[:2], extra_keys=[['tenant-a'], None])}]], [], strange=2)
 scene('two salts, one of 64 digits', [[stored(U[:2], extra_keys=[[digits, 'tenant-a'], None])]],
