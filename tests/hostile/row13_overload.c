@@ -426,6 +426,29 @@ static void an_overload_is_one_where_cpus_are_shared(uint32_t on, uint32_t off)
 	world_end();
 }
 
+/* An lcore that sleeps as there is nothing to do looks once afterwards: all of that time counts. */
+static void sleep_takes_back_what_was_lowered(void)
+{
+	const struct port_load *l = &w.lc.load[0];
+	uint32_t part;
+
+	world_begin(500, 0, 2);
+	run(400);
+	w.each_ns = 2000000000; /* nobody sends any more */
+	run(20);
+	CU_ASSERT_EQUAL(w.ring, 0);
+	part = l->part;
+	CU_ASSERT_TRUE(l->overloaded && part < KVR_SOURCE_ALL / 4);
+	pass(300 * STEP);
+	turn();
+	CU_ASSERT_TRUE(l->part > 2 * part);
+	pass(1900 * STEP);
+	turn();
+	turn();
+	CU_ASSERT_FALSE(l->overloaded);
+	world_end();
+}
+
 static void lcores_that_share_a_cpu(void)
 {
 	an_overload_is_one_where_cpus_are_shared(3, 3);
@@ -449,6 +472,7 @@ int main(void)
 			       {"come and go", floods_that_come_and_go},
 			       {"just less", what_there_is_time_for_is_no_overload},
 			       {"shared CPU", lcores_that_share_a_cpu},
+			       {"sleep", sleep_takes_back_what_was_lowered},
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("row13_overload", tests);
