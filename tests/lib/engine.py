@@ -141,6 +141,8 @@ class Engine:
         tokens, mm = await self.ids(body, chat)
         lora, salt = self.adapter(body), body.get('cache_salt')
         room, kv = body.get('bootstrap_room'), body.get('kv_transfer_params')
+        if room is None and o.type == 'sglang' and o.role != 'aggregated':
+            raise Refused(400, 'Disaggregated request received without bootstrap room id')
         rank = self.rank(headers, body, room)
         limit = body.get('max_completion_tokens') or body.get('max_tokens') or 16
         if type(limit) is not int or limit < 1:
@@ -171,7 +173,7 @@ class Engine:
                 await self.wait(http, o.prefill_us * 1e-6 * (len(tokens) - hit * o.block_size))
             await rank.cache.add(chain)
             answer = Answer(self, body, chat, len(tokens), min(hit * o.block_size, len(tokens) - 1))
-            if kv and kv.get('do_remote_decode'):
+            if kv and kv.get('do_remote_decode') and not self.stops(body):  # vLLM keeps no blocks of what was stopped
                 answer.kv = self.hold(chain, rank)
             if room is not None and o.role == 'prefill':
                 n = 1
@@ -182,6 +184,10 @@ class Engine:
         finally:
             rank.running -= 1
             rank.slots.release()
+
+    def stops(self, body):
+        """Whether the first token is one that ends the answer, for the engine's scheduler."""
+        return self.o.eos_first and not body.get('ignore_eos') or ord('0') in (body.get('stop_token_ids') or ())
 
     async def answer(self, http, answer, body, n):
         stream = bool(body.get('stream'))
@@ -326,6 +332,8 @@ class Engine:
             raise Refused(o.error, 'as the switch says')
         if path == '/health':
             self.count['looks'] += 1
+            while o.health_hangs and not http.gone():
+                await asyncio.sleep(0.05)
             return await http.reply(503 if o.ill else 200, b'', 'text/plain')
         if path == '/metrics':
             return await http.reply(200, self.metrics().encode('latin1'), 'text/plain; version=0.0.4')
@@ -421,6 +429,8 @@ def options(argv):
     p.add_argument('--result-blocks', type=int, default=0, help='block ids of a transfer result, at least')
     p.add_argument('--ill', action='store_true', help='/health is 503')
     p.add_argument('--error', type=int, default=0, help='status of all requests; /health stays fine')
+    p.add_argument('--eos-first', action='store_true', help='the first token ends the answer, for whoever does not ignore that')
+    p.add_argument('--health-hangs', action='store_true', help='/health answers nobody')
     p.add_argument('--hang', action='store_true', help='requests never end')
     p.add_argument('--refuse-one', action='store_true', help='/tokenize wants more than one message')
     p.add_argument('--hold', action='store_true', help='so long /tokenize answers nothing of more than one message')
