@@ -204,6 +204,9 @@ void app_probe_turn(struct app *a);
 void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result);
 uint64_t app_probe_due_us(const struct app *a);
 void app_probe_fini(struct app_probe *p);
+/** Looks that are under way are not waited for: what they tell is of an engine that was given up.
+ */
+void app_probe_forget(struct app *a);
 
 /* serve.c: what the above lead to */
 void app_engine_fine(struct app *a);

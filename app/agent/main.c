@@ -96,6 +96,7 @@ static bool state_turn(struct app *a)
 		if (late) {
 			destroy_agent(a);
 			app_streams_stop(a);
+			app_probe_forget(a);
 			a->state = APP_WAITING;
 			a->health.due_us = a->now_us;
 		}

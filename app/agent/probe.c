@@ -38,6 +38,20 @@ uint64_t app_probe_due_us(const struct app *a)
 	return due;
 }
 
+static void forget(struct app *a, struct app_probe *p)
+{
+	if (p->busy)
+		curl_multi_remove_handle(a->multi, p->easy);
+	p->busy = false;
+}
+
+void app_probe_forget(struct app *a)
+{
+	forget(a, &a->health);
+	forget(a, &a->metrics);
+	a->prom = (struct agent_prom){0};
+}
+
 /* What is wrong with the answer; "": nothing. */
 static void judge(const struct app *a, const struct app_probe *p, CURLcode result, char *why,
 		  size_t len)

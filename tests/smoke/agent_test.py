@@ -186,6 +186,11 @@ def stands_still(router, program):
         front.check('with the worker', all(r.rejected and r.rejected.name == 'WorkerLost' for r in hanging), [(r.rejected, r.fin) for r in hanging])
         front.check('and it is said why', any('the engine stands still, nothing has come for 1500 ms' in line for line in agent.lines()), agent.lines())
         front.check('no look at /health has failed before', not any('/health has failed' in line for line in agent.lines()), agent.lines())
+        # Looks that were under way end after 5 s: they are none at an engine that is well.
+        before = agent.counters()['agent']['health_failed']
+        front.until('looks fail', lambda: agent.counters()['agent']['health_failed'] > before, agent.lines)
+        p.run_until(front.all, lambda: False, 1.5)  # those that had begun together with the one that failed, too
+        front.check('it stays away', sum('asking the router to take the worker' in line for line in agent.lines()) == 1, agent.lines())
         engine.process.send_signal(signal.SIGCONT)
         engine.test(hang=False)
         front.serving('it goes on', router, worker)
