@@ -16,14 +16,14 @@ bool app_http_refused(CURL *easy, CURLcode result)
 
 void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len)
 {
-	curl_off_t connected_us = 0;
+	curl_off_t asked_us = 0; /* the time to connect is 0 where a connection was there already */
 	long number = 0;
 
 	curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &number);
-	curl_easy_getinfo(easy, CURLINFO_CONNECT_TIME_T, &connected_us);
+	curl_easy_getinfo(easy, CURLINFO_PRETRANSFER_TIME_T, &asked_us);
 	switch (result) {
 	case CURLE_OPERATION_TIMEDOUT:
-		if (connected_us == 0)
+		if (asked_us == 0)
 			snprintf(why, len, "no connection within %u ms", a->o.connect_ms);
 		else
 			snprintf(why, len, "no answer in time");

@@ -217,6 +217,32 @@ def stands_still(router, program):
         engine.stop()
 
 
+class Hanging:
+    """An engine whose /health answers nobody, while all else is served: three looks of 5 s each, beside other tests."""
+
+    def __init__(self, router, program):
+        self.router, self.front, self.worker = router, Front(TALLY, ADDRESSES[0], 4), 57
+        self.engine = Engine('--type', 'vllm', ranks=1)
+        self.agent = Agent(program, self.engine, ADDRESSES[0], self.worker, pool='apart', log=f'{router.dir}/agent_hanging.log')
+        self.life = self.front.serving('hanging', router, self.worker)
+        self.engine.test(health_hangs=True)
+
+    def finish(self):
+        front, engine, agent = self.front, self.engine, self.agent
+        try:
+            front.until('hanging: it leaves', lambda: any('/health has failed (3 in a row)' in line and 'no answer in time' in line
+                                                          for line in agent.lines()), agent.lines)
+            front.until('hanging: the router knows', lambda: f'{self.worker}' not in self.router.telemetry('/kvroute/workers')['workers'])
+            front.check('hanging: it stays away', sum('asking the router to take the worker' in line for line in agent.lines()) == 1, agent.lines())
+            engine.test(health_hangs=False)
+            front.serving('hanging: well again', self.router, self.worker, self.life)
+            front.check('hanging: and is asked', front.answers('hanging', [front.ask(prompts(1)[0], pin=(self.worker, 0))])[0].status == 200)
+            front.check('hanging: exit status', agent.stop() == 0)
+        finally:
+            agent.kill()
+            engine.stop()
+
+
 def failures(router, program):
     """Errors of the engine, cancelled requests, what is no HTTP, an end while something runs."""
     front, worker = Front(TALLY, ADDRESSES[1]), 60
@@ -315,14 +341,17 @@ def hostile(front, engine, agent, worker):
 
 def main(kvroute, program, *quick):
     # An agent that a busy machine keeps from its CPU has not died.
-    router = Router(kvroute, POOLS, 'suspect_ms = 4000\ndead_ms = 8000')
+    apart = f'[pool apart]\nid = 4\nblock_size = {B}\nmax_ranks = 4\nmax_blocks = 4096\n'
+    router = Router(kvroute, POOLS + apart, 'suspect_ms = 4000\ndead_ms = 8000')
 
     def test():
+        hanging = Hanging(router, program)
         for i, (name, how) in enumerate(FORMS.items() if len(sys.argv) < 4 else ()):
             one_form(router, program, name, how, 10 + i)
         deaths(router, program)
         waits(router, program)
         stands_still(router, program)
+        hanging.finish()
         failures(router, program)
         TALLY.balanced(router)
     TALLY.beside(router, test, f'{router.dir}/agent.log')
