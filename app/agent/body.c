@@ -35,21 +35,29 @@ static int64_t edited(const struct kvr_json_value *object, const struct kvr_json
 	return len;
 }
 
-/* One token, at once, and the blocks kept for another engine. */
-static int64_t vllm_prefill(const struct kvr_json_value *object, char **out)
-{
-	static const struct kvr_json_edit edits[] = {
-		TEXT("max_tokens", "1"),
-		TEXT("max_completion_tokens", "1"),
-		TEXT("stream", "false"),
-		GONE("stream_options"),
-		GONE("min_tokens"), /* more than one would be refused */
-		TEXT("kv_transfer_params", "{\"do_remote_decode\":true,\"do_remote_prefill\":false,"
-					   "\"remote_engine_id\":null,\"remote_block_ids\":null,"
-					   "\"remote_host\":null,\"remote_port\":null}"),
-	};
+/*
+ * One token, at once, and the blocks kept for another engine. It keeps them only when the length
+ * has ended the request: nothing else may, whatever that token is, and nobody reads it.
+ */
+#define PREFILL_EDITS                                                                              \
+	TEXT("stream", "false"), GONE("stream_options"), GONE("n"), GONE("stop"),                  \
+		GONE("stop_token_ids"), TEXT("ignore_eos", "true"),                                \
+		GONE("min_tokens"), /* more than one would be refused */                           \
+		TEXT("kv_transfer_params",                                                         \
+		     "{\"do_remote_decode\":true,\"do_remote_prefill\":false,"                     \
+		     "\"remote_engine_id\":null,\"remote_block_ids\":null,"                        \
+		     "\"remote_host\":null,\"remote_port\":null}")
 
-	return edited(object, edits, sizeof(edits) / sizeof(edits[0]), out);
+static int64_t vllm_prefill(const struct kvr_json_value *object, bool responses, char **out)
+{
+	static const struct kvr_json_edit completion[] = {
+		TEXT("max_tokens", "1"), TEXT("max_completion_tokens", "1"), PREFILL_EDITS};
+	static const struct kvr_json_edit response[] = {TEXT("max_output_tokens", "1"),
+							GONE("background"), PREFILL_EDITS};
+
+	return responses ? edited(object, response, sizeof(response) / sizeof(response[0]), out)
+			 : edited(object, completion, sizeof(completion) / sizeof(completion[0]),
+				  out);
 }
 
 /* The result as it came, but for who fetches from whom. */
@@ -113,6 +121,6 @@ int64_t agent_body_leg(enum agent_engine engine, const struct agent_leg *leg, co
 		return -EBADMSG;
 	if (engine == AGENT_SGLANG)
 		return sglang(&object, leg, out);
-	return leg->leg == KVR_ROLE_PREFILL ? vllm_prefill(&object, out)
+	return leg->leg == KVR_ROLE_PREFILL ? vllm_prefill(&object, leg->responses, out)
 					    : vllm_decode(&object, leg, out);
 }

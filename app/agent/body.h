@@ -19,6 +19,7 @@ enum agent_engine { AGENT_VLLM, AGENT_SGLANG };
 /** The leg of a disaggregated request; zeroed: none. */
 struct agent_leg {
 	enum kvr_role leg;
+	bool responses; /**< a request of /v1/responses, which has its own name of the limit */
 	const char *bootstrap_host; /**< SGLang: where the engines meet; NULL: not */
 	uint16_t bootstrap_port;
 	uint64_t bootstrap_room;

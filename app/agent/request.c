@@ -69,11 +69,21 @@ static bool set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t 
 	return true;
 }
 
+static bool is_responses(struct kvr_http_span target)
+{
+	static const char path[] = "/v1/responses";
+	const size_t n = sizeof(path) - 1;
+
+	return target.len >= n && memcmp(target.p, path, n) == 0 &&
+	       (target.len == n || target.p[n] == '?' || target.p[n] == '#');
+}
+
 /* The content: the client's, or what the leg makes of it. @return length or -errno. */
-static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r, const char *p,
-			   size_t len)
+static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r,
+			   const struct kvr_http_head *h, const char *p, size_t len)
 {
 	struct agent_leg leg = {.leg = r->leg,
+				.responses = is_responses(h->target),
 				.bootstrap_host = r->bootstrap_host,
 				.bootstrap_port = r->bootstrap_port,
 				.bootstrap_room = r->bootstrap_room,
@@ -135,7 +145,7 @@ static int run(struct app_job *j, const struct kvr_agent_request *r, const char 
 		kvr_cell_add(&j->app->st.paths_refused, 1);
 		return 403;
 	}
-	n = set_content(j, r, message + head.len, len - head.len);
+	n = set_content(j, r, &head, message + head.len, len - head.len);
 	*why = n == -EBADMSG ? "its content is no JSON object"
 	       : n == -ENOMEM
 		       ? "no memory"

@@ -100,7 +100,8 @@ bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *d
 	struct kvr_json_value root;
 
 	return kvr_json_parse(data, len, &root, NULL) == 0 &&
-	       kvr_json_get(&root, "usage.prompt_tokens_details", details) &&
+	       (kvr_json_get(&root, "usage.prompt_tokens_details", details) ||
+		kvr_json_get(&root, "usage.input_tokens_details", details)) &&
 	       details->type == KVR_JSON_OBJECT;
 }
 

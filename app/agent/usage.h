@@ -31,8 +31,8 @@ void agent_usage_event(struct agent_usage *u, const char *data, size_t len);
 void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 		       struct kvr_json_value *result);
 
-/** The `prompt_tokens_details` of a whole answer's usage, as the engine has written it; false:
- * there is none. */
+/** The `prompt_tokens_details` of a whole answer's usage (of the newer API `input_tokens_details`),
+ * as the engine has written it; false: there is none. */
 bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *details);
 
 /**

@@ -137,7 +137,14 @@ def results(front, router, prefill, decode, agents):
     front.answers('a result that is too large', [r])
     front.check('a result that is too large: refused', r.rejected and r.rejected.name == 'PrefillFailed', (r.rejected, r.fin))
     front.check('a result that is too large: says so', r.rejected and r.rejected.text, r.rejected)
-    prefill.test(result_blocks=0, error=500)
+    prefill.test(result_blocks=0, eos_first=True)
+    for how in ({}, {'stop_token_ids': [ord('0')]}):
+        r = front.ask(prompt(90), 7, **how)
+        a = front.answers('a first token that ends it', [r])[0]
+        front.check(f'a first token that ends it, {how}: answered', a.status == 200 and a.text() == TEXT, (a.content[:200], r.rejected))
+        front.check(f'a first token that ends it, {how}: as its client has said', {k: last(decode)['body'].get(k) for k in how} == how and
+                    'ignore_eos' not in last(decode)['body'], last(decode))
+    prefill.test(eos_first=False, error=500)
     r = front.ask(prompt(52), 7)
     front.answers('a prefill that fails', [r])
     front.check('a prefill that fails: refused', r.rejected and r.rejected.name == 'PrefillFailed', (r.rejected, r.fin))

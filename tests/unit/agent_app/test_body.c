@@ -21,6 +21,11 @@ static void expect(enum agent_engine engine, const struct agent_leg *leg, const 
 	free(out);
 }
 
+#define KEEPS                                                                                      \
+	"\"kv_transfer_params\":{\"do_remote_decode\":true,\"do_remote_prefill\":false,"           \
+	"\"remote_engine_id\":null,\"remote_block_ids\":null,\"remote_host\":null,"                \
+	"\"remote_port\":null}"
+
 static int64_t fails(enum agent_engine engine, const struct agent_leg *leg, const char *body)
 {
 	char *out;
@@ -38,9 +43,33 @@ static void a_prefill_of_vllm_makes_one_token_and_keeps_the_blocks(void)
 	       "{\"prompt\": [1, 2],\"max_tokens\":500, \"stream\" : true,\"stream_options\":{}, "
 	       "\"min_tokens\":3,\"x\":\"\\u00e9\"}",
 	       "{\"prompt\": [1, 2],\"max_tokens\":1, \"stream\" : false,\"x\":\"\\u00e9\","
-	       "\"max_completion_tokens\":1,\"kv_transfer_params\":{\"do_remote_decode\":true,"
-	       "\"do_remote_prefill\":false,\"remote_engine_id\":null,\"remote_block_ids\":null,"
-	       "\"remote_host\":null,\"remote_port\":null}}");
+	       "\"max_completion_tokens\":1,\"ignore_eos\":true," KEEPS "}");
+}
+
+/* Whatever the one token is: an engine keeps blocks only for another one when the length was the
+ * end. */
+static void a_prefill_of_vllm_ends_by_its_length(void)
+{
+	static const struct agent_leg leg = {.leg = KVR_ROLE_PREFILL};
+
+	expect(AGENT_VLLM, &leg,
+	       "{\"stop\":[\".\"],\"a\":1,\"stop_token_ids\":[2],\"ignore_eos\":false,\"n\":2}",
+	       "{\"a\":1,\"ignore_eos\":true,\"max_tokens\":1,\"max_completion_tokens\":1,"
+	       "\"stream\":false," KEEPS "}");
+}
+
+/* The limit has another name there. */
+static void a_prefill_of_a_response_makes_one_token(void)
+{
+	static const struct agent_leg leg = {.leg = KVR_ROLE_PREFILL, .responses = true};
+
+	expect(AGENT_VLLM, &leg,
+	       "{\"input\":\"x\",\"max_output_tokens\":500,\"background\":true,\"stream\":true}",
+	       "{\"input\":\"x\",\"max_output_tokens\":1,\"stream\":false,\"ignore_eos\":"
+	       "true," KEEPS "}");
+	expect(AGENT_VLLM, &leg, "{\"input\":\"x\"}",
+	       "{\"input\":\"x\",\"max_output_tokens\":1,\"stream\":false,\"ignore_eos\":"
+	       "true," KEEPS "}");
 }
 
 static void a_decode_of_vllm_gets_the_result_and_its_own_limit(void)
@@ -94,6 +123,9 @@ int main(void)
 	CU_TestInfo tests[] = {
 		{"a prefill of vLLM makes one token and keeps the blocks",
 		 a_prefill_of_vllm_makes_one_token_and_keeps_the_blocks},
+		{"a prefill of vLLM ends by its length", a_prefill_of_vllm_ends_by_its_length},
+		{"a prefill of a response makes one token",
+		 a_prefill_of_a_response_makes_one_token},
 		{"a decode of vLLM gets the result and its own limit",
 		 a_decode_of_vllm_gets_the_result_and_its_own_limit},
 		{"legs of SGLang meet", legs_of_sglang_meet},

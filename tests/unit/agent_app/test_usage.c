@@ -111,6 +111,20 @@ static void characters_are_not_cut(void)
 	said("1234567890123456789012\xc3\xa9", "1234567890123456789012");
 }
 
+static void details_of_the_prompt_have_two_names(void)
+{
+	static const char *const answers[] = {
+		"{\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":3}}}",
+		"{\"usage\":{\"input_tokens_details\":{\"cached_tokens\":3}}}"};
+	struct kvr_json_value v;
+
+	for (unsigned int i = 0; i < 2; i++) {
+		CU_ASSERT(agent_prompt_details(answers[i], strlen(answers[i]), &v));
+		CU_ASSERT(v.len == 19 && memcmp(v.p, "{\"cached_tokens\":3}", 19) == 0);
+	}
+	CU_ASSERT(!agent_prompt_details("{\"usage\":{\"input_tokens_details\":3}}", 38, &v));
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -124,6 +138,7 @@ int main(void)
 		{"what an engine says of its failure is found",
 		 what_an_engine_says_of_its_failure_is_found},
 		{"characters are not cut", characters_are_not_cut},
+		{"details of the prompt have two names", details_of_the_prompt_have_two_names},
 		CU_TEST_INFO_NULL,
 	};
 
