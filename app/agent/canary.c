@@ -312,7 +312,8 @@ uint64_t app_canary_due_us(const struct app *a)
 
 int app_canary_start(struct app *a)
 {
-	if (a->o.canary_s == 0 || a->o.events[0] == '\0')
+	/* One half of SGLang's refuses what does not name a room where the other half waits. */
+	if (a->o.canary_s == 0 || a->o.events[0] == '\0' || (a->o.type == 1 && a->o.role != 0))
 		return 0;
 	a->canary = calloc(1, sizeof(*a->canary));
 	if (a->canary == NULL)

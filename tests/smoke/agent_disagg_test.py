@@ -68,7 +68,7 @@ def legs(router, program, kind, pool, numbers):
     sglang = kind == 'sglang'
     prefill = Engine('--type', kind, '--role', 'prefill')
     decode = Engine('--type', kind, '--role', 'decode')
-    how = ('--type', kind)
+    how = ('--type', kind, *(('--canary-s', '1') if sglang else ()))
     agents = [Agent(program, prefill, ADDRESSES[0], numbers, *how, '--role', 'prefill', pool=f'{kind[0]}-prefill',
                     log=f'{router.dir}/agent.log',
                     *(('--bootstrap', f'127.0.0.1:{prefill.port}') if sglang else ())),
@@ -99,6 +99,10 @@ def legs(router, program, kind, pool, numbers):
                         and 'stream_options' not in first['body'] and 'min_tokens' not in first['body'], first)
             results(front, router, prefill, decode, agents)
         delivered(front, kind, pool, prefill, decode)
+        if sglang:  # such an engine refuses whoever names no room
+            c = [agent.counters()['agent'] for agent in agents]
+            front.check('sglang: no canary for half of an engine', all(n['canaries_failed'] == 0 for n in c) and
+                        prefill.state()['count']['refused'] == decode.state()['count']['refused'] == 0, c)
         front.check(f'{kind}: leave', [agent.stop() for agent in agents] == [0, 0])
     finally:
         for agent in agents:
