@@ -130,8 +130,9 @@ struct app {
 	unsigned int health_failures;
 	struct agent_quiet quiet; /* of the engine */
 	struct app_news start;	  /* why the worker cannot begin though the engine is fine */
-	struct agent_prom prom;
-	uint32_t *live; /* requests of each rank here */
+	struct agent_prom prom;	  /* of this life of the engine */
+	uint32_t block_size;	  /* the same: --block-size, or what its metrics say */
+	uint32_t *live;		  /* requests of each rank here */
 	struct app_bodies *bodies;
 	struct app_canary *canary; /* NULL: none */
 	char facing[64];	   /* our address towards the router, in numbers; "" unknown */
@@ -203,10 +204,10 @@ uint32_t app_jobs_running(const struct app *a);
 void app_probe_turn(struct app *a);
 void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result);
 uint64_t app_probe_due_us(const struct app *a);
-void app_probe_fini(struct app_probe *p);
 /** Looks that are under way are not waited for: what they tell is of an engine that was given up.
  */
 void app_probe_forget(struct app *a);
+void app_probe_fini(struct app_probe *p);
 
 /* serve.c: what the above lead to */
 void app_engine_fine(struct app *a);

@@ -140,7 +140,7 @@ static bool read_model(struct app_canary *c, const struct kvr_json_value *root)
 static int name_blocks(const struct app *a, const struct kvr_json_value *root, uint64_t last[2])
 {
 	struct kvr_hash_params how = {.seed = kvr_hash_seed("", 0, "", 0),
-				      .block_size = a->o.block_size};
+				      .block_size = a->block_size};
 	struct kvr_json_value list, name, v;
 	struct kvr_json_iter it;
 	uint32_t n = 0, *ids;
@@ -150,14 +150,14 @@ static int name_blocks(const struct app *a, const struct kvr_json_value *root, u
 	if (!kvr_json_get(root, "tokens", &list) || list.type != KVR_JSON_ARRAY)
 		return -1;
 	ids = malloc(IDS * sizeof(*ids));
-	sh = malloc((IDS / a->o.block_size + 1) * sizeof(*sh));
+	sh = malloc((IDS / a->block_size + 1) * sizeof(*sh));
 	it = kvr_json_begin(&list);
 	while (ids != NULL && n < IDS && kvr_json_next(&it, &name, &v) &&
 	       kvr_json_u64(&v, &id) == 0)
 		ids[n++] = (uint32_t)id;
 	for (uint32_t i = 2; ids != NULL && sh != NULL && i-- > 0;) {
 		how.eagle = i == 1;
-		blocks = kvr_hash_tokens(&how, ids, n, NULL, sh, IDS / a->o.block_size + 1);
+		blocks = kvr_hash_tokens(&how, ids, n, NULL, sh, IDS / a->block_size + 1);
 		last[i] = blocks > 0 ? sh[blocks - 1] : 0;
 	}
 	free(ids);
@@ -272,7 +272,7 @@ static void missed(struct app *a)
 			"its "
 			"/tokenize makes of a prompt: requests find no cache here. Compare block "
 			"size, tokenizer and cache salt",
-			c->blocks, a->o.block_size);
+			c->blocks, a->block_size);
 	found(a, false);
 }
 

@@ -87,7 +87,7 @@ static struct kvr_agent *create(struct app *a)
 		.worker = o->worker,
 		.pool = o->pool,
 		.role = (enum kvr_role)o->role,
-		.block_size = o->block_size,
+		.block_size = a->block_size,
 		.dp_start = o->first_rank,
 		.dp_size = o->ranks,
 		.total_kv_blocks = a->prom.blocks,
@@ -113,10 +113,12 @@ static struct kvr_agent *create(struct app *a)
 	return kvr_agent_create(&conf);
 }
 
-/* What the metrics say is only a default: hybrid models say something else there. */
+/* What the metrics say is only a default: hybrid models say something else there. An engine that
+ * comes again may have been given another one. */
 static bool know_block_size(struct app *a)
 {
-	if (a->o.block_size != 0)
+	a->block_size = a->o.block_size;
+	if (a->block_size != 0)
 		return true;
 	if (a->prom.block_size == 0 || a->prom.block_size > 4096) {
 		if (app_is_news(a, &a->start, "no block size"))
@@ -125,9 +127,9 @@ static bool know_block_size(struct app *a)
 				"size: give --block-size, as the pool has it");
 		return false;
 	}
-	a->o.block_size = (uint32_t)a->prom.block_size;
+	a->block_size = (uint32_t)a->prom.block_size;
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "blocks of %u tokens, says the engine",
-		a->o.block_size);
+		a->block_size);
 	return true;
 }
 

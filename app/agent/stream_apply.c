@@ -76,15 +76,15 @@ static void look_at_block_size(struct app_stream *s)
 	if (s->size_told || size == 0)
 		return;
 	s->size_told = true;
-	if (size != s->app->o.block_size)
+	if (size != s->app->block_size)
 		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"rank %u stores blocks of %u tokens, the pool has %u: none of them is "
 			"known to "
 			"the router; start the engine with --block-size %u (SGLang: --page-size "
 			"%u), "
 			"or give the pool block_size = %u and this agent --block-size %u",
-			s->dp_rank, size, s->app->o.block_size, s->app->o.block_size,
-			s->app->o.block_size, size, size);
+			s->dp_rank, size, s->app->block_size, s->app->block_size,
+			s->app->block_size, size, size);
 }
 
 /* The router's operators look there, not at our standard error. */
@@ -152,5 +152,5 @@ struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64
 {
 	const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, s};
 
-	return kvr_kvmap_create(s->app->o.block_size, blocks, seed, &out);
+	return kvr_kvmap_create(s->app->block_size, blocks, seed, &out);
 }

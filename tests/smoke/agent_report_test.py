@@ -116,6 +116,23 @@ def block_size(router, program):
         engine.stop()
 
 
+def another_block_size(router, program):
+    """An engine with blocks of another size than the pool's is started again with the right one: nobody touches the agent."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 53
+    engine = Engine('--type', 'vllm', '--block-size', '8', ranks=1)
+    agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_another.log')
+    try:
+        front.until('it is refused', lambda: any('the router refuses the worker' in line for line in agent.lines()), agent.lines)
+        engine.kill()
+        engine.how[engine.how.index('--block-size') + 1] = f'{B}'
+        engine.start()
+        front.serving('with the right size', router, worker)
+        front.check('exit status', agent.stop() == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
 def strange(router, program):
     """Messages that are no batches: counted, said, told to the router; what comes behind them is read."""
     front, worker = Front(TALLY, ADDRESSES[0]), 52
@@ -154,6 +171,7 @@ def main(kvroute, program):
     def test():
         load(router, program)
         block_size(router, program)
+        another_block_size(router, program)
         strange(router, program)
         TALLY.balanced(router)
     TALLY.beside(router, test, f'{router.dir}/agent.log')
