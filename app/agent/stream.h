@@ -19,10 +19,11 @@ struct app_stream {
 	struct app *app;
 	uint32_t dp_rank;
 	void *sub, *dealer, *monitor;
-	struct app_stream *to; /* whose events the last batch had: its own, unless one tells all */
-	bool held;	       /* no batch is taken: too many events of `to` wait for the router */
-	uint64_t held_us;      /* since then */
-	struct app_news slow;  /* of the log */
+	struct app_stream *to;	/* whose events the last batch had: its own, unless one tells all */
+	bool held;		/* no batch is taken: too many events of `to` wait for the router */
+	uint64_t held_us;	/* since then */
+	struct app_news slow;	/* of the log */
+	struct app_news odd[3]; /* the same: events that were not read, by what they are */
 	struct kvr_kvev_decoder *decoder;
 	struct kvr_kvmap *map;
 	uint64_t next;	/* number of the batch that comes next */

@@ -117,9 +117,38 @@ static struct app_stream *of_rank(struct app_stream *s, const struct kvr_kvev_ba
 	return b->has_rank && b->rank - first < o->ranks ? s->app->streams[b->rank - first] : s;
 }
 
+#define SAMPLE 48u /* bytes */
+
+static void hex(const void *data, size_t len, char text[2 * SAMPLE + 1])
+{
+	text[0] = '\0';
+	for (size_t i = 0; i < len && i < SAMPLE; i++)
+		snprintf(text + 2 * i, 3, "%02x", ((const uint8_t *)data)[i]);
+}
+
+/* An event that was counted and not read: its beginning, of each kind once a minute. */
+static void look_at_event(struct app_stream *s, const struct kvr_kvev *ev)
+{
+	static const char *const words[] = {"an event of a type that is not known",
+					    "an event with a field that is missing or wrong",
+					    "an event about a medium that is not known"};
+	const unsigned int kind = ev->type == KVR_KVEV_UNKNOWN	? 0
+				  : ev->fault == KVR_KVEV_SHAPE ? 1
+								: 2;
+	char sample[2 * SAMPLE + 1];
+
+	if ((ev->type != KVR_KVEV_UNKNOWN && ev->fault == KVR_KVEV_FINE) || ev->foreign ||
+	    ev->other_group || !app_is_news(s->app, &s->odd[kind], words[kind]))
+		return;
+	hex(ev->raw.p, ev->raw.len, sample);
+	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING), "rank %u: %s: %s...", s->dp_rank,
+		words[kind], sample);
+}
+
 void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len)
 {
 	struct app_stream *to = s;
+	char sample[2 * SAMPLE + 1];
 	struct kvr_kvev_batch batch;
 	struct kvr_kvev ev;
 	int rc = kvr_kvev_open(s->decoder, payload, len, &batch);
@@ -129,22 +158,18 @@ void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len)
 	if (rc == 0)
 		to = of_rank(s, &batch);
 	s->to = to;
-	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0)
+	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0) {
 		rc = kvr_kvmap_apply(to->map, &ev);
+		look_at_event(to, &ev);
+	}
 	look_at_block_size(to);
 	tell_router(to);
 	if (rc == 0)
 		return;
 	app_stream_bad(to);
-	{
-		char sample[2 * 48 + 1] = "";
-
-		for (size_t i = 0; i < len && i < 48; i++)
-			snprintf(sample + 2 * i, 3, "%02x", payload[i]);
-		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"rank %u: a batch of %zu bytes cannot be read: %s...", s->dp_rank, len,
-			sample);
-	}
+	hex(payload, len, sample);
+	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"rank %u: a batch of %zu bytes cannot be read: %s...", s->dp_rank, len, sample);
 	app_stream_clean(to, "a batch cannot be read");
 }
 

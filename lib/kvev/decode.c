@@ -452,6 +452,7 @@ static int close_batch(const struct kvr_kvev_decoder *d)
 
 int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
+	const uint8_t *begin = d->in.p;
 	bool read = false;
 	struct mp o;
 
@@ -471,6 +472,7 @@ int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 		d->left = 0;
 		return d->err != 0 ? d->err : -EBADMSG;
 	}
+	ev->raw = (struct kvr_kvev_text){(const char *)begin, (uint32_t)(d->in.p - begin)};
 	if ((ev->type == KVR_KVEV_STORED || ev->type == KVR_KVEV_REMOVED) && ev->n_hashes == 0)
 		ev->fault = KVR_KVEV_SHAPE;
 	if (ev->adapted && ev->lora.len == 0)

@@ -52,7 +52,8 @@ struct kvr_kvev_text {
 struct kvr_kvev {
 	enum kvr_kvev_type type;
 	enum kvr_kvev_fault fault;
-	const uint64_t *hashes; /**< the engine's names of the blocks */
+	struct kvr_kvev_text raw; /**< all of it, as it stands in the payload */
+	const uint64_t *hashes;	  /**< the engine's names of the blocks */
 	uint32_t n_hashes;
 	bool has_parent;
 	uint64_t parent;

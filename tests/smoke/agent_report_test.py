@@ -14,6 +14,8 @@ import socket
 import sys
 import threading
 
+import msgpack
+
 from agent_lib import B, POOLS, Agent, Engine, Front, call
 from protocol_router import ADDRESSES, Router, Tally
 
@@ -159,10 +161,25 @@ def strange(router, program):
         front.check('said', said == [f'{len(m)}' for m in messages], said)
         front.until('told to the router', lambda: told(router, 'events', worker, 'unread') == [[len(messages)], [0]],
                     lambda: told(router, 'events', worker, 'unread'))
+        samples(front, engine, agent)
         front.check('exit status', agent.stop() == 0)
     finally:
         agent.kill()
         engine.stop()
+
+
+def samples(front, engine, agent):
+    """Events that are not read: counted, and of each kind the beginning of one is in the log."""
+    odd = {'a type that is not known': {'type': 'BlockInactive', 'block_hashes': [1]},
+           'a field that is missing or wrong': {'type': 'BlockStored', 'block_hashes': 'x'},
+           'a medium that is not known': ['BlockRemoved', [1], 'TAPE']}
+    for _ in range(3):
+        engine.test(raw=msgpack.packb([0.0, list(odd.values()), 0]).hex())
+    for i, name in enumerate(('unknown', 'bad', 'medium')):
+        front.until(f'{name}: counted', lambda name=name: agent.counters()['rank 0'][name] == 3, agent.counters)
+    for what, event in odd.items():
+        said = [line for line in agent.lines() if f'level=warning msg="rank 0: an event ' in line and f'{what}: ' in line]
+        front.check(f'{what}: said once, with its beginning', len(said) == 1 and f'{what}: {msgpack.packb(event)[:48].hex()}...' in said[0], said)
 
 
 def main(kvroute, program):

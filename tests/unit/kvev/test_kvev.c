@@ -75,14 +75,19 @@ static int run(struct kvr_kvev_decoder *d, struct kvr_kvmap *m, const uint8_t *p
 {
 	uint8_t *copy = malloc(len);
 	struct kvr_kvev_batch batch;
+	const char *end = NULL; /* of the event before */
 	struct kvr_kvev ev;
 	int rc;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(copy);
 	memcpy(copy, p, len);
 	rc = kvr_kvev_open(d, copy, len, &batch);
-	while (rc == 0 && (rc = kvr_kvev_next(d, &ev)) > 0)
+	while (rc == 0 && (rc = kvr_kvev_next(d, &ev)) > 0) {
+		CU_ASSERT(end == NULL || end == ev.raw.p);
+		end = ev.raw.p + ev.raw.len;
+		CU_ASSERT(ev.raw.len > 0 && end <= (const char *)copy + len);
 		rc = kvr_kvmap_apply(m, &ev);
+	}
 	free(copy);
 	return rc;
 }
