@@ -22,6 +22,7 @@ struct app_stream {
 	struct app_stream *to;	/* whose events the last batch had: its own, unless one tells all */
 	bool held;		/* no batch is taken: too many events of `to` wait for the router */
 	uint64_t held_us;	/* since then */
+	bool others;		/* it has told events of other ranks, too */
 	struct app_news slow;	/* of the log */
 	struct app_news odd[3]; /* the same: events that were not read, by what they are */
 	struct kvr_kvev_decoder *decoder;
@@ -45,7 +46,8 @@ struct app_stream {
 /** Apply a batch to the table of the rank that it names; one that cannot be read makes that start
  * clean. */
 void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len);
-/** The rank has an empty cache from here on, because of @p why. */
+/** The rank has an empty cache from here on, because of @p why; and all others have, when its
+ * stream is one that tells of them, too. */
 void app_stream_clean(struct app_stream *s, const char *why);
 /** Count something that is no batch, and let the router's operators know. */
 void app_stream_bad(struct app_stream *s);

@@ -61,12 +61,20 @@ int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_ag
 
 /* ---- batches ---- */
 
-void app_stream_clean(struct app_stream *s, const char *why)
+static void clean(struct app_stream *s, const char *why)
 {
 	kvr_cell_add(&s->app->st.clean_starts, 1);
 	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"rank %u starts with an empty cache: %s", s->dp_rank, why);
 	kvr_kvmap_clear(s->map);
+}
+
+void app_stream_clean(struct app_stream *s, const char *why)
+{
+	clean(s, why);
+	for (uint32_t i = 0; s->others && i < s->app->o.ranks; i++)
+		if (s->app->streams[i] != s)
+			clean(s->app->streams[i], why);
 }
 
 static void look_at_block_size(struct app_stream *s)
@@ -158,6 +166,7 @@ void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len)
 	if (rc == 0)
 		to = of_rank(s, &batch);
 	s->to = to;
+	s->others |= to != s;
 	while (rc == 0 && (rc = kvr_kvev_next(s->decoder, &ev)) > 0) {
 		rc = kvr_kvmap_apply(to->map, &ev);
 		look_at_event(to, &ev);
@@ -170,7 +179,10 @@ void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len)
 	hex(payload, len, sample);
 	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"rank %u: a batch of %zu bytes cannot be read: %s...", s->dp_rank, len, sample);
-	app_stream_clean(to, "a batch cannot be read");
+	if (to == s)
+		app_stream_clean(s, "a batch cannot be read");
+	else
+		clean(to, "a batch cannot be read");
 }
 
 struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64_t seed)

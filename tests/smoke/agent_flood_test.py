@@ -385,6 +385,22 @@ class Test:
         stream.mute = False
         self.same('an engine restarts in a replay')
 
+    def one_stream_of_two_ranks(self):
+        """A stream that tells of another rank, too, and has lost something that no replay has: neither rank is believed any more."""
+        e, s = self.engine, self.engine.rank[0]
+        e.publish(0, [batch([e.chains[20].stores], 1)])
+        e.rank[1].held |= {20}
+        self.same('of another rank')
+        with e.lock:
+            s.publish(batch([e.chains[20].removes], 1), lost=True)
+            s.kept.clear()
+            s.publish(e.store[10])
+        s.held, e.rank[1].held = {10}, set()
+        self.same('lost, of whatever rank')
+        e.publish(1, [batch([e.chains[15].stores], 1)])
+        e.rank[1].held = {15}
+        self.same('and what comes then')
+
     def router_restarts(self):
         """The router is killed while events wait for it."""
         self.router.hold()
@@ -423,6 +439,7 @@ def second(kvroute, program, router):
         t.engine_restarts()
         t.engine_restarts_behind_some()
         t.engine_restarts_in_a_replay()
+        t.one_stream_of_two_ranks()
         t.router_restarts()
         check('it leaves', t.agent.stop() == 0)
     finally:
