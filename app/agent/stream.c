@@ -17,7 +17,7 @@
 #define SOON_US	     1000000 /* from what a replay has brought to a look for what came meanwhile */
 #define REPLAY_AGAIN 16u
 #define MAX_FRAMES   8
-#define REST_MOST    256u /* batches: more than a socket holds */
+#define REST_MOST    (4 * STREAM_BATCHES) /* more than a socket holds */
 #define NONE	     UINT64_MAX
 
 static uint64_t be64(const uint8_t *p)
@@ -55,6 +55,13 @@ static void ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 	s->replay_us = s->app->now_us + REPLAY_US;
 }
 
+/* What is missing cannot be had: the rank holds what comes behind the batch that has shown it. */
+static void go_on_without(struct app_stream *s, const char *why)
+{
+	app_stream_clean(s, why);
+	s->next = s->floor = s->seen + 1;
+}
+
 /* Some of an answer were lost: its ROUTER drops what has no room. What has come has come, and the
  * rest is asked for. @return false: nothing has, or it was asked for too often. */
 static bool ask_again(struct app_stream *s)
@@ -75,17 +82,21 @@ static void end_replay(struct app_stream *s)
 	s->replaying = false;
 	if (s->begun && s->audit_us > s->app->now_us + SOON_US)
 		s->audit_us = s->app->now_us + SOON_US;
-	if (s->seen != NONE && s->next <= s->seen && !ask_again(s)) {
-		app_stream_clean(s, "the replay has not what is missing");
-		s->next = s->seen + 1;
-	}
+	if (s->seen != NONE && s->next <= s->seen && !ask_again(s))
+		go_on_without(s, "the replay has not what is missing");
 }
 
 /* Late answers must not be taken for those of the next question. */
-static void drop_replay(struct app_stream *s)
+static void close_question(struct app_stream *s)
 {
 	zmq_close(s->dealer);
 	app_stream_open_dealer(s);
+	s->replaying = false;
+}
+
+static void drop_replay(struct app_stream *s)
+{
+	close_question(s);
 	end_replay(s);
 }
 
@@ -244,27 +255,27 @@ static void release(zmq_msg_t frame[], int n)
 		zmq_msg_close(&frame[i]);
 }
 
-/* What came by the connection before: answers to a question of then, and batches that were not
- * taken. Of those some may be the new engine's already; a replay brings these again. */
-static void drop_rest(struct app_stream *s)
+/* What came by the connection before and was not taken. Of that some may be the new engine's
+ * already; a replay brings these again. */
+static void drop_old(struct app_stream *s)
 {
 	zmq_msg_t frame[MAX_FRAMES];
 	int n;
 
 	for (unsigned int i = 0; i < REST_MOST && (n = receive(s->sub, frame)) > 0; i++)
 		release(frame, n);
-	zmq_close(s->dealer);
-	app_stream_open_dealer(s);
-	s->replaying = false;
 }
 
-/* The connection to the engine is new: it may be another engine, and we know nothing of it. */
+/* The connection to the engine is new: it may be another engine, and we know nothing of it. What
+ * the one before was asked, this one does not answer. */
 static void connected(struct app_stream *s)
 {
 	const bool first = s->fresh && s->next == 0;
 
-	if (s->dealer != NULL && (!first || s->replaying))
-		drop_rest(s);
+	if (s->dealer != NULL && (!first || s->replaying)) {
+		drop_old(s);
+		close_question(s);
+	}
 	if (!first) {
 		app_stream_clean(s, "the connection to its events is a new one");
 		s->next = s->floor = 0;

@@ -15,6 +15,8 @@
 #include "app.h"
 #include "kvr_kvmap.h"
 
+#define STREAM_BATCHES 64 /* that a socket holds, see stream_zmq.c */
+
 struct app_stream {
 	struct app *app;
 	uint32_t dp_rank;

@@ -31,13 +31,12 @@ static int set(void *socket, int option, int value)
 }
 
 /*
- * What libzmq holds of a socket while nobody takes it. It counts batches, not bytes, and a bound
- * that is lowered later may stop a pipe for good, so both are set once. A prompt of 16,384 tokens
- * is a batch of 90 KiB, 64 of them less than 6 MiB; a cache of a million blocks that goes at once
- * is one of 9 MiB. All behind these stays in TCP's buffers and with the engine: a PUB of vLLM and
- * SGLang keeps 100,000 before it drops, its ROUTER 1,000 of a replay.
+ * What libzmq holds of a socket while nobody takes it. It counts batches (STREAM_BATCHES), not
+ * bytes, and a bound that is lowered later may stop a pipe for good, so both are set once. A prompt
+ * of 16,384 tokens is a batch of 90 KiB, 64 of them less than 6 MiB; a cache of a million blocks
+ * that goes at once is one of 9 MiB. All behind these stays in TCP's buffers and with the engine: a
+ * PUB of vLLM and SGLang keeps 100,000 before it drops, its ROUTER 1,000 of a replay.
  */
-#define BATCHES	    64
 #define BATCH_BYTES (INT64_C(16) << 20) /* one that is larger ends the connection */
 
 /* Wake the loop when something happens to it; what, the loop finds out by itself. */
@@ -58,7 +57,7 @@ static void *open_socket(struct app_stream *s, int type)
 	if (z == NULL)
 		return NULL;
 	set(z, ZMQ_LINGER, 0);
-	set(z, ZMQ_RCVHWM, BATCHES);
+	set(z, ZMQ_RCVHWM, STREAM_BATCHES);
 	set(z, ZMQ_RECONNECT_IVL, 100);
 	set(z, ZMQ_RECONNECT_IVL_MAX, 2000);
 	set(z, ZMQ_TCP_KEEPALIVE, 1);

@@ -385,6 +385,23 @@ class Test:
         stream.mute = False
         self.same('an engine restarts in a replay')
 
+    def restarts_while_asked(self):
+        """Another engine comes while the one before has not answered for what was missed, and some of its batches lie in the socket: the
+        numbers of the new one are below all of these."""
+        e, s = self.engine, self.engine.rank[0]
+        with e.lock:
+            s.publish(e.remove[0], lost=True)
+            for frame in e.remove[1:20]:
+                s.publish(frame)
+            self.until('it has asked for what was missed', lambda: s.router.poll(0))
+            s.restart()
+        e.publish(0, e.store[:9])
+        s.held = set(range(9))
+        self.same('another engine while it waits for an answer')
+        e.publish(0, e.store[9:11])
+        s.held |= {9, 10}
+        self.same('and its next batches')
+
     def one_stream_of_two_ranks(self):
         """A stream that tells of another rank, too, and has lost something that no replay has: neither rank is believed any more."""
         e, s = self.engine, self.engine.rank[0]
@@ -439,6 +456,7 @@ def second(kvroute, program, router):
         t.engine_restarts()
         t.engine_restarts_behind_some()
         t.engine_restarts_in_a_replay()
+        t.restarts_while_asked()
         t.one_stream_of_two_ranks()
         t.router_restarts()
         check('it leaves', t.agent.stop() == 0)
