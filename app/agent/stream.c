@@ -16,6 +16,7 @@
 #define REPLAY_US    3000000 /* of silence */
 #define SOON_US	     1000000 /* from what a replay has brought to a look for what came meanwhile */
 #define REPLAY_AGAIN 16u
+#define AUDIT_SHIFT  6u /* an audit that is never answered comes 64 times as seldom in the end */
 #define MAX_FRAMES   8
 #define REST_MOST    (4 * STREAM_BATCHES) /* more than a socket holds */
 #define NONE	     UINT64_MAX
@@ -100,13 +101,21 @@ static void drop_replay(struct app_stream *s)
 	end_replay(s);
 }
 
+/* Batches wait for an answer: where there never is one they had better not, as often as not. */
 static void give_up_replay(struct app_stream *s)
 {
-	if (!s->audit || s->seen != NONE)
-		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"rank %u: no answer from the replay socket %s", s->dp_rank,
-			s->app->o.replay);
+	const uint64_t audit_us = s->app->o.audit_s * UINT64_C(1000000);
+
+	if (!s->begun && s->unanswered < AUDIT_SHIFT)
+		s->unanswered++;
+	if (app_is_news(s->app, &s->mute, "no answer"))
+		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = s->app->o.replay),
+			"rank %u: no answer from the replay socket: events that are missed are "
+			"lost",
+			s->dp_rank);
 	drop_replay(s);
+	if (!s->begun && !s->replaying)
+		s->audit_us = s->app->now_us + (audit_us << s->unanswered);
 }
 
 static void disbelieve_replay(struct app_stream *s)
@@ -132,6 +141,8 @@ static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
 	const bool framed = n >= 3 && n <= 4 && zmq_msg_size(&frame[n - 2]) == 8;
 	const uint64_t number = framed ? be64(zmq_msg_data(&frame[n - 2])) : 0;
 
+	s->unanswered = 0;
+	app_is_news(s->app, &s->mute, "");
 	if (framed && number == NONE) {
 		end_replay(s);
 		return;

@@ -27,6 +27,8 @@ struct app_stream {
 	bool others;		/* it has told events of other ranks, too */
 	struct app_news slow;	/* of the log */
 	struct app_news odd[3]; /* the same: events that were not read, by what they are */
+	struct app_news mute;	/* the same: questions that were not answered ... */
+	uint32_t unanswered;	/* ... in a row; they are asked less often */
 	struct kvr_kvev_decoder *decoder;
 	struct kvr_kvmap *map;
 	uint64_t next;	/* number of the batch that comes next */

@@ -135,6 +135,32 @@ def another_block_size(router, program):
         engine.stop()
 
 
+def no_replay(router, program):
+    """A replay socket that is not there: said once, and what is told live is known all the same."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 54
+    engine = Engine('--type', 'vllm', ranks=1)
+    engine.replay += 5
+    agent = Agent(program, engine, ADDRESSES[0], worker, '--audit-s', '1', log=f'{router.dir}/agent_no_replay.log')
+    try:
+        front.serving('no replay', router, worker)
+        front.until('it is said', lambda: any('no answer from the replay socket' in line for line in agent.lines()), agent.lines)
+        tokens = prompts(4, 400)
+        front.answers('no replay', [front.ask(t, pin=(worker, 0)) for t in tokens])
+        front.same_table('no replay', engine, worker, tokens)
+        engine.test(lose_events=1)
+        front.answers('no replay, lost', [front.ask(t, pin=(worker, 0)) for t in prompts(2, 405)])
+        front.until('a gap that nobody repairs', lambda: agent.counters()['agent']['clean_starts'] == 1, agent.counters)
+        engine.test(clear=True)
+        more = prompts(4, 410)
+        front.answers('no replay, more', [front.ask(t, pin=(worker, 0)) for t in more])
+        front.same_table('no replay, more', engine, worker, more)
+        front.check('said once', sum('no answer from the replay socket' in line for line in agent.lines()) == 1, agent.lines())
+        front.check('exit status', agent.stop() == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
 def strange(router, program):
     """Messages that are no batches: counted, said, told to the router; what comes behind them is read."""
     front, worker = Front(TALLY, ADDRESSES[0]), 52
@@ -189,6 +215,7 @@ def main(kvroute, program):
         load(router, program)
         block_size(router, program)
         another_block_size(router, program)
+        no_replay(router, program)
         strange(router, program)
         TALLY.balanced(router)
     TALLY.beside(router, test, f'{router.dir}/agent.log')
