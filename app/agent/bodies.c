@@ -23,7 +23,7 @@
 #define TOKEN	KVR_WIRE_TOKEN
 
 struct app_body {
-	LIST_ENTRY(app_body) link;
+	TAILQ_ENTRY(app_body) link; /* of `waiting` until it is done, then of `done` */
 	struct app_job *job;
 	struct kvr_agent_request r; /* what it points at is below */
 	char host[256];
@@ -52,7 +52,7 @@ struct app_bodies {
 	uint64_t rest_us; /* not listened before: there was no descriptor, or no memory */
 	uint32_t n;
 	uint64_t bytes;
-	LIST_HEAD(, app_body) waiting;
+	TAILQ_HEAD(body_list, app_body) waiting, done; /* waiting: the oldest first */
 	struct conn conn[MOST];
 };
 
@@ -84,7 +84,7 @@ struct app_body *app_body_expect(struct app *a, struct app_job *j,
 		b->r.prefill_result = memcpy(b->result, r->prefill_result, r->prefill_result_len);
 	}
 	b->until_us = a->now_us + a->o.body_ms * UINT64_C(1000);
-	LIST_INSERT_HEAD(&a->bodies->waiting, b, link);
+	TAILQ_INSERT_TAIL(&a->bodies->waiting, b, link);
 	kvr_cell_add(&a->st.bodies_awaited, 1);
 	return b;
 }
@@ -92,6 +92,14 @@ struct app_body *app_body_expect(struct app *a, struct app_job *j,
 const struct kvr_agent_request *app_body_request(const struct app_body *b)
 {
 	return &b->r;
+}
+
+/* It has come, or will not. */
+static void set_done(struct app *a, struct app_body *b)
+{
+	TAILQ_REMOVE(&a->bodies->waiting, b, link);
+	TAILQ_INSERT_TAIL(&a->bodies->done, b, link);
+	b->done = true;
 }
 
 void app_body_drop(struct app *a, struct app_body *b)
@@ -102,7 +110,7 @@ void app_body_drop(struct app *a, struct app_body *b)
 		if (a->bodies->conn[i].body == b)
 			a->bodies->conn[i].body = NULL;
 	a->bodies->bytes -= b->held;
-	LIST_REMOVE(b, link);
+	TAILQ_REMOVE(b->done ? &a->bodies->done : &a->bodies->waiting, b, link);
 	free(b->result);
 	free(b);
 }
@@ -120,14 +128,22 @@ static bool is_token(const uint8_t *token, const char *hex)
 	return differ == 0;
 }
 
-static struct app_body *find(struct app *a, const char *hex)
+static struct app_body *find_in(const struct body_list *list, const char *hex)
 {
-	struct app_body *b, *found = NULL;
+	struct app_body *b;
 
-	LIST_FOREACH (b, &a->bodies->waiting, link)
-		if (is_token(b->r.away_token, hex) && (found == NULL || found->done))
-			found = b; /* a request that starts over here has its token still */
-	return found;
+	TAILQ_FOREACH (b, list, link)
+		if (is_token(b->r.away_token, hex))
+			return b;
+	return NULL;
+}
+
+static struct app_body *find(const struct app *a, const char *hex)
+{
+	struct app_body *b = find_in(&a->bodies->waiting, hex);
+
+	/* A request that starts over here has its token still. */
+	return b != NULL ? b : find_in(&a->bodies->done, hex);
 }
 
 /* ---- connections ---- */
@@ -236,7 +252,7 @@ static void complete(struct app *a, struct conn *c)
 		a->bodies->bytes -= len;
 		answer(a, c, "404 Not Found");
 	} else {
-		b->done = true;
+		set_done(a, b);
 		b->held = len; /* until the request ends */
 		c->body = NULL;
 		answer(a, c, "204 No Content");
@@ -351,20 +367,22 @@ void app_bodies_ready(struct app *a, uint32_t index)
 void app_bodies_turn(struct app *a)
 {
 	struct app_bodies *s = a->bodies;
-	struct app_body *b, *next;
+	struct app_body *b;
 
 	if (s->fd < 0)
 		return;
-	for (uint32_t i = 0; s->n > 0 && i < MOST; i++)
-		if (s->conn[i].fd >= 0 && a->now_us - s->conn[i].heard_us > SILENCE)
-			hang_up(a, &s->conn[i]);
+	for (uint32_t i = 0; s->n > 0 && i < MOST; i++) {
+		struct conn *c = &s->conn[i];
+
+		if (c->fd >= 0 && a->now_us - c->heard_us > SILENCE)
+			hang_up(a, c);
+		else if (c->fd >= 0 && c->data != NULL && c->body == NULL)
+			answer(a, c, "404 Not Found"); /* its request has ended meanwhile */
+	}
 	if (s->full && s->n < MOST && a->now_us >= s->rest_us)
 		watch_listener(a, true);
-	for (b = LIST_FIRST(&s->waiting); b != NULL; b = next) {
-		next = LIST_NEXT(b, link);
-		if (b->done || a->now_us < b->until_us)
-			continue;
-		b->done = true;
+	while ((b = TAILQ_FIRST(&s->waiting)) != NULL && a->now_us >= b->until_us) {
+		set_done(a, b);
 		kvr_cell_add(&a->st.bodies_missed, 1);
 		s->ops->missed(b->job, 408, "its body has not come in time");
 	}
@@ -372,13 +390,9 @@ void app_bodies_turn(struct app *a)
 
 uint64_t app_bodies_due_us(const struct app *a)
 {
-	uint64_t due = UINT64_MAX;
-	const struct app_body *b;
+	const struct app_body *b = TAILQ_FIRST(&a->bodies->waiting);
 
-	LIST_FOREACH (b, &a->bodies->waiting, link)
-		if (!b->done && b->until_us < due)
-			due = b->until_us;
-	return due;
+	return b != NULL ? b->until_us : UINT64_MAX;
 }
 
 /* ---- start ---- */
@@ -447,7 +461,8 @@ int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
 		return -ENOMEM;
 	s->fd = -1;
 	s->ops = ops;
-	LIST_INIT(&s->waiting);
+	TAILQ_INIT(&s->waiting);
+	TAILQ_INIT(&s->done);
 	for (uint32_t i = 0; i < MOST; i++)
 		s->conn[i].fd = -1;
 	if (strcmp(a->o.bodies, "off") == 0)

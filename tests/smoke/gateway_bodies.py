@@ -197,6 +197,17 @@ def addresses(program, engine):
     for how in (['--bodies', '127.0.0.1:0'], ['--bodies', '[::1]:0'], ['--bodies-advertise', '127.0.0.1:80'],
                 ['--bodies-advertise', '0.0.0.0:80'], ['--bodies-advertise', '169.254.1.1:80'], ['--bodies-advertise', 'name:80'],
                 ['--bodies', 'here'], ['--advertise', 'localhost:8000'], ['--advertise', '0.0.0.0:8000'], ['--advertise', 'x']):
+    r, token, where = front.begin(len(content), pool=NEAR)
+    with socket.create_connection((host, int(port)), timeout=20) as s:
+        s.sendall(f'PUT /kvroute/body/{token.hex()} HTTP/1.1\r\ncontent-length: {len(content)}\r\n\r\n'.encode() + content[:10])
+        second, other, where = front.begin(len(content), pool=NEAR)
+        check('it is coming in', wait_for(lambda: put(where, other, content) == 503))
+        front.client.cancel(r)
+        check('whose request ends while it comes in is told so', s.recv(100).startswith(b'HTTP/1.1 404 '))
+        check('and its room is free', wait_for(lambda: put(where, other, content) == 204))
+    for r in (r, second):
+        front.client.cancel(r)
+        front.ended('cancelled meanwhile', r)
         done = subprocess.run([*base, *how], capture_output=True, text=True, timeout=30)
         check(f'refused: {how}', done.returncode == 1 and how[0] in done.stderr and done.stderr.count('\n') == 1, done)
 
