@@ -9,10 +9,14 @@
 
 bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
 {
-	const bool refused = e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_DISPATCH_FAILED &&
+	const bool rejected = e->reason == KVR_CLIENT_REJECTED;
+	const bool prefill = rejected && e->code == KVR_E_PREFILL_FAILED;
+	const bool refused = (prefill || (rejected && e->code == KVR_E_DISPATCH_FAILED)) &&
 			     e->detail[0] == KVR_CLIENT_NO_BODIES;
+	const bool missed = (prefill && e->detail[0] == 408) ||
+			    (e->reason == KVR_CLIENT_FAILED && e->status == 408);
 
-	return !c->through && (refused || (e->reason == KVR_CLIENT_FAILED && e->status == 408));
+	return !c->through && (refused || missed);
 }
 
 bool gw_again_worker_lost(const struct gw_call *c, const struct kvr_client_end *e)
@@ -43,7 +47,7 @@ static struct gw_error error_of(const struct kvr_client_end *e, char *text, size
 		return *gw_error_fault(gw_error_reason(e->reason));
 	}
 	kvr_client_explain(e, text, size);
-	return gw_error_code(e->code, e->retryable);
+	return gw_error_refused(e);
 }
 
 struct gw_error gw_again_error(const struct gw_call *c, const struct kvr_client_end *e, char *text,

@@ -16,7 +16,8 @@
 /** May it be sent again: nothing of an answer has come, and it is not its own fault. */
 bool gw_again(const struct gw_call *c, const struct kvr_client_end *e);
 
-/** The worker's agent takes bodies in frames alone, or listens where nobody reaches it. */
+/** The worker's agent takes bodies in frames alone, or listens where nobody reaches it; or that of
+ * the worker of its prefill leg. */
 bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e);
 
 /** The worker or its engine has gone with it. Another one may take it, but only once: it may be the

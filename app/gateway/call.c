@@ -195,7 +195,7 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		}
 		if (gw_again_no_bodies(c, e)) {
 			c->through = true;
-			c->not_taken = e->reason == KVR_CLIENT_FAILED;
+			c->not_taken = e->reason == KVR_CLIENT_FAILED || e->detail[0] == 408;
 		} else if (e->reason != KVR_CLIENT_LOST) {
 			c->tried |= gw_router_bit(c->router);
 		}

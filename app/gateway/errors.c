@@ -110,6 +110,20 @@ struct gw_error gw_error_code(unsigned int code, bool retryable)
 	return e;
 }
 
+struct gw_error gw_error_refused(const struct kvr_client_end *e)
+{
+	static const struct gw_error prefill[] = {
+		{400, INVALID, "prefill_refused", 0},
+		{404, MISSING, "prefill_refused", 0},
+		{413, INVALID, "prefill_refused", 0},
+	};
+
+	for (unsigned int i = 0; i < sizeof(prefill) / sizeof(prefill[0]); i++)
+		if (e->code == KVR_E_PREFILL_FAILED && e->detail[0] == (uint64_t)prefill[i].status)
+			return prefill[i];
+	return gw_error_code(e->code, e->retryable);
+}
+
 enum gw_fault gw_error_reason(enum kvr_client_reason reason)
 {
 	switch (reason) {

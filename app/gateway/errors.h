@@ -57,6 +57,12 @@ const char *gw_error_text(enum gw_fault fault);
  */
 struct gw_error gw_error_code(unsigned int code, bool retryable);
 
+/**
+ * The same of the end of a request that was refused. What the engine of a prefill leg refuses as
+ * its client's fault has the engine's status: the same request fails there again.
+ */
+struct gw_error gw_error_refused(const struct kvr_client_end *e);
+
 /** Fault that stands for how a request ended, for all reasons but FINISHED, QUERIED, REJECTED. */
 enum gw_fault gw_error_reason(enum kvr_client_reason reason);
 

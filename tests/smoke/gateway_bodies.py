@@ -38,6 +38,25 @@ id = 6
 block_size = 16
 max_ranks = 4
 max_blocks = 4096
+[pool pair]
+id = 7
+model = pair
+role = decode
+enforce_disagg = on
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
+max_requests = 256
+max_jobs = 256
+[pool pair-prefill]
+id = 8
+model = pair
+role = prefill
+block_size = 16
+max_ranks = 4
+max_blocks = 4096
+max_requests = 256
+max_jobs = 256
 '''
 NEAR = 5
 TALLY = Tally(150, patience=20.0)
@@ -178,6 +197,17 @@ def room(front, engine, agent):
     for r in (third, fourth):
         front.client.cancel(r)
         front.ended('cancelled', r)
+    r, token, where = front.begin(len(content), pool=NEAR)
+    with socket.create_connection((host, int(port)), timeout=20) as s:
+        s.sendall(f'PUT /kvroute/body/{token.hex()} HTTP/1.1\r\ncontent-length: {len(content)}\r\n\r\n'.encode() + content[:10])
+        second, other, where = front.begin(len(content), pool=NEAR)
+        check('it is coming in', wait_for(lambda: put(where, other, content) == 503))
+        front.client.cancel(r)
+        check('whose request ends while it comes in is told so', s.recv(100).startswith(b'HTTP/1.1 404 '))
+        check('and its room is free', wait_for(lambda: put(where, other, content) == 204))
+    for r in (r, second):
+        front.client.cancel(r)
+        front.ended('cancelled meanwhile', r)
     engine.test(hang=False)
 
 
@@ -191,23 +221,25 @@ def nowhere(gw, agent):
     check('sent once more', gw.counters()['kvr_gateway_resubmitted_requests_total'] == before + 1)
 
 
+def pair(gw, prefill):
+    """Two legs, of which the agent of the prefill takes no bodies; and what its engine refuses as the client's fault is that."""
+    r = gw.post('/v1/completions', completion(300000, 'pair'), timeout=60)
+    check('a prefill agent without bodies: in frames then', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
+    prefill.test(max_model_len=50)
+    r = gw.post('/v1/completions', completion(1000, 'pair'), timeout=60)
+    check('what the prefill engine refuses: its status', r.status == 400, r)
+    check('what the prefill engine refuses: its words', 'maximum context length is 50 tokens' in r.body.decode(), r)
+    check('what the prefill engine refuses: once and for all', 'retry-after' not in {k.lower() for k in dict(r.headers)}, r)
+    prefill.test(max_model_len=131072)
+    check('and then it goes on', gw.post('/v1/completions', completion(1000, 'pair'), timeout=60).status == 200)
+
+
 def addresses(program, engine):
     """What would send clients to their own machine, or to none, is refused at the start."""
     base = [program, '--engine', f'http://127.0.0.1:{engine.port}', '--router', ADDRESSES[0], '--pool', 'near', '--worker', '99']
     for how in (['--bodies', '127.0.0.1:0'], ['--bodies', '[::1]:0'], ['--bodies-advertise', '127.0.0.1:80'],
                 ['--bodies-advertise', '0.0.0.0:80'], ['--bodies-advertise', '169.254.1.1:80'], ['--bodies-advertise', 'name:80'],
                 ['--bodies', 'here'], ['--advertise', 'localhost:8000'], ['--advertise', '0.0.0.0:8000'], ['--advertise', 'x']):
-    r, token, where = front.begin(len(content), pool=NEAR)
-    with socket.create_connection((host, int(port)), timeout=20) as s:
-        s.sendall(f'PUT /kvroute/body/{token.hex()} HTTP/1.1\r\ncontent-length: {len(content)}\r\n\r\n'.encode() + content[:10])
-        second, other, where = front.begin(len(content), pool=NEAR)
-        check('it is coming in', wait_for(lambda: put(where, other, content) == 503))
-        front.client.cancel(r)
-        check('whose request ends while it comes in is told so', s.recv(100).startswith(b'HTTP/1.1 404 '))
-        check('and its room is free', wait_for(lambda: put(where, other, content) == 204))
-    for r in (r, second):
-        front.client.cancel(r)
-        front.ended('cancelled meanwhile', r)
         done = subprocess.run([*base, *how], capture_output=True, text=True, timeout=30)
         check(f'refused: {how}', done.returncode == 1 and how[0] in done.stderr and done.stderr.count('\n') == 1, done)
 
@@ -237,20 +269,23 @@ def death(front, agent, router):
 
 
 def main(kvroute, agent, gateway):
-    router = Router(kvroute, POOLS, 'heartbeat_ms = 100\nsuspect_ms = 2000\ndead_ms = 4000')
+    router = Router(kvroute, POOLS, 'heartbeat_ms = 100\nsuspect_ms = 2000\ndead_ms = 4000', memory_mb=1024)
     front = Stranger(TALLY, ADDRESSES[0])
     log = f'{router.dir}/agent.log'
 
     def test():
-        engines = [Engine('--model', 'llama', ranks=1), Engine('--model', 'frames', '--lora', 'nowhere', ranks=1)]
+        engines = [Engine('--model', 'llama', ranks=1), Engine('--model', 'frames', '--lora', 'nowhere', ranks=1),
+                   *(Engine('--model', 'pair', '--role', role, ranks=1) for role in ('prefill', 'decode'))]
         agents = [Agent(agent, engines[0], ADDRESSES[0], 90, '--body-ms', '1500', log=log),
                   Agent(agent, engines[1], ADDRESSES[0], 91, '--bodies', 'off', pool='frames', log=log),
                   Agent(agent, engines[1], ADDRESSES[0], 92, '--bodies', '0.0.0.0:0', '--bodies-bytes', '65536', '--body-ms', '60000',
                         pool='near', log=log),
                   Agent(agent, engines[1], ADDRESSES[0], 93, '--bodies-advertise', '192.0.2.1:9', '--body-ms', '300', pool='nowhere',
-                        log=log)]
+                        log=log),
+                  Agent(agent, engines[2], ADDRESSES[0], 94, '--role', 'prefill', '--bodies', 'off', pool='pair-prefill', log=log),
+                  Agent(agent, engines[3], ADDRESSES[0], 95, '--role', 'decode', pool='pair', log=log)]
         for a in agents:
-            front.pool = {91: 4, 92: NEAR, 93: 6}.get(a.worker, POOL)
+            front.pool = {91: 4, 92: NEAR, 93: 6, 94: 7, 95: 7}.get(a.worker, POOL)
             front.serving('up', router, a.worker)
         front.pool = POOL
         gw = Gateway(gateway, '--router', ADDRESSES[0], '--max-body', str(64 << 20), log=open(log, 'ab'))
@@ -262,6 +297,7 @@ def main(kvroute, agent, gateway):
         rubbish(front)
         room(front, engines[1], agents[2])
         nowhere(gw, agents[3])
+        pair(gw, engines[2])
         addresses(agent, engines[0])
         no_files(gw)
         death(front, agents[0], router)
@@ -269,7 +305,7 @@ def main(kvroute, agent, gateway):
         check('after all that', r.status == 200, r)
         check('the gateway ends', gw.stop() == 0)
         TALLY.balanced(router)
-        check('agents leave', [a.stop() for a in agents] == [0] * 4)
+        check('agents leave', [a.stop() for a in agents] == [0] * 6)
         for engine in engines:
             engine.stop()
     TALLY.beside(router, test, log)

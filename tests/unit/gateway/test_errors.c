@@ -39,6 +39,26 @@ static void codes_have_the_statuses_of_the_openai_api(void)
 		CU_ASSERT_EQUAL(gw_error_code(rows[i].code, false).status, rows[i].status);
 }
 
+static void what_a_prefill_engine_refuses_is_the_clients(void)
+{
+	static const struct {
+		uint64_t detail;
+		int status;
+	} rows[] = {{400, 400}, {404, 404}, {413, 413}, {0, 502},
+		    {408, 502}, {500, 502}, {503, 502}};
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct kvr_client_end end = {.reason = KVR_CLIENT_REJECTED,
+						   .code = KVR_E_PREFILL_FAILED,
+						   .retryable = true,
+						   .detail = {rows[i].detail}};
+		const struct gw_error e = gw_error_refused(&end);
+
+		CU_ASSERT_EQUAL(e.status, rows[i].status);
+		CU_ASSERT_EQUAL(e.retry_s, rows[i].status == 502);
+	}
+}
+
 static void who_may_try_again_is_told_when(void)
 {
 	CU_ASSERT_EQUAL(gw_error_code(KVR_E_RATE_LIMITED, true).retry_s, 1);
@@ -99,6 +119,7 @@ static void every_way_to_end_is_a_fault(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {{"statuses", codes_have_the_statuses_of_the_openai_api},
+			       {"prefill", what_a_prefill_engine_refuses_is_the_clients},
 			       {"retry", who_may_try_again_is_told_when},
 			       {"json", every_code_and_fault_makes_json},
 			       {"long", a_message_that_does_not_fit_is_left_out},
