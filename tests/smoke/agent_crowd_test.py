@@ -167,6 +167,31 @@ class Test:
         print(f'engine reads nothing: agent {before // KIB} -> {now // KIB} KiB', flush=True)
         self.nothing_left('the engine')
 
+    def leaves(self):
+        """SIGTERM while all of them stream: each goes on to its end, and nobody else comes; then the agent is gone."""
+        asked = self.crowd.asked
+        asked.clear()
+        clients = self.ask(range(30000, 30000 + STREAMS))
+        self.until('they have come before it leaves', lambda: len(asked) == STREAMS, lambda: len(asked))
+        for s in asked.values():
+            s.begin()
+        self.agent.process.terminate()
+        self.until('it drains', lambda: self.workers()['7']['state'] == 'draining', self.workers)
+        late = self.ask([40000])[0]
+        self.until('who comes late is told so', lambda: late.over and late.status == 503, lambda: (late.over, late.status, late.words))
+        for n in range(ROUNDS):
+            for s in asked.values():
+                s.events(n, 1)
+            self.until(f'token {n} of all while it leaves', lambda: all(c.bytes == asked[c.number].bytes for c in clients),
+                       lambda: [(c.number, c.bytes) for c in clients if c.bytes != asked[c.number].bytes][:5])
+        check('it waits for them', self.agent.process.poll() is None)
+        for s in asked.values():
+            s.finish()
+        self.until('all end before it leaves', lambda: all(c.over for c in clients), lambda: sum(c.over for c in clients))
+        check('and are whole', not self.crowd.whole(clients), self.crowd.whole(clients)[:3])
+        self.until('the agent leaves', lambda: self.agent.process.poll() is not None)
+        check('as it should', self.agent.process.returncode == 0)
+
 
 def main(kvroute, program, gateway):
     files = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -185,10 +210,8 @@ def main(kvroute, program, gateway):
         test.thousands()
         test.router_stands_still()
         test.engine_reads_nothing()
+        test.leaves()
         check('the gateway ends', test.gateway.stop() == 0)
-        test.agent.process.terminate()
-        test.until('the agent leaves', lambda: test.agent.process.poll() is not None)
-        check('as it should', test.agent.process.returncode == 0)
         TALLY.balanced(router)
     TALLY.beside(router, run, f'{router.dir}/agent.log')
 

@@ -251,7 +251,19 @@ class Test:
         self.fails('no chunk', says(HEAD + b'transfer-encoding: chunked\r\n\r\nxyz\r\n'), words='no HTTP')
         self.fails('two lengths', says(HEAD + LENGTH + b'content-length: 3\r\n\r\n' + JSON), words='no HTTP')
         self.fails('another protocol', says(b'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'), words='another protocol')
+        line = b'data: {"choices": [{"text": " 0'
+
+        def half(c, fields):
+            c.body(fields)
+            c.send(b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n'
+                   b'%x\r\n%b\r\n' % (len(line), line))
+            c.more()
+        r = self.ask('half a line, and silence', half, wait=False)
+        self.front.until('half a line: it is there', lambda: r.data.endswith(line), lambda: r.data)
         self.fails('silence', silent, 504, 'no answer in time')
+        self.front.until('half a line: it ends', lambda: r.ended, lambda: r.data)
+        self.front.check('half a line: an error behind it', r.fin and r.fin[0] & p.ITEM_ERROR and r.fin[1] == 502 and 'no answer in time' in r.words,
+                         (r.fin, r.rejected, r.words))
         r, a = self.ask('an early answer', early, json.dumps({'x': 'y' * 200000}).encode())
         self.front.check('an early answer: as it came', r.fin == (p.ITEM_FIN, 413) and a.content == b'much', (r.fin, r.data))
         self.engine.lines.clear()
@@ -314,7 +326,7 @@ def main(kvroute, program):
         test.heads()
         test.death()
         counters = test.agent.counters()['agent']
-        TALLY.check('counters', counters['running'] == 0 and counters['failed'] == 11 and counters['aborted'] == 1, counters)
+        TALLY.check('counters', counters['running'] == 0 and counters['failed'] == 12 and counters['aborted'] == 1, counters)
         TALLY.check('leaves', test.agent.stop() == 0)
         TALLY.balanced(router)
     TALLY.beside(router, run, f'{router.dir}/agent.log')
