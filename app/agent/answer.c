@@ -8,9 +8,10 @@
 #include <string.h>
 #include <strings.h>
 
-#define OUT_MOST   65536u     /* not handed on yet; then nothing is read */
-#define WHOLE_MOST (4u << 20) /* of an answer that is read for its usage, or its result */
-#define EVENT_MOST 16384u     /* of one event of a stream that is read for its usage */
+#define OUT_MOST    65536u     /* not handed on yet; then nothing is read */
+#define WHOLE_MOST  (4u << 20) /* of an answer that is read for its usage, or its result */
+#define EVENT_USUAL 16384u     /* of one event of a stream that is read for its usage ... */
+#define EVENT_MOST  (1u << 20) /* ... and of one with a whole answer, and what was asked, in it */
 
 static bool append(char **buf, size_t *len, size_t *cap, const void *data, size_t n)
 {
@@ -32,6 +33,19 @@ static bool is_events(const struct kvr_http_field *f)
 {
 	return kvr_http_equals(f->name, "content-type") && f->value.len >= 17 &&
 	       strncasecmp(f->value.p, "text/event-stream", 17) == 0;
+}
+
+static char *larger_event(void *arg, uint32_t *size)
+{
+	struct app_job *j = arg;
+	const uint32_t room = *size < EVENT_MOST / 2 ? 2 * *size : EVENT_MOST;
+	char *larger = *size <= EVENT_MOST ? realloc(j->sse_buf, room) : NULL;
+
+	if (larger == NULL)
+		return NULL;
+	j->sse_buf = larger;
+	*size = room;
+	return larger;
 }
 
 int app_job_on_head(void *job, const struct kvr_http_head *h)
@@ -56,8 +70,9 @@ int app_job_on_head(void *job, const struct kvr_http_head *h)
 	if (!append(&j->out, &j->len, &j->cap, head, (size_t)n))
 		return -ENOMEM;
 	if (j->stream) {
-		j->sse_buf = malloc(EVENT_MOST);
-		kvr_sse_init(&j->sse, j->sse_buf, j->sse_buf != NULL ? EVENT_MOST : 0);
+		j->sse_buf = malloc(EVENT_USUAL);
+		kvr_sse_init(&j->sse, j->sse_buf, j->sse_buf != NULL ? EVENT_USUAL : 0);
+		kvr_sse_grows(&j->sse, larger_event, j);
 	}
 	if (!j->prefill)
 		app_job_headed(j);

@@ -9,10 +9,30 @@ void kvr_sse_init(struct kvr_sse *s, char *buf, uint32_t size)
 	*s = (struct kvr_sse){.buf = buf, .size = size};
 }
 
+void kvr_sse_grows(struct kvr_sse *s, kvr_sse_grow_fn *grow, void *arg)
+{
+	s->grow = grow;
+	s->grow_arg = arg;
+}
+
+static void grow(struct kvr_sse *s, size_t n)
+{
+	uint32_t size = (uint32_t)(s->len + n);
+	char *larger = n <= UINT32_MAX - s->len ? s->grow(s->grow_arg, &size) : NULL;
+
+	if (larger == NULL)
+		return;
+	s->buf = larger;
+	s->size = size;
+}
+
 static void keep(struct kvr_sse *s, const char *p, size_t n)
 {
-	const size_t room = s->size - s->len;
+	size_t room;
 
+	if (n > s->size - s->len && s->grow != NULL && !s->cut)
+		grow(s, n);
+	room = s->size - s->len;
 	if (n > room) {
 		s->cut = true;
 		n = room;

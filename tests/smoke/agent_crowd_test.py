@@ -26,7 +26,7 @@ BIG, TOKENS = 32, 20000  # streams and their tokens when the router stands still
 KIB, MIB = 1024, 1 << 20
 SOCKET = 512 * KIB  # of one connection, either way, in the kernel
 REQUEST_BYTES, BODIES_BYTES, BODY = 128 * KIB, 24 * MIB, 4 * MIB
-# app/agent: what one read brought lies in front of OUT_MOST; an event that is not whole (EVENT_MOST); and what the router has not
+# app/agent: what one read brought lies in front of OUT_MOST; an event that is not whole (EVENT_USUAL); and what the router has not
 # acknowledged. What is reserved for more and never written is no memory.
 OF_A_STREAM = (64 + 64) * KIB + 16 * KIB + REQUEST_BYTES
 check = TALLY.check

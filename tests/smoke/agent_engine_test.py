@@ -305,6 +305,19 @@ class Test:
         a = self.front.answers('a late content', [r])[0]
         self.front.check('and then the rest', r.next == 2 and a.content == JSON, (r.next, r.data))
 
+    def large_event(self):
+        """A stream of /v1/responses, whose last event has the whole answer and what was asked in it, and the usage at its end."""
+        usage = {'input_tokens': 40, 'output_tokens': 2, 'input_tokens_details': {'cached_tokens': 32}}
+        events = [{'type': 'response.output_text.delta', 'delta': 'x'},
+                  {'type': 'response.completed', 'response': {'instructions': 'y' * 200000, 'output': ['x'], 'usage': usage}}]
+        data = b''.join(b'event: %b\ndata: %b\n\n' % (e['type'].encode(), json.dumps(e).encode()) for e in events)
+        head = b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n' % len(data)
+        bad = self.agent.counters()['agent']['bad_events']
+        r, a = self.ask('a large event', says(head + data))
+        self.front.check('a large event: whole', r.fin == (p.ITEM_FIN, 200) and a.content == data, (r.fin, len(a.content)))
+        self.front.check('a large event: what it says', (r.generated, r.cached_tokens) == (2, 32), (r.generated, r.cached_tokens))
+        self.front.check('a large event: is none too many', self.agent.counters()['agent']['bad_events'] == bad)
+
     def death(self):
         """A request finds nobody: /health is not waited for, which is asked once a minute here."""
         self.engine.die()
@@ -324,6 +337,7 @@ def main(kvroute, program):
         test.failures()
         test.bare()
         test.heads()
+        test.large_event()
         test.death()
         counters = test.agent.counters()['agent']
         TALLY.check('counters', counters['running'] == 0 and counters['failed'] == 12 and counters['aborted'] == 1, counters)

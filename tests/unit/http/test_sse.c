@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kvr_sse.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "kvr_test.h"
@@ -69,6 +70,42 @@ static void what_is_too_long_is_cut_and_the_rest_goes_on(void)
 	       false);
 }
 
+/* Memory that grows by as much as is asked for, up to 24 bytes. */
+static char *larger(void *arg, uint32_t *size)
+{
+	char **buf = arg;
+
+	if (*size > 24)
+		return NULL;
+	*buf = realloc(*buf, *size);
+	return *buf;
+}
+
+static void what_is_too_long_is_kept_where_memory_grows(void)
+{
+	static const char text[] = "data: 0123456789\ndata: abcdefghij\n\ndata: b\n\n"
+				   "data: 0123456789\ndata: abcdefghijklmnop\n\ndata: c\n\n";
+	static const char want[] = "[0123456789\nabcdefghij][b]![0123456789\nabcdefghij";
+
+	for (size_t step = 1; step <= sizeof(text); step++) {
+		char *buf = malloc(4);
+		struct kvr_sse s;
+
+		got[0] = 0;
+		kvr_sse_init(&s, buf, 4);
+		kvr_sse_grows(&s, larger, &buf);
+		for (size_t at = 0; at < sizeof(text) - 1; at += step)
+			kvr_sse_add(&s, text + at,
+				    sizeof(text) - 1 - at < step ? sizeof(text) - 1 - at : step,
+				    event, got);
+		/* Of the second one, which fits no memory, there is what had room when that was
+		 * seen. */
+		CU_ASSERT(strncmp(got, want, strlen(want)) == 0);
+		CU_ASSERT_STRING_EQUAL(got + strlen(got) - 4, "][c]");
+		free(buf);
+	}
+}
+
 static void half_an_event_is_open(void)
 {
 	expect("data: a\n\ndata: b\n", "[a]", true);
@@ -85,6 +122,8 @@ int main(void)
 		{"what is no data is not told", what_is_no_data_is_not_told},
 		{"what is too long is cut, and the rest goes on",
 		 what_is_too_long_is_cut_and_the_rest_goes_on},
+		{"what is too long is kept where memory grows",
+		 what_is_too_long_is_kept_where_memory_grows},
 		{"half an event is open", half_an_event_is_open},
 		CU_TEST_INFO_NULL,
 	};
