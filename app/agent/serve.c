@@ -232,6 +232,20 @@ void app_quiet_turn(struct app *a)
 	app_leave(a, false);
 }
 
+static void say_lives(struct app *a, const struct kvr_agent_stats *st)
+{
+	if (st->routers_back != a->routers_back)
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router),
+			"a router is back in the place of another one: two have this address, or "
+			"it was taken over and given back; the worker registers anew");
+	else if (st->router_lives != a->router_lives)
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = a->o.router),
+			"another life of the router answers: it was started again, or (when this "
+			"is said every second) two routers have this address");
+	a->routers_back = st->routers_back;
+	a->router_lives = st->router_lives;
+}
+
 /* A router that has the worker is silent when lib/agent has given it up, no earlier. */
 void app_router_turn(struct app *a)
 {
@@ -241,6 +255,7 @@ void app_router_turn(struct app *a)
 	if (a->agent == NULL || a->state == APP_LEAVING || a->state == APP_GOING)
 		return;
 	kvr_agent_stats_get(a->agent, &st);
+	say_lives(a, &st);
 	heard = st.frames_received != a->frames ||
 		kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
 	a->frames = st.frames_received;

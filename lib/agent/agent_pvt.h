@@ -183,6 +183,7 @@ struct kvr_agent {
 	uint32_t heartbeat_ms, dead_ms;
 	uint64_t heard_us; /* last answer to a heartbeat */
 	uint64_t again_us; /* when the router has made us say HELLO again; 0: never */
+	uint64_t back_us; /* when a former life of the router was the present one again; 0: never */
 	bool registered, leaving, drain;
 	uint16_t wish; /* what `drain` says */
 	bool reborn;   /* a new life of ours begins with the next WELCOME */

@@ -83,6 +83,27 @@ static void adopt_frame(struct kvr_agent *a, uint32_t router_max)
 			a->rank[i].overrun = true; /* they may not fit any more: dump instead */
 }
 
+static bool begin_life(struct kvr_agent *a, uint64_t last);
+
+/*
+ * A router that another one had taken the place of answers what is said now: its address has been
+ * given back, or both have it. It believes that its requests run here, which we have ended, so that
+ * another life of ours begins; once a second at most, as two that both answer would take turns.
+ */
+static void former_is_back(struct kvr_agent *a, uint32_t epoch)
+{
+	if (a->back_us != 0 && a->link.now_us - a->back_us < AGENT_AGAIN_US)
+		return; /* HELLO is repeated */
+	a->back_us = a->link.now_us;
+	for (uint32_t i = 0; i < RTE_MIN(a->n_former, AGENT_FORMER); i++)
+		if (a->former[i] == epoch)
+			a->former[i] = a->router_epoch;
+	a->router_epoch = epoch;
+	a->stats.routers_back++;
+	kvr_agent__forget_others(a, epoch);
+	begin_life(a, a->link.conf.epoch);
+}
+
 void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_welcome *w = (const void *)body;
@@ -91,14 +112,20 @@ void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	/* A process that no router has known is not the one that told what the router has kept. */
 	const bool first = a->router_epoch == 0;
 
-	if (a->registered || a->leaving || kvr_agent__is_former(a, h->epoch))
+	if (a->registered || a->leaving)
 		return; /* a late copy */
 	if (h->id != a->hello_ids.id) {
 		a->stats.frames_foreign++; /* to a HELLO before: of a life that may be over */
 		return;
 	}
-	if (a->router_epoch != 0 && a->router_epoch != h->epoch)
+	if (kvr_agent__is_former(a, h->epoch)) {
+		former_is_back(a, h->epoch);
+		return;
+	}
+	if (a->router_epoch != 0 && a->router_epoch != h->epoch) {
 		a->former[a->n_former++ % AGENT_FORMER] = a->router_epoch;
+		a->stats.router_lives++;
+	}
 	a->registered = true;
 	a->reborn = false;
 	a->router_epoch = h->epoch;
@@ -134,6 +161,7 @@ void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr 
 	if (!a->registered || a->leaving)
 		return;
 	if (h->epoch != a->router_epoch) {
+		a->stats.router_lives++;
 		kvr_agent__say_hello(a);
 		return;
 	}

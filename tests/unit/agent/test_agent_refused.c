@@ -218,6 +218,55 @@ static void a_direct_end_outlives_the_router(void)
 	rig_stop();
 }
 
+/* The router has been silent for its dead_ms, and HELLO is said: another router may have its place.
+ */
+static void router_falls_silent(void)
+{
+	fake_skip(&net);
+	for (int i = 0; i < 40 && fake_count(&net, KVR_HELLO) == 0; i++)
+		rig_run_ms(50);
+	CU_ASSERT_FALSE(a->registered);
+}
+
+/*
+ * Another router had the address for a while, and the one before has it again, in the same life. It
+ * believes that its requests run here: a new life of ours tells it. Were its WELCOME a late one for
+ * ever, the engine would be out until either was restarted.
+ */
+static void a_router_whose_place_was_taken_comes_back(void)
+{
+	begin(0);
+	router_falls_silent();
+	push_welcome_epoch(ROUTER_EPOCH + 1);
+	kvr_agent_process(a);
+	CU_ASSERT_TRUE(a->registered);
+	CU_ASSERT_EQUAL(saw.aborts, 1);
+	dispatch_epoch = ROUTER_EPOCH + 1;
+	push_dispatch(2, HANDLE + 1, 0);
+	kvr_agent_process(a);
+	dispatch_epoch = ROUTER_EPOCH;
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+
+	router_falls_silent();
+	fake_skip(&net);
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
+	CU_ASSERT_EQUAL(saw.aborts, 2);
+	CU_ASSERT_EQUAL(next_hello_epoch(), 10);
+	push_welcome_epoch(ROUTER_EPOCH + 1); /* both are there: no more than once a second */
+	kvr_agent_process(a);
+	CU_ASSERT_FALSE(a->registered);
+	push_welcome_epoch(ROUTER_EPOCH);
+	kvr_agent_process(a);
+	CU_ASSERT_TRUE(a->registered);
+	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_JOINING);
+	push_dispatch(3, HANDLE + 2, 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
+	rig_stop();
+}
+
 /* HELLO was refused with StaleEpoch; the router's last epoch of this worker is @p last. */
 static void push_stale(uint64_t last)
 {
@@ -407,6 +456,7 @@ int main(void)
 			       {"direct end", a_direct_end_outlives_the_router},
 			       {"no welcome", a_life_that_never_welcomed_is_over_too},
 			       {"late answer", a_late_answer_to_a_hello_before_is_none},
+			       {"router back", a_router_whose_place_was_taken_comes_back},
 			       {"new life", a_stale_epoch_begins_a_new_life},
 			       {"no epoch", without_a_greater_epoch_there_is_no_new_life},
 			       {"undeliverable", an_undeliverable_item_ends_the_request},
