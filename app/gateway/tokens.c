@@ -8,6 +8,8 @@
 #include <sys/random.h>
 
 #include "kvr_json.h"
+#include "kvr_log.h"
+#include "kvr_silence.h"
 #include "lru.h"
 
 #define MAX_ANSWER   (64u << 20) /* bytes */
@@ -24,6 +26,9 @@ struct gw_tokens {
 	struct gw_lru *cache;
 	char head[768]; /* of every request, up to the length */
 	uint32_t failures;
+	uint32_t in_vain;      /* in a row, and be it that it said no */
+	bool worked, said;     /* since it did: the log has that it does not */
+	uint64_t said_next_ms; /* not before */
 	uint64_t pause_until_ms;
 	LIST_HEAD(, gw_question) questions;
 };
@@ -42,9 +47,10 @@ struct gw_question {
 	h2o_iovec_t bufs[2];
 	char head[832];
 	h2o_buffer_t *answer;
-	bool ok;     /* status 200 */
-	bool said;   /* it has answered, and be it that it does not like the question */
-	bool *ended; /* told when it ends before gw_tokens_ask() returns */
+	bool ok;      /* status 200 */
+	bool said;    /* it has answered, and be it that it does not like the question */
+	bool *ended;  /* told when it ends before gw_tokens_ask() returns */
+	char why[64]; /* there will be no ids */
 };
 
 int gw_tokens_start(struct gw_thread *t)
@@ -142,6 +148,42 @@ static uint32_t *read_answer(const struct gw_question *q, uint32_t *n)
 	return ids;
 }
 
+/*
+ * Requests go on without ids, by load, and their clients see no difference: a wrong URL would be
+ * found by nobody. One question in vain may be a client's that asks badly, unless none has ever
+ * been answered.
+ */
+static void say_in_vain(struct gw_tokens *k, const struct gw_question *q)
+{
+	const uint64_t now = h2o_now(k->t->ctx.loop);
+
+	if ((++k->in_vain < FAILURES && k->worked) || now < k->said_next_ms)
+		return;
+	k->said = true;
+	k->said_next_ms = now + KVR_SILENCE_AGAIN_MS;
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = k->t->opt->tokenize,
+				   .reason = q->why[0] != '\0' ? q->why : "no token ids"),
+		     "the tokenizer gives thread %u no token ids: prompts that are text go by load "
+		     "alone, wherever their blocks are",
+		     k->t->number);
+}
+
+static void say_worked(struct gw_tokens *k)
+{
+	k->in_vain = 0;
+	k->worked = true;
+	if (!k->said)
+		return;
+	k->said = false;
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = k->t->opt->tokenize),
+		     "the tokenizer gives thread %u token ids", k->t->number);
+}
+
+static void because(struct gw_question *q, const char *why)
+{
+	snprintf(q->why, sizeof(q->why), "%s", why);
+}
+
 /* The question is over, and its client object gone or going by itself. */
 static void end(struct gw_question *q)
 {
@@ -155,9 +197,11 @@ static void end(struct gw_question *q)
 		k->failures = q->said ? 0 : k->failures + 1;
 		if (k->failures >= FAILURES)
 			k->pause_until_ms = h2o_now(k->t->ctx.loop) + PAUSE_MS;
+		say_in_vain(k, q);
 	} else {
 		GW_COUNT(k->t, GW_TOKENIZED);
 		k->failures = 0;
+		say_worked(k);
 		if (q->keep)
 			gw_lru_put(k->cache, &q->key, ids, n);
 	}
@@ -173,6 +217,7 @@ static void on_timeout(h2o_timeout_entry_t *entry)
 		h2o_http1client_cancel(q->client);
 	q->client = NULL;
 	q->ok = q->said = false;
+	because(q, "no answer in time");
 	end(q);
 }
 
@@ -182,8 +227,10 @@ static int on_body(h2o_http1client_t *client, const char *errstr)
 	h2o_buffer_t *in = client->sock->input;
 	const size_t have = q->answer != NULL ? q->answer->size : 0;
 
-	if (errstr != NULL && errstr != h2o_http1client_error_is_eos)
+	if (errstr != NULL && errstr != h2o_http1client_error_is_eos) {
 		q->ok = q->said = false;
+		because(q, errstr);
+	}
 	if (q->ok && in->size > 0) {
 		if (q->answer == NULL)
 			h2o_buffer_init(&q->answer, &h2o_socket_buffer_prototype);
@@ -219,6 +266,10 @@ static h2o_http1client_body_cb on_head(h2o_http1client_t *client, const char *er
 	q->said = errstr == NULL || errstr == h2o_http1client_error_is_eos;
 	if (errstr != NULL || !q->ok) {
 		/* Without a body, or not wanted: NULL closes the connection. */
+		if (q->said)
+			snprintf(q->why, sizeof(q->why), "status %d", status);
+		else
+			because(q, errstr);
 		q->ok = false;
 		q->client = NULL;
 		end(q);
@@ -235,6 +286,7 @@ static h2o_http1client_head_cb on_connect(h2o_http1client_t *client, const char 
 
 	if (errstr != NULL) {
 		q->client = NULL;
+		because(q, errstr);
 		end(q);
 		return NULL;
 	}

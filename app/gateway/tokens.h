@@ -11,7 +11,7 @@
  *
  * When three questions in a row were not answered at all, nobody waits for a second: the answer is
  * "no ids" at once. An answer that says no is one: no client can stop the others' questions by
- * asking badly.
+ * asking badly. The log says when there are no ids, with the reason, once a minute at most.
  */
 
 #include <stddef.h>

@@ -10,11 +10,12 @@ import re
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
 import kvrproto as p
-from gateway_rig import Gateway, Tokenizer, beside, parse_message, response, serving, wait_for
+from gateway_rig import Gateway, Tokenizer, beside, free_port, parse_message, response, serving, wait_for
 from protocol_router import Router, Tally
 
 B = 16
@@ -597,6 +598,27 @@ def stops(agents):
     check('and says so', out.startswith(b'HTTP/1.1 503 '), out)
 
 
+def wrong_tokenizers(program, tokenizer):
+    """Nobody who asks sees that a URL is wrong: the log says it, with the reason, once."""
+    def log_of(url, prompts):
+        with tempfile.TemporaryFile('w+') as log:
+            gw = Gateway(program, '--router', '10.9.0.1', '--tokenize', url, log=log)
+            check('it is ready', wait_for(gw.ready, 30))
+            for i in range(prompts):
+                r = gw.post('/v1/completions', {'model': 'llama', 'prompt': f'{i} of some prompts that are long enough for a block'})
+                check('it is served', r.status == 200, r)
+            gw.stop()
+            log.seek(0)
+            return log.read()
+
+    line = 'gives thread 0 no token ids: prompts that are text go by load'
+    for url, reason in ((tokenizer.url[:-1], 'reason="status 404"'), (f'http://127.0.0.1:{free_port()}/tokenize', 'reason='),
+                        (tokenizer.url.replace('tokenize', 'version'), 'reason=')):
+        text = log_of(url, 5)
+        check('the log says that there are no ids, once', text.count(line) == 1 and f'addr={url}' in text and reason in text, text)
+    check('and nothing when there are', line not in log_of(tokenizer.url, 5))
+
+
 def load(gw, agents):
     """Many at once, with both kinds of answers."""
     bad = []
@@ -624,6 +646,7 @@ def run(log):
         for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load, lost):
             part(gw, agents, *([ROUTER] if part is route else []))
         stops(agents)
+        wrong_tokenizers(sys.argv[2], tokenizer)
         tokenizes(gw, agents, tokenizer)
         check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
         n = gw.counters()
