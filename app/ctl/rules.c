@@ -128,7 +128,7 @@ const struct doctor_rule doctor_rules[] = {
 	{"suspect", "workers", rule_suspect,
 	 "look at the agent and at the network between: its heartbeats do not arrive",
 	 DOCTOR_WORKER},
-	{"refused", "refused", rule_refused,
+	{"refused", "refused, workers", rule_refused,
 	 "correct what the sentence names at the engine or its agent, or in the pool",
 	 DOCTOR_REFUSED},
 	{"stall", "stages", rule_stall,

@@ -100,12 +100,17 @@ static double event_number(const struct doctor_look *l, const json_t *look, cons
 }
 
 /* Of a rank whose pool has events: it has none. */
+/* Its events are read where they tell a block size: another one than the pool's is a rule of its
+ * own. */
 bool rule_silent_rank(const struct doctor_look *l)
 {
 	const double frames =
 		snap_number(snap_at(l->is, "pools", l->pool, "events", "frames", NULL));
+	const double size = event_number(l, l->is, "block_size");
+	const double want = snap_number(snap_at(l->is, "pools", l->pool, "block_size", NULL));
 
-	return frames > 0 && snap_number(json_object_get(l->before, "finished")) > 0 &&
+	return frames > 0 && (size == 0 || size == want) &&
+	       snap_number(json_object_get(l->before, "finished")) > 0 &&
 	       events_of(l->is, l) != NULL && event_number(l, l->is, "next_event_id") == 0 &&
 	       event_number(l, l->is, "stored") == 0 &&
 	       doctor_say(l, "pool %s: rank %s has finished %.0f %s and sent no KV event", l->pool,

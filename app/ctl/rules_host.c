@@ -36,10 +36,17 @@ static int workers_of(const struct doctor_look *l, const json_t *look, const cha
 bool rule_empty_pool(const struct doctor_look *l)
 {
 	const double routes = doctor_grown(l, "requests.routes");
+	const int drain = workers_of(l, l->is, "draining") + workers_of(l, l->is, "drained");
 	const char *prefill = json_string_value(json_object_get(l->now, "prefill"));
 
 	if (workers_of(l, l->is, "serving") > 0)
 		return false;
+	if (routes > 0 && drain > 0)
+		return doctor_say(l,
+				  "pool %s: %.0f %s came, and no worker serves it, %d drain or "
+				  "are drained (kvroute-ctl resume)",
+				  l->name, routes, doctor_word(routes, "request", "requests"),
+				  drain);
 	if (routes > 0)
 		return doctor_say(l, "pool %s: %.0f %s came, and no worker serves it", l->name,
 				  routes, doctor_word(routes, "request", "requests"));
@@ -169,11 +176,17 @@ bool rule_refused(const struct doctor_look *l)
 	const char *code = json_string_value(json_object_get(l->now, "code"));
 	const char *text = json_string_value(json_object_get(l->now, "text"));
 	const double age = doctor_now(l, "age_ms");
+	const char *other =
+		json_string_value(snap_at(l->is, "workers", "workers", l->name, "address", NULL));
+	char who[128] = "";
 
+	if (code != NULL && strcmp(code, "WorkerAlive") == 0)
+		snprintf(who, sizeof(who), ", %s; two agents have this number: give one another",
+			 other != NULL ? other : "which has gone meanwhile");
 	return code != NULL && (age < ASKS_AGAIN_MS || age < l->seconds * 1000) &&
-	       doctor_say(l, "worker %s at %s is refused (%s)%s%s", l->name,
+	       doctor_say(l, "worker %s at %s is refused (%s)%s%s%s", l->name,
 			  json_string_value(json_object_get(l->now, "address")), code,
-			  text != NULL && *text != '\0' ? ": " : "", text != NULL ? text : "");
+			  text != NULL && *text != '\0' ? ": " : "", text != NULL ? text : "", who);
 }
 
 /* ---- lcores and what they stand on ---- */

@@ -134,6 +134,11 @@ class Faults:
         here = p.route_hints(allowed=[103])
         self.until('one ends there', lambda: self.ask_at(here, 1)[0].ended)
         self.says(self.doctor(['no-rank-events']), 'rank 103/0 has finished 1 request and')
+        other.event_block_size = 2 * B  # its events are read, so this is not said as well
+        self.said('llama', '103/0', 'block_size', 2 * B)
+        self.says(self.doctor(['event-block-size']), 'rank 103/0 are about blocks of')
+        other.event_block_size = B
+        self.said('llama', '103/0', 'block_size', B)
         other.stored(0, p.sequence_hashes(range(90000, 90016), B))
         self.until('events are taken', lambda: other.ranks[0].acked == other.ranks[0].next)
         self.says(self.doctor(['unused', 'useless-cache'], lambda: self.ask_at(here, 110)), 'rank 10')

@@ -85,6 +85,15 @@ class Doctor(Rig, Faults, More):
         self.all.remove(wrong)
         wrong.close()
 
+    def twin(self, worker):
+        """Another agent with that number."""
+        twin = p.Agent(IP, worker, 'llama', B)
+        self.all.append(twin)
+        twin.hello()
+        self.until('it is refused', self.asked('/kvroute/refused', lambda a: a['total'] == 1))
+        self.all.remove(twin)
+        twin.close()
+
     def engine_fails(self):
         answer = self.agent.answer
         self.agent.answer = lambda job: self.agent.item(job, b'no', fin=True, flags=p.ITEM_ERROR, status=502)
@@ -109,8 +118,8 @@ class Doctor(Rig, Faults, More):
         self.all.remove(self.quiet)
         self.until('it is suspect', self.asked('/kvroute/workers', lambda a: a['workers']['101']['state'] == 'suspect'))
 
-    def nobody(self):
-        request = self.client.route(5, 4 * B, p.sequence_hashes(range(4 * B), B))
+    def nobody(self, pool=5):
+        request = self.client.route(pool, 4 * B, p.sequence_hashes(range(4 * B), B))
         self.until('it is refused', lambda: request.ended)
 
     def empty(self):
@@ -159,6 +168,9 @@ class Doctor(Rig, Faults, More):
         self.doctor(['no-blocks'], lambda: self.ask(33, blocks=0))
         self.ask(32, first=10 ** 6)  # the short ones are not among the newest any more
         self.doctor(['empty-pool'], self.nobody)
+        self.router.telemetry(f'/kvroute/drain,{self.quiet.worker}')
+        self.says(self.doctor(['empty-pool'], lambda: self.nobody(QUIET)), 'pool quiet: 1 request came, and no worker serves it, 1 drain or are drained')
+        self.router.telemetry(f'/kvroute/resume,{self.quiet.worker}')
         self.empty()
         self.ask(2, pool=QUIET)
         found = self.doctor(['no-events'])
@@ -196,6 +208,9 @@ class Doctor(Rig, Faults, More):
         self.all.append(well)
         well.hello()
         self.until('it is welcome', lambda: well.state == 'SERVING')
+        self.says(self.doctor(['refused'], lambda: self.twin(102)), 'another address speaks for this worker, 10.9.0.2:', 'two agents have this number')
+        well.hello()
+        self.until('that is forgotten', self.asked('/kvroute/refused', lambda a: a['total'] == 0))
         well.goodbye()
         self.until('it goes', lambda: well.gone)
         self.all.remove(well)
