@@ -40,7 +40,15 @@ static void on_state(struct kvr_agent *agent, const struct kvr_agent_status *s, 
 					    "draining",	      "drained", "gone"};
 	struct app *a = user;
 
-	if (s->reject != 0)
+	if (s->reject == KVR_E_WORKER_ALIVE)
+		app_log(a,
+			KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router,
+				      .reason = kvr_code_name(s->reject)),
+			"the router refuses the worker: %s, and is asked again; an agent that was "
+			"killed is forgotten in a moment, of two that run one needs another "
+			"--worker",
+			s->text[0] != '\0' ? s->text : kvr_code_name(s->reject));
+	else if (s->reject != 0)
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router,
 				      .reason = kvr_code_name(s->reject)),

@@ -113,6 +113,7 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 
 		snprintf(err, errlen, "--router %s: %s", r->name,
 			 rc == -ENOENT	 ? "no such host"
+			 : rc == -EAGAIN ? "nobody who knows the name answers (DNS)"
 			 : rc == -EINVAL ? "host or host:port is expected"
 					 : strerror(-rc));
 		return rc;

@@ -303,11 +303,14 @@ int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)
 			buf, len,
 			"%s: the prompt has %llu blocks of %llu tokens, the pool takes %llu", name,
 			d[0], d[2], d[1]);
+	if (e->code == KVR_E_NO_ENDPOINTS && d[0] == 0)
+		return snprintf(buf, len, "%s: the pool has no worker", name);
 	if (e->code == KVR_E_NO_ENDPOINTS)
-		return snprintf(buf, len,
-				"%s: the pool has %llu workers with %llu ranks, %llu of them to "
-				"choose from",
-				name, d[0], d[1], d[2]);
+		return snprintf(buf, len, "%s: workers of the pool %llu, ranks %llu%s", name, d[0],
+				d[1],
+				d[2] == 0 ? ", all of them drain or are silent"
+					  : ": pins, allowed workers or taints of the request "
+					    "leave none");
 	/* The text says it all, but it may not have come: an answer is not longer than its
 	 * question.
 	 */

@@ -261,7 +261,13 @@ static void a_rejection_is_explained_with_its_numbers(void)
 			       "UnknownPool: pool 9 of 2 pools there are; text");
 	CU_ASSERT_STRING_EQUAL(
 		explained(KVR_E_NO_ENDPOINTS, 3, 6, 0),
-		"NoEndpoints: the pool has 3 workers with 6 ranks, 0 of them to choose from");
+		"NoEndpoints: workers of the pool 3, ranks 6, all of them drain or are silent");
+	CU_ASSERT_STRING_EQUAL(
+		explained(KVR_E_NO_ENDPOINTS, 3, 6, 2),
+		"NoEndpoints: workers of the pool 3, ranks 6: pins, allowed workers or "
+		"taints of the request leave none");
+	CU_ASSERT_STRING_EQUAL(explained(KVR_E_NO_ENDPOINTS, 0, 0, 0),
+			       "NoEndpoints: the pool has no worker");
 	CU_ASSERT_STRING_EQUAL(explained(KVR_E_QUEUE_REJECTED, 1, 20, 16), "QueueRejected: text");
 	rejection_text = kvr_reason_words(KVR_E_QUEUE_REJECTED); /* the router's own was cut */
 	CU_ASSERT_STRING_EQUAL(explained(KVR_E_QUEUE_REJECTED, 1, 20, 16),
