@@ -187,19 +187,40 @@ static void tokenized(struct app *a, const struct kvr_json_value *root)
 	}
 }
 
-void app_canary_ended(struct app *a, CURLcode result)
+/* The answer, or not this time. @return whether there is one. */
+static bool read_answer(struct app *a, CURLcode result, struct kvr_json_value *root)
 {
-	struct app_canary *c = a->canary;
-	struct kvr_json_value root;
+	static const char *const paths[] = {
+		[MODELS] = "/v1/models", [TOKENIZE] = "/tokenize", [COMPLETE] = "/v1/completions"};
+	const struct app_canary *c = a->canary;
+	char reason[96], why[128];
 	long status = 0;
 	size_t at;
 
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
+	if (result != CURLE_OK)
+		app_http_why(a, c->easy, result, reason, sizeof(reason));
+	else if (status != 200)
+		snprintf(reason, sizeof(reason), "status %ld", status);
+	else if (c->page.p == NULL || kvr_json_parse(c->page.p, c->page.len, root, &at) != 0)
+		snprintf(reason, sizeof(reason), "no JSON");
+	else
+		return true;
+	snprintf(why, sizeof(why), "%s of the engine: %s", paths[c->step], reason);
+	rest(a, why);
+	return false;
+}
+
+void app_canary_ended(struct app *a, CURLcode result)
+{
+	struct app_canary *c = a->canary;
+	struct kvr_json_value root;
+	const bool good = read_answer(a, result, &root);
+
 	curl_multi_remove_handle(a->multi, c->easy);
-	if (result != CURLE_OK || status != 200 || c->page.p == NULL ||
-	    kvr_json_parse(c->page.p, c->page.len, &root, &at) != 0) {
-		rest(a, "the engine does not answer, or not with 200 and JSON");
-	} else if (c->step == MODELS && !read_model(c, &root)) {
+	if (!good)
+		return;
+	if (c->step == MODELS && !read_model(c, &root)) {
 		rest(a, "the engine's /v1/models names none");
 	} else if (c->step == MODELS) {
 		tokenize(a);

@@ -98,6 +98,8 @@ def main(kvroute, program, ctl):
         engines[1].test(events_late=0)
         engines[0].test(error=500)
         front.check('an engine that does not answer is no mismatch', counted(agents[0], 'canaries_failed', 1) >= 1)
+        with open(log) as f:
+            front.check('the log says which question, and how', 'of the engine: status 500' in f.read())
         front.check('none', agents[0].counters()['agent']['canaries_bad'] == 0, agents[0].counters())
         engines[0].test(error=0)
         engines.append(Engine(ranks=1))
