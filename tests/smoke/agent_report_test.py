@@ -16,6 +16,7 @@ import threading
 
 import msgpack
 
+from kvrproto import ROUTE_QUERY, run_until
 from agent_lib import B, POOLS, Agent, Engine, Front, call
 from protocol_router import ADDRESSES, Router, Tally
 
@@ -113,6 +114,37 @@ def block_size(router, program):
                     lambda: told(router, 'events', worker, 'block_size'))
         front.check('said once a rank', [m[1] for m in map(re.compile(words).fullmatch, agent.lines()) if m] == ['0', '1'], agent.lines())
         front.check('none is known', [front.overlap(t, worker, 2) for t in tokens] == [[0, 0]] * 4)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def hybrid(router, program):
+    """One node of several behind a hybrid load balancer: its engine numbers its ranks from 0, the router has them as 4 and 5. And a topic."""
+    front, worker, first = Front(TALLY, ADDRESSES[0]), 55, 4
+    engine = Engine('--type', 'vllm', '--blocks', '150', '--topic', 'kv@node')
+    agent = Agent(program, engine, ADDRESSES[0], worker, '--first-rank', f'{first}', '--local-ranks', '--topic', 'kv@', '--load-ms', '100',
+                  log=f'{router.dir}/agent_hybrid.log')
+    tokens = prompts(6, 500)
+
+    def known():
+        asked = [[front.ask(t, pin=(worker, first + i), flags=ROUTE_QUERY, raw=b'') for i in range(2)] for t in tokens]
+        run_until(front.all, lambda: all(r.ended for pair in asked for r in pair), 10)
+        return [[r.accepted['overlap_blocks'] if r.accepted else repr(r.rejected) for r in pair] for pair in asked]
+
+    try:
+        front.serving('hybrid', router, worker)
+        for i in range(2):
+            answers = front.answers('hybrid', [front.ask(t, pin=(worker, first + i)) for t in tokens[:6 - 4 * i]])
+            front.check(f'hybrid: rank {first + i} answers', all(a.status == 200 for a in answers), [a.status for a in answers])
+            front.check(f'hybrid: rank {first + i} is {i} there', engine.state()['seen'][-1]['headers'].get('x-data-parallel-rank') == f'{i}', engine.state()['seen'][-1])
+        want = [engine.test(overlap=t)['overlap'] for t in tokens]
+        front.check('hybrid: the ranks differ', want[0] == [4, 4] and want[5] == [4, 0], want)
+        front.until('hybrid: what each holds', lambda: known() == want, lambda: (known(), want))
+        held = [r['blocks'] for r in engine.state()['ranks']]
+        front.until('hybrid: load of each', lambda: told(router, 'loads', worker, 'kv_used_blocks') == [[n] for n in held],
+                    lambda: (told(router, 'loads', worker, 'kv_used_blocks'), held))
+        front.check('hybrid: exit status', agent.stop() == 0)
     finally:
         agent.kill()
         engine.stop()
@@ -222,3 +254,4 @@ def main(kvroute, program):
 
 
 main(*sys.argv[1:])
+        hybrid(router, program)
