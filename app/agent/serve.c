@@ -192,9 +192,24 @@ void app_engine_fine(struct app *a)
 	app_canary_begin(a);
 }
 
+/* It was started again between two looks at /health. @return whether the worker leaves. */
+static bool has_other_blocks(struct app *a)
+{
+	if (a->state != APP_SERVING || a->o.block_size != 0 || a->prom.block_size == 0 ||
+	    a->prom.block_size == a->block_size)
+		return false;
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine),
+		"the engine has blocks of %u tokens no longer: the worker leaves, and begins anew",
+		a->block_size);
+	app_leave(a, false);
+	return true;
+}
+
 /* What the engine counts and what we count: the larger, as its numbers are of a moment ago. */
 void app_load_known(struct app *a)
 {
+	if (has_other_blocks(a))
+		return;
 	for (uint32_t i = 0; i < a->o.ranks; i++) {
 		const uint32_t number = a->o.local_ranks ? i : a->o.first_rank + i;
 		const struct agent_prom_rank none = {0};

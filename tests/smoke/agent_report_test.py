@@ -155,13 +155,24 @@ def another_block_size(router, program):
     front, worker = Front(TALLY, ADDRESSES[0]), 53
     engine = Engine('--type', 'vllm', '--block-size', '8', ranks=1)
     agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_another.log')
+
+    def again(size):
+        engine.kill()
+        engine.how[engine.how.index('--block-size') + 1] = f'{size}'
+        engine.start()
     try:
         front.until('it is refused', lambda: any('the router refuses the worker' in line for line in agent.lines()), agent.lines)
-        engine.kill()
-        engine.how[engine.how.index('--block-size') + 1] = f'{B}'
-        engine.start()
+        again(B)
         front.serving('with the right size', router, worker)
         front.check('exit status', agent.stop() == 0)
+        agent.args += ['--health-ms', '60000']  # nobody looks while it is away
+        again(8)
+        agent.start()
+        refused = sum('the router refuses the worker' in line for line in agent.lines())
+        front.until('it is refused again', lambda: sum('the router refuses the worker' in line for line in agent.lines()) > refused, agent.lines)
+        again(B)
+        front.serving('with the right size, unseen', router, worker)
+        front.check('unseen: exit status', agent.stop() == 0)
     finally:
         agent.kill()
         engine.stop()
@@ -246,6 +257,7 @@ def main(kvroute, program):
     def test():
         load(router, program)
         block_size(router, program)
+        hybrid(router, program)
         another_block_size(router, program)
         no_replay(router, program)
         strange(router, program)
@@ -254,4 +266,3 @@ def main(kvroute, program):
 
 
 main(*sys.argv[1:])
-        hybrid(router, program)
