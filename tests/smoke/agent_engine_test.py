@@ -91,7 +91,7 @@ class Engine:
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.listener.bind(('127.0.0.1', self.port))
-        self.listener.listen(64)
+        self.listener.listen(256)  # more than come at once: who finds it full waits longer than --connect-ms
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
