@@ -267,8 +267,7 @@ static void finish(struct app *a, struct app_conn *c)
 	ask->ops->ended(ask->arg, APP_END_WELL, NULL);
 }
 
-/* There is no connection to be had. Who fails at once looks idle, and draws requests: when nobody
- * listens, /health is asked at once. */
+/* No connection is to be had. Who fails at once looks idle, and draws requests: ask /health. */
 static void no_way(struct app *a, struct app_ask *ask, int err)
 {
 	if (err == ECONNREFUSED)
@@ -320,6 +319,8 @@ static void hear(struct app *a, struct app_conn *c)
 	rc = n > 0    ? kvr_http_reader_add(&c->reader, p, (size_t)n)
 	     : n == 0 ? kvr_http_reader_end(&c->reader)
 		      : -errno;
+	if (n <= 0 && rc <= 0)
+		a->health.due_us = a->now_us; /* what goes elsewhere is not to come back */
 	if (rc > 0)
 		finish(a, c);
 	else if (n <= 0 && !c->heard)

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AGAIN_MS 100 /* an agent whose engine has gone signs off sooner */
+#define AGAIN_MS 250 /* an agent whose engine has gone signs off sooner */
 #define LEAVING	 503 /* an agent's word for it: a DISPATCH was faster than its GOODBYE */
 
 bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)

@@ -134,10 +134,15 @@ def silent(c, fields):
 
 class Test:
     def __init__(self, program, router):
-        self.engine, self.front, self.n = Engine(), Front(TALLY, ADDRESSES[0]), 0
-        self.agent = Agent(program, self.engine, ADDRESSES[0], WORKER, '--block-size', '16', '--timeout-s', '6',
-                           '--connect-ms', '2000', '--health-ms', '60000', log=f'{router.dir}/agent.log')
-        self.front.serving('engine', router, WORKER)
+        self.program, self.router, self.front, self.n = program, router, Front(TALLY, ADDRESSES[0]), 0
+        self.agent = self.another(WORKER, 'agent.log')
+
+    def another(self, worker, log):
+        self.engine = Engine()
+        agent = Agent(self.program, self.engine, ADDRESSES[0], worker, '--block-size', '16', '--timeout-s', '6',
+                      '--connect-ms', '2000', '--health-ms', '60000', log=f'{self.router.dir}/{log}')
+        self.front.serving('engine', self.router, worker)
+        return agent
 
     def ask(self, name, script, body=b'{"prompt": [1]}', wait=True):
         self.engine.script = script
@@ -324,6 +329,15 @@ class Test:
         self.fails('nobody', None, words='Connection refused', asked=0)
         self.front.until('it leaves at once', lambda: any(
             '/health has failed (1 in a row)' in line and '"Connection refused"' in line for line in self.agent.lines()), self.agent.lines)
+        agent = self.another(WORKER + 1, 'another.log')
+        r = self.ask('under way', silent, wait=False)
+        self.front.until('it is there', lambda: self.engine.lines)
+        self.engine.die()
+        self.front.answers('under way', [r])
+        self.front.check('an engine that dies with a request', r.fin and r.fin[0] & p.ITEM_ERROR and 'hung up' in (r.words or ''), (r.fin, r.words))
+        self.front.until('that agent leaves at once, too', lambda: any(
+            '/health has failed (1 in a row)' in line and '"Connection refused"' in line for line in agent.lines()), agent.lines)
+        self.front.check('and ends', agent.stop() == 0)
 
 
 def main(kvroute, program):
