@@ -142,6 +142,17 @@ static void close_late(struct gw_conn *conn)
 	shutdown(fd, SHUT_RDWR);
 }
 
+bool gw_conn_make_room(struct gw_thread *t)
+{
+	struct gw_conn *conn = TAILQ_FIRST(&t->idle);
+
+	if (conn == NULL)
+		return false;
+	GW_COUNT(t, GW_CONNECTIONS_TRADED);
+	close_late(conn);
+	return true;
+}
+
 void gw_conn_turn(struct gw_thread *t)
 {
 	const uint64_t now = h2o_now(t->ctx.loop);

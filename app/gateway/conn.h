@@ -57,6 +57,10 @@ uint64_t gw_conn_longest(const struct gw_options *o);
  */
 void gw_conn_turn(struct gw_thread *t);
 
+/** Another one wants to be served: close the one of HTTP/1 that has been idle for longest. @return
+ * false: there is none. */
+bool gw_conn_make_room(struct gw_thread *t);
+
 /** HTTP/1: was the client's side closed before the request began? */
 bool gw_conn_is_half_closed(const struct gw_call *c);
 

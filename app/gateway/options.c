@@ -45,7 +45,9 @@ static const struct kvr_opt table[] = {
 	U32("tokenize-bytes", tokenize_bytes, 0, 1u << 30, "67108864", "bytes",
 	    "cache of token ids, for each thread; 0 = none"),
 	U32("max-connections", connections, 0, 1000000, "0", "connections",
-	    "open at once, for each thread; more are closed; 0 = 4096, or as many as the limit of "
+	    "open at once, for each thread; for more the longest idle one of HTTP/1 is closed, "
+	    "else "
+	    "they are; 0 = 4096, or as many as the limit of "
 	    "open files (ulimit -n) leaves room for"),
 	U32("source-connections", source_connections, 0, 1000000, "0", "connections",
 	    "of one address (IPv6: /64), for each thread; more are answered 429; 0 = three "

@@ -181,7 +181,9 @@ static bool take(struct gw_thread *t, h2o_socket_t *sock)
 {
 	struct closing *c;
 
-	if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections) {
+	/* What is closed for it goes in the next turn. */
+	if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections &&
+	    !gw_conn_make_room(t)) {
 		GW_COUNT(t, GW_CONNECTIONS_REFUSED);
 		return false;
 	}

@@ -16,6 +16,7 @@
 	X(GW_CONNECTIONS, connections, COUNT, "connections", "connections accepted") \
 	X(GW_CONNECTIONS_OPEN, connections_open, GAUGE, "connections", "connections that are open") \
 	X(GW_CONNECTIONS_REFUSED, connections_refused, COUNT, "connections", "connections closed at once, above the limit") \
+	X(GW_CONNECTIONS_TRADED, connections_traded, COUNT, "connections", "connections closed between two requests, at the limit, for new ones") \
 	X(GW_CONNECTIONS_UNWATCHED, connections_unwatched, COUNT, "connections", "connections closed at once: the kernel does not watch them (fs.epoll.max_user_watches)") \
 	X(GW_SOURCE_CONNECTIONS, source_connections, COUNT, "connections", "connections closed at once: their address has its share") \
 	X(GW_SOURCE_REQUESTS, source_requests, COUNT, "requests", "requests answered 429: their address has its share of this second") \

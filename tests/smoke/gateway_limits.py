@@ -226,6 +226,31 @@ def flood(program):
     check('it ends', gw.stop() == 0)
 
 
+def traded(program):
+    """At the limit of connections who says nothing makes room for who comes; who is served does not."""
+    gw = Gateway(program, '--router', ADDRESSES[0], '--max-connections', '4', '--source-connections', '8')
+    check('a gateway for four', wait_for(gw.ready))
+    check('those that have asked have left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] == 1))
+    held, ask = [], b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'
+    hang = b'{"model": "llama", "prompt": [1], "x_hang": 1}'
+    for i in range(4):
+        held.append(socket.create_connection(('127.0.0.1', gw.port)))
+        held[-1].settimeout(20)
+        held[-1].sendall(ask if i > 0 else HEAD % len(hang) + hang)
+        if i > 0:
+            check('answered', held[-1].recv(4096).startswith(b'HTTP/1.1 200 '))
+    check('a fifth is served', gw.call('GET', '/health').status == 200)
+    check('the one that was idle for longest has gone', held[1].recv(1) == b'')
+    held[3].sendall(ask)
+    check('and no other', held[3].recv(4096).startswith(b'HTTP/1.1 200 '))
+    n = gw.counters()
+    check('counted', n['kvr_gateway_connections_traded_connections_total'] >= 1 and n['kvr_gateway_connections_refused_connections_total'] == 0 and
+          n['kvr_gateway_in_flight_requests'] == 1, n)
+    for s in held:
+        s.close()
+    check('it ends', gw.stop() == 0)
+
+
 def unwatched(program, preload):
     """Where the kernel watches no further connection, and nobody would see a client leave."""
     with tempfile.TemporaryDirectory() as d:
@@ -258,6 +283,7 @@ def run(log):
     start(program)
     with serving(TALLY, [p.Agent(ADDRESSES[0], 101, 'llama', 16)], serve, program, '--router', ADDRESSES[0], '--total-mb', '1', log=log) as (gw, _):
         unwatched(program, sys.argv[3])
+        traded(program)
         flood(program)
         greedy(program)
         bodies(program)
