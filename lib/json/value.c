@@ -220,11 +220,13 @@ static int next(const char **p, const char *end, char out[4])
 
 bool kvr_json__same(const struct kvr_json_value *v, const char *text, size_t n)
 {
-	const char *p = v->p + 1, *end = v->p + v->len - 1;
+	const char *p, *end;
 	char c[4];
 
-	if (v->type != KVR_JSON_STRING)
+	if (v->type != KVR_JSON_STRING) /* one that is not there has no text */
 		return false;
+	p = v->p + 1;
+	end = v->p + v->len - 1;
 	if (memchr(p, '\\', (size_t)(end - p)) == NULL)
 		return (size_t)(end - p) == n && memcmp(p, text, n) == 0;
 	while (p < end) {

@@ -284,6 +284,8 @@ static void strings_are_unescaped(void)
 	v = value("\"\\ud83d\\u0041\"");
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EILSEQ);
 	CU_ASSERT(!kvr_json_equals(&v, "x"));
+	v = (struct kvr_json_value){0}; /* not there */
+	CU_ASSERT(!kvr_json_equals(&v, "x") && !kvr_json_equals(&v, ""));
 	v = value("7");
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EINVAL);
 }
