@@ -179,7 +179,11 @@ static void dispatches(struct maker *m)
 	cut(next(m, "dispatch", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src, SAMPLE_FRAME);
 
 	/* The legs of two disaggregated requests: prefill by bootstrap, decode after a result. */
+	kvr_hint_put_u64(&p, KVR_HINT_PREFILL_WORKER, PREFILLER);
 	kvr_hint_put_bootstrap(&p, 77, 8998, "10.0.0.7");
+	src.fixed.pool = 2;
+	src.fixed.worker = PREFILLER;
+	src.fixed.client_frame = KVR_WIRE_MAX_FRAME; /* the router's */
 	src.fixed.flags = KVR_REQ_F_PREFILL_LEG;
 	src.fixed.phase = KVR_ROLE_PREFILL;
 	src.fixed.max_tokens = 1;
@@ -191,6 +195,9 @@ static void dispatches(struct maker *m)
 
 	kvr_hint_put_u64(&d, KVR_HINT_PREFILL_WORKER, PREFILLER);
 	kvr_hint_put(&d, KVR_HINT_PREFILL_RESULT, "result", 6, NULL, 0);
+	src.fixed.pool = 1;
+	src.fixed.worker = WORKER;
+	src.fixed.client_frame = SAMPLE_FRAME;
 	src.fixed.flags = KVR_REQ_F_DECODE_LEG;
 	src.fixed.phase = KVR_ROLE_DECODE;
 	src.fixed.max_tokens = 16;

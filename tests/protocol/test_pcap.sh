@@ -38,7 +38,7 @@ done <<'LIST'
 1 kvroute.kind == 16 && kvroute.hash == 14643705804678351452 && kvroute.isl == 8
 1 kvroute.kind == 16 && kvroute.request.flags.query == 1 && kvroute.token == 5
 1 kvroute.kind == 24 && kvroute.client_ip == ::ffff:192.0.2.9 && kvroute.client_port == 40000 && kvroute.request.flags == 0
-1 kvroute.request.flags.prefill_leg == 1 && kvroute.hint.room == 77 && kvroute.hint.port == 8998 && kvroute.hint.bootstrap_host == "10.0.0.7"
+1 kvroute.request.flags.prefill_leg == 1 && kvroute.hint.prefill_worker == 0xb1 && kvroute.hint.room == 77 && kvroute.hint.port == 8998 && kvroute.hint.bootstrap_host == "10.0.0.7"
 1 kvroute.request.flags.decode_leg == 1 && kvroute.hint.prefill_worker == 0xb1 && kvroute.hint.opaque == 72:65:73:75:6c:74
 1 kvroute.kind == 17 && kvroute.prefill_worker == 0xb1 && kvroute.prefill_overlap_blocks == 2 && kvroute.path == 1
 3 kvroute.kind == 17 && kvroute.prefill_dp_rank == 4294967295 && kvroute.path == 0
