@@ -125,6 +125,10 @@ static void line(struct agent_prom *out, struct span s)
 	text[n] = 0;
 	for (unsigned int i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
 		if (is(name, metrics[i].name)) {
+			if (strncmp(metrics[i].name, "vllm:", 5) == 0)
+				out->engine = "vllm";
+			else if (strncmp(metrics[i].name, "sglang:", 7) == 0)
+				out->engine = "sglang";
 			sample(out, metrics[i].what, labels, strtod(text, NULL));
 			return;
 		}

@@ -22,6 +22,7 @@ struct agent_prom_rank {
 struct agent_prom {
 	uint32_t samples;	     /**< that meant something */
 	uint64_t block_size, blocks; /**< of the first sample that has them; 0: none */
+	const char *engine;	     /**< vllm, sglang: whose names these are; NULL: neither's */
 	struct agent_prom_rank rank[AGENT_PROM_RANKS];
 };
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The worker's life at the router: registered when the engine is fine, gone when it is not. */
 #include "app.h"
+#include "body.h"
 #include "canary.h"
 
 #include <errno.h>
@@ -141,12 +142,25 @@ static bool know_block_size(struct app *a)
 	return true;
 }
 
+/* Requests run all the same; what differs is seen late, and by nobody who would look here. */
+static void look_at_type(struct app *a)
+{
+	const char *want = a->o.type == AGENT_SGLANG ? "sglang" : "vllm";
+
+	if (a->prom.engine != NULL && strcmp(a->prom.engine, want) != 0)
+		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.engine),
+			"the engine's metrics are those of %s, this agent has --type %s: KV events "
+			"are read, and legs of prefill and decode asked for, in the other's way",
+			a->prom.engine, want);
+}
+
 void app_engine_fine(struct app *a)
 {
 	int rc;
 
 	if (!know_block_size(a))
 		return;
+	look_at_type(a);
 	a->agent = create(a);
 	if (a->agent == NULL) {
 		const char *why = strerror(errno);

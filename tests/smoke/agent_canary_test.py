@@ -71,6 +71,8 @@ def main(kvroute, program, ctl):
         router.telemetry('/kvroute/balance')
         for agent in agents:
             front.serving('up', router, agent.worker)
+        said = [line for line in agents[1].lines() if 'metrics are those of sglang, this agent has --type vllm' in line]
+        front.check('a wrong --type is said, of that engine', len(said) == 1 and 'level=warning' in said[0] and 'worker=51' in said[0], agents[1].lines())
         for agent in agents[:2]:
             front.check('its blocks come back', counted(agent, 'canaries', 2) >= 2, agent.counters())
             front.check('under the same names', agent.counters()['agent']['canaries_bad'] == 0, agent.counters())

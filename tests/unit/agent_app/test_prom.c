@@ -33,6 +33,7 @@ static void vllm_is_read_rank_by_rank(void)
 	CU_ASSERT(got.rank[0].seen && got.rank[0].waiting == 3 && got.rank[0].kv_use == 0.25);
 	CU_ASSERT(got.rank[1].waiting == 4 && got.rank[1].running == 5);
 	CU_ASSERT(got.block_size == 16 && got.blocks == 8192 && got.samples == 5);
+	CU_ASSERT_STRING_EQUAL(got.engine, "vllm");
 }
 
 static void sglang_is_read_too(void)
@@ -42,6 +43,9 @@ static void sglang_is_read_too(void)
 	     "sglang:cache_config_info{page_size=\"64\",num_pages=\"100\"} 1");
 	CU_ASSERT(got.rank[2].waiting == 1 && got.rank[0].running == 2 && got.rank[0].kv_use == 1);
 	CU_ASSERT(got.block_size == 64 && got.blocks == 100);
+	CU_ASSERT_STRING_EQUAL(got.engine, "sglang");
+	page("trtllm_num_requests_waiting 1\n");
+	CU_ASSERT(got.samples == 1 && got.engine == NULL);
 }
 
 static void nonsense_says_nothing(void)
