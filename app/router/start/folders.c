@@ -16,7 +16,9 @@
 
 #include <rte_eal.h>
 
-#define HOLD_TRIES 10
+/* Somebody may be removing the folder; or a router was killed, and gives its memory back before its
+ * locks: half a second, more on a busy machine. */
+#define HOLD_TRIES 200
 
 static int mark = -1;	   /* of our own folder */
 static char own[PATH_MAX]; /* its path */
@@ -125,7 +127,7 @@ int folders_hold(const char *file_prefix)
 		mark = folders_claim(own);
 		if (mark != -EWOULDBLOCK)
 			return 0;
-		nanosleep(&moment, NULL); /* somebody may be removing it */
+		nanosleep(&moment, NULL);
 	}
 	return -EBUSY;
 }
