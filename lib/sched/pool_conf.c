@@ -36,7 +36,8 @@ const struct kvr_opt kvr_pool_opts[] = {
 	 .help = "of random ties and temperature, so that a run can be repeated"},
 
 	{"max_ranks", KVR_OPT_U32, AT(max_ranks), .min = 1, .max = 65536, .def = "512",
-	 .unit = "ranks", .help = "data-parallel ranks over all workers"},
+	 .unit = "ranks",
+	 .help = "data-parallel ranks over all workers; rounded up to a multiple of 64"},
 	{"max_workers", KVR_OPT_U32, AT(max_workers), .min = 0, .max = 65536, .def = "0",
 	 .unit = "workers", .help = "workers known at one time; 0 = max_ranks, as each has one"},
 	{"max_requests", KVR_OPT_U32, AT(max_requests), .min = 1, .max = 16777216, .def = "16384",
