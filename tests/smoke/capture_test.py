@@ -40,10 +40,14 @@ LOAD = ["--idle", "sleep", "--engines", "2", "--ranks", "2", "--turns", "1", "--
         "--decode-us-per-token", "100", *PATIENCE, "--memory", "256", "--json", "--quiet", "--rate", "200", "--requests", "400"]
 
 
-def packets(path):
+BEGUN = time.time()
+
+
+def packets(path, since=BEGUN):
     """(direction, bytes) of every packet of a pcapng file; a block that is cut or lies about its length is an error, and so
-    is a packet of an interface that the file does not describe: readers refuse the whole file."""
+    is a packet of an interface that the file does not describe: readers refuse the whole file. Times are of this test, and not before @since."""
     data, at, found, interfaces = open(path, "rb").read(), 0, [], 0
+    latest = time.time() + 0.01
     while at < len(data):
         kind, length = struct.unpack_from("<II", data, at)
         if length < 12 or length % 4 or at + length > len(data) or struct.unpack_from("<I", data, at + length - 4)[0] != length:
@@ -54,7 +58,9 @@ def packets(path):
         if kind == 6:
             if (interface := struct.unpack_from("<I", data, at + 8)[0]) >= interfaces:
                 raise Failed(f"block at {at} of {path}: interface {interface} of {interfaces}")
-            kept, whole = struct.unpack_from("<II", data, at + 20)
+            high, low, kept, whole = struct.unpack_from("<IIII", data, at + 12)
+            if not since - 0.01 < (high << 32 | low) / 1e9 < latest:
+                raise Failed(f"block at {at} of {path}: of {time.ctime((high << 32 | low) / 1e9)}")
             frame, options = data[at + 28:at + 28 + kept], at + 28 + (kept + 3) // 4 * 4
             direction = None
             while options < at + length - 8:
@@ -113,14 +119,14 @@ def refusals(prefix, directory):
 def check(prefix, directory, program, cpu):
     refusals(prefix, directory)
     whole, agents = f"{directory}/whole.pcapng", f"{directory}/agents.pcapng"
-    before = port(prefix)
+    before, since = port(prefix), time.time()
     if telemetry(prefix, f"/kvroute/capture,p0,{whole},60").get("state") != "running":
         raise Failed("no capture")
     if "running" not in telemetry(prefix, f"/kvroute/capture,p0,{agents},60").get("message", ""):
         raise Failed("two captures at once")
     load(program, directory, cpu, "--memif-ring", "6", "--rate", "4000")  # rings that are full now and then
     said, after = telemetry(prefix, "/kvroute/capture,stop"), port(prefix)
-    found = packets(whole)
+    found = packets(whole, since)
     counts = {"in": after["rx_frames"] - before["rx_frames"],
               "out": sum(after[k] - before[k] for k in ("tx_sent", "tx_dropped"))}
     print(f"repeated {after['tx_retries'] - before['tx_retries']}")
