@@ -1,17 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "start/shared.h"
 
+#include <dlfcn.h>
 #include <glob.h>
 #include <mntent.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
+#include <rte_cycles.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_pdump.h>
 
 static bool asked, serves;
+struct shared_clock shared_clock;
+
+__attribute__((constructor)) static void find_copy(void)
+{
+	*(void **)&shared_clock.copy = dlsym(RTLD_NEXT, "rte_pcapng_copy");
+}
 
 void shared_ask(void)
 {
@@ -25,8 +34,14 @@ bool shared_asked(void)
 
 int shared_start(char *err, size_t errlen)
 {
+	struct timespec t;
+
 	if (!asked)
 		return 0;
+	clock_gettime(CLOCK_REALTIME, &t);
+	shared_clock.tsc = rte_rdtsc();
+	shared_clock.ns = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	shared_clock.hz = rte_get_tsc_hz();
 	if (rte_pdump_init() != 0) {
 		snprintf(err, errlen,
 			 "--multi-process: captures by other processes are refused: %s",

@@ -11,6 +11,9 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
+
+#include <rte_pcapng.h>
 
 /** --multi-process was given. */
 void shared_ask(void);
@@ -18,6 +21,20 @@ bool shared_asked(void);
 
 /** After the EAL's start. @return 0, or -errno with a line in @p err. Nothing when not asked. */
 int shared_start(char *err, size_t errlen);
+
+/**
+ * Time of day of the frames that librte_pdump copies here for others. librte_pcapng of 22.11 makes
+ * it from a state of the whole process that any frame moves on, and takes a TSC from before that
+ * for one of centuries ahead, for good: that of the first frame, and what two lcores race for.
+ * shared_dp.c stands before its function, in the executable, and sets the time right. Written at
+ * the start, before any lcore runs.
+ */
+extern struct shared_clock {
+	struct rte_mbuf *(*copy)(uint16_t port, uint32_t queue, const struct rte_mbuf *m,
+				 struct rte_mempool *pool, uint32_t length, uint64_t tsc,
+				 enum rte_pcapng_direction direction);
+	uint64_t tsc, ns, hz; /* of one moment; hz 0: not asked */
+} shared_clock;
 
 /** The router's devices are seen by who opens its memory: a port with an owner is not. And hidden
  * again, before they are closed. Nothing when not asked. */
