@@ -41,6 +41,15 @@ bad least-memory-jobs 's/^block_size.*/max_jobs = 1000000/' 'memory_mb.*"768".*a
 bad least-memory-requests 's/^block_size.*/max_requests = 4000000/' 'memory_mb.*"768".*max_requests of the pools [0-9]{4}'
 bad least-memory-ranks 's/^block_size.*/max_active_blocks = 100000000/' 'memory_mb.*"768".*ranks [0-9]{4}'
 bad least-memory-pages 's/^ingress.*/memory_mb = 200\nhugepages = off/; s/^ipv4.*/&\nmbufs = 40000/' 'memory_mb.*"200".*packet buffers 15[0-9],'
+# What a refusal says is needed is enough for a start: with --check=full all of it is taken.
+sed 's/^ingress.*/memory_mb = 200\nhugepages = off/; s/^ipv4.*/&\nmbufs = 40000/; s/^block_size.*/max_requests = 400000/' <<<"$good" >"$dir/r.conf"
+least=$("$kvroute" --config "$dir/r.conf" --check 2>&1 | grep -oE 'at least [0-9]+' | grep -oE '[0-9]+')
+sed -i "s/^memory_mb.*/memory_mb = ${least:-0}/" "$dir/r.conf"
+if out=$("$kvroute" --config "$dir/r.conf" --check=full 2>&1); then
+	passed=$((passed + 1))
+else
+	failed=$((failed + 1)) && echo "least-is-enough: ${least:-0} MiB: $out"
+fi
 bad too-many-ranks 's/^block_size.*/max_ranks = 16385/' 'r.conf:7: .*max_ranks.*"16385".*16384'
 bad bad-value 's/^block_size.*/block_size = many/' 'r.conf:7: .*block_size.*many'
 bad out-of-range 's/^block_size.*/block_size = 0/' 'r.conf:7: .*block_size.*1'
