@@ -67,7 +67,7 @@ void gw_again_later(struct gw_call *c, const struct kvr_client_end *e)
 	c->worker_lost = true;
 	c->why = error_of(e, text, sizeof(text));
 	c->why_text = strdup(text);
-	c->again_ms = h2o_now(c->t->ctx.loop) + AGAIN_MS;
+	c->again_ms = gw_now_ms() + AGAIN_MS;
 	TAILQ_INSERT_TAIL(&c->t->later, c, later);
 }
 

@@ -122,7 +122,7 @@ static void push(struct gw_call *c)
 	c->busy = c->out;
 	c->out = (struct gw_bytes){spare.p, 0, spare.cap};
 	c->sending = c->t->touched = true;
-	c->given_ms = h2o_now(c->t->ctx.loop);
+	c->given_ms = gw_now_ms();
 	buf = h2o_iovec_init(c->busy.p, c->busy.len);
 	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
 	h2o_send(c->req, &buf, buf.len > 0,
@@ -348,7 +348,7 @@ void gw_answer_choice(struct gw_call *c)
 	gw_bytes_add(&b, "}", 1);
 	add_choice(c);
 	c->started = c->complete = c->t->touched = true;
-	c->given_ms = h2o_now(c->t->ctx.loop);
+	c->given_ms = gw_now_ms();
 	gw_answer_page(c->req, 200, JSON, b.p, b.len);
 	free(b.p);
 }
@@ -365,7 +365,7 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 		c->req->res.headers.size = 0;
 		c->out.len = 0;
 		c->started = c->complete = c->t->touched = true;
-		c->given_ms = h2o_now(c->t->ctx.loop);
+		c->given_ms = gw_now_ms();
 		add_choice(c);
 		gw_answer_request_error(c->req, e, text);
 		return;

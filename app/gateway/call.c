@@ -159,7 +159,7 @@ static void finished(struct gw_call *c)
 
 int32_t gw_calls_turn(struct gw_thread *t, int32_t wait)
 {
-	const uint64_t now = h2o_now(t->ctx.loop);
+	const uint64_t now = gw_now_ms();
 	struct gw_call *c;
 
 	while ((c = TAILQ_FIRST(&t->later)) != NULL && c->again_ms <= now) {

@@ -40,7 +40,7 @@ static void answer(struct gw_call *c, FILE *out, char **text, const size_t *len)
 {
 	fclose(out);
 	c->started = c->complete = c->t->touched = true;
-	c->given_ms = h2o_now(c->t->ctx.loop);
+	c->given_ms = gw_now_ms();
 	gw_answer_page(c->req, 200, JSON, *text, *len);
 	free(*text);
 }

@@ -65,7 +65,7 @@ static void turn_to(struct gw_conn *conn, enum gw_conn_state state)
 	else if (conn->state == GW_CONN_IDLE)
 		TAILQ_REMOVE(&t->idle, conn, link);
 	conn->state = state;
-	conn->since_ms = h2o_now(t->ctx.loop);
+	conn->since_ms = gw_now_ms();
 	conn->had = state == GW_CONN_COMES ? (*conn->input)->size : 0;
 	if (state == GW_CONN_SILENT || state == GW_CONN_COMES)
 		TAILQ_INSERT_TAIL(&t->coming, conn, link);
@@ -155,13 +155,13 @@ bool gw_conn_make_room(struct gw_thread *t)
 
 void gw_conn_turn(struct gw_thread *t)
 {
-	const uint64_t now = h2o_now(t->ctx.loop);
+	const uint64_t now = gw_now_ms();
 	struct gw_conn *conn;
 
 	while ((conn = TAILQ_FIRST(&t->coming)) != NULL &&
-	       now - conn->since_ms >= t->opt->header_ms)
+	       conn->since_ms + t->opt->header_ms <= now)
 		close_late(conn);
-	while ((conn = TAILQ_FIRST(&t->idle)) != NULL && now - conn->since_ms >= t->opt->idle_ms)
+	while ((conn = TAILQ_FIRST(&t->idle)) != NULL && conn->since_ms + t->opt->idle_ms <= now)
 		close_late(conn);
 }
 
@@ -210,7 +210,7 @@ uint32_t gw_conn_ask(struct gw_thread *t, const h2o_req_t *req)
 	const struct gw_conn *conn =
 		place(t, h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn)));
 
-	return gw_source_ask(t->sources, conn->source, h2o_now(t->ctx.loop));
+	return gw_source_ask(t->sources, conn->source, gw_now_ms());
 }
 
 struct gw_call *gw_conn_half_closed(struct gw_thread *t, int fd)
@@ -238,7 +238,7 @@ void gw_conn_enter(struct gw_call *c)
 
 static uint32_t resets(const struct gw_call *c, const struct gw_conn *conn)
 {
-	return conn->second == h2o_now(c->t->ctx.loop) / 1000 ? conn->resets : 0;
+	return conn->second == gw_now_ms() / 1000 ? conn->resets : 0;
 }
 
 void gw_conn_leave(struct gw_call *c)
@@ -252,7 +252,7 @@ void gw_conn_leave(struct gw_call *c)
 	if (!is_http2(c) || c->complete)
 		return;
 	conn->resets = resets(c, conn) + 1;
-	conn->second = h2o_now(c->t->ctx.loop) / 1000;
+	conn->second = gw_now_ms() / 1000;
 	if (conn->resets == MAX_RESETS)
 		close_connection(c, GW_RESET_FLOODS);
 }
@@ -273,7 +273,7 @@ bool gw_conn_floods(const struct gw_call *c)
 
 void gw_conn_stalled(struct gw_thread *t)
 {
-	const uint64_t now = h2o_now(t->ctx.loop);
+	const uint64_t now = gw_now_ms();
 	struct gw_call *c, *next;
 
 	if (now < t->look_ms)
@@ -282,7 +282,7 @@ void gw_conn_stalled(struct gw_thread *t)
 	for (c = LIST_FIRST(&t->calls); c != NULL; c = next) {
 		next = LIST_NEXT(c, link);
 		if (c->req == NULL || !is_http2(c) || c->given_ms == 0 ||
-		    now - c->given_ms <= t->opt->idle_ms)
+		    c->given_ms + t->opt->idle_ms >= now)
 			continue;
 		c->given_ms = 0; /* once is enough */
 		GW_COUNT(t, GW_STALLED);

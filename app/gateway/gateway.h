@@ -20,6 +20,8 @@
  * main.
  */
 
+#include <time.h>
+
 #include <h2o.h>
 #include <stdatomic.h>
 #include <sys/queue.h>
@@ -104,6 +106,19 @@ struct gw_thread {
 	 * is something to do: it must not wait then. */
 	bool touched;
 };
+
+/**
+ * Milliseconds of a clock that nobody sets: libh2o's is that of the wall. With that one all who
+ * were late by the day before would be cut off when it is set back, and who waits would wait for
+ * it.
+ */
+static inline uint64_t gw_now_ms(void)
+{
+	struct timespec ts;
+
+	clock_gettime(CLOCK_MONOTONIC, &ts);
+	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
 
 #define GW_COUNT(t, counter) kvr_stats_inc((t)->row, counter)
 

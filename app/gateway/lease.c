@@ -56,11 +56,6 @@ struct gw_leases {
 	struct place place[];
 };
 
-static uint64_t now_ms(const struct gw_thread *t)
-{
-	return h2o_now(t->ctx.loop);
-}
-
 struct gw_leases *gw_leases_create(uint32_t n)
 {
 	struct gw_leases *l = calloc(1, sizeof(*l) + n * sizeof(l->place[0]));
@@ -191,7 +186,7 @@ uint64_t gw_lease_begin(struct gw_call *c, uint32_t lease_ms)
 	le->router = c->router;
 	le->id = c->id;
 	le->lease_ms = lease_ms;
-	le->until_ms = now_ms(c->t) + lease_ms;
+	le->until_ms = gw_now_ms() + lease_ms;
 	LIST_INSERT_HEAD(&place_of(c->t)->own, le, of_thread);
 	pthread_mutex_lock(&l->lock);
 	LIST_INSERT_HEAD(bucket(l, le->name), le, hash);
@@ -229,7 +224,7 @@ void gw_leases_turn(struct gw_thread *t)
 {
 	struct place *p = place_of(t);
 	struct gw_lease *le, *next;
-	const uint64_t now = now_ms(t);
+	const uint64_t now = gw_now_ms();
 
 	if (now < p->look_ms)
 		return;
@@ -332,7 +327,7 @@ static int say(struct gw_thread *t, uint64_t name, const struct gw_said *s, uint
 			le->said.cached_tokens = cached;
 		if (le->said.generated_tokens < tokens)
 			le->said.generated_tokens = tokens;
-		le->until_ms = now_ms(t) + le->lease_ms;
+		le->until_ms = gw_now_ms() + le->lease_ms;
 		if (!le->told)
 			STAILQ_INSERT_TAIL(&l->place[le->t->number].told, le, told_link);
 		le->told = true;

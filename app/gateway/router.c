@@ -15,14 +15,6 @@
 #define ACK_US	     5000 /* of an answer that has ended: it leaves with the next request */
 #define LONGEST_MS   250  /* between two turns: a router is asked again, a signal seen */
 
-static uint64_t now_ms(void)
-{
-	struct timespec ts;
-
-	clock_gettime(CLOCK_MONOTONIC, &ts);
-	return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
-}
-
 uint32_t gw_router_bit(const struct gw_router *r)
 {
 	return 1u << (r - r->t->routers);
@@ -62,7 +54,7 @@ static void on_connect(struct kvr_client *c, int status, void *user)
 
 	r->refusal = kvr_client_connect_refusal(c).code;
 	r->frames = frames(r);
-	r->ask_ms = now_ms() + (up ? ASK_EVERY_MS : 100);
+	r->ask_ms = gw_now_ms() + (up ? ASK_EVERY_MS : 100);
 	if (up == r->up) {
 		note_ready(r->t);
 		return;
@@ -128,7 +120,7 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 	r->sock->data = r;
 	h2o_socket_read_start(r->sock, on_readable);
 	kvr_client_connect(r->client);
-	kvr_silence_begin(&r->silence, now_ms());
+	kvr_silence_begin(&r->silence, gw_now_ms());
 	return 0;
 }
 
@@ -167,7 +159,7 @@ void gw_routers_stop(struct gw_thread *t)
 static void silence_turn(struct gw_router *r)
 {
 	if (r->t->number != 0 ||
-	    kvr_silence_turn(&r->silence, now_ms(), r->up, KVR_SILENCE_MS) != KVR_SILENCE_SILENT)
+	    kvr_silence_turn(&r->silence, gw_now_ms(), r->up, KVR_SILENCE_MS) != KVR_SILENCE_SILENT)
 		return;
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
 				   .reason = r->refusal != KVR_OK ? kvr_code_name(r->refusal)
@@ -186,14 +178,14 @@ bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool a
 /* A line a second at most. */
 static void lost_turn(struct gw_router *r)
 {
-	if (r->lost == 0 || now_ms() < r->said_ms + LOST_MS)
+	if (r->lost == 0 || gw_now_ms() < r->said_ms + LOST_MS)
 		return;
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
 				   .reason = "another life of the router"),
 		     "thread %u: the router has lost %u requests: %u are sent once more, the "
 		     "answers of the others had begun, or they could not be",
 		     r->t->number, r->lost, r->again);
-	r->said_ms = now_ms();
+	r->said_ms = gw_now_ms();
 	r->lost = r->again = 0;
 }
 
@@ -205,7 +197,7 @@ int32_t gw_routers_turn(struct gw_thread *t)
 		struct gw_router *r = &t->routers[i];
 		int ms;
 
-		if (r->ask_ms != 0 && now_ms() >= r->ask_ms) {
+		if (r->ask_ms != 0 && gw_now_ms() >= r->ask_ms) {
 			r->ask_ms = 0;
 			kvr_client_connect(r->client);
 		}

@@ -207,7 +207,7 @@ static void rest(struct gw_thread *t)
 {
 	GW_COUNT(t, GW_RESTS);
 	h2o_socket_read_stop(t->listener);
-	t->rest_ms = h2o_now(t->ctx.loop) + REST_MS;
+	t->rest_ms = gw_now_ms() + REST_MS;
 }
 
 static void on_accept(h2o_socket_t *listener, const char *err)
@@ -419,10 +419,10 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 /* Who is cut off is told, if he takes it at once. */
 static void last_words(struct gw_thread *t)
 {
-	const uint64_t until = h2o_now(t->ctx.loop) + LAST_MS;
+	const uint64_t until = gw_now_ms() + LAST_MS;
 
 	gw_calls_end(t);
-	while (!LIST_EMPTY(&t->calls) && h2o_now(t->ctx.loop) < until) {
+	while (!LIST_EMPTY(&t->calls) && gw_now_ms() < until) {
 		gw_routers_turn(t);
 		h2o_evloop_run(t->ctx.loop, 1);
 	}
@@ -454,7 +454,7 @@ void gw_serve_run(struct gw_thread *t)
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
 		}
-		if (t->rest_ms != 0 && t->listener != NULL && h2o_now(t->ctx.loop) >= t->rest_ms) {
+		if (t->rest_ms != 0 && t->listener != NULL && gw_now_ms() >= t->rest_ms) {
 			t->rest_ms = 0;
 			h2o_socket_read_start(t->listener, on_accept);
 		}

@@ -28,7 +28,7 @@ static h2o_http2_stream_t *stream_of(h2o_req_t *req)
 
 static void enter(struct gw_stream *s)
 {
-	s->since_ms = h2o_now(s->t->ctx.loop);
+	s->since_ms = gw_now_ms();
 	s->had = stream_of(s->req)->_req_body->size;
 	s->waits = true;
 	TAILQ_INSERT_TAIL(&s->t->streams, s, link);
@@ -77,10 +77,10 @@ static void answer(struct gw_thread *t, h2o_req_t *req)
 
 void gw_streams_turn(struct gw_thread *t)
 {
-	const uint64_t now = h2o_now(t->ctx.loop);
+	const uint64_t now = gw_now_ms();
 	struct gw_stream *s;
 
-	while ((s = TAILQ_FIRST(&t->streams)) != NULL && now - s->since_ms >= t->opt->header_ms) {
+	while ((s = TAILQ_FIRST(&t->streams)) != NULL && s->since_ms + t->opt->header_ms <= now) {
 		const h2o_http2_stream_t *stream = stream_of(s->req);
 
 		leave(s);

@@ -114,7 +114,7 @@ static void compare(struct gw_talk *k, const uint32_t *ids, uint32_t n)
 	const struct question *w = &k->questions[WHOLE];
 	const bool same = ids != NULL && n == w->n && memcmp(ids, w->ids, n * sizeof(*ids)) == 0;
 	struct gw_thread *t = k->ts->t;
-	const uint64_t now = h2o_now(t->ctx.loop);
+	const uint64_t now = gw_now_ms();
 
 	gw_turns_found(&k->ts->turns, &k->model, k->source,
 		       same ? GW_TURNS_IS_RIGHT : GW_TURNS_IS_WRONG, now);
@@ -144,7 +144,7 @@ static void settle(struct gw_talk *k)
 		finish(k, ids, n);
 		return;
 	}
-	if (w->text != NULL && h2o_now(t->ctx.loop) < k->until_ms) {
+	if (w->text != NULL && gw_now_ms() < k->until_ms) {
 		k->under_way = 1;
 		launch(k, WHOLE, &k->whole);
 		if (--k->under_way == 0)
@@ -152,8 +152,7 @@ static void settle(struct gw_talk *k)
 		return;
 	}
 	if (k->way != GW_TURNS_WHOLE && (one->ids == NULL || part->ids == NULL))
-		gw_turns_found(&k->ts->turns, &k->model, k->source, GW_TURNS_IS_VAIN,
-			       h2o_now(t->ctx.loop));
+		gw_turns_found(&k->ts->turns, &k->model, k->source, GW_TURNS_IS_VAIN, gw_now_ms());
 	else if (k->way != GW_TURNS_WHOLE && w->ids != NULL)
 		compare(k, ids, n);
 	free(ids);
@@ -211,7 +210,7 @@ static bool plan(struct gw_talk *k, const struct gw_ask *a)
 		return true;
 	k->model = gw_lru_key(cache, a->model, strlen(a->model));
 	memcpy(k->name, a->model, strnlen(a->model, sizeof(k->name) - 1));
-	k->way = gw_turns_way(&k->ts->turns, &k->model, k->source, h2o_now(k->ts->t->ctx.loop));
+	k->way = gw_turns_way(&k->ts->turns, &k->model, k->source, gw_now_ms());
 	if (k->way == GW_TURNS_WHOLE)
 		return true;
 	k->before = gw_lru_get(cache, &at.before, &k->n_before);
@@ -237,7 +236,7 @@ struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, uint64_
 	k->source = source;
 	k->fn = fn;
 	k->arg = arg;
-	k->until_ms = h2o_now(ts->t->ctx.loop) + ts->t->opt->tokenize_ms;
+	k->until_ms = gw_now_ms() + ts->t->opt->tokenize_ms;
 	LIST_INSERT_HEAD(&ts->list, k, link);
 	for (unsigned int i = 0; i < QUESTIONS; i++)
 		k->questions[i].k = k;

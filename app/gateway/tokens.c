@@ -155,7 +155,7 @@ static uint32_t *read_answer(const struct gw_question *q, uint32_t *n)
  */
 static void say_in_vain(struct gw_tokens *k, const struct gw_question *q)
 {
-	const uint64_t now = h2o_now(k->t->ctx.loop);
+	const uint64_t now = gw_now_ms();
 
 	if ((++k->in_vain < FAILURES && k->worked) || now < k->said_next_ms)
 		return;
@@ -196,7 +196,7 @@ static void end(struct gw_question *q)
 		GW_COUNT(k->t, GW_TOKENIZE_FAILED);
 		k->failures = q->said ? 0 : k->failures + 1;
 		if (k->failures >= FAILURES)
-			k->pause_until_ms = h2o_now(k->t->ctx.loop) + PAUSE_MS;
+			k->pause_until_ms = gw_now_ms() + PAUSE_MS;
 		say_in_vain(k, q);
 	} else {
 		GW_COUNT(k->t, GW_TOKENIZED);
@@ -313,8 +313,7 @@ struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len,
 
 	if (ids != NULL)
 		GW_COUNT(k->t, GW_TOKENIZE_CACHED);
-	q = ids != NULL || k->pause_until_ms > h2o_now(k->t->ctx.loop) ? NULL
-								       : calloc(1, sizeof(*q));
+	q = ids != NULL || k->pause_until_ms > gw_now_ms() ? NULL : calloc(1, sizeof(*q));
 	if (q == NULL) {
 		if (ids == NULL)
 			GW_COUNT(k->t, GW_TOKENIZE_FAILED);

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """kvroute-gateway at its limits: descriptors, and bytes of all that waits there.
 
-protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY PRELOAD
+protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY UNWATCHED CLOCK
 """
 
 import http.client
@@ -278,11 +278,42 @@ def unwatched(program, preload):
         check('it ends with 0', gw.stop() == 0)
 
 
+def clock(program, preload):
+    """The clock of the wall is set back while one connection is idle and another one in the midst of its request."""
+    ask = b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'
+    with tempfile.TemporaryDirectory() as d:
+        os.environ['LD_PRELOAD'], os.environ['KVR_CLOCK'] = preload, f'{d}/clock'
+        gw = Gateway(program, '--router', ADDRESSES[0])
+        del os.environ['LD_PRELOAD'], os.environ['KVR_CLOCK']
+        check('a gateway with a clock of its own', wait_for(gw.ready))
+        with socket.create_connection(('127.0.0.1', gw.port)) as idle, socket.create_connection(('127.0.0.1', gw.port)) as comes:
+            for s in (idle, comes):
+                s.settimeout(20)
+            idle.sendall(ask)
+            check('one is answered', idle.recv(4096).startswith(b'HTTP/1.1 200 '))
+            comes.sendall(ask[:-2])
+            check('it has its turns', gw.call('GET', '/health').status == 200)
+            with open(f'{d}/new', 'w') as f:
+                f.write('-3600')
+            os.rename(f'{d}/new', f'{d}/clock')
+            for _ in range(3):
+                check('others come', gw.call('GET', '/health').status == 200)
+            for what, s, rest in (('idle', idle, ask), ('in the midst of its request', comes, ask[-2:])):
+                try:
+                    s.sendall(rest)
+                    out = s.recv(4096)
+                except ConnectionError as e:
+                    out = str(e).encode()
+                check(f'the one that was {what} is served', out.startswith(b'HTTP/1.1 200 '), out)
+        check('it ends', gw.stop() == 0)
+
+
 def run(log):
     program = sys.argv[2]
     start(program)
     with serving(TALLY, [p.Agent(ADDRESSES[0], 101, 'llama', 16)], serve, program, '--router', ADDRESSES[0], '--total-mb', '1', log=log) as (gw, _):
         unwatched(program, sys.argv[3])
+        clock(program, sys.argv[4])
         traded(program)
         flood(program)
         greedy(program)
