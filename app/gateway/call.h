@@ -91,8 +91,8 @@ void gw_calls_move(struct gw_router *r);
 /** The gateway stops: answer those that have not ended, with 503 or an event that says so. */
 void gw_calls_end(struct gw_thread *t);
 
-/** Send what is to be sent once more. To be called in every turn. @return milliseconds until the
- * next one is due, at most @p wait. */
+/** Send what is to be sent once more. To be called in every turn, before the routers' turn, in
+ * which it leaves. @return milliseconds until the next one is due, at most @p wait. */
 int32_t gw_calls_turn(struct gw_thread *t, int32_t wait);
 
 #endif

@@ -189,9 +189,9 @@ static void lost_turn(struct gw_router *r)
 	r->lost = r->again = 0;
 }
 
-int32_t gw_routers_turn(struct gw_thread *t)
+int32_t gw_routers_turn(struct gw_thread *t, int32_t most)
 {
-	int32_t wait = LONGEST_MS;
+	int32_t wait = most < LONGEST_MS ? most : LONGEST_MS;
 
 	for (uint32_t i = 0; i < t->opt->n_routers; i++) {
 		struct gw_router *r = &t->routers[i];

@@ -47,8 +47,8 @@ int gw_routers_start(struct gw_thread *t, char *err, size_t errlen);
 void gw_routers_stop(struct gw_thread *t);
 
 /** Send and run timers; what is received comes from inside the loop. @return milliseconds until it
- * must be called again. */
-int32_t gw_routers_turn(struct gw_thread *t);
+ * must be called again, at most @p most. */
+int32_t gw_routers_turn(struct gw_thread *t, int32_t most);
 
 /** Whether that sleep should end on time: see kvr_client_timeout_strict(). */
 bool gw_routers_strict(const struct gw_thread *t);

@@ -423,7 +423,7 @@ static void last_words(struct gw_thread *t)
 
 	gw_calls_end(t);
 	while (!LIST_EMPTY(&t->calls) && gw_now_ms() < until) {
-		gw_routers_turn(t);
+		gw_routers_turn(t, 1);
 		h2o_evloop_run(t->ctx.loop, 1);
 	}
 }
@@ -463,8 +463,9 @@ void gw_serve_run(struct gw_thread *t)
 		gw_streams_turn(t);
 		gw_leases_turn(t);
 		t->touched = false;
-		wait = gw_routers_turn(t);
-		wait = gw_calls_turn(t, wait);
+		/* What it sends leaves with the routers' turn. */
+		wait = gw_calls_turn(t, INT32_MAX);
+		wait = gw_routers_turn(t, wait);
 		if (t->rest_ms != 0 && wait > REST_MS)
 			wait = REST_MS;
 		kvr_slack_set(&slack,
