@@ -35,8 +35,10 @@ bool gw_again(const struct gw_call *c, const struct kvr_client_end *e)
 {
 	if (c->head_done || c->head.len > 0 || c->tries >= GW_TRIES || c->req == NULL)
 		return false;
-	return gw_again_no_bodies(c, e) || gw_again_worker_lost(c, e) ||
-	       e->reason == KVR_CLIENT_SILENT || e->reason == KVR_CLIENT_LOST ||
+	if (gw_again_worker_lost(c, e)) /* a wait beyond its limit would only hide why it failed */
+		return c->until_ms == 0 || gw_now_ms() + AGAIN_MS < c->until_ms;
+	return gw_again_no_bodies(c, e) || e->reason == KVR_CLIENT_SILENT ||
+	       e->reason == KVR_CLIENT_LOST ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 }
 
@@ -58,6 +60,16 @@ struct gw_error gw_again_error(const struct gw_call *c, const struct kvr_client_
 		return error_of(e, text, size);
 	snprintf(text, size, "%s", c->why_text);
 	return c->why;
+}
+
+bool gw_again_in_time(struct gw_call *c)
+{
+	const uint64_t now = gw_now_ms();
+
+	if (c->tries == 0 && c->t->opt->request_ms != 0)
+		c->until_ms = now + c->t->opt->request_ms;
+	c->left_ms = c->until_ms > now ? (uint32_t)(c->until_ms - now) : 0;
+	return c->until_ms == 0 || c->left_ms > 0;
 }
 
 void gw_again_later(struct gw_call *c, const struct kvr_client_end *e)

@@ -24,6 +24,10 @@ bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
  * request that they die of. */
 bool gw_again_worker_lost(const struct gw_call *c, const struct kvr_client_end *e);
 
+/** Whether --request-ms, which is for all its tries, leaves time for one: left_ms of it. To be
+ * called before each. */
+bool gw_again_in_time(struct gw_call *c);
+
 /** It is to be sent again a little later, and why. */
 void gw_again_later(struct gw_call *c, const struct kvr_client_end *e);
 

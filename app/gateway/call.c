@@ -223,6 +223,7 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 				       .isl = c->n_ids > 0 ? c->n_ids : c->ask.isl_guess,
 				       .max_tokens = c->ask.max_tokens,
 				       .expected_output_tokens = c->expected_output_tokens,
+				       .request_ms = c->left_ms,
 				       .hints = c->hints,
 				       .ops = &ops,
 				       .user = calloc(1, sizeof(struct gw_try))};
@@ -285,6 +286,10 @@ static void send_to_router(struct gw_call *c)
 	if (!gw_router_model(c->router, c->ask.model, &m)) {
 		snprintf(text, sizeof(text), "the model '%s' is not served here", c->ask.model);
 		fail(c, GW_NO_MODEL, text);
+		return;
+	}
+	if (!gw_again_in_time(c)) {
+		fail(c, GW_TIMED_OUT, NULL);
 		return;
 	}
 	c->tries++;

@@ -65,6 +65,8 @@ struct gw_call {
 	struct gw_try *at_router; /* while id is not 0 */
 	uint32_t tried;		  /* routers, bits */
 	uint32_t tries;
+	uint32_t left_ms;  /* of --request-ms, for this try; 0: it has none */
+	uint64_t until_ms; /* of all tries, --request-ms from the first; 0: no end */
 	uint64_t again_ms; /* it is among thread.later until then; 0: it is not */
 	TAILQ_ENTRY(gw_call) later;
 	struct kvr_client_choice choice;

@@ -515,6 +515,13 @@ def lost(gw, agents):
     r = ask(x_mode='dies', times=9)
     check('but one', r.status == 502 and r.error()[1] == 'engine_failed' and 'the engine is gone' in r.json()['error']['message'] and
           (len(agents.runs()), resubmitted()) == (n + 4, before + 2), r)
+    short = Gateway(sys.argv[2], '--router', '10.9.0.1', '--request-ms', '200')
+    check('one with a time limit', wait_for(short.ready))
+    n = len(agents.runs())
+    r = short.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'user': str(next(numbers)), 'x_mode': 'dies', 'times': 1})
+    check('none beyond the limit of all tries', r.status in (502, 503) and short.counters()['kvr_gateway_resubmitted_requests_total'] == 0 and
+          len(agents.runs()) <= n + 1, r)
+    check('it ends', short.stop() == 0)
     r = ask(x_mode='dies', times=1, status=504)
     check('none for one that was too slow', r.status == 502 and resubmitted() == before + 2, r)
     r = ask(x_mode='dies', times=1, nvext={'backend_instance_id': 102, 'dp_rank': 0})
