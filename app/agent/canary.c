@@ -215,8 +215,14 @@ void app_canary_ended(struct app *a, CURLcode result)
 {
 	struct app_canary *c = a->canary;
 	struct kvr_json_value root;
-	const bool good = read_answer(a, result, &root);
+	bool good;
 
+	if (a->state != APP_SERVING) { /* nothing is known of the engine now, nor its block size */
+		curl_multi_remove_handle(a->multi, c->easy);
+		rest(a, NULL);
+		return;
+	}
+	good = read_answer(a, result, &root);
 	curl_multi_remove_handle(a->multi, c->easy);
 	if (!good)
 		return;

@@ -355,6 +355,8 @@ class Engine:
             self.asked.append((len(body.get('messages', ())), len(tokens)))
             if o.refuse_one and len(body.get('messages', ())) == 1:
                 raise Refused(400, 'a conversation of one message is none')
+            while o.tokenize_hangs and not http.gone():
+                await asyncio.sleep(0.01)
             while o.hold and len(body.get('messages', ())) > 1 and not http.gone():
                 await asyncio.sleep(0.01)
             return await http.reply(200, {'count': len(tokens), 'max_model_len': o.max_model_len, 'tokens': tokens})
@@ -431,6 +433,7 @@ def options(argv):
     p.add_argument('--error', type=int, default=0, help='status of all requests; /health stays fine')
     p.add_argument('--eos-first', action='store_true', help='the first token ends the answer, for whoever does not ignore that')
     p.add_argument('--health-hangs', action='store_true', help='/health answers nobody')
+    p.add_argument('--tokenize-hangs', action='store_true', help='/tokenize answers nobody')
     p.add_argument('--hang', action='store_true', help='requests never end')
     p.add_argument('--refuse-one', action='store_true', help='/tokenize wants more than one message')
     p.add_argument('--hold', action='store_true', help='so long /tokenize answers nothing of more than one message')

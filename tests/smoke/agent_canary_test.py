@@ -67,6 +67,27 @@ def main(kvroute, program, ctl):
         c = agent.counters()['agent']
         front.check('and no canary counted', c['canaries'] == c['canaries_bad'] == c['canaries_failed'] == 0, c)
 
+    def late(log):
+        """The answer to a canary comes when its engine was given up, and is not known yet as the one that comes again."""
+        engine = Engine('--tokenize-hangs', ranks=1)
+        engines.append(engine)
+        agent = Agent(program, engine, ADDRESSES[0], 55, '--canary-s', '3600', log=log)
+        agents.append(agent)
+
+        def says(text):
+            until(f'"{text}"', lambda: any(text in line for line in agent.lines() if 'worker=55' in line))
+        front.serving('one whose /tokenize hangs', router, 55)
+        until('it has a canary', lambda: engine.state()['asked'])
+        engine.test(garbage_metrics=True, ill=True)
+        says('the worker leaves until the engine is fine')
+        engine.test(ill=False)
+        says('give --block-size')
+        engine.test(tokenize_hangs=False)
+        until('the agent goes on looking', lambda: agent.counters()['agent']['health_failed'] >= 3)
+        engine.test(garbage_metrics=False)
+        front.serving('it comes again', router, 55)
+        front.check('with a canary', counted(agent, 'canaries', 1) == 1, agent.counters())
+
     try:
         router.telemetry('/kvroute/balance')
         for agent in agents:
@@ -112,8 +133,9 @@ def main(kvroute, program, ctl):
         front.check('its end is seen', counted(agents[3], 'health_failed', 1) >= 1)
         engines[3].start()
         front.check('and one when it is again', counted(agents[3], 'canaries', 2) == 2, agents[3].counters())
+        late(log)
         refused(log)
-        front.check('agents leave', [a.stop() for a in agents] == [0, 0, 0, 0, 0])
+        front.check('agents leave', [a.stop() for a in agents] == [0] * len(agents))
     except Exception:
         TALLY.broke()
     for engine in engines:
