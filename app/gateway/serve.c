@@ -181,17 +181,20 @@ static bool take(struct gw_thread *t, h2o_socket_t *sock)
 {
 	struct closing *c;
 
-	/* What is closed for it goes in the next turn. */
-	if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections &&
-	    !gw_conn_make_room(t)) {
-		GW_COUNT(t, GW_CONNECTIONS_REFUSED);
-		return false;
-	}
 	c = malloc(sizeof(*c));
 	if (c == NULL)
 		return false;
 	*c = (struct closing){t, h2o_socket_get_fd(sock), &sock->input};
 	if (!gw_conn_open(t, c->fd, c->input)) {
+		free(c);
+		return false;
+	}
+	/* Only for one whose address may have it. What is closed for it goes in the next turn. */
+	if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections &&
+	    !gw_conn_make_room(t)) {
+		GW_COUNT(t, GW_CONNECTIONS_REFUSED);
+		gw_buffers_close(c->input);
+		gw_conn_close(t, c->fd);
 		free(c);
 		return false;
 	}
@@ -372,9 +375,12 @@ static void configure(struct gw_thread *t)
 static int limit_sources(struct gw_thread *t)
 {
 	const struct gw_options *o = t->opt;
-	const uint32_t most = o->source_connections != 0 ? o->source_connections
-							 : o->connections - o->connections / 4;
+	uint32_t most = o->source_connections != 0 ? o->source_connections
+						   : o->connections - o->connections / 4;
 	uint64_t seed;
+
+	if (most >= o->connections)
+		most = UINT32_MAX; /* who has all of them may still trade */
 
 	if (getrandom(&seed, sizeof(seed), 0) < 0)
 		return -errno;

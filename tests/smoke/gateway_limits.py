@@ -249,6 +249,26 @@ def traded(program):
     for s in held:
         s.close()
     check('it ends', gw.stop() == 0)
+    gw = Gateway(program, '--router', ADDRESSES[0], '--max-connections', '8')
+    check('a gateway for eight, six of one address', wait_for(gw.ready))
+    check('those that have asked have left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] == 1))
+    others = [socket.create_connection(('127.0.0.1', gw.port), source_address=('127.0.0.2', 0)) for _ in range(2)]
+    held = []
+    for i in range(8):
+        held.append(others[i] if i < 2 else socket.create_connection(('127.0.0.1', gw.port)))
+        held[-1].settimeout(20)
+        held[-1].sendall(ask)
+        check('answered', held[-1].recv(4096).startswith(b'HTTP/1.1 200 '))
+    for _ in range(2):
+        with socket.create_connection(('127.0.0.1', gw.port)) as s:
+            s.settimeout(20)
+            check('who has his share is refused', s.recv(4096).startswith(b'HTTP/1.1 429 '))
+    for s in others:
+        s.sendall(ask)
+        check('and nobody closed for that', s.recv(4096).startswith(b'HTTP/1.1 200 '))
+    for s in held:
+        s.close()
+    check('it ends', gw.stop() == 0)
 
 
 def unwatched(program, preload):
