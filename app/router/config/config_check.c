@@ -256,8 +256,9 @@ static int check_workers(const struct kvr_router_conf *c, const struct blame *b)
 	return 0;
 }
 
-/* What cannot be had whatever the machine is: less than all parts. The sum may be off by a hundredth,
- * and then a start asks for that much more, or ends with the name of the pool that has no room. */
+/* What cannot be had whatever the machine is: less than all parts. The sum may be off by a
+ * hundredth, and then a start asks for that much more, or ends with the name of the pool that has
+ * no room. */
 static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *b)
 {
 	struct kvr_router_memory m;
