@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdio.h>
+#include <sys/prctl.h>
 
 #include <rte_eal.h>
 #include <rte_malloc.h>
@@ -21,6 +22,8 @@ bool ex_blocks_start(void)
 	cpu_set_t allowed;
 	bool ok;
 
+	/* A scenario uses little of what it might, and huge pages are zeroed whole. */
+	(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	snprintf(lcores, sizeof(lcores), "0@%d", sched_getcpu());
 	sched_getaffinity(0, sizeof(allowed), &allowed);
 	ok = rte_eal_init(10, argv) >= 0;
@@ -36,7 +39,8 @@ bool ex_blocks_create(struct ex_pool *e, uint32_t max_ranks)
 				       .max_ranks = max_ranks,
 				       .max_blocks = MAX_BLOCKS,
 				       .max_runs = MAX_BLOCKS / 8,
-				       .socket_id = SOCKET_ID_ANY};
+				       .socket_id = SOCKET_ID_ANY,
+				       .lazy = true};
 
 	snprintf(name, sizeof(name), "ex%u", n_tables++);
 	e->overlap = rte_zmalloc(NULL, kvr_overlap_size(max_ranks), RTE_CACHE_LINE_SIZE);

@@ -63,6 +63,7 @@ struct kvr_prefix_conf {
 	enum kvr_prefix_isa isa;   /**< Forces a code path (tests) [AUTO]. */
 	uint64_t seed;		   /**< Random per start: keeps peers from aiming at a bucket. */
 	uint32_t slice;		   /**< Units of clearing a turn, 16 to 50 ns each [256]. */
+	bool lazy;		   /**< Pages are the system's until one is used (no poller). */
 };
 
 /** Bits of kvr_overlap.flags: which arrays were written. The device array always is. */

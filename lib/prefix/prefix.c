@@ -50,8 +50,8 @@ static int pick_isa(struct kvr_prefix *t, enum kvr_prefix_isa want)
 	return 0;
 }
 
-/* Pages advised to be huge, touched now: no page fault later, on a polling lcore. */
-static void *map_huge(size_t bytes)
+/* Pages advised to be huge, touched now: no page fault later, on a polling lcore; or neither. */
+static void *map_huge(size_t bytes, bool lazy)
 {
 	size_t all = RTE_ALIGN_CEIL(bytes, HUGE_PAGE);
 	char *p = mmap(NULL, all + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -64,21 +64,23 @@ static void *map_huge(size_t bytes)
 	if (start > p)
 		munmap(p, (size_t)(start - p));
 	munmap(start + all, HUGE_PAGE - (size_t)(start - p));
+	if (lazy)
+		return start;
 	madvise(start, all, MADV_HUGEPAGE); /* advice: small pages serve as well */
 	for (size_t i = 0; i < all; i += 4096)
 		*(volatile char *)(start + i) = 0;
 	return start;
 }
 
-static int get_memory(struct kvr_prefix *t, size_t bytes, int socket_id)
+static int get_memory(struct kvr_prefix *t, size_t bytes, const struct kvr_prefix_conf *c)
 {
 	t->mem = NULL;
 	t->mem_bytes = RTE_ALIGN_CEIL(bytes, HUGE_PAGE);
 	if (rte_eal_has_hugepages())
-		t->mem = rte_zmalloc_socket("kvr_prefix", bytes, HUGE_PAGE, socket_id);
+		t->mem = rte_zmalloc_socket("kvr_prefix", bytes, HUGE_PAGE, c->socket_id);
 	if (t->mem != NULL)
 		return 0;
-	t->mem = map_huge(bytes);
+	t->mem = map_huge(bytes, c->lazy);
 	t->mem_mapped = true;
 	return t->mem != NULL ? 0 : -ENOMEM;
 }
@@ -90,7 +92,7 @@ struct part {
 
 /* Everything the table needs beside rte_hash and itself, in one piece of memory; with @p only, its
  * bytes alone. */
-static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
+static int lay_out(struct kvr_prefix *t, const struct kvr_prefix_conf *c, size_t *only)
 {
 	const size_t hdrs = t->hdrs.n + 1, metas = t->metas.n + 1, chunks = t->chunks.n + 1,
 		     bigs = t->bigs.n + 1, exts = t->exts.n + 1, preds = t->preds.n + 1;
@@ -126,7 +128,7 @@ static int lay_out(struct kvr_prefix *t, int socket_id, size_t *only)
 		*only = RTE_ALIGN_CEIL(bytes, HUGE_PAGE);
 		return 0;
 	}
-	if (get_memory(t, bytes, socket_id) < 0)
+	if (get_memory(t, bytes, c) < 0)
 		return -ENOMEM;
 	bytes = 0;
 	for (uint32_t i = 0; i < RTE_DIM(part); i++) {
@@ -203,7 +205,7 @@ void kvr_prefix_need(const struct kvr_prefix_conf *c, struct kvr_prefix_need *ou
 	struct kvr_prefix t = {0};
 
 	size_all(&t, c);
-	lay_out(&t, 0, &out->table_bytes);
+	lay_out(&t, c, &out->table_bytes);
 	out->index_entries = t.hdrs.n;
 	out->self_bytes = sizeof(t);
 }
@@ -228,7 +230,7 @@ struct kvr_prefix *kvr_prefix_create(const struct kvr_prefix_conf *c)
 	if (ret == 0)
 		ret = make_hash(t, c);
 	if (ret == 0)
-		ret = lay_out(t, c->socket_id, NULL);
+		ret = lay_out(t, c, NULL);
 	if (ret < 0) {
 		kvr_prefix_destroy(t);
 		return kvr_null(-ret);
