@@ -32,6 +32,19 @@ static bool same(const struct spare_shape *a, const struct spare_shape *b)
 	       a->cache == b->cache && a->priv == b->priv && a->socket == b->socket;
 }
 
+/* In a test, whoever wants a pool of another kind is another router, which may need all memory. */
+static void all_go(void)
+{
+#ifdef SPARE_ALIKE
+	for (uint32_t i = 0; i < RTE_DIM(known); i++) {
+		if (!known[i].spare)
+			continue;
+		__real_rte_mempool_free(known[i].mp);
+		known[i] = (struct pool_of){0};
+	}
+#endif
+}
+
 struct rte_mempool *spare_take(const struct spare_shape *want)
 {
 	for (uint32_t i = 0; i < RTE_DIM(known); i++)
@@ -39,6 +52,7 @@ struct rte_mempool *spare_take(const struct spare_shape *want)
 			known[i].spare = false;
 			return known[i].mp;
 		}
+	all_go();
 	return NULL;
 }
 
@@ -75,7 +89,8 @@ void __wrap_rte_mempool_free(struct rte_mempool *mp)
 	for (uint32_t i = 0; i < RTE_DIM(known) && mp != NULL; i++) {
 		if (known[i].mp != mp)
 			continue;
-		rte_mempool_cache_flush(rte_mempool_default_cache(mp, rte_lcore_id()), mp);
+		for (unsigned int lcore = 0; lcore < RTE_MAX_LCORE; lcore++) /* all have ended */
+			rte_mempool_cache_flush(rte_mempool_default_cache(mp, lcore), mp);
 		if (!rte_mempool_full(mp)) { /* buffers that are never given back: not again */
 			known[i] = (struct pool_of){0};
 			break;

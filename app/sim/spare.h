@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Pools, from one router to the next. The thread that runs the world.
+ * Pools, from one router to the next. The thread that runs the world, or a test.
  */
 
 #include <stdint.h>
