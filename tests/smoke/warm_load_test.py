@@ -74,12 +74,19 @@ class World:
         with open(self.log.name) as f:
             return [int(line.split()[2]) for line in f if line.startswith('routed')]
 
+    def snapshot(self, name):
+        """One that began after this was called: the first may have been under way."""
+        for which in ('first', 'second'):
+            before = self.ask('/kvroute/snapshot')['written']
+            self.ask('/kvroute/snapshot,now')
+            self.until(f'{name}: {which} snapshot', lambda: self.ask('/kvroute/snapshot')['written'] > before)
+
     def restart(self, life):
         cold = life % 4 > 1
         time.sleep(LOAD_S)  # what it finds is no question of time
         if not cold:
-            self.ask('/kvroute/snapshot,now')
-            self.until(f'{life}: a snapshot', lambda: self.ask('/kvroute/snapshot')['written'] > 0)
+            self.until(f'{life}: all serve', self.serving)  # who is not back yet is in no snapshot
+            self.snapshot(life)
         began = time.monotonic()
         if life % 2 == 0:
             self.router.process.kill()
@@ -138,10 +145,7 @@ class World:
         with open(self.log.name) as f:
             result = json.loads(f.read().splitlines()[-1])
         self.until('nothing is left', self.quiet)
-        before = self.ask('/kvroute/snapshot')['written']
-        self.ask('/kvroute/snapshot,now')
-        # One that was under way may be older.
-        self.until('two snapshots', lambda: self.ask('/kvroute/snapshot')['written'] > before + 1)
+        self.snapshot('the end')
         caches = self.truth()
         differ = snapshot_file.differences(snapshot_file.read(self.path)[0], caches)
         self.check('the index is what engines have', differ == 0, differ)
