@@ -165,6 +165,7 @@ enum kvr_sched_result decide(struct lcore *lc, struct pool *p, const struct job 
 	const bool sample = log->left == 1;
 	enum kvr_sched_result r;
 
+	decision_ring_fetch(&log->all, j->id);
 	if (unlikely(sample))
 		kvr_sched_explain(p->sched, &log->terms);
 	else

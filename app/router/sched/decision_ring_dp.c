@@ -42,15 +42,10 @@ static uint64_t what(const struct decision_about *who, const struct kvr_sched_de
 	       ((uint32_t)d->err & 0xfffu) << 4 | (uint32_t)d->result;
 }
 
-static uint32_t bucket_of(const struct decision_ring *r, uint64_t id)
-{
-	return (uint32_t)(((id ^ r->seed) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & r->mask;
-}
-
 /* After the line and the number are there: pairs with the acquire load in decision_ring_find(). */
 static void chain(struct decision_ring *r, uint64_t id, uint64_t number)
 {
-	_Atomic uint32_t *newest = &r->newest[bucket_of(r, id)];
+	_Atomic uint32_t *newest = &r->newest[decision_ring_bucket(r, id)];
 
 	atomic_store_explicit(&r->older[number & r->mask],
 			      atomic_load_explicit(newest, memory_order_relaxed),
@@ -177,7 +172,7 @@ int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_
 	if (r->line == NULL)
 		return -ENOENT;
 	/* Pairs with the release store in chain(): what it leads to is there, and `written`. */
-	link = atomic_load_explicit(&r->newest[bucket_of(r, id)], memory_order_acquire);
+	link = atomic_load_explicit(&r->newest[decision_ring_bucket(r, id)], memory_order_acquire);
 	written = decision_ring_written(r);
 	for (n = follow(r, link, written, written); n != UINT64_MAX;
 	     n = follow(r, link, n, written)) {
