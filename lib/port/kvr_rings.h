@@ -9,7 +9,8 @@
  * of their time slices, as each waits until all that began before it have ended. Where the EAL has
  * such lcores (--lcores 1@0,2@0), rings are of the kind that waits for nobody (RTS): what was put
  * behind the one that is aside is taken when that one has gone on, and when all places are behind
- * it the ring is full. Else they are the usual ones, which cost less.
+ * it the ring is full. A pool has room for all its objects however much is behind: who takes from
+ * it waits before there is none. Else they are the usual ones, which cost less.
  *
  * Once the EAL is there. Any thread.
  */
@@ -38,5 +39,15 @@ struct rte_mempool *kvr_rings_mbufs(const char *name, unsigned int n, unsigned i
  * for each. @return NULL with rte_errno. */
 struct rte_mempool *kvr_rings_pool(const char *name, unsigned int n, unsigned int size,
 				   unsigned int cache, rte_mempool_obj_cb_t *init);
+
+/** The same, where the usual ones are DPDK's mempool ops @p usual: for who is alone on a side. */
+struct rte_mempool *kvr_rings_mbufs_as(const char *usual, const char *name, unsigned int n,
+				       unsigned int cache, uint16_t room, int socket);
+struct rte_mempool *kvr_rings_pool_as(const char *usual, const char *name, unsigned int n,
+				      unsigned int size, unsigned int cache,
+				      rte_mempool_obj_cb_t *init);
+
+/** Bytes of the ring of a pool of @p n, where CPUs are @p shared or not. Needs no EAL. */
+uint64_t kvr_rings_pool_bytes(unsigned int n, bool shared);
 
 #endif

@@ -2,6 +2,7 @@
 #include "kvr_rings.h"
 
 #include <errno.h>
+#include <stdio.h>
 
 #include <rte_errno.h>
 #include <rte_lcore.h>
@@ -24,12 +25,11 @@ bool kvr_rings_cpus_shared(void)
 	return false;
 }
 
-/* Of these rings nobody waits, as long as there are places: DPDK has who is an eighth of them
+/* Who fills it waits for nobody, as long as there are places: DPDK has who is an eighth of them
  * before the one that is aside spin for it. Rings of another kind have nothing to set. */
 static void wait_for_nobody(struct rte_ring *r)
 {
 	rte_ring_set_prod_htd_max(r, rte_ring_get_capacity(r));
-	rte_ring_set_cons_htd_max(r, rte_ring_get_capacity(r));
 }
 
 struct rte_ring *kvr_rings_create(const char *name, unsigned int size, unsigned int count,
@@ -44,39 +44,101 @@ struct rte_ring *kvr_rings_create(const char *name, unsigned int size, unsigned 
 	return r;
 }
 
-/* NULL: the usual ones. */
-static const char *pool_ops(void)
+static const char *pool_ops(const char *usual)
 {
-	return kvr_rings_cpus_shared() ? "ring_mt_rts" : NULL;
+	return kvr_rings_cpus_shared() ? "ring_mt_rts" : usual;
 }
 
-static void pool_made(struct rte_mempool *m)
+/* Most objects that one call takes from a pool: a burst, and what fills the cache of an lcore. */
+#define AT_ONCE 1024u
+
+/* With so many places, all but AT_ONCE of them behind who is aside, there is one for each object.
+ */
+static unsigned int places(unsigned int n)
 {
-	if (pool_ops() != NULL) /* which keep the objects in a ring */
-		wait_for_nobody(m->pool_data);
+	return rte_align32pow2(2 * n + AT_ONCE);
+}
+
+/*
+ * DPDK gives the ring of a pool hardly more places than there are objects. Those behind one that is
+ * aside while it takes are not free before it goes on; what is given back meanwhile finds no place,
+ * rte_mempool_put() does not say so, and the object is gone for good. So the ring is a longer one,
+ * and who takes waits before the places are used up.
+ */
+static int lengthen(struct rte_mempool *m)
+{
+	struct rte_ring *was = m->pool_data, *r;
+	char name[RTE_RING_NAMESIZE];
+	void *obj;
+
+	/* Of another kind under ThreadSanitizer, whose operations are replaced; or of a pool that a
+	 * router before has left, in tests. */
+	if (rte_ring_get_cons_sync_type(was) != RTE_RING_SYNC_MT_RTS ||
+	    rte_ring_get_size(was) == places(m->size))
+		return 0;
+	snprintf(name, sizeof(name), "ML_%s", m->name);
+	r = rte_ring_create(name, places(m->size), m->socket_id,
+			    RING_F_MP_RTS_ENQ | RING_F_MC_RTS_DEQ);
+	if (r == NULL)
+		return -rte_errno;
+	wait_for_nobody(r);
+	rte_ring_set_cons_htd_max(r, rte_ring_get_capacity(r) - m->size - AT_ONCE);
+	while (rte_ring_dequeue(was, &obj) == 0)
+		rte_ring_enqueue(r, obj);
+	rte_ring_free(was);
+	m->pool_data = r;
+	return 0;
+}
+
+/* @return the pool, or NULL. */
+static struct rte_mempool *pool_made(struct rte_mempool *m)
+{
+	const int rc = m != NULL && kvr_rings_cpus_shared() ? lengthen(m) : 0;
+
+	if (rc == 0)
+		return m;
+	rte_mempool_free(m);
+	rte_errno = -rc;
+	return NULL;
+}
+
+uint64_t kvr_rings_pool_bytes(unsigned int n, bool shared)
+{
+	const unsigned int count = shared ? places(n) : rte_align32pow2(n + 1);
+
+	return (uint64_t)rte_ring_get_memsize_elem(sizeof(void *), count);
 }
 
 struct rte_mempool *kvr_rings_mbufs(const char *name, unsigned int n, unsigned int cache,
 				    uint16_t room, int socket)
 {
-	struct rte_mempool *m =
-		rte_pktmbuf_pool_create_by_ops(name, n, cache, 0, room, socket, pool_ops());
+	return kvr_rings_mbufs_as(NULL, name, n, cache, room, socket);
+}
 
-	if (m != NULL)
-		pool_made(m);
-	return m;
+struct rte_mempool *kvr_rings_mbufs_as(const char *usual, const char *name, unsigned int n,
+				       unsigned int cache, uint16_t room, int socket)
+{
+	const char *ops = pool_ops(usual);
+
+	return pool_made(rte_pktmbuf_pool_create_by_ops(name, n, cache, 0, room, socket, ops));
 }
 
 struct rte_mempool *kvr_rings_pool(const char *name, unsigned int n, unsigned int size,
 				   unsigned int cache, rte_mempool_obj_cb_t *init)
 {
-	const char *ops = pool_ops();
+	return kvr_rings_pool_as("ring_mp_mc", name, n, size, cache, init);
+}
+
+struct rte_mempool *kvr_rings_pool_as(const char *usual, const char *name, unsigned int n,
+				      unsigned int size, unsigned int cache,
+				      rte_mempool_obj_cb_t *init)
+{
 	struct rte_mempool *m = rte_mempool_create_empty(name, n, size, cache, 0, SOCKET_ID_ANY, 0);
 	int rc;
 
 	if (m == NULL)
 		return NULL;
-	rc = rte_mempool_set_ops_byname(m, ops != NULL ? ops : "ring_mp_mc", NULL);
+	rc = rte_mempool_set_ops_byname(m, pool_ops(usual), NULL);
 	if (rc == 0)
 		rc = rte_mempool_populate_default(m);
 	if (rc < 0) {
@@ -84,8 +146,8 @@ struct rte_mempool *kvr_rings_pool(const char *name, unsigned int n, unsigned in
 		rte_errno = -rc;
 		return NULL;
 	}
-	pool_made(m);
-	if (init != NULL)
+	m = pool_made(m);
+	if (m != NULL && init != NULL)
 		rte_mempool_obj_iter(m, init, NULL);
 	return m;
 }

@@ -72,6 +72,40 @@ static void aside_in(struct rte_ring *r)
 	alarm(0);
 }
 
+/* One that takes is put aside, and others go on: what they give back is there afterwards. */
+static void nothing_is_lost_behind(struct rte_mempool *m)
+{
+	struct rte_ring *r = m->pool_data;
+	void *one, *obj[SIZE / 2];
+	uint32_t head, n;
+
+	alarm(HANGS_IN);
+	CU_ASSERT_EQUAL(__rte_ring_rts_move_cons_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &n), 1);
+	__rte_ring_dequeue_elems(r, head, &one, sizeof(one), 1);
+	for (uint32_t i = 0; i < 10; i++) {
+		CU_ASSERT_EQUAL(rte_mempool_get_bulk(m, obj, SIZE / 2), 0);
+		rte_mempool_put_bulk(m, obj, SIZE / 2);
+	}
+	__rte_ring_rts_update_tail(&r->rts_cons);
+	alarm(0);
+	rte_mempool_put(m, one);
+	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
+	for (uint32_t i = 0; i < 10 * SIZE; i++) { /* the ring goes round */
+		CU_ASSERT_EQUAL(rte_mempool_get_bulk(m, obj, SIZE / 2), 0);
+		rte_mempool_put_bulk(m, obj, SIZE / 2);
+	}
+	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
+}
+
+/* Who takes waits, before there is no place left for what is given back. */
+static void takers_wait_before_it_is_full(struct rte_mempool *m)
+{
+	const struct rte_ring *r = m->pool_data;
+
+	CU_ASSERT(rte_ring_get_capacity(r) >= rte_ring_get_cons_htd_max(r) + m->size + SIZE);
+	CU_ASSERT(rte_ring_get_cons_htd_max(r) >= m->size);
+}
+
 static void pools_are_of_the_same_kind(void)
 {
 	struct rte_mempool *m = kvr_rings_pool("m", SIZE - 1, 64, 0, number);
@@ -87,11 +121,15 @@ static void pools_are_of_the_same_kind(void)
 	rte_mempool_put_bulk(m, obj, SIZE - 1);
 	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
 	aside_in(m->pool_data);
+	nothing_is_lost_behind(m);
+	takers_wait_before_it_is_full(m);
 	rte_mempool_free(m);
 	m = kvr_rings_mbufs("b", SIZE - 1, 0, 2048, SOCKET_ID_ANY);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(m);
 	CU_ASSERT_STRING_EQUAL(rte_mempool_get_ops(m->ops_index)->name, "ring_mt_rts");
 	aside_in(m->pool_data);
+	nothing_is_lost_behind(m);
+	takers_wait_before_it_is_full(m);
 	rte_mempool_free(m);
 }
 

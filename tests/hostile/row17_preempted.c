@@ -7,46 +7,88 @@
 #include "threads.h"
 
 #include "control/control.h"
+#include "kvr_rings.h"
 #include "lcore/out.h"
 
 #define REQUESTS 400u
 #define AHEAD	 32u
 
-/* A ring in which control has moved the head and not yet the tail. */
+/* A ring in which somebody has moved the head and not yet the tail: one side of it, as its kind
+ * has it. */
 struct stopped {
-	struct rte_ring *ring;
 	volatile uint32_t *head;
+	struct rte_ring_rts_headtail *rts; /* or NULL */
 };
 
 static struct stopped all[THREADS_MAX + 8];
 static uint32_t n_stopped;
 
-static void stop_at(struct rte_ring *r, volatile uint32_t *head)
+static void move(const struct stopped *s, uint32_t by)
+{
+	if (s->rts == NULL) {
+		*s->head += by;
+		return;
+	}
+	s->rts->head.val.pos += by;
+	s->rts->head.val.cnt += by;
+}
+
+static void stop_at(volatile uint32_t *head, struct rte_ring_rts_headtail *rts)
 {
 	CU_ASSERT_FATAL(n_stopped < RTE_DIM(all));
-	all[n_stopped++] = (struct stopped){r, head};
-	*head = *head + 1;
+	all[n_stopped] = (struct stopped){head, rts};
+	move(&all[n_stopped++], 1);
 }
 
 static void stop_writing(struct rte_ring *r)
 {
-	stop_at(r, &r->prod.head);
+	const bool rts = rte_ring_get_prod_sync_type(r) == RTE_RING_SYNC_MT_RTS;
+
+	stop_at(&r->prod.head, rts ? &r->rts_prod : NULL);
 }
 
 static void stop_reading(struct rte_ring *r)
 {
+	const bool rts = rte_ring_get_cons_sync_type(r) == RTE_RING_SYNC_MT_RTS;
+
 	/* There is something to read: the head of a reader is never ahead of the writers' tail. */
 	CU_ASSERT_FATAL(!rte_ring_empty(r));
-	stop_at(r, &r->cons.head);
+	stop_at(&r->cons.head, rts ? &r->rts_cons : NULL);
 }
 
 /* It is back, and does what it was about to do after all: nothing. */
 static void go_on(void)
 {
-	while (n_stopped > 0) {
-		n_stopped--;
-		*all[n_stopped].head = *all[n_stopped].head - 1;
-	}
+	while (n_stopped > 0)
+		move(&all[--n_stopped], UINT32_MAX);
+}
+
+/* Pools are of DPDK's usual kind under ThreadSanitizer: threads_tsan.c. */
+#ifdef __SANITIZE_THREAD__
+#define SHARED false
+#else
+#define SHARED kvr_rings_cpus_shared()
+#endif
+
+static void *taken; /* from the buffers for control, by an lcore */
+
+/* Lcores that share a CPU wait for each other no more than for control. */
+static void an_lcore_is_stopped(void)
+{
+	struct rte_ring *r = rt->ctl_bufs->pool_data;
+	uint32_t head, n;
+
+	CU_ASSERT_EQUAL_FATAL(rte_ring_get_cons_sync_type(r), RTE_RING_SYNC_MT_RTS);
+	CU_ASSERT_EQUAL(__rte_ring_rts_move_cons_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &n), 1);
+	__rte_ring_dequeue_elems(r, head, &taken, sizeof(taken), 1);
+}
+
+static void the_lcore_goes_on(void)
+{
+	struct rte_ring *r = rt->ctl_bufs->pool_data;
+
+	__rte_ring_rts_update_tail(&r->rts_cons);
+	rte_mempool_put(rt->ctl_bufs, taken);
 }
 
 /* In every ring it writes to or reads from, at once. */
@@ -133,6 +175,8 @@ static void lcores_go_on_without_control(void)
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 2));
 	pipeline_flush();
 	control_is_stopped();
+	if (SHARED)
+		an_lcore_is_stopped();
 	threads_run();
 	while (ended < REQUESTS) {
 		while (sent < REQUESTS && sent - ended < AHEAD) {
@@ -144,6 +188,8 @@ static void lcores_go_on_without_control(void)
 	}
 	threads_pause();
 	go_on();
+	if (SHARED)
+		the_lcore_goes_on();
 	pipeline_turn();
 	pipeline_flush();
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_FINISHED), REQUESTS);
@@ -165,8 +211,10 @@ static void the_rings_of_control_have_one_writer(void)
 	pipeline_start(1);
 	CU_ASSERT_EQUAL(rte_ring_get_prod_sync_type(rt->control.out), RTE_RING_SYNC_ST);
 	CU_ASSERT_EQUAL(rte_ring_get_cons_sync_type(rt->control_ring), RTE_RING_SYNC_ST);
-	CU_ASSERT_STRING_EQUAL(kind(rt->ctl_bufs), "ring_sp_mc");
-	CU_ASSERT_STRING_EQUAL(kind(rt->control.mbufs), "ring_mp_sc");
+	CU_ASSERT_STRING_EQUAL(kind(rt->ctl_bufs),
+			       kvr_rings_cpus_shared() ? "ring_mt_rts" : "ring_sp_mc");
+	CU_ASSERT_STRING_EQUAL(kind(rt->control.mbufs),
+			       kvr_rings_cpus_shared() ? "ring_mt_rts" : "ring_mp_sc");
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		const struct lcore *lc = rt->lcore[i];
 

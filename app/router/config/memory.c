@@ -17,6 +17,7 @@
 
 #include "kvr_frame.h"
 #include "kvr_reasm.h"
+#include "kvr_rings.h"
 #include "kvr_share.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
@@ -28,6 +29,12 @@
 #define DEVICE	  (UINT64_C(512) << 10)	 /* queues and data of a port */
 #define EAL_OTHER (UINT64_C(1) << 20)	 /* its own lists, telemetry, views */
 
+/* What the memory lies on. */
+struct host {
+	uint64_t page;
+	bool shared; /* some lcores have a CPU in common: kvr_rings.h */
+};
+
 /* Objects do not lie across pages: a packet buffer has a small one for itself. */
 static uint64_t objects_bytes(uint32_t n, uint64_t size, uint64_t page)
 {
@@ -38,13 +45,12 @@ static uint64_t objects_bytes(uint32_t n, uint64_t size, uint64_t page)
 	return (n + in_page - 1) / in_page * page;
 }
 
-static uint64_t pool_bytes(uint32_t n, uint32_t size, uint32_t cache, uint64_t page)
+static uint64_t pool_bytes(uint32_t n, uint32_t size, uint32_t cache, const struct host *h)
 {
-	const ssize_t ring = rte_ring_get_memsize_elem(sizeof(void *), rte_align32pow2(n + 1));
 	struct rte_mempool_objsz obj;
 
-	return objects_bytes(n, rte_mempool_calc_obj_size(size, 0, &obj), page) + (uint64_t)ring +
-	       sizeof(struct rte_mempool) +
+	return objects_bytes(n, rte_mempool_calc_obj_size(size, 0, &obj), h->page) +
+	       kvr_rings_pool_bytes(n, h->shared) + sizeof(struct rte_mempool) +
 	       (cache != 0 ? RTE_MAX_LCORE * sizeof(struct rte_mempool_cache) : 0);
 }
 
@@ -129,7 +135,7 @@ static void requests_need(const struct kvr_router_conf *c, const struct kvr_rout
 }
 
 static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
-		     uint64_t page, struct kvr_router_memory *m)
+		     const struct host *h, struct kvr_router_memory *m)
 {
 	const uint32_t ranks = sched_need(&p->sched, &m->ranks);
 	const uint32_t events = c->sizes.ring_size + UNSEEN;
@@ -148,12 +154,12 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 	m->requests += pool_bytes(
 		kvr_router_jobs(c, p->own.max_jobs),
 		(uint32_t)(sizeof(struct job) + RTE_CACHE_LINE_SIZE + kvr_overlap_size(ranks)),
-		KVR_ROUTER_JOB_CACHE(p->own.max_jobs), page);
+		KVR_ROUTER_JOB_CACHE(p->own.max_jobs), h);
 	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_ROLE_DECODE)
 		m->requests += pool_bytes(kvr_router_jobs(c, p->own.max_jobs),
 					  (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
 						     kvr_overlap_size(ranks)),
-					  KVR_ROUTER_JOB_CACHE(p->own.max_jobs), page) +
+					  KVR_ROUTER_JOB_CACHE(p->own.max_jobs), h) +
 			       KVR_WIRE_MAX_HINTS;
 	m->ranks +=
 		ranks * (sizeof(*((struct pool *)0)->cursor) + sizeof(struct event_rank) +
@@ -173,7 +179,7 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 
 /* ---- all of it ---- */
 
-static void buffers_need(const struct kvr_router_conf *c, uint64_t page,
+static void buffers_need(const struct kvr_router_conf *c, const struct host *h,
 			 struct kvr_router_memory *m)
 {
 	const uint32_t n = c->opt.large_buffers;
@@ -183,25 +189,25 @@ static void buffers_need(const struct kvr_router_conf *c, uint64_t page,
 		const struct kvr_port_conf *p = &c->port[i].port;
 
 		m->buffers += pool_bytes(c->sizes.mbufs[i], kvr_router_buffer_bytes(p) - 64,
-					 p->mbuf_cache, page);
+					 p->mbuf_cache, h);
 		m->other += DEVICE;
 	}
-	m->other += pool_bytes(CTL_POOL, kvr_router_buffer_bytes(&c->port[0].port) - 64, 0, page) +
-		    pool_bytes(CTL_POOL, (uint32_t)sizeof(struct ctl_buf) + KVR_WIRE_DEF_FRAME, 0,
-			       page) +
-		    ring_bytes(sizeof(void *), CTL_POOL + 1);
+	m->other +=
+		pool_bytes(CTL_POOL, kvr_router_buffer_bytes(&c->port[0].port) - 64, 0, h) +
+		pool_bytes(CTL_POOL, (uint32_t)sizeof(struct ctl_buf) + KVR_WIRE_DEF_FRAME, 0, h) +
+		ring_bytes(sizeof(void *), CTL_POOL + 1);
 	for (uint32_t i = 0; i < c->n_pools; i++) {
 		jobs += kvr_router_jobs(c, c->pool[i].own.max_jobs);
 		blocks = RTE_MAX(blocks, c->pool[i].sched.max_prompt_blocks);
 	}
 	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);
-	m->requests += pool_bytes(2 * jobs, SMALL_BUF, 0, page);
-	m->large += pool_bytes(n, (uint32_t)sizeof(struct prediction) + blocks * 8, 0, page) +
-		    pool_bytes(n, KVR_WIRE_MAX_HINTS, 0, page) +
+	m->requests += pool_bytes(2 * jobs, SMALL_BUF, 0, h);
+	m->large += pool_bytes(n, (uint32_t)sizeof(struct prediction) + blocks * 8, 0, h) +
+		    pool_bytes(n, KVR_WIRE_MAX_HINTS, 0, h) +
 		    pool_bytes(n + c->n_ingress,
 			       (uint32_t)(sizeof(struct frame_list) +
 					  KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *)),
-			       0, page);
+			       0, h);
 }
 
 static void drop_none(void *arg, void *frame)
@@ -229,18 +235,27 @@ static void lcores_need(const struct kvr_router_conf *c, struct kvr_router_memor
 	m->apart += c->n_ingress * (kvr_reasm_footprint(&rc) + SOURCES);
 }
 
+static bool cpus_shared(const struct kvr_router_conf *c)
+{
+	for (uint32_t i = 0; i < c->n_lcores; i++)
+		for (uint32_t k = 0; k < i; k++)
+			if (c->cpu[i] == c->cpu[k])
+				return true;
+	return false;
+}
+
 int kvr_router_conf_memory(const struct kvr_router_conf *c, bool huge,
 			   struct kvr_router_memory *out)
 {
-	const uint64_t page = huge ? UINT64_C(2) << 20 : 4096;
+	const struct host h = {.page = huge ? UINT64_C(2) << 20 : 4096, .shared = cpus_shared(c)};
 	struct kvr_router_memory *m = out;
 	int rc = 0;
 
 	*m = (struct kvr_router_memory){0};
-	buffers_need(c, page, m);
+	buffers_need(c, &h, m);
 	lcores_need(c, m);
 	for (uint32_t i = 0; rc == 0 && i < c->n_pools; i++)
-		rc = pool_need(c, &c->pool[i], page, m);
+		rc = pool_need(c, &c->pool[i], &h, m);
 	m->heap =
 		m->buffers + m->rings + m->requests + m->ranks + m->sessions + m->large + m->other;
 	return rc;

@@ -33,11 +33,9 @@ int control_create(struct router *rt)
 	/* Room for every buffer: it is never full. */
 	rt->control_ring = kvr_rings_create("control", sizeof(void *),
 					    rte_align32pow2(CTL_BUFS + 1), SOCKET_ID_ANY);
-	rt->ctl_bufs = rte_mempool_create_empty("ctl_bufs", CTL_BUFS, RTE_ALIGN_CEIL(size, 8u), 0,
-						0, SOCKET_ID_ANY, 0);
-	if (rt->ctl == NULL || rt->control_ring == NULL || rt->ctl_bufs == NULL ||
-	    rte_mempool_set_ops_byname(rt->ctl_bufs, "ring_sp_mc", NULL) != 0 ||
-	    rte_mempool_populate_default(rt->ctl_bufs) < 0) {
+	rt->ctl_bufs = kvr_rings_pool_as("ring_sp_mc", "ctl_bufs", CTL_BUFS,
+					 RTE_ALIGN_CEIL(size, 8u), 0, NULL);
+	if (rt->ctl == NULL || rt->control_ring == NULL || rt->ctl_bufs == NULL) {
 		control_destroy(rt);
 		return -ENOMEM;
 	}

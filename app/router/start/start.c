@@ -120,10 +120,9 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 		rt->ctl_frame = RTE_MAX(rt->ctl_frame, (uint32_t)l->max_frame6);
 	}
 	/* As long as the ports: they may hold what control has sent to the very end. */
-	rt->ctl_mbufs = rte_pktmbuf_pool_create_by_ops(
-		"ctl_mbufs", CTL_MBUFS, 0, 0,
-		rte_pktmbuf_data_room_size(kvr_port_pool(rt->port[0])), SOCKET_ID_ANY,
-		"ring_mp_sc");
+	rt->ctl_mbufs = kvr_rings_mbufs_as("ring_mp_sc", "ctl_mbufs", CTL_MBUFS, 0,
+					   rte_pktmbuf_data_room_size(kvr_port_pool(rt->port[0])),
+					   SOCKET_ID_ANY);
 	if (rt->ctl_mbufs == NULL) {
 		snprintf(err, errlen,
 			 "no memory for the buffers of control: raise [router] "
