@@ -19,6 +19,7 @@
 #include "kvr_frame.h"
 #include "kvr_rings.h"
 #include "sched/sched.h"
+#include "start/shared.h"
 
 #define ROUND_NS     1000000 /* 1 ms */
 #define TICK_NS	     UINT64_C(10000000)
@@ -62,6 +63,7 @@ static void tick(struct router *rt)
 	beats_tick(rt);
 	workers_tick(rt);
 	snapshot_tick(rt);
+	shared_clock_look();
 	/* Publishes nothing: sched_tick() finds this one or a later one. */
 	atomic_store_explicit(&rt->live_ns, rt->ctl->live.now_ns, memory_order_relaxed);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {

@@ -2,6 +2,7 @@
 #include "start/shared.h"
 
 #include <dlfcn.h>
+#include <errno.h>
 #include <glob.h>
 #include <mntent.h>
 #include <stdio.h>
@@ -17,9 +18,48 @@
 static bool asked, serves;
 struct shared_clock shared_clock;
 
-__attribute__((constructor)) static void find_copy(void)
+int shared_clock_begin(void)
 {
+	if (shared_clock.hz != 0)
+		return 0;
 	*(void **)&shared_clock.copy = dlsym(RTLD_NEXT, "rte_pcapng_copy");
+	if (shared_clock.copy == NULL)
+		return -ENOSYS;
+	shared_clock.hz = rte_get_tsc_hz();
+	shared_clock_look();
+	return 0;
+}
+
+void shared_clock_set(uint64_t tsc, uint64_t ns)
+{
+	struct shared_clock *k = &shared_clock;
+
+	atomic_store_explicit(&k->ahead,
+			      ns - (uint64_t)((unsigned __int128)tsc * 1000000000 / k->hz),
+			      memory_order_relaxed);
+}
+
+/* A pair that nothing came between. */
+void shared_clock_look(void)
+{
+	uint64_t least = UINT64_MAX, tsc = 0, ns = 0;
+
+	if (shared_clock.hz == 0)
+		return;
+	for (int i = 0; i < 4; i++) {
+		const uint64_t before = rte_rdtsc();
+		struct timespec t;
+		uint64_t took;
+
+		clock_gettime(CLOCK_REALTIME, &t);
+		took = rte_rdtsc() - before;
+		if (took >= least)
+			continue;
+		least = took;
+		tsc = before + took / 2;
+		ns = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
+	}
+	shared_clock_set(tsc, ns);
 }
 
 void shared_ask(void)
@@ -34,14 +74,15 @@ bool shared_asked(void)
 
 int shared_start(char *err, size_t errlen)
 {
-	struct timespec t;
+	int rc;
 
 	if (!asked)
 		return 0;
-	clock_gettime(CLOCK_REALTIME, &t);
-	shared_clock.tsc = rte_rdtsc();
-	shared_clock.ns = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-	shared_clock.hz = rte_get_tsc_hz();
+	rc = shared_clock_begin();
+	if (rc < 0) {
+		snprintf(err, errlen, "--multi-process: librte_pcapng is not there");
+		return rc;
+	}
 	if (rte_pdump_init() != 0) {
 		snprintf(err, errlen,
 			 "--multi-process: captures by other processes are refused: %s",

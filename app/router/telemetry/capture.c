@@ -15,7 +15,6 @@
 
 #include <pcap/namedb.h> /* behind pcap.h */
 
-#include <rte_cycles.h>
 #include <rte_errno.h>
 #include <rte_ethdev.h>
 #include <rte_malloc.h>
@@ -26,6 +25,7 @@
 #include "control/log.h"
 #include "kvr_ctl.h"
 #include "kvr_rings.h"
+#include "start/shared.h"
 
 #define COPIES	    2047u /* buffers, and places in the ring */
 #define SECONDS_MAX 3600u
@@ -44,7 +44,6 @@ static struct {
 	int fd; /* of the file */
 	char name[256], port[64];
 	uint32_t seconds;
-	uint64_t tsc, ns;	/* of one moment before the first frame: TSC, and time of day */
 	uint64_t bound;		/* bytes of frames */
 	_Atomic int quit;	/* asked to end; whoever asks: w, the thread: r */
 	_Atomic int ended;	/* the thread: w, at its end */
@@ -81,40 +80,6 @@ static int write_whole(struct rte_mbuf *m[], unsigned int n, uint64_t bytes)
 	return -why;
 }
 
-/* A pair that nothing came between. */
-static void look_at_clocks(void)
-{
-	uint64_t least = UINT64_MAX;
-
-	for (int i = 0; i < 8; i++) {
-		const uint64_t before = rte_rdtsc();
-		struct timespec t;
-		uint64_t took;
-
-		clock_gettime(CLOCK_REALTIME, &t);
-		took = rte_rdtsc() - before;
-		if (took >= least)
-			continue;
-		least = took;
-		cap.tsc = before + took / 2;
-		cap.ns = (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
-	}
-}
-
-static void stamp(struct rte_mbuf *m)
-{
-	uint8_t *at = rte_pktmbuf_mtod_offset(m, uint8_t *, CAPTURE_STAMP);
-	uint64_t tsc, ns;
-	uint32_t half[2];
-
-	memcpy(&tsc, at, sizeof(tsc));
-	ns = cap.ns +
-	     (uint64_t)((unsigned __int128)(tsc - cap.tsc) * 1000000000 / rte_get_tsc_hz());
-	half[0] = (uint32_t)(ns >> 32);
-	half[1] = (uint32_t)ns;
-	memcpy(at, half, sizeof(half));
-}
-
 /* @return frames written, or -errno; the copies are freed in any case. */
 static int write_some(void)
 {
@@ -123,10 +88,8 @@ static int write_some(void)
 	uint64_t bytes = 0;
 	int rc = 0;
 
-	for (unsigned int i = 0; i < n; i++) {
-		stamp(m[i]);
+	for (unsigned int i = 0; i < n; i++)
 		bytes += m[i]->pkt_len;
-	}
 	if (n > 0)
 		rc = write_whole(m, n, bytes);
 	rte_pktmbuf_free_bulk(m, n);
@@ -368,7 +331,6 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 		return kvr_ctl_error(d, why, "cannot write \"%s\": %s", cap.name, strerror(why)) !=
 		       0;
 	}
-	look_at_clocks();
 	rc = add_taps();
 	if (rc < 0)
 		return kvr_ctl_error(d, -rc, "the device takes no callbacks: %s", strerror(-rc)) !=
@@ -473,7 +435,9 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int captures_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	const int rc = shared_clock_begin();
+
+	return rc < 0 ? rc : kvr_ctl_register(commands, rt);
 }
 
 void captures_stop(struct router *rt)

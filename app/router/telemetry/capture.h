@@ -24,12 +24,6 @@
 
 #include "router.h"
 
-/** Bytes of an enhanced packet block before its time. librte_pcapng of 22.11 makes it from a state
- * of the whole process that any frame moves on: a frame whose TSC was read before another lcore did
- * so, or before the first of all, puts it centuries ahead for good. A tap leaves the TSC there, the
- * thread what it means. */
-#define CAPTURE_STAMP 12u
-
 /** One direction of a queue; arg of its callback. */
 struct capture_tap {
 	struct capture *capture;

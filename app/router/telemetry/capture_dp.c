@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "telemetry/capture.h"
 
-#include <string.h>
-
 #include <rte_cycles.h>
 #include <rte_pcapng.h>
 
@@ -24,11 +22,7 @@ static void take(struct capture_tap *t, uint16_t port, uint16_t queue, struct rt
 			continue;
 		wanted++;
 		copy[k] = rte_pcapng_copy(port, queue, m[i], c->pool, c->snap, now, direction);
-		if (unlikely(copy[k] == NULL))
-			continue;
-		memcpy(rte_pktmbuf_mtod_offset(copy[k], uint8_t *, CAPTURE_STAMP), &now,
-		       sizeof(now));
-		k++;
+		k += copy[k] != NULL;
 	}
 	sent = rte_ring_enqueue_burst(c->ring, (void **)copy, k, NULL);
 	rte_pktmbuf_free_bulk(copy + sent, k - sent);
