@@ -1,14 +1,111 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* /kvroute/capture on one thread: what time its frames are of. */
+/* /kvroute/capture on one thread: how long a file may be, and what time its frames are of. */
 #include "pipeline.h"
 
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <rte_cycles.h>
+#include <rte_telemetry.h>
 
+#include "kvr_ctl.h"
+#include "kvr_put.h"
 #include "kvr_test.h"
 #include "start/shared.h"
 #include "telemetry/capture.h"
+
+#define FRAMES 200u
+
+/* The leak checker, when there is one: without a socket nobody frees what an answer contains. */
+void __lsan_disable(void) __attribute__((weak));
+void __lsan_enable(void) __attribute__((weak));
+
+static void ask(const char *params)
+{
+	struct rte_tel_data *d = rte_tel_data_alloc();
+
+	if (__lsan_disable != NULL)
+		__lsan_disable();
+	CU_ASSERT_EQUAL(kvr_ctl_call("/kvroute/capture", params, d), 0);
+	if (__lsan_enable != NULL)
+		__lsan_enable();
+	rte_tel_data_free(d);
+}
+
+static void some_frames(void)
+{
+	const struct kvr_wire_ids nobody = {.source = 5, .id = 1, .epoch = 1};
+	uint8_t probe[64];
+	const int len = kvr_put_empty(probe, sizeof(probe), KVR_PROBE, &nobody);
+
+	for (uint32_t i = 0; i < FRAMES; i++)
+		pipeline_send(PEER_AGENT, probe, (size_t)len);
+	pipeline_turn();
+	pipeline_flush();
+}
+
+/* Packets of a pcapng file that is whole. */
+static uint32_t packets(const char *path, off_t *size)
+{
+	FILE *f = fopen(path, "re");
+	uint32_t n = 0, head[2] = {0, 0}, tail;
+	long at = 0;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(f);
+	while (fread(head, sizeof(head), 1, f) == 1) {
+		CU_ASSERT_FATAL(head[1] >= 12 && head[1] % 4 == 0);
+		at += head[1];
+		CU_ASSERT_FATAL(fseek(f, at - 4, SEEK_SET) == 0 &&
+				fread(&tail, sizeof(tail), 1, f) == 1 && tail == head[1]);
+		n += head[0] == 6;
+	}
+	fclose(f);
+	*size = at;
+	return n;
+}
+
+static void a_file_is_no_longer_than_allowed(void)
+{
+	char folder[] = "/tmp/kvr-capture-XXXXXX", path[64], params[96];
+	const uint64_t most = capture_most;
+	uint32_t n;
+	off_t size;
+
+	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(folder));
+	snprintf(path, sizeof(path), "%s/a.pcapng", folder);
+	snprintf(params, sizeof(params), "p,%s,60", path);
+	pipeline_start(1);
+	CU_ASSERT_EQUAL_FATAL(captures_start(rt), 0);
+	capture_most = 20000;
+	ask(params);
+	some_frames();
+	ask("stop");
+	n = packets(path, &size);
+	printf("  %u packets, %lld bytes\n", n, (long long)size);
+	CU_ASSERT(n > 32 && n < FRAMES);
+	CU_ASSERT(size <= 20000);
+	unlink(path);
+	capture_most = most; /* all of them */
+	ask(params);
+	some_frames();
+	ask("stop");
+	CU_ASSERT(packets(path, &size) >= FRAMES);
+	capture_most = 1; /* not even what is before them */
+	unlink(path);
+	ask(params);
+	some_frames();
+	ask("stop");
+	CU_ASSERT_EQUAL(packets(path, &size), 0);
+	capture_most = most;
+	captures_stop(rt);
+	pipeline_stop();
+	unlink(path);
+	rmdir(folder);
+}
 
 static uint64_t day_ns(void)
 {
@@ -36,7 +133,9 @@ static void frames_are_of_the_time_of_day(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"time", frames_are_of_the_time_of_day}, CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {{"bound", a_file_is_no_longer_than_allowed},
+			       {"time", frames_are_of_the_time_of_day},
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("capture", tests);
 }

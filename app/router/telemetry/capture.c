@@ -29,8 +29,9 @@
 
 #define COPIES	    2047u /* buffers, and places in the ring */
 #define SECONDS_MAX 3600u
-#define BYTES_MAX   (UINT64_C(1) << 30)
 #define PAUSE_NS    1000000 /* of the thread, when there is nothing to write */
+
+uint64_t capture_most = UINT64_C(1) << 30;
 
 /* The one capture; the ctl lock, where nothing else is said. */
 static struct {
@@ -45,6 +46,7 @@ static struct {
 	char name[256], port[64];
 	uint32_t seconds;
 	uint64_t bound;		/* bytes of frames */
+	bool full;		/* the next do not fit; the thread */
 	_Atomic int quit;	/* asked to end; whoever asks: w, the thread: r */
 	_Atomic int ended;	/* the thread: w, at its end */
 	_Atomic uint64_t bytes; /* written; the thread: w */
@@ -80,7 +82,7 @@ static int write_whole(struct rte_mbuf *m[], unsigned int n, uint64_t bytes)
 	return -why;
 }
 
-/* @return frames written, or -errno; the copies are freed in any case. */
+/* @return frames done with, or -errno; the copies are freed in any case. */
 static int write_some(void)
 {
 	struct rte_mbuf *m[32];
@@ -90,11 +92,13 @@ static int write_some(void)
 
 	for (unsigned int i = 0; i < n; i++)
 		bytes += m[i]->pkt_len;
-	if (n > 0)
+	cap.full = cap.full ||
+		   bytes > cap.bound - atomic_load_explicit(&cap.bytes, memory_order_relaxed);
+	if (n > 0 && !cap.full)
 		rc = write_whole(m, n, bytes);
 	rte_pktmbuf_free_bulk(m, n);
 	/* Telemetry reads words; nothing is published with them. */
-	if (rc < 0)
+	if (rc < 0 || cap.full)
 		atomic_fetch_add_explicit(&cap.lost, n, memory_order_relaxed);
 	else
 		atomic_fetch_add_explicit(&cap.bytes, bytes, memory_order_relaxed);
@@ -145,7 +149,8 @@ static uint64_t sum(bool missed)
 	for (uint16_t q = 0; q < cap.queues; q++)
 		n += missed ? kvr_cell_get(&cap.c.rx[q].missed) + kvr_cell_get(&cap.c.tx[q].missed)
 			    : kvr_cell_get(&cap.c.rx[q].kept) + kvr_cell_get(&cap.c.tx[q].kept);
-	return missed ? n + lost : n - lost;
+	/* A tap counts what it has put into the ring when the thread may have lost it already. */
+	return missed ? n + lost : n - RTE_MIN(n, lost);
 }
 
 static void *write_file(void *arg)
@@ -156,9 +161,8 @@ static void *write_file(void *arg)
 
 	RTE_SET_USED(arg);
 	/* Pairs with the release store in end_capture(). */
-	while (rc >= 0 && !atomic_load_explicit(&cap.quit, memory_order_acquire) &&
-	       clock_ns() < until &&
-	       atomic_load_explicit(&cap.bytes, memory_order_relaxed) < cap.bound) {
+	while (rc >= 0 && !cap.full && !atomic_load_explicit(&cap.quit, memory_order_acquire) &&
+	       clock_ns() < until) {
 		rc = write_some();
 		if (rc == 0)
 			nanosleep(&pause, NULL);
@@ -171,8 +175,11 @@ static void *write_file(void *arg)
 	log_line(
 		KVR_LOG_ABOUT(.level = rc < 0 ? KVR_LOG_WARNING : KVR_LOG_NOTICE, .port = cap.port),
 		"capture of port %s to %s ended: %s%s%" PRIu64 " frames, %" PRIu64 " missed",
-		cap.port, cap.name, rc < 0 ? strerror(-rc) : "", rc < 0 ? ", " : "", sum(false),
-		sum(true));
+		cap.port, cap.name,
+		rc < 0	   ? strerror(-rc)
+		: cap.full ? "no file is longer"
+			   : "",
+		rc < 0 || cap.full ? ", " : "", sum(false), sum(true));
 	/* Pairs with the acquire load in under_way(): the file is as it will be. */
 	atomic_store_explicit(&cap.ended, 1, memory_order_release);
 	return NULL;
@@ -331,6 +338,7 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 		return kvr_ctl_error(d, why, "cannot write \"%s\": %s", cap.name, strerror(why)) !=
 		       0;
 	}
+	cap.bound = capture_most - RTE_MIN(capture_most, (uint64_t)lseek(fd, 0, SEEK_CUR));
 	rc = add_taps();
 	if (rc < 0)
 		return kvr_ctl_error(d, -rc, "the device takes no callbacks: %s", strerror(-rc)) !=
@@ -409,7 +417,7 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 				     "1 to %u seconds, or stop",
 				     params, SECONDS_MAX);
 	cap.rt = rt;
-	cap.bound = BYTES_MAX;
+	cap.full = false;
 	snprintf(cap.name, sizeof(cap.name), "%s", file);
 	snprintf(cap.port, sizeof(cap.port), "%s", port);
 	cap.fd = -1;

@@ -45,6 +45,9 @@ uint16_t capture_rx(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_
 		    void *tap);
 uint16_t capture_tx(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n, void *tap);
 
+/** Bytes of a file at most; a test has less. */
+extern uint64_t capture_most;
+
 /** Register the command. @return 0 or -errno. */
 int captures_start(struct router *rt);
 
