@@ -60,7 +60,9 @@ enum kvr_port_link_state kvr_port__iface_look(struct kvr_port *p)
 	if (atomic_load_explicit(&k->seen, memory_order_relaxed) == KVR_PORT_GONE)
 		return KVR_PORT_GONE;
 	seen = ask_kernel(k);
-	if (seen == KVR_PORT_GONE)
+	if (seen == KVR_PORT_GONE) {
 		kvr_port__xdp_gone(p);
+		kvr_port__addresses_release(p); /* another router may have the name */
+	}
 	return seen;
 }

@@ -140,6 +140,8 @@ struct kvr_port *kvr_port_create_shared(const char *name, const struct kvr_port_
 	if (rc == 0)
 		rc = kvr_port__xdp_claim(p, e);
 	if (rc == 0)
+		rc = kvr_port__addresses_claim(p, e);
+	if (rc == 0)
 		rc = kvr_port__open(p, e);
 	if (rc == 0)
 		rc = kvr_port__choose_queues(p, e);
@@ -264,6 +266,7 @@ void kvr_port_destroy(struct kvr_port *p)
 	kvr_port__close(p);
 	kvr_port__memif_release(p);
 	kvr_port__xdp_release(p);
+	kvr_port__addresses_release(p);
 	kvr_stats_destroy(p->stats);
 	free(p->queues);
 	free(p);

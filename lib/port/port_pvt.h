@@ -96,6 +96,7 @@ struct kvr_port {
 	struct kvr_port_xdp xdp;
 	uint64_t owner; /* ethdev owner id, 0 = not taken */
 	int lock;	/* of a memif server's socket; 0: none */
+	int claim[2];	/* names of its IPv4 and IPv6 address; 0: none */
 	char lock_name[128];
 	uint16_t ethdev;
 	bool probed, configured, started;
@@ -155,6 +156,15 @@ void kvr_port__rings_free(struct kvr_port *p);
 /* Among the memif servers that kvr_port_memif_rings() looks for; and no more. */
 void kvr_port__memif_enter(struct kvr_port *p);
 void kvr_port__memif_leave(struct kvr_port *p);
+
+/* claim_ctl.c: hold @p name, which one process of the network namespace can. @return a descriptor,
+ * to be closed, or -errno: -EADDRINUSE another one has it. */
+int kvr_port__hold(const char *name);
+
+/* The addresses of a port at an interface of the kernel: -EADDRINUSE when another process has one
+ * there. */
+int kvr_port__addresses_claim(struct kvr_port *p, struct port_err e);
+void kvr_port__addresses_release(struct kvr_port *p);
 
 /* Take the socket of a memif server: -EADDRINUSE when another process serves it. */
 int kvr_port__memif_claim(struct kvr_port *p, struct port_err e);

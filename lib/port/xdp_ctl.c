@@ -19,9 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <bpf/bpf.h>
@@ -133,22 +131,18 @@ static bool is_ours(uint32_t id, char name[BPF_OBJ_NAME_LEN])
 
 static int claim_name(struct kvr_port_xdp *x, struct port_err e)
 {
-	struct sockaddr_un a = {.sun_family = AF_UNIX};
-	const int n = snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1, "kvroute-xdp-%s", x->iface);
-	const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	char name[32];
+	int fd;
 
-	if (fd < 0)
-		return kvr_port__fail(e, -errno, "device: no socket: %s", strerror(errno));
-	if (bind(fd, (struct sockaddr *)&a,
-		 (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + (size_t)n)) != 0) {
-		const int rc = -errno;
-
-		close(fd);
-		return kvr_port__fail(e, rc,
+	snprintf(name, sizeof(name), "kvroute-xdp-%s", x->iface);
+	fd = kvr_port__hold(name);
+	if (fd == -EADDRINUSE)
+		return kvr_port__fail(e, fd,
 				      "device: interface \"%s\" is served by another process, "
 				      "allowed: one router for each interface",
 				      x->iface);
-	}
+	if (fd < 0)
+		return kvr_port__fail(e, fd, "device: no socket: %s", strerror(-fd));
 	x->claim = fd;
 	return 0;
 }

@@ -82,6 +82,16 @@ in_peer true
 ip link set va up
 carrier 1
 say 10.9.0.2 1002 || fail "our end was down and is up"
+# A second router with one of the addresses is told; the first does not notice.
+refused() {
+	"$echo_bin" net_af_packet0,iface=va "$@" 0 mbufs=6143 >"$out.2" 2>&1 && fail "two routers: $*"
+	grep -q "is served at \"va\" by another process" "$out.2" || { cat "$out.2"; fail "what a second one says: $*"; }
+}
+refused 10.9.0.1 fd09::9 1500
+refused 10.9.0.9 fd09::1 1500
+"$echo_bin" net_af_packet0,iface=va 10.9.0.9 fd09::9 1500 0 mbufs=6143 >"$out.2" 2>&1 || fail "another address"
+"$echo_bin" net_af_packet0,iface=va 10.9.0.1 fd09::1 1500 0 mbufs=6143 udp_port=7651 >"$out.2" 2>&1 || fail "another port"
+rm -f "$out.2"
 in_peer ip link set vb down
 in_peer ip link set vb address 02:00:00:00:77:02
 in_peer ip link set vb up
