@@ -4,6 +4,7 @@
 
 #include "kvr_prefix_test.h"
 #include "kvr_test.h"
+#include "prefix_pvt.h"
 
 #define LEN 1300u
 
@@ -227,6 +228,42 @@ static void a_run_has_the_chunks_that_it_fills(void)
 		close_empty();
 	}
 	CU_ASSERT_EQUAL(used[0], used[1]);
+}
+
+/* Where the index ends there is room for so many, and what has none is not taken. */
+static void the_end_of_the_index_has_room_for_some(void)
+{
+	enum { ROOM = PFX_SPARE * KVR_BUCKET, N = ROOM + 5 };
+	uint64_t all[N];
+	uint32_t n = 0;
+
+	open_sized(64, 1024, 4096);
+	for (uint64_t v = 1; n < N; v++)
+		if (pfx_index_home(&p.t->index, pfx_mix(p.t, v)) == p.t->index.buckets - 1)
+			all[n++] = v;
+	kvr_prefix_store(p.t, 1, 0, NULL, all, N);
+	CU_ASSERT_EQUAL(pt_stats(&p).blocks, ROOM);
+	CU_ASSERT_EQUAL(pt_stats(&p).dropped, N - ROOM);
+	CU_ASSERT_EQUAL(pt_device(&p, all, N, 1), ROOM);
+	close_empty();
+}
+
+/* What stands in the chunk of a run's first blocks before them is none of its own. */
+static void a_stretch_ends_where_its_run_begins(void)
+{
+	uint64_t gone[3] = {0};
+
+	open_table();
+	pt_chain(other, 10, LEN, 5);
+	store(1, 0, sh, 0, 20);
+	store(2, 0, other, 0, 20); /* blocks 10 to 19 of `sh` now stand in a chunk that is new */
+	gone[0] = sh[11];
+	gone[1] = sh[10]; /* and before them nothing, as gone[2] is */
+	kvr_prefix_remove(p.t, 1, 0, gone, 3);
+	CU_ASSERT_EQUAL(pt_stats(&p).removed, 2);
+	CU_ASSERT_EQUAL(pt_stats(&p).unknown_removes, 1);
+	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 10);
+	close_empty();
 }
 
 /* Unknown blocks in an event do not keep the others from going. */
@@ -590,6 +627,8 @@ int main(void)
 			       {"duplicates", duplicates_and_unknown_removes_change_nothing},
 			       {"twice", no_block_is_there_twice},
 			       {"chunks", a_run_has_the_chunks_that_it_fills},
+			       {"index end", the_end_of_the_index_has_room_for_some},
+			       {"stretch", a_stretch_ends_where_its_run_begins},
 			       {"unknown", remove_goes_on_behind_unknown_blocks},
 			       {"clear", clear_is_of_one_rank_and_all_its_tiers},
 			       {"tiers", tiers_extend_one_another_in_order},
