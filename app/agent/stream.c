@@ -32,7 +32,8 @@ static uint64_t be64(const uint8_t *p)
 
 /* ---- replay ---- */
 
-static void ask_replay(struct app_stream *s, bool audit, uint64_t seen)
+/* @return false: there is no way to ask. */
+static bool ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 {
 	uint8_t from[8];
 
@@ -40,13 +41,8 @@ static void ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 		from[i] = (uint8_t)(s->next >> (56 - 8 * i));
 	s->audit_us = s->app->now_us + s->app->o.audit_s * UINT64_C(1000000);
 	if (s->dealer == NULL || zmq_send(s->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
-	    zmq_send(s->dealer, from, 8, ZMQ_DONTWAIT) < 0) {
-		if (audit)
-			return;
-		app_stream_clean(s, "batches are missing and there is no replay socket");
-		s->next = seen + 1;
-		return;
-	}
+	    zmq_send(s->dealer, from, 8, ZMQ_DONTWAIT) < 0)
+		return false;
 	kvr_cell_add(&s->app->st.replays, 1);
 	s->replaying = true;
 	s->begun = false;
@@ -54,13 +50,24 @@ static void ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 	s->audit = audit;
 	s->seen = seen;
 	s->replay_us = s->app->now_us + REPLAY_US;
+	return true;
 }
 
-/* What is missing cannot be had: the rank holds what comes behind the batch that has shown it. */
+static void drop_shown(struct app_stream *s)
+{
+	zmq_msg_close(&s->shown);
+	zmq_msg_init(&s->shown);
+}
+
+/* What is missing cannot be had: the rank holds what the batch that has shown it tells, and what
+ * comes behind. */
 static void go_on_without(struct app_stream *s, const char *why)
 {
 	app_stream_clean(s, why);
+	s->fresh = false;
 	s->next = s->floor = s->seen + 1;
+	app_stream_apply(s, zmq_msg_data(&s->shown), zmq_msg_size(&s->shown));
+	drop_shown(s);
 }
 
 /* Some of an answer were lost: its ROUTER drops what has no room. What has come has come, and the
@@ -69,9 +76,8 @@ static bool ask_again(struct app_stream *s)
 {
 	const uint32_t again = s->again + 1;
 
-	if (!s->begun || again > REPLAY_AGAIN || s->dealer == NULL)
+	if (!s->begun || again > REPLAY_AGAIN || !ask_replay(s, s->audit, s->seen))
 		return false;
-	ask_replay(s, s->audit, s->seen);
 	s->again = again;
 	return true;
 }
@@ -83,7 +89,9 @@ static void end_replay(struct app_stream *s)
 	s->replaying = false;
 	if (s->begun && s->audit_us > s->app->now_us + SOON_US)
 		s->audit_us = s->app->now_us + SOON_US;
-	if (s->seen != NONE && s->next <= s->seen && !ask_again(s))
+	if (s->seen == NONE || s->next > s->seen)
+		drop_shown(s); /* it has come once more */
+	else if (!ask_again(s))
 		go_on_without(s, "the replay has not what is missing");
 }
 
@@ -187,8 +195,6 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 		return;
 	}
 	number = be64(zmq_msg_data(&frame[1]));
-	if (s->fresh && s->dealer == NULL)
-		s->next = number;
 	if (number < s->next && number >= s->floor)
 		return; /* a replay had it */
 	if (number < s->next) {
@@ -197,12 +203,15 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
+	if (s->fresh && s->dealer == NULL)
+		s->next = number; /* what was before it, nobody tells */
 	if (number > s->next) {
 		kvr_cell_add(&s->app->st.gaps, 1);
-		ask_replay(s, false, number);
-		if (s->replaying)
-			return; /* it has this one, too */
-		s->next = number;
+		if (ask_replay(s, false, number)) { /* it has this one, too, when it has any */
+			zmq_msg_move(&s->shown, &frame[2]);
+			return;
+		}
+		app_stream_clean(s, "batches are missing and there is no replay socket");
 	}
 	s->fresh = false;
 	s->next = s->floor = number + 1; /* what a replay had is behind us */
@@ -286,6 +295,7 @@ static void connected(struct app_stream *s)
 	if (s->dealer != NULL && (!first || s->replaying)) {
 		drop_old(s);
 		close_question(s);
+		drop_shown(s);
 	}
 	if (!first) {
 		app_stream_clean(s, "the connection to its events is a new one");
@@ -377,6 +387,7 @@ static struct app_stream *new_stream(struct app *a, uint32_t dp_rank, uint32_t b
 	s->to = s;
 	s->fresh = true;
 	s->seen = s->behind = NONE;
+	zmq_msg_init(&s->shown);
 	s->audit_us = a->now_us + a->o.audit_s * UINT64_C(1000000);
 	s->decoder = kvr_kvev_create(a->o.type == 1);
 	s->map = app_stream_table(s, blocks, seed);
@@ -420,6 +431,7 @@ void app_streams_stop(struct app *a)
 		if (s->held)
 			kvr_cell_sub(&a->st.events_wait, 1);
 		app_stream_close(s);
+		zmq_msg_close(&s->shown);
 		kvr_kvev_destroy(s->decoder);
 		kvr_kvmap_destroy(s->map);
 		free(s);

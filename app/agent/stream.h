@@ -12,6 +12,8 @@
  * which hold a few, then in TCP's buffers, then with the engine. What that forgets is a gap.
  */
 
+#include <zmq.h>
+
 #include "app.h"
 #include "kvr_kvmap.h"
 
@@ -31,14 +33,15 @@ struct app_stream {
 	uint32_t unanswered;	/* ... in a row; they are asked less often */
 	struct kvr_kvev_decoder *decoder;
 	struct kvr_kvmap *map;
-	uint64_t next;	/* number of the batch that comes next */
-	bool fresh;	/* no batch was seen: any number may be the first */
-	bool replaying; /* live batches wait in the SUB socket */
-	bool begun;	/* the replay has brought something */
-	bool audit;	/* the replay was asked for without a gap */
-	uint32_t again; /* asked for once more, as some of its answers were lost */
-	uint64_t floor; /* live batches from here to next are known from the last replay */
-	uint64_t seen;	/* the live batch that showed the gap; UINT64_MAX: none */
+	uint64_t next;	 /* number of the batch that comes next */
+	bool fresh;	 /* no batch was seen: any number may be the first */
+	bool replaying;	 /* live batches wait in the SUB socket */
+	bool begun;	 /* the replay has brought something */
+	bool audit;	 /* the replay was asked for without a gap */
+	uint32_t again;	 /* asked for once more, as some of its answers were lost */
+	uint64_t floor;	 /* live batches from here to next are known from the last replay */
+	uint64_t seen;	 /* the live batch that showed the gap; UINT64_MAX: none */
+	zmq_msg_t shown; /* what it tells, until a replay has told it */
 	uint64_t replay_us, audit_us; /* when it is given up; when the next audit is */
 	uint64_t behind;	      /* where an audit found that the engine has no more */
 	uint64_t dump_pos;

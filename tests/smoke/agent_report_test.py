@@ -190,15 +190,40 @@ def no_replay(router, program):
         tokens = prompts(4, 400)
         front.answers('no replay', [front.ask(t, pin=(worker, 0)) for t in tokens])
         front.same_table('no replay', engine, worker, tokens)
+        lost, shows = prompts(2, 405)
         engine.test(lose_events=1)
-        front.answers('no replay, lost', [front.ask(t, pin=(worker, 0)) for t in prompts(2, 405)])
+        for t in (lost, shows):
+            front.answers('no replay, lost', [front.ask(t, pin=(worker, 0))])
         front.until('a gap that nobody repairs', lambda: agent.counters()['agent']['clean_starts'] == 1, agent.counters)
+        front.until('what has shown it counts', lambda: front.overlap(shows, worker, 1) == [4], lambda: front.overlap(shows, worker, 1))
+        front.check('and what was before it does not', [front.overlap(t, worker, 1) for t in (lost, tokens[0])] == [[0], [0]])
         engine.test(clear=True)
         more = prompts(4, 410)
         front.answers('no replay, more', [front.ask(t, pin=(worker, 0)) for t in more])
         front.same_table('no replay, more', engine, worker, more)
         front.check('said once', sum('no answer from the replay socket' in line for line in agent.lines()) == 1, agent.lines())
         front.check('exit status', agent.stop() == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
+def goes_back(router, program):
+    """Numbers that go back, where nobody can be asked for those before: one clean start, and nothing is missing."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 56
+    engine = Engine('--type', 'vllm', ranks=1)
+    agent = Agent(program, engine, ADDRESSES[0], worker, '--replay', '', log=f'{router.dir}/agent_back.log')
+    try:
+        front.serving('goes back', router, worker)
+        tokens = prompts(4, 600)
+        for t in tokens:
+            front.answers('goes back', [front.ask(t, pin=(worker, 0))])
+        front.same_table('goes back', engine, worker, tokens)
+        engine.test(parts=['', f'{2:016x}', msgpack.packb([0.0, [], 0]).hex()])
+        front.until('it is seen', lambda: agent.counters()['agent']['regressions'] == 1, agent.counters)
+        c = agent.counters()['agent']
+        front.check('once', c['clean_starts'] == 1 and c['gaps'] == 0, c)
+        front.check('goes back: exit status', agent.stop() == 0)
     finally:
         agent.kill()
         engine.stop()
@@ -260,6 +285,7 @@ def main(kvroute, program):
         hybrid(router, program)
         another_block_size(router, program)
         no_replay(router, program)
+        goes_back(router, program)
         strange(router, program)
         TALLY.balanced(router)
     TALLY.beside(router, test, f'{router.dir}/agent.log')
