@@ -196,7 +196,7 @@ void app_engine_fine(struct app *a)
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
 		"asking the router to take the worker, until it answers");
 	a->state = APP_SERVING;
-	a->frames = 0;
+	a->frames = a->routers_back = a->router_lives = 0;
 	a->refused = false;
 	kvr_silence_begin(&a->silence, a->now_us / 1000);
 	a->health_failures = 0;

@@ -36,7 +36,7 @@ def main(kvroute, program):
         front.client.requests.clear()  # a client that stays would have them run again
         routers.append(Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000'))
         routers[1].telemetry('/kvroute/balance')
-        front.serving('another router', routers[1], WORKER)
+        life = front.serving('another router', routers[1], WORKER)
         end = time.monotonic() + 20
         while engine.state()['ranks'][0]['running'] and time.monotonic() < end:
             run_until(front.all, lambda: False, 0.05)
@@ -44,6 +44,12 @@ def main(kvroute, program):
         engine.test(hang=False)
         front.same_table('another router', engine, WORKER, [tokens])
         front.answers('after', [front.ask(tokens)])
+        engine.kill()
+        front.until('the worker leaves', lambda: f'{WORKER}' not in routers[1].telemetry('/kvroute/workers')['workers'])
+        engine.start()
+        front.serving('another engine', routers[1], WORKER, life)
+        said = [line for line in agent.lines() if 'another life of the router answers' in line or 'is back in the place' in line]
+        front.check('another router is said once', len(said) == 1, said)
         balance = routers[1].telemetry('/kvroute/balance')
         front.check('balance', balance['balance'] == 'ok', balance)
         front.check('the agent leaves', agent.stop() == 0)
