@@ -19,9 +19,14 @@ static void begin(struct app *a, struct app_probe *p)
 	p->busy = curl_multi_add_handle(a->multi, p->easy) == CURLM_OK;
 }
 
+static bool looks(const struct app *a)
+{
+	return a->state == APP_WAITING || a->state == APP_SERVING || a->state == APP_DRAINING;
+}
+
 void app_probe_turn(struct app *a)
 {
-	if (a->state != APP_WAITING && a->state != APP_SERVING && a->state != APP_DRAINING)
+	if (!looks(a))
 		return;
 	if (!a->health.busy && a->now_us >= a->health.due_us)
 		begin(a, &a->health);
@@ -31,9 +36,9 @@ void app_probe_turn(struct app *a)
 
 uint64_t app_probe_due_us(const struct app *a)
 {
-	uint64_t due = a->health.busy ? UINT64_MAX : a->health.due_us;
+	uint64_t due = !looks(a) || a->health.busy ? UINT64_MAX : a->health.due_us;
 
-	if (!a->metrics.busy && a->state != APP_WAITING && a->metrics.due_us < due)
+	if (looks(a) && !a->metrics.busy && a->state != APP_WAITING && a->metrics.due_us < due)
 		due = a->metrics.due_us;
 	return due;
 }

@@ -16,7 +16,7 @@ import msgpack
 import zmq
 
 import kvrproto as p
-from agent_lib import B, POOL, PORTS, Agent, Front
+from agent_lib import B, POOL, PORTS, Agent, Front, cpu
 from protocol_router import ADDRESSES, Router, Tally
 
 TALLY = Tally(200, patience=60.0)
@@ -40,11 +40,6 @@ check = TALLY.check
 def rss(process):
     with open(f'/proc/{process.pid}/smaps_rollup') as f:
         return int(re.search(r'^Rss:\s+(\d+)', f.read(), re.M).group(1)) * 1024
-
-
-def cpu(process):
-    with open(f'/proc/{process.pid}/stat') as f:
-        return sum(int(w) for w in f.read().rsplit(')', 1)[1].split()[11:13]) / 100
 
 
 class Http(http.server.BaseHTTPRequestHandler):

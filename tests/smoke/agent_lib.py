@@ -41,6 +41,12 @@ def call(port, path, body=None):
         return e.code
 
 
+def cpu(process):
+    """Seconds that it has had of a CPU."""
+    with open(f'/proc/{process.pid}/stat') as f:
+        return sum(int(w) for w in f.read().rsplit(')', 1)[1].split()[11:13]) / 100
+
+
 class Engine:
     """The stand-in on ports of its own; it may be killed and started again."""
 
