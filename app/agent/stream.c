@@ -40,6 +40,8 @@ static bool ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 	for (int i = 0; i < 8; i++)
 		from[i] = (uint8_t)(s->next >> (56 - 8 * i));
 	s->audit_us = s->app->now_us + s->app->o.audit_s * UINT64_C(1000000);
+	if (s->dealer == NULL && s->app->o.replay[0] != '\0')
+		app_stream_open_dealer(s); /* it could not be had the last time */
 	if (s->dealer == NULL || zmq_send(s->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
 	    zmq_send(s->dealer, from, 8, ZMQ_DONTWAIT) < 0)
 		return false;
@@ -203,7 +205,7 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
-	if (s->fresh && s->dealer == NULL)
+	if (s->fresh && s->app->o.replay[0] == '\0')
 		s->next = number; /* what was before it, nobody tells */
 	if (number > s->next) {
 		kvr_cell_add(&s->app->st.gaps, 1);
@@ -349,7 +351,7 @@ static void turn(struct app_stream *s, size_t most)
 	all = take(s, most);
 	if (s->held || s->replaying)
 		app_stream_rest(s);
-	else if (all && s->dealer != NULL && s->app->now_us > s->audit_us)
+	else if (all && s->app->o.replay[0] != '\0' && s->app->now_us > s->audit_us)
 		ask_replay(s, true, NONE);
 }
 

@@ -15,7 +15,7 @@ from agent_lib import POOLS, Agent, Engine, Front
 from protocol_router import ADDRESSES, Router, Tally
 
 TALLY = Tally(100, patience=20.0)
-WORKER, BODY, ENGINE = 7, 4, 5  # the kinds as app.h numbers them
+WORKER, ZMQ, BODY, ENGINE = 7, 3, 4, 5  # the kinds as app.h numbers them
 N = 20000
 
 
@@ -26,7 +26,7 @@ def text(n):
 def run(router, program, preload, front, engine):
     refuse, tokens = f'{router.dir}/refuse', list(range(40))
     os.environ['LD_PRELOAD'], os.environ['KVR_UNWATCHED'] = preload, refuse
-    agent = Agent(program, engine, ADDRESSES[0], WORKER, '--health-ms', '60000', '--bodies', '10.9.0.2:19800', log=f'{router.dir}/agent.log')
+    agent = Agent(program, engine, ADDRESSES[0], WORKER, '--health-ms', '60000', '--audit-s', '1', '--bodies', '10.9.0.2:19800', log=f'{router.dir}/agent.log')
     del os.environ['LD_PRELOAD'], os.environ['KVR_UNWATCHED']
 
     def none_of(kind):
@@ -81,6 +81,18 @@ def run(router, program, preload, front, engine):
         request = front.ask(tokens, 30, stream=True)
         a = front.answers('after all that', [request])[0]
         front.check('whole after all that', a.status == 200 and a.text() == text(30), a.content[:200])
+
+        # Another engine, and no way to ask it what was before: until there is one.
+        none_of(ZMQ)
+        before = counted('unwatched')
+        engine.kill()
+        engine.start()
+        front.until('the replay socket is not to be had', lambda: counted('unwatched') > before, agent.counters)
+        os.unlink(refuse)
+        before = counted('replays')
+        front.until('it is had later', lambda: counted('replays') > before, agent.counters)
+        front.answers('another engine', [front.ask(tokens)])
+        front.same_table('another engine', engine, WORKER, [tokens])
         front.check('leaves', agent.stop() == 0)
     finally:
         agent.kill()
