@@ -201,7 +201,7 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 		return; /* a replay had it */
 	if (number < s->next) {
 		kvr_cell_add(&s->app->st.regressions, 1);
-		app_stream_clean(s, "the numbers of its batches went back");
+		app_stream_renew(s, "the numbers of its batches went back");
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
@@ -300,7 +300,7 @@ static void connected(struct app_stream *s)
 		drop_shown(s);
 	}
 	if (!first) {
-		app_stream_clean(s, "the connection to its events is a new one");
+		app_stream_renew(s, "the connection to its events is a new one");
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}

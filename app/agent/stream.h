@@ -56,6 +56,8 @@ void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len);
 /** The rank has an empty cache from here on, because of @p why; and all others have, when its
  * stream is one that tells of them, too. */
 void app_stream_clean(struct app_stream *s, const char *why);
+/** The same, as it is another engine that tells from here on, or may be. */
+void app_stream_renew(struct app_stream *s, const char *why);
 /** Count something that is no batch, and let the router's operators know. */
 void app_stream_bad(struct app_stream *s);
 /** A table of @p blocks that tells the router what changes. NULL: no memory. */

@@ -61,6 +61,21 @@ int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_ag
 
 /* ---- batches ---- */
 
+/* The router's operators look there, not at our standard error. */
+static void tell_router(struct app_stream *s)
+{
+	const struct kvr_kvmap_stats *st = kvr_kvmap_stats_get(s->map);
+	const uint64_t unread = kvr_cell_get(&st->unknown) + kvr_cell_get(&st->bad) +
+				kvr_cell_get(&st->medium) + s->bad_batches;
+	const uint32_t size = kvr_kvmap_block_size(s->map);
+
+	if (s->app->agent == NULL)
+		return;
+	kvr_agent_events_read(
+		s->app->agent, s->dp_rank, unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX,
+		size < UINT16_MAX ? (uint16_t)size : UINT16_MAX, kvr_kvmap_eagle(s->map));
+}
+
 static void clean(struct app_stream *s, const char *why)
 {
 	kvr_cell_add(&s->app->st.clean_starts, 1);
@@ -69,12 +84,33 @@ static void clean(struct app_stream *s, const char *why)
 	kvr_kvmap_clear(s->map);
 }
 
-void app_stream_clean(struct app_stream *s, const char *why)
+/* Its blocks may have another size, for one. */
+static void renew(struct app_stream *s, const char *why)
 {
 	clean(s, why);
+	kvr_kvmap_forget(s->map);
+	s->size_told = false;
+	tell_router(s);
+}
+
+/* The stream's own rank, and all that it tells of. */
+static void each(struct app_stream *s, const char *why,
+		 void (*fn)(struct app_stream *s, const char *why))
+{
+	fn(s, why);
 	for (uint32_t i = 0; s->others && i < s->app->o.ranks; i++)
 		if (s->app->streams[i] != s)
-			clean(s->app->streams[i], why);
+			fn(s->app->streams[i], why);
+}
+
+void app_stream_clean(struct app_stream *s, const char *why)
+{
+	each(s, why, clean);
+}
+
+void app_stream_renew(struct app_stream *s, const char *why)
+{
+	each(s, why, renew);
 }
 
 static void look_at_block_size(struct app_stream *s)
@@ -93,21 +129,6 @@ static void look_at_block_size(struct app_stream *s)
 			"or give the pool block_size = %u and this agent --block-size %u",
 			s->dp_rank, size, s->app->block_size, s->app->block_size,
 			s->app->block_size, size, size);
-}
-
-/* The router's operators look there, not at our standard error. */
-static void tell_router(struct app_stream *s)
-{
-	const struct kvr_kvmap_stats *st = kvr_kvmap_stats_get(s->map);
-	const uint64_t unread = kvr_cell_get(&st->unknown) + kvr_cell_get(&st->bad) +
-				kvr_cell_get(&st->medium) + s->bad_batches;
-	const uint32_t size = kvr_kvmap_block_size(s->map);
-
-	if (s->app->agent == NULL)
-		return;
-	kvr_agent_events_read(
-		s->app->agent, s->dp_rank, unread < UINT32_MAX ? (uint32_t)unread : UINT32_MAX,
-		size < UINT16_MAX ? (uint16_t)size : UINT16_MAX, kvr_kvmap_eagle(s->map));
 }
 
 void app_stream_bad(struct app_stream *s)

@@ -170,6 +170,13 @@ void kvr_kvmap_clear(struct kvr_kvmap *m)
 	m->out.cleared(m->out.user);
 }
 
+void kvr_kvmap_forget(struct kvr_kvmap *m)
+{
+	m->learned = 0;
+	m->learned_eagle = false;
+	m->other_groups = 0;
+}
+
 uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m)
 {
 	return m->learned;

@@ -80,6 +80,9 @@ int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 /** Forget all, and tell it as cleared. */
 void kvr_kvmap_clear(struct kvr_kvmap *m);
 
+/** What was learned of the engine, beside its blocks: another one tells from now on. */
+void kvr_kvmap_forget(struct kvr_kvmap *m);
+
 /** The block size of the first store of full attention; 0: none yet. */
 uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m);
 

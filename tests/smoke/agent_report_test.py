@@ -119,6 +119,31 @@ def block_size(router, program):
         engine.stop()
 
 
+def block_size_later(router, program):
+    """An engine that comes again while nobody looks, with blocks of another size than before: said, as of one that has it from the beginning."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 57
+    engine = Engine('--type', 'vllm', ranks=1)
+    agent = Agent(program, engine, ADDRESSES[0], worker, '--block-size', f'{B}', '--health-ms', '60000', log=f'{router.dir}/agent_later.log')
+
+    def at_the_router(size):
+        front.until(f'{size} tokens: at the router', lambda: told(router, 'events', worker, 'block_size') == [[size]],
+                    lambda: told(router, 'events', worker, 'block_size'))
+    try:
+        front.serving('later', router, worker)
+        front.answers('later', [front.ask(t, pin=(worker, 0)) for t in prompts(2)])
+        at_the_router(B)
+        engine.kill()
+        engine.how += ['--event-block-size', '8']
+        engine.start()
+        front.answers('another engine', [front.ask(t, pin=(worker, 0)) for t in prompts(2)])
+        at_the_router(8)
+        front.check('said once', sum('rank 0 stores blocks of 8 tokens' in line for line in agent.lines()) == 1, agent.lines())
+        front.check('later: exit status', agent.stop() == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
 def hybrid(router, program):
     """One node of several behind a hybrid load balancer: its engine numbers its ranks from 0, the router has them as 4 and 5. And a topic."""
     front, worker, first = Front(TALLY, ADDRESSES[0]), 55, 4
@@ -282,6 +307,7 @@ def main(kvroute, program):
     def test():
         load(router, program)
         block_size(router, program)
+        block_size_later(router, program)
         hybrid(router, program)
         another_block_size(router, program)
         no_replay(router, program)

@@ -355,6 +355,40 @@ static void the_block_size_is_learned(void)
 	kvr_kvmap_destroy(m);
 }
 
+/* The number of a group without full attention may be that of one with it in another engine. */
+static void what_is_learned_is_of_one_engine(void)
+{
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, LEN, 7, &out);
+	const uint32_t tokens[BLOCK] = {token(0, 0), token(0, 1)};
+	const uint64_t hash = name(0, 0);
+	struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
+			      .hashes = &hash,
+			      .n_hashes = 1,
+			      .tokens = tokens,
+			      .n_tokens = BLOCK,
+			      .block_size = BLOCK,
+			      .has_group = true,
+			      .group = 1,
+			      .other_group = true,
+			      .strange_block = UINT32_MAX};
+
+	name_all();
+	memset(router, 0, sizeof(router));
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+	store(m, 1, 0, 2);
+	kvr_kvmap_clear(m);
+	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK); /* it is the same one */
+	kvr_kvmap_forget(m);
+	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), 0);
+	ev.other_group = false;
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+	CU_ASSERT(router[0][0][0]);
+	ev.type = KVR_KVEV_REMOVED;
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+	CU_ASSERT(!router[0][0][0]);
+	kvr_kvmap_destroy(m);
+}
+
 static void pairs_are_learned_with_it(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, LEN, 7, &out);
@@ -394,6 +428,7 @@ int main(void)
 		 a_name_that_comes_twice_is_removed_once},
 		{"names of one key are two", names_of_one_key_are_two},
 		{"the block size is learned", the_block_size_is_learned},
+		{"what is learned is of one engine", what_is_learned_is_of_one_engine},
 		{"pairs are learned with it", pairs_are_learned_with_it},
 		{"sizes are checked", sizes_are_checked},
 		CU_TEST_INFO_NULL,
