@@ -109,6 +109,7 @@ static void add_choice(struct gw_call *c)
 static void push(struct gw_call *c)
 {
 	const struct gw_bytes spare = c->busy;
+	const bool begun = c->started;
 	h2o_iovec_t buf;
 
 	if (c->req == NULL || c->sending)
@@ -117,6 +118,9 @@ static void push(struct gw_call *c)
 		return;
 	if (!c->started) {
 		c->started = true;
+		/* HTTP/1.0 has no chunks: where the answer ends, the connection does. */
+		if (c->req->version < 0x101 && c->req->res.content_length == SIZE_MAX)
+			c->req->http1_is_persistent = 0;
 		h2o_start_response(c->req, &c->gen);
 	}
 	c->busy = c->out;
@@ -125,7 +129,9 @@ static void push(struct gw_call *c)
 	c->given_ms = gw_now_ms();
 	buf = h2o_iovec_init(c->busy.p, c->busy.len);
 	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
-	h2o_send(c->req, &buf, buf.len > 0,
+	/* With nothing to write libh2o would dispose of the request, and with it of this call,
+	 * before it returns (HTTP/1.0, or another status than 200): who calls has it still. */
+	h2o_send(c->req, &buf, buf.len > 0 || begun,
 		 !c->complete ? H2O_SEND_STATE_IN_PROGRESS
 		 : c->broken  ? H2O_SEND_STATE_ERROR
 			      : H2O_SEND_STATE_FINAL);

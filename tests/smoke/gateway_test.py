@@ -106,6 +106,10 @@ def serve(agents, agent, job):
             item(b'the engine is gone', fin=True, flags=2, status=say.get('status', 502))
         else:
             item(response(body=json.dumps({'worker': agent.worker}).encode()), tokens=1, fin=True, status=200)
+    elif mode == 'ends':  # its end comes by itself
+        item(response(content_type='text/event-stream'), status=200)
+        item(EVENTS[0], tokens=1, status=200)
+        agents.at(0.2, lambda: item(b'', fin=True, status=200))
     elif mode == 'begin':
         item(response(content_type='text/event-stream'), status=200)
         item(EVENTS[0], tokens=1, status=200)
@@ -163,6 +167,22 @@ def streams(gw, agents):
     r = gw.post('/v1/completions', {'model': 'llama', 'stream': True, 'prompt': 'x', 'x_mode': 'break'})
     tail = r.body[len(EVENTS[0]):]
     check('a stream that breaks off says so', r.body.startswith(EVENTS[0]) and b'\n\ndata: {"error":{' in tail and b'the engine fell over' in tail, r.body)
+
+
+def old_http(gw, agents):
+    """HTTP/1.0, as nginx speaks it by default: no chunks, so the connection ends with the answer, and the request in the midst of it."""
+    def endings():
+        n = gw.counters()
+        return [n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'gone')]
+
+    for mode, fields, want in (('ends', b'', EVENTS[0]), ('ends', b'connection: keep-alive\r\n', EVENTS[0]), ('stream', b'', b''.join(EVENTS)),
+                               ('large', b'', b'x' * 400000)):
+        before = endings()
+        body = json.dumps({'model': 'llama', 'prompt': 'x', 'stream': True, 'x_mode': mode}).encode()
+        head, _, out = gw.raw(b'POST /v1/completions HTTP/1.0\r\nhost: x\r\n%scontent-length: %d\r\n\r\n' % (fields, len(body)) + body,
+                              seconds=20).partition(b'\r\n\r\n')
+        check(f'HTTP/1.0: {mode}, {fields}', head.startswith(b'HTTP/1.1 200 ') and out == want, (head, out[-300:]))
+        check('counted as answered', wait_for(lambda: endings() == [before[0] + 1, *before[1:]], 5), (before, endings()))
 
 
 def gone(agents, job, name):
@@ -650,7 +670,7 @@ def run(log):
              p.Agent('10.9.0.1', 102, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=b']))]
     with serving(TALLY, peers, serve, sys.argv[2], '--router', '10.9.0.1', '--model', 'alias=llama', '--adapter', 'sql-adapter=llama',
                  '--tokenize', tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log) as (gw, agents):
-        for part in (pages, completions, streams, cancels, hints, route, errors, bad_http, load, lost):
+        for part in (pages, completions, streams, old_http, cancels, hints, route, errors, bad_http, load, lost):
             part(gw, agents, *([ROUTER] if part is route else []))
         stops(agents)
         wrong_tokenizers(sys.argv[2], tokenizer)
