@@ -165,6 +165,29 @@ void gw_conn_turn(struct gw_thread *t)
 		close_late(conn);
 }
 
+bool gw_conn_comes(const struct gw_thread *t)
+{
+	const struct gw_conn *conn;
+
+	TAILQ_FOREACH (conn, &t->coming, link)
+		if (conn->state == GW_CONN_COMES)
+			return true;
+	return !TAILQ_EMPTY(&t->streams);
+}
+
+void gw_conns_end(struct gw_thread *t)
+{
+	for (uint32_t fd = 0; fd < t->used_fds; fd++) {
+		const struct gw_conn *conn = &t->by_fd[fd];
+
+		if (conn->source == NULL)
+			continue;
+		if (conn->state == GW_CONN_COMES)
+			say((int)fd, GW_STOPPING, "Service Unavailable");
+		shutdown((int)fd, SHUT_RDWR);
+	}
+}
+
 /* ---- where it comes from ---- */
 
 bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
@@ -192,6 +215,8 @@ bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
 		conn->source = NULL;
 		return false;
 	}
+	if (t->used_fds <= (uint32_t)fd)
+		t->used_fds = (uint32_t)fd + 1;
 	turn_to(conn, GW_CONN_SILENT);
 	return true;
 }

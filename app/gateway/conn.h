@@ -61,6 +61,15 @@ void gw_conn_turn(struct gw_thread *t);
  * false: there is none. */
 bool gw_conn_make_room(struct gw_thread *t);
 
+/** Is a part of a request there, and the rest to come? */
+bool gw_conn_comes(const struct gw_thread *t);
+
+/**
+ * The thread ends, others may go on for long: close its connections, or their clients would wait
+ * for what nobody reads. A request of HTTP/1 that is not there in whole is answered 503.
+ */
+void gw_conns_end(struct gw_thread *t);
+
 /** HTTP/1: was the client's side closed before the request began? */
 bool gw_conn_is_half_closed(const struct gw_call *c);
 

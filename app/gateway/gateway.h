@@ -85,10 +85,10 @@ struct gw_thread {
 	h2o_socket_t *watch_sock; /* an epoll set of its own: who has closed his side */
 	int watch_fd;
 	struct gw_conn *by_fd;
-	uint32_t n_fds;
-	uint64_t look_ms;	/* when gw_conn_stalled() looks again */
-	struct gw_conns coming; /* SILENT and COMES, by since_ms */
-	struct gw_conns idle;	/* IDLE */
+	uint32_t n_fds, used_fds; /* places that it has, and below which are all that were used */
+	uint64_t look_ms;	  /* when gw_conn_stalled() looks again */
+	struct gw_conns coming;	  /* SILENT and COMES, by since_ms */
+	struct gw_conns idle;	  /* IDLE */
 	struct gw_streams streams;
 
 	struct gw_router *routers;		  /* opt->n_routers */

@@ -441,24 +441,23 @@ void gw_serve_run(struct gw_thread *t)
 	const uint64_t share = ((uint64_t)t->opt->total_mb << 20) + t->opt->body_bytes;
 	const uint64_t most = share + t->opt->body_bytes;
 	struct kvr_slack slack = {0};
-	bool closing = false;
 
 	gw_buffers_limit(t->sources, share, most, t->row);
 	for (;;) {
 		const int stop = atomic_load_explicit(t->stop, memory_order_relaxed);
+		const bool closes = stop != 0 && t->listener != NULL;
 		int32_t wait;
 
-		if (stop != 0 && LIST_EMPTY(&t->calls))
-			return;
-		if (stop == 2) {
-			last_words(t);
-			return;
-		}
-		if (stop == 1 && !closing) {
-			closing = true;
+		if (closes) { /* and one turn for what has come already */
 			h2o_socket_close(t->listener);
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
+		} else if (stop != 0 && LIST_EMPTY(&t->calls) && !gw_conn_comes(t)) {
+			break;
+		}
+		if (stop == 2) {
+			last_words(t);
+			break;
 		}
 		if (t->rest_ms != 0 && t->listener != NULL && gw_now_ms() >= t->rest_ms) {
 			t->rest_ms = 0;
@@ -470,7 +469,7 @@ void gw_serve_run(struct gw_thread *t)
 		gw_leases_turn(t);
 		t->touched = false;
 		/* What it sends leaves with the routers' turn. */
-		wait = gw_calls_turn(t, INT32_MAX);
+		wait = gw_calls_turn(t, closes ? 0 : INT32_MAX);
 		wait = gw_routers_turn(t, wait);
 		if (t->rest_ms != 0 && wait > REST_MS)
 			wait = REST_MS;
@@ -478,6 +477,7 @@ void gw_serve_run(struct gw_thread *t)
 			      gw_routers_strict(t) ? KVR_SLACK_USUAL_NS : KVR_SLACK_TICK_NS);
 		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
 	}
+	gw_conns_end(t);
 }
 
 void gw_serve_fini(struct gw_thread *t)

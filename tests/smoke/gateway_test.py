@@ -49,6 +49,7 @@ max_requests = 1024
 '''
 TALLY = Tally(200, patience=30.0)
 check = TALLY.check
+BODY = json.dumps({'model': 'llama', 'prompt': 'x', 'x_mode': 'split'}).encode()
 EVENTS = [b'data: {"choices":[{"text":"a"}]}\n\n', b'data: {"choices":[{"text":"\xc3\xa4"}]}\n\n', b': a comment\r\n\r\n', b'data: [DONE]\n\n']
 
 
@@ -595,6 +596,31 @@ def stops(agents):
         check('it is under way', wait_for(lambda: len(agents.runs()) > n))
         return s, s.recv(65536) if mode == 'begin' else b''
 
+    def comes(gw):
+        """A request of which a part has been read."""
+        s = socket.create_connection(('127.0.0.1', gw.port))
+        s.settimeout(20)
+        s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(BODY) + BODY[:5])
+        check('there is a part', gw.call('GET', '/health').status == 200)  # which came later
+        return s
+
+    def refuses(gw):
+        try:
+            socket.create_connection(('127.0.0.1', gw.port), 5).close()
+        except ConnectionRefusedError:
+            return True
+        return False
+
+    def said(s, question):
+        with s:
+            try:
+                s.sendall(question)
+                return s.recv(4096)
+            except ConnectionError:
+                return b''
+            except TimeoutError:
+                return b'<timeout>'
+
     def rest(s, out):
         with s:
             try:
@@ -619,10 +645,36 @@ def stops(agents):
           out[1].endswith(b'0\r\n\r\n'), out[1])
     gw = Gateway(sys.argv[2], '--router', '10.9.0.1', '--grace-s', '0')
     check('one without', wait_for(gw.ready))
-    s = begin(gw, 'hang')
+    s, half = begin(gw, 'hang'), comes(gw)
     check('ends', gw.stop() == 0)
     out = rest(*s)
     check('and says so', out.startswith(b'HTTP/1.1 503 '), out)
+    out = rest(half, b'')
+    check('to whom a request comes from, too', out.startswith(b'HTTP/1.1 503 ') and b'"code":"stopping"' in out, out)
+    gw = Gateway(sys.argv[2], '--router', '10.9.0.1', '--grace-s', '600')
+    check('one to which a request comes', wait_for(gw.ready))
+    half = comes(gw)
+    gw.process.terminate()
+    check('nobody else may come', wait_for(lambda: refuses(gw)))
+    half.sendall(BODY[5:])
+    out = rest(half, b'')
+    check('it is under way, and served', out.startswith(b'HTTP/1.1 200 ') and b'{"ok": true}' in out, out)
+    check('that is all', gw.process.wait(20) == 0)
+    gw = Gateway(sys.argv[2], '--router', '10.9.0.1', '--threads', '2', '--grace-s', '600')
+    check('one of two threads', wait_for(gw.ready))
+    ask, kept = b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n', [socket.create_connection(('127.0.0.1', gw.port)) for _ in range(12)]
+    for s in kept:
+        s.settimeout(20)
+        s.sendall(ask)
+        check('it answers', s.recv(4096).startswith(b'HTTP/1.1 200 '))
+    s = begin(gw, 'begin')
+    gw.process.terminate()
+    check('none of them takes a connection', wait_for(lambda: refuses(gw)))
+    out = [said(x, ask) for x in kept]
+    check('nobody waits for the one that has ended', b'<timeout>' not in out, out)
+    check('the other goes on', gw.process.poll() is None)
+    gw.process.terminate()
+    check('until it is told', b'"code":"stopping"' in rest(*s) and gw.process.wait(20) == 0)
 
 
 def wrong_tokenizers(program, tokenizer):
