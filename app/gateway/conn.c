@@ -153,11 +153,27 @@ bool gw_conn_make_room(struct gw_thread *t)
 	return true;
 }
 
+/* The beginning of the next request may have come together with the one before: it is in the buffer
+ * when that is answered, and on_read() does not see it. */
+static void find_parts(struct gw_thread *t, uint64_t now)
+{
+	struct gw_conn *conn, *before;
+
+	for (conn = TAILQ_LAST(&t->idle, gw_conns); conn != NULL && conn->since_ms >= t->parts_ms;
+	     conn = before) {
+		before = TAILQ_PREV(conn, gw_conns, link);
+		if ((*conn->input)->size > 0)
+			turn_to(conn, GW_CONN_COMES);
+	}
+	t->parts_ms = now;
+}
+
 void gw_conn_turn(struct gw_thread *t)
 {
 	const uint64_t now = gw_now_ms();
 	struct gw_conn *conn;
 
+	find_parts(t, now);
 	while ((conn = TAILQ_FIRST(&t->coming)) != NULL &&
 	       conn->since_ms + t->opt->header_ms <= now)
 		close_late(conn);

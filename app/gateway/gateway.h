@@ -87,6 +87,7 @@ struct gw_thread {
 	struct gw_conn *by_fd;
 	uint32_t n_fds, used_fds; /* places that it has, and below which are all that were used */
 	uint64_t look_ms;	  /* when gw_conn_stalled() looks again */
+	uint64_t parts_ms;	  /* gw_conn_turn() has looked for parts of requests up to then */
 	struct gw_conns coming;	  /* SILENT and COMES, by since_ms */
 	struct gw_conns idle;	  /* IDLE */
 	struct gw_streams streams;

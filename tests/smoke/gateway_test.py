@@ -438,6 +438,23 @@ def grows(gw):
         check('a body that grows may take its time', got.startswith(b'HTTP/1.1 200 '), got[:100])
 
 
+def parts(gw):
+    """A part of a request that comes together with the one before it has its time from there on."""
+    first, second = b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n', b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(BODY) + BODY
+    for n in (20, len(second) - 5):
+        out = gw.raw(first + second[:n], seconds=20)
+        check(f'{n} bytes that came with the request before: 408', out.startswith(b'HTTP/1.1 200 ') and out.count(b'HTTP/1.1 408 ') == 1 and
+              b'"code":"request_timeout"' in out and not out.endswith(b'<timeout>'), out)
+        with socket.create_connection(('127.0.0.1', gw.port)) as s:
+            s.settimeout(20)
+            s.sendall(first + second[:n])
+            out = s.recv(65536)
+            s.sendall(second[n:])
+            while b'{"ok": true}' not in out and (part := s.recv(65536)):
+                out += part
+            check('with its rest it is served', out.count(b'HTTP/1.1 200 ') == 2 and b'{"ok": true}' in out, out)
+
+
 def bad_http(gw, agents):
     big = 2000000
     r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n{' % big)
@@ -468,6 +485,7 @@ def bad_http(gw, agents):
     grows(gw)
     check('who says nothing is told nothing', gw.raw(b'', seconds=20) == b'')
     check('nor counted', gw.counters()['kvr_gateway_slow_requests_total'] == 3, gw.counters())
+    parts(gw)
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
     check('others are served', r.status == 200, r)
     check('errors of HTTP are counted', gw.counters()['kvr_gateway_http_errors_answers_total'] >= 2, gw.counters())
