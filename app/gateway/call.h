@@ -76,6 +76,7 @@ struct gw_call {
 	struct gw_bytes out, busy;
 	uint64_t held;	   /* of these and the request's body, for its source (room.h) */
 	uint64_t given_ms; /* since when libh2o has something to send; 0: nothing */
+	size_t given_left; /* HTTP/2: bytes of it at the last look */
 	int status;
 	bool head_done, events, started, sending, complete, broken, counted;
 };

@@ -312,6 +312,18 @@ bool gw_conn_floods(const struct gw_call *c)
 	return conn != NULL && resets(c, conn) >= MAX_RESETS;
 }
 
+/* Has the client taken some of it since the last look? */
+static bool takes(struct gw_call *c, uint64_t now)
+{
+	const size_t before = c->given_left;
+
+	c->given_left = gw_stream_left(c->req);
+	if (c->given_left >= before)
+		return false;
+	c->given_ms = now;
+	return true;
+}
+
 void gw_conn_stalled(struct gw_thread *t)
 {
 	const uint64_t now = gw_now_ms();
@@ -322,7 +334,7 @@ void gw_conn_stalled(struct gw_thread *t)
 	t->look_ms = now + t->opt->idle_ms / 4;
 	for (c = LIST_FIRST(&t->calls); c != NULL; c = next) {
 		next = LIST_NEXT(c, link);
-		if (c->req == NULL || !is_http2(c) || c->given_ms == 0 ||
+		if (c->req == NULL || !is_http2(c) || c->given_ms == 0 || takes(c, now) ||
 		    c->given_ms + t->opt->idle_ms >= now)
 			continue;
 		c->given_ms = 0; /* once is enough */

@@ -93,6 +93,16 @@ void gw_streams_turn(struct gw_thread *t)
 	}
 }
 
+size_t gw_stream_left(h2o_req_t *req)
+{
+	const h2o_http2_stream_t *stream = stream_of(req);
+	size_t n = 0;
+
+	for (size_t i = 0; i < stream->_data.size; i++)
+		n += stream->_data.entries[i].len;
+	return n;
+}
+
 void gw_stream_reset(h2o_req_t *req)
 {
 	h2o_http2_stream_t *stream = stream_of(req);

@@ -14,6 +14,9 @@
 /** The fields of a request have come. */
 void gw_stream_comes(h2o_req_t *req);
 
+/** Bytes of the answer that libh2o has been given and whose client has no window for them. */
+size_t gw_stream_left(h2o_req_t *req);
+
 /** End it: the client is told, the others of its connection go on. Disposes of the request, unless
  * libh2o does so a little later. */
 void gw_stream_reset(h2o_req_t *req);

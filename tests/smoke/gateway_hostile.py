@@ -67,6 +67,10 @@ def serve(agents, agent, job):
         item(response(body=b'{}'), tokens=1, fin=True, status=200)
     elif mode == 'status':
         item(response(say['code'], body=say['body'].encode(), more='date: long ago\r\nserver: engine\r\n'), tokens=1, fin=True, status=say['code'])
+    elif mode == 'long':  # one piece for libh2o
+        item(response(), status=200)
+        for i in range(100):
+            item(b'x' * 1000, status=200, fin=i == 99)
     elif mode == 'flood':
         item(response(content_type='text/event-stream'), status=200)
 
@@ -195,6 +199,17 @@ def stalled(gw, agents):
         check('one that takes nothing is reset alone', [n for kind, _, n, _ in all_of if kind == RST_STREAM] == [1], [f[:3] for f in all_of[-9:]])
         check('those beside it and after it are served', ended(all_of) == {n: b'{}' for n in range(3, stream + 2, 2)}, [f[:3] for f in all_of[-9:]])
     nothing_left(gw, agents, 'stalled alone')
+    # --idle-ms is 2000: who takes a little now and then is slow, and has not stopped.
+    with socket.create_connection(('127.0.0.1', gw.port)) as s:
+        s.sendall(PREFACE + frame(SETTINGS, 0, 0, struct.pack('>HI', INITIAL_WINDOW, 0)) + frame(WINDOW_UPDATE, 0, 0, struct.pack('>I', 1 << 30)) +
+                  post(1, ask('long')))
+        s.settimeout(0.3)
+        for all_of in turns(s):
+            if 1 in ended(all_of) or any(kind == RST_STREAM for kind, *_ in all_of):
+                break
+            s.sendall(frame(WINDOW_UPDATE, 0, 1, struct.pack('>I', 8000)))
+        check('who takes little is served', ended(all_of) == {1: b'x' * 100000}, [f[:3] for f in all_of[-9:]])
+    nothing_left(gw, agents, 'slow reader')
 
 
 def slow(gw, agents):
