@@ -9,22 +9,33 @@
 #include "kvr_words.h"
 
 #define JSON	"application/json"
+#define MODELS	"/v1/models"
 #define METRICS "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
-/* A model and the pool behind it; @p n counts those printed. */
-static void print_model(FILE *out, unsigned int *n, const char *id, const struct kvr_client_pool *p,
+/* Where models are printed; with `only` the one of that name. */
+struct list {
+	FILE *out;
+	const char *only;
+	size_t len;	/* of `only` */
+	unsigned int n; /* printed */
+};
+
+/* A model and the pool behind it. */
+static void print_model(struct list *l, const char *id, const struct kvr_client_pool *p,
 			const char *parent)
 {
 	char name[600], root[600], of[600] = "null";
 
+	if (l->only != NULL && (l->n > 0 || !h2o_memis(l->only, l->len, id, strlen(id))))
+		return;
 	if (kvr_json_quote(id, strlen(id), name, sizeof(name)) < 0 ||
 	    kvr_json_quote(p->name, strlen(p->name), root, sizeof(root)) < 0 ||
 	    (parent != NULL && kvr_json_quote(parent, strlen(parent), of, sizeof(of)) < 0))
 		return;
-	fprintf(out,
+	fprintf(l->out,
 		"%s{\"id\":%s,\"object\":\"model\",\"created\":0,\"owned_by\":\"kvroute\","
 		"\"root\":%s,\"parent\":%s,\"role\":\"%s\",\"ranks\":%u,\"block_size\":%u%s}",
-		(*n)++ > 0 ? "," : "", name, root, of, kvr_role_name(p->role), p->ranks,
+		l->n++ > 0 ? "," : "", name, root, of, kvr_role_name(p->role), p->ranks,
 		p->block_size, p->eagle ? ",\"eagle\":true" : "");
 }
 
@@ -45,39 +56,49 @@ static const char *pool_of(const struct gw_options *o, const char *model)
 	return model;
 }
 
-/* Everything that can be named as a model at this moment. @return how many. */
-static unsigned int print_models(const struct gw_thread *t, FILE *out)
+/* Everything that can be named as a model at this moment. */
+static void print_models(const struct gw_thread *t, struct list *l)
 {
 	const struct gw_router *r = gw_router_pick((struct gw_thread *)(uintptr_t)t, 0);
 	const struct gw_options *o = t->opt;
 	const struct kvr_client_pool *pools = NULL, *p;
-	unsigned int n = 0;
 	uint32_t n_pools = 0;
 
 	if (r != NULL)
 		pools = kvr_client_pools(r->client, &n_pools);
 	for (uint32_t i = 0; i < n_pools; i++)
 		if (pools[i].serves)
-			print_model(out, &n, pools[i].name, &pools[i], NULL);
+			print_model(l, pools[i].name, &pools[i], NULL);
 	for (uint32_t i = 0; i < o->n_models; i++) {
 		p = find(pools, n_pools, o->models[i].of);
 		if (p != NULL)
-			print_model(out, &n, o->models[i].name, p, NULL);
+			print_model(l, o->models[i].name, p, NULL);
 	}
 	for (uint32_t i = 0; i < o->n_adapters; i++) {
 		p = find(pools, n_pools, pool_of(o, o->adapters[i].of));
 		if (p != NULL)
-			print_model(out, &n, o->adapters[i].name, p, o->adapters[i].of);
+			print_model(l, o->adapters[i].name, p, o->adapters[i].of);
 	}
-	return n;
 }
 
 static void models(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
+	struct list l = {.out = out};
+
 	(void)req;
 	fprintf(out, "{\"object\":\"list\",\"data\":[");
-	print_models(t, out);
+	print_models(t, &l);
 	fprintf(out, "]}");
+}
+
+/* Its name is the rest of the path, slashes included. Nothing: there is no such model. */
+static void model(struct gw_thread *t, h2o_req_t *req, FILE *out)
+{
+	struct list l = {.out = out,
+			 .only = req->path_normalized.base + strlen(MODELS) + 1,
+			 .len = req->path_normalized.len - strlen(MODELS) - 1};
+
+	print_models(t, &l);
 }
 
 static void health(struct gw_thread *t, h2o_req_t *req, FILE *out)
@@ -98,18 +119,19 @@ static bool all_ready(const struct gw_thread *t)
 
 static void ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
-	unsigned int up = 0, n;
-	FILE *none = fopen("/dev/null", "we");
+	struct list l = {.out = fopen("/dev/null", "we")};
+	unsigned int up = 0;
 
 	for (uint32_t i = 0; i < t->opt->n_routers; i++)
 		up += t->routers[i].up;
-	n = none != NULL ? print_models(t, none) : 0;
-	if (none != NULL)
-		fclose(none);
-	if (up == 0 || n == 0 || !all_ready(t) || *t->stop != 0)
+	if (l.out != NULL) {
+		print_models(t, &l);
+		fclose(l.out);
+	}
+	if (up == 0 || l.n == 0 || !all_ready(t) || *t->stop != 0)
 		req->res.status = 503;
 	fprintf(out, "{\"status\":\"%s\",\"routers\":%u,\"models\":%u}",
-		req->res.status == 503 ? "not ready" : "ready", up, n);
+		req->res.status == 503 ? "not ready" : "ready", up, l.n);
 }
 
 static void metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
@@ -127,11 +149,19 @@ static const struct {
 	const char *path, *type;
 	void (*print)(struct gw_thread *t, h2o_req_t *req, FILE *out);
 } pages[] = {
-	{"/v1/models", JSON, models},
-	{"/health", JSON, health},
-	{"/ready", JSON, ready},
-	{"/metrics", METRICS, metrics},
+	{MODELS, JSON, models},	 {MODELS "/", JSON, model},	 {"/health", JSON, health},
+	{"/ready", JSON, ready}, {"/metrics", METRICS, metrics},
 };
+
+/* One that ends with a slash stands for all behind it. */
+static bool is_page(const h2o_req_t *req, const char *path)
+{
+	const h2o_iovec_t p = req->path_normalized;
+	const size_t n = strlen(path);
+
+	return path[n - 1] == '/' ? p.len > n && memcmp(p.base, path, n) == 0
+				  : h2o_memis(p.base, p.len, path, n);
+}
 
 bool gw_page(struct gw_thread *t, h2o_req_t *req)
 {
@@ -140,8 +170,7 @@ bool gw_page(struct gw_thread *t, h2o_req_t *req)
 		size_t len = 0;
 		FILE *out;
 
-		if (!h2o_memis(req->path_normalized.base, req->path_normalized.len, pages[i].path,
-			       strlen(pages[i].path)))
+		if (!is_page(req, pages[i].path))
 			continue;
 		if (!h2o_memis(req->method.base, req->method.len, H2O_STRLIT("GET")) &&
 		    !h2o_memis(req->method.base, req->method.len, H2O_STRLIT("HEAD"))) {
@@ -156,7 +185,12 @@ bool gw_page(struct gw_thread *t, h2o_req_t *req)
 		req->res.status = 200;
 		pages[i].print(t, req, out);
 		fclose(out);
-		gw_answer_page(req, req->res.status, pages[i].type, text, len);
+		if (len > 0)
+			gw_answer_page(req, req->res.status, pages[i].type, text, len);
+		else
+			gw_answer_plain_error(
+				req, gw_router_pick(t, 0) == NULL ? GW_NO_ROUTER : GW_NO_MODEL,
+				NULL);
 		free(text);
 		return true;
 	}

@@ -108,6 +108,8 @@ def run(program):
         r = ask()
         check('503 without a router', r.status == 503 and r.error()[1] == 'no_router' and r.headers.get('retry-after') == '1', r)
         check('the models are gone', gw.call('GET', '/v1/models').json()['data'] == [])
+        r = gw.call('GET', '/v1/models/llama')
+        check('one of them is not told to be none', r.status == 503 and r.error()[1] == 'no_router' and r.headers.get('retry-after') == '1', r)
         check('nothing is in flight', gw.counters()['kvr_gateway_in_flight_requests'] == 0)
         check('the gateway ends', gw.stop() == 0)
         first_log.seek(0)

@@ -28,6 +28,9 @@ async function refused(name, status, kind, call) {
 const messages = [{ role: 'user', content: 'What is a router?' }];
 const models = await client.models.list();
 check('models', models.data.some((m) => m.id === 'model'), models.data);
+const one = await client.models.retrieve('model');
+check('one of them', one.id === 'model' && one.object === 'model' && one.owned_by !== undefined, one);
+await refused('none of them', 404, OpenAI.NotFoundError, () => client.models.retrieve('other/model'));
 
 const chat = await client.chat.completions.create({ model: 'model', messages, max_tokens: 20 });
 check('chat', chat.choices[0].message.content.length > 0 && chat.usage.completion_tokens === 20, chat);

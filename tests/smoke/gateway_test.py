@@ -494,8 +494,18 @@ def bad_http(gw, agents):
 def pages(gw, agents):
     r = gw.call('GET', '/v1/models')
     ids = {m['id']: m for m in r.json()['data']}
-    check('models that are served', set(ids) == {'llama', 'alias', 'sql-adapter'}, r)
+    check('models that are served', set(ids) == {'llama', 'alias', 'org/other', 'sql-adapter'}, r)
     check('with role and ranks', (ids['llama']['role'], ids['llama']['ranks'], ids['sql-adapter']['parent']) == ('aggregated', 4, 'llama'), r)
+    for name, path in (('llama', 'llama'), ('alias', 'alias?x=y'), ('sql-adapter', 'sql-adapter'), ('org/other', 'org/other'), ('org/other', 'org%2Fother')):
+        r = gw.call('GET', f'/v1/models/{path}')
+        check(f'one model: {path}', r.status == 200 and r.json() == ids[name] and r.headers['content-type'] == 'application/json', r)
+    for path in 'gpt-9', 'llam', 'llama2', 'llama/', 'org', 'nobody', '%00', '%22':
+        r = gw.call('GET', f'/v1/models/{path}')
+        check(f'no model: {path}', r.status == 404 and r.error()[1] == 'model_not_found', r)
+    r = gw.call('GET', '/v1/models/')
+    check('no name', r.status == 404 and r.error()[1] == 'unknown_url', r)
+    check('a model is read only', gw.call('DELETE', '/v1/models/llama').status == 405)
+
     def listed():
         return {m['id']: m['role'] for m in gw.call('GET', '/v1/models').json()['data']}
 
@@ -738,7 +748,7 @@ def run(log):
     tokenizer = Tokenizer('llama')
     peers = [p.Agent('10.9.0.1', 101, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=a'])),
              p.Agent('10.9.0.1', 102, 'llama', B, ranks=2, hints=p.worker_hints(taints=['gpu=b']))]
-    with serving(TALLY, peers, serve, sys.argv[2], '--router', '10.9.0.1', '--model', 'alias=llama', '--adapter', 'sql-adapter=llama',
+    with serving(TALLY, peers, serve, sys.argv[2], '--router', '10.9.0.1', '--model', 'alias=llama,org/other=llama', '--adapter', 'sql-adapter=llama',
                  '--tokenize', tokenizer.url, '--header-ms', '2000', '--max-buffer', '262144', '--max-body', '1032192', log=log) as (gw, agents):
         for part in (pages, completions, streams, old_http, cancels, hints, route, errors, bad_http, load, lost):
             part(gw, agents, *([ROUTER] if part is route else []))
