@@ -469,7 +469,8 @@ void gw_serve_run(struct gw_thread *t)
 		gw_leases_turn(t);
 		t->touched = false;
 		/* What it sends leaves with the routers' turn. */
-		wait = gw_calls_turn(t, closes ? 0 : INT32_MAX);
+		wait = gw_tokens_turn(t->tokens, closes ? 0 : INT32_MAX);
+		wait = gw_calls_turn(t, wait);
 		wait = gw_routers_turn(t, wait);
 		if (t->rest_ms != 0 && wait > REST_MS)
 			wait = REST_MS;

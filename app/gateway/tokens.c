@@ -15,6 +15,7 @@
 #define MAX_ANSWER   (64u << 20) /* bytes */
 #define FAILURES     3
 #define PAUSE_MS     1000
+#define SPARE_MS     1000
 #define KEPT_SOCKETS 64
 #define KEPT_FOR_MS  2000
 
@@ -22,7 +23,7 @@ struct gw_tokens {
 	struct gw_thread *t;
 	h2o_socketpool_t pool;
 	h2o_http1client_ctx_t http;
-	h2o_timeout_t io_timeout, timeout;
+	h2o_timeout_t io_timeout;
 	struct gw_lru *cache;
 	char head[768]; /* of every request, up to the length */
 	uint32_t failures;
@@ -30,14 +31,14 @@ struct gw_tokens {
 	bool worked, said;     /* since it did: the log has that it does not */
 	uint64_t said_next_ms; /* not before */
 	uint64_t pause_until_ms;
-	LIST_HEAD(, gw_question) questions;
+	TAILQ_HEAD(, gw_question) questions; /* by until_ms */
 };
 
 struct gw_question {
 	struct gw_tokens *k;
-	LIST_ENTRY(gw_question) link;
+	TAILQ_ENTRY(gw_question) link;
 	h2o_http1client_t *client;
-	h2o_timeout_entry_t timeout;
+	uint64_t until_ms;
 	char *text;
 	size_t len;
 	struct gw_lru_key key;
@@ -73,13 +74,13 @@ int gw_tokens_start(struct gw_thread *t)
 		return -ENOMEM;
 	}
 	k->t = t;
-	LIST_INIT(&k->questions);
+	TAILQ_INIT(&k->questions);
 	snprintf(k->head, sizeof(k->head),
 		 "POST %s HTTP/1.1\r\nHost: %s:%u\r\nContent-Type: application/json\r\n"
 		 "Connection: keep-alive\r\nContent-Length: ",
 		 o->tokenize_path, o->tokenize_host, o->tokenize_port);
-	h2o_timeout_init(t->ctx.loop, &k->io_timeout, o->tokenize_ms);
-	h2o_timeout_init(t->ctx.loop, &k->timeout, o->tokenize_ms);
+	/* It wants one, by the clock of the wall. Ours is sooner. */
+	h2o_timeout_init(t->ctx.loop, &k->io_timeout, o->tokenize_ms + SPARE_MS);
 	k->http = (h2o_http1client_ctx_t){.loop = t->ctx.loop,
 					  .getaddr_receiver = &t->ctx.receivers.hostinfo_getaddr,
 					  .io_timeout = &k->io_timeout};
@@ -95,9 +96,7 @@ static void release(struct gw_question *q)
 {
 	if (q->ended != NULL)
 		*q->ended = true;
-	LIST_REMOVE(q, link);
-	if (h2o_timeout_is_linked(&q->timeout))
-		h2o_timeout_unlink(&q->timeout);
+	TAILQ_REMOVE(&q->k->questions, q, link);
 	if (q->answer != NULL)
 		h2o_buffer_dispose(&q->answer);
 	free(q->text);
@@ -117,12 +116,11 @@ void gw_tokens_stop(struct gw_thread *t)
 
 	if (k == NULL)
 		return;
-	while (!LIST_EMPTY(&k->questions))
-		gw_tokens_cancel(LIST_FIRST(&k->questions));
+	while (!TAILQ_EMPTY(&k->questions))
+		gw_tokens_cancel(TAILQ_FIRST(&k->questions));
 	gw_lru_destroy(k->cache);
 	h2o_socketpool_dispose(&k->pool);
 	h2o_timeout_dispose(t->ctx.loop, &k->io_timeout);
-	h2o_timeout_dispose(t->ctx.loop, &k->timeout);
 	free(k);
 	t->tokens = NULL;
 }
@@ -209,16 +207,27 @@ static void end(struct gw_question *q)
 	fn(arg, ids, n);
 }
 
-static void on_timeout(h2o_timeout_entry_t *entry)
+static void give_up(struct gw_question *q)
 {
-	struct gw_question *q = H2O_STRUCT_FROM_MEMBER(struct gw_question, timeout, entry);
-
 	if (q->client != NULL)
 		h2o_http1client_cancel(q->client);
 	q->client = NULL;
 	q->ok = q->said = false;
 	because(q, "no answer in time");
 	end(q);
+}
+
+int32_t gw_tokens_turn(struct gw_tokens *k, int32_t wait)
+{
+	const uint64_t now = gw_now_ms();
+	struct gw_question *q;
+
+	if (k == NULL)
+		return wait;
+	while ((q = TAILQ_FIRST(&k->questions)) != NULL && q->until_ms <= now)
+		give_up(q);
+	return q != NULL && q->until_ms - now < (uint64_t)wait ? (int32_t)(q->until_ms - now)
+							       : wait;
 }
 
 static int on_body(h2o_http1client_t *client, const char *errstr)
@@ -329,9 +338,8 @@ struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len,
 		q->key = *key;
 	q->fn = fn;
 	q->arg = arg;
-	q->timeout.cb = on_timeout;
-	LIST_INSERT_HEAD(&k->questions, q, link);
-	h2o_timeout_link(k->t->ctx.loop, &k->timeout, &q->timeout);
+	q->until_ms = gw_now_ms() + k->t->opt->tokenize_ms;
+	TAILQ_INSERT_TAIL(&k->questions, q, link);
 	q->ended = &ended;
 	h2o_http1client_connect_with_pool(&q->client, q, &k->http, &k->pool, on_connect);
 	if (ended)

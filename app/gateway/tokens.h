@@ -39,6 +39,10 @@ void gw_tokens_stop(struct gw_thread *t);
 struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len,
 				  const struct gw_lru_key *key, gw_tokens_fn *fn, void *arg);
 
+/** Give up those that have waited for --tokenize-ms. To be called in every turn; @p k may be NULL.
+ * @return milliseconds until the next one is due, at most @p wait. */
+int32_t gw_tokens_turn(struct gw_tokens *k, int32_t wait);
+
 /** Where answers are kept; the thread's own. */
 struct gw_lru *gw_tokens_cache(struct gw_tokens *k);
 

@@ -299,11 +299,11 @@ def unwatched(program, preload):
 
 
 def clock(program, preload):
-    """The clock of the wall is set back while one connection is idle and another one in the midst of its request."""
-    ask = b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'
-    with tempfile.TemporaryDirectory() as d:
+    """The clock of the wall is set back while one connection is idle, another one in the midst of its request, and one waits for a tokenizer."""
+    ask, answers = b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n', []
+    with tempfile.TemporaryDirectory() as d, socket.create_server(('127.0.0.1', 0)) as silent:
         os.environ['LD_PRELOAD'], os.environ['KVR_CLOCK'] = preload, f'{d}/clock'
-        gw = Gateway(program, '--router', ADDRESSES[0])
+        gw = Gateway(program, '--router', ADDRESSES[0], '--tokenize', f'http://127.0.0.1:{silent.getsockname()[1]}/tokenize', '--tokenize-ms', '3000')
         del os.environ['LD_PRELOAD'], os.environ['KVR_CLOCK']
         check('a gateway with a clock of its own', wait_for(gw.ready))
         with socket.create_connection(('127.0.0.1', gw.port)) as idle, socket.create_connection(('127.0.0.1', gw.port)) as comes:
@@ -312,6 +312,10 @@ def clock(program, preload):
             idle.sendall(ask)
             check('one is answered', idle.recv(4096).startswith(b'HTTP/1.1 200 '))
             comes.sendall(ask[:-2])
+            waits = threading.Thread(target=lambda: answers.append(gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'}).status))
+            waits.start()
+            silent.settimeout(20)
+            question = silent.accept()
             check('it has its turns', gw.call('GET', '/health').status == 200)
             with open(f'{d}/new', 'w') as f:
                 f.write('-3600')
@@ -325,6 +329,9 @@ def clock(program, preload):
                 except ConnectionError as e:
                     out = str(e).encode()
                 check(f'the one that was {what} is served', out.startswith(b'HTTP/1.1 200 '), out)
+        waits.join(20)
+        check('the one that had no ids is served without', answers == [200], answers)
+        question[0].close()
         check('it ends', gw.stop() == 0)
 
 
