@@ -103,6 +103,8 @@ class World:
         if len(self.routed()) <= life:
             raise RuntimeError('no request is routed')
         self.check(f'{life}: lives', self.router.alive())
+        if not cold and not DEFAULTS:  # requests are routed when the first of them is back
+            self.until(f'{life}: all are back', lambda: self.ask('/kvroute/snapshot')['workers_restored'] >= ENGINES)
         restored = self.ask('/kvroute/snapshot')['workers_restored']
         self.lives.append({'by': 'SIGTERM' if life % 2 else 'SIGKILL', 'cold': cold, 'restored': restored,
                            'end_ms': ms(ended - began), 'start_ms': ms(ready - ended),
