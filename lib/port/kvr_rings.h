@@ -24,9 +24,10 @@
 /** Do two of the EAL's worker lcores have a CPU in common? */
 bool kvr_rings_cpus_shared(void);
 
-/** A ring of @p count elements of @p size bytes, a power of two less one, that any lcore fills and
- * one empties; who fills it must use a call that goes by the kind of the ring, like
- * rte_ring_enqueue(), and none with `mp` in its name. @return NULL with rte_errno. */
+/** A ring of @p count places, a power of two, one of which stays empty, for elements of @p size
+ * bytes, that any lcore fills and one empties; who fills it must use a call that goes by the kind
+ * of the ring, like rte_ring_enqueue(), and none with `mp` in its name. @return NULL with
+ * rte_errno. */
 struct rte_ring *kvr_rings_create(const char *name, unsigned int size, unsigned int count,
 				  int socket);
 

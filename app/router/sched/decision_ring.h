@@ -74,6 +74,7 @@ uint64_t decision_ring_bytes(uint32_t n);
 int decision_ring_init(struct decision_ring *r, uint32_t n);
 void decision_ring_fini(struct decision_ring *r);
 
+/** Bucket of @p id, below the number of lines. Any thread. */
 static inline uint32_t decision_ring_bucket(const struct decision_ring *r, uint64_t id)
 {
 	return (uint32_t)(((id ^ r->seed) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & r->mask;
