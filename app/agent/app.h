@@ -28,7 +28,7 @@
 
 #include "kvr_agent.h"
 #include "kvr_log.h"
-#include "kvr_silence.h"
+#include "kvr_outage.h"
 #include "kvr_stats.h"
 #include "options.h"
 #include "prom.h"
@@ -145,7 +145,7 @@ struct app {
 	uint32_t told; /* 1 + the state that the log was told last; 0 = none, or a refusal */
 	bool drained;  /* the router says that nothing is booked here, or does not know us */
 	bool more;     /* events wait: no sleep */
-	struct kvr_silence silence;	     /* of the router */
+	struct kvr_outage silence;	     /* of the router */
 	uint64_t frames;		     /* of the router at the last turn */
 	uint64_t routers_back, router_lives; /* of lib/agent at the last turn */
 	bool refused;			     /* by the router: it is asked again after 10 s only */

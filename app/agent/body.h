@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 enum agent_engine { AGENT_VLLM, AGENT_SGLANG };
 

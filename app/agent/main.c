@@ -16,7 +16,7 @@
 #include <zmq.h>
 
 #include "kvr_conf.h"
-#include "kvr_slack.h"
+#include "kvr_timer_slack.h"
 #include "version.h"
 
 #define EVENTS 256
@@ -143,14 +143,14 @@ static int sleep_ms(const struct app *a)
 static void loop(struct app *a)
 {
 	struct epoll_event ev[EVENTS];
-	struct kvr_slack slack = {0};
+	struct kvr_timer_slack slack = {0};
 	int stops = 0, rests = 0, n;
 	bool heard;
 
 	do {
-		kvr_slack_set(&slack, a->agent != NULL && kvr_agent_timeout_strict(a->agent)
-					      ? KVR_SLACK_USUAL_NS
-					      : KVR_SLACK_TICK_NS);
+		kvr_timer_slack_set(&slack, a->agent != NULL && kvr_agent_timeout_strict(a->agent)
+						    ? KVR_TIMER_SLACK_USUAL_NS
+						    : KVR_TIMER_SLACK_TICK_NS);
 		n = epoll_wait(a->epoll, ev, EVENTS, sleep_ms(a));
 		a->now_us = now_us();
 		a->more = heard = false;

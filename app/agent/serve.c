@@ -198,7 +198,7 @@ void app_engine_fine(struct app *a)
 	a->state = APP_SERVING;
 	a->frames = a->routers_back = a->router_lives = 0;
 	a->refused = false;
-	kvr_silence_begin(&a->silence, a->now_us / 1000);
+	kvr_outage_begin(&a->silence, a->now_us / 1000);
 	a->health_failures = 0;
 	a->start.what[0] = '\0';
 	kvr_cell_add(&a->st.lives, 1);
@@ -296,15 +296,15 @@ void app_router_turn(struct app *a)
 	heard = st.frames_received != a->frames ||
 		kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
 	a->frames = st.frames_received;
-	switch (kvr_silence_turn(&a->silence, a->now_us / 1000, heard,
-				 a->refused ? REFUSED_MS : KVR_SILENCE_MS)) {
-	case KVR_SILENCE_SILENT:
+	switch (kvr_outage_turn(&a->silence, a->now_us / 1000, heard,
+				a->refused ? REFUSED_MS : KVR_OUTAGE_MS)) {
+	case KVR_OUTAGE_SILENT:
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router,
 				      .reason = "no answer"),
 			"the router does not answer: the worker gets no requests until it does");
 		break;
-	case KVR_SILENCE_ANSWERS:
+	case KVR_OUTAGE_ANSWERS:
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = a->o.router),
 			"the router answers");
 		break;

@@ -9,7 +9,7 @@
 
 #include "kvr_http.h"
 #include "kvr_json.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #define HOLD_BYTES (256u << 10) /* of an answer that is no stream of events */
 #define JSON	   "application/json"

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "answer.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #define JSON "application/json"
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "answer.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #define JSON	"application/json"
 #define MODELS	"/v1/models"

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "kvr_log.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #define ASK_EVERY_MS 1000
 #define LOST_MS	     1000
@@ -120,7 +120,7 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 	r->sock->data = r;
 	h2o_socket_read_start(r->sock, on_readable);
 	kvr_client_connect(r->client);
-	kvr_silence_begin(&r->silence, gw_now_ms());
+	kvr_outage_begin(&r->silence, gw_now_ms());
 	return 0;
 }
 
@@ -159,7 +159,7 @@ void gw_routers_stop(struct gw_thread *t)
 static void silence_turn(struct gw_router *r)
 {
 	if (r->t->number != 0 ||
-	    kvr_silence_turn(&r->silence, gw_now_ms(), r->up, KVR_SILENCE_MS) != KVR_SILENCE_SILENT)
+	    kvr_outage_turn(&r->silence, gw_now_ms(), r->up, KVR_OUTAGE_MS) != KVR_OUTAGE_SILENT)
 		return;
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
 				   .reason = r->refusal != KVR_OK ? kvr_code_name(r->refusal)

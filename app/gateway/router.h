@@ -12,7 +12,7 @@
 
 #include "gateway.h"
 #include "kvr_client.h"
-#include "kvr_silence.h"
+#include "kvr_outage.h"
 
 struct gw_router {
 	struct gw_thread *t;
@@ -22,10 +22,10 @@ struct gw_router {
 	uint64_t ask_ms; /* when to ask again; 0: a question is under way */
 	uint64_t frames; /* received when the last question had ended */
 	bool up;
-	uint16_t refusal;	    /* code of the last question's answer, or 0 */
-	struct kvr_silence silence; /* thread 0 */
-	uint32_t lost, again;	    /* requests that another life of it has lost, since said_ms, and
-				     * those of them that are sent once more */
+	uint16_t refusal;	   /* code of the last question's answer, or 0 */
+	struct kvr_outage silence; /* thread 0 */
+	uint32_t lost, again;	   /* requests that another life of it has lost, since said_ms, and
+				    * those of them that are sent once more */
 	uint64_t said_ms;
 };
 

@@ -16,7 +16,7 @@
 #include "buffers.h"
 #include "conn.h"
 #include "heads.h"
-#include "kvr_slack.h"
+#include "kvr_timer_slack.h"
 #include "lease.h"
 #include "pages.h"
 #include "source.h"
@@ -440,7 +440,7 @@ void gw_serve_run(struct gw_thread *t)
 	 * that has its share, and of another one. */
 	const uint64_t share = ((uint64_t)t->opt->total_mb << 20) + t->opt->body_bytes;
 	const uint64_t most = share + t->opt->body_bytes;
-	struct kvr_slack slack = {0};
+	struct kvr_timer_slack slack = {0};
 
 	gw_buffers_limit(t->sources, share, most, t->row);
 	for (;;) {
@@ -474,8 +474,8 @@ void gw_serve_run(struct gw_thread *t)
 		wait = gw_routers_turn(t, wait);
 		if (t->rest_ms != 0 && wait > REST_MS)
 			wait = REST_MS;
-		kvr_slack_set(&slack,
-			      gw_routers_strict(t) ? KVR_SLACK_USUAL_NS : KVR_SLACK_TICK_NS);
+		kvr_timer_slack_set(&slack, gw_routers_strict(t) ? KVR_TIMER_SLACK_USUAL_NS
+								 : KVR_TIMER_SLACK_TICK_NS);
 		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
 	}
 	gw_conns_end(t);

@@ -9,7 +9,7 @@
 
 #include "kvr_json.h"
 #include "kvr_log.h"
-#include "kvr_silence.h"
+#include "kvr_outage.h"
 #include "lru.h"
 
 #define MAX_ANSWER   (64u << 20) /* bytes */
@@ -158,7 +158,7 @@ static void say_in_vain(struct gw_tokens *k, const struct gw_question *q)
 	if ((++k->in_vain < FAILURES && k->worked) || now < k->said_next_ms)
 		return;
 	k->said = true;
-	k->said_next_ms = now + KVR_SILENCE_AGAIN_MS;
+	k->said_next_ms = now + KVR_OUTAGE_AGAIN_MS;
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = k->t->opt->tokenize,
 				   .reason = q->why[0] != '\0' ? q->why : "no token ids"),
 		     "the tokenizer gives thread %u no token ids: prompts that are text go by load "

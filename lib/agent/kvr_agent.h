@@ -31,7 +31,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -36,7 +36,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -18,7 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 struct kvr_kvev_decoder;
 

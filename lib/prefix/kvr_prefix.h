@@ -36,7 +36,7 @@
 #include <rte_rcu_qsbr.h>
 
 #include "kvr_stats.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #define KVR_PREFIX_MAX_RANKS  16384 /**< Largest max_ranks. */
 #define KVR_PREFIX_DEF_RANKS  1024  /**< max_ranks when it is not given. */

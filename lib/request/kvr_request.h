@@ -49,7 +49,7 @@
 #include "kvr_request_pool.h"
 #include "kvr_sched.h"
 #include "kvr_session.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #include <stdalign.h>
 #include <stdbool.h>

@@ -14,7 +14,7 @@
 #include "kvr_disagg.h"
 #include "kvr_session.h"
 #include "kvr_stats.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -12,7 +12,7 @@
  */
 
 #include "kvr_conf.h"
-#include "kvr_words.h"
+#include "kvr_types.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

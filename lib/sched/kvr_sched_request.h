@@ -8,7 +8,7 @@
  * and overlap; the decision, and the terms it was made of. Plain structs of the caller.
  */
 
-#include "kvr_words.h"
+#include "kvr_types.h"
 #include <stdbool.h>
 #include <stdint.h>
 

@@ -31,10 +31,10 @@
 
 #include <rte_common.h>
 
+#include "kvr_types.h"
 #include "kvr_wire_hints.h"
 #include "kvr_wire_request.h"
 #include "kvr_wire_worker.h"
-#include "kvr_words.h"
 
 #define KVR_WIRE_MAGIC	 0x564bu /* bytes 'K','V' */
 #define KVR_WIRE_VERSION 1

@@ -129,9 +129,9 @@ struct kvr_wire_missing {
 
 /** What a source has too much of: detail[0] of SourceLimit. */
 enum kvr_wire_source_limit {
-	KVR_SHARE_REQUESTS = 1, /* live */
-	KVR_SHARE_WAITING = 2,	/* for capacity, or for another leg */
-	KVR_SHARE_SESSIONS = 3,
+	KVR_QUOTA_REQUESTS = 1, /* live */
+	KVR_QUOTA_WAITING = 2,	/* for capacity, or for another leg */
+	KVR_QUOTA_SESSIONS = 3,
 };
 
 /**

@@ -3,7 +3,7 @@
 
 #include <stddef.h>
 
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 static const char *const words[KVR_E_MAX] = {
 	[KVR_OK] = "nothing is wrong",

@@ -12,8 +12,8 @@
 #include <rte_cycles.h>
 #include <rte_telemetry.h>
 
-#include "kvr_ctl.h"
 #include "kvr_put.h"
+#include "kvr_telemetry.h"
 #include "kvr_test.h"
 #include "start/shared.h"
 #include "telemetry/capture.h"
@@ -30,7 +30,7 @@ static void ask(const char *params)
 
 	if (__lsan_disable != NULL)
 		__lsan_disable();
-	CU_ASSERT_EQUAL(kvr_ctl_call("/kvroute/capture", params, d), 0);
+	CU_ASSERT_EQUAL(kvr_telemetry_call("/kvroute/capture", params, d), 0);
 	if (__lsan_enable != NULL)
 		__lsan_enable();
 	rte_tel_data_free(d);

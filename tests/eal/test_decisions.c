@@ -3,8 +3,8 @@
 #include "pipeline.h"
 
 #include "control/control.h"
-#include "kvr_ctl.h"
 #include "kvr_put.h"
+#include "kvr_telemetry.h"
 #include "kvr_test.h"
 #include "lcore/loop.h"
 #include "sched/decision_log.h"
@@ -215,7 +215,7 @@ static void run(const char *path, const char *params)
 
 	if (__lsan_disable != NULL)
 		__lsan_disable();
-	CU_ASSERT_EQUAL(kvr_ctl_call(path, params, d), 0);
+	CU_ASSERT_EQUAL(kvr_telemetry_call(path, params, d), 0);
 	if (__lsan_enable != NULL)
 		__lsan_enable();
 	rte_tel_data_free(d);

@@ -4,8 +4,8 @@
  * and nobody else is. No lcore runs; this thread is all of them, and every sleep it begins has been
  * ended before.
  */
-#include "kvr_slack.h"
 #include "kvr_test.h"
+#include "kvr_timer_slack.h"
 #include "lcore/notes.h"
 #include "pipeline.h"
 
@@ -136,7 +136,7 @@ static void only_the_woken_are_late(void)
 	queue = lc->queue[0];
 	lc->queue[0] = NULL;
 	CU_ASSERT_TRUE(sleeps());
-	CU_ASSERT_EQUAL(prctl(PR_GET_TIMERSLACK), (int)KVR_SLACK_TICK_NS);
+	CU_ASSERT_EQUAL(prctl(PR_GET_TIMERSLACK), (int)KVR_TIMER_SLACK_TICK_NS);
 	lc->queue[0] = queue;
 	CU_ASSERT_TRUE(sleeps());
 	CU_ASSERT_EQUAL(prctl(PR_GET_TIMERSLACK), 1);

@@ -4,8 +4,8 @@
 #include "pipeline.h"
 
 #include "control/control.h"
-#include "kvr_ctl.h"
 #include "kvr_put.h"
+#include "kvr_telemetry.h"
 #include "kvr_test.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"

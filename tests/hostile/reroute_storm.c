@@ -13,7 +13,7 @@
 
 #include "control/control.h"
 #include "control/thread.h"
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 #include "rest.h"
 
 #define ROUNDS	 120u
@@ -353,9 +353,9 @@ static void a_ring_is_full(void)
 		return; /* it would not receive either */
 	atomic_store_explicit(&released, false, memory_order_release);
 	threads_run();
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	call_start(rt, lc, &c);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	while (counted(IN_RING_FULL) == before) {
 		for (uint32_t i = 0; i < 64; i++)
 			from_client(last_id, KVR_PROBE);
@@ -366,9 +366,9 @@ static void a_ring_is_full(void)
 	atomic_store_explicit(&released, true, memory_order_release);
 	for (uint32_t i = 0; i < BURSTS; i++)
 		something_happens();
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	call_wait(rt, &c);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 }
 
 static void storm(void)

@@ -56,11 +56,11 @@ static void end(void)
 	pipeline_queue = PIPELINE_SPREAD;
 }
 
-static uint32_t share_top(const struct kvr_share *s, struct kvr_share_top top[2])
+static uint32_t share_top(const struct kvr_quota *s, struct kvr_quota_top top[2])
 {
 	uint32_t at = 0;
 
-	return kvr_share_top(s, &at, top, 0, 2);
+	return kvr_quota_top(s, &at, top, 0, 2);
 }
 
 /* ROUTEs of new requests from 10.0.0.HOST until one is refused. @return how many were not. */
@@ -86,14 +86,14 @@ static uint32_t route_until_refused(uint8_t host, uint64_t *id, uint32_t most,
 static void requests_of_one_source_leave_slots_for_others(void)
 {
 	struct kvr_wire_rejected why = {0};
-	struct kvr_share_top top[2];
+	struct kvr_quota_top top[2];
 	uint64_t id = 0;
 
 	begin("source_share = 2\n", "cookie = off\n");
 	CU_ASSERT_EQUAL(route_until_refused(2, &id, 256, &why), 160); /* 2/3 of 15/16 of 256 */
 	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
 	CU_ASSERT_EQUAL(why.retryable, 1);
-	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_REQUESTS);
+	CU_ASSERT_EQUAL(why.detail[0], KVR_QUOTA_REQUESTS);
 	CU_ASSERT_EQUAL(why.detail[1], 160);
 	CU_ASSERT_EQUAL(why.detail[2], 160);
 	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 53);
@@ -141,7 +141,7 @@ static void six_sources_leave_one_for_everybody_else(void)
 static void waiting_requests_of_one_source_leave_room_for_others(void)
 {
 	struct kvr_wire_rejected why = {0};
-	struct kvr_share_top top[2];
+	struct kvr_quota_top top[2];
 	uint64_t id = 0;
 	uint32_t n;
 
@@ -150,7 +150,7 @@ static void waiting_requests_of_one_source_leave_room_for_others(void)
 	n = route_until_refused(2, &id, 256, &why);
 	CU_ASSERT_TRUE(n >= 80 && n < 105);
 	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
-	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_WAITING);
+	CU_ASSERT_EQUAL(why.detail[0], KVR_QUOTA_WAITING);
 	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 27);
 	for (uint8_t host = 10; host < 14; host++)
 		CU_ASSERT_TRUE(route_until_refused(host, &id, 256, &why) >= 1);
@@ -222,7 +222,7 @@ static bool opened(void)
 static void sessions_of_one_source_leave_room_for_others(void)
 {
 	struct kvr_wire_rejected why = {0};
-	struct kvr_share_top top[2];
+	struct kvr_quota_top top[2];
 	uint64_t id = 0;
 
 	begin_with("source_share = 2\n", "cookie = off\n",
@@ -233,7 +233,7 @@ static void sessions_of_one_source_leave_room_for_others(void)
 	why = peers_rejected(PEER_CLIENT);
 	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
 	CU_ASSERT_EQUAL(why.retryable, 1);
-	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_SESSIONS);
+	CU_ASSERT_EQUAL(why.detail[0], KVR_QUOTA_SESSIONS);
 	CU_ASSERT_EQUAL(why.detail[1], 20); /* 2/3 of 30 */
 	CU_ASSERT_EQUAL(why.detail[2], 18);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 20);
@@ -297,7 +297,7 @@ static void release(uint8_t host, uint64_t session)
  * over, and then no more; neither is anything counted twice. */
 static void sessions_count_across_a_restart_of_their_worker(void)
 {
-	struct kvr_share_top top[2];
+	struct kvr_quota_top top[2];
 	uint64_t id = 0;
 
 	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
@@ -327,7 +327,7 @@ static void sessions_count_across_a_restart_of_their_worker(void)
 /* A router that starts anew knows no session: everybody may have his share again, and no more. */
 static void sessions_count_anew_after_a_restart_of_the_router(void)
 {
-	struct kvr_share_top top[2];
+	struct kvr_quota_top top[2];
 	uint64_t id = 0;
 
 	begin_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
@@ -347,7 +347,7 @@ static void sessions_count_anew_after_a_restart_of_the_router(void)
 static void opens_of_one_source_leave_room_for_others(void)
 {
 	struct kvr_wire_rejected why = {0};
-	struct kvr_share_top top[2];
+	struct kvr_quota_top top[2];
 	uint64_t id = 0;
 
 	begin_with("source_share = 2\n", "cookie = off\n",
@@ -358,7 +358,7 @@ static void opens_of_one_source_leave_room_for_others(void)
 	why = peers_rejected(PEER_CLIENT);
 	CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
 	CU_ASSERT_EQUAL(why.retryable, 1);
-	CU_ASSERT_EQUAL(why.detail[0], KVR_SHARE_SESSIONS);
+	CU_ASSERT_EQUAL(why.detail[0], KVR_QUOTA_SESSIONS);
 	CU_ASSERT_EQUAL(why.detail[1], 20); /* 2/3 of 30 */
 	CU_ASSERT_EQUAL(why.detail[2], 18);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
@@ -455,7 +455,7 @@ static uint32_t events_of(uint8_t host)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++)
-		n += kvr_share_have(rt->lcore[i]->events[0].share, UINT64_C(0xffff0a000000) | host);
+		n += kvr_quota_have(rt->lcore[i]->events[0].share, UINT64_C(0xffff0a000000) | host);
 	return n;
 }
 

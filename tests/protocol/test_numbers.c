@@ -294,7 +294,7 @@ static const struct {
 	{"## 12.", "`version` of the header is # whatever", {KVR_WIRE_VERSION}},
 	{"## 12.",
 	 "| SourceLimit | what: # live requests, # waiting requests, # sessions |",
-	 {KVR_SHARE_REQUESTS, KVR_SHARE_WAITING, KVR_SHARE_SESSIONS}},
+	 {KVR_QUOTA_REQUESTS, KVR_QUOTA_WAITING, KVR_QUOTA_SESSIONS}},
 	{"## 12.", "a body of # bytes", {KVR_WIRE_REJECTED_LEAST}},
 	{"## 13.", "chain is always #.", {KVR_HASH_SEED}},
 	{"## 13.", "seed #): 16 bytes", {KVR_HASH_SEED}},

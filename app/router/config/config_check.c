@@ -14,8 +14,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "kvr_ctl.h"
 #include "kvr_prefix.h"
+#include "kvr_telemetry.h"
 #include "start/host.h"
 
 #define MIB 1048576u
@@ -55,8 +55,8 @@ static int check_key(const char *kind, const char *name, const char *other, cons
 {
 	char section[KVR_ROUTER_NAME + 8], key[KVR_ROUTER_NAME], taken[KVR_ROUTER_NAME];
 
-	if (strcmp(kvr_ctl_key(key, sizeof(key), name), kvr_ctl_key(taken, sizeof(taken), other)) !=
-	    0)
+	if (strcmp(kvr_telemetry_key(key, sizeof(key), name),
+		   kvr_telemetry_key(taken, sizeof(taken), other)) != 0)
 		return 0;
 	snprintf(section, sizeof(section), "%s %s", kind, name);
 	return complain(

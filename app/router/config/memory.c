@@ -16,9 +16,9 @@
 #include <rte_ring.h>
 
 #include "kvr_frame.h"
+#include "kvr_quota.h"
 #include "kvr_reasm.h"
 #include "kvr_rings.h"
-#include "kvr_share.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
 
@@ -106,7 +106,7 @@ static void sessions_need(const struct kvr_router_pool_conf *p, struct kvr_route
 {
 	const uint32_t max = p->sched.max_sessions;
 
-	m->apart += kvr_share_bytes(RTE_MAX(max, 1u));
+	m->apart += kvr_quota_bytes(RTE_MAX(max, 1u));
 	m->sessions += RTE_MAX(max, 1u) * sizeof(uint32_t);
 	if (max == 0)
 		return;
@@ -171,8 +171,8 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 		    ring_bytes(sizeof(struct event_note), c->sizes.ring_size) +
 		    c->n_ingress * (uint64_t)rte_align32pow2(events) * sizeof(uint32_t);
 	m->apart += decision_ring_bytes(p->own.decision_ring);
-	m->apart += kvr_share_bytes(p->sched.max_requests) + 2 * kvr_share_bytes(p->own.max_jobs) +
-		    c->n_ingress * kvr_share_bytes(events);
+	m->apart += kvr_quota_bytes(p->sched.max_requests) + 2 * kvr_quota_bytes(p->own.max_jobs) +
+		    c->n_ingress * kvr_quota_bytes(events);
 	sessions_need(p, m);
 	return 0;
 }

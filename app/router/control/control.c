@@ -15,9 +15,9 @@
 #include <string.h>
 #include <time.h>
 
-#include "kvr_ctl.h"
 #include "kvr_frame.h"
 #include "kvr_rings.h"
+#include "kvr_telemetry.h"
 #include "sched/sched.h"
 #include "start/shared.h"
 
@@ -118,7 +118,7 @@ void control_round(struct router *rt)
 	struct ctl_buf *b[FRAMES_ROUND];
 	unsigned int n;
 
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	rt->control.now_ns = now_ns(rt);
 	live_pass(rt);
 	n = rte_ring_sc_dequeue_burst(rt->control_ring, (void **)b, FRAMES_ROUND, NULL);
@@ -130,7 +130,7 @@ void control_round(struct router *rt)
 		tick(rt);
 	}
 	session_round(rt);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	links_round(rt);
 }
 

@@ -43,7 +43,8 @@ void lcores_pass(void *arg);
 /** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids). */
 int control_drain(struct router *rt, uint64_t id, bool draining);
 
-/** Workers that have gone without a drain since the start. Under the lock (kvr_ctl_lock()). */
+/** Workers that have gone without a drain since the start. Under the lock (kvr_telemetry_lock()).
+ */
 uint64_t control_lost(const struct router *rt);
 
 /**

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 /* What may change, in the order of their relation; the same in --dump-config's help: "SIGHUP". */
 static const struct {
@@ -306,10 +306,10 @@ void reload(struct router *rt)
 		free(next);
 		return;
 	}
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	snprintf(err, sizeof(err), "no memory");
 	rc = change(rt, next, &changed, err, sizeof(err));
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	if (rc < 0) {
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = err),
 			 "reload: nothing is changed");

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 #define RANKS_TURN    64u
 #define SESSIONS_TURN 32u
@@ -66,9 +66,9 @@ static void call_it(struct writing *x, struct lcore *lc, bool (*fn)(struct lcore
 {
 	struct call c = {.fn = fn, .arg = x};
 
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	call_start(x->rt, lc, &c);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	call_wait(x->rt, &c);
 }
 
@@ -79,7 +79,7 @@ static int gather_workers(struct writing *x)
 	struct kvr_registry *r = x->rt->registry;
 	uint32_t n;
 
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	n = kvr_registry_count(r);
 	x->worker = calloc((size_t)n + 1, sizeof(*x->worker));
 	for (uint32_t i = 0; x->worker != NULL && i < n; i++) {
@@ -93,7 +93,7 @@ static int gather_workers(struct writing *x)
 		memcpy(h->dense, w->rank, w->dp_size * sizeof(w->rank[0]));
 		x->n_workers++;
 	}
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	return x->worker != NULL ? 0 : -ENOMEM;
 }
 
@@ -148,7 +148,7 @@ static void look_at_cursors(struct writing *x, bool again)
 /* Those who have not left meanwhile: ranks of others may have been given to somebody else. */
 static void put_workers(struct writing *x)
 {
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	for (uint32_t i = 0; i < x->n_workers; i++) {
 		const struct held_worker *h = &x->worker[i];
 		const struct kvr_worker *w = kvr_registry_find(x->rt->registry, h->w.id);
@@ -159,7 +159,7 @@ static void put_workers(struct writing *x)
 			     h->w.dp_size * sizeof(h->rank[0]));
 		x->stat.workers++;
 	}
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 }
 
 /* ---- blocks ---- */
@@ -369,7 +369,7 @@ int snapshot_write(struct router *rt)
 		rc = kvr_snap_commit(x->w, &x->stat.bytes);
 	else
 		kvr_snap_abort(x->w);
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	x->stat.written = st->written + (rc == 0);
 	x->stat.failed = st->failed + (rc < 0);
 	x->stat.restored = st->restored;
@@ -377,7 +377,7 @@ int snapshot_write(struct router *rt)
 	x->stat.rc = rc;
 	x->stat.took_ns = now_ns(rt) - x->stat.at_ns;
 	*st = x->stat;
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	free(x->worker);
 	free(x);
 	return rc;

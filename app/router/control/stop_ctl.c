@@ -16,7 +16,7 @@
 
 #include <time.h>
 
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 #define TICK_MS	  10u
 #define ROUND_NS  1000000u
@@ -106,10 +106,10 @@ uint32_t stop_close_doors(struct router *rt)
 {
 	uint32_t n;
 
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	rt->stopping = true;
 	n = all_pools(rt, stop_admission);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	return n;
 }
 
@@ -117,15 +117,15 @@ uint32_t stop_cut_off(struct router *rt)
 {
 	uint32_t n;
 
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	n = all_pools(rt, stop_cut);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	return n;
 }
 
 static void tell_workers(struct router *rt)
 {
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
 		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
 
@@ -133,7 +133,7 @@ static void tell_workers(struct router *rt)
 			   &(const struct refusal){.code = KVR_E_SHUTDOWN,
 						   .text = "the router stops"});
 	}
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 }
 
 /* Until no request is live, or none lingers, or it is @p end_ns. @return how many there are. */

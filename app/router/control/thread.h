@@ -133,7 +133,7 @@ void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *
 /** Nothing of @p w stays; it must not be used again. @p why it leaves. */
 void worker_leave(struct router *rt, struct kvr_worker *w, const char *why);
 
-/** control_drain(), with the reason for the log. Under the lock (kvr_ctl_lock()). */
+/** control_drain(), with the reason for the log. Under the lock (kvr_telemetry_lock()). */
 int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why);
 
 /** Its path has changed: tell everybody, then answer @p frame, which is taken. */

@@ -7,7 +7,7 @@
  */
 #include "control/log.h"
 #include "control/thread.h"
-#include "kvr_wish.h"
+#include "kvr_drain_request.h"
 #include "lcore/stop_dp.h"
 
 #include <errno.h>
@@ -32,13 +32,14 @@ static bool check_wish(struct router *rt, struct kvr_worker *w)
 {
 	/* Publishes nothing. */
 	const uint32_t wish = atomic_load_explicit(&w->beat->wish, memory_order_relaxed);
-	const enum kvr_wish what = kvr_wish(wish, w->wished, w->state);
+	const enum kvr_drain_request what = kvr_drain_request_classify(wish, w->wished, w->state);
 	int rc = 0;
 
-	if (what == KVR_WISH_OLD)
+	if (what == KVR_DRAIN_REQUEST_OLD)
 		return false;
-	if (what != KVR_WISH_AS_IS)
-		rc = worker_drain(rt, w->id, what == KVR_WISH_DRAIN, "asked for by its agent");
+	if (what != KVR_DRAIN_REQUEST_AS_IS)
+		rc = worker_drain(rt, w->id, what == KVR_DRAIN_REQUEST_DRAIN,
+				  "asked for by its agent");
 	if (rc < 0) /* its state forbids it yet */
 		return false;
 	w->wished = wish;

@@ -34,9 +34,9 @@ void idle_fini(struct idle *d)
 
 void idle_begin(struct idle *d)
 {
-	d->slack = (struct kvr_slack){0};
+	d->slack = (struct kvr_timer_slack){0};
 	if (d->mode != IDLE_POLL)
-		kvr_slack_set(&d->slack, KVR_SLACK_LEAST_NS);
+		kvr_timer_slack_set(&d->slack, KVR_TIMER_SLACK_LEAST_NS);
 }
 
 /* Waker and sleeper: write, fence, look. The two fences pair with each other. */
@@ -134,9 +134,9 @@ void idle_after_turn(struct lcore *lc)
 	if (ns > 0 && !lcore_given(lc) &&
 	    !atomic_load_explicit(&lc->rt->stop, memory_order_relaxed)) {
 		/* Who looks now and then gets what it asks for. */
-		kvr_slack_set(&lc->idle.slack, interrupt && ns >= IDLE_SLEEP_NS
-						       ? KVR_SLACK_TICK_NS
-						       : KVR_SLACK_LEAST_NS);
+		kvr_timer_slack_set(&lc->idle.slack, interrupt && ns >= IDLE_SLEEP_NS
+							     ? KVR_TIMER_SLACK_TICK_NS
+							     : KVR_TIMER_SLACK_LEAST_NS);
 		wait_for(&lc->idle, fds, n, ns);
 		kvr_cell_add(&lc->turns.sleeps, 1);
 	}

@@ -13,9 +13,9 @@
  *              turn, at most 2 ms
  *   interrupt  after at most IDLE_SPIN_INT empty turns, which take about as long as to sleep and to
  *              be woken, it sleeps until a device of its queues wakes it, at most 6 ms, or 2 ms
- *              while anything has timers, and 4 ms more, till the kernel's tick (kvr_slack.h).
- *              Each sleep after turns that found nothing halves their number, to IDLE_SPIN_LEAST;
- *              work that comes in such turns doubles it: frames that come one by one are not
+ *              while anything has timers, and 4 ms more, till the kernel's tick
+ * (kvr_timer_slack.h). Each sleep after turns that found nothing halves their number, to
+ * IDLE_SPIN_LEAST; work that comes in such turns doubles it: frames that come one by one are not
  *              waited for in vain. A device that cannot (kvr_port_wait_arm()) is looked at every
  *              50 us
  *
@@ -33,7 +33,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kvr_slack.h"
+#include "kvr_timer_slack.h"
 
 struct lcore;
 struct router;
@@ -54,7 +54,7 @@ struct idle {
 	uint32_t fewer; /* interrupt: so often the number of empty turns is halved */
 	uint64_t ns;	/* last sleep; 0: none since there was work */
 	uint64_t done;	/* lcore_done() after the last turn */
-	struct kvr_slack slack;
+	struct kvr_timer_slack slack;
 	_Atomic int asleep;
 };
 

@@ -20,8 +20,8 @@
 #include "kvr_hash.h"
 #include "kvr_message.h"
 #include "kvr_port.h"
+#include "kvr_quota.h"
 #include "kvr_reasm.h"
-#include "kvr_share.h"
 #include "kvr_source.h"
 #include "kvr_worker.h"
 #include "lcore/idle.h"
@@ -83,7 +83,7 @@ struct rank_load {
  * lcore; shares_dp.c.
  */
 struct event_share {
-	struct kvr_share *share;
+	struct kvr_quota *share;
 	uint32_t *ref; /* of the frames in the ring, from `tail` on; a power of two of them */
 	uint32_t mask;
 	uint32_t most;

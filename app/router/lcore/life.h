@@ -25,10 +25,10 @@
 #include "kvr_flight.h"
 #include "kvr_hints.h"
 #include "kvr_prefix.h"
+#include "kvr_quota.h"
 #include "kvr_request.h"
 #include "kvr_sched.h"
 #include "kvr_session.h"
-#include "kvr_share.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
 #include "sched/measure.h"
@@ -102,7 +102,7 @@ struct job {
 	uint32_t share_frames;
 	bool sent;		       /* send_start() has it, and `sending` is valid */
 	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit; or 0 */
-	struct kvr_share_state excess; /* ... and how much it was */
+	struct kvr_quota_state excess; /* ... and how much it was */
 	struct sending sending;
 	struct kvr_rq_msg msg; /* points at the next four, and at `pair` */
 	struct kvr_sched_override over;

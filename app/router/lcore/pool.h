@@ -23,10 +23,10 @@
 #include "kvr_disagg.h"
 #include "kvr_flight.h"
 #include "kvr_prefix.h"
+#include "kvr_quota.h"
 #include "kvr_rand.h"
 #include "kvr_request.h"
 #include "kvr_sched.h"
-#include "kvr_share.h"
 #include "kvr_stats.h"
 #include "lcore/life.h"
 #include "lcore/note.h"
@@ -85,10 +85,10 @@ struct event_rank {
 
 /** What sources have of a pool. Scheduler lcore; shares_dp.c. */
 struct shares {
-	struct kvr_share *slots;
-	struct kvr_share *jobs;	  /* that wait */
-	struct kvr_share *frames; /* of those */
-	struct kvr_share *sessions;
+	struct kvr_quota *slots;
+	struct kvr_quota *jobs;	  /* that wait */
+	struct kvr_quota *frames; /* of those */
+	struct kvr_quota *sessions;
 	uint32_t *session;  /* by its entry: what its source is charged */
 	uint32_t n_waiting; /* jobs */
 };

@@ -55,7 +55,7 @@ static enum kvr_code ask_session_may(void *arg, const struct kvr_request *rq,
 				     r->job != NULL ? &r->job->excess : NULL)))
 		return KVR_OK;
 	if (r->job != NULL)
-		r->job->excess_of = KVR_SHARE_SESSIONS;
+		r->job->excess_of = KVR_QUOTA_SESSIONS;
 	return KVR_E_SOURCE_LIMIT;
 }
 

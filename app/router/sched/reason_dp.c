@@ -23,15 +23,15 @@ static void queue_limit(struct kvr_reason *t, const struct pool *p, const struct
 static void source_limit(struct kvr_reason *t, const struct refusal *why)
 {
 	static const char *const what[] = {
-		[KVR_SHARE_REQUESTS] = "live requests",
-		[KVR_SHARE_WAITING] = "waiting requests",
-		[KVR_SHARE_SESSIONS] = "sessions",
+		[KVR_QUOTA_REQUESTS] = "live requests",
+		[KVR_QUOTA_WAITING] = "waiting requests",
+		[KVR_QUOTA_SESSIONS] = "sessions",
 	};
 	const uint64_t kind = why->detail[0];
 
 	kvr_reason_count(t, "this source has ", why->detail[1]);
 	kvr_reason_say(t, " of ");
-	kvr_reason_say(t, kind >= KVR_SHARE_REQUESTS && kind < RTE_DIM(what) ? what[kind]
+	kvr_reason_say(t, kind >= KVR_QUOTA_REQUESTS && kind < RTE_DIM(what) ? what[kind]
 									     : "something");
 	kvr_reason_count(t, ", may have ", why->detail[2]);
 }

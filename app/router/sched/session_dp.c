@@ -211,7 +211,7 @@ void session_dropped(void *pool, uint32_t entry)
 {
 	struct pool *p = pool;
 
-	kvr_share_give(p->live.shares.sessions, p->live.shares.session[entry], 1);
+	kvr_quota_give(p->live.shares.sessions, p->live.shares.session[entry], 1);
 	p->live.shares.session[entry] = 0;
 }
 
@@ -232,7 +232,7 @@ void session_said(struct pool *p, const struct kvr_path *client, const struct kv
 	switch ((enum kvr_rq_session_how)o->how) {
 	case KVR_RQ_BOUND:
 		charge_binding(p, o,
-			       kvr_share_take(p->live.shares.sessions, kvr_source_key(client), 1));
+			       kvr_quota_take(p->live.shares.sessions, kvr_source_key(client), 1));
 		break;
 	case KVR_RQ_UNBOUND:
 		count(s, SC_UNBOUND);
@@ -259,7 +259,7 @@ void session_bound(const struct life *x, const struct kvr_rq_order *o)
 
 void session_charge(const struct life *x)
 {
-	struct kvr_share *shares = x->p->live.shares.sessions;
+	struct kvr_quota *shares = x->p->live.shares.sessions;
 	struct session_use *u;
 
 	if (x->p->sessions == NULL)
@@ -268,9 +268,9 @@ void session_charge(const struct life *x)
 	if (u->s.reserved == (u->share != 0))
 		return;
 	if (u->s.reserved) {
-		u->share = kvr_share_take(shares, kvr_source_key(request_client(x->r)), 1);
+		u->share = kvr_quota_take(shares, kvr_source_key(request_client(x->r)), 1);
 	} else {
-		kvr_share_give(shares, u->share, 1);
+		kvr_quota_give(shares, u->share, 1);
 		u->share = 0;
 	}
 }

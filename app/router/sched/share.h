@@ -36,7 +36,7 @@ void share_go_on(struct pool *p, struct job *j, uint32_t frames);
 enum kvr_code share_result(struct pool *p, struct job *j, uint32_t frames, uint32_t free);
 
 /** Whether the source may have another session; of a job: else j->excess says why not. */
-bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st);
+bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_quota_state *st);
 
 /* ---- the same of the event ring. Ingress lcores ---- */
 

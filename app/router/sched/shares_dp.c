@@ -8,10 +8,10 @@
 #include "sched/share.h"
 
 /* Whether the source of the job may have @p n more; else the job remembers why not. */
-static bool may(struct job *j, const struct kvr_share *s, enum kvr_wire_source_limit what,
+static bool may(struct job *j, const struct kvr_quota *s, enum kvr_wire_source_limit what,
 		uint32_t n, uint64_t free)
 {
-	if (likely(kvr_share_may(s, kvr_source_key(&j->client), n, free, &j->excess)))
+	if (likely(kvr_quota_may(s, kvr_source_key(&j->client), n, free, &j->excess)))
 		return true;
 	j->excess_of = (uint8_t)what;
 	return false;
@@ -24,17 +24,17 @@ bool share_slot_may(struct pool *p, struct job *j)
 			      kvr_flight_lingering(p->requests);
 
 	/* Without a free slot it is not the share that is missing. */
-	return free == 0 || may(j, p->live.shares.slots, KVR_SHARE_REQUESTS, 1, free);
+	return free == 0 || may(j, p->live.shares.slots, KVR_QUOTA_REQUESTS, 1, free);
 }
 
 void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j)
 {
-	r->share = kvr_share_take(p->live.shares.slots, kvr_source_key(&j->client), 1);
+	r->share = kvr_quota_take(p->live.shares.slots, kvr_source_key(&j->client), 1);
 }
 
 static void give_back(struct pool *p, struct kvr_flight *r)
 {
-	kvr_share_give(p->live.shares.slots, r->share, 1);
+	kvr_quota_give(p->live.shares.slots, r->share, 1);
 	r->share = 0;
 	if (r->state == KVR_FLIGHT_LIVE && r->relay.booked && r->relay.leg == KVR_LEG_MAIN)
 		kvr_stats_sub(p->count, PC_BY_CLIENTS, 1);
@@ -59,11 +59,11 @@ enum kvr_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_
 
 	if (s->n_waiting >= p->opt->max_jobs)
 		return KVR_E_NO_MEMORY;
-	if (!may(j, s->jobs, KVR_SHARE_WAITING, 1, p->opt->max_jobs - s->n_waiting) ||
-	    !may(j, s->frames, KVR_SHARE_WAITING, frames, free))
+	if (!may(j, s->jobs, KVR_QUOTA_WAITING, 1, p->opt->max_jobs - s->n_waiting) ||
+	    !may(j, s->frames, KVR_QUOTA_WAITING, frames, free))
 		return KVR_E_SOURCE_LIMIT;
-	j->share_job = kvr_share_take(s->jobs, key, 1);
-	j->share_frames = kvr_share_take(s->frames, key, frames);
+	j->share_job = kvr_quota_take(s->jobs, key, 1);
+	j->share_frames = kvr_quota_take(s->frames, key, frames);
 	s->n_waiting++;
 	return KVR_OK;
 }
@@ -72,26 +72,26 @@ enum kvr_code share_result(struct pool *p, struct job *j, uint32_t frames, uint3
 {
 	struct shares *s = &p->live.shares;
 
-	if (!may(j, s->frames, KVR_SHARE_WAITING, frames, free))
+	if (!may(j, s->frames, KVR_QUOTA_WAITING, frames, free))
 		return KVR_E_SOURCE_LIMIT;
-	j->pair->share_result = kvr_share_take(s->frames, kvr_source_key(&j->client), frames);
+	j->pair->share_result = kvr_quota_take(s->frames, kvr_source_key(&j->client), frames);
 	return KVR_OK;
 }
 
 void share_go_on(struct pool *p, struct job *j, uint32_t frames)
 {
-	kvr_share_give(p->live.shares.jobs, j->share_job, 1);
-	kvr_share_give(p->live.shares.frames, j->share_frames, frames);
+	kvr_quota_give(p->live.shares.jobs, j->share_job, 1);
+	kvr_quota_give(p->live.shares.frames, j->share_frames, frames);
 	p->live.shares.n_waiting--;
 }
 
-bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_share_state *st)
+bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_quota_state *st)
 {
 	const uint64_t free = kvr_session_room(p->sessions->table);
 
 	/* Without room it is not the share that is missing. */
 	return free == 0 ||
-	       kvr_share_may(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
+	       kvr_quota_may(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
 }
 
 /* ---- KV events on their way to the event lcore ---- */
@@ -99,7 +99,7 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 static void events_give_back(struct event_share *e, uint32_t done)
 {
 	for (; e->tail != done; e->tail++)
-		kvr_share_give(e->share, e->ref[e->tail & e->mask], 1);
+		kvr_quota_give(e->share, e->ref[e->tail & e->mask], 1);
 }
 
 bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from)
@@ -110,9 +110,9 @@ bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *f
 	/* Publishes nothing: a frame is given back with the next one that comes. */
 	events_give_back(e, atomic_load_explicit(&p->event.done[lc->index], memory_order_relaxed));
 	if (e->head - e->tail >= e->most ||
-	    !kvr_share_may(e->share, key, 1, rte_ring_free_count(p->events), NULL))
+	    !kvr_quota_may(e->share, key, 1, rte_ring_free_count(p->events), NULL))
 		return false;
-	e->ref[e->head++ & e->mask] = kvr_share_take(e->share, key, 1);
+	e->ref[e->head++ & e->mask] = kvr_quota_take(e->share, key, 1);
 	return true;
 }
 
@@ -120,7 +120,7 @@ void share_event_back(struct lcore *lc, struct pool *p)
 {
 	struct event_share *e = &lc->events[p->number];
 
-	kvr_share_give(e->share, e->ref[--e->head & e->mask], 1);
+	kvr_quota_give(e->share, e->ref[--e->head & e->mask], 1);
 }
 
 void share_event_done(struct pool *p, const struct event_note *n)

@@ -129,10 +129,10 @@ static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 	const uint32_t sessions = RTE_MAX(c->sched.max_sessions, 1u);
 	struct shares *s = &p->live.shares;
 
-	s->slots = kvr_share_create(slots, slots, times, rte_rand());
-	s->jobs = kvr_share_create(jobs, jobs, times, rte_rand());
-	s->frames = kvr_share_create(RTE_MAX(p->max_held, 1u), jobs, times, rte_rand());
-	s->sessions = kvr_share_create(sessions, sessions, times, rte_rand());
+	s->slots = kvr_quota_create(slots, slots, times, rte_rand());
+	s->jobs = kvr_quota_create(jobs, jobs, times, rte_rand());
+	s->frames = kvr_quota_create(RTE_MAX(p->max_held, 1u), jobs, times, rte_rand());
+	s->sessions = kvr_quota_create(sessions, sessions, times, rte_rand());
 	s->session =
 		rte_zmalloc("session shares", RTE_MAX(c->sched.max_sessions, 1u) * sizeof(uint32_t),
 			    RTE_CACHE_LINE_SIZE);
@@ -150,7 +150,7 @@ static void event_shares_fini(struct router *rt, uint32_t pool)
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		struct event_share *e = &rt->lcore[i]->events[pool];
 
-		kvr_share_destroy(e->share);
+		kvr_quota_destroy(e->share);
 		rte_free(e->ref);
 		*e = (struct event_share){0};
 	}
@@ -166,7 +166,7 @@ static int event_shares(struct pool *p)
 
 		e->most = n;
 		e->mask = rte_align32pow2(n) - 1;
-		e->share = kvr_share_create(rt->sizes.ring_size - 1, n, rt->conf.opt.source_share,
+		e->share = kvr_quota_create(rt->sizes.ring_size - 1, n, rt->conf.opt.source_share,
 					    rte_rand());
 		e->ref = rte_zmalloc("event shares", (e->mask + (size_t)1) * sizeof(*e->ref),
 				     RTE_CACHE_LINE_SIZE);
@@ -214,10 +214,10 @@ static void pool_fini(struct pool *p)
 	measures_destroy(p);
 	kvr_prefix_destroy(p->prefix);
 	kvr_flight_destroy(p->requests);
-	kvr_share_destroy(p->live.shares.slots);
-	kvr_share_destroy(p->live.shares.jobs);
-	kvr_share_destroy(p->live.shares.frames);
-	kvr_share_destroy(p->live.shares.sessions);
+	kvr_quota_destroy(p->live.shares.slots);
+	kvr_quota_destroy(p->live.shares.jobs);
+	kvr_quota_destroy(p->live.shares.frames);
+	kvr_quota_destroy(p->live.shares.sessions);
 	rte_free(p->live.shares.session);
 	event_shares_fini(p->rt, p->number);
 	rte_free(p->cursor);

@@ -10,24 +10,24 @@
 
 static int drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
 {
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	uint64_t id, seconds = 0;
 	const struct kvr_worker *w;
 	int rc;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > (on ? 2u : 1u) ||
-	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
-	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 1, 86400, &seconds) < 0))
-		return kvr_ctl_error(d, EINVAL,
-				     on ? "expected a worker id, and seconds (1 to 86400)"
-					: "expected a worker id");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > (on ? 2u : 1u) ||
+	    kvr_telemetry_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
+	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 1, 86400, &seconds) < 0))
+		return kvr_telemetry_error(d, EINVAL,
+					   on ? "expected a worker id, and seconds (1 to 86400)"
+					      : "expected a worker id");
 	rc = control_drain(rt, id, on);
 	if (a.n == 2 && (rc == 0 || rc == -EALREADY))
 		rc = control_drain_bound(rt, id, (uint32_t)seconds);
 	if (rc == -ENOENT)
-		return kvr_ctl_error(d, ENOENT, "no worker %" PRIu64, id);
+		return kvr_telemetry_error(d, ENOENT, "no worker %" PRIu64, id);
 	if (rc == -EPERM)
-		return kvr_ctl_error(d, EPERM, "not in the state the worker is in");
+		return kvr_telemetry_error(d, EPERM, "not in the state the worker is in");
 	w = kvr_registry_find(rt->registry, id);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "id", id);
@@ -51,16 +51,17 @@ static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
 
 static int deactivate(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
 {
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	int rc;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n != 1)
-		return kvr_ctl_error(d, EINVAL, "expected the name of a prefill pool");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n != 1)
+		return kvr_telemetry_error(d, EINVAL, "expected the name of a prefill pool");
 	rc = control_deactivate(rt, a.v[0], off);
 	if (rc == -ENOENT)
-		return kvr_ctl_error(d, ENOENT, "no pool %s", a.v[0]);
+		return kvr_telemetry_error(d, ENOENT, "no pool %s", a.v[0]);
 	if (rc < 0)
-		return kvr_ctl_error(d, EINVAL, "%s is not the prefill pool of a pair", a.v[0]);
+		return kvr_telemetry_error(d, EINVAL, "%s is not the prefill pool of a pair",
+					   a.v[0]);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "pool", a.v[0]);
 	rte_tel_data_add_dict_string(d, "prefill", rc != 0 ? "active" : "inactive");
@@ -77,7 +78,7 @@ static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
 	return deactivate(arg, params, false, d);
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/drain", "ID[,SECONDS]",
 	 "no new requests for worker ID; what is left after SECONDS is cut off", cmd_drain, true},
 	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume, true},
@@ -90,10 +91,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int acts_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void acts_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -23,8 +23,8 @@
 
 #include "control/control.h"
 #include "control/log.h"
-#include "kvr_ctl.h"
 #include "kvr_rings.h"
+#include "kvr_telemetry.h"
 #include "start/shared.h"
 
 #define COPIES	    2047u /* buffers, and places in the ring */
@@ -321,34 +321,35 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 	cap.ethdev = i.ethdev;
 	cap.queues = i.queues;
 	if (allocate((uint32_t)i.mtu + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN) < 0)
-		return kvr_ctl_error(d, ENOMEM, "no memory for %u copies", COPIES) != 0;
+		return kvr_telemetry_error(d, ENOMEM, "no memory for %u copies", COPIES) != 0;
 	if (filter[0] != '\0') {
 		cap.c.filter = compile(filter, cap.c.snap, err, sizeof(err));
 		if (cap.c.filter == NULL)
-			return kvr_ctl_error(d, EINVAL, "filter \"%.64s\": %s", filter, err) != 0;
+			return kvr_telemetry_error(d, EINVAL, "filter \"%.64s\": %s", filter,
+						   err) != 0;
 	}
 	fd = open(cap.name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return kvr_ctl_error(d, errno, "cannot create \"%s\": %s", cap.name,
-				     strerror(errno)) != 0;
+		return kvr_telemetry_error(d, errno, "cannot create \"%s\": %s", cap.name,
+					   strerror(errno)) != 0;
 	cap.fd = fd;
 	cap.file = open_file(fd, &why);
 	if (cap.file == NULL) {
 		close(fd);
-		return kvr_ctl_error(d, why, "cannot write \"%s\": %s", cap.name, strerror(why)) !=
-		       0;
+		return kvr_telemetry_error(d, why, "cannot write \"%s\": %s", cap.name,
+					   strerror(why)) != 0;
 	}
 	cap.bound = capture_most - RTE_MIN(capture_most, (uint64_t)lseek(fd, 0, SEEK_CUR));
 	rc = add_taps();
 	if (rc < 0)
-		return kvr_ctl_error(d, -rc, "the device takes no callbacks: %s", strerror(-rc)) !=
-		       0;
+		return kvr_telemetry_error(d, -rc, "the device takes no callbacks: %s",
+					   strerror(-rc)) != 0;
 	atomic_store_explicit(&cap.quit, 0, memory_order_relaxed);
 	atomic_store_explicit(&cap.ended, 0, memory_order_relaxed);
 	rc = pthread_create(&cap.thread, NULL, write_file, NULL);
 	if (rc != 0) {
 		remove_taps();
-		return kvr_ctl_error(d, rc, "no thread: %s", strerror(rc)) != 0;
+		return kvr_telemetry_error(d, rc, "no thread: %s", strerror(rc)) != 0;
 	}
 	cap.running = true;
 	return true;
@@ -398,10 +399,10 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 		return status(d);
 	}
 	if (cap.running)
-		return kvr_ctl_error(d, EBUSY,
-				     "a capture of port %s to \"%s\" is running; "
-				     "\"stop\" ends it",
-				     cap.port, cap.name);
+		return kvr_telemetry_error(d, EBUSY,
+					   "a capture of port %s to \"%s\" is running; "
+					   "\"stop\" ends it",
+					   cap.port, cap.name);
 	snprintf(text, sizeof(text), "%s", params);
 	port = strtok_r(text, ",", &save);
 	file = strtok_r(NULL, ",", &save);
@@ -409,13 +410,14 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	p = port != NULL ? find_port(rt, port) : NULL;
 	cap.seconds = seconds != NULL ? (uint32_t)strtoul(seconds, &end, 10) : 0;
 	if (p == NULL && file != NULL)
-		return kvr_ctl_error(d, ENOENT, "no port \"%.64s\"", port);
+		return kvr_telemetry_error(d, ENOENT, "no port \"%.64s\"", port);
 	if (p == NULL || file == NULL || file[0] != '/' || strlen(file) >= sizeof(cap.name) ||
 	    end == NULL || *end != '\0' || cap.seconds < 1 || cap.seconds > SECONDS_MAX)
-		return kvr_ctl_error(d, EINVAL,
-				     "got \"%.64s\", allowed: PORT,/NEW/FILE,SECONDS[,FILTER] with "
-				     "1 to %u seconds, or stop",
-				     params, SECONDS_MAX);
+		return kvr_telemetry_error(
+			d, EINVAL,
+			"got \"%.64s\", allowed: PORT,/NEW/FILE,SECONDS[,FILTER] with "
+			"1 to %u seconds, or stop",
+			params, SECONDS_MAX);
 	cap.rt = rt;
 	cap.full = false;
 	snprintf(cap.name, sizeof(cap.name), "%s", file);
@@ -434,7 +436,7 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	return status(d);
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/capture", "[PORT,FILE,SECONDS[,FILTER]|stop]",
 	 "frames of a port into a new pcapng file, 1 GiB at most; alone: how it goes", cmd_capture,
 	 true},
@@ -445,12 +447,12 @@ int captures_start(struct router *rt)
 {
 	const int rc = shared_clock_begin();
 
-	return rc < 0 ? rc : kvr_ctl_register(commands, rt);
+	return rc < 0 ? rc : kvr_telemetry_register(commands, rt);
 }
 
 void captures_stop(struct router *rt)
 {
 	RTE_SET_USED(rt);
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 	end_capture();
 }

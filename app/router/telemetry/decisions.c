@@ -10,7 +10,7 @@
 #include <rte_telemetry.h>
 
 #include "control/control.h"
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 #include "router.h"
 #include "sched/decision_log.h"
 #include "start/pools.h"
@@ -22,20 +22,21 @@
 static struct pool *pool_arg(struct router *rt, const char *params, bool need, uint64_t *number,
 			     bool *given, struct rte_tel_data *d)
 {
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	const char *name;
 	struct pool *p;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1u + need || a.n > 2 ||
-	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 0, UINT64_MAX - 1, number) < 0)) {
-		kvr_ctl_error(d, EINVAL, "expected a pool and %sa number", need ? "" : "perhaps ");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1u + need || a.n > 2 ||
+	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT64_MAX - 1, number) < 0)) {
+		kvr_telemetry_error(d, EINVAL, "expected a pool and %sa number",
+				    need ? "" : "perhaps ");
 		return NULL;
 	}
 	*given = a.n == 2;
-	name = kvr_ctl_arg(&a, 0);
+	name = kvr_telemetry_arg(&a, 0);
 	p = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
 	if (p == NULL)
-		kvr_ctl_error(d, ENOENT, "no such pool");
+		kvr_telemetry_error(d, ENOENT, "no such pool");
 	return p;
 }
 
@@ -88,11 +89,11 @@ static void add_decision(const struct router *rt, const struct pool *p, struct r
 		return;
 	rte_tel_data_add_dict_u64(t, "worker", d->worker);
 	rte_tel_data_add_dict_u64(t, "dp_rank", d->dp_rank);
-	kvr_ctl_dict_f64(t, "cost", d->cost, 3);
+	kvr_telemetry_dict_f64(t, "cost", d->cost, 3);
 	rte_tel_data_add_dict_u64(t, "required_blocks", d->required_blocks);
-	kvr_ctl_dict_f64(t, "overlap_blocks", d->effective_overlap, 3);
+	kvr_telemetry_dict_f64(t, "overlap_blocks", d->effective_overlap, 3);
 	if (d->better_rank != KVR_SCHED_NO_RANK)
-		kvr_ctl_dict_f64(t, "better_overlap_blocks", d->better_overlap, 3);
+		kvr_telemetry_dict_f64(t, "better_overlap_blocks", d->better_overlap, 3);
 	rte_tel_data_add_dict_u64(t, "waited_us", d->waited_ns / 1000);
 	rte_tel_data_add_dict_u64(t, "pinned", d->pinned);
 }
@@ -107,7 +108,7 @@ static struct rte_tel_data *term_dict(const struct kvr_sched_term *x, uint32_t f
 	rte_tel_data_add_dict_u64(t, "worker", x->worker);
 	rte_tel_data_add_dict_u64(t, "dp_rank", x->dp_rank);
 	if (selected)
-		kvr_ctl_dict_f64(t, "cost", x->cost, 3);
+		kvr_telemetry_dict_f64(t, "cost", x->cost, 3);
 	rte_tel_data_add_dict_u64(t, "device", x->device);
 	rte_tel_data_add_dict_u64(t, "host", x->host);
 	rte_tel_data_add_dict_u64(t, "disk", x->disk);
@@ -116,11 +117,11 @@ static struct rte_tel_data *term_dict(const struct kvr_sched_term *x, uint32_t f
 	rte_tel_data_add_dict_u64(t, "decode_blocks", x->decode_blocks);
 	rte_tel_data_add_dict_u64(t, "active_requests", x->active_requests);
 	if (x->by_ttft) {
-		kvr_ctl_dict_f64(t, "wait_tokens", x->wait_tokens, 3);
-		kvr_ctl_dict_f64(t, "left_tokens", x->left_tokens, 3);
-		kvr_ctl_dict_f64(t, "decode_weight", x->decode_weight, 3);
-		kvr_ctl_dict_f64(t, "rho", x->rho, 3);
-		kvr_ctl_dict_f64(t, "us_token", x->us_token, 3);
+		kvr_telemetry_dict_f64(t, "wait_tokens", x->wait_tokens, 3);
+		kvr_telemetry_dict_f64(t, "left_tokens", x->left_tokens, 3);
+		kvr_telemetry_dict_f64(t, "decode_weight", x->decode_weight, 3);
+		kvr_telemetry_dict_f64(t, "rho", x->rho, 3);
+		kvr_telemetry_dict_f64(t, "us_token", x->us_token, 3);
 	}
 	if (flags != 0)
 		rte_tel_data_add_dict_string(t, "state",
@@ -151,11 +152,11 @@ static int one_decision(struct router *rt, const struct pool *p, uint64_t number
 	struct decision v;
 
 	if (decision_read(p->log, number, &v) < 0)
-		return kvr_ctl_error(d, ENOENT, "decision %" PRIu64 " is not kept", number);
+		return kvr_telemetry_error(d, ENOENT, "decision %" PRIu64 " is not kept", number);
 	rte_tel_data_start_dict(d);
 	add_decision(rt, p, d, &v);
 	rte_tel_data_add_dict_u64(d, "ranks", v.n_eligible);
-	kvr_ctl_dict_part(d, "terms", decision_terms(&v));
+	kvr_telemetry_dict_part(d, "terms", decision_terms(&v));
 	return 0;
 }
 
@@ -173,7 +174,7 @@ static int cmd_decisions(void *arg, const char *params, struct rte_tel_data *d)
 		return one_decision(rt, p, number, d);
 	list = rte_tel_data_alloc();
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	written = decision_written(p->log);
 	rte_tel_data_start_dict(list);
 	for (uint64_t i = 0; i < RTE_MIN(written, PAGE); i++) {
@@ -278,7 +279,7 @@ static int cmd_adapters(void *arg, const char *params, struct rte_tel_data *d)
 	call_lcore(rt, p->sched_lcore, on_adapters, &a);
 	list = rte_tel_data_alloc();
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < PAGE && a.from + i < a.n; i++)
 		add_adapter(list, a.from + i, &a.v[i]);
@@ -292,7 +293,7 @@ static int cmd_adapters(void *arg, const char *params, struct rte_tel_data *d)
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/decisions", "POOL[,NUMBER]",
 	 "newest sampled and failed decisions of a pool; with NUMBER the terms of one",
 	 cmd_decisions, false},
@@ -305,10 +306,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int decisions_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void decisions_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -26,10 +26,10 @@ static void add_choice(struct rte_tel_data *d, const struct decision_brief *b)
 {
 	rte_tel_data_add_dict_u64(d, "worker", b->worker);
 	rte_tel_data_add_dict_u64(d, "dp_rank", b->dp_rank);
-	kvr_ctl_dict_f64(d, "cost", (double)b->cost, 3);
+	kvr_telemetry_dict_f64(d, "cost", (double)b->cost, 3);
 	rte_tel_data_add_dict_u64(d, "required_blocks", b->required);
-	kvr_ctl_dict_f64(d, "overlap_blocks", b->overlap, 3);
-	kvr_ctl_dict_f64(d, "best_overlap_blocks", b->best, 3);
+	kvr_telemetry_dict_f64(d, "overlap_blocks", b->overlap, 3);
+	kvr_telemetry_dict_f64(d, "best_overlap_blocks", b->best, 3);
 	rte_tel_data_add_dict_string(d, "why",
 				     b->pinned ? "pinned"
 				     : b->best > b->overlap
@@ -82,7 +82,7 @@ static struct rte_tel_data *brief_dict(const struct router *rt, const struct poo
 	else if (b->result != KVR_SCHED_QUEUED)
 		add_choice(d, b);
 	if (find_terms(p, b, &terms))
-		kvr_ctl_dict_part(d, "terms", decision_terms(&terms));
+		kvr_telemetry_dict_part(d, "terms", decision_terms(&terms));
 	return d;
 }
 
@@ -93,10 +93,11 @@ static int not_kept(struct router *rt, uint64_t id, bool all, struct rte_tel_dat
 	size_t n = 0;
 
 	if (!all)
-		return kvr_ctl_error(d, ENOENT,
-				     "no decision about 0x%" PRIx64 " among the %u newest that its "
-				     "bucket has: there may be older ones",
-				     id, STEPS);
+		return kvr_telemetry_error(d, ENOENT,
+					   "no decision about 0x%" PRIx64
+					   " among the %u newest that its "
+					   "bucket has: there may be older ones",
+					   id, STEPS);
 	for (uint32_t i = 0; i < rt->n_pools && n + 1 < sizeof(text); i++) {
 		const struct decision_ring *r = &rt->pool[i].log->all;
 		const uint64_t written = decision_ring_written(r), size = decision_ring_size(r);
@@ -110,26 +111,27 @@ static int not_kept(struct router *rt, uint64_t id, bool all, struct rte_tel_dat
 				      rt->pool[i].name, written - oldest, written,
 				      since_ns(now_ns(rt), b.at_ns) / UINT64_C(1000000000));
 	}
-	return kvr_ctl_error(d, ENOENT, "no decision about 0x%" PRIx64 " is kept%s", id,
-			     rt->n_pools != 0 ? text : "");
+	return kvr_telemetry_error(d, ENOENT, "no decision about 0x%" PRIx64 " is kept%s", id,
+				   rt->n_pools != 0 ? text : "");
 }
 
 static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	struct rte_tel_data *list;
 	uint64_t id, source = 0;
 	uint32_t found = 0, steps = STEPS;
 	bool all = true;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
-	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
-	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 0, UINT64_MAX, &source) < 0))
-		return kvr_ctl_error(d, EINVAL, "expected a request id and perhaps its source");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
+	    kvr_telemetry_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
+	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT64_MAX, &source) < 0))
+		return kvr_telemetry_error(d, EINVAL,
+					   "expected a request id and perhaps its source");
 	list = rte_tel_data_alloc();
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
@@ -142,7 +144,7 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 			char key[24];
 
 			snprintf(key, sizeof(key), "%u", found++);
-			kvr_ctl_dict_part(list, key, brief_dict(rt, p, &b));
+			kvr_telemetry_dict_part(list, key, brief_dict(rt, p, &b));
 		}
 		all = all && rc != -EAGAIN;
 	}
@@ -153,11 +155,11 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_start_dict(d);
 	tel_id(d, "id", id);
 	rte_tel_data_add_dict_u64(d, "found", found);
-	kvr_ctl_dict_part(d, "decisions", list);
+	kvr_telemetry_dict_part(d, "decisions", list);
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/explain", "ID[,SOURCE]",
 	 "decisions about a request: where it went and why, with every candidate's terms if "
 	 "sampled",
@@ -167,10 +169,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int explain_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void explain_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

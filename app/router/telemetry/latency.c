@@ -50,8 +50,8 @@ static struct rte_tel_data *one_dict(const struct kvr_buckets *b, const struct k
 	rte_tel_data_add_dict_u64(d, "count", n);
 	if (n == 0)
 		return d;
-	kvr_ctl_dict_f64(d, "sum", (double)c->sum / b->def->parts, 9);
-	kvr_ctl_dict_f64(d, "mean", (double)c->sum / b->def->parts / (double)n, 9);
+	kvr_telemetry_dict_f64(d, "sum", (double)c->sum / b->def->parts, 9);
+	kvr_telemetry_dict_f64(d, "mean", (double)c->sum / b->def->parts / (double)n, 9);
 	add_quantile(d, "p50", b, c, 0.5);
 	add_quantile(d, "p90", b, c, 0.9);
 	add_quantile(d, "p99", b, c, 0.99);
@@ -85,8 +85,8 @@ static struct rte_tel_data *bucket_dict(const struct kvr_buckets *b,
 		rte_tel_data_add_array_string(le, i < b->n ? text : "+Inf");
 		rte_tel_data_add_array_u64(n, c->count[i]);
 	}
-	kvr_ctl_dict_part(d, "le", le);
-	kvr_ctl_dict_part(d, "count", n);
+	kvr_telemetry_dict_part(d, "le", le);
+	kvr_telemetry_dict_part(d, "count", n);
 	return d;
 }
 
@@ -109,11 +109,11 @@ static int list_pools(struct router *rt, struct rte_tel_data *d)
 		struct rte_tel_data *t = rte_tel_data_alloc();
 
 		if (t == NULL)
-			return kvr_ctl_error(d, ENOMEM, "no memory");
+			return kvr_telemetry_error(d, ENOMEM, "no memory");
 		rte_tel_data_start_array(t, RTE_TEL_STRING_VAL);
 		for (uint32_t k = 0; k < measures_classes(&rt->pool[i]); k++)
 			rte_tel_data_add_array_string(t, class_name(&rt->pool[i], k));
-		kvr_ctl_dict_part(d, rt->pool[i].name, t);
+		kvr_telemetry_dict_part(d, rt->pool[i].name, t);
 	}
 	return 0;
 }
@@ -156,7 +156,7 @@ static double decision_rate(const struct router *rt, const struct pool *p)
 }
 
 /* Pool and class of a command. @return 0; 1: @p d is the answer. */
-static int which(struct router *rt, const struct kvr_ctl_args *a, struct rte_tel_data *d,
+static int which(struct router *rt, const struct kvr_telemetry_args *a, struct rte_tel_data *d,
 		 const struct pool **p, uint32_t *class)
 {
 	*class = ALL_CLASSES;
@@ -164,7 +164,7 @@ static int which(struct router *rt, const struct kvr_ctl_args *a, struct rte_tel
 	if (*p == NULL)
 		return 1;
 	if (a->n == 2 && !find_class(*p, a->v[1], class)) {
-		kvr_ctl_error(d, ENOENT, "pool %s has no class %s", (*p)->name, a->v[1]);
+		kvr_telemetry_error(d, ENOENT, "pool %s has no class %s", (*p)->name, a->v[1]);
 		return 1;
 	}
 	rte_tel_data_start_dict(d);
@@ -182,47 +182,48 @@ static int put_histograms(const struct pool *p, uint32_t class, bool empty,
 	struct rte_tel_data *list = rte_tel_data_alloc();
 
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint32_t m = 0; m < MEASURES; m++) {
 		struct kvr_bucket_counts c;
 
 		read_one(p, class, (enum measure)m, &c);
 		if (empty || kvr_buckets_count(&measure_buckets[m], &c) != 0)
-			kvr_ctl_dict_part(list, short_name((enum measure)m),
-					  one(&measure_buckets[m], &c));
+			kvr_telemetry_dict_part(list, short_name((enum measure)m),
+						one(&measure_buckets[m], &c));
 	}
-	kvr_ctl_dict_part(d, "histograms", list);
+	kvr_telemetry_dict_part(d, "histograms", list);
 	return 0;
 }
 
 static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	const struct pool *p;
 	uint32_t class;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n > 2)
-		return kvr_ctl_error(d, EINVAL, "expected nothing, or a pool and perhaps a class");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n > 2)
+		return kvr_telemetry_error(d, EINVAL,
+					   "expected nothing, or a pool and perhaps a class");
 	if (a.n == 0)
 		return list_pools(rt, d);
 	if (which(rt, &a, d, &p, &class) != 0)
 		return 0;
 	rte_tel_data_add_dict_u64(d, "decisions", decisions_of(p));
-	kvr_ctl_dict_f64(d, "decisions_per_s", decision_rate(rt, p), 1);
+	kvr_telemetry_dict_f64(d, "decisions_per_s", decision_rate(rt, p), 1);
 	return put_histograms(p, class, true, one_dict, d);
 }
 
 static int cmd_buckets(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	const struct pool *p;
 	uint32_t class;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n == 0 || a.n > 2)
-		return kvr_ctl_error(d, EINVAL, "expected a pool and perhaps a class");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n == 0 || a.n > 2)
+		return kvr_telemetry_error(d, EINVAL, "expected a pool and perhaps a class");
 	return which(rt, &a, d, &p, &class) != 0 ? 0
 						 : put_histograms(p, class, false, bucket_dict, d);
 }
@@ -338,7 +339,7 @@ int latency_openmetrics(struct router *rt, FILE *out)
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/latency", "[POOL[,CLASS]]",
 	 "latencies, tokens and hit rate: counts, means, quantiles", cmd_latency, false},
 	{"/kvroute/buckets", "POOL[,CLASS]",
@@ -348,10 +349,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int latency_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void latency_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -18,7 +18,7 @@ static void add(struct rte_tel_data *list, const char *what, const char *of, uin
 	rte_tel_data_add_dict_u64(t, "size", size);
 	rte_tel_data_add_dict_u64(t, "used", used);
 	snprintf(name, sizeof(name), "%s%s%s", what, of != NULL ? "_" : "", of != NULL ? of : "");
-	kvr_ctl_dict_part(list, name, t);
+	kvr_telemetry_dict_part(list, name, t);
 }
 
 /* Caches of lcores count as used. */
@@ -56,7 +56,7 @@ static int cmd_buffers(void *arg, const char *params, struct rte_tel_data *d)
 
 	RTE_SET_USED(params);
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < rt->n_ports; i++) {
 		struct kvr_port_info info;
@@ -74,11 +74,11 @@ static int cmd_buffers(void *arg, const char *params, struct rte_tel_data *d)
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		add_pool(&rt->pool[i], list);
 	rte_tel_data_start_dict(d);
-	kvr_ctl_dict_part(d, "buffers", list);
+	kvr_telemetry_dict_part(d, "buffers", list);
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/buffers", NULL, "buffers, slots and rings: size and used, all in one place",
 	 cmd_buffers, false},
 	{NULL, NULL, NULL, NULL, false},
@@ -86,10 +86,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int memory_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void memory_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -33,7 +33,7 @@ static void add_one(struct rte_tel_data *list, const struct oldest *o, const str
 	rte_tel_data_add_dict_u64(t, "booked", v->booked);
 	rte_tel_data_add_dict_u64(t, "tokens", v->tokens);
 	snprintf(key, sizeof(key), "0x%016" PRIx64 "/0x%016" PRIx64, v->id, v->source);
-	kvr_ctl_dict_part(list, key, t);
+	kvr_telemetry_dict_part(list, key, t);
 }
 
 static int cmd_oldest(void *arg, const char *params, struct rte_tel_data *d)
@@ -42,19 +42,19 @@ static int cmd_oldest(void *arg, const char *params, struct rte_tel_data *d)
 	struct router *rt = arg;
 	struct call c = {.fn = oldest_walk, .arg = &o};
 	struct rte_tel_data *list;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	uint64_t worker = 0;
 	const struct pool *p;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
-	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 0, UINT64_MAX, &worker) < 0))
-		return kvr_ctl_error(d, EINVAL, "expected a pool and perhaps a worker");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
+	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT64_MAX, &worker) < 0))
+		return kvr_telemetry_error(d, EINVAL, "expected a pool and perhaps a worker");
 	p = tel_pool(rt, &a, d);
 	if (p == NULL)
 		return 0;
 	list = rte_tel_data_alloc();
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	o = (struct oldest){.p = p, .worker = worker, .of_worker = a.n == 2};
 	call_start(rt, p->sched_lcore, &c);
 	call_wait(rt, &c);
@@ -64,11 +64,11 @@ static int cmd_oldest(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < o.n; i++)
 		add_one(list, &o, &o.v[i]);
-	kvr_ctl_dict_part(d, "requests", list);
+	kvr_telemetry_dict_part(d, "requests", list);
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/oldest", "POOL[,WORKER]",
 	 "the oldest requests in flight, of a pool or at one of its workers", cmd_oldest, false},
 	{NULL, NULL, NULL, NULL, false},
@@ -76,10 +76,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int oldest_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void oldest_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

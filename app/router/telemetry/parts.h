@@ -13,7 +13,7 @@
 
 #include <rte_telemetry.h>
 
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 struct pool;
 struct router;
@@ -52,10 +52,11 @@ static inline void tel_id(struct rte_tel_data *d, const char *name, uint64_t id)
 static inline void tel_share(struct rte_tel_data *d, const char *name, uint64_t part, uint64_t all)
 {
 	if (all != 0)
-		kvr_ctl_dict_f64(d, name, (double)part / (double)all, 3);
+		kvr_telemetry_dict_f64(d, name, (double)part / (double)all, 3);
 }
 
 /** The pool that argument 0 names; NULL: an error is in @p d. */
-struct pool *tel_pool(struct router *rt, const struct kvr_ctl_args *a, struct rte_tel_data *d);
+struct pool *tel_pool(struct router *rt, const struct kvr_telemetry_args *a,
+		      struct rte_tel_data *d);
 
 #endif

@@ -9,7 +9,7 @@
 #include <rte_telemetry.h>
 
 #include "control/log.h"
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 /* ---- /kvroute/ports ---- */
 
@@ -66,10 +66,10 @@ static struct rte_tel_data *port_dict(struct kvr_port *p)
 	rte_tel_data_start_dict(d);
 	kvr_port_tel(p, d);
 	kvr_port_info(p, &i);
-	kvr_ctl_dict_part(d, "device", device_dict(i.ethdev));
+	kvr_telemetry_dict_part(d, "device", device_dict(i.ethdev));
 	for (unsigned int q = 0; q < i.lcores; q++) {
 		snprintf(name, sizeof(name), "lcore%u", q);
-		kvr_ctl_dict_part(d, name, queue_dict(kvr_port_stats(p), q));
+		kvr_telemetry_dict_part(d, name, queue_dict(kvr_port_stats(p), q));
 	}
 	return d;
 }
@@ -81,7 +81,7 @@ static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
 	RTE_SET_USED(params);
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_ports; i++)
-		kvr_ctl_dict_part(d, rt->conf.port[i].name, port_dict(rt->port[i]));
+		kvr_telemetry_dict_part(d, rt->conf.port[i].name, port_dict(rt->port[i]));
 	return 0;
 }
 
@@ -126,7 +126,7 @@ uint64_t ports_losses(struct router *rt, struct rte_tel_data *d)
 			continue;
 		lost += port_losses(rt->port[i], part);
 		snprintf(name, sizeof(name), "losses_%s", rt->conf.port[i].name);
-		kvr_ctl_dict_part(d, name, part);
+		kvr_telemetry_dict_part(d, name, part);
 	}
 	return lost;
 }
@@ -159,7 +159,7 @@ static int cmd_xdp(void *arg, const char *params, struct rte_tel_data *d)
 		struct rte_tel_data *part = xdp_dict(rt->port[i]);
 
 		if (part != NULL)
-			kvr_ctl_dict_part(d, rt->conf.port[i].name, part);
+			kvr_telemetry_dict_part(d, rt->conf.port[i].name, part);
 	}
 	return 0;
 }
@@ -183,14 +183,14 @@ static int cmd_redirect(void *arg, const char *params, struct rte_tel_data *d)
 	int rc;
 
 	if (p == NULL || (!on && strcmp(what, "off") != 0))
-		return kvr_ctl_error(d, EINVAL, "got \"%.64s\", allowed: PORT,on or PORT,off",
-				     text);
+		return kvr_telemetry_error(d, EINVAL, "got \"%.64s\", allowed: PORT,on or PORT,off",
+					   text);
 	rc = kvr_port_xdp_redirect(p, on);
 	if (rc == -ENOTSUP)
-		return kvr_ctl_error(d, ENOTSUP, "port \"%.*s\" has no XDP program of ours",
-				     (int)len, text);
+		return kvr_telemetry_error(d, ENOTSUP, "port \"%.*s\" has no XDP program of ours",
+					   (int)len, text);
 	if (rc < 0)
-		return kvr_ctl_error(d, -rc, "the kernel refuses: %s", strerror(-rc));
+		return kvr_telemetry_error(d, -rc, "the kernel refuses: %s", strerror(-rc));
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE), "port %.*s: the XDP program %s", (int)len,
 		 text, on ? "sends frames to the router" : "leaves every frame to the kernel");
 	rte_tel_data_start_dict(d);
@@ -198,7 +198,7 @@ static int cmd_redirect(void *arg, const char *params, struct rte_tel_data *d)
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/ports", NULL,
 	 "every port: link, addresses, counters, queues, what the device lost", cmd_ports, false},
 	{"/kvroute/xdp", NULL, "frames at the XDP program of every AF_XDP port", cmd_xdp, false},
@@ -209,10 +209,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int ports_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void ports_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -12,13 +12,13 @@
 
 #define PAGE 16u /* the socket's answers have 16 KiB */
 
-struct pool *tel_pool(struct router *rt, const struct kvr_ctl_args *a, struct rte_tel_data *d)
+struct pool *tel_pool(struct router *rt, const struct kvr_telemetry_args *a, struct rte_tel_data *d)
 {
-	const char *name = kvr_ctl_arg(a, 0);
+	const char *name = kvr_telemetry_arg(a, 0);
 	struct pool *p = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
 
 	if (p == NULL)
-		kvr_ctl_error(d, ENOENT, "no pool %s", name != NULL ? name : "of no name");
+		kvr_telemetry_error(d, ENOENT, "no pool %s", name != NULL ? name : "of no name");
 	return p;
 }
 
@@ -70,13 +70,14 @@ static void page_read(struct router *rt, struct page *g, struct pool *p,
 static struct pool *page_of(struct router *rt, const char *params, struct page *g,
 			    struct rte_tel_data *d)
 {
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	uint64_t from = 0;
 	struct pool *p;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
-	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0)) {
-		kvr_ctl_error(d, EINVAL, "expected a pool and perhaps the number to start from");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
+	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0)) {
+		kvr_telemetry_error(d, EINVAL,
+				    "expected a pool and perhaps the number to start from");
 		return NULL;
 	}
 	p = tel_pool(rt, &a, d);
@@ -110,9 +111,9 @@ static void page_answer(const struct page *g, struct rte_tel_data *d, bool by_ra
 		else
 			snprintf(key, sizeof(key), "%" PRIu64 "/%u", g->v[i].worker,
 				 g->v[i].dp_rank);
-		kvr_ctl_dict_part(list, key, t);
+		kvr_telemetry_dict_part(list, key, t);
 	}
-	kvr_ctl_dict_part(d, "ranks", list);
+	kvr_telemetry_dict_part(d, "ranks", list);
 }
 
 static uint64_t count_of(const struct page *g, uint32_t i, enum rank_counter c)
@@ -197,18 +198,18 @@ static int cmd_worker(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
 	const struct kvr_worker *w;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	char text[KVR_PATH_TEXT];
 	uint64_t id, from = 0;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
-	    kvr_ctl_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
-	    (a.n == 2 && kvr_ctl_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0))
-		return kvr_ctl_error(d, EINVAL,
-				     "expected a worker id and perhaps the rank to start from");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
+	    kvr_telemetry_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
+	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0))
+		return kvr_telemetry_error(
+			d, EINVAL, "expected a worker id and perhaps the rank to start from");
 	w = kvr_registry_find(rt->registry, id);
 	if (w == NULL)
-		return kvr_ctl_error(d, ENOENT, "no worker %" PRIu64, id);
+		return kvr_telemetry_error(d, ENOENT, "no worker %" PRIu64, id);
 	page_read(rt, &page, pool_of(rt, w), w, (uint32_t)from);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "id", id);
@@ -338,7 +339,7 @@ static int cmd_hits(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "told_predicted_tokens", v[PC_PREDICTED_TOKENS]);
 	rte_tel_data_add_dict_u64(d, "told_actual_tokens", v[PC_ACTUAL_TOKENS]);
 	rte_tel_data_add_dict_u64(d, "beyond", v[PC_BEYOND_TOKENS]);
-	kvr_ctl_dict_part(d, "short", short_dict(v));
+	kvr_telemetry_dict_part(d, "short", short_dict(v));
 	page_answer(&page, d, false, add_hits);
 	return 0;
 }
@@ -372,12 +373,12 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 	static struct queue_call q;
 	struct router *rt = arg;
 	struct rte_tel_data *list;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	uint64_t v[PC_COUNTERS];
 	struct pool *p;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n != 1)
-		return kvr_ctl_error(d, EINVAL, "expected a pool");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n != 1)
+		return kvr_telemetry_error(d, EINVAL, "expected a pool");
 	p = tel_pool(rt, &a, d);
 	if (p == NULL)
 		return 0;
@@ -395,7 +396,7 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 		kvr_cell_get(&kvr_sched_counters(p->sched)->errors[KVR_SCHED_ERR_QUEUE_REJECTED]));
 	list = rte_tel_data_alloc();
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < measures_classes(p); i++) {
 		struct rte_tel_data *t = rte_tel_data_alloc();
@@ -404,14 +405,14 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 			break;
 		rte_tel_data_start_dict(t);
 		add_pending(t, &q.class[i]);
-		kvr_ctl_dict_part(
+		kvr_telemetry_dict_part(
 			list, p->conf->n_classes != 0 ? p->conf->classes[i].name : "default", t);
 	}
-	kvr_ctl_dict_part(d, "classes", list);
+	kvr_telemetry_dict_part(d, "classes", list);
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/loads", "POOL[,FROM]",
 	 "load and counts of every rank, whether it is eligible and why not, 16 at a time",
 	 cmd_loads, false},
@@ -428,10 +429,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int ranks_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void ranks_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -8,8 +8,8 @@
 #include <rte_telemetry.h>
 
 #include "control/thread.h"
-#include "kvr_ctl.h"
 #include "kvr_frame.h"
+#include "kvr_telemetry.h"
 
 static struct rte_tel_data *one(const struct router *rt, const struct hello_refused *r)
 {
@@ -34,7 +34,7 @@ int refused_list(void *arg, const char *params, struct rte_tel_data *d)
 
 	RTE_SET_USED(params);
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < REFUSED_KEPT; i++) {
 		const struct hello_refused *r = &rt->ctl->refused[i];
@@ -43,7 +43,7 @@ int refused_list(void *arg, const char *params, struct rte_tel_data *d)
 		if (r->worker == 0)
 			continue;
 		snprintf(id, sizeof(id), "%" PRIu64, r->worker);
-		kvr_ctl_dict_part(list, id, one(rt, r));
+		kvr_telemetry_dict_part(list, id, one(rt, r));
 		n++;
 	}
 	rte_tel_data_start_dict(d);

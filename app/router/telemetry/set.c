@@ -31,7 +31,7 @@ static void show(struct setting *s, const char *name, const struct kvr_opt *o, c
 	char text[KVR_CONF_MAX_VALUE + 1];
 
 	kvr_conf_print(o, obj, text, sizeof(text));
-	kvr_ctl_dict_text(s->list, name, text);
+	kvr_telemetry_dict_text(s->list, name, text);
 }
 
 /* kvr_conf_set() says what is allowed, not of which key. */
@@ -258,7 +258,7 @@ static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
 {
 	struct rte_tel_data *all = rte_tel_data_alloc(), *pools = words(), *classes = words();
 
-	kvr_ctl_error(d, rc, "%s", why);
+	kvr_telemetry_error(d, rc, "%s", why);
 	for (size_t i = 0; pools != NULL && kvr_sched_tunable_key(i) != NULL; i++)
 		rte_tel_data_add_array_string(pools, kvr_sched_tunable_key(i));
 	if (pools != NULL)
@@ -268,11 +268,11 @@ static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
 			rte_tel_data_add_array_string(classes, o->name);
 	if (all != NULL) {
 		rte_tel_data_start_dict(all);
-		kvr_ctl_dict_part(all, "pools", pools);
-		kvr_ctl_dict_part(all, "classes", classes);
-		kvr_ctl_dict_part(all, "ports", words_of(tune_port_keys));
-		kvr_ctl_dict_part(all, "router", words_of(of_router));
-		kvr_ctl_dict_part(d, "allowed", all);
+		kvr_telemetry_dict_part(all, "pools", pools);
+		kvr_telemetry_dict_part(all, "classes", classes);
+		kvr_telemetry_dict_part(all, "ports", words_of(tune_port_keys));
+		kvr_telemetry_dict_part(all, "router", words_of(of_router));
+		kvr_telemetry_dict_part(d, "allowed", all);
 	} else {
 		rte_tel_data_free(pools);
 		rte_tel_data_free(classes);
@@ -321,11 +321,12 @@ static int set(struct setting *s)
 int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct setting s = {.rt = arg};
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	char *value;
 	int rc;
 
-	value = kvr_ctl_args(&a, params) < 0 || a.n < 1 || a.n > 3 ? NULL : strchr(a.v[0], '=');
+	value = kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 3 ? NULL
+									 : strchr(a.v[0], '=');
 	if (value == NULL || value == a.v[0])
 		return refuse_key(d, EINVAL,
 				  "expected KEY=VALUE and perhaps a pool or port, or a pool and a "
@@ -337,18 +338,19 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	s.policy_class = a.n == 3 ? a.v[2] : NULL;
 	rc = set(&s); /* a try: nothing is changed */
 	if (rc < 0)
-		return s.unknown ? refuse_key(d, rc, s.err) : kvr_ctl_error(d, rc, "%s", s.err);
+		return s.unknown ? refuse_key(d, rc, s.err)
+				 : kvr_telemetry_error(d, rc, "%s", s.err);
 	s.list = rte_tel_data_alloc();
 	if (s.list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(s.list);
 	rc = set(&s);
 	if (rc < 0) { /* the kernel */
 		rte_tel_data_free(s.list);
-		return kvr_ctl_error(d, rc, "%s", s.err);
+		return kvr_telemetry_error(d, rc, "%s", s.err);
 	}
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "key", s.key);
-	kvr_ctl_dict_part(d, "set", s.list);
+	kvr_telemetry_dict_part(d, "set", s.list);
 	return 0;
 }

@@ -35,7 +35,7 @@ static void add_option(struct rte_tel_data *list, const char *section, char *lin
 	end = strstr(value, "  #");
 	if (end != NULL)
 		*end = '\0';
-	kvr_ctl_dict_text(list, name, value);
+	kvr_telemetry_dict_text(list, name, value);
 }
 
 /* @return keys there are; those of the page go into @p list. */
@@ -77,20 +77,21 @@ static char *dump(const struct router *rt)
 static int cmd_config(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct rte_tel_data *list;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	uint64_t from = 0;
 	uint32_t n;
 	char *text;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 ||
-	    (a.n == 1 && kvr_ctl_arg_u64(&a, 0, 0, UINT32_MAX - PAGE, &from) < 0))
-		return kvr_ctl_error(d, EINVAL, "expected nothing or the number to start from");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && kvr_telemetry_arg_u64(&a, 0, 0, UINT32_MAX - PAGE, &from) < 0))
+		return kvr_telemetry_error(d, EINVAL,
+					   "expected nothing or the number to start from");
 	list = rte_tel_data_alloc();
 	text = dump(arg);
 	if (list == NULL || text == NULL) {
 		rte_tel_data_free(list);
 		free(text);
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	}
 	rte_tel_data_start_dict(list);
 	n = add_options(text, (uint32_t)from, list);
@@ -99,7 +100,7 @@ static int cmd_config(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "total", n);
 	if (from + PAGE < n)
 		rte_tel_data_add_dict_u64(d, "next", from + PAGE);
-	kvr_ctl_dict_part(d, "options", list);
+	kvr_telemetry_dict_part(d, "options", list);
 	return 0;
 }
 
@@ -126,25 +127,26 @@ static int cmd_release(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
 	struct release_call c;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n != 2 || a.v[1][0] == '\0')
-		return kvr_ctl_error(d, EINVAL, "expected a pool and the id of a session");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n != 2 || a.v[1][0] == '\0')
+		return kvr_telemetry_error(d, EINVAL, "expected a pool and the id of a session");
 	c = (struct release_call){.p = tel_pool(rt, &a, d), .id = a.v[1]};
 	if (c.p == NULL)
 		return 0;
 	if (c.p->sessions == NULL)
-		return kvr_ctl_error(d, ENOENT, "pool %s has no sessions", c.p->name);
+		return kvr_telemetry_error(d, ENOENT, "pool %s has no sessions", c.p->name);
 	call_lcore(rt, c.p->sched_lcore, on_release, &c);
 	if (c.code != KVR_OK)
-		return kvr_ctl_error(d, ENOENT, "pool %s has no session of this id", c.p->name);
+		return kvr_telemetry_error(d, ENOENT, "pool %s has no session of this id",
+					   c.p->name);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "pool", c.p->name);
 	rte_tel_data_add_dict_u64(d, "released", 1);
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/config", "[FROM]", "values of all configuration keys, 64 at a time", cmd_config,
 	 false},
 	{"/kvroute/set", "KEY=VALUE[,NAME[,CLASS]]",
@@ -156,10 +158,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int settings_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void settings_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -29,13 +29,14 @@ static void add_last(struct rte_tel_data *d, const struct router *rt, const stru
 static int cmd_snapshot(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	int rc;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 || (a.n == 1 && strcmp(a.v[0], "now") != 0))
-		return kvr_ctl_error(d, EINVAL, "expected nothing, or now");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && strcmp(a.v[0], "now") != 0))
+		return kvr_telemetry_error(d, EINVAL, "expected nothing, or now");
 	if (rt->snapshot == NULL)
-		return kvr_ctl_error(d, ENOENT, "[router] state_dir is not set");
+		return kvr_telemetry_error(d, ENOENT, "[router] state_dir is not set");
 	rc = a.n == 1 ? snapshot_ask(rt) : 0;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "path", rt->snapshot->path);
@@ -47,17 +48,17 @@ static int cmd_snapshot(void *arg, const char *params, struct rte_tel_data *d)
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/snapshot", "[now]", "the last snapshot; now: make one", cmd_snapshot, true},
 	{NULL, NULL, NULL, NULL, false},
 };
 
 int snapshot_tel_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void snapshot_tel_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -8,8 +8,8 @@
 #include <rte_telemetry.h>
 
 #include "control/control.h"
-#include "kvr_ctl.h"
 #include "kvr_frame.h"
+#include "kvr_telemetry.h"
 
 #define TOP 8u
 
@@ -52,7 +52,8 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 		rte_tel_data_add_dict_u64(one, "frames_of_late", c.top[i].count);
 		rte_tel_data_add_dict_u64(one, "frames", c.top[i].requests);
 		rte_tel_data_add_dict_u64(one, "refused", c.top[i].refused);
-		kvr_ctl_dict_part(list, kvr_source_text(c.top[i].key, name, sizeof(name)), one);
+		kvr_telemetry_dict_part(list, kvr_source_text(c.top[i].key, name, sizeof(name)),
+					one);
 	}
 	return list;
 }
@@ -60,9 +61,9 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 /* ---- what sources have of a pool ---- */
 
 struct have_call {
-	const struct kvr_share *share;
+	const struct kvr_quota *share;
 	uint32_t at, n;
-	struct kvr_share_top top[TOP];
+	struct kvr_quota_top top[TOP];
 };
 
 static void on_have(struct lcore *lc, void *arg)
@@ -70,11 +71,11 @@ static void on_have(struct lcore *lc, void *arg)
 	struct have_call *c = arg;
 
 	RTE_SET_USED(lc);
-	c->n = kvr_share_top(c->share, &c->at, c->top, c->n, TOP);
+	c->n = kvr_quota_top(c->share, &c->at, c->top, c->n, TOP);
 }
 
 static void add_have(struct router *rt, struct lcore *owner, struct rte_tel_data *d,
-		     const char *what, const struct kvr_share *share)
+		     const char *what, const struct kvr_quota *share)
 {
 	struct have_call c = {.share = share};
 	struct rte_tel_data *list = rte_tel_data_alloc();
@@ -88,9 +89,10 @@ static void add_have(struct router *rt, struct lcore *owner, struct rte_tel_data
 		char name[KVR_SOURCE_TEXT], key[KVR_SOURCE_TEXT];
 
 		kvr_source_text(c.top[i].key, name, sizeof(name));
-		rte_tel_data_add_dict_u64(list, kvr_ctl_key(key, sizeof(key), name), c.top[i].have);
+		rte_tel_data_add_dict_u64(list, kvr_telemetry_key(key, sizeof(key), name),
+					  c.top[i].have);
 	}
-	kvr_ctl_dict_part(d, what, list);
+	kvr_telemetry_dict_part(d, what, list);
 }
 
 /* Frames of KV events in the pool's ring, by ingress lcore. */
@@ -122,7 +124,7 @@ static void add_refused(struct router *rt, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(list, "control_frames_dropped", v[IN_LIMITED]);
 	rte_tel_data_add_dict_u64(list, "event_frames_put_off", v[IN_SHARE]);
 	rte_tel_data_add_dict_u64(list, "not_answered", v[IN_UNANSWERED]);
-	kvr_ctl_dict_part(d, "refused", list);
+	kvr_telemetry_dict_part(d, "refused", list);
 }
 
 static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
@@ -140,7 +142,7 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 
 			snprintf(name, sizeof(name), "lcore%u_%s", i,
 				 proven ? "proven" : "unproven");
-			kvr_ctl_dict_part(d, name, list);
+			kvr_telemetry_dict_part(d, name, list);
 		}
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
@@ -149,20 +151,20 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 		char pool[KVR_ROUTER_NAME + 8];
 
 		if (list == NULL)
-			return kvr_ctl_error(d, ENOMEM, "no memory");
+			return kvr_telemetry_error(d, ENOMEM, "no memory");
 		rte_tel_data_start_dict(list);
 		add_have(rt, p->sched_lcore, list, "requests", p->live.shares.slots);
 		add_have(rt, p->sched_lcore, list, "waiting", p->live.shares.jobs);
 		add_have(rt, p->sched_lcore, list, "sessions", p->live.shares.sessions);
 		add_events(rt, p, list);
 		snprintf(pool, sizeof(pool), "pool_%s", p->name);
-		kvr_ctl_dict_part(d, pool, list);
+		kvr_telemetry_dict_part(d, pool, list);
 	}
 	add_refused(rt, d);
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/sources", NULL, "busiest source addresses, what they have, refusals by reason",
 	 cmd_sources, false},
 	{NULL, NULL, NULL, NULL, false},
@@ -170,10 +172,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int sources_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void sources_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

@@ -8,7 +8,7 @@
 #include <rte_telemetry.h>
 
 #include "control/log.h"
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 #include "router.h"
 #include "sched/session.h"
 #include "telemetry/latency.h"
@@ -296,7 +296,7 @@ static int list_tables(struct router *rt, struct rte_tel_data *d)
 		uint64_t v[KVR_STATS_MAX];
 
 		if (names == NULL)
-			return kvr_ctl_error(d, ENOMEM, "no memory");
+			return kvr_telemetry_error(d, ENOMEM, "no memory");
 		rte_tel_data_start_array(names, RTE_TEL_STRING_VAL);
 		for (uint32_t k = 0; k < t->count(rt); k++) {
 			char name[TABLE_LABELS] = "";
@@ -307,7 +307,7 @@ static int list_tables(struct router *rt, struct rte_tel_data *d)
 				t->name(rt, k, name, sizeof(name));
 			rte_tel_data_add_array_string(names, name);
 		}
-		kvr_ctl_dict_part(d, t->def->lib, names);
+		kvr_telemetry_dict_part(d, t->def->lib, names);
 	}
 	return 0;
 }
@@ -327,19 +327,20 @@ static int cmd_counters(void *arg, const char *params, struct rte_tel_data *d)
 	struct router *rt = arg;
 	const struct table *t;
 	uint64_t v[KVR_STATS_MAX];
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n > 2)
-		return kvr_ctl_error(d, EINVAL,
-				     "expected nothing, or a table and one of its names");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n > 2)
+		return kvr_telemetry_error(d, EINVAL,
+					   "expected nothing, or a table and one of its names");
 	if (a.n == 0)
 		return list_tables(rt, d);
 	t = find_table(a.v[0]);
 	if (t == NULL)
-		return kvr_ctl_error(d, ENOENT, "no table %s", a.v[0]);
+		return kvr_telemetry_error(d, ENOENT, "no table %s", a.v[0]);
 	if ((a.n == 2) != (t->name != NULL))
-		return kvr_ctl_error(d, EINVAL, "table %s has %s", t->def->lib,
-				     t->name != NULL ? "several: expected TABLE,NAME" : "no names");
+		return kvr_telemetry_error(d, EINVAL, "table %s has %s", t->def->lib,
+					   t->name != NULL ? "several: expected TABLE,NAME"
+							   : "no names");
 	for (uint32_t i = 0; i < t->count(rt); i++) {
 		char name[TABLE_LABELS] = "";
 
@@ -350,7 +351,8 @@ static int cmd_counters(void *arg, const char *params, struct rte_tel_data *d)
 		rte_tel_data_start_dict(d);
 		return kvr_stats_tel(t->def, v, d);
 	}
-	return kvr_ctl_error(d, ENOENT, "no %s %s in table %s", t->label, a.v[1], t->def->lib);
+	return kvr_telemetry_error(d, ENOENT, "no %s %s in table %s", t->label, a.v[1],
+				   t->def->lib);
 }
 
 /* The lines of @p text from number @p from on, as many as one answer holds. Their number does not
@@ -375,16 +377,16 @@ static void some_lines(const char *text, uint64_t from, char *buf, size_t len)
 static int cmd_metrics(void *arg, const char *params, struct rte_tel_data *d)
 {
 	char page[RTE_TEL_MAX_SINGLE_STRING_LEN];
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	uint64_t from = 0;
 	char *text = NULL;
 	size_t len;
 	FILE *out;
 	int rc;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 ||
-	    (a.n == 1 && kvr_ctl_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
-		return kvr_ctl_error(d, EINVAL, "expected nothing or the line to start from");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && kvr_telemetry_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
+		return kvr_telemetry_error(d, EINVAL, "expected nothing or the line to start from");
 	out = open_memstream(&text, &len);
 	rc = out != NULL ? tables_openmetrics(arg, out) : -ENOMEM;
 	if (out != NULL && fclose(out) != 0)
@@ -394,10 +396,10 @@ static int cmd_metrics(void *arg, const char *params, struct rte_tel_data *d)
 		rte_tel_data_string(d, page);
 	}
 	free(text);
-	return rc == 0 ? 0 : kvr_ctl_error(d, ENOMEM, "no memory");
+	return rc == 0 ? 0 : kvr_telemetry_error(d, ENOMEM, "no memory");
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/counters", "[TABLE[,NAME]]",
 	 "every counter: the tables and whose they are, or one of them", cmd_counters, false},
 	{"/kvroute/metrics", "[FROM]",
@@ -408,10 +410,10 @@ static const struct kvr_ctl_cmd commands[] = {
 
 int tables_start(struct router *rt)
 {
-	return kvr_ctl_register(commands, rt);
+	return kvr_telemetry_register(commands, rt);
 }
 
 void tables_stop(void)
 {
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }

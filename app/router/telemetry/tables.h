@@ -39,7 +39,7 @@ const struct table *table_at(uint32_t i);
 /** Everything as OpenMetrics text, with its end. @return 0, -ENOMEM. */
 int tables_openmetrics(struct router *rt, FILE *out);
 
-/** /kvroute/counters and /kvroute/metrics. @return 0 or what kvr_ctl_register() says. */
+/** /kvroute/counters and /kvroute/metrics. @return 0 or what kvr_telemetry_register() says. */
 int tables_start(struct router *rt);
 void tables_stop(void);
 

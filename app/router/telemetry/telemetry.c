@@ -10,7 +10,7 @@
 
 #include "control/log.h"
 #include "control/thread.h"
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 #include "lcore/notes.h"
 #include "router.h"
 #include "sched/session.h"
@@ -90,18 +90,19 @@ static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
 	struct rte_tel_data *list;
-	struct kvr_ctl_args a;
+	struct kvr_telemetry_args a;
 	uint64_t from = 0;
 	uint32_t n;
 
-	if (kvr_ctl_args(&a, params) < 0 || a.n > 1 ||
-	    (a.n == 1 && kvr_ctl_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
-		return kvr_ctl_error(d, EINVAL, "expected nothing or the number to start from");
+	if (kvr_telemetry_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && kvr_telemetry_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
+		return kvr_telemetry_error(d, EINVAL,
+					   "expected nothing or the number to start from");
 	control_bookings(rt, (uint32_t)from, PAGE);
 	n = kvr_registry_count(rt->registry);
 	list = rte_tel_data_alloc();
 	if (list == NULL)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint64_t i = from; i < n && i < from + PAGE; i++)
 		add_worker(rt, list, kvr_registry_at(rt->registry, (uint32_t)i));
@@ -180,10 +181,10 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 			d, "prefill", kvr_disagg_active(&p->pair.disagg) ? "active" : "inactive");
 	if (p->pairs != NULL)
 		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->pairs));
-	kvr_ctl_dict_part(d, "requests", stats_dict(p->stats));
-	kvr_ctl_dict_part(d, "life", stats_dict(p->rq_stats));
-	kvr_ctl_dict_part(d, "events", stats_dict(p->event_stats));
-	kvr_ctl_dict_part(d, "prefix", prefix_dict(p));
+	kvr_telemetry_dict_part(d, "requests", stats_dict(p->stats));
+	kvr_telemetry_dict_part(d, "life", stats_dict(p->rq_stats));
+	kvr_telemetry_dict_part(d, "events", stats_dict(p->event_stats));
+	kvr_telemetry_dict_part(d, "prefix", prefix_dict(p));
 	return d;
 }
 
@@ -194,7 +195,7 @@ static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
 	RTE_SET_USED(params);
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		kvr_ctl_dict_part(d, rt->pool[i].name, pool_dict(&rt->pool[i]));
+		kvr_telemetry_dict_part(d, rt->pool[i].name, pool_dict(&rt->pool[i]));
 	return 0;
 }
 
@@ -211,7 +212,7 @@ static struct rte_tel_data *sessions_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "limit", s->max);
 	rte_tel_data_add_dict_u64(d, "affinity_ttl_s",
 				  p->live.rq.affinity_ns / UINT64_C(1000000000));
-	kvr_ctl_dict_part(d, "counters", stats_dict(s->stats));
+	kvr_telemetry_dict_part(d, "counters", stats_dict(s->stats));
 	return d;
 }
 
@@ -223,7 +224,7 @@ static int cmd_sessions(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_start_dict(d);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		if (rt->pool[i].sessions != NULL)
-			kvr_ctl_dict_part(d, rt->pool[i].name, sessions_dict(&rt->pool[i]));
+			kvr_telemetry_dict_part(d, rt->pool[i].name, sessions_dict(&rt->pool[i]));
 	return 0;
 }
 
@@ -243,7 +244,7 @@ static void add_nonzero(struct rte_tel_data *d, const char *prefix, struct kvr_s
 		if (v[i] == 0)
 			continue;
 		snprintf(name, sizeof(name), "%s_%s", prefix, def->counters[i].name);
-		rte_tel_data_add_dict_u64(d, kvr_ctl_key(key, sizeof(key), name), v[i]);
+		rte_tel_data_add_dict_u64(d, kvr_telemetry_key(key, sizeof(key), name), v[i]);
 	}
 }
 
@@ -323,7 +324,7 @@ static struct rte_tel_data *lcore_dict(const struct lcore *lc, uint32_t cpu)
 	rte_tel_data_add_dict_u64(d, "cpu", cpu);
 	rte_tel_data_add_dict_u64(d, "max_turn_cycles", kvr_cell_get(&lc->turns.max_turn_cycles));
 	for (int i = 0; i < STAGES; i++)
-		kvr_ctl_dict_part(d, router_stage_names[i], stage_dict(&lc->work[i]));
+		kvr_telemetry_dict_part(d, router_stage_names[i], stage_dict(&lc->work[i]));
 	return d;
 }
 
@@ -337,7 +338,7 @@ static int cmd_stages(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "tsc_hz", rt->tsc_hz);
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		snprintf(name, sizeof(name), "lcore%u", i);
-		kvr_ctl_dict_part(d, name, lcore_dict(rt->lcore[i], rt->conf.cpu[i]));
+		kvr_telemetry_dict_part(d, name, lcore_dict(rt->lcore[i], rt->conf.cpu[i]));
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		snprintf(name, sizeof(name), "ring_notes_%u", i);
@@ -369,7 +370,7 @@ static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
 
 	RTE_SET_USED(params);
 	if (balance_read(rt, &b) < 0)
-		return kvr_ctl_error(d, ENOMEM, "no memory");
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "balance", b.violation[0] == '\0' ? "ok" : "violated");
 	rte_tel_data_add_dict_string(d, "violation", b.violation);
@@ -388,7 +389,7 @@ static int cmd_balance(void *arg, const char *params, struct rte_tel_data *d)
 	return 0;
 }
 
-static const struct kvr_ctl_cmd commands[] = {
+static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info, false},
 	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time", cmd_workers,
 	 false},
@@ -438,13 +439,13 @@ static void stop_parts(uint32_t n)
 {
 	while (n-- > 0)
 		parts[n].stop();
-	kvr_ctl_unregister(commands);
+	kvr_telemetry_unregister(commands);
 }
 
 int telemetry_start(struct router *rt, char *err, size_t errlen)
 {
 	uint32_t n = 0;
-	int rc = kvr_ctl_register(commands, rt);
+	int rc = kvr_telemetry_register(commands, rt);
 
 	if (rc == 0) {
 		while (rc == 0 && n < RTE_DIM(parts))
@@ -457,13 +458,13 @@ int telemetry_start(struct router *rt, char *err, size_t errlen)
 	if (rc < 0)
 		snprintf(err, errlen, "cannot register the /kvroute commands");
 	else
-		kvr_ctl_on_act(log_act);
+		kvr_telemetry_on_act(log_act);
 	return rc;
 }
 
 void telemetry_stop(struct router *rt)
 {
-	kvr_ctl_on_act(NULL);
+	kvr_telemetry_on_act(NULL);
 	captures_stop(rt);
 	stop_parts(RTE_DIM(parts));
 }

@@ -14,8 +14,8 @@
 
 #include <rte_random.h>
 
-#include "kvr_ctl.h"
 #include "kvr_message.h"
+#include "kvr_telemetry.h"
 
 /* Time 0 of a scenario: a whole number of every unit in which the router looks at its timers. */
 #define ZERO (UINT64_C(1) << 44)
@@ -121,9 +121,9 @@ void peers_silent(uint64_t worker)
 void peers_drain(uint64_t worker, bool draining)
 {
 	peers_said++;
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	control_drain(rt, worker, draining);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 }
 
 void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sched_overlap *ov)

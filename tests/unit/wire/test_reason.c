@@ -5,7 +5,7 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 static void a_text_is_written_piece_by_piece(void)
 {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef KVR_SLACK_H
-#define KVR_SLACK_H
+#ifndef KVR_TIMER_SLACK_H
+#define KVR_TIMER_SLACK_H
 
 /**
  * @file
@@ -13,18 +13,18 @@
 #include <sys/prctl.h>
 
 /* A tick of 250 a second, which is what distributions build; what a process begins with. */
-#define KVR_SLACK_TICK_NS  4000000ul
-#define KVR_SLACK_USUAL_NS 50000ul
-#define KVR_SLACK_LEAST_NS 1ul
+#define KVR_TIMER_SLACK_TICK_NS	 4000000ul
+#define KVR_TIMER_SLACK_USUAL_NS 50000ul
+#define KVR_TIMER_SLACK_LEAST_NS 1ul
 
 /** What a thread has asked for; its own. Zeros: nothing yet. */
-struct kvr_slack {
+struct kvr_timer_slack {
 	unsigned long ns;
 };
 
 /** Before poll, epoll_wait or nanosleep of the calling thread, whose @p s is. Calls the kernel when
  * @p ns is another one than before. Threads that it starts later have it, too. */
-static inline void kvr_slack_set(struct kvr_slack *s, unsigned long ns)
+static inline void kvr_timer_slack_set(struct kvr_timer_slack *s, unsigned long ns)
 {
 	if (s->ns == ns)
 		return;

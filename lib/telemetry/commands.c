@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -16,24 +16,24 @@
 /* A path once given to rte_telemetry stays there; cmd is NULL while nobody serves it. */
 struct slot {
 	char path[MAX_PATH];
-	const struct kvr_ctl_cmd *cmd;
+	const struct kvr_telemetry_cmd *cmd;
 	void *arg;
 };
 
 /* The lock protects the slots and, for our users, what their handlers read. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static struct slot slots[KVR_CTL_MAX_CMDS];
+static struct slot slots[KVR_TELEMETRY_MAX_CMDS];
 static unsigned int n_slots;
 static uint64_t paced_ns;		       /* the place of the last command in time */
 static char said[RTE_TEL_MAX_STRING_LEN + 32]; /* error of the running handler, "": none */
 static void (*on_act)(const char *path, const char *params, const char *error);
 
-void kvr_ctl_lock(void)
+void kvr_telemetry_lock(void)
 {
 	pthread_mutex_lock(&lock);
 }
 
-void kvr_ctl_unlock(void)
+void kvr_telemetry_unlock(void)
 {
 	pthread_mutex_unlock(&lock);
 }
@@ -46,7 +46,7 @@ static struct slot *find(const char *path)
 	return NULL;
 }
 
-int kvr_ctl_error(struct rte_tel_data *d, int err, const char *fmt, ...)
+int kvr_telemetry_error(struct rte_tel_data *d, int err, const char *fmt, ...)
 {
 	char text[RTE_TEL_MAX_STRING_LEN];
 	const char *name = strerrorname_np(err < 0 ? -err : err);
@@ -68,26 +68,26 @@ static int run(const char *path, const char *params, struct rte_tel_data *d)
 	int rc;
 
 	if (s == NULL)
-		return kvr_ctl_error(d, ENOENT, "no command %s", path);
+		return kvr_telemetry_error(d, ENOENT, "no command %s", path);
 	if (s->cmd == NULL)
-		return kvr_ctl_error(d, ESHUTDOWN, "%s is not served any more", path);
+		return kvr_telemetry_error(d, ESHUTDOWN, "%s is not served any more", path);
 	if (s->cmd->params == NULL && params[0] != '\0')
-		return kvr_ctl_error(d, EINVAL, "%s takes no parameters", path);
+		return kvr_telemetry_error(d, EINVAL, "%s takes no parameters", path);
 	said[0] = '\0';
 	rc = s->cmd->handler(s->arg, params, d);
 	/* Negative would reach the client as null, without a word. */
 	if (rc < 0)
-		kvr_ctl_error(d, rc, "%s failed: %s", path, strerror(-rc));
+		kvr_telemetry_error(d, rc, "%s failed: %s", path, strerror(-rc));
 	if (s->cmd->acts && on_act != NULL)
 		on_act(path, params, said[0] != '\0' ? said : NULL);
 	return 0;
 }
 
-void kvr_ctl_on_act(void (*fn)(const char *path, const char *params, const char *error))
+void kvr_telemetry_on_act(void (*fn)(const char *path, const char *params, const char *error))
 {
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	on_act = fn;
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 }
 
 /* Whoever comes too early waits before the lock, where he is in nobody's way. */
@@ -97,23 +97,23 @@ static void pace(void)
 	uint64_t wait;
 
 	clock_gettime(CLOCK_MONOTONIC, &t);
-	kvr_ctl_lock();
-	wait = kvr_ctl_pace(&paced_ns,
-			    (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec);
-	kvr_ctl_unlock();
+	kvr_telemetry_lock();
+	wait = kvr_telemetry_pace(&paced_ns,
+				  (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec);
+	kvr_telemetry_unlock();
 	t = (struct timespec){(time_t)(wait / 1000000000), (long)(wait % 1000000000)};
 	if (wait != 0)
 		nanosleep(&t, NULL);
 }
 
-int kvr_ctl_call(const char *path, const char *params, struct rte_tel_data *d)
+int kvr_telemetry_call(const char *path, const char *params, struct rte_tel_data *d)
 {
 	int rc;
 
 	pace();
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	rc = run(path, params != NULL ? params : "", d);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	return rc;
 }
 
@@ -125,26 +125,26 @@ static bool good_path(const char *p)
 	return p[strspn(p, "/_abcdefghijklmnopqrstuvwxyz0123456789")] == '\0';
 }
 
-static int check_table(const struct kvr_ctl_cmd *table)
+static int check_table(const struct kvr_telemetry_cmd *table)
 {
 	unsigned int fresh = 0;
 
-	for (const struct kvr_ctl_cmd *c = table; c->path != NULL; c++) {
+	for (const struct kvr_telemetry_cmd *c = table; c->path != NULL; c++) {
 		const struct slot *s = find(c->path);
 
 		if (!good_path(c->path) || c->handler == NULL || c->help == NULL)
 			return -EINVAL;
 		if (s != NULL && s->cmd != NULL)
 			return -EEXIST;
-		for (const struct kvr_ctl_cmd *o = table; o < c; o++)
+		for (const struct kvr_telemetry_cmd *o = table; o < c; o++)
 			if (strcmp(o->path, c->path) == 0)
 				return -EEXIST;
 		fresh += s == NULL;
 	}
-	return fresh > KVR_CTL_MAX_CMDS - n_slots ? -ENOSPC : 0;
+	return fresh > KVR_TELEMETRY_MAX_CMDS - n_slots ? -ENOSPC : 0;
 }
 
-static int add_slot(const struct kvr_ctl_cmd *c, void *arg)
+static int add_slot(const struct kvr_telemetry_cmd *c, void *arg)
 {
 	struct slot *s = find(c->path);
 	char help[RTE_TEL_MAX_STRING_LEN];
@@ -154,7 +154,7 @@ static int add_slot(const struct kvr_ctl_cmd *c, void *arg)
 		snprintf(help, sizeof(help), "%s%s%s", c->help,
 			 c->params != NULL ? ". Parameters: " : "",
 			 c->params != NULL ? c->params : "");
-		rc = rte_telemetry_register_cmd(c->path, kvr_ctl_call, help);
+		rc = rte_telemetry_register_cmd(c->path, kvr_telemetry_call, help);
 		if (rc != 0)
 			return rc;
 		s = &slots[n_slots++];
@@ -165,9 +165,9 @@ static int add_slot(const struct kvr_ctl_cmd *c, void *arg)
 	return 0;
 }
 
-static void drop(const struct kvr_ctl_cmd *table)
+static void drop(const struct kvr_telemetry_cmd *table)
 {
-	for (const struct kvr_ctl_cmd *c = table; c->path != NULL; c++) {
+	for (const struct kvr_telemetry_cmd *c = table; c->path != NULL; c++) {
 		struct slot *s = find(c->path);
 
 		if (s != NULL && s->cmd == c)
@@ -175,25 +175,25 @@ static void drop(const struct kvr_ctl_cmd *table)
 	}
 }
 
-int kvr_ctl_register(const struct kvr_ctl_cmd *table, void *arg)
+int kvr_telemetry_register(const struct kvr_telemetry_cmd *table, void *arg)
 {
 	int rc;
 
-	kvr_ctl_lock();
+	kvr_telemetry_lock();
 	rc = check_table(table);
-	for (const struct kvr_ctl_cmd *c = table; rc == 0 && c->path != NULL; c++)
+	for (const struct kvr_telemetry_cmd *c = table; rc == 0 && c->path != NULL; c++)
 		rc = add_slot(c, arg);
 	if (rc != 0 && rc != -EEXIST)
 		drop(table);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 	return rc;
 }
 
-void kvr_ctl_unregister(const struct kvr_ctl_cmd *table)
+void kvr_telemetry_unregister(const struct kvr_telemetry_cmd *table)
 {
-	kvr_ctl_lock(); /* a running handler holds it */
+	kvr_telemetry_lock(); /* a running handler holds it */
 	drop(table);
-	kvr_ctl_unlock();
+	kvr_telemetry_unlock();
 }
 
 /* Of a text that is longer than a part, as much as there is room for: behind a blank, where there
@@ -211,13 +211,14 @@ static size_t part_len(const char *text)
 	return room;
 }
 
-int kvr_ctl_dict_text(struct rte_tel_data *d, const char *name, const char *text)
+int kvr_telemetry_dict_text(struct rte_tel_data *d, const char *name, const char *text)
 {
 	char part[RTE_TEL_MAX_STRING_LEN], key[RTE_TEL_MAX_STRING_LEN];
 	struct rte_tel_data *parts;
 
 	if (strlen(text) < sizeof(part))
-		return rte_tel_data_add_dict_string(d, kvr_ctl_key(key, sizeof(key), name), text);
+		return rte_tel_data_add_dict_string(d, kvr_telemetry_key(key, sizeof(key), name),
+						    text);
 	parts = rte_tel_data_alloc();
 	if (parts == NULL)
 		return -ENOMEM;
@@ -229,10 +230,10 @@ int kvr_ctl_dict_text(struct rte_tel_data *d, const char *name, const char *text
 		rte_tel_data_add_array_string(parts, part);
 		text += n;
 	}
-	return kvr_ctl_dict_part(d, name, parts);
+	return kvr_telemetry_dict_part(d, name, parts);
 }
 
-int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals)
+int kvr_telemetry_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals)
 {
 	char text[64];
 
@@ -240,7 +241,7 @@ int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int dec
 	return rte_tel_data_add_dict_string(d, name, text);
 }
 
-const char *kvr_ctl_key(char *key, size_t len, const char *name)
+const char *kvr_telemetry_key(char *key, size_t len, const char *name)
 {
 	snprintf(key, len, "%s", name);
 	for (char *c = key; *c != '\0'; c++)
@@ -249,14 +250,14 @@ const char *kvr_ctl_key(char *key, size_t len, const char *name)
 	return key;
 }
 
-int kvr_ctl_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part)
+int kvr_telemetry_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part)
 {
 	char key[RTE_TEL_MAX_STRING_LEN];
 	int rc;
 
 	if (part == NULL)
 		return -ENOMEM;
-	rc = rte_tel_data_add_dict_container(d, kvr_ctl_key(key, sizeof(key), name), part, 0);
+	rc = rte_tel_data_add_dict_container(d, kvr_telemetry_key(key, sizeof(key), name), part, 0);
 	if (rc != 0)
 		rte_tel_data_free(part);
 	return rc;

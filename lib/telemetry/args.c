@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-int kvr_ctl_args(struct kvr_ctl_args *a, const char *params)
+int kvr_telemetry_args(struct kvr_telemetry_args *a, const char *params)
 {
 	const size_t n = strlen(params);
 	char *s = a->text, *word;
@@ -19,7 +19,7 @@ int kvr_ctl_args(struct kvr_ctl_args *a, const char *params)
 	while ((word = strsep(&s, ",")) != NULL) {
 		size_t len;
 
-		if (a->n == KVR_CTL_MAX_ARGS)
+		if (a->n == KVR_TELEMETRY_MAX_ARGS)
 			return -E2BIG;
 		word += strspn(word, " ");
 		len = strlen(word);
@@ -30,24 +30,24 @@ int kvr_ctl_args(struct kvr_ctl_args *a, const char *params)
 	return 0;
 }
 
-uint64_t kvr_ctl_pace(uint64_t *last_ns, uint64_t now_ns)
+uint64_t kvr_telemetry_pace(uint64_t *last_ns, uint64_t now_ns)
 {
-	const uint64_t saved = KVR_CTL_BURST * KVR_CTL_EACH_NS;
+	const uint64_t saved = KVR_TELEMETRY_BURST * KVR_TELEMETRY_EACH_NS;
 	const uint64_t from = now_ns > saved ? now_ns - saved : 0;
 
-	*last_ns = (*last_ns > from ? *last_ns : from) + KVR_CTL_EACH_NS;
+	*last_ns = (*last_ns > from ? *last_ns : from) + KVR_TELEMETRY_EACH_NS;
 	return *last_ns > now_ns ? *last_ns - now_ns : 0;
 }
 
-const char *kvr_ctl_arg(const struct kvr_ctl_args *a, unsigned int i)
+const char *kvr_telemetry_arg(const struct kvr_telemetry_args *a, unsigned int i)
 {
 	return i < a->n && a->v[i][0] != '\0' ? a->v[i] : NULL;
 }
 
-int kvr_ctl_arg_u64(const struct kvr_ctl_args *a, unsigned int i, uint64_t min, uint64_t max,
-		    uint64_t *out)
+int kvr_telemetry_arg_u64(const struct kvr_telemetry_args *a, unsigned int i, uint64_t min,
+			  uint64_t max, uint64_t *out)
 {
-	const char *s = kvr_ctl_arg(a, i);
+	const char *s = kvr_telemetry_arg(a, i);
 	unsigned long long v;
 	char *end;
 
@@ -65,7 +65,7 @@ int kvr_ctl_arg_u64(const struct kvr_ctl_args *a, unsigned int i, uint64_t min, 
 	return 0;
 }
 
-bool kvr_ctl_arg_has(const struct kvr_ctl_args *a, unsigned int first, const char *flag)
+bool kvr_telemetry_arg_has(const struct kvr_telemetry_args *a, unsigned int first, const char *flag)
 {
 	for (unsigned int i = first; i < a->n; i++)
 		if (strcmp(a->v[i], flag) == 0)

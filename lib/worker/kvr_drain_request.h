@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef KVR_WISH_H
-#define KVR_WISH_H
+#ifndef KVR_DRAIN_REQUEST_H
+#define KVR_DRAIN_REQUEST_H
 
 /**
  * @file
@@ -16,26 +16,29 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-enum kvr_wish {
-	KVR_WISH_OLD,	 /**< acted on before, or older than that */
-	KVR_WISH_AS_IS,	 /**< new, and the worker is so already: only remember it */
-	KVR_WISH_DRAIN,	 /**< no new requests; remember it when that is done */
-	KVR_WISH_RESUME, /**< requests again; the same */
+enum kvr_drain_request {
+	KVR_DRAIN_REQUEST_OLD,	  /**< acted on before, or older than that */
+	KVR_DRAIN_REQUEST_AS_IS,  /**< new, and the worker is so already: only remember it */
+	KVR_DRAIN_REQUEST_DRAIN,  /**< no new requests; remember it when that is done */
+	KVR_DRAIN_REQUEST_RESUME, /**< requests again; the same */
 };
 
 /**
  * @param wish of the last heartbeat. @param done the last one that was acted on, 0 none.
  * @param state of the worker.
  */
-static inline enum kvr_wish kvr_wish(uint32_t wish, uint32_t done, enum kvr_wire_worker_state state)
+static inline enum kvr_drain_request kvr_drain_request_classify(uint32_t wish, uint32_t done,
+								enum kvr_wire_worker_state state)
 {
 	const bool drain = (wish & KVR_BEAT_F_DRAIN) != 0;
 	const bool drains = state == KVR_WORKER_DRAINING || state == KVR_WORKER_DRAINED;
 	const int16_t ahead = (int16_t)(uint16_t)((wish >> 16) - (done >> 16)); /* it wraps */
 
 	if (wish == 0 || wish == done || (done != 0 && ahead <= 0))
-		return KVR_WISH_OLD;
-	return drain == drains ? KVR_WISH_AS_IS : drain ? KVR_WISH_DRAIN : KVR_WISH_RESUME;
+		return KVR_DRAIN_REQUEST_OLD;
+	return drain == drains ? KVR_DRAIN_REQUEST_AS_IS
+	       : drain	       ? KVR_DRAIN_REQUEST_DRAIN
+			       : KVR_DRAIN_REQUEST_RESUME;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "share_pvt.h"
+#include "quota_pvt.h"
 
 #include <assert.h>
 
@@ -10,12 +10,12 @@
 
 #define FEW 64u /* in the kept part a source may have one of so many that are free */
 
-static uint32_t *bucket_of(const struct kvr_share *s, uint64_t key)
+static uint32_t *bucket_of(const struct kvr_quota *s, uint64_t key)
 {
 	return &s->bucket[(kvr_mix64(key ^ s->seed) >> 32) & s->mask];
 }
 
-static uint32_t find(const struct kvr_share *s, uint64_t key)
+static uint32_t find(const struct kvr_quota *s, uint64_t key)
 {
 	uint32_t i = *bucket_of(s, key);
 
@@ -30,24 +30,24 @@ static bool has_net(uint64_t key)
 	return key >> 32 != 0xffff && key >> 48 != 0xfe80 && key >> 48 != SHARED_6;
 }
 
-static uint64_t may_have(const struct kvr_share *s, uint64_t free)
+static uint64_t may_have(const struct kvr_quota *s, uint64_t free)
 {
 	const uint64_t few = RTE_MAX(free / FEW, UINT64_C(1));
 
 	return free > s->kept ? RTE_MAX(s->times * (free - s->kept), few) : few;
 }
 
-static bool within(const struct kvr_share *s, uint32_t entry, uint32_t n,
-		   struct kvr_share_state *st)
+static bool within(const struct kvr_quota *s, uint32_t entry, uint32_t n,
+		   struct kvr_quota_state *st)
 {
 	st->have = entry != NIL ? s->entry[entry].have : 0;
 	return st->have + n <= st->may;
 }
 
-bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint32_t n, uint64_t free,
-		   struct kvr_share_state *st)
+bool kvr_quota_may(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t free,
+		   struct kvr_quota_state *st)
 {
-	struct kvr_share_state unused;
+	struct kvr_quota_state unused;
 
 	if (s->times == 0)
 		return true;
@@ -59,7 +59,7 @@ bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint32_t n, uint64_t
 	return !has_net(key) || within(s, find(s, shared_key(key)), n, st);
 }
 
-static uint32_t get(struct kvr_share *s, uint64_t key)
+static uint32_t get(struct kvr_quota *s, uint64_t key)
 {
 	uint32_t i = find(s, key), *b = bucket_of(s, key);
 
@@ -76,7 +76,7 @@ static uint32_t get(struct kvr_share *s, uint64_t key)
 	return i;
 }
 
-static void give(struct kvr_share *s, uint32_t i, uint32_t n)
+static void give(struct kvr_quota *s, uint32_t i, uint32_t n)
 {
 	struct share_entry *e = &s->entry[i];
 	uint32_t *link = bucket_of(s, e->key);
@@ -93,7 +93,7 @@ static void give(struct kvr_share *s, uint32_t i, uint32_t n)
 	s->free = i;
 }
 
-uint32_t kvr_share_take(struct kvr_share *s, uint64_t key, uint32_t n)
+uint32_t kvr_quota_take(struct kvr_quota *s, uint64_t key, uint32_t n)
 {
 	const uint32_t i = get(s, key);
 
@@ -105,7 +105,7 @@ uint32_t kvr_share_take(struct kvr_share *s, uint64_t key, uint32_t n)
 	return i + 1;
 }
 
-void kvr_share_give(struct kvr_share *s, uint32_t ref, uint32_t n)
+void kvr_quota_give(struct kvr_quota *s, uint32_t ref, uint32_t n)
 {
 	uint32_t net;
 
@@ -117,17 +117,17 @@ void kvr_share_give(struct kvr_share *s, uint32_t ref, uint32_t n)
 		give(s, net, n);
 }
 
-uint32_t kvr_share_have(const struct kvr_share *s, uint64_t key)
+uint32_t kvr_quota_have(const struct kvr_quota *s, uint64_t key)
 {
 	const uint32_t i = find(s, key);
 
 	return i != NIL ? s->entry[i].have : 0;
 }
 
-uint32_t kvr_share_top(const struct kvr_share *s, uint32_t *at, struct kvr_share_top out[],
+uint32_t kvr_quota_top(const struct kvr_quota *s, uint32_t *at, struct kvr_quota_top out[],
 		       uint32_t got, uint32_t n)
 {
-	uint32_t i = *at, end = i + KVR_SHARE_SLICE;
+	uint32_t i = *at, end = i + KVR_QUOTA_SLICE;
 
 	*at = end >= s->fresh ? UINT32_MAX : end;
 	for (; i < end && i < s->fresh; i++) {
@@ -140,7 +140,7 @@ uint32_t kvr_share_top(const struct kvr_share *s, uint32_t *at, struct kvr_share
 			if (k < n)
 				out[k] = out[k - 1];
 		if (k < n)
-			out[k] = (struct kvr_share_top){e->key, e->have};
+			out[k] = (struct kvr_quota_top){e->key, e->have};
 		got += got < n;
 	}
 	return got;

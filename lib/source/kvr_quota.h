@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef KVR_SHARE_H
-#define KVR_SHARE_H
+#ifndef KVR_QUOTA_H
+#define KVR_QUOTA_H
 
 /**
  * @file
@@ -30,57 +30,57 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct kvr_share;
+struct kvr_quota;
 
-/** Why kvr_share_may() says no. */
-struct kvr_share_state {
+/** Why kvr_quota_may() says no. */
+struct kvr_quota_state {
 	uint64_t have; /* of the source, or of its /48 */
 	uint64_t may;
 };
 
 /** One of the sources that have most. */
-struct kvr_share_top {
+struct kvr_quota_top {
 	uint64_t key;
 	uint32_t have;
 };
 
-/** Bytes that kvr_share_create() takes of libc's memory, and touches. Any thread. */
-size_t kvr_share_bytes(uint32_t sources);
+/** Bytes that kvr_quota_create() takes of libc's memory, and touches. Any thread. */
+size_t kvr_quota_bytes(uint32_t sources);
 
 /**
  * For @p n things in all (at least 1), that at most @p sources (1 to 2^26) have at one time.
  * @p times 0: everybody may take everything.
  * @return NULL with errno EINVAL, ENOMEM.
  */
-struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times, uint64_t seed);
+struct kvr_quota *kvr_quota_create(uint32_t n, uint32_t sources, uint32_t times, uint64_t seed);
 
 /** NULL is accepted. */
-void kvr_share_destroy(struct kvr_share *s);
+void kvr_quota_destroy(struct kvr_quota *s);
 
 /** Whether source @p key (kvr_source_key()) may have @p n more while @p free are free. When not, @p
  * st, which may be NULL, says why. */
-bool kvr_share_may(const struct kvr_share *s, uint64_t key, uint32_t n, uint64_t free,
-		   struct kvr_share_state *st);
+bool kvr_quota_may(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t free,
+		   struct kvr_quota_state *st);
 
-/** The source has @p n more. Does not ask kvr_share_may(). @return what to give back with, not 0.
+/** The source has @p n more. Does not ask kvr_quota_may(). @return what to give back with, not 0.
  */
-uint32_t kvr_share_take(struct kvr_share *s, uint64_t key, uint32_t n);
+uint32_t kvr_quota_take(struct kvr_quota *s, uint64_t key, uint32_t n);
 
 /** @p n of what came with @p ref are free again; ref 0 is accepted. */
-void kvr_share_give(struct kvr_share *s, uint32_t ref, uint32_t n);
+void kvr_quota_give(struct kvr_quota *s, uint32_t ref, uint32_t n);
 
 /** What the source has. */
-uint32_t kvr_share_have(const struct kvr_share *s, uint64_t key);
+uint32_t kvr_quota_have(const struct kvr_quota *s, uint64_t key);
 
-/** Entries that one kvr_share_top() looks at: about 5 us. */
-#define KVR_SHARE_SLICE 1024u
+/** Entries that one kvr_quota_top() looks at: about 5 us. */
+#define KVR_QUOTA_SLICE 1024u
 
 /**
  * Those that have most, most first, a slice a call: @p *at is 0 at first and UINT32_MAX when all
  * have been looked at. Keeps the best @p n of those in @p out, which has @p got already. @return
  * how many there are now. Owner.
  */
-uint32_t kvr_share_top(const struct kvr_share *s, uint32_t *at, struct kvr_share_top out[],
+uint32_t kvr_quota_top(const struct kvr_quota *s, uint32_t *at, struct kvr_quota_top out[],
 		       uint32_t got, uint32_t n);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef KVR_WORDS_H
-#define KVR_WORDS_H
+#ifndef KVR_TYPES_H
+#define KVR_TYPES_H
 
 /**
  * @file
@@ -24,33 +24,33 @@ extern "C" {
 #endif
 
 /** X(NAME, "name", number): role of a pool, and the phase of a request that it serves. */
-#define KVR_WORDS_ROLES(X)                                                                         \
+#define KVR_TYPES_ROLES(X)                                                                         \
 	X(AGGREGATED, "aggregated", 0)                                                             \
 	X(PREFILL, "prefill", 1)                                                                   \
 	X(DECODE, "decode", 2)
 
 /** X(NAME, "name", number): part of a request; the main leg is the one that answers. */
-#define KVR_WORDS_LEGS(X)                                                                          \
+#define KVR_TYPES_LEGS(X)                                                                          \
 	X(MAIN, "main", 0)                                                                         \
 	X(PREFILL, "prefill", 1)
 
 /* clang-format off */
 /** X(NAME, "name", number): how a request is served. */
-#define KVR_WORDS_WAYS(X) \
+#define KVR_TYPES_WAYS(X) \
 	X(AGGREGATED, "aggregated", 0) /* one worker does all */ \
 	X(BOOTSTRAP, "bootstrap", 1)   /* prefill and decode leg at once; they find each other */ \
 	X(SYNC, "sync", 2)	       /* prefill leg first, its result goes with the decode leg */ \
 	X(BYPASSED, "bypassed", 3)     /* there is a prefill pool, and this request does not use it */
 
 /** X(NAME, "name", number): where a block of KV cache lies, nearest first. */
-#define KVR_WORDS_TIERS(X) \
+#define KVR_TYPES_TIERS(X) \
 	X(DEVICE, "device", 0) \
 	X(HOST, "host_pinned", 1) \
 	X(DISK, "disk", 2) \
 	X(EXTERNAL, "external", 3)
 
 /** X(NAME, "Name", may succeed later, number): why something is refused. */
-#define KVR_WORDS_CODES(X) \
+#define KVR_TYPES_CODES(X) \
 	/* the frame */ \
 	X(VERSION, "UnknownVersion", false, 1) \
 	X(KIND, "UnknownKind", false, 2)	    /* or not for this receiver */ \
@@ -107,17 +107,17 @@ extern "C" {
 	X(WORKER_ALIVE, "WorkerAlive", true, 100)   /* another address speaks for the worker */
 /* clang-format on */
 
-#define KVR_WORDS_ROLE(name, text, number)	      KVR_ROLE_##name = number,
-#define KVR_WORDS_LEG(name, text, number)	      KVR_LEG_##name = number,
-#define KVR_WORDS_WAY(name, text, number)	      KVR_WAY_##name = number,
-#define KVR_WORDS_TIER(name, text, number)	      KVR_TIER_##name = number,
-#define KVR_WORDS_CODE(name, text, retryable, number) KVR_E_##name = number,
+#define KVR_TYPES_ROLE(name, text, number)	      KVR_ROLE_##name = number,
+#define KVR_TYPES_LEG(name, text, number)	      KVR_LEG_##name = number,
+#define KVR_TYPES_WAY(name, text, number)	      KVR_WAY_##name = number,
+#define KVR_TYPES_TIER(name, text, number)	      KVR_TIER_##name = number,
+#define KVR_TYPES_CODE(name, text, retryable, number) KVR_E_##name = number,
 
-enum kvr_role { KVR_WORDS_ROLES(KVR_WORDS_ROLE) KVR_ROLES };
-enum kvr_leg_id { KVR_WORDS_LEGS(KVR_WORDS_LEG) KVR_LEGS };
-enum kvr_way { KVR_WORDS_WAYS(KVR_WORDS_WAY) KVR_WAYS };
-enum kvr_tier { KVR_WORDS_TIERS(KVR_WORDS_TIER) KVR_TIERS };
-enum kvr_code { KVR_OK = 0, KVR_WORDS_CODES(KVR_WORDS_CODE) KVR_E_MAX };
+enum kvr_role { KVR_TYPES_ROLES(KVR_TYPES_ROLE) KVR_ROLES };
+enum kvr_leg_id { KVR_TYPES_LEGS(KVR_TYPES_LEG) KVR_LEGS };
+enum kvr_way { KVR_TYPES_WAYS(KVR_TYPES_WAY) KVR_WAYS };
+enum kvr_tier { KVR_TYPES_TIERS(KVR_TYPES_TIER) KVR_TIERS };
+enum kvr_code { KVR_OK = 0, KVR_TYPES_CODES(KVR_TYPES_CODE) KVR_E_MAX };
 
 /** Their texts; "?" for a number without a word. */
 const char *kvr_role_name(unsigned int role);

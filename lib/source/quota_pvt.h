@@ -2,7 +2,7 @@
 #ifndef SHARE_PVT_H
 #define SHARE_PVT_H
 
-#include "kvr_share.h"
+#include "kvr_quota.h"
 
 #define NIL UINT32_MAX
 
@@ -14,7 +14,7 @@ struct share_entry {
 	uint32_t pad;
 };
 
-struct kvr_share {
+struct kvr_quota {
 	uint64_t seed;
 	uint32_t times;
 	uint32_t kept; /* of all, for those who have little */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_share.h"
+#include "kvr_quota.h"
 
 #include "kvr_test.h"
 #include <errno.h>
@@ -7,12 +7,12 @@
 #define V4(a) (UINT64_C(0xffff) << 32 | (a))
 
 /* Take as much as the source may have; one a call. @return how much that is. */
-static uint32_t grab(struct kvr_share *s, uint64_t key, uint32_t *free, uint32_t ref[])
+static uint32_t grab(struct kvr_quota *s, uint64_t key, uint32_t *free, uint32_t ref[])
 {
 	uint32_t n = 0;
 
-	while (*free > 0 && kvr_share_may(s, key, 1, *free, NULL)) {
-		ref[n++] = kvr_share_take(s, key, 1);
+	while (*free > 0 && kvr_quota_may(s, key, 1, *free, NULL)) {
+		ref[n++] = kvr_quota_take(s, key, 1);
 		--*free;
 	}
 	return n;
@@ -21,31 +21,31 @@ static uint32_t grab(struct kvr_share *s, uint64_t key, uint32_t *free, uint32_t
 static void one_source_leaves_room_for_others(void)
 {
 	static uint32_t ref[3][1000];
-	struct kvr_share *s = kvr_share_create(900, 900, 2, 7);
-	struct kvr_share_state st;
-	struct kvr_share_top top[2];
+	struct kvr_quota *s = kvr_quota_create(900, 900, 2, 7);
+	struct kvr_quota_state st;
+	struct kvr_quota_top top[2];
 	uint32_t free = 900, n[3], at = 0;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	n[0] = grab(s, V4(1), &free, ref[0]);
 	CU_ASSERT_EQUAL(n[0], 563); /* two thirds of 15/16 */
-	CU_ASSERT_FALSE(kvr_share_may(s, V4(1), 1, free, &st));
+	CU_ASSERT_FALSE(kvr_quota_may(s, V4(1), 1, free, &st));
 	CU_ASSERT_EQUAL(st.have, 563);
 	CU_ASSERT_EQUAL(st.may, 562);
 	n[1] = grab(s, V4(2), &free, ref[1]);
 	CU_ASSERT_EQUAL(n[1], 188); /* of what is left */
 	n[2] = grab(s, V4(3), &free, ref[2]);
 	CU_ASSERT_EQUAL(n[2], 62);
-	CU_ASSERT_EQUAL(kvr_share_top(s, &at, top, 0, 2), 2);
+	CU_ASSERT_EQUAL(kvr_quota_top(s, &at, top, 0, 2), 2);
 	CU_ASSERT_EQUAL(at, UINT32_MAX);
 	CU_ASSERT_EQUAL(top[0].key, V4(1));
 	CU_ASSERT_EQUAL(top[1].have, 188);
 	/* What the first gives back is for all. */
 	for (uint32_t i = 0; i < n[0]; i++, free++)
-		kvr_share_give(s, ref[0][i], 1);
-	CU_ASSERT_EQUAL(kvr_share_have(s, V4(1)), 0);
-	CU_ASSERT_TRUE(kvr_share_may(s, V4(2), 1, free, NULL));
-	kvr_share_destroy(s);
+		kvr_quota_give(s, ref[0][i], 1);
+	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(1)), 0);
+	CU_ASSERT_TRUE(kvr_quota_may(s, V4(2), 1, free, NULL));
+	kvr_quota_destroy(s);
 }
 
 /* Sources that come one after the other and give nothing back: how many it takes until somebody
@@ -53,7 +53,7 @@ static void one_source_leaves_room_for_others(void)
 static uint32_t sources_that_take_all(uint32_t n, uint32_t times)
 {
 	static uint32_t ref[16384];
-	struct kvr_share *s = kvr_share_create(n, n, times, 7);
+	struct kvr_quota *s = kvr_quota_create(n, n, times, 7);
 	uint32_t free = n, sources = 0, last = UINT32_MAX;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
@@ -66,7 +66,7 @@ static uint32_t sources_that_take_all(uint32_t n, uint32_t times)
 	}
 	if (n >= 16)
 		CU_ASSERT_EQUAL(last, 1);
-	kvr_share_destroy(s);
+	kvr_quota_destroy(s);
 	return sources;
 }
 
@@ -89,77 +89,77 @@ static void sources_that_keep_what_they_have_leave_something(void)
 static void many_networks_of_one_site_are_one(void)
 {
 	static uint32_t ref[1000];
-	struct kvr_share *s = kvr_share_create(900, 900, 2, 7);
+	struct kvr_quota *s = kvr_quota_create(900, 900, 2, 7);
 	uint32_t free = 900, n = 0, other;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	for (uint64_t net = 0; net < 900; net++) {
 		const uint64_t key = UINT64_C(0x20010db800070000) + net;
 
-		if (!kvr_share_may(s, key, 1, free, NULL))
+		if (!kvr_quota_may(s, key, 1, free, NULL))
 			break;
-		ref[n++] = kvr_share_take(s, key, 1);
+		ref[n++] = kvr_quota_take(s, key, 1);
 		free--;
 	}
 	CU_ASSERT_EQUAL(n, 563);
 	other = grab(s, UINT64_C(0x20010db800080000), &free, &ref[n]);
 	CU_ASSERT_EQUAL(other, 188);
 	for (uint32_t i = 0; i < n + other; i++)
-		kvr_share_give(s, ref[i], 1);
-	CU_ASSERT_EQUAL(kvr_share_have(s, UINT64_C(0x20010db800080000)), 0);
-	kvr_share_destroy(s);
+		kvr_quota_give(s, ref[i], 1);
+	CU_ASSERT_EQUAL(kvr_quota_have(s, UINT64_C(0x20010db800080000)), 0);
+	kvr_quota_destroy(s);
 }
 
 static void every_thing_may_have_a_source_of_its_own(void)
 {
 	static uint32_t ref[256];
-	struct kvr_share *s = kvr_share_create(256, 256, 0, 7);
+	struct kvr_quota *s = kvr_quota_create(256, 256, 0, 7);
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	for (int round = 0; round < 3; round++) {
 		for (uint32_t i = 0; i < 256; i++) {
 			const uint64_t key = (UINT64_C(0x2001) << 48) + ((uint64_t)i << 16);
 
-			CU_ASSERT_TRUE(kvr_share_may(s, key, 1, 0, NULL)); /* 0: no limit */
-			ref[i] = kvr_share_take(s, key, 1);
-			CU_ASSERT_EQUAL(kvr_share_have(s, key), 1);
+			CU_ASSERT_TRUE(kvr_quota_may(s, key, 1, 0, NULL)); /* 0: no limit */
+			ref[i] = kvr_quota_take(s, key, 1);
+			CU_ASSERT_EQUAL(kvr_quota_have(s, key), 1);
 		}
 		for (uint32_t i = 0; i < 256; i++)
-			kvr_share_give(s, ref[i], 1);
+			kvr_quota_give(s, ref[i], 1);
 	}
-	kvr_share_give(s, 0, 1);
-	kvr_share_destroy(s);
+	kvr_quota_give(s, 0, 1);
+	kvr_quota_destroy(s);
 }
 
 static void several_are_taken_and_given_at_once(void)
 {
-	struct kvr_share *s = kvr_share_create(100, 100, 1, 7);
+	struct kvr_quota *s = kvr_quota_create(100, 100, 1, 7);
 	uint32_t a, b;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
-	a = kvr_share_take(s, V4(9), 40);
-	b = kvr_share_take(s, V4(9), 5);
+	a = kvr_quota_take(s, V4(9), 40);
+	b = kvr_quota_take(s, V4(9), 5);
 	CU_ASSERT_EQUAL(a, b);
-	CU_ASSERT_EQUAL(kvr_share_have(s, V4(9)), 45);
-	CU_ASSERT_TRUE(kvr_share_may(s, V4(9), 1, 55, NULL));
-	CU_ASSERT_FALSE(kvr_share_may(s, V4(9), 1, 45, NULL));
-	CU_ASSERT_TRUE(kvr_share_may(s, V4(9), 4, 55, NULL)); /* 100 - 6 - 45 */
-	CU_ASSERT_FALSE(kvr_share_may(s, V4(9), 5, 55, NULL));
-	CU_ASSERT_FALSE(kvr_share_may(s, V4(8), 2, 6, NULL)); /* of what is kept */
-	kvr_share_give(s, a, 40);
-	CU_ASSERT_EQUAL(kvr_share_have(s, V4(9)), 5);
-	kvr_share_give(s, b, 5);
-	CU_ASSERT_EQUAL(kvr_share_have(s, V4(9)), 0);
-	kvr_share_destroy(s);
+	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(9)), 45);
+	CU_ASSERT_TRUE(kvr_quota_may(s, V4(9), 1, 55, NULL));
+	CU_ASSERT_FALSE(kvr_quota_may(s, V4(9), 1, 45, NULL));
+	CU_ASSERT_TRUE(kvr_quota_may(s, V4(9), 4, 55, NULL)); /* 100 - 6 - 45 */
+	CU_ASSERT_FALSE(kvr_quota_may(s, V4(9), 5, 55, NULL));
+	CU_ASSERT_FALSE(kvr_quota_may(s, V4(8), 2, 6, NULL)); /* of what is kept */
+	kvr_quota_give(s, a, 40);
+	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(9)), 5);
+	kvr_quota_give(s, b, 5);
+	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(9)), 0);
+	kvr_quota_destroy(s);
 }
 
 static void sizes_are_checked(void)
 {
-	CU_ASSERT_PTR_NULL(kvr_share_create(0, 1, 1, 1));
+	CU_ASSERT_PTR_NULL(kvr_quota_create(0, 1, 1, 1));
 	CU_ASSERT_EQUAL(errno, EINVAL);
-	CU_ASSERT_PTR_NULL(kvr_share_create(1, 0, 1, 1));
+	CU_ASSERT_PTR_NULL(kvr_quota_create(1, 0, 1, 1));
 	CU_ASSERT_EQUAL(errno, EINVAL);
-	kvr_share_destroy(NULL);
+	kvr_quota_destroy(NULL);
 }
 
 int main(void)

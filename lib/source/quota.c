@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "share_pvt.h"
+#include "quota_pvt.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -11,17 +11,17 @@
 
 #define KEPT 16u /* one of so many is for those who have little */
 
-size_t kvr_share_bytes(uint32_t sources)
+size_t kvr_quota_bytes(uint32_t sources)
 {
-	const struct kvr_share *s = NULL;
+	const struct kvr_quota *s = NULL;
 
 	return sizeof(*s) + (size_t)rte_align32pow2(2 * sources) * sizeof(*s->bucket) +
 	       (size_t)2 * sources * sizeof(*s->entry);
 }
 
-struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times, uint64_t seed)
+struct kvr_quota *kvr_quota_create(uint32_t n, uint32_t sources, uint32_t times, uint64_t seed)
 {
-	struct kvr_share *s;
+	struct kvr_quota *s;
 
 	if (n == 0 || sources == 0 || sources > 1u << 26)
 		return kvr_null(EINVAL);
@@ -37,7 +37,7 @@ struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times,
 	s->bucket = malloc((s->mask + (size_t)1) * sizeof(*s->bucket));
 	s->entry = calloc(s->n_entries, sizeof(*s->entry));
 	if (s->bucket == NULL || s->entry == NULL) {
-		kvr_share_destroy(s);
+		kvr_quota_destroy(s);
 		return kvr_null(ENOMEM);
 	}
 	/* Touched now: packet lcores shall have no page faults. (To set all of it to 0 is no touch:
@@ -48,7 +48,7 @@ struct kvr_share *kvr_share_create(uint32_t n, uint32_t sources, uint32_t times,
 	return s;
 }
 
-void kvr_share_destroy(struct kvr_share *s)
+void kvr_quota_destroy(struct kvr_quota *s)
 {
 	if (s == NULL)
 		return;

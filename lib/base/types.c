@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #include <stddef.h>
 #include <string.h>
@@ -7,15 +7,15 @@
 #define TEXT(name, text, number)	    [number] = text,
 #define CODE(name, text, retryable, number) [number] = {text, retryable},
 
-const char *const kvr_role_names[] = {KVR_WORDS_ROLES(TEXT) NULL};
+const char *const kvr_role_names[] = {KVR_TYPES_ROLES(TEXT) NULL};
 
-static const char *const legs[KVR_LEGS] = {KVR_WORDS_LEGS(TEXT)};
-static const char *const ways[KVR_WAYS] = {KVR_WORDS_WAYS(TEXT)};
-static const char *const tiers[KVR_TIERS] = {KVR_WORDS_TIERS(TEXT)};
+static const char *const legs[KVR_LEGS] = {KVR_TYPES_LEGS(TEXT)};
+static const char *const ways[KVR_WAYS] = {KVR_TYPES_WAYS(TEXT)};
+static const char *const tiers[KVR_TIERS] = {KVR_TYPES_TIERS(TEXT)};
 static const struct {
 	const char *text;
 	bool retryable;
-} codes[KVR_E_MAX] = {[KVR_OK] = {"Ok", false}, KVR_WORDS_CODES(CODE)};
+} codes[KVR_E_MAX] = {[KVR_OK] = {"Ok", false}, KVR_TYPES_CODES(CODE)};
 
 static const char *text_of(const char *const list[], size_t n, unsigned int i)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_words.h"
+#include "kvr_types.h"
 
 #include "kvr_test.h"
 #include <string.h>
@@ -40,7 +40,7 @@ static void no_text_stands_twice(void)
 				  strcmp(kvr_code_name(i), kvr_code_name(k)) != 0);
 	}
 #define ONE(name, text, retryable, number) +1
-	CU_ASSERT_EQUAL(n, 1 KVR_WORDS_CODES(ONE));
+	CU_ASSERT_EQUAL(n, 1 KVR_TYPES_CODES(ONE));
 }
 
 static void texts_are_found_again(void)

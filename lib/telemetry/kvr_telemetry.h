@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef KVR_CTL_H
-#define KVR_CTL_H
+#ifndef KVR_TELEMETRY_H
+#define KVR_TELEMETRY_H
 
 /**
  * @file
@@ -13,7 +13,7 @@
  * lcores never come here.
  *
  * A handler that returns a negative number makes the client print null without a reason;
- * kvr_ctl_error() answers {"error": "EINVAL", "message": "..."} instead.
+ * kvr_telemetry_error() answers {"error": "EINVAL", "message": "..."} instead.
  */
 
 #include <stdbool.h>
@@ -22,19 +22,19 @@
 
 struct rte_tel_data;
 
-/** Fill @p d; @p params is never NULL. Return 0, or what kvr_ctl_error() returned. */
-typedef int (*kvr_ctl_handler_t)(void *arg, const char *params, struct rte_tel_data *d);
+/** Fill @p d; @p params is never NULL. Return 0, or what kvr_telemetry_error() returned. */
+typedef int (*kvr_telemetry_handler_t)(void *arg, const char *params, struct rte_tel_data *d);
 
 /** One command; a table ends with path NULL. The table must outlive its registration. */
-struct kvr_ctl_cmd {
+struct kvr_telemetry_cmd {
 	const char *path;   /* "/kvroute/pools": [a-z0-9_/], below 56 characters */
 	const char *params; /* "ID[,force]" or NULL: takes none (the library refuses any) */
 	const char *help;   /* one line */
-	kvr_ctl_handler_t handler;
-	bool acts; /* changes something: kvr_ctl_on_act() is told */
+	kvr_telemetry_handler_t handler;
+	bool acts; /* changes something: kvr_telemetry_on_act() is told */
 };
 
-#define KVR_CTL_MAX_CMDS 128u
+#define KVR_TELEMETRY_MAX_CMDS 128u
 
 /**
  * Register all commands of @p table with @p arg. Before or after rte_eal_init(). Control thread.
@@ -42,56 +42,58 @@ struct kvr_ctl_cmd {
  * @return 0; -EEXIST a path is taken; -EINVAL bad path or no handler; -ENOSPC. On error nothing of
  * the table is registered.
  */
-int kvr_ctl_register(const struct kvr_ctl_cmd *table, void *arg);
+int kvr_telemetry_register(const struct kvr_telemetry_cmd *table, void *arg);
 
 /**
  * Take the commands back: waits for a running handler, after that none runs with their argument.
  * The socket still lists the paths (rte_telemetry cannot forget one) and answers ESHUTDOWN.
  */
-void kvr_ctl_unregister(const struct kvr_ctl_cmd *table);
+void kvr_telemetry_unregister(const struct kvr_telemetry_cmd *table);
 
 /**
- * Call @p fn after every command that acts, with its parameters, and what kvr_ctl_error() has said
+ * Call @p fn after every command that acts, with its parameters, and what kvr_telemetry_error() has
+ * said
  * ("EINVAL: expected a worker id") or NULL when it was done; under the lock. NULL: nobody. Control
  * thread.
  */
-void kvr_ctl_on_act(void (*fn)(const char *path, const char *params, const char *error));
+void kvr_telemetry_on_act(void (*fn)(const char *path, const char *params, const char *error));
 
 /** The lock around handlers. Control thread, never a packet lcore; not recursive. */
-void kvr_ctl_lock(void);
-void kvr_ctl_unlock(void);
+void kvr_telemetry_lock(void);
+void kvr_telemetry_unlock(void);
 
 /**
- * What all commands together may cost packet lcores is bounded by how many there are: KVR_CTL_BURST
- * at once, then one every KVR_CTL_EACH_NS. Others wait on their own thread.
+ * What all commands together may cost packet lcores is bounded by how many there are:
+ * KVR_TELEMETRY_BURST at once, then one every KVR_TELEMETRY_EACH_NS. Others wait on their own
+ * thread.
  */
-#define KVR_CTL_BURST	100u
-#define KVR_CTL_EACH_NS UINT64_C(2000000)
+#define KVR_TELEMETRY_BURST   100u
+#define KVR_TELEMETRY_EACH_NS UINT64_C(2000000)
 
 /** A command comes at @p now_ns; @p last_ns is the place in time of the one before, and then its
  * own. Any thread that has it alone. @return ns it has to wait. */
-uint64_t kvr_ctl_pace(uint64_t *last_ns, uint64_t now_ns);
+uint64_t kvr_telemetry_pace(uint64_t *last_ns, uint64_t now_ns);
 
 /**
  * Run the handler of @p path as the socket would, without a socket.
- * @return the handler's result; an unknown path answers ENOENT through kvr_ctl_error().
+ * @return the handler's result; an unknown path answers ENOENT through kvr_telemetry_error().
  */
-int kvr_ctl_call(const char *path, const char *params, struct rte_tel_data *d);
+int kvr_telemetry_call(const char *path, const char *params, struct rte_tel_data *d);
 
 /**
  * Make the answer {"error": name of the errno, "message": text}, dropping what was filled in
  * before. @p err may be positive or negative.
- * @return 0, for `return kvr_ctl_error(d, EINVAL, ...)`.
+ * @return 0, for `return kvr_telemetry_error(d, EINVAL, ...)`.
  */
-int kvr_ctl_error(struct rte_tel_data *d, int err, const char *fmt, ...)
+int kvr_telemetry_error(struct rte_tel_data *d, int err, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 
-#define KVR_CTL_MAX_ARGS 16u
+#define KVR_TELEMETRY_MAX_ARGS 16u
 
 /** Parameters split at commas; blanks around each are dropped. */
-struct kvr_ctl_args {
+struct kvr_telemetry_args {
 	unsigned int n;
-	const char *v[KVR_CTL_MAX_ARGS]; /* into text */
+	const char *v[KVR_TELEMETRY_MAX_ARGS]; /* into text */
 	char text[512];
 };
 
@@ -99,44 +101,46 @@ struct kvr_ctl_args {
  * Split @p params; "" gives n = 0.
  * @return 0; -E2BIG too many or too long.
  */
-int kvr_ctl_args(struct kvr_ctl_args *a, const char *params);
+int kvr_telemetry_args(struct kvr_telemetry_args *a, const char *params);
 
 /**
  * Argument @p i as a number in [min, max], decimal or 0x.
  * @return 0; -ENOENT not given; -EINVAL not a number; -ERANGE.
  */
-int kvr_ctl_arg_u64(const struct kvr_ctl_args *a, unsigned int i, uint64_t min, uint64_t max,
-		    uint64_t *out);
+int kvr_telemetry_arg_u64(const struct kvr_telemetry_args *a, unsigned int i, uint64_t min,
+			  uint64_t max, uint64_t *out);
 
 /** Argument @p i, or NULL when it was not given or is empty. */
-const char *kvr_ctl_arg(const struct kvr_ctl_args *a, unsigned int i);
+const char *kvr_telemetry_arg(const struct kvr_telemetry_args *a, unsigned int i);
 
 /** Is @p flag among the arguments from @p first on? */
-bool kvr_ctl_arg_has(const struct kvr_ctl_args *a, unsigned int first, const char *flag);
+bool kvr_telemetry_arg_has(const struct kvr_telemetry_args *a, unsigned int first,
+			   const char *flag);
 
 /**
  * A name as a key of a dictionary: rte_telemetry refuses keys with characters other than letters,
  * digits, '_', '/', '[' and ']'; each of them becomes '_'. Any thread.
  * @return @p key, which holds at most @p len bytes with its end.
  */
-const char *kvr_ctl_key(char *key, size_t len, const char *name);
+const char *kvr_telemetry_key(char *key, size_t len, const char *name);
 
 /**
- * Add a dictionary or array to a dictionary, under kvr_ctl_key() of @p name. @p part belongs to
+ * Add a dictionary or array to a dictionary, under kvr_telemetry_key() of @p name. @p part belongs
+ * to
  * @p d afterwards, and is freed when it cannot; NULL adds nothing. Any thread.
  * @return 0; -ENOMEM no @p part; -ENOSPC, -E2BIG, -EINVAL from rte_telemetry.
  */
-int kvr_ctl_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part);
+int kvr_telemetry_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part);
 
 /**
- * Add a text to a dictionary, under kvr_ctl_key() of @p name: a string, or, when that has no room
- * for it (127 characters), an array of its parts, which one behind the other are the text. A part
- * ends behind a blank, a comma or a slash, where there is one. Any thread.
+ * Add a text to a dictionary, under kvr_telemetry_key() of @p name: a string, or, when that has no
+ * room for it (127 characters), an array of its parts, which one behind the other are the text. A
+ * part ends behind a blank, a comma or a slash, where there is one. Any thread.
  * @return 0; -ENOMEM; -ENOSPC, -EINVAL from rte_telemetry.
  */
-int kvr_ctl_dict_text(struct rte_tel_data *d, const char *name, const char *text);
+int kvr_telemetry_dict_text(struct rte_tel_data *d, const char *name, const char *text);
 
 /** Add a floating point value to a dictionary (as text: the socket has integers only). */
-int kvr_ctl_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals);
+int kvr_telemetry_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_ctl.h"
+#include "kvr_telemetry.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -24,7 +24,7 @@ static int say_hello(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "who", arg);
 	rte_tel_data_add_dict_string(d, "params", params);
-	kvr_ctl_dict_f64(d, "share", 2.0 / 3.0, 3);
+	kvr_telemetry_dict_f64(d, "share", 2.0 / 3.0, 3);
 	return 0;
 }
 
@@ -33,7 +33,7 @@ static int refuse(void *arg, const char *params, struct rte_tel_data *d)
 	(void)arg;
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "half", "done");
-	return kvr_ctl_error(d, -ENOENT, "no pool \"%s\"", params);
+	return kvr_telemetry_error(d, -ENOENT, "no pool \"%s\"", params);
 }
 
 static int fail(void *arg, const char *params, struct rte_tel_data *d)
@@ -44,12 +44,13 @@ static int fail(void *arg, const char *params, struct rte_tel_data *d)
 	return -EIO;
 }
 
-static const struct kvr_ctl_cmd first[] = {
+static const struct kvr_telemetry_cmd first[] = {
 	{"/kvroute/hello", "NAME", "Says hello", say_hello, true},
 	{"/kvroute/refuse", "POOL", "Refuses", refuse, true},
 	{0},
 };
-static const struct kvr_ctl_cmd second[] = {{"/kvroute/fail", NULL, "Fails", fail, false}, {0}};
+static const struct kvr_telemetry_cmd second[] = {{"/kvroute/fail", NULL, "Fails", fail, false},
+						  {0}};
 
 /* One question on a connection of its own; the answer is in reply. */
 static const char *ask(const char *question)
@@ -78,7 +79,7 @@ static char one[] = "one", two[] = "two";
 
 static void commands_answer_on_the_socket(void)
 {
-	CU_ASSERT_EQUAL_FATAL(kvr_ctl_register(first, one), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_telemetry_register(first, one), 0);
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/hello"),
 			       "{\"/kvroute/hello\":{\"who\":\"one\",\"params\":\"\","
 			       "\"share\":\"0.667\"}}");
@@ -95,7 +96,7 @@ static void errors_have_a_name_and_a_reason(void)
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/refuse,llama"),
 			       "{\"/kvroute/refuse\":{\"error\":\"ENOENT\",\"message\":\"no pool "
 			       "\\\"llama\\\"\"}}");
-	CU_ASSERT_EQUAL_FATAL(kvr_ctl_register(second, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_telemetry_register(second, NULL), 0);
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/fail"),
 			       "{\"/kvroute/fail\":{\"error\":\"EIO\",\"message\":\"/kvroute/fail "
 			       "failed: Input/output error\"}}");
@@ -114,37 +115,37 @@ static void on_act(const char *path, const char *params, const char *error)
 
 static void who_acts_is_told_of_with_the_outcome(void)
 {
-	kvr_ctl_on_act(on_act);
+	kvr_telemetry_on_act(on_act);
 	ask("/kvroute/refuse,y");
 	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/refuse(y): ENOENT: no pool \"y\"");
 	ask("/kvroute/hello,x"); /* the error of the one before is not its own */
 	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/hello(x): done");
 	ask("/kvroute/fail");
 	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/hello(x): done"); /* it only reads */
-	kvr_ctl_on_act(NULL);
+	kvr_telemetry_on_act(NULL);
 	ask("/kvroute/hello,z");
 	CU_ASSERT_STRING_EQUAL(acted, "/kvroute/hello(x): done");
 }
 
 static void retired_commands_say_so_and_may_return(void)
 {
-	kvr_ctl_unregister(first);
+	kvr_telemetry_unregister(first);
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/hello"),
 			       "{\"/kvroute/hello\":{\"error\":\"ESHUTDOWN\",\"message\":"
 			       "\"/kvroute/hello is not served any more\"}}");
-	CU_ASSERT_EQUAL(kvr_ctl_register(first, two), 0);
+	CU_ASSERT_EQUAL(kvr_telemetry_register(first, two), 0);
 	CU_ASSERT_PTR_NOT_NULL(strstr(ask("/kvroute/hello"), "\"who\":\"two\""));
 }
 
 static void bad_tables_register_nothing(void)
 {
-	static const struct kvr_ctl_cmd taken[] = {{"/kvroute/new1", NULL, "x", fail, false},
-						   {"/kvroute/hello", NULL, "x", fail, false},
-						   {0}};
-	static const struct kvr_ctl_cmd twice[] = {{"/kvroute/new2", NULL, "x", fail, false},
-						   {"/kvroute/new2", NULL, "x", fail, false},
-						   {0}};
-	static const struct kvr_ctl_cmd names[][2] = {
+	static const struct kvr_telemetry_cmd taken[] = {{"/kvroute/new1", NULL, "x", fail, false},
+							 {"/kvroute/hello", NULL, "x", fail, false},
+							 {0}};
+	static const struct kvr_telemetry_cmd twice[] = {{"/kvroute/new2", NULL, "x", fail, false},
+							 {"/kvroute/new2", NULL, "x", fail, false},
+							 {0}};
+	static const struct kvr_telemetry_cmd names[][2] = {
 		{{"kvroute/x", NULL, "x", fail, false}, {0}},
 		{{"/kvroute/X", NULL, "x", fail, false}, {0}},
 		{{"/kvroute/x,y", NULL, "x", fail, false}, {0}},
@@ -155,12 +156,12 @@ static void bad_tables_register_nothing(void)
 		 {0}},
 	};
 
-	CU_ASSERT_EQUAL(kvr_ctl_register(taken, NULL), -EEXIST);
+	CU_ASSERT_EQUAL(kvr_telemetry_register(taken, NULL), -EEXIST);
 	CU_ASSERT_PTR_NULL(strstr(ask("/"), "new1"));
-	CU_ASSERT_EQUAL(kvr_ctl_register(twice, NULL), -EEXIST);
+	CU_ASSERT_EQUAL(kvr_telemetry_register(twice, NULL), -EEXIST);
 	CU_ASSERT_PTR_NULL(strstr(ask("/"), "new2"));
 	for (size_t i = 0; i < RTE_DIM(names); i++)
-		CU_ASSERT_EQUAL(kvr_ctl_register(names[i], NULL), -EINVAL);
+		CU_ASSERT_EQUAL(kvr_telemetry_register(names[i], NULL), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(ask("/kvroute/hello"), "\"who\":\"two\""));
 }
 
@@ -179,10 +180,10 @@ static int many_values(void *arg, const char *params, struct rte_tel_data *d)
 
 static void counters_are_a_dictionary(void)
 {
-	static const struct kvr_ctl_cmd table[] = {
+	static const struct kvr_telemetry_cmd table[] = {
 		{"/kvroute/drops", NULL, "Drops", many_values, false}, {0}};
 
-	CU_ASSERT_EQUAL(kvr_ctl_register(table, NULL), 0);
+	CU_ASSERT_EQUAL(kvr_telemetry_register(table, NULL), 0);
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/drops"),
 			       "{\"/kvroute/drops\":{\"rx\":18446744073709551615,\"bad\":0}}");
 }
@@ -192,7 +193,7 @@ static int say_text(void *arg, const char *params, struct rte_tel_data *d)
 {
 	(void)arg;
 	rte_tel_data_start_dict(d);
-	return kvr_ctl_dict_text(d, "a text", params);
+	return kvr_telemetry_dict_text(d, "a text", params);
 }
 
 /* @return whether the answer to @text is it, in so many parts; 0: no array. */
@@ -222,11 +223,11 @@ static bool comes_whole(const char *text, unsigned int parts)
 
 static void long_texts_come_in_parts(void)
 {
-	static const struct kvr_ctl_cmd table[] = {
+	static const struct kvr_telemetry_cmd table[] = {
 		{"/kvroute/text", "TEXT", "Says it", say_text, false}, {0}};
 	char text[500];
 
-	CU_ASSERT_EQUAL_FATAL(kvr_ctl_register(table, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_telemetry_register(table, NULL), 0);
 	memset(text, 'x', sizeof(text));
 	text[127] = '\0';
 	CU_ASSERT_TRUE(comes_whole(text, 0));
@@ -251,26 +252,26 @@ static void long_texts_come_in_parts(void)
 	text[100] = 'x';
 	CU_ASSERT_TRUE(comes_whole(text, 3));
 	CU_ASSERT_PTR_NOT_NULL(strstr(reply, "x/\",\"x"));
-	kvr_ctl_unregister(table);
+	kvr_telemetry_unregister(table);
 }
 
 /* The registry takes as many as it says; DPDK itself must not be the limit. */
 static void registry_is_bounded(void)
 {
-	static char paths[KVR_CTL_MAX_CMDS + 1][32];
-	static struct kvr_ctl_cmd table[KVR_CTL_MAX_CMDS + 1][2];
+	static char paths[KVR_TELEMETRY_MAX_CMDS + 1][32];
+	static struct kvr_telemetry_cmd table[KVR_TELEMETRY_MAX_CMDS + 1][2];
 	unsigned int n = 0;
 	int rc;
 
 	do {
 		snprintf(paths[n], sizeof(paths[n]), "/kvroute/many/%u", n);
-		table[n][0] = (struct kvr_ctl_cmd){paths[n], NULL, "x", fail, false};
-		rc = kvr_ctl_register(table[n], NULL);
-	} while (rc == 0 && ++n <= KVR_CTL_MAX_CMDS);
+		table[n][0] = (struct kvr_telemetry_cmd){paths[n], NULL, "x", fail, false};
+		rc = kvr_telemetry_register(table[n], NULL);
+	} while (rc == 0 && ++n <= KVR_TELEMETRY_MAX_CMDS);
 	CU_ASSERT_EQUAL(rc, -ENOSPC);
-	CU_ASSERT_EQUAL(n, KVR_CTL_MAX_CMDS - 5);
+	CU_ASSERT_EQUAL(n, KVR_TELEMETRY_MAX_CMDS - 5);
 	while (n > 0)
-		kvr_ctl_unregister(table[--n]);
+		kvr_telemetry_unregister(table[--n]);
 }
 
 /* DPDK's own client, unchanged, where it is installed (package dpdk-dev). */
@@ -328,7 +329,7 @@ int main(int argc, char **argv)
 	char *eal[] = {argv[0], "--no-huge", "--no-shconf",	      "-m",  "16", "--no-pci",
 		       "-l",	"0",	     "--log-level=emergency", option};
 
-	snprintf(prefix, sizeof(prefix), "kvr_ctl_%d", (int)getpid());
+	snprintf(prefix, sizeof(prefix), "kvr_telemetry_%d", (int)getpid());
 	snprintf(option, sizeof(option), "--file-prefix=%s", prefix);
 	atexit(remove_runtime_dir);
 	if (rte_eal_init((int)RTE_DIM(eal), eal) < 0)
