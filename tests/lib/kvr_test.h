@@ -4,12 +4,15 @@
 
 /**
  * @file
- * What every CUnit program shares: one suite from a table of named behaviours, and an exit
- * status that is the truth (CUnit's own runner exits 0 on failures).
+ * The main() of every CUnit program: run one suite from a table of cases, and exit with 1 when a
+ * case fails (CUnit's own runner exits with 0).
  */
 
 #include <CUnit/Basic.h>
 #include <stdlib.h>
+
+/** A case has the name of its function, so that output can be searched for in the code. */
+#define KVR_CASE(fn) {#fn, fn}
 
 /** Run one suite of tests ended by CU_TEST_INFO_NULL; returns the program's exit status. */
 static inline int kvr_test_run(const char *suite, CU_TestInfo *tests)
