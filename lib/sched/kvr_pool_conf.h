@@ -6,7 +6,7 @@
  * @file
  * Options of one pool (the workers of one model) and of its scheduler. Names, ranges and
  * defaults stand in one table, `kvr_pool_opts`, read by lib/conf; behaviour of each key is that
- * of sections 5 to 8, 12 and 14 of the behaviour specification, newest version, so everything
+ * of RULES.md, sections 5 to 8, 12 and 14, so everything
  * that is off there is off here. "Unset" thresholds are NaN (fractions) or UINT64_MAX (counts).
  * Written before the pool is created, read-only afterwards.
  */

@@ -5,7 +5,7 @@
 /**
  * @file
  * The scheduler of one pool: eligibility, cost, choice, booking, load model, admission queue and
- * overload detector (behaviour specification, sections 5 to 8 and 12). A pure object: it reads
+ * overload detector (RULES.md, sections 5 to 8 and 12). A pure object: it reads
  * no clock (every call that depends on time takes `now` in nanoseconds, any origin, never
  * falling), draws random numbers from the pool's seed, needs no EAL, and allocates only in
  * kvr_sched_create(). Same calls, same answers.
