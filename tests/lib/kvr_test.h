@@ -12,7 +12,10 @@
 #include <stdlib.h>
 
 /** A case has the name of its function, so that output can be searched for in the code. */
-#define KVR_CASE(fn) {#fn, fn}
+#define KVR_CASE(fn)                                                                               \
+	{                                                                                          \
+#fn, fn                                                                            \
+	}
 
 /** Run one suite of tests ended by CU_TEST_INFO_NULL; returns the program's exit status. */
 static inline int kvr_test_run(const char *suite, CU_TestInfo *tests)

@@ -41,8 +41,8 @@ def commands():
     """The lines of all code blocks, comments away, continued lines joined."""
     text = (ROOT / 'README.md').read_text()
     for block in re.findall(r'(?ms)^```\n(.*?)^```', text):
-        if '+----' in block or block.startswith('app/router '):
-            continue  # the picture, the map
+        if '--UDP-->' in block or block.startswith('app/router '):
+            continue  # the drawing and the map are no commands
         for line in block.replace('\\\n', ' ').splitlines():
             line = re.sub(r'\s+# .*$', '', line).strip()
             if line:

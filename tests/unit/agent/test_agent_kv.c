@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* @rule 2.2: order of KV events, gaps and dumps, as an agent repairs them. */
 #include "agent_rig.h"
 
 #define RANK 4 /* the rig's acks are about this one */

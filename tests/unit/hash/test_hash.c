@@ -272,6 +272,7 @@ static void results_stop_at_the_capacity(void)
 	CU_ASSERT_EQUAL(sh[2], 77);
 }
 
+/* @rule 1.5 */
 static void pad_values_match_sglang(void)
 {
 	CU_ASSERT_EQUAL(kvr_hash_pad_value(0), 1000000);

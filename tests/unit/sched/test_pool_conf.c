@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* @rule 5.3: keys of a pool, their defaults and ranges. */
 #include "kvr_pool_conf.h"
 
 #include "kvr_test.h"
