@@ -147,7 +147,8 @@ static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in
 	in->mask = s->elig;
 	in->words = s->words;
 	in->pow2 = s->pow2;
-	in->decode_pool = s->conf.role == KVR_ROLE_DECODE && !p->track_prefill && p->credit > 0;
+	in->cache_lowers_decode =
+		s->conf.role != KVR_ROLE_PREFILL && !p->track_prefill && p->credit > 0;
 	in->track = p->track_prefill;
 	in->isl = c->req->isl;
 	in->block = s->block;

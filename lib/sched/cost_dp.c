@@ -41,14 +41,14 @@ double kvr_sched__cost_one(const struct cost_in *in, uint32_t r)
 			credit = credit + in->shared_w * in->shared[r];
 	}
 	dec = (double)in->blocks[r] + (in->n - (double)in->depth[r]);
-	if (in->decode_pool) {
+	if (in->cache_lowers_decode) {
 		pre = dec - credit;
 		dec = 0;
 	} else {
 		pre = raw - credit;
 	}
 	pre = pre > 0 ? pre : 0;
-	if (!in->decode_pool)
+	if (!in->cache_lowers_decode)
 		pre = in->scale * pre;
 	dec = (pre + dec) + in->request_w * in->requests[r];
 	return in->mult != NULL ? dec * in->mult[r] : dec;
@@ -158,8 +158,8 @@ I512 __m512d step512(const struct cost_in *in, uint32_t r, __m512d dev, bool pla
 	credit = credit512(in, r, &l, plain);
 	dec = _mm512_add_pd(u32x8(in->blocks + r),
 			    _mm512_sub_pd(_mm512_set1_pd(in->n), u32x8(in->depth + r)));
-	pre = _mm512_max_pd(_mm512_sub_pd(in->decode_pool ? dec : raw, credit), zero);
-	if (in->decode_pool)
+	pre = _mm512_max_pd(_mm512_sub_pd(in->cache_lowers_decode ? dec : raw, credit), zero);
+	if (in->cache_lowers_decode)
 		dec = zero;
 	else
 		pre = _mm512_mul_pd(_mm512_set1_pd(in->scale), pre);
@@ -194,7 +194,7 @@ I512 double loop512(const struct cost_in *from, double *restrict cost, uint32_t 
 
 T512 static double cost_avx512(const struct cost_in *in, double *cost, uint32_t *top)
 {
-	if (in->plain && in->track && !in->decode_pool && in->request_w == 0)
+	if (in->plain && in->track && !in->cache_lowers_decode && in->request_w == 0)
 		return in->pow2 ? loop512(in, cost, top, true, true, true)
 				: loop512(in, cost, top, true, true, false);
 	if (in->plain)
@@ -290,8 +290,8 @@ I256 __m256d step256(const struct cost_in *in, uint32_t r, __m256d dev, bool pla
 	credit = credit256(in, r, &l, plain);
 	dec = _mm256_add_pd(u32x4(in->blocks + r),
 			    _mm256_sub_pd(_mm256_set1_pd(in->n), u32x4(in->depth + r)));
-	pre = _mm256_max_pd(_mm256_sub_pd(in->decode_pool ? dec : raw, credit), zero);
-	if (in->decode_pool)
+	pre = _mm256_max_pd(_mm256_sub_pd(in->cache_lowers_decode ? dec : raw, credit), zero);
+	if (in->cache_lowers_decode)
 		dec = zero;
 	else
 		pre = _mm256_mul_pd(_mm256_set1_pd(in->scale), pre);
@@ -335,7 +335,7 @@ I256 double loop256(const struct cost_in *from, double *restrict cost, uint32_t 
 
 T256 static double cost_avx2(const struct cost_in *in, double *cost, uint32_t *top)
 {
-	if (in->plain && in->track && !in->decode_pool && in->request_w == 0)
+	if (in->plain && in->track && !in->cache_lowers_decode && in->request_w == 0)
 		return in->pow2 ? loop256(in, cost, top, true, true, true)
 				: loop256(in, cost, top, true, true, false);
 	if (in->plain)

@@ -27,7 +27,7 @@ struct cost_in {
 	uint32_t words;
 	bool plain; /* device tier only, no decay, no multiplier, no shared pool */
 	bool pow2;  /* block size: multiply by inv_block instead of dividing */
-	bool decode_pool;
+	bool cache_lowers_decode;
 	bool track;
 	bool ttft; /* the cost of ttft_dp.c; what follows `ttft` is its own */
 	double isl, block, inv_block, n;

@@ -7,7 +7,7 @@ static void fill(struct kvr_rand *r, struct cost_in *in)
 {
 	fill_common(r, in, 5000, 2);
 	in->tokens = tokens;
-	in->decode_pool = kvr_rand_below(r, 4) == 0;
+	in->cache_lowers_decode = kvr_rand_below(r, 4) == 0;
 	in->track = kvr_rand_below(r, 4) != 0;
 	in->request_blocks = 1 + kvr_rand_below(r, 300);
 	in->pow2 = ((uint32_t)in->block & ((uint32_t)in->block - 1)) == 0;
@@ -38,7 +38,7 @@ static double by_the_book(const struct cost_in *in, uint32_t r)
 		raw = in->tokens[r] + (in->isl > cached ? in->isl - cached : 0) + cached;
 	credit = in->credit * decay * dev + in->host_w * host + in->disk_w * disk;
 	credit += in->shared != NULL ? in->shared_w * in->shared[r] : 0;
-	if (in->decode_pool)
+	if (in->cache_lowers_decode)
 		cost = decode > credit ? decode - credit : 0;
 	else
 		cost = in->scale * (raw / in->block > credit ? raw / in->block - credit : 0) +
