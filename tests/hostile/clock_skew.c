@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Row 16: the ingress lcore's clock is ahead of the scheduler's; a request that waits is young. */
+#include "peers.h"
+
+#include "sched/request.h"
+
+static void a_clock_ahead_is_no_silence(void)
+{
+	struct request *r;
+
+	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL "router_queue_threshold = 0.5\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 1));
+	pipeline_route(1, 7, 200, 0, NULL);
+	peers_route(PEER_CLIENT, 2, 0, "waits");
+	r = request_of(kvr_flight_lookup(rt->pool[0].requests, 77, 2));
+	CU_ASSERT_EQUAL_FATAL(leg_state(r, KVR_LEG_MAIN), KVR_RQS_QUEUED);
+	/* As a clock that is 1 ms ahead would have written it. */
+	r->heard_ns = rt->lcore[0]->quiet.now_ns + 1000000;
+	rt->last_tick_ns = 0;
+	for (uint32_t i = 0; i < 20; i++) { /* each tick looks at a sixteenth of the slots */
+		r->heard_ns = rt->lcore[0]->quiet.now_ns + 1000000;
+		pipeline_turn();
+	}
+	CU_ASSERT_EQUAL(leg_state(r, KVR_LEG_MAIN), KVR_RQS_QUEUED);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_CLIENT_GONE), 0);
+	pipeline_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"ahead", a_clock_ahead_is_no_silence}, CU_TEST_INFO_NULL};
+
+	return kvr_test_run("clock_skew", tests);
+}

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Row 7: standard error is a pipe that is full and nobody reads. The router works, and says afterwards what it had to say. Telemetry
+counts what was written, dropped and left out, and the lines that are read are as many.
+
+  log_stalled.py KVROUTE KVROUTE_LOAD
+"""
+import fcntl
+import os
+import re
+import sys
+import time
+
+from scripts import PATIENT, Case, telemetry
+
+KVROUTE, LOAD = sys.argv[1:3]
+
+
+def full_pipe():
+    rd, wr = os.pipe()
+    fcntl.fcntl(wr, fcntl.F_SETPIPE_SZ, 4096)
+    os.set_blocking(wr, False)
+    try:
+        while True:
+            os.write(wr, b'x' * 64)
+    except BlockingIOError:
+        pass
+    os.set_blocking(wr, True)
+    return rd, wr
+
+
+case = Case('log_stalled')
+rd, wr = full_pipe()
+router = case.start(KVROUTE, 'one', stderr=wr)
+os.close(wr)
+if 'kvroute: ready' not in case.log('one'):
+    sys.exit('FAILED: the router did not become ready')
+# Engines die and return: lines about them.
+load = case.load(LOAD, 200, 3, 4, '--kill-every', '0.1', '--kill-down', '0.05', *PATIENT)
+_, err = load.communicate(timeout=120)
+case.check(load.returncode == 0, 'no routing while nobody reads the log:', err[-300:])
+# And so many that do not fit the pool that there is no room for what is to be said about them.
+for _ in range(20):
+    if telemetry(case, 'one', '/kvroute/log')['dropped']:
+        break
+    load = case.load(LOAD, 1, 1, 1000, '--block-size', '32')
+    load.communicate(timeout=120)
+counts = telemetry(case, 'one', '/kvroute/log')
+drops = telemetry(case, 'one', '/kvroute/drops')
+case.check(counts['dropped'] > 0 and counts['limited'] > 0, 'nothing was dropped or limited:', counts)
+case.check(drops.get('log_dropped') == counts['dropped'] and drops.get('log_limited') == counts['limited'],
+           'drops do not say what the log says:', drops, counts)
+# Now somebody reads: all that was kept is there.
+os.set_blocking(rd, False)
+text = b''
+
+
+def read(seconds, enough):
+    """Read until that much is there."""
+    global text
+    until = time.monotonic() + seconds
+    while time.monotonic() < until and not enough():
+        try:
+            text += os.read(rd, 65536)
+        except BlockingIOError:
+            time.sleep(0.05)
+
+
+def lines():
+    return [x for x in text.decode(errors='replace').lstrip('x').split('\n')[:-1] if 'log were dropped' not in x]
+
+
+def counted():
+    """Those of engines that have gone since may have come to it."""
+    return telemetry(case, 'one', '/kvroute/log')['lines']
+
+
+read(20, lambda: len(lines()) == counted())
+case.check(len(lines()) == counted(), 'lines counted and lines read:', counts, counted(), len(lines()))
+case.check(any('worker 1 joining -> serving' in x for x in lines()), 'the log has lost what it had room for:', lines()[-5:])
+case.check(all(x.startswith('time=') for x in lines()), 'lines past the log:', lines()[:3])
+case.check(any(' left_out=' in x for x in lines()), 'nobody says what the limit has left out')
+# The next line tells what is missing before it, to the line.
+load = case.load(LOAD, 50, 1, 1, '--worker-base', '5000', *PATIENT)
+load.communicate(timeout=120)
+counts = telemetry(case, 'one', '/kvroute/log')
+read(20, lambda: b'log were dropped' in text and len(lines()) >= counts['lines'])
+told = sum(int(n) for n in re.findall(rb'lines of the log were dropped.* dropped=([0-9]+)\n', text))
+case.check(told == counts['dropped'] and len(lines()) == counts['lines'], 'dropped, told, lines read:', counts, told, len(lines()))
+case.end(router)
+sys.exit(bool(case.failures))

@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Row 37: the router under a memif peer dies and starts again; the peer comes back, and nothing is lost; or the peer is the
+server and dies, and the router, its client, comes back. And: kvroute-load says with its exit status when something is lost.
+
+  memif_peer_restart.py KVROUTE KVROUTE_LOAD
+"""
+import json
+import os
+import signal
+import socket
+import sys
+import time
+
+from scripts import PATIENT, Case
+
+from load_test import telemetry  # noqa: E402
+
+KVROUTE, LOAD = sys.argv[1:3]
+
+
+def report(case, peer, what):
+    """What kvroute-load has counted; {} when it reports nothing."""
+    out, err = peer.communicate(timeout=120)
+    try:
+        return json.loads(out), err
+    except ValueError:
+        case.check(False, what, 'no report:', out[-300:], err[-300:])
+        return {}, err
+
+
+def kill(router):
+    router.send_signal(signal.SIGKILL)
+    router.wait()
+
+
+def served(case, name, requests):
+    """Wait until that router has sent so many requests to engines."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            pools = telemetry(case.prefix(name), '/kvroute/pools')
+            if sum(p['requests']['dispatches'] for p in pools.values()) >= requests:
+                return True
+        except OSError:
+            pass  # not there yet
+        time.sleep(0.1)
+    return False
+
+
+def router_dies():
+    case = Case('memif_peer')
+    router = case.start(KVROUTE, 'one')
+    peer = case.load(LOAD, 200, 100, 4, *PATIENT)  # long enough for a slow start: interrupted when it has seen both
+    case.check(served(case, 'one', 300), 'the first router serves nobody')
+    kill(router)
+    time.sleep(0.5)
+    router = case.start(KVROUTE, 'two')
+    case.check(served(case, 'two', 300), 'the second router serves nobody')
+    peer.send_signal(signal.SIGINT)
+    seen, err = report(case, peer, 'the peer of a restarted router:')
+    case.check(peer.returncode == 0, 'the peer of a restarted router:', peer.returncode, err[-300:])
+    # More than once: the new router listens before it is ready.
+    case.check(seen.get('counters', {}).get('link_lost'), 'the link was never lost')
+    # Until engines have joined the new one, requests are refused.
+    case.check(seen.get('lost') == 0 and seen.get('completed', 0) >= 500, 'completed', seen.get('completed'), 'of',
+               seen.get('requests'), 'lost', seen.get('lost'), seen.get('error_codes'))
+    # A router that dies for good: what is lost is said.
+    peer = case.load(LOAD, 200, 4, 4, '--drain', '1')
+    time.sleep(2)
+    kill(router)
+    seen, err = report(case, peer, 'the peer of a dead router:')
+    case.check(peer.returncode != 0, 'exit status 0 with', seen.get('lost'), 'lost')
+    case.check('lost' in err and 'must be 0' in err, 'exit', peer.returncode, 'said:', err[-300:])
+    return case.failures
+
+
+def server_dies():
+    """The router is the client of the link: its server is killed, comes, ends, comes again."""
+    case = Case('memif_server', role='client')
+    device = f'net_memif0,role=server,id=0,socket-abstract=no,socket={case.socket}'
+
+    def server(seconds):
+        return case.load(LOAD, 200, seconds, 4, *PATIENT, '--port', device)
+
+    peer = server(60)
+    while not os.path.exists(case.socket) and peer.poll() is None:
+        time.sleep(0.05)
+    router = case.start(KVROUTE, 'one')
+    time.sleep(3)
+    kill(peer)
+    for n in (2, 3):
+        peer = server(3)
+        seen, err = report(case, peer, f'server {n}:')
+        case.check(peer.returncode == 0, f'server {n}: exit', peer.returncode, err[-300:])
+        case.check(seen.get('lost') == 0 and seen.get('completed') == seen.get('requests', -1) >= 500, f'server {n}: completed',
+                   seen.get('completed'), 'of', seen.get('requests'), 'lost', seen.get('lost'), seen.get('error_codes'))
+    case.check('no link to the memif server' in case.log('one'), 'said:', case.log('one')[-300:])
+    # One that listens and does not accept, its backlog full: nothing waits for it.
+    if os.path.exists(case.socket):
+        os.unlink(case.socket)
+    full = fill(case.socket)
+    time.sleep(1)
+    case.end(router)
+    for s in full:
+        s.close()
+    return case.failures
+
+
+def fill(path):
+    """A socket that listens, and connections until no more are taken."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    listener.bind(path)
+    listener.listen(0)
+    full = [listener]
+    try:
+        while len(full) < 100:
+            full.append(socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK))
+            full[-1].connect(path)
+    except BlockingIOError:
+        pass
+    return full
+
+
+sys.exit(bool(router_dies() + server_dies()))

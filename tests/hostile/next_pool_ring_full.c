@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Row 20: a CANCEL or PROBE that finds the next pool's ring full is counted. On several threads its
+ * scheduler may have made room: what is not counted is answered.
+ */
+#include "lcore/notes.h"
+#include "peers.h"
+#include "threads.h"
+
+static uint32_t answers(void)
+{
+	uint32_t n = 0;
+
+	while (pipeline_next(PEER_CLIENT) != NULL)
+		n++;
+	return n;
+}
+
+static void what_the_next_pool_cannot_take_is_counted(void)
+{
+	struct note n = {.type = NOTE_ABORT_ACK}; /* about nobody */
+	uint64_t sent = 0, lost;
+	struct pool *a, *b;
+
+	pipeline_start(2);
+	a = &rt->pool[0];
+	b = &rt->pool[1];
+	while (notes_put(b, &n) == 0)
+		;
+	/* One burst: the scheduler of both pools asks the first, then has no room in the second. */
+	for (uint64_t id = 1; id <= 8; id++, sent++) {
+		const struct kvr_wire_ids ids = peers_ids(id, 0);
+		uint8_t buf[64];
+		int len = kvr_put_empty(buf, sizeof(buf), id & 1 ? KVR_CANCEL : KVR_PROBE, &ids);
+
+		pipeline_send(PEER_CLIENT, buf, (size_t)len);
+	}
+	pipeline_turn();
+	lost = kvr_stats_get(a->count, PC_NOTES_LOST);
+	CU_ASSERT_EQUAL(lost + answers(), sent);
+	CU_ASSERT(lost == sent || threads_used() != NULL);
+	CU_ASSERT_TRUE(pipeline_balanced());
+	pipeline_flush();
+	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
+	while (notes_count(b) > BURST) /* each round of control ticks */
+		pipeline_turn();
+	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0); /* the repetition finds room */
+	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
+	CU_ASSERT_EQUAL(kvr_stats_get(a->count, PC_NOTES_LOST), lost);
+	pipeline_stop();
+}
+
+int main(void)
+{
+	CU_TestInfo tests[] = {{"full", what_the_next_pool_cannot_take_is_counted},
+			       CU_TEST_INFO_NULL};
+
+	return kvr_test_run("next_pool_ring_full", tests);
+}
