@@ -348,13 +348,14 @@ int kvr_conf_print(const struct kvr_opt *o, const void *obj, char *buf, size_t l
 
 void kvr_conf_dump(const struct kvr_opt *table, const void *obj, FILE *out)
 {
-	char value[1024];
+	char value[KVR_CONF_MAX_VALUE + 1];
 
 	for (const struct kvr_opt *o = table; o->name != NULL; o++) {
 		if (o->flags & KVR_OPT_F_DEPRECATED)
 			continue;
 		kvr_conf_print(o, obj, value, sizeof(value));
-		fprintf(out, "%s = %s  # %s%s%s\n", o->name, value, o->unit != NULL ? o->unit : "",
-			o->unit != NULL ? ", " : "", o->help);
+		fprintf(out, "%s = %s  # %s%s%s%s\n", o->name, value,
+			o->unit != NULL ? o->unit : "", o->unit != NULL ? ", " : "", o->help,
+			o->flags & KVR_OPT_F_LIST ? "; may be repeated" : "");
 	}
 }

@@ -16,7 +16,6 @@
 struct reader {
 	const char *path;
 	struct conf_file *f;
-	FILE *clean;
 	unsigned int line;
 	char *err;
 	size_t errlen;
@@ -105,20 +104,6 @@ static char *trim(char *s)
 	return s;
 }
 
-const struct conf_item *kvr_conf__item(const struct conf_file *f, unsigned int section,
-				       const char *key)
-{
-	for (unsigned int i = 0; i < f->n_items; i++) {
-		const struct conf_item *it = &f->items[i];
-
-		if (it->section != section)
-			continue;
-		if (key == NULL ? it->key == NULL : it->key != NULL && strcmp(it->key, key) == 0)
-			return it;
-	}
-	return NULL;
-}
-
 static int add_item(struct reader *r, struct conf_item it)
 {
 	struct conf_file *f = r->f;
@@ -132,7 +117,6 @@ static int add_item(struct reader *r, struct conf_item it)
 		f->items = p;
 	}
 	it.line = r->line;
-	it.section = f->n_sections - 1;
 	f->items[f->n_items++] = it;
 	return 0;
 }
@@ -156,15 +140,12 @@ static int read_section(struct reader *r, char *s)
 		if (r->f->items[i].key == NULL && strcmp(r->f->items[i].name, name) == 0)
 			return bad(r, -EEXIST, "[%s]: given twice, first on line %u", name,
 				   r->f->items[i].line);
-	r->f->n_sections++;
-	fprintf(r->clean, "[%s]\n", name);
 	return add_item(r, (struct conf_item){.name = name});
 }
 
 static int read_entry(struct reader *r, char *s)
 {
 	char *eq = strchr(s, '=');
-	const struct conf_item *old;
 	const char *section;
 	char *key, *value;
 
@@ -174,7 +155,7 @@ static int read_entry(struct reader *r, char *s)
 	*eq = '\0';
 	key = trim(s);
 	value = trim(eq + 1);
-	if (r->f->n_sections == 0)
+	if (r->f->n_items == 0)
 		return bad(r, -EINVAL,
 			   "%.64s: key outside a section, allowed: after a [section] line", key);
 	section = r->f->items[r->f->n_items - 1].name;
@@ -186,11 +167,6 @@ static int read_entry(struct reader *r, char *s)
 	if (strlen(value) > KVR_CONF_MAX_VALUE)
 		return bad(r, -EINVAL, "[%s] %s: value of %zu characters, allowed: %u", section,
 			   key, strlen(value), KVR_CONF_MAX_VALUE);
-	old = kvr_conf__item(r->f, r->f->n_sections - 1, key);
-	if (old != NULL)
-		return bad(r, -EEXIST, "[%s] %s: given twice, first on line %u", section, key,
-			   old->line);
-	fprintf(r->clean, "%s=%s\n", key, value);
 	return add_item(r, (struct conf_item){.name = section, .key = key, .value = value});
 }
 
@@ -213,7 +189,6 @@ static int read_line(struct reader *r, char *line)
 int kvr_conf__read(const char *path, struct conf_file *f, char *err, size_t errlen)
 {
 	struct reader r = {.path = path, .f = f, .err = err, .errlen = errlen};
-	size_t clean_len;
 	char *line;
 	int rc;
 
@@ -221,19 +196,9 @@ int kvr_conf__read(const char *path, struct conf_file *f, char *err, size_t errl
 	rc = slurp(path, &f->text, err, errlen);
 	if (rc != 0)
 		return rc;
-	r.clean = open_memstream(&f->clean, &clean_len);
-	if (r.clean == NULL) {
-		kvr_conf__free(f);
-		snprintf(err, errlen, "%s: no memory", path);
-		return -ENOMEM;
-	}
 	for (char *next = f->text; rc == 0 && (line = strsep(&next, "\n")) != NULL;) {
 		r.line++;
 		rc = read_line(&r, line);
-	}
-	if (fclose(r.clean) != 0 && rc == 0) {
-		snprintf(err, errlen, "%s: no memory", path);
-		rc = -ENOMEM;
 	}
 	if (rc != 0)
 		kvr_conf__free(f);
@@ -243,7 +208,6 @@ int kvr_conf__read(const char *path, struct conf_file *f, char *err, size_t errl
 void kvr_conf__free(struct conf_file *f)
 {
 	free(f->items);
-	free(f->clean);
 	free(f->text);
 	memset(f, 0, sizeof(*f));
 }

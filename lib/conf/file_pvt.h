@@ -4,36 +4,28 @@
 
 /**
  * @file
- * The lines of an INI file. rte_cfgfile knows neither line numbers nor '#' comments and prints
- * its own messages, so the file is read once here: every syntax error is found with its line, and
- * a copy that rte_cfgfile cannot misread (no comments, no blanks, no over-long lines) is made
- * for it. Items stand in file order, as do rte_cfgfile's sections and entries.
+ * The lines of an INI file, in file order, without comments and blanks. Syntax errors are reported
+ * with their line. Keys and values are not interpreted here.
  */
 
 #include <stddef.h>
 
-/** One header ("[section]", key NULL) or one "key = value". */
+/** A header "[section]" (key NULL), or an entry "key = value" of the header before it. */
 struct conf_item {
 	unsigned int line;
-	unsigned int section; /* 0, 1, ... in file order */
-	const char *name;     /* section */
+	const char *name; /* of the section */
 	const char *key;
 	const char *value;
 };
 
 struct conf_file {
-	char *text;  /* names point into it */
-	char *clean; /* for rte_cfgfile */
+	char *text; /* the strings of the items point into it */
 	struct conf_item *items;
-	unsigned int n_items, n_sections;
+	unsigned int n_items;
 };
 
 /** @return 0, or -errno with `path:line: ...` in @p err. Nothing to free on error. */
 int kvr_conf__read(const char *path, struct conf_file *f, char *err, size_t errlen);
 void kvr_conf__free(struct conf_file *f);
-
-/** The item of @p key (NULL: the header) in section number @p section, or NULL. */
-const struct conf_item *kvr_conf__item(const struct conf_file *f, unsigned int section,
-				       const char *key);
 
 #endif

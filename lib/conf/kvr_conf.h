@@ -28,6 +28,8 @@ enum kvr_opt_type {
 /** An alias of another name (usually the same offset), kept for old files: parsed, reported as
  * deprecated by kvr_conf_load(), left out of the dump, given no default. */
 #define KVR_OPT_F_DEPRECATED 0x2u
+/** A STRING that is a list: a file may repeat the key, and the values are joined by blanks. */
+#define KVR_OPT_F_LIST 0x4u
 
 /** A key and its value; a list ends with key NULL. */
 struct kvr_opt_set {
@@ -109,14 +111,15 @@ struct kvr_conf_section {
 };
 
 #define KVR_CONF_MAX_BYTES (1u << 20) /* of a file */
-#define KVR_CONF_MAX_KEY   63u	      /* characters of a section's name or a key (rte_cfgfile) */
-#define KVR_CONF_MAX_VALUE 255u	      /* characters of a value (rte_cfgfile) */
+#define KVR_CONF_MAX_KEY   63u	      /* characters of a section's name or a key */
+#define KVR_CONF_MAX_VALUE 4095u      /* characters of a value, and of a list */
 
 /**
- * Read @p path through rte_cfgfile and fill the objects of its sections (defaults are the
- * caller's to set in get()). ';' and '#' start a comment anywhere in a line. Sections and keys
- * may appear once. Every problem ends with one line in @p err that names file, line, key and what
- * is allowed: `kvroute.conf:12: [port p0] queues: got "0", allowed: 1 to 64 queues`. Needs no EAL.
+ * Read @p path and fill the objects of its sections (defaults are the caller's to set in get()).
+ * ';' and '#' start a comment anywhere in a line. A section may appear once, and so may a key
+ * that is not a list (KVR_OPT_F_LIST). Every problem ends with one line in @p err that names file,
+ * line, key and what is allowed: `kvroute.conf:12: [port p0] queues: got "0", allowed: 1 to 64
+ * queues`. Needs no EAL.
  * @return 0: @p err is empty, or one line about the first deprecated key; else -errno of the file;
  * -EINVAL syntax or value; -ENOENT unknown section or key (the file: -ENOENT too); -EEXIST
  * duplicate; -ERANGE; -EFBIG; or what get() said.

@@ -6,12 +6,7 @@
 #include <errno.h>
 #include <stdarg.h>
 #include <stdbool.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#include <rte_cfgfile.h>
 
 struct loader {
 	const char *path;
@@ -19,27 +14,7 @@ struct loader {
 	void *arg;
 	char *err;
 	size_t errlen;
-	const struct conf_file *file;
 };
-
-/* rte_cfgfile reads only files with a name. */
-static struct rte_cfgfile *load_clean(const char *clean)
-{
-	const size_t len = strlen(clean);
-	struct rte_cfgfile *cfg = NULL;
-	char name[64];
-	int fd;
-
-	fd = memfd_create("kvr_conf", MFD_CLOEXEC);
-	if (fd < 0)
-		return NULL;
-	if (write(fd, clean, len) == (ssize_t)len) {
-		snprintf(name, sizeof(name), "/proc/self/fd/%d", fd);
-		cfg = rte_cfgfile_load(name, CFG_FLAG_EMPTY_VALUES);
-	}
-	close(fd);
-	return cfg;
-}
 
 static const struct kvr_conf_section *match(const struct kvr_conf_section *s, const char *name,
 					    const char **instance)
@@ -88,100 +63,114 @@ static int say_get(const struct loader *l, unsigned int line, const char *name, 
 	return -e;
 }
 
-static const struct kvr_opt *option(const struct kvr_opt *table, const char *key)
+/* A section of the file, and the object that it fills. */
+struct filling {
+	const struct conf_item *head, *end; /* header, and the item after the last entry */
+	const struct kvr_opt *table;
+	void *obj;
+};
+
+static const struct conf_item *find_first(const struct filling *f, const char *key)
 {
-	while (table->name != NULL && strcmp(table->name, key) != 0)
-		table++;
-	return table;
+	const struct conf_item *it = f->head + 1;
+
+	while (strcmp(it->key, key) != 0)
+		it++;
+	return it;
 }
 
-static bool deprecated(const struct kvr_opt *table, const char *key)
+/* Join the values of a list, @p first and its repetitions, by blanks. */
+static int join_values(const struct filling *f, const struct conf_item *first, char *text,
+		       size_t len)
 {
-	return option(table, key)->flags & KVR_OPT_F_DEPRECATED;
+	size_t used = 0;
+
+	for (const struct conf_item *it = first; it < f->end && used < len; it++)
+		if (strcmp(it->key, first->key) == 0)
+			used += (size_t)snprintf(text + used, len - used, "%s%s",
+						 used == 0 ? "" : " ", it->value);
+	return used < len ? 0 : -ERANGE;
 }
 
-/* Presets, or all the others. */
-static int load_entries(const struct loader *l, unsigned int index, const char *name,
-			const struct kvr_opt *table, void *obj, const struct rte_cfgfile_entry *e,
-			int n, bool presets)
+/* Store one entry; a list is stored with its first. On error @p why lacks the place. */
+static int load_entry(const struct filling *f, const struct conf_item *it, bool list, char *why,
+		      size_t len)
+{
+	const struct conf_item *first = find_first(f, it->key);
+	char text[KVR_CONF_MAX_VALUE + 1];
+
+	if (it != first && list)
+		return 0;
+	if (it != first) {
+		snprintf(why, len, "given twice, first on line %u", first->line);
+		return -EEXIST;
+	}
+	if (!list)
+		return kvr_conf_set(f->table, f->obj, it->key, it->value, why, len);
+	if (join_values(f, first, text, sizeof(text)) == 0)
+		return kvr_conf_set(f->table, f->obj, it->key, text, why, len);
+	snprintf(why, len, "values too long together, allowed: %u characters", KVR_CONF_MAX_VALUE);
+	return -ERANGE;
+}
+
+/* Load the entries that are presets, or all others. */
+static int load_entries(const struct loader *l, const struct filling *f, bool presets)
 {
 	char why[512];
 
-	for (int i = 0; i < n; i++) {
-		if ((option(table, e[i].name)->sets != NULL) != presets)
-			continue;
-		const struct conf_item *it = kvr_conf__item(l->file, index, e[i].name);
-		const unsigned int line = it != NULL ? it->line : 0;
-		const int rc = kvr_conf_set(table, obj, e[i].name, e[i].value, why, sizeof(why));
+	for (const struct conf_item *it = f->head + 1; it < f->end; it++) {
+		const struct kvr_opt *opt = kvr_conf_find(f->table, it->key);
+		const uint32_t flags = opt != NULL ? opt->flags : 0;
+		int rc;
 
-		if (rc != 0) {
-			snprintf(l->err, l->errlen, "%s:%u: [%s] %s: %s", l->path, line, name,
-				 e[i].name, why);
+		if ((opt != NULL && opt->sets != NULL) != presets)
+			continue;
+		rc = load_entry(f, it, flags & KVR_OPT_F_LIST, why, sizeof(why));
+		if (rc != 0 || ((flags & KVR_OPT_F_DEPRECATED) && l->err[0] == '\0'))
+			snprintf(l->err, l->errlen, "%s:%u: [%s] %s: %s", l->path, it->line,
+				 it->name, it->key, rc != 0 ? why : "deprecated");
+		if (rc != 0)
 			return rc;
-		}
-		if (deprecated(table, e[i].name) && l->err[0] == '\0')
-			snprintf(l->err, l->errlen, "%s:%u: [%s] %s: deprecated", l->path, line,
-				 name, e[i].name);
 	}
 	return 0;
 }
 
-static int load_section(const struct loader *l, struct rte_cfgfile *cfg, unsigned int index)
+static int load_section(const struct loader *l, const struct conf_item *head,
+			const struct conf_item *end)
 {
-	const struct conf_item *head = kvr_conf__item(l->file, index, NULL);
+	struct filling f = {.head = head, .end = end};
 	const struct kvr_conf_section *s;
-	struct rte_cfgfile_entry *entries;
-	char name[CFG_NAME_LEN];
 	const char *instance;
-	void *obj;
-	int n, rc;
+	int rc;
 
-	n = rte_cfgfile_section_num_entries_by_index(cfg, name, (int)index);
-	if (n < 0 || head == NULL) {
-		snprintf(l->err, l->errlen, "%s: rte_cfgfile lost section %u", l->path, index);
-		return -EINVAL;
-	}
-	s = match(l->sections, name, &instance);
+	s = match(l->sections, head->name, &instance);
 	if (s == NULL)
-		return say_section(l, head->line, name);
-	errno = EINVAL; /* of a get() that forgets to say */
-	obj = s->get(l->arg, instance);
-	if (obj == NULL)
-		return say_get(l, head->line, name, errno);
-	entries = calloc((size_t)n + 1, sizeof(*entries));
-	if (entries == NULL)
-		return say_get(l, head->line, name, ENOMEM);
-	n = rte_cfgfile_section_entries_by_index(cfg, (int)index, name, entries, n);
-	rc = load_entries(l, index, name, s->table, obj, entries, n, true);
-	if (rc == 0)
-		rc = load_entries(l, index, name, s->table, obj, entries, n, false);
-	free(entries);
-	return rc;
+		return say_section(l, head->line, head->name);
+	errno = EINVAL; /* for a get() that does not set it */
+	f.table = s->table;
+	f.obj = s->get(l->arg, instance);
+	if (f.obj == NULL)
+		return say_get(l, head->line, head->name, errno);
+	rc = load_entries(l, &f, true);
+	return rc != 0 ? rc : load_entries(l, &f, false);
 }
 
 int kvr_conf_load(const char *path, const struct kvr_conf_section *sections, void *arg, char *err,
 		  size_t errlen)
 {
+	const struct loader l = {path, sections, arg, err, errlen};
 	struct conf_file file;
-	struct loader l = {path, sections, arg, err, errlen, &file};
-	struct rte_cfgfile *cfg;
 	int rc;
 
 	err[0] = '\0';
 	rc = kvr_conf__read(path, &file, err, errlen);
 	if (rc != 0)
 		return rc;
-	cfg = load_clean(file.clean);
-	if (cfg == NULL) {
-		snprintf(err, errlen, "%s: rte_cfgfile cannot load it (no memory, or no /proc)",
-			 path);
-		rc = -ENOMEM;
-		goto out;
+	for (unsigned int head = 0, end; rc == 0 && head < file.n_items; head = end) {
+		for (end = head + 1; end < file.n_items && file.items[end].key != NULL; end++)
+			;
+		rc = load_section(&l, &file.items[head], &file.items[end]);
 	}
-	for (unsigned int i = 0; rc == 0 && i < file.n_sections; i++)
-		rc = load_section(&l, cfg, i);
-	rte_cfgfile_close(cfg);
-out:
 	kvr_conf__free(&file);
 	return rc;
 }

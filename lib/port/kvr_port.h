@@ -40,6 +40,9 @@
 #define KVR_PORT_BURST	    32u
 #define KVR_PORT_RING	    1024u /* frames, of the rings between lcores: one each way for each */
 
+/* Characters of a list of KVR_PKT_MAX_ALLOW prefixes, each with its separator. */
+#define KVR_PORT_ALLOW_LEN (KVR_PKT_MAX_ALLOW * 50u)
+
 enum kvr_port_tx_checksum { KVR_PORT_TX_AUTO, KVR_PORT_TX_SOFTWARE, KVR_PORT_TX_NONE };
 enum kvr_port_rx_checksum { KVR_PORT_RX_TRUST, KVR_PORT_RX_VERIFY };
 enum kvr_port_answer { KVR_PORT_ANSWER_AUTO, KVR_PORT_ANSWER_ON, KVR_PORT_ANSWER_OFF };
@@ -66,10 +69,10 @@ struct kvr_port_conf {
 	bool xdp;	   /* net_af_xdp without xdp_prog: our program */
 	uint32_t xdp_rate; /* frames a second of one source, dropped before the router; 0 = no limit
 			    */
-	uint32_t xdp_burst; /* at once */
-	char allow[256];    /* source prefixes, blank-separated; all empty = everybody */
-	char allow2[256], allow3[256], allow4[256];
-	char allow_agents[256], allow_agents2[256]; /* of these, whose agents may say HELLO */
+	uint32_t xdp_burst;		/* at once */
+	char allow[KVR_PORT_ALLOW_LEN]; /* source prefixes, separated by blanks or commas; "" = all
+					 */
+	char allow_agents[KVR_PORT_ALLOW_LEN]; /* those of them whose agents may register workers */
 	bool cookie; /* addresses must prove themselves before they get more than they send */
 	uint32_t source_rate;	 /* requests a second of one source; 0 = no limit */
 	uint32_t source_burst;	 /* at once */

@@ -96,14 +96,13 @@ const struct kvr_opt kvr_port_opts[] = {
 	 .help = "what a source may send at once below xdp_rate"},
 	{.name = "allow",
 	 TEXT(allow),
-	 .help = "source prefixes that may speak, blank-separated; none = everybody"},
-	{.name = "allow2", TEXT(allow2), .help = "more of allow"},
-	{.name = "allow3", TEXT(allow3), .help = "more of allow"},
-	{.name = "allow4", TEXT(allow4), .help = "more of allow"},
+	 .flags = KVR_OPT_F_LIST,
+	 .help = "source prefixes that may reach the router, separated by blanks; empty = all"},
 	{.name = "allow_agents",
 	 TEXT(allow_agents),
-	 .help = "of these, source prefixes whose agents may register workers; none = all of them"},
-	{.name = "allow_agents2", TEXT(allow_agents2), .help = "more of allow_agents"},
+	 .flags = KVR_OPT_F_LIST,
+	 .help = "source prefixes within allow whose agents may register workers; empty = all of "
+		 "allow"},
 	{.name = "cookie",
 	 .type = KVR_OPT_BOOL,
 	 AT(cookie),
@@ -169,8 +168,7 @@ static int parse_allow(struct kvr_prefix out[], uint16_t *n, const char *key, co
 	     w = strtok_r(NULL, " \t,", &save)) {
 		if (*n == KVR_PKT_MAX_ALLOW)
 			return kvr_port__fail(e, -EINVAL,
-					      "%s: \"%s\" is one too many, allowed: %u "
-					      "prefixes in all keys of this name",
+					      "%s: \"%s\" is one too many, allowed: %u prefixes",
 					      key, w, KVR_PKT_MAX_ALLOW);
 		rc = kvr_prefix_parse(w, &out[*n]);
 		if (rc == -ERANGE) /* one address was meant, or another length */
@@ -377,15 +375,7 @@ int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index, struct 
 	if (rc == 0)
 		rc = parse_allow(r->allow, &r->n_allow, "allow", conf->allow, e);
 	if (rc == 0)
-		rc = parse_allow(r->allow, &r->n_allow, "allow2", conf->allow2, e);
-	if (rc == 0)
-		rc = parse_allow(r->allow, &r->n_allow, "allow3", conf->allow3, e);
-	if (rc == 0)
-		rc = parse_allow(r->allow, &r->n_allow, "allow4", conf->allow4, e);
-	if (rc == 0)
 		rc = parse_allow(r->agents, &r->n_agents, "allow_agents", conf->allow_agents, e);
-	if (rc == 0)
-		rc = parse_allow(r->agents, &r->n_agents, "allow_agents2", conf->allow_agents2, e);
 	l->udp_port = (uint16_t)conf->udp_port;
 	l->max_frame4 = (uint16_t)(conf->mtu - 20 - 8);
 	l->max_frame6 = (uint16_t)(conf->mtu - 40 - 8);

@@ -89,19 +89,15 @@ static int tune(void)
 	return kvr_port_tune(port, &conf, no_wait, NULL, err, sizeof(err));
 }
 
-/* @n addresses 10.@net.0.x, 16 in each key. */
+/* @n addresses 10.@net.0.x. */
 static void list_of(unsigned int net, unsigned int n)
 {
-	char *const keys[] = {conf.allow, conf.allow2, conf.allow3, conf.allow4};
+	size_t len = 0;
 
-	for (unsigned int k = 0; k < 4; k++) {
-		size_t len = 0;
-
-		keys[k][0] = '\0';
-		for (unsigned int i = k * 16; i < n && i < (k + 1) * 16; i++)
-			len += (size_t)snprintf(keys[k] + len, sizeof(conf.allow) - len,
-						"10.%u.0.%u ", net, i + 2);
-	}
+	conf.allow[0] = '\0';
+	for (unsigned int i = 0; i < n; i++)
+		len += (size_t)snprintf(conf.allow + len, sizeof(conf.allow) - len, "10.%u.0.%u ",
+					net, i + 2);
 }
 
 #define FRAME 64u

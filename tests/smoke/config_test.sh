@@ -101,6 +101,7 @@ bad mac 's/^ipv4.*/&\nmac = 02:00:00:00:01/' 'r.conf:6: .*mac: got "02:00:00:00:
 bad mac-group 's/^ipv4.*/&\nmac = 01:00:00:00:00:01/' 'r.conf:6: .*mac'
 bad allow 's/^ipv4.*/&\nallow = 10.0.0.0\/8 10.1.0.0\/33/' 'r.conf:6: .*allow: got "10.1.0.0/33"'
 bad allow-agents 's/^ipv4.*/&\nallow_agents = 10.0.0.0\/8,10.1.0.0\/33/' 'r.conf:6: .*allow_agents: got "10.1.0.0/33"'
+bad allow-repeated 's/^ipv4.*/&\nallow = 10.0.0.0\/8\nallow = 10.1.0.0\/33/' 'r.conf:7: .*allow: got "10.1.0.0/33"'
 bad allow-host-bits 's/^ipv4.*/&\nallow = 10.0.0.5\/24/' 'r.conf:6: .*allow: got "10.0.0.5/24".*allowed: 10.0.0.0/24, or'
 bad allow-agents-host-bits 's/^ipv4.*/&\nallow_agents = fd00::1\/64/' 'r.conf:6: .*allow_agents: got "fd00::1/64".*allowed: fd00::/64, or'
 bad device-none '/^device/d' 'port p0.*device: not given'

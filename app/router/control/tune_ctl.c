@@ -11,10 +11,9 @@
 /* ---- ports ---- */
 
 /* `source_...` are the router's, all others the port's own. */
-const char *const tune_port_keys[] = {
-	"source_rate", "source_burst", "source_control", "source_answers", "allow",    "allow2",
-	"allow3",      "allow4",       "allow_agents",	 "allow_agents2",  "xdp_rate", "xdp_burst",
-	NULL};
+const char *const tune_port_keys[] = {"source_rate",	"source_burst", "source_control",
+				      "source_answers", "allow",	"allow_agents",
+				      "xdp_rate",	"xdp_burst",	NULL};
 
 bool tune_port_key(const char *key)
 {

@@ -14,6 +14,7 @@ struct pool {
 	uint32_t block_size;
 	int kind;
 	char model[64];
+	char hosts[400];
 };
 
 struct config {
@@ -52,6 +53,12 @@ static const struct kvr_opt pool_opts[] = {{.name = "kind",
 					    .type = KVR_OPT_STRING,
 					    .offset = offsetof(struct pool, model),
 					    .size = 64,
+					    .def = ""},
+					   {.name = "hosts",
+					    .type = KVR_OPT_STRING,
+					    .flags = KVR_OPT_F_LIST,
+					    .offset = offsetof(struct pool, hosts),
+					    .size = 400,
 					    .def = ""},
 					   {0}};
 
@@ -153,6 +160,23 @@ static void a_preset_gives_way_to_keys_before_and_behind_it(void)
 	CU_ASSERT_EQUAL(load("[pool a]\nkind = other\n"), -EINVAL);
 }
 
+static void values_of_a_repeated_list_are_joined(void)
+{
+	char host[300], text[800];
+
+	CU_ASSERT_EQUAL(load("[pool a]\nhosts = h1 h2\nmodel = m\nhosts = h3\n[pool b]\nhosts =\n"
+			     "hosts = h4\n"),
+			0);
+	CU_ASSERT_STRING_EQUAL(config.pools[0].hosts, "h1 h2 h3");
+	CU_ASSERT_STRING_EQUAL(config.pools[0].model, "m");
+	CU_ASSERT_STRING_EQUAL(config.pools[1].hosts, "h4");
+	memset(host, 'h', sizeof(host));
+	host[299] = '\0';
+	snprintf(text, sizeof(text), "[pool a]\nhosts = %s\n", host);
+	CU_ASSERT_EQUAL(load(text), 0); /* longer than 255 characters */
+	CU_ASSERT_STRING_EQUAL(config.pools[0].hosts, host);
+}
+
 static void an_empty_file_is_good(void)
 {
 	CU_ASSERT_EQUAL(load(""), 0);
@@ -183,13 +207,15 @@ static void every_mistake_names_line_key_and_what_is_allowed(void)
 		{"[router]\nlcore = 1\n", -ENOENT,
 		 ":2: [router] lcore: unknown key, did you mean \"lcores\"?"},
 		{"[pool a]\nsize = 1\n", -ENOENT,
-		 ":2: [pool a] size: unknown key, allowed: kind, block_size, model"},
+		 ":2: [pool a] size: unknown key, allowed: kind, block_size, model, hosts"},
 		{"[routers]\n", -ENOENT,
 		 ":1: [routers]: unknown section, allowed: [router], [pool NAME]"},
 		{"[pool]\n", -ENOENT,
 		 ":1: [pool]: unknown section, allowed: [router], [pool NAME]"},
 		{"[router]\nlcores = 1\nlcores = 1\n", -EEXIST,
 		 ":3: [router] lcores: given twice, first on line 2"},
+		{"[router]\nlcores = 1\n[pool a]\nhosts = h\nmodel = x\nhosts = i\nmodel = x\n",
+		 -EEXIST, ":7: [pool a] model: given twice, first on line 5"},
 		{"[pool a]\n[router]\n[pool a]\n", -EEXIST,
 		 ":3: [pool a]: given twice, first on line 1"},
 		{"[pool a]\n[pool  a]\n", -EEXIST, ":2: [pool  a]: given twice, allowed: once"},
@@ -210,7 +236,7 @@ static void every_mistake_names_line_key_and_what_is_allowed(void)
 
 static void over_long_lines_are_refused_at_their_limit(void)
 {
-	char text[1024], long_text[400];
+	static char text[3 * KVR_CONF_MAX_VALUE], long_text[KVR_CONF_MAX_VALUE + 2];
 
 	memset(long_text, 'k', sizeof(long_text));
 	long_text[sizeof(long_text) - 1] = '\0';
@@ -220,12 +246,23 @@ static void over_long_lines_are_refused_at_their_limit(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "key too long, allowed: 63 characters"));
 	snprintf(text, sizeof(text), "[router]\n%.63s = 1\n", long_text);
 	CU_ASSERT_EQUAL(load(text), -ENOENT); /* fits, but is no key of ours */
-	snprintf(text, sizeof(text), "[pool a]\nmodel = %.256s\n", long_text);
+	snprintf(text, sizeof(text), "[pool a]\nmodel = %.4096s\n", long_text);
 	CU_ASSERT_EQUAL(load(text), -EINVAL);
-	CU_ASSERT_STRING_EQUAL(what(), ":2: [pool a] model: value of 256 characters, allowed: 255");
-	snprintf(text, sizeof(text), "[pool a]\nmodel = %.255s\n", long_text);
+	CU_ASSERT_STRING_EQUAL(what(),
+			       ":2: [pool a] model: value of 4096 characters, allowed: 4095");
+	snprintf(text, sizeof(text), "[pool a]\nhosts = %.4000s\nhosts = %.94s\n", long_text,
+		 long_text);
 	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file, not the option */
-	snprintf(text, sizeof(text), "[pool a]\nmodel = %.63s %300s; %.300s\n", long_text, "",
+	CU_ASSERT_PTR_NOT_NULL(strstr(what(), "allowed: at most 399 printable characters"));
+	snprintf(text, sizeof(text), "[pool a]\nhosts = %.4000s\nhosts = %.95s\n", long_text,
+		 long_text);
+	CU_ASSERT_EQUAL(load(text), -ERANGE);
+	CU_ASSERT_STRING_EQUAL(what(),
+			       ":2: [pool a] hosts: values too long together, allowed: 4095 "
+			       "characters");
+	snprintf(text, sizeof(text), "[pool a]\nmodel = %.4095s\n", long_text);
+	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file, not the option */
+	snprintf(text, sizeof(text), "[pool a]\nmodel = %.63s %4000s; %.4000s\n", long_text, "",
 		 long_text);
 	CU_ASSERT_EQUAL(load(text), 0); /* blanks and comments do not count */
 	snprintf(text, sizeof(text), "[%.64s]\n", long_text);
@@ -302,6 +339,7 @@ int main(void)
 	CU_TestInfo tests[] = {
 		{"a good file fills its objects", a_good_file_fills_its_objects},
 		{"preset", a_preset_gives_way_to_keys_before_and_behind_it},
+		{"repeated list", values_of_a_repeated_list_are_joined},
 		{"an empty file is good", an_empty_file_is_good},
 		{"every mistake names line, key", every_mistake_names_line_key_and_what_is_allowed},
 		{"over-long lines are refused", over_long_lines_are_refused_at_their_limit},

@@ -99,8 +99,7 @@ static void configuration_becomes_rules(void)
 	kvr_conf_defaults(kvr_port_opts, &c);
 	strcpy(c.ipv4, "10.0.0.1");
 	strcpy(c.ipv6, "fd00::1");
-	strcpy(c.allow, "10.0.0.0/8 fd00::/8,192.168.0.0/16");
-	strcpy(c.allow3, "127.0.0.1");
+	strcpy(c.allow, "10.0.0.0/8 fd00::/8,192.168.0.0/16\t127.0.0.1");
 	c.mtu = 9000;
 	c.vlan = 7;
 	CU_ASSERT_EQUAL(kvr_port_rules(&c, 2, &r, err, sizeof(err)), 0);
@@ -167,16 +166,16 @@ static void bad_configuration_names_the_key(void)
 	strcpy(conf.ipv4, "10.0.0.1");
 	conf.allow[0] = '\0';
 	CU_ASSERT_EQUAL(kvr_port_rules(&conf, KVR_PORT_MAX, &r, err, sizeof(err)), -EINVAL);
-	for (int i = 0; i < 32; i++) { /* 64 fit, 65 do not */
-		strcat(conf.allow, "::1 ");
-		strcat(conf.allow2, "::2 ");
-	}
+	for (int i = 0; i < 64; i++) /* the longest text of a prefix, as often as it fits */
+		strcat(conf.allow, "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128 ");
+	conf.allow[strlen(conf.allow) - 1] = '\0';
+	CU_ASSERT_EQUAL(strlen(conf.allow), KVR_PORT_ALLOW_LEN - 1);
 	CU_ASSERT_EQUAL(kvr_port_rules(&conf, 0, &r, err, sizeof(err)), 0);
 	CU_ASSERT_EQUAL(r.n_allow, 64);
-	strcpy(conf.allow4, "::3");
+	for (strcpy(conf.allow, "::3"); strlen(conf.allow) < 65 * 4 - 1;)
+		strcat(conf.allow, ",::3");
 	CU_ASSERT_EQUAL(kvr_port_rules(&conf, 0, &r, err, sizeof(err)), -EINVAL);
-	CU_ASSERT_STRING_EQUAL(err, "allow4: \"::3\" is one too many, allowed: 64 prefixes in all "
-				    "keys of this name");
+	CU_ASSERT_STRING_EQUAL(err, "allow: \"::3\" is one too many, allowed: 64 prefixes");
 }
 
 /* Every verdict stands in the receive equation, every counter has a name of its own. */
