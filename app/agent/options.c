@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kvr_conf.h"
+#include "kvr_conf_rows.h"
 #include "kvr_log.h"
 #include "paths.h"
 
@@ -14,27 +14,7 @@ static const char *const types[] = {"vllm", "sglang", NULL};
 static const char *const sinks[] = {KVR_LOG_SINKS};
 static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
 
-#define FIELD(f) .offset = offsetof(struct agent_options, f)
-#define TEXT(n, f, d, h)                                                                           \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_STRING, FIELD(f),                                       \
-		.size = sizeof(((struct agent_options *)0)->f), .def = d, .help = h                \
-	}
-#define NUM(n, t, f, lo, hi, d, u, h)                                                              \
-	{                                                                                          \
-		.name = n, .type = t, FIELD(f), .min = lo, .max = hi, .def = d, .unit = u,         \
-		.help = h                                                                          \
-	}
-#define U32(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U32, f, lo, hi, d, u, h)
-#define U64(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U64, f, lo, hi, d, u, h)
-#define FLAG(n, f, h)                                                                              \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_BOOL, FIELD(f), .def = "no", .help = h                  \
-	}
-#define PICK(n, f, c, d, h)                                                                        \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_ENUM, FIELD(f), .choices = c, .def = d, .help = h       \
-	}
+#define KVR_CONF_ROWS_OF struct agent_options
 
 static const struct kvr_opt table[] = {
 	TEXT("engine", engine, "", "the engine's HTTP, http://HOST:PORT; required"),

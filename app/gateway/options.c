@@ -6,24 +6,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kvr_conf.h"
+#include "kvr_conf_rows.h"
 #include "kvr_log.h"
 
-#define FIELD(f) .offset = offsetof(struct gw_options, f)
-#define TEXT(n, f, d, h)                                                                           \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_STRING, FIELD(f),                                       \
-		.size = sizeof(((struct gw_options *)0)->f), .def = d, .help = h                   \
-	}
-#define U32(n, f, lo, hi, d, u, h)                                                                 \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_U32, FIELD(f), .min = lo, .max = hi, .def = d,          \
-		.unit = u, .help = h                                                               \
-	}
-#define FLAG(n, f, h)                                                                              \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_BOOL, FIELD(f), .def = "no", .help = h                  \
-	}
+#define KVR_CONF_ROWS_OF struct gw_options
 
 static const char *const sinks[] = {KVR_LOG_SINKS};
 
@@ -91,13 +77,9 @@ static const struct kvr_opt table[] = {
 	    "largest UDP payload towards the router"),
 	FLAG("direct", direct, "answers come from the agents, not through the router"),
 	FLAG("explain", explain, "every answer names worker, rank and overlap in its header"),
-	{.name = "log-to",
-	 .type = KVR_OPT_ENUM,
-	 FIELD(log_to),
-	 .choices = sinks,
-	 .def = "auto",
-	 .help = "where the log goes; auto: the journal when standard error leads there, else "
-		 "standard error"},
+	PICK("log-to", log_to, sinks, "auto",
+	     "where the log goes; auto: the journal when standard error leads there, else standard "
+	     "error"),
 	{0},
 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "kvr_conf.h"
+#include "kvr_conf_rows.h"
 #include "kvr_wire.h"
 
 const char *const load_policy_names[] = {"kv", "round-robin", "random", "least-loaded", NULL};
@@ -15,28 +15,7 @@ static const char *const idle_names[] = {"poll", "sleep", NULL};
 static const char *const spread_names[] = {"flow", "frame", NULL};
 static const char *const arrival_names[] = {"poisson", "fixed", NULL};
 
-#define FIELD(f) .offset = offsetof(struct load_options, f)
-#define TEXT(n, f, d, h)                                                                           \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_STRING, FIELD(f),                                       \
-		.size = sizeof(((struct load_options *)0)->f), .def = d, .help = h                 \
-	}
-#define NUM(n, t, f, lo, hi, d, u, h)                                                              \
-	{                                                                                          \
-		.name = n, .type = t, FIELD(f), .min = lo, .max = hi, .def = d, .unit = u,         \
-		.help = h                                                                          \
-	}
-#define U32(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U32, f, lo, hi, d, u, h)
-#define U64(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_U64, f, lo, hi, d, u, h)
-#define F64(n, f, lo, hi, d, u, h) NUM(n, KVR_OPT_F64, f, lo, hi, d, u, h)
-#define FLAG(n, f, h)                                                                              \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_BOOL, FIELD(f), .def = "no", .help = h                  \
-	}
-#define PICK(n, f, c, d, h)                                                                        \
-	{                                                                                          \
-		.name = n, .type = KVR_OPT_ENUM, FIELD(f), .choices = c, .def = d, .help = h       \
-	}
+#define KVR_CONF_ROWS_OF struct load_options
 
 static const struct kvr_opt table[] = {
 	TEXT("socket", socket, "",

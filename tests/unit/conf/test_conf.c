@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_conf.h"
+#include "kvr_conf_rows.h"
 
 #include <errno.h>
 #include <math.h>
@@ -15,66 +15,46 @@ struct obj {
 	uint64_t bytes;
 	double weight, share;
 	int mode;
-	char name[8];
+	char name[8], hosts[8];
 };
 
 static const char *const modes[] = {"auto", "software", "none", NULL};
 
-#define F(field) offsetof(struct obj, field)
+#define KVR_CONF_ROWS_OF struct obj
+
 static const struct kvr_opt table[] = {
-	{.name = "on", .type = KVR_OPT_BOOL, .offset = F(on), .def = "true", .help = "switch"},
-	{.name = "queues",
-	 .type = KVR_OPT_U32,
-	 .offset = F(queues),
-	 .min = 1,
-	 .max = 64,
-	 .def = "4",
-	 .unit = "queues",
-	 .help = "how many"},
+	{.name = "on", .type = KVR_OPT_BOOL, FIELD(on), .def = "true", .help = "switch"},
+	U32("queues", queues, 1, 64, "4", "queues", "how many"),
 	{.name = "limit",
 	 .type = KVR_OPT_U32,
 	 .flags = KVR_OPT_F_NONE,
-	 .offset = F(limit),
+	 FIELD(limit),
 	 .def = "none",
 	 .help = "most"},
-	{.name = "bytes",
-	 .type = KVR_OPT_U64,
-	 .offset = F(bytes),
-	 .def = "2M",
-	 .unit = "bytes",
-	 .help = "memory"},
-	{.name = "weight",
-	 .type = KVR_OPT_F64,
-	 .offset = F(weight),
-	 .min = 0,
-	 .max = 1,
-	 .def = "0.1",
-	 .help = "w"},
+	U64("bytes", bytes, 0, 0, "2M", "bytes", "memory"),
+	F64("weight", weight, 0, 1, "0.1", NULL, "w"),
 	{.name = "share",
 	 .type = KVR_OPT_F64,
 	 .flags = KVR_OPT_F_NONE,
-	 .offset = F(share),
+	 FIELD(share),
 	 .def = "none",
 	 .help = "s"},
-	{.name = "mode",
-	 .type = KVR_OPT_ENUM,
-	 .offset = F(mode),
-	 .choices = modes,
-	 .def = "auto",
-	 .help = "who"},
-	{.name = "name",
-	 .type = KVR_OPT_STRING,
-	 .offset = F(name),
-	 .size = 8,
-	 .def = "",
-	 .help = "what"},
+	PICK("mode", mode, modes, "auto", "who"),
+	TEXT("name", name, "", "what"),
 	{.name = "queue_count",
 	 .type = KVR_OPT_U32,
 	 .flags = KVR_OPT_F_DEPRECATED,
-	 .offset = F(queues),
+	 FIELD(queues),
 	 .min = 1,
 	 .max = 64,
 	 .help = "queues"},
+	{.name = "hosts",
+	 .type = KVR_OPT_STRING,
+	 .flags = KVR_OPT_F_LIST,
+	 FIELD(hosts),
+	 .size = sizeof(((struct obj *)0)->hosts),
+	 .def = "",
+	 .help = "h"},
 	{0},
 };
 
@@ -181,7 +161,8 @@ static void bad_values_change_nothing_and_say_what_is_allowed(void)
 		{"name", "a\tb", -EINVAL, "got \"a\tb\", allowed: at most 7 printable characters"},
 		{"queuse", "1", -ENOENT, "unknown key, did you mean \"queues\"?"},
 		{"colour", "1", -ENOENT,
-		 "unknown key, allowed: on, queues, limit, bytes, weight, share, mode, name"},
+		 "unknown key, allowed: on, queues, limit, bytes, weight, share, mode, name, "
+		 "hosts"},
 	};
 	struct obj o, before;
 	char err[256];
@@ -232,7 +213,8 @@ static void dump_shows_value_unit_and_help(void)
 				     "weight = 0.1  # w\n"
 				     "share = none  # s\n"
 				     "mode = auto  # who\n"
-				     "name =   # what\n");
+				     "name =   # what\n"
+				     "hosts =   # h; may be repeated\n");
 	free(text);
 }
 
