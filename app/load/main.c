@@ -333,6 +333,8 @@ int main(int argc, char **argv)
 		rc = stats == NULL ? -ENOMEM : load_setup(&load, &opt, err, sizeof(err));
 	}
 	if (rc == 0)
+		rc = memif_guard_check(err, sizeof(err));
+	if (rc == 0)
 		rc = connect_router(&load, &link, err, sizeof(err));
 	if (rc == 0) {
 		signal(SIGPIPE, SIG_IGN); /* a server that goes in the middle of a greeting */

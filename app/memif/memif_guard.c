@@ -37,6 +37,10 @@
  */
 #include "memif_guard.h"
 
+#include "kvr_hook.h"
+
+#if KVR_HOOK
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -487,3 +491,40 @@ int munmap(void *addr, size_t len)
 		g->wait(g->arg);
 	return (int)syscall(SYS_munmap, addr, len);
 }
+
+int memif_guard_check(char *err, size_t errlen)
+{
+	const struct {
+		const char *name;
+		const void *ours;
+	} hooks[] = {{"accept", accept},  {"close", close},   {"connect", connect},
+		     {"mmap64", mmap},	  {"munmap", munmap}, {"recvmsg", recvmsg},
+		     {"sendmsg", sendmsg}};
+
+	for (size_t i = 0; i < sizeof(hooks) / sizeof(hooks[0]); i++)
+		if (!kvr_hook_in_effect(hooks[i].name, hooks[i].ours)) {
+			snprintf(err, errlen,
+				 "net_memif does not call %s() of this program, which protects it "
+				 "from its peers: the symbol is not exported; build with default "
+				 "visibility and the link arguments of app/memif/meson.build",
+				 hooks[i].name);
+			return -ENOTSUP;
+		}
+	return 0;
+}
+
+#else /* another DPDK */
+
+void memif_guard(const struct memif_guard *g)
+{
+	(void)g;
+}
+
+int memif_guard_check(char *err, size_t errlen)
+{
+	(void)err;
+	(void)errlen;
+	return 0;
+}
+
+#endif

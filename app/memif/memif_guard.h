@@ -8,6 +8,7 @@
  * links it (dep_memif_guard) and says when its packet lcores are out of the driver.
  */
 
+#include <stddef.h>
 #include <stdint.h>
 
 /** Where a ring to the server lies, and the file its peer writes to when it has put frames there.
@@ -43,5 +44,13 @@ struct memif_guard {
 
 /** From now on for @p g, which stays the caller's; NULL: nobody polls. Main thread. */
 void memif_guard(const struct memif_guard *g);
+
+/**
+ * Check that the driver calls the functions of memif_guard.c. Call it before a memif port is
+ * created.
+ * @return 0, also when built with a DPDK other than 22.11, for which the guard is left out;
+ * -ENOTSUP with one line in @p err: cause and remedy.
+ */
+int memif_guard_check(char *err, size_t errlen);
 
 #endif

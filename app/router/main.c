@@ -64,10 +64,14 @@ static struct memif_guard guard = {.wait = lcores_pass,
 				   .rings = kvr_port_memif_rings,
 				   .connected = kvr_port_memif_connected};
 
-static int start_memif_guard(struct router *rt, char *err, size_t errlen)
+static int start_hooks(struct router *rt, char *err, size_t errlen)
 {
-	RTE_SET_USED(err);
-	RTE_SET_USED(errlen);
+	int rc = memif_guard_check(err, errlen);
+
+	if (rc == 0)
+		rc = shared_clock_check(err, errlen);
+	if (rc < 0)
+		return rc;
 	guard.arg = rt;
 	guarded = rt;
 	guard.ring = rt->conf.opt.idle == IDLE_INTERRUPT ? ring : NULL;
@@ -76,7 +80,7 @@ static int start_memif_guard(struct router *rt, char *err, size_t errlen)
 	return 0;
 }
 
-static void stop_memif_guard(struct router *rt)
+static void stop_hooks(struct router *rt)
 {
 	RTE_SET_USED(rt);
 	memif_guard(NULL);
@@ -93,7 +97,7 @@ static const struct module {
 } modules[] = {
 	{"eal", start_eal, stop_eal},
 	{"counters", start_counters, stop_counters},
-	{"memif guard", start_memif_guard, stop_memif_guard},
+	{"hooks", start_hooks, stop_hooks},
 	{"ports", start_ports, stop_ports},
 	{"buffers", start_buffers, stop_buffers},
 	{"registry", start_registry, stop_registry},

@@ -7,6 +7,8 @@
  */
 #include "port_pvt.h"
 
+#include "kvr_hook.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -159,7 +161,7 @@ void kvr_port__memif_enter(struct kvr_port *p)
 {
 	if (strncmp(p->conf.device, "net_memif", 9) != 0 || kvr_port__memif_client(p))
 		return;
-	p->wakes = true;
+	p->wakes = KVR_HOOK; /* its rings are reported by app/memif, which is a hook */
 	pthread_mutex_lock(&lock);
 	for (size_t i = 0; i < RTE_DIM(servers); i++)
 		if (servers[i] == NULL) {

@@ -15,6 +15,8 @@
 #include <rte_ethdev.h>
 #include <rte_pdump.h>
 
+#include "kvr_hook.h"
+
 static bool asked, serves;
 struct shared_clock shared_clock;
 
@@ -22,12 +24,25 @@ int shared_clock_begin(void)
 {
 	if (shared_clock.hz != 0)
 		return 0;
+#if KVR_HOOK
 	*(void **)&shared_clock.copy = dlsym(RTLD_NEXT, "rte_pcapng_copy");
 	if (shared_clock.copy == NULL)
 		return -ENOSYS;
+#endif
 	shared_clock.hz = rte_get_tsc_hz();
 	shared_clock_look();
 	return 0;
+}
+
+int shared_clock_check(char *err, size_t errlen)
+{
+	if (!KVR_HOOK || kvr_hook_in_effect("rte_pcapng_copy", rte_pcapng_copy))
+		return 0;
+	snprintf(
+		err, errlen,
+		"librte_pdump does not call rte_pcapng_copy() of this program, so captured frames "
+		"would have wrong times: the symbol is not exported; build with default visibility");
+	return -ENOTSUP;
 }
 
 void shared_clock_set(uint64_t tsc, uint64_t ns)

@@ -38,6 +38,13 @@ extern struct shared_clock {
 	_Atomic uint64_t ahead; /* time of day less the TSC in ns; control: w, lcores: r */
 } shared_clock;
 
+/**
+ * Check that librte_pdump calls the rte_pcapng_copy() of shared_dp.c.
+ * @return 0, also when built with a DPDK other than 22.11, for which that function is left out;
+ * -ENOTSUP with one line in @p err: cause and remedy.
+ */
+int shared_clock_check(char *err, size_t errlen);
+
 /** Before any frame is copied; once or more. @return 0, or -errno. */
 int shared_clock_begin(void);
 

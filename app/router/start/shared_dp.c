@@ -5,8 +5,7 @@
 
 #include <rte_mbuf.h>
 
-/* Bytes of an enhanced packet block before its time, two words, the high one first. */
-#define STAMP 12u
+#include "kvr_hook.h"
 
 uint64_t shared_time(uint64_t tsc)
 {
@@ -16,6 +15,11 @@ uint64_t shared_time(uint64_t tsc)
 	return atomic_load_explicit(&k->ahead, memory_order_relaxed) +
 	       (uint64_t)((unsigned __int128)tsc * 1000000000 / k->hz);
 }
+
+#if KVR_HOOK
+
+/* Bytes of an enhanced packet block before its time, two words, the high one first. */
+#define STAMP 12u
 
 /* Instead of the library's: see shared.h. */
 struct rte_mbuf *rte_pcapng_copy(uint16_t port, uint32_t queue, const struct rte_mbuf *m,
@@ -34,3 +38,5 @@ struct rte_mbuf *rte_pcapng_copy(uint16_t port, uint32_t queue, const struct rte
 	memcpy(rte_pktmbuf_mtod_offset(copy, uint8_t *, STAMP), half, sizeof(half));
 	return copy;
 }
+
+#endif
