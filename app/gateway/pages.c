@@ -113,7 +113,7 @@ static bool all_ready(const struct gw_thread *t)
 {
 	uint64_t v[GW_N_COUNTERS];
 
-	kvr_stats_snapshot(t->stats, v);
+	kvr_stats_sum(t->stats, v);
 	return v[GW_THREADS_READY] == t->opt->threads;
 }
 
@@ -140,7 +140,7 @@ static void metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
 	const uint64_t *all[] = {v};
 
 	(void)req;
-	kvr_stats_snapshot(t->stats, v);
+	kvr_stats_sum(t->stats, v);
 	kvr_stats_openmetrics(&gw_stats, all, NULL, 1, out);
 	fprintf(out, "# EOF\n");
 }

@@ -21,7 +21,7 @@ static bool adds_up(struct kvr_stats *s)
 	uint64_t v[KVR_STATS_MAX];
 	char err[300];
 
-	kvr_stats_snapshot(s, v);
+	kvr_stats_sum(s, v);
 	if (kvr_stats_check(kvr_stats_def(s), v, err, sizeof(err)) == NULL)
 		return true;
 	fprintf(stderr, "%s\n", err);
@@ -122,7 +122,7 @@ static void see(struct rest_seen *s, uint32_t *at, const char *group, const stru
 	if (from == NULL)
 		return;
 	def = kvr_stats_def(from);
-	kvr_stats_snapshot(from, v);
+	kvr_stats_sum(from, v);
 	for (uint32_t i = 0; def->counters[i].name != NULL && *at < REST_COUNTERS; i++) {
 		if (strncmp(def->counters[i].name, "code_", 5) == 0)
 			continue; /* a number that is not given */

@@ -110,7 +110,7 @@ static void remember(struct kvr_flight_table *t, const struct kvr_flight *r)
 
 	t->ended[r->name >> t->ended_shift] = (struct ended){
 		r->name | 1,
-		!r->refused ? 0 : end->detail[0] << 24 | (uint64_t)end->retry << 16 | end->code};
+		!r->rejected ? 0 : end->detail[0] << 24 | (uint64_t)end->retry << 16 | end->code};
 }
 
 /* The next free slot, cleared, under this name but not in the index. */
@@ -125,7 +125,7 @@ static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source,
 	memset(&r->state, 0,
 	       offsetof(struct kvr_flight, abort_ns) - offsetof(struct kvr_flight, state));
 	r->abort_ns = 0; /* the rest is read while it is in a list, or when it was refused */
-	atomic_store_explicit(&r->mute, KVR_FLIGHT_HEARD, memory_order_relaxed);
+	atomic_store_explicit(&r->relay_mode, KVR_FLIGHT_PASS, memory_order_relaxed);
 	r->state = KVR_FLIGHT_LIVE;
 	r->relay.source = source;
 	r->relay.id = id;
@@ -167,7 +167,7 @@ void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r)
 /*
  * The generation is even while `relay` changes and odd while it may be read, and no odd value is
  * used twice. The release store pairs with the acquire load (R0) in kvr_flight_relay(); the
- * fence in kvr_flight_rename() keeps later writes of `relay` behind the even value, and pairs
+ * fence in kvr_flight_renew_handle() keeps later writes of `relay` behind the even value, and pairs
  * with the acquire fence R1 there.
  */
 void kvr_flight_publish(struct kvr_flight *r)
@@ -188,7 +188,7 @@ static _Atomic uint64_t *hop_of(struct kvr_flight *r)
 	return (void *)&r->relay.client.mac;
 }
 
-void kvr_flight_client(struct kvr_flight *r, const struct kvr_path *client)
+void kvr_flight_set_client(struct kvr_flight *r, const struct kvr_path *client)
 {
 	uint64_t hop;
 
@@ -199,7 +199,7 @@ void kvr_flight_client(struct kvr_flight *r, const struct kvr_path *client)
 	atomic_store_explicit(hop_of(r), hop, memory_order_relaxed);
 }
 
-void kvr_flight_next_hop(struct kvr_flight *r, const uint8_t mac[6])
+void kvr_flight_set_next_hop(struct kvr_flight *r, const uint8_t mac[6])
 {
 	uint64_t hop = atomic_load_explicit(hop_of(r), memory_order_relaxed);
 
@@ -219,7 +219,7 @@ static void copy_relay(struct kvr_relay *out, struct kvr_flight *r)
 	memcpy((uint8_t *)out + rest, (const uint8_t *)&r->relay + rest, sizeof(*out) - rest);
 }
 
-void kvr_flight_rename(struct kvr_flight *r)
+void kvr_flight_renew_handle(struct kvr_flight *r)
 {
 	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed);
 
@@ -245,7 +245,7 @@ void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
 		if (!r->unnamed)
 			remember(t, r);
 	}
-	kvr_flight_rename(r); /* nobody relays for the slot until it is published again */
+	kvr_flight_renew_handle(r); /* nobody relays for the slot until it is published again */
 	if (!r->unnamed)
 		index_del(t, r->name, r->slot);
 	r->state = KVR_FLIGHT_FREE;

@@ -61,11 +61,11 @@ enum kvr_flight_state {
 };
 
 /** What becomes of the items of a slot's stream. */
-enum kvr_flight_voice {
-	KVR_FLIGHT_HEARD, /**< they pass to the client */
-	KVR_FLIGHT_HELD,  /**< whether the request goes on elsewhere is being decided: they are
-			   * neither passed nor acknowledged, so that their agent says them again */
-	KVR_FLIGHT_MUTE,  /**< it goes on elsewhere: they are the router's to acknowledge */
+enum kvr_flight_relay_mode {
+	KVR_FLIGHT_PASS, /**< they pass to the client */
+	KVR_FLIGHT_HOLD, /**< whether the request goes on elsewhere is being decided: they are
+			  * neither passed nor acknowledged, so that their agent says them again */
+	KVR_FLIGHT_DROP, /**< it goes on elsewhere: they are the router's to acknowledge */
 };
 
 /** What an ingress lcore needs to switch a frame. Copied out under the generation. */
@@ -98,8 +98,8 @@ struct kvr_flight {
 	uint32_t slot;
 	struct kvr_relay relay;
 	/* scheduler only */
-	uint32_t share; /* what its source is charged; 0: nothing */
-	uint64_t name;	/* hash of (source, id) */
+	uint32_t quota_ref; /* what its source is charged; 0: nothing */
+	uint64_t name;	    /* hash of (source, id) */
 
 	/* ingress lcore of the stream: rw (relaxed, publishes nothing), scheduler: ro */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint64_t seen; /* generation:32 | 1 + generated tokens
@@ -107,13 +107,13 @@ struct kvr_flight {
 	_Atomic uint64_t passed; /* the same writer: generation:32 | 1 + the last item that has gone
 				  * to the client:31 | the last of all has:1 */
 	/* scheduler: rw (relaxed, publishes nothing), ingress: ro */
-	_Atomic uint32_t mute; /* enum kvr_flight_voice */
+	_Atomic uint32_t relay_mode; /* enum kvr_flight_relay_mode */
 
 	/* scheduler only; the first line is all that a request without trouble needs */
 	alignas(RTE_CACHE_LINE_SIZE) uint8_t state; /* enum kvr_flight_state */
 	bool unnamed : 1;			    /* cannot be found by (source, id) */
 	/* the owner's */
-	bool refused : 1;    /* `end` says how it has ended; else by its last item */
+	bool rejected : 1;   /* `end` says how it has ended; else by its last item */
 	bool bound;	     /* it knows its worker */
 	uint8_t abort_tries; /* ABORTs still to send */
 	uint16_t abort_code; /* why */
@@ -184,15 +184,15 @@ struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t
 void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r);
 
 /** How to reach the client: relay.client of a slot that is not published yet. Scheduler lcore. */
-void kvr_flight_client(struct kvr_flight *r, const struct kvr_path *client);
+void kvr_flight_set_client(struct kvr_flight *r, const struct kvr_path *client);
 
 /** Let ingress lcores see the relay part; from now on it must not change but for
- * kvr_flight_next_hop(). Scheduler lcore. */
+ * kvr_flight_set_next_hop(). Scheduler lcore. */
 void kvr_flight_publish(struct kvr_flight *r);
 
 /** Frames to the client leave through @p mac from now on; the slot may be published. Those under
  * way may still take the other one. Scheduler lcore. */
-void kvr_flight_next_hop(struct kvr_flight *r, const uint8_t mac[6]);
+void kvr_flight_set_next_hop(struct kvr_flight *r, const uint8_t mac[6]);
 
 /** 1 + the generated tokens reported to the scheduler under @p handle, 0: nothing yet. Any thread.
  */
@@ -204,7 +204,7 @@ static inline uint32_t kvr_flight_seen(const struct kvr_flight *r, uint64_t hand
 }
 
 /** @p generated tokens have been reported under @p handle. Ingress lcore of the stream. */
-static inline void kvr_flight_saw(struct kvr_flight *r, uint64_t handle, uint32_t generated)
+static inline void kvr_flight_set_seen(struct kvr_flight *r, uint64_t handle, uint32_t generated)
 {
 	atomic_store_explicit(&r->seen, (handle & ~(uint64_t)UINT32_MAX) | (generated + 1),
 			      memory_order_relaxed);
@@ -221,7 +221,8 @@ static inline uint32_t kvr_flight_passed(const struct kvr_flight *r, uint64_t ha
 
 /** Item @p seq (the last of all: @p fin) goes to the client under @p handle; before it is sent.
  * Ingress lcore of the stream. */
-static inline void kvr_flight_pass(struct kvr_flight *r, uint64_t handle, uint32_t seq, bool fin)
+static inline void kvr_flight_set_passed(struct kvr_flight *r, uint64_t handle, uint32_t seq,
+					 bool fin)
 {
 	const uint32_t before = kvr_flight_passed(r, handle);
 	const uint32_t next = seq < INT32_MAX ? seq + 1 : INT32_MAX;
@@ -251,54 +252,57 @@ static inline bool kvr_flight_answered(const struct kvr_flight *r)
 }
 
 /**
- * Before a request may go on elsewhere: nothing more passes to its client until kvr_flight_unhold()
- * or kvr_flight_mute(). @return false: something has, and the slot is as before. Scheduler lcore.
+ * Before a request may go on elsewhere: nothing more passes to its client until
+ * kvr_flight_pass_items() or kvr_flight_drop_items(). @return false: something has, and the slot is
+ * as before. Scheduler lcore.
  */
-static inline bool kvr_flight_hold(struct kvr_flight *r)
+static inline bool kvr_flight_hold_items(struct kvr_flight *r)
 {
 	if (kvr_flight_answered(r))
 		return false;
-	atomic_store_explicit(&r->mute, KVR_FLIGHT_HELD, memory_order_relaxed);
-	/* H0, pairs with H1 in kvr_flight_first(): of two that store and then look, one sees. */
+	atomic_store_explicit(&r->relay_mode, KVR_FLIGHT_HOLD, memory_order_relaxed);
+	/* H0, pairs with H1 in kvr_flight_may_pass_first(): of two that store and then look, one
+	 * sees. */
 	atomic_thread_fence(memory_order_seq_cst);
 	if (likely(!kvr_flight_answered(r)))
 		return true;
-	atomic_store_explicit(&r->mute, KVR_FLIGHT_HEARD, memory_order_relaxed);
+	atomic_store_explicit(&r->relay_mode, KVR_FLIGHT_PASS, memory_order_relaxed);
 	return false;
 }
 
 /** It stays where it is. Scheduler lcore. */
-static inline void kvr_flight_unhold(struct kvr_flight *r)
+static inline void kvr_flight_pass_items(struct kvr_flight *r)
 {
-	atomic_store_explicit(&r->mute, KVR_FLIGHT_HEARD, memory_order_relaxed);
+	atomic_store_explicit(&r->relay_mode, KVR_FLIGHT_PASS, memory_order_relaxed);
 }
 
 /** The run in this slot is given up, its request is not. Scheduler lcore, after
- * kvr_flight_hold(), or it takes effect within a burst. */
-static inline void kvr_flight_mute(struct kvr_flight *r)
+ * kvr_flight_hold_items(), or it takes effect within a burst. */
+static inline void kvr_flight_drop_items(struct kvr_flight *r)
 {
-	atomic_store_explicit(&r->mute, KVR_FLIGHT_MUTE, memory_order_relaxed);
+	atomic_store_explicit(&r->relay_mode, KVR_FLIGHT_DROP, memory_order_relaxed);
 }
 
 /** What becomes of an item of the slot. Any ingress lcore. */
-static inline enum kvr_flight_voice kvr_flight_voice(const struct kvr_flight *r)
+static inline enum kvr_flight_relay_mode kvr_flight_relay_mode(const struct kvr_flight *r)
 {
-	return (enum kvr_flight_voice)atomic_load_explicit(&r->mute, memory_order_relaxed);
+	return (enum kvr_flight_relay_mode)atomic_load_explicit(&r->relay_mode,
+								memory_order_relaxed);
 }
 
-/** The first item of a stream is about to pass, after kvr_flight_saw(). @return false: it may not,
- * as its request is being taken elsewhere at this moment. Ingress lcore of the stream. */
-static inline bool kvr_flight_first(const struct kvr_flight *r)
+/** The first item of a stream is about to pass, after kvr_flight_set_seen(). @return false: it may
+ * not, as its request is being taken elsewhere at this moment. Ingress lcore of the stream. */
+static inline bool kvr_flight_may_pass_first(const struct kvr_flight *r)
 {
 	atomic_thread_fence(memory_order_seq_cst); /* H1 */
-	return kvr_flight_voice(r) == KVR_FLIGHT_HEARD;
+	return kvr_flight_relay_mode(r) == KVR_FLIGHT_PASS;
 }
 
 /**
  * Give a published request a new handle (the old one is dead from now on), so that its relay part
  * can be changed and published again: the request moves to another worker. Scheduler lcore.
  */
-void kvr_flight_rename(struct kvr_flight *r);
+void kvr_flight_renew_handle(struct kvr_flight *r);
 
 /** The booking is over: state ENDED, lingering from @p now on. Idempotent. Scheduler lcore. */
 void kvr_flight_end(struct kvr_flight_table *t, struct kvr_flight *r, uint64_t now_ns);

@@ -337,7 +337,7 @@ int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d)
 	rte_tel_data_add_dict_int(d, "answers_nd", i.answers6);
 	rte_tel_data_add_dict_u64(d, "mbufs", i.mbufs);
 	rte_tel_data_add_dict_u64(d, "mbufs_free", i.mbufs_free);
-	kvr_stats_snapshot(p->stats, v);
+	kvr_stats_sum(p->stats, v);
 	return kvr_stats_tel(&kvr_port_stats_def, v, d);
 }
 

@@ -23,7 +23,7 @@
  *   queue inside the table. It is looked at when its time comes; one whose time has slid moves on,
  *   one that seems over is reported, and looked at again a second later until it is gone. So what
  *   is reported may be lost on its way, and a call costs what is due or has slid, at most
- *   KVR_SESSION_LOOKS entries, never what exists.
+ *   KVR_SESSION_CHECKS entries, never what exists.
  * - What is due is only a guess of control; kvr_session_confirm() on the scheduler side decides.
  *   The time never moves to before the next look of control except by a bind, so binds alone arm.
  * - An entry is in the queue at most once (`queued`), so the queue has room for all and is never
@@ -46,7 +46,7 @@
 
 #define KVR_SESSION_ID_MAX 256u
 #define KVR_SESSION_MAX	   (1u << 30)	       /* sessions of a table */
-#define KVR_SESSION_LOOKS  1024u	       /* entries one kvr_session_due() looks at */
+#define KVR_SESSION_CHECKS 1024u	       /* entries one kvr_session_due() looks at */
 #define KVR_SESSION_LATE   (UINT64_C(2) << 27) /* ns, two ticks of the wheel */
 
 struct kvr_session;
@@ -202,6 +202,6 @@ uint32_t kvr_session_room(const struct kvr_session *s);
 
 /** Bindings held now; how many were refused for want of room, ever. */
 uint32_t kvr_session_count(const struct kvr_session *s);
-uint64_t kvr_session_refused(const struct kvr_session *s);
+uint64_t kvr_session_rejected(const struct kvr_session *s);
 
 #endif

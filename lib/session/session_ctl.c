@@ -101,7 +101,7 @@ uint32_t kvr_session_due(struct kvr_session *s, uint64_t now, struct kvr_session
 			 uint32_t n)
 {
 	const uint64_t last = now >> TICK_SHIFT;
-	uint32_t done = 0, looks = take_over(s, now, KVR_SESSION_LOOKS);
+	uint32_t done = 0, looks = take_over(s, now, KVR_SESSION_CHECKS);
 
 	/* Nobody has called for a whole turn: one turn sees everybody, but for what is reported. */
 	if (last >= SLOTS && s->tick < last - SLOTS + LOOK_AGAIN + 1)

@@ -117,7 +117,7 @@ static bool has_room(const struct kvr_session *s)
 
 static bool refuse(struct kvr_session *s)
 {
-	SET(s->refused, GET(s->refused) + 1);
+	SET(s->rejected, GET(s->rejected) + 1);
 	return false;
 }
 
@@ -353,7 +353,7 @@ uint32_t kvr_session_count(const struct kvr_session *s)
 	return GET(s->count);
 }
 
-uint64_t kvr_session_refused(const struct kvr_session *s)
+uint64_t kvr_session_rejected(const struct kvr_session *s)
 {
-	return GET(s->refused);
+	return GET(s->rejected);
 }

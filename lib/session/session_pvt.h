@@ -68,7 +68,7 @@ struct kvr_session {
 	/* scheduler side: rw, others: ro (relaxed) */
 	alignas(64) _Atomic uint32_t count;
 	_Atomic uint32_t reserved;
-	_Atomic uint64_t refused;
+	_Atomic uint64_t rejected;
 	uint32_t fresh, free;
 	_Atomic uint32_t tail; /* release; pairs with the acquire load in take_over() */
 

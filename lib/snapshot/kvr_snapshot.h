@@ -102,7 +102,7 @@ struct kvr_snap_live {
 
 struct kvr_snap_worker {
 	uint64_t id;
-	uint64_t said; /**< digest of its HELLO */
+	uint64_t hello_digest; /**< digest of its HELLO */
 	uint32_t epoch;
 	uint32_t pool;
 	uint32_t dp_start;

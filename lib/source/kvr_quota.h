@@ -32,16 +32,16 @@
 
 struct kvr_quota;
 
-/** Why kvr_quota_may() says no. */
+/** Why kvr_quota_allows() says no. */
 struct kvr_quota_state {
-	uint64_t have; /* of the source, or of its /48 */
-	uint64_t may;
+	uint64_t held; /* of the source, or of its /48 */
+	uint64_t limit;
 };
 
 /** One of the sources that have most. */
 struct kvr_quota_top {
 	uint64_t key;
-	uint32_t have;
+	uint32_t held;
 };
 
 /** Bytes that kvr_quota_create() takes of libc's memory, and touches. Any thread. */
@@ -59,18 +59,19 @@ void kvr_quota_destroy(struct kvr_quota *s);
 
 /** Whether source @p key (kvr_source_key()) may have @p n more while @p free are free. When not, @p
  * st, which may be NULL, says why. */
-bool kvr_quota_may(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t free,
-		   struct kvr_quota_state *st);
+bool kvr_quota_allows(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t free,
+		      struct kvr_quota_state *st);
 
-/** The source has @p n more. Does not ask kvr_quota_may(). @return what to give back with, not 0.
+/** The source has @p n more. Does not ask kvr_quota_allows(). @return what to give back with, not
+ * 0.
  */
 uint32_t kvr_quota_take(struct kvr_quota *s, uint64_t key, uint32_t n);
 
 /** @p n of what came with @p ref are free again; ref 0 is accepted. */
-void kvr_quota_give(struct kvr_quota *s, uint32_t ref, uint32_t n);
+void kvr_quota_return(struct kvr_quota *s, uint32_t ref, uint32_t n);
 
 /** What the source has. */
-uint32_t kvr_quota_have(const struct kvr_quota *s, uint64_t key);
+uint32_t kvr_quota_held(const struct kvr_quota *s, uint64_t key);
 
 /** Entries that one kvr_quota_top() looks at: about 5 us. */
 #define KVR_QUOTA_SLICE 1024u

@@ -76,7 +76,7 @@ struct kvr_source {
 	uint32_t window;		      /* number of the window that `count` ends in */
 	uint32_t count;			      /* requests of late, halved every window */
 	uint32_t requests;
-	uint32_t refused; /* for its own excess */
+	uint32_t rejected; /* for its own excess */
 	uint64_t pad;
 } __rte_cache_aligned;
 
@@ -127,8 +127,8 @@ void kvr_source_count(struct kvr_source_table *t, struct kvr_source *s, uint64_t
  * made fewer always is; of one that has made more that share is let in by @p draw, which is random
  * in [0, KVR_SOURCE_ALL). So all who want more get the same.
  */
-bool kvr_source_within(const struct kvr_source_table *t, const struct kvr_source *s, uint32_t part,
-		       uint32_t draw, uint64_t now_ns);
+bool kvr_source_within_quota(const struct kvr_source_table *t, const struct kvr_source *s,
+			     uint32_t part, uint32_t draw, uint64_t now_ns);
 
 /** Entries that one kvr_source_top() looks at: about 10 us. */
 #define KVR_SOURCE_SLICE 512u

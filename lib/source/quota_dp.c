@@ -40,12 +40,12 @@ static uint64_t may_have(const struct kvr_quota *s, uint64_t free)
 static bool within(const struct kvr_quota *s, uint32_t entry, uint32_t n,
 		   struct kvr_quota_state *st)
 {
-	st->have = entry != NIL ? s->entry[entry].have : 0;
-	return st->have + n <= st->may;
+	st->held = entry != NIL ? s->entry[entry].held : 0;
+	return st->held + n <= st->limit;
 }
 
-bool kvr_quota_may(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t free,
-		   struct kvr_quota_state *st)
+bool kvr_quota_allows(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t free,
+		      struct kvr_quota_state *st)
 {
 	struct kvr_quota_state unused;
 
@@ -53,7 +53,7 @@ bool kvr_quota_may(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t
 		return true;
 	if (st == NULL)
 		st = &unused;
-	st->may = may_have(s, free);
+	st->limit = may_have(s, free);
 	if (!within(s, find(s, key), n, st))
 		return false;
 	return !has_net(key) || within(s, find(s, shared_key(key)), n, st);
@@ -81,9 +81,9 @@ static void give(struct kvr_quota *s, uint32_t i, uint32_t n)
 	struct share_entry *e = &s->entry[i];
 	uint32_t *link = bucket_of(s, e->key);
 
-	assert(e->have >= n);
-	e->have -= n;
-	if (e->have > 0)
+	assert(e->held >= n);
+	e->held -= n;
+	if (e->held > 0)
 		return;
 	while (*link != i)
 		link = &s->entry[*link].next;
@@ -97,15 +97,15 @@ uint32_t kvr_quota_take(struct kvr_quota *s, uint64_t key, uint32_t n)
 {
 	const uint32_t i = get(s, key);
 
-	if (s->entry[i].have == 0 && has_net(key))
+	if (s->entry[i].held == 0 && has_net(key))
 		s->entry[i].net = get(s, shared_key(key));
-	s->entry[i].have += n;
+	s->entry[i].held += n;
 	if (s->entry[i].net != NIL)
-		s->entry[s->entry[i].net].have += n;
+		s->entry[s->entry[i].net].held += n;
 	return i + 1;
 }
 
-void kvr_quota_give(struct kvr_quota *s, uint32_t ref, uint32_t n)
+void kvr_quota_return(struct kvr_quota *s, uint32_t ref, uint32_t n)
 {
 	uint32_t net;
 
@@ -117,11 +117,11 @@ void kvr_quota_give(struct kvr_quota *s, uint32_t ref, uint32_t n)
 		give(s, net, n);
 }
 
-uint32_t kvr_quota_have(const struct kvr_quota *s, uint64_t key)
+uint32_t kvr_quota_held(const struct kvr_quota *s, uint64_t key)
 {
 	const uint32_t i = find(s, key);
 
-	return i != NIL ? s->entry[i].have : 0;
+	return i != NIL ? s->entry[i].held : 0;
 }
 
 uint32_t kvr_quota_top(const struct kvr_quota *s, uint32_t *at, struct kvr_quota_top out[],
@@ -134,13 +134,13 @@ uint32_t kvr_quota_top(const struct kvr_quota *s, uint32_t *at, struct kvr_quota
 		const struct share_entry *e = &s->entry[i];
 		uint32_t k;
 
-		if (e->have == 0)
+		if (e->held == 0)
 			continue;
-		for (k = got; k > 0 && out[k - 1].have < e->have; k--)
+		for (k = got; k > 0 && out[k - 1].held < e->held; k--)
 			if (k < n)
 				out[k] = out[k - 1];
 		if (k < n)
-			out[k] = (struct kvr_quota_top){e->key, e->have};
+			out[k] = (struct kvr_quota_top){e->key, e->held};
 		got += got < n;
 	}
 	return got;

@@ -8,7 +8,7 @@
 
 struct share_entry {
 	uint64_t key;
-	uint32_t have; /* 0: free */
+	uint32_t held; /* 0: free */
 	uint32_t next; /* in its bucket, or of the free ones */
 	uint32_t net;  /* entry of its /48, or NIL */
 	uint32_t pad;

@@ -90,8 +90,8 @@ void kvr_source_count(struct kvr_source_table *t, struct kvr_source *s, uint64_t
 		t->most = s->count;
 }
 
-bool kvr_source_within(const struct kvr_source_table *t, const struct kvr_source *s, uint32_t part,
-		       uint32_t draw, uint64_t now_ns)
+bool kvr_source_within_quota(const struct kvr_source_table *t, const struct kvr_source *s,
+			     uint32_t part, uint32_t draw, uint64_t now_ns)
 {
 	const uint32_t w = window_of(now_ns);
 	const uint64_t count = halved(s->count, w - s->window);

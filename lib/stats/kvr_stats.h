@@ -110,7 +110,7 @@ const struct kvr_stats_def *kvr_stats_def(const struct kvr_stats *s);
 kvr_cell_t *kvr_stats_row(struct kvr_stats *s, unsigned int writer);
 
 /** Sum all rows into @p out (kvr_stats_count() values). Any thread. */
-void kvr_stats_snapshot(const struct kvr_stats *s, uint64_t out[]);
+void kvr_stats_sum(const struct kvr_stats *s, uint64_t out[]);
 
 /** Copy one writer's row into @p out (kvr_stats_count() values): consistent when the owner calls.
  */

@@ -71,7 +71,7 @@ kvr_cell_t *kvr_stats_row(struct kvr_stats *s, unsigned int writer)
 	return &s->cells[(size_t)writer * s->stride];
 }
 
-void kvr_stats_snapshot(const struct kvr_stats *s, uint64_t out[])
+void kvr_stats_sum(const struct kvr_stats *s, uint64_t out[])
 {
 	memset(out, 0, s->n * sizeof(out[0]));
 	for (unsigned int w = 0; w < s->n_writers; w++)

@@ -69,10 +69,11 @@ struct kvr_beat_load {
  * worker has just moved: each word is whole by itself.
  */
 struct kvr_beat {
-	_Atomic uint64_t heard_ns; /* clock of the lcore that heard it; 0 never. Lcores: w */
+	_Atomic uint64_t received_ns; /* clock of the lcore that heard it; 0 never. Lcores: w */
 	_Atomic uint32_t state; /* answered to the next one; enum kvr_wire_worker_state. Control */
 	_Atomic uint32_t bookings; /* the same */
-	_Atomic uint32_t wish;	   /* of the last one: number << 16 | KVR_BEAT_F_*. Lcores: w */
+	_Atomic uint32_t
+		drain_request; /* of the last one: number << 16 | KVR_BEAT_F_*. Lcores: w */
 	_Atomic uint64_t hop; /* of one by another next hop than the view's: kvr_beat_hop(); 0: none
 			       * since control took the last one. Lcores: w, control: rw */
 	uint32_t refs;	      /* the worker, and every view that has it. Control */
@@ -94,18 +95,18 @@ struct kvr_worker {
 	uint8_t flags;			 /* KVR_HELLO_F_* */
 	bool moved;			 /* `path` has changed in this life, or its next hop */
 	bool warm;			 /* a snapshot had its blocks, all of them */
-	bool rests;			 /* it drains, and its agent has asked for that */
-	uint32_t wished;		 /* beat->wish when it was last acted on */
-	uint64_t said; /* digest of the HELLO: a life does not change what it is */
-	uint64_t boot; /* of the process that said it; 0: not told */
+	bool drained_by_agent;		 /* it drains, and its agent has asked for that */
+	uint32_t drain_request_done;	 /* beat->wish when it was last acted on */
+	uint64_t hello_digest; /* digest of the HELLO: a life does not change what it is */
+	uint64_t boot;	       /* of the process that said it; 0: not told */
 	struct kvr_path path;
-	struct kvr_beat *beat; /* from kvr_worker_beat() */
-	uint64_t told_ns;      /* beat->heard_ns when it was last looked at */
-	uint64_t last_seen_ns; /* a heartbeat was found then, on the clock of kvr_live */
-	uint64_t since_ns;     /* of this state */
-	uint64_t drain_ns;     /* DRAINING: what is left then is cut off; 0: never */
-	uint32_t bookings;     /* as last told by the scheduler */
-	uint32_t told_beat_ms; /* how often it reports, as its WELCOME said; 0: none was sent */
+	struct kvr_beat *beat;	  /* from kvr_worker_create_beat() */
+	uint64_t read_ns;	  /* beat->heard_ns when it was last looked at */
+	uint64_t last_seen_ns;	  /* a heartbeat was found then, on the clock of kvr_live_clock */
+	uint64_t since_ns;	  /* of this state */
+	uint64_t drain_ns;	  /* DRAINING: what is left then is cut off; 0: never */
+	uint32_t bookings;	  /* as last told by the scheduler */
+	uint32_t welcome_beat_ms; /* how often it reports, as its WELCOME said; 0: none was sent */
 	struct kvr_worker_transfer transfer; /* prefill workers */
 	struct kvr_worker_addr addr;
 	uint32_t rank[KVR_WORKER_MAX_RANKS]; /* dense index of rank dp_start + i in its pool */
@@ -159,14 +160,14 @@ struct kvr_worker *kvr_registry_add(struct kvr_registry *r, uint64_t id, uint64_
 void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w);
 
 /** The same in two steps: it is not found any more; then its memory is given back. */
-void kvr_registry_take(struct kvr_registry *r, struct kvr_worker *w);
+void kvr_registry_remove(struct kvr_registry *r, struct kvr_worker *w);
 void kvr_worker_free(struct kvr_worker *w);
 
 /** Last epoch of a worker that has gone, as far as that is remembered; else 0. */
 uint32_t kvr_registry_last_epoch(const struct kvr_registry *r, uint64_t id);
 
 /** Give @p w its beat, for the ranks it has. @return 0 or -ENOMEM. */
-int kvr_worker_beat(struct kvr_worker *w);
+int kvr_worker_create_beat(struct kvr_worker *w);
 
 /** kvr_beat::hop of a heartbeat from @p from: its MAC, and of which path; never 0. */
 uint64_t kvr_beat_hop(const struct kvr_path *from);
@@ -177,14 +178,14 @@ uint64_t kvr_beat_hop(const struct kvr_path *from);
  * and its address, as far as an address can be believed: more than ARP asks, and less than a move
  * to another address does. The mark is taken. @return whether it has changed.
  */
-bool kvr_worker_take_hop(struct kvr_worker *w);
+bool kvr_worker_adopt_hop(struct kvr_worker *w);
 
 /** Workers alive, in order of joining; @p i below kvr_registry_count(). */
 uint32_t kvr_registry_count(const struct kvr_registry *r);
 struct kvr_worker *kvr_registry_at(struct kvr_registry *r, uint32_t i);
 
 /** Whether the state machine allows @p from -> @p to. */
-bool kvr_worker_may(enum kvr_wire_worker_state from, enum kvr_wire_worker_state to);
+bool kvr_worker_may_change(enum kvr_wire_worker_state from, enum kvr_wire_worker_state to);
 
 /** Change the state. @return 0, -EALREADY (is in it), -EPERM (not allowed; nothing changed). */
 int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, uint64_t now_ns);
@@ -214,7 +215,7 @@ uint32_t kvr_view_rank(const struct kvr_view *v, const struct kvr_view_worker *w
  * the router reads what arrives: a stop of the process, of the virtual machine or of one lcore is
  * credited to every worker, and nobody is judged before what has piled up has been read.
  */
-struct kvr_live {
+struct kvr_live_clock {
 	uint64_t now_ns;  /* of this clock */
 	uint64_t real_ns; /* of the other one when this one last moved */
 	uint64_t most_ns; /* one step is never longer */
@@ -222,7 +223,7 @@ struct kvr_live {
 
 /** Let the clock go on to @p real_ns, by at most one step; not at all unless @p read: all that had
  * arrived when it last moved has been read. @return its time. */
-static inline uint64_t kvr_live_pass(struct kvr_live *l, uint64_t real_ns, bool read)
+static inline uint64_t kvr_live_clock_advance(struct kvr_live_clock *l, uint64_t real_ns, bool read)
 {
 	const uint64_t passed = real_ns - l->real_ns;
 

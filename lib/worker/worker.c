@@ -105,7 +105,7 @@ uint32_t kvr_registry_last_epoch(const struct kvr_registry *r, uint64_t id)
 
 /* ---- beats ---- */
 
-int kvr_worker_beat(struct kvr_worker *w)
+int kvr_worker_create_beat(struct kvr_worker *w)
 {
 	const size_t bytes = sizeof(*w->beat) + w->dp_size * sizeof(w->beat->load[0]);
 	struct kvr_beat *b = aligned_alloc(RTE_CACHE_LINE_SIZE,
@@ -138,7 +138,7 @@ uint64_t kvr_beat_hop(const struct kvr_path *from)
 	return mac | (uint64_t)(kvr_path_hash(from, 0) | 1u) << HOP_MAC_BITS;
 }
 
-bool kvr_worker_take_hop(struct kvr_worker *w)
+bool kvr_worker_adopt_hop(struct kvr_worker *w)
 {
 	uint64_t hop;
 
@@ -201,11 +201,11 @@ void kvr_worker_free(struct kvr_worker *w)
 
 void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w)
 {
-	kvr_registry_take(r, w);
+	kvr_registry_remove(r, w);
 	kvr_worker_free(w);
 }
 
-void kvr_registry_take(struct kvr_registry *r, struct kvr_worker *w)
+void kvr_registry_remove(struct kvr_registry *r, struct kvr_worker *w)
 {
 	uint32_t i;
 
@@ -229,7 +229,7 @@ struct kvr_worker *kvr_registry_at(struct kvr_registry *r, uint32_t i)
 	return r->worker[i];
 }
 
-bool kvr_worker_may(enum kvr_wire_worker_state from, enum kvr_wire_worker_state to)
+bool kvr_worker_may_change(enum kvr_wire_worker_state from, enum kvr_wire_worker_state to)
 {
 	if ((unsigned int)from >= RTE_DIM(transitions) || (unsigned int)to >= RTE_DIM(transitions))
 		return false;
@@ -240,7 +240,7 @@ int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, ui
 {
 	if (w->state == to)
 		return -EALREADY;
-	if (!kvr_worker_may(w->state, to))
+	if (!kvr_worker_may_change(w->state, to))
 		return -EPERM;
 	w->state = to;
 	w->since_ns = now_ns;

@@ -244,7 +244,7 @@ void pipeline_pause(uint32_t ms)
 }
 
 /* As if there had been a round every millisecond. */
-static void pass(struct kvr_live *l, uint64_t ns)
+static void pass(struct kvr_live_clock *l, uint64_t ns)
 {
 	l->now_ns += ns;
 	l->real_ns += ns;

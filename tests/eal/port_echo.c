@@ -161,7 +161,7 @@ int main(int argc, char **argv)
 	echo(p, info.queues, strtoull(argv[5], NULL, 10));
 	if (sleeps)
 		printf("woken=%u\nmisled=%u\ncannot=%u\n", woken, misled, cannot);
-	kvr_stats_snapshot(kvr_port_stats(p), v);
+	kvr_stats_sum(kvr_port_stats(p), v);
 	bad = kvr_stats_check(&kvr_port_stats_def, v, err, sizeof(err));
 	for (unsigned int i = 0; i < KVR_PORT_COUNTERS; i++)
 		if (v[i] != 0)
@@ -173,7 +173,7 @@ int main(int argc, char **argv)
 		show_queue(p, i);
 	for (unsigned int i = 0;
 	     kvr_port_xdp_stats(p) != NULL && i < kvr_stats_count(&kvr_port_xdp_stats_def); i++) {
-		kvr_stats_snapshot(kvr_port_xdp_stats(p), x);
+		kvr_stats_sum(kvr_port_xdp_stats(p), x);
 		if (x[i] != 0)
 			printf("xdp_%s=%llu\n", kvr_port_xdp_stats_def.counters[i].name,
 			       (unsigned long long)x[i]);

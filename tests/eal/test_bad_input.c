@@ -109,7 +109,7 @@ static void look(struct state *s)
 	CU_ASSERT_EQUAL_FATAL(kvr_sched_rank_order(p->sched, &order), RANKS);
 	for (uint32_t i = 0; i < RANKS; i++)
 		CU_ASSERT_EQUAL(kvr_sched_rank_get(p->sched, order[i], &s->rank[i]), 0);
-	kvr_stats_snapshot(rt->reject_stats, s->rejected);
+	kvr_stats_sum(rt->reject_stats, s->rejected);
 }
 
 /* One more of that code and of no other, and nothing else. */

@@ -107,7 +107,7 @@ static void relay_needs_a_published_slot_and_the_right_handle(void)
 	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, 0, &relay));
 
 	old = h;
-	kvr_flight_rename(r); /* moves to another worker */
+	kvr_flight_renew_handle(r); /* moves to another worker */
 	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, old, &relay));
 	r->relay.worker = 43;
 	kvr_flight_publish(r);
@@ -132,14 +132,14 @@ static void what_was_seen_belongs_to_one_request(void)
 
 	CU_ASSERT_FALSE(kvr_flight_answered(r));
 	CU_ASSERT_EQUAL(kvr_flight_seen(r, old), 0);
-	kvr_flight_saw(r, old, 0);
+	kvr_flight_set_seen(r, old, 0);
 	CU_ASSERT_TRUE(kvr_flight_answered(r));
-	kvr_flight_saw(r, old, 9);
+	kvr_flight_set_seen(r, old, 9);
 	CU_ASSERT_EQUAL(kvr_flight_seen(r, old), 10);
 	kvr_flight_release(t, r);
 	next = take(t, 1, 3);
 	CU_ASSERT_PTR_EQUAL_FATAL(next, r);
-	kvr_flight_saw(r, old, 11);
+	kvr_flight_set_seen(r, old, 11);
 	CU_ASSERT_FALSE(kvr_flight_answered(next));
 	CU_ASSERT_EQUAL(kvr_flight_seen(next, kvr_flight_handle(t, next)), 0);
 	kvr_flight_release(t, next);
@@ -156,16 +156,16 @@ static void what_has_passed_may_be_acknowledged(void)
 	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 0, false));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 0, true));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 1, false));
-	kvr_flight_pass(r, h, 1, false);
-	kvr_flight_pass(r, h, 0, false); /* the order is the network's */
+	kvr_flight_set_passed(r, h, 1, false);
+	kvr_flight_set_passed(r, h, 0, false); /* the order is the network's */
 	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 2, false));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 2, true));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 3, false));
-	kvr_flight_pass(r, h, 2, true);
-	kvr_flight_pass(r, h, 1, false);
+	kvr_flight_set_passed(r, h, 2, true);
+	kvr_flight_set_passed(r, h, 1, false);
 	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 3, true));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 4, true));
-	kvr_flight_pass(r, h, UINT32_MAX, false);
+	kvr_flight_set_passed(r, h, UINT32_MAX, false);
 	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 4, true));
 	kvr_flight_release(t, r);
 	r = take(t, 1, 3);
@@ -205,7 +205,7 @@ static void an_end_is_remembered_with_its_reason(void)
 	struct kvr_flight *r = take(t, 5, 6);
 	struct kvr_flight_end end = {0};
 
-	r->refused = true;
+	r->rejected = true;
 	r->end = (struct kvr_flight_end){.code = 66, .retry = 2, .detail = {503, 1, 2, 3}};
 	kvr_flight_end(t, r, 0);
 	kvr_flight_release(t, r);
@@ -216,7 +216,7 @@ static void an_end_is_remembered_with_its_reason(void)
 	CU_ASSERT_EQUAL(end.detail[1], 0);
 
 	r = take(t, 5, 7); /* nothing of it stays with the slot */
-	CU_ASSERT_FALSE(r->refused);
+	CU_ASSERT_FALSE(r->rejected);
 	kvr_flight_end(t, r, 0);
 	kvr_flight_release(t, r);
 	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 7, &end));
@@ -288,33 +288,33 @@ static void the_first_item_passes_or_the_request_moves(void)
 	kvr_flight_publish(r);
 	h = kvr_flight_handle(t, r);
 	/* The move is first: the item must come again. */
-	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HEARD);
-	CU_ASSERT_TRUE(kvr_flight_hold(r));
-	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HELD);
-	kvr_flight_saw(r, h, 0);
-	CU_ASSERT_FALSE(kvr_flight_first(r));
-	kvr_flight_mute(r);
-	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_MUTE);
-	CU_ASSERT_FALSE(kvr_flight_first(r));
+	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_PASS);
+	CU_ASSERT_TRUE(kvr_flight_hold_items(r));
+	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_HOLD);
+	kvr_flight_set_seen(r, h, 0);
+	CU_ASSERT_FALSE(kvr_flight_may_pass_first(r));
+	kvr_flight_drop_items(r);
+	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_DROP);
+	CU_ASSERT_FALSE(kvr_flight_may_pass_first(r));
 	kvr_flight_release(t, r);
 	/* The item is first: it stays. */
 	r = take(t, 1, 2);
 	kvr_flight_publish(r);
 	h = kvr_flight_handle(t, r);
-	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HEARD);
-	kvr_flight_saw(r, h, 0);
-	CU_ASSERT_FALSE(kvr_flight_hold(r));
-	CU_ASSERT_EQUAL(kvr_flight_voice(r), KVR_FLIGHT_HEARD);
-	CU_ASSERT_TRUE(kvr_flight_first(r));
+	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_PASS);
+	kvr_flight_set_seen(r, h, 0);
+	CU_ASSERT_FALSE(kvr_flight_hold_items(r));
+	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_PASS);
+	CU_ASSERT_TRUE(kvr_flight_may_pass_first(r));
 	kvr_flight_release(t, r);
 	/* It stays after all. */
 	r = take(t, 1, 2);
 	kvr_flight_publish(r);
 	h = kvr_flight_handle(t, r);
-	CU_ASSERT_TRUE(kvr_flight_hold(r));
-	kvr_flight_unhold(r);
-	kvr_flight_saw(r, h, 0);
-	CU_ASSERT_TRUE(kvr_flight_first(r));
+	CU_ASSERT_TRUE(kvr_flight_hold_items(r));
+	kvr_flight_pass_items(r);
+	kvr_flight_set_seen(r, h, 0);
+	CU_ASSERT_TRUE(kvr_flight_may_pass_first(r));
 	kvr_flight_release(t, r);
 	kvr_flight_destroy(t);
 }
@@ -334,7 +334,7 @@ static void a_published_client_may_get_another_next_hop(void)
 	handle = kvr_flight_handle(t, r);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_relay(t, handle, &before), r);
 	CU_ASSERT_EQUAL(memcmp(&before, &r->relay, sizeof(before)), 0);
-	kvr_flight_next_hop(r, mac);
+	kvr_flight_set_next_hop(r, mac);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_relay(t, handle, &after), r);
 	CU_ASSERT_EQUAL(memcmp(after.client.mac, mac, sizeof(mac)), 0);
 	memcpy(before.client.mac, mac, sizeof(mac)); /* and nothing else */

@@ -95,7 +95,7 @@ static uint64_t pool_counter(uint32_t pool, enum pool_counter c)
 {
 	uint64_t v[PC_COUNTERS];
 
-	kvr_stats_snapshot(rt->pool[pool].stats, v);
+	kvr_stats_sum(rt->pool[pool].stats, v);
 	return v[c];
 }
 

@@ -211,7 +211,7 @@ static void begin(void)
 /* What the clients' host has of the sessions. */
 static uint32_t charged(void)
 {
-	return kvr_quota_have(pool()->live.shares.sessions, UINT64_C(0xffff0a000002));
+	return kvr_quota_held(pool()->live.shares.sessions, UINT64_C(0xffff0a000002));
 }
 
 /* Nothing may be left but what is bound. */

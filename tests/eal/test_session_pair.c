@@ -70,7 +70,7 @@ static void end(uint32_t decode_bound, uint32_t prefill_bound)
 			CU_ASSERT_FATAL(u->s.part[0] == 0 && u->s.part[1] == 0 && u->share == 0);
 		}
 		CU_ASSERT_EQUAL(
-			kvr_quota_have(rt->pool[i].live.shares.sessions, UINT64_C(0xffff0a000002)),
+			kvr_quota_held(rt->pool[i].live.shares.sessions, UINT64_C(0xffff0a000002)),
 			i == 0 ? decode_bound : prefill_bound);
 	}
 	CU_ASSERT_EQUAL(counter(0, SC_LIVE), decode_bound);

@@ -47,7 +47,7 @@ static uint64_t count(enum in_counter c)
 {
 	uint64_t v[KVR_STATS_MAX];
 
-	kvr_stats_snapshot(rt->in_stats, v);
+	kvr_stats_sum(rt->in_stats, v);
 	return v[c];
 }
 

@@ -390,10 +390,10 @@ static void an_item_on_the_way_is_nobodys_yet(void)
 	old = silent(0, 100);
 	slot = kvr_flight_by_handle(pool()->requests, old);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(slot);
-	CU_ASSERT_TRUE(kvr_flight_hold(slot));
+	CU_ASSERT_TRUE(kvr_flight_hold_items(slot));
 	item(PEER_AGENT, old, 0);
 	CU_ASSERT_PTR_NULL(pipeline_next(0));
-	kvr_flight_unhold(slot);
+	kvr_flight_pass_items(slot);
 	item(PEER_AGENT, old, 0);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	item(PEER_AGENT, old, KVR_RESP_F_FIN);
@@ -418,7 +418,7 @@ static void an_item_on_the_way_is_nobodys_yet(void)
 	old = silent(0, 2000);
 	again(0);
 	slot = kvr_flight_by_handle(pool()->requests, old);
-	CU_ASSERT_EQUAL(kvr_flight_voice(slot), KVR_FLIGHT_HEARD);
+	CU_ASSERT_EQUAL(kvr_flight_relay_mode(slot), KVR_FLIGHT_PASS);
 	item(PEER_AGENT, old, KVR_RESP_F_FIN);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	client_has_all(old);

@@ -98,7 +98,7 @@ static void requests_of_one_source_leave_slots_for_others(void)
 	CU_ASSERT_EQUAL(why.detail[2], 160);
 	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 53);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.slots, top), 2);
-	CU_ASSERT_EQUAL(top[0].have, 160);
+	CU_ASSERT_EQUAL(top[0].held, 160);
 	/* Everything ends with its worker: everything is given back. */
 	pipeline_host = 2;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));
@@ -242,7 +242,7 @@ static void sessions_of_one_source_leave_room_for_others(void)
 		CU_ASSERT_TRUE(opened());
 	}
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 2);
-	CU_ASSERT(top[0].have == 20 && top[1].have == 6);
+	CU_ASSERT(top[0].held == 20 && top[1].held == 6);
 	for (uint64_t i = 0; i < 2; i++) {
 		route_in_session(10, ++id, KVR_ACTION_OPEN);
 		CU_ASSERT_TRUE(opened());
@@ -306,16 +306,16 @@ static void sessions_count_across_a_restart_of_their_worker(void)
 	life = 2;
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, life, "a", 2));
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
-	CU_ASSERT_EQUAL(top[0].have, 20);
+	CU_ASSERT_EQUAL(top[0].held, 20);
 	route_in_session(2, ++id, KVR_ACTION_OPEN); /* the new life gives no room */
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_SOURCE_LIMIT);
 	for (uint64_t s = 1; s <= 5; s++)
 		release(2, s);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
-	CU_ASSERT_EQUAL(top[0].have, 15);
+	CU_ASSERT_EQUAL(top[0].held, 15);
 	CU_ASSERT_EQUAL(open_all(&id), 5);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
-	CU_ASSERT_EQUAL(top[0].have, session_counter(SC_LIVE));
+	CU_ASSERT_EQUAL(top[0].held, session_counter(SC_LIVE));
 	for (int i = 0; i < 100; i++)
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(session_counter(SC_LIVE), 0);
@@ -368,12 +368,12 @@ static void opens_of_one_source_leave_room_for_others(void)
 		CU_ASSERT_TRUE(opened());
 	}
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 2);
-	CU_ASSERT(top[0].have == 20 && top[1].have == 6);
+	CU_ASSERT(top[0].held == 20 && top[1].held == 6);
 	for (int i = 0; i < 60; i++) /* the silent ones are given up: everything is given back */
 		pipeline_advance(100);
 	CU_ASSERT_EQUAL(session_counter(SC_OPENING), 0);
 	CU_ASSERT_EQUAL(share_top(rt->pool[0].live.shares.sessions, top), 1);
-	CU_ASSERT_EQUAL(top[0].have, 6);
+	CU_ASSERT_EQUAL(top[0].held, 6);
 	pipeline_host = 2;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));
 	for (int i = 0; i < 40; i++)
@@ -407,7 +407,7 @@ static uint64_t counted(enum in_counter c)
 {
 	uint64_t v[KVR_STATS_MAX];
 
-	kvr_stats_snapshot(rt->in_stats, v);
+	kvr_stats_sum(rt->in_stats, v);
 	return v[c];
 }
 
@@ -421,7 +421,7 @@ static uint64_t refused_of(uint8_t host)
 		const struct kvr_source *s = kvr_source_find(
 			rt->lcore[i]->sources, kvr_source_key(&from), rt->lcore[i]->now_ns);
 
-		n += s != NULL ? s->refused : 0;
+		n += s != NULL ? s->rejected : 0;
 	}
 	return n;
 }
@@ -455,7 +455,7 @@ static uint32_t events_of(uint8_t host)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++)
-		n += kvr_quota_have(rt->lcore[i]->events[0].share, UINT64_C(0xffff0a000000) | host);
+		n += kvr_quota_held(rt->lcore[i]->events[0].share, UINT64_C(0xffff0a000000) | host);
 	return n;
 }
 

@@ -470,7 +470,7 @@ static void hellos_take_nothing_from_heartbeats(void)
 	}
 	lcore_turn(rt->lcore[0]);
 	lcore_turn(rt->lcore[0]);
-	CU_ASSERT_NOT_EQUAL(worker()->beat->heard_ns, worker()->told_ns);
+	CU_ASSERT_NOT_EQUAL(worker()->beat->received_ns, worker()->read_ns);
 	pipeline_turn();
 	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SERVING);
 	CU_ASSERT_TRUE(pipeline_balanced());

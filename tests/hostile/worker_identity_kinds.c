@@ -44,7 +44,7 @@ static struct state now(void)
 			  .abort_waits = cancelled->abort_ns != 0};
 
 	CU_ASSERT_FATAL(w != NULL && r != NULL && request_of(r) != NULL);
-	n.beat_ns = w->beat->heard_ns;
+	n.beat_ns = w->beat->received_ns;
 	n.used = w->beat->load[1].kv_used_blocks;
 	n.worker_state = w->state;
 	n.epoch = w->epoch;

@@ -115,13 +115,13 @@ static void other_hop(struct router *rt, const struct kvr_worker *w)
 static void heard(struct router *rt, struct kvr_worker *w)
 {
 	/* Publishes nothing: a heartbeat that is seen late is seen at the next tick. */
-	const uint64_t at = atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed);
+	const uint64_t at = atomic_load_explicit(&w->beat->received_ns, memory_order_relaxed);
 
-	if (kvr_worker_take_hop(w))
+	if (kvr_worker_adopt_hop(w))
 		other_hop(rt, w);
-	if (at == w->told_ns)
+	if (at == w->read_ns)
 		return;
-	w->told_ns = at;
+	w->read_ns = at;
 	w->last_seen_ns = rt->ctl->live.now_ns;
 	if (w->state != KVR_WORKER_SUSPECT)
 		return;

@@ -41,7 +41,7 @@ int control_create(struct router *rt)
 		return -ENOMEM;
 	}
 	/* Like the other clock, so that their times look alike to people. */
-	rt->ctl->live = (struct kvr_live){now_ns(rt), now_ns(rt), LIVE_STEP};
+	rt->ctl->live = (struct kvr_live_clock){now_ns(rt), now_ns(rt), LIVE_STEP};
 	atomic_init(&rt->live_ns, rt->ctl->live.now_ns);
 	return 0;
 }
@@ -79,7 +79,7 @@ static void tick(struct router *rt)
 
 /*
  * Time passes for the silence of workers only while every ingress lcore reads what comes: see
- * struct kvr_live.
+ * struct kvr_live_clock.
  */
 static void live_pass(struct router *rt)
 {
@@ -94,7 +94,7 @@ static void live_pass(struct router *rt)
 	}
 	if (read)
 		memcpy(ctl->read_up, up, rt->conf.n_ingress * sizeof(up[0]));
-	kvr_live_pass(&ctl->live, rt->control.now_ns, read);
+	kvr_live_clock_advance(&ctl->live, rt->control.now_ns, read);
 }
 
 /* A frame that ingress has handed on. */

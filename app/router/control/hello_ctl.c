@@ -101,7 +101,7 @@ static bool may_speak(struct router *rt, const struct kvr_worker *w, const struc
 static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worker *w,
 			const struct kvr_wire_hello *h, struct refusal *why)
 {
-	if (w->said != hello_digest(h)) {
+	if (w->hello_digest != hello_digest(h)) {
 		*why = (struct refusal){.code = KVR_E_WORKER_CONFIG,
 					.text = "a life does not change: HELLO needs a greater "
 						"epoch"};
@@ -126,7 +126,7 @@ static enum kvr_code new_life(struct kvr_worker *w, const struct pool *p,
 	w->pool = p->number;
 	w->dp_start = h->dp_start;
 	w->dp_size = h->dp_size;
-	return kvr_worker_beat(w) < 0 ? KVR_E_NO_MEMORY : KVR_OK;
+	return kvr_worker_create_beat(w) < 0 ? KVR_E_NO_MEMORY : KVR_OK;
 }
 
 /* HELLO of a life that is not known. */
@@ -142,7 +142,7 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	if (why->code != KVR_OK)
 		return;
 	if (old != NULL)
-		kvr_registry_take(rt->registry, old); /* nothing of it stays */
+		kvr_registry_remove(rt->registry, old); /* nothing of it stays */
 	/* Here, too: those that the scheduler will refuse take no place that others may have. */
 	if (hello_room(rt, p, &room) != 0)
 		w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
@@ -161,7 +161,7 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	if (why->code != KVR_OK)
 		return;
 	w->epoch = f->hdr->epoch;
-	w->said = hello_digest(h);
+	w->hello_digest = hello_digest(h);
 	w->boot = h->boot;
 	w->path = *f->path;
 	w->path.max_frame = h->max_frame;

@@ -196,7 +196,7 @@ void hello_welcome(struct router *rt, struct kvr_worker *w, const struct ctl_buf
 
 	if (r->worker == w->id)
 		*r = (struct hello_refused){0}; /* it is well now */
-	w->told_beat_ms = m.heartbeat_ms;
+	w->welcome_beat_ms = m.heartbeat_ms;
 	out_message(&rt->control, &b->path, KVR_WELCOME, w->id, h->id, 0, &m, sizeof(m));
 }
 

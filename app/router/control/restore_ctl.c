@@ -179,8 +179,9 @@ struct restore_worker *restore_take(struct router *rt, struct kvr_worker *w)
 			continue;
 		x->taken = true;
 		r->left--;
-		if (x->w->epoch != w->epoch || x->w->said != w->said || x->w->pool != w->pool ||
-		    x->w->dp_start != w->dp_start || x->w->dp_size != w->dp_size) {
+		if (x->w->epoch != w->epoch || x->w->hello_digest != w->hello_digest ||
+		    x->w->pool != w->pool || x->w->dp_start != w->dp_start ||
+		    x->w->dp_size != w->dp_size) {
 			rt->snapshot->stat.others++;
 			return NULL;
 		}

@@ -88,8 +88,8 @@ static int gather_workers(struct writing *x)
 
 		if (w->state == KVR_WORKER_JOINING)
 			continue;
-		h->w = (struct kvr_snap_worker){w->id,	 w->said,     w->epoch,
-						w->pool, w->dp_start, w->dp_size};
+		h->w = (struct kvr_snap_worker){w->id,	 w->hello_digest, w->epoch,
+						w->pool, w->dp_start,	  w->dp_size};
 		memcpy(h->dense, w->rank, w->dp_size * sizeof(w->rank[0]));
 		x->n_workers++;
 	}

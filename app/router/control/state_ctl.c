@@ -10,7 +10,7 @@
 uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
 {
 	/* A heartbeat that nobody has looked at yet. */
-	if (atomic_load_explicit(&w->beat->heard_ns, memory_order_relaxed) != w->told_ns)
+	if (atomic_load_explicit(&w->beat->received_ns, memory_order_relaxed) != w->read_ns)
 		return 0;
 	/* A time ahead of the clock, which may stand, is no silence. */
 	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
@@ -47,13 +47,13 @@ int control_told(const struct router *rt, const struct kvr_router_options *next,
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
 		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
 
-		if (w->state == KVR_WORKER_GONE || w->told_beat_ms < next->suspect_ms)
+		if (w->state == KVR_WORKER_GONE || w->welcome_beat_ms < next->suspect_ms)
 			continue;
 		snprintf(err, errlen,
 			 "worker %" PRIu64
 			 " was told to report every %u ms, suspect_ms %u would find "
 			 "it silent; allowed: more, or when it has come anew",
-			 w->id, w->told_beat_ms, next->suspect_ms);
+			 w->id, w->welcome_beat_ms, next->suspect_ms);
 		return -EINVAL;
 	}
 	return 0;

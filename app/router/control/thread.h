@@ -83,7 +83,7 @@ struct hello_refused {
 #define REFUSED_KEPT 16u
 
 struct control {
-	struct kvr_live live;
+	struct kvr_live_clock live;
 	uint64_t read_up[KVR_ROUTER_MAX_LCORES]; /* lcore::read_up when `live` last moved */
 	bool dirty;				 /* the view is not what the registry is */
 	uint64_t began_ns;			 /* first tick; HELLOs can come since then */

@@ -241,7 +241,7 @@ static void drop_failed(struct router *rt)
 		if (!joins(c) || c->rc >= 0)
 			continue;
 		c->w->epoch = 0; /* it has never lived: the same epoch may try again */
-		kvr_registry_take(rt->registry, c->w);
+		kvr_registry_remove(rt->registry, c->w);
 		if (c->kind == CHANGE_JOIN)
 			continue;
 		rt->ctl->left_ns[c->w->pool] = rt->control.now_ns;
@@ -275,7 +275,7 @@ static void undo_joins(struct router *rt)
 			ctl->change[i].kind = CHANGE_JOIN;
 			ctl->change[i].rc = -ENOMEM;
 			ctl->change[i].w->epoch = 0;
-			kvr_registry_take(rt->registry, ctl->change[i].w);
+			kvr_registry_remove(rt->registry, ctl->change[i].w);
 		}
 }
 
@@ -410,7 +410,7 @@ void worker_leave(struct router *rt, struct kvr_worker *w, const char *why)
 	expect_back(rt, w);
 	rt->ctl->left_ns[w->pool] = rt->control.now_ns;
 	change(rt, w, CHANGE_LEAVE);
-	kvr_registry_take(rt->registry, w);
+	kvr_registry_remove(rt->registry, w);
 }
 
 void worker_moved(struct router *rt, struct kvr_worker *w, struct ctl_buf *frame)
@@ -457,14 +457,14 @@ int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why)
 
 	if (w == NULL)
 		return -ENOENT;
-	if (!kvr_worker_may(w->state, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING))
+	if (!kvr_worker_may_change(w->state, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING))
 		return w->state == (draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING) ? -EALREADY
 											 : -EPERM;
 	c.pool = pool_of(rt, w);
 	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
 	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING, why);
 	w->drain_ns = 0;
-	w->rests = false;
+	w->drained_by_agent = false;
 	if (c.side)
 		log_prefill(c.pool, kvr_disagg_active(&c.pool->pair.disagg));
 	return 0;

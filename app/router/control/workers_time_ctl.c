@@ -2,8 +2,8 @@
 /*
  * What time does to workers: those that are silent become suspect after suspect_ms (out of
  * selection) and are gone after dead_ms, measured with a clock that stands still while the router
- * does not listen (struct kvr_live); those that drain and have no booking left are drained, and
- * what is left when their time is over is cut off; pools learn whether somebody may come soon.
+ * does not listen (struct kvr_live_clock); those that drain and have no booking left are drained,
+ * and what is left when their time is over is cut off; pools learn whether somebody may come soon.
  */
 #include "control/log.h"
 #include "control/thread.h"
@@ -31,8 +31,9 @@ static void check_silence(struct router *rt, struct kvr_worker *w)
 static bool check_wish(struct router *rt, struct kvr_worker *w)
 {
 	/* Publishes nothing. */
-	const uint32_t wish = atomic_load_explicit(&w->beat->wish, memory_order_relaxed);
-	const enum kvr_drain_request what = kvr_drain_request_classify(wish, w->wished, w->state);
+	const uint32_t wish = atomic_load_explicit(&w->beat->drain_request, memory_order_relaxed);
+	const enum kvr_drain_request what =
+		kvr_drain_request_classify(wish, w->drain_request_done, w->state);
 	int rc = 0;
 
 	if (what == KVR_DRAIN_REQUEST_OLD)
@@ -42,8 +43,8 @@ static bool check_wish(struct router *rt, struct kvr_worker *w)
 				  "asked for by its agent");
 	if (rc < 0) /* its state forbids it yet */
 		return false;
-	w->wished = wish;
-	w->rests = (wish & KVR_BEAT_F_DRAIN) != 0;
+	w->drain_request_done = wish;
+	w->drained_by_agent = (wish & KVR_BEAT_F_DRAIN) != 0;
 	return true;
 }
 

@@ -75,8 +75,8 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 	/* Publishes nothing, nor do the next ones. */
 	if (unlikely(!kvr_path_same_hop(from, &w->path)))
 		atomic_store_explicit(&w->beat->hop, kvr_beat_hop(from), memory_order_relaxed);
-	atomic_store_explicit(&w->beat->wish, wish, memory_order_relaxed);
-	atomic_store_explicit(&w->beat->heard_ns, lc->now_ns, memory_order_relaxed);
+	atomic_store_explicit(&w->beat->drain_request, wish, memory_order_relaxed);
+	atomic_store_explicit(&w->beat->received_ns, lc->now_ns, memory_order_relaxed);
 }
 
 /* The question's buffer carries the answer, which is never longer. */

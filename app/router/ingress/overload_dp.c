@@ -126,7 +126,7 @@ static uint32_t draw_of(const struct lcore *lc, const struct kvr_wire_hdr *h)
 bool overload_lets(struct lcore *lc, struct port_load *l, const struct kvr_source_table *t,
 		   const struct kvr_source *s, const struct kvr_wire_hdr *h)
 {
-	if (!kvr_source_within(t, s, l->part, draw_of(lc, h), lc->now_ns))
+	if (!kvr_source_within_quota(t, s, l->part, draw_of(lc, h), lc->now_ns))
 		return false;
 	l->taken++;
 	return true;

@@ -157,7 +157,7 @@ static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_
 	if (unlikely(notes_put(p, &n) != 0))
 		return -1;
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
-		kvr_flight_saw(r, h->handle, w->generated_tokens);
+		kvr_flight_set_seen(r, h->handle, w->generated_tokens);
 	return seen == 0;
 }
 
@@ -170,7 +170,7 @@ static void quiet_item(struct lcore *lc, struct pool *p, const struct kvr_flight
 	const struct kvr_wire_response_ack ack = ack_of(kvr_frame_body(h));
 	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
 
-	if (kvr_flight_voice(r) != KVR_FLIGHT_MUTE) {
+	if (kvr_flight_relay_mode(r) != KVR_FLIGHT_DROP) {
 		ignore(lc, m, IN_LATE);
 		return;
 	}
@@ -236,7 +236,7 @@ static void tracked_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
-	kvr_flight_pass(r, handle, seq, true);
+	kvr_flight_set_passed(r, handle, seq, true);
 	in_count(lc, IN_NOTES);
 }
 
@@ -277,19 +277,20 @@ static void relay_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	most = out_limit(lc, &relay.client);
 	if (h->msg_len > KVR_WIRE_ITEM_MOST) {
 		item_too_large(lc, m, from, h->msg_len, KVR_WIRE_ITEM_MOST);
-	} else if (kvr_flight_voice(r) != KVR_FLIGHT_HEARD && first) {
+	} else if (kvr_flight_relay_mode(r) != KVR_FLIGHT_PASS && first) {
 		quiet_item(lc, p, r, &relay, m);
-	} else if (kvr_flight_voice(r) != KVR_FLIGHT_HEARD) {
+	} else if (kvr_flight_relay_mode(r) != KVR_FLIGHT_PASS) {
 		ignore(lc, m, IN_LATE);
 	} else if (m->pkt_len > most) {
 		item_too_large(lc, m, from, m->pkt_len, most);
 	} else if (first && (news = response_note(p, r, &relay, h, w)) < 0) {
 		ignore(lc, m, IN_RING_FULL);
-	} else if (news > 0 && !kvr_flight_first(r)) {
+	} else if (news > 0 && !kvr_flight_may_pass_first(r)) {
 		ignore(lc, m, IN_LATE); /* its agent says it again */
 	} else {
 		if (first)
-			kvr_flight_pass(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
+			kvr_flight_set_passed(r, h->handle, w->seq,
+					      (w->flags & KVR_RESP_F_FIN) != 0);
 		in_count(lc, IN_RELAYED);
 		out_send_fitting(lc, m, &relay.client);
 	}
@@ -316,7 +317,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		prefill_item(lc, p, &relay, m);
 		return;
 	}
-	if (unlikely(kvr_flight_voice(r) != KVR_FLIGHT_HEARD)) {
+	if (unlikely(kvr_flight_relay_mode(r) != KVR_FLIGHT_PASS)) {
 		quiet_item(lc, p, r, &relay, m);
 		return;
 	}
@@ -334,11 +335,11 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
-	if (unlikely(news > 0 && !kvr_flight_first(r))) {
+	if (unlikely(news > 0 && !kvr_flight_may_pass_first(r))) {
 		ignore(lc, m, IN_LATE); /* its agent says it again */
 		return;
 	}
-	kvr_flight_pass(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
+	kvr_flight_set_passed(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
 	in_count(lc, IN_RELAYED);
 	out_send_fitting(lc, m, &relay.client);
 }

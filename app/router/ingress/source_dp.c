@@ -27,7 +27,7 @@ static bool take(struct lcore *lc, const struct kvr_path *from, enum kvr_source_
 	s = kvr_source_get(lc->sources, kvr_source_key(from), lc->now_ns);
 	if (likely(kvr_source_take(s, b, r, lc->now_ns)))
 		return true;
-	s->refused += excess;
+	s->rejected += excess;
 	return false;
 }
 
@@ -69,11 +69,11 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	kvr_source_count(t, s, lc->now_ns);
 	if (first && unlikely(!kvr_source_take(s, KVR_SOURCE_REQUESTS,
 					       &rules->rate[KVR_SOURCE_REQUESTS], lc->now_ns))) {
-		s->refused++;
+		s->rejected++;
 		return KVR_E_RATE_LIMITED;
 	}
 	if (unlikely(load->overloaded) && !overload_lets(lc, load, t, s, h)) {
-		s->refused++;
+		s->rejected++;
 		return KVR_E_BUSY;
 	}
 	return KVR_OK;

@@ -115,7 +115,7 @@ struct port_load {
 	uint64_t lowered_ns; /* the same: when it could not grow for the last time */
 	uint32_t excused;    /* full receive bursts to come that are not overload yet: weigh() */
 	bool stalled;	     /* since the last one that was not full */
-	uint32_t part;	     /* what a source may have in an overload: kvr_source_within() */
+	uint32_t part;	     /* what a source may have in an overload: kvr_source_within_quota() */
 	uint32_t full_steps; /* looks in a row, a millisecond apart, at a device not emptied */
 	uint32_t got, taken; /* in them: frames of the device, and of requests let in */
 	bool drained;	     /* since step_ns a burst was not full */
@@ -153,11 +153,11 @@ struct lcore {
 	struct pool *event_pool[KVR_ROUTER_MAX_POOLS];
 	struct pool *sched_pool[KVR_ROUTER_MAX_POOLS];
 	struct port_load load[KVR_ROUTER_MAX_PORTS];
-	uint32_t full_polls;	  /* in a row, in which a port gave a full burst */
-	uint32_t handed;	  /* frames of this poll that went to another lcore's `joins` */
-	_Atomic uint64_t read_up; /* grows when all is read that had arrived some turns ago */
-	struct kvr_live quiet;	  /* silence of clients, and sessions: moves at sched_tick() */
-	uint32_t send_left;	  /* bytes of long messages that may still leave in this turn */
+	uint32_t full_polls;	     /* in a row, in which a port gave a full burst */
+	uint32_t handed;	     /* frames of this poll that went to another lcore's `joins` */
+	_Atomic uint64_t read_up;    /* grows when all is read that had arrived some turns ago */
+	struct kvr_live_clock quiet; /* silence of clients, and sessions: moves at sched_tick() */
+	uint32_t send_left;	     /* bytes of long messages that may still leave in this turn */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* scored together */
 	uint8_t *hints; /* KVR_WIRE_MAX_HINTS bytes to write them to; lcores that schedule a pair */

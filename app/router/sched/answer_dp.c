@@ -135,8 +135,8 @@ static void explain(const struct pool *p, const struct job *j, struct refusal *w
 		why->detail[2] = open;
 	} else if (why->code == KVR_E_SOURCE_LIMIT && j != NULL && j->excess_of != 0) {
 		why->detail[0] = j->excess_of;
-		why->detail[1] = j->excess.have;
-		why->detail[2] = j->excess.may;
+		why->detail[1] = j->excess.held;
+		why->detail[2] = j->excess.limit;
 	} else if (why->code == KVR_E_EXPIRED) {
 		why->detail[1] = limit_ms(p, j, why->detail[0]);
 	}

@@ -62,7 +62,7 @@ void result_free(struct lcore *lc, struct job *j)
 		return;
 	held_set(j->pool, atomic_load_explicit(&j->pool->live.held, memory_order_relaxed) -
 				  l->long_result->n);
-	kvr_quota_give(j->pool->live.shares.frames, l->share_result, l->long_result->n);
+	kvr_quota_return(j->pool->live.shares.frames, l->share_result, l->long_result->n);
 	frames_drop(lc, l->long_result);
 	l->long_result = NULL;
 }

@@ -484,7 +484,7 @@ bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
 		}
 		v = life_event(&x, &e);
 		if (unlikely(held && r->slot[MAIN] == main))
-			kvr_flight_unhold(main);
+			kvr_flight_pass_items(main);
 	}
 	if (likely(v == KVR_RQ_GO))
 		return true;

@@ -24,10 +24,10 @@ static void client_hop(struct kvr_flight *slot, const uint8_t mac[6])
 {
 	struct request *r = request_of(slot);
 
-	kvr_flight_next_hop(slot, mac);
+	kvr_flight_set_next_hop(slot, mac);
 	for (uint32_t leg = 0; r != NULL && leg < RTE_DIM(r->slot); leg++)
 		if (r->slot[leg] != NULL)
-			kvr_flight_next_hop(r->slot[leg], mac);
+			kvr_flight_set_next_hop(r->slot[leg], mac);
 	if (r != NULL && r->job != NULL)
 		memcpy(r->job->client.mac, mac, sizeof(r->job->client.mac));
 }
@@ -92,11 +92,11 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	e.msg = send_may_move(r) ? &j->msg : NULL;
 	r->job = j;
 	/* What has gone to the client cannot be taken back for another try. */
-	if (!kvr_flight_hold(slot))
+	if (!kvr_flight_hold_items(slot))
 		e.flags |= KVR_RQEF_ANSWERED;
 	life_event(&x, &e);
 	if (r->slot[MAIN] == slot && (e.flags & KVR_RQEF_ANSWERED) == 0)
-		kvr_flight_unhold(slot);
+		kvr_flight_pass_items(slot);
 	if (r->rq.msg == NULL)
 		message_over(&x);
 }
@@ -322,7 +322,7 @@ static void on_last(struct lcore *lc, struct pool *p, const struct note *n)
 	item(lc, p, &says, NULL, 0);
 	slot = kvr_flight_by_handle(p->requests, n->handle);
 	/* Its room was needed, or the request goes on elsewhere: its agent says it again. */
-	if (unlikely(slot == NULL || kvr_flight_voice(slot) == KVR_FLIGHT_MUTE)) {
+	if (unlikely(slot == NULL || kvr_flight_relay_mode(slot) == KVR_FLIGHT_DROP)) {
 		rte_pktmbuf_free(n->m);
 		return;
 	}

@@ -196,8 +196,8 @@ bool sched_tick(struct lcore *lc, void *arg)
 	struct pool *p = arg;
 	uint32_t slot[ENDS_TURN], got;
 
-	kvr_live_pass(&lc->quiet, atomic_load_explicit(&lc->rt->live_ns, memory_order_relaxed),
-		      true);
+	kvr_live_clock_advance(&lc->quiet,
+			       atomic_load_explicit(&lc->rt->live_ns, memory_order_relaxed), true);
 	if (!lost_poll(lc, p))
 		return false;
 	kvr_sched_stood_still(p->sched, since_ns(lc->now_ns, lc->quiet.now_ns));

@@ -211,7 +211,7 @@ void session_dropped(void *pool, uint32_t entry)
 {
 	struct pool *p = pool;
 
-	kvr_quota_give(p->live.shares.sessions, p->live.shares.session[entry], 1);
+	kvr_quota_return(p->live.shares.sessions, p->live.shares.session[entry], 1);
 	p->live.shares.session[entry] = 0;
 }
 
@@ -270,7 +270,7 @@ void session_charge(const struct life *x)
 	if (u->s.reserved) {
 		u->share = kvr_quota_take(shares, kvr_source_key(request_client(x->r)), 1);
 	} else {
-		kvr_quota_give(shares, u->share, 1);
+		kvr_quota_return(shares, u->share, 1);
 		u->share = 0;
 	}
 }

@@ -11,7 +11,7 @@
 static bool may(struct job *j, const struct kvr_quota *s, enum kvr_wire_source_limit what,
 		uint32_t n, uint64_t free)
 {
-	if (likely(kvr_quota_may(s, kvr_source_key(&j->client), n, free, &j->excess)))
+	if (likely(kvr_quota_allows(s, kvr_source_key(&j->client), n, free, &j->excess)))
 		return true;
 	j->excess_of = (uint8_t)what;
 	return false;
@@ -29,13 +29,13 @@ bool share_slot_may(struct pool *p, struct job *j)
 
 void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j)
 {
-	r->share = kvr_quota_take(p->live.shares.slots, kvr_source_key(&j->client), 1);
+	r->quota_ref = kvr_quota_take(p->live.shares.slots, kvr_source_key(&j->client), 1);
 }
 
 static void give_back(struct pool *p, struct kvr_flight *r)
 {
-	kvr_quota_give(p->live.shares.slots, r->share, 1);
-	r->share = 0;
+	kvr_quota_return(p->live.shares.slots, r->quota_ref, 1);
+	r->quota_ref = 0;
 	if (r->state == KVR_FLIGHT_LIVE && r->relay.booked && r->relay.leg == KVR_LEG_MAIN)
 		kvr_stats_sub(p->count, PC_BY_CLIENTS, 1);
 }
@@ -80,8 +80,8 @@ enum kvr_code share_result(struct pool *p, struct job *j, uint32_t frames, uint3
 
 void share_go_on(struct pool *p, struct job *j, uint32_t frames)
 {
-	kvr_quota_give(p->live.shares.jobs, j->share_job, 1);
-	kvr_quota_give(p->live.shares.frames, j->share_frames, frames);
+	kvr_quota_return(p->live.shares.jobs, j->share_job, 1);
+	kvr_quota_return(p->live.shares.frames, j->share_frames, frames);
 	p->live.shares.n_waiting--;
 }
 
@@ -91,7 +91,7 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 
 	/* Without room it is not the share that is missing. */
 	return free == 0 ||
-	       kvr_quota_may(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
+	       kvr_quota_allows(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
 }
 
 /* ---- KV events on their way to the event lcore ---- */
@@ -99,7 +99,7 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 static void events_give_back(struct event_share *e, uint32_t done)
 {
 	for (; e->tail != done; e->tail++)
-		kvr_quota_give(e->share, e->ref[e->tail & e->mask], 1);
+		kvr_quota_return(e->share, e->ref[e->tail & e->mask], 1);
 }
 
 bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from)
@@ -110,7 +110,7 @@ bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *f
 	/* Publishes nothing: a frame is given back with the next one that comes. */
 	events_give_back(e, atomic_load_explicit(&p->event.done[lc->index], memory_order_relaxed));
 	if (e->head - e->tail >= e->most ||
-	    !kvr_quota_may(e->share, key, 1, rte_ring_free_count(p->events), NULL))
+	    !kvr_quota_allows(e->share, key, 1, rte_ring_free_count(p->events), NULL))
 		return false;
 	e->ref[e->head++ & e->mask] = kvr_quota_take(e->share, key, 1);
 	return true;
@@ -120,7 +120,7 @@ void share_event_back(struct lcore *lc, struct pool *p)
 {
 	struct event_share *e = &lc->events[p->number];
 
-	kvr_quota_give(e->share, e->ref[--e->head & e->mask], 1);
+	kvr_quota_return(e->share, e->ref[--e->head & e->mask], 1);
 }
 
 void share_event_done(struct pool *p, const struct event_note *n)

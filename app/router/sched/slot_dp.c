@@ -47,7 +47,7 @@ static struct kvr_flight *take(const struct life *x, uint32_t leg)
 		return NULL;
 	slot->owner = x->r;
 	slot->relay.leg = (uint8_t)leg;
-	kvr_flight_client(slot, &j->client);
+	kvr_flight_set_client(slot, &j->client);
 	x->r->slot[leg] = slot;
 	return slot;
 }
@@ -70,11 +70,11 @@ void slot_renew(const struct life *x)
 	send_stop_leg(x->p, old);
 	kvr_flight_unname(x->p->requests, old);
 	slot = take(x, MAIN);
-	assert(slot != NULL);	  /* there is room, and its name is free */
-	slot->share = old->share; /* one request, whatever lingers */
-	old->share = 0;
+	assert(slot != NULL);		  /* there is room, and its name is free */
+	slot->quota_ref = old->quota_ref; /* one request, whatever lingers */
+	old->quota_ref = 0;
 	old->owner = NULL;
-	kvr_flight_mute(old); /* its last item would be taken for the end */
+	kvr_flight_drop_items(old); /* its last item would be taken for the end */
 	slot_end(x->p, old, x->lc->now_ns);
 }
 
@@ -107,7 +107,7 @@ static void remember(const struct life *x, struct kvr_flight *slot)
 
 	if (end->code == KVR_OK)
 		return;
-	slot->refused = true;
+	slot->rejected = true;
 	slot->end = (struct kvr_flight_end){.code = end->code,
 					    .retry = end->retryable ? RETRY_YES : RETRY_NO,
 					    .policy_class = end->policy_class};
@@ -122,7 +122,7 @@ bool slot_hold(const struct request *r, const struct kvr_rq_event *e)
 	const uint32_t state = leg_state(r, MAIN);
 
 	return fails && (state == KVR_RQS_SENT || state == KVR_RQS_RUNNING) &&
-	       kvr_flight_hold(r->slot[MAIN]);
+	       kvr_flight_hold_items(r->slot[MAIN]);
 }
 
 void slot_linger(const struct life *x, uint32_t leg)

@@ -270,14 +270,14 @@ static void write_endings(const struct router *rt, FILE *out)
 	fprintf(out, "# TYPE " OF_DYNAMO "requests_started counter\n# HELP " OF_DYNAMO
 		     "requests_started Legs that were booked on a rank\n");
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		kvr_stats_snapshot(rt->pool[i].stats, v);
+		kvr_stats_sum(rt->pool[i].stats, v);
 		fprintf(out, OF_DYNAMO "requests_started_total{pool=\"%s\"} %" PRIu64 "\n",
 			rt->pool[i].name, v[PC_ROUTED] + v[PC_ADMITTED] + v[PC_LEG_ROUTED]);
 	}
 	fprintf(out, "# TYPE " OF_DYNAMO "requests counter\n# HELP " OF_DYNAMO
 		     "requests Legs whose booking has ended, by how\n");
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		kvr_stats_snapshot(rt->pool[i].stats, v);
+		kvr_stats_sum(rt->pool[i].stats, v);
 		for (uint32_t k = 0; k < RTE_DIM(endings); k++)
 			fprintf(out,
 				OF_DYNAMO "requests_total{pool=\"%s\",ending=\"%s\"} %" PRIu64 "\n",

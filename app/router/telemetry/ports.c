@@ -96,7 +96,7 @@ static uint64_t port_losses(struct kvr_port *p, struct rte_tel_data *d)
 	struct kvr_port_info i;
 
 	kvr_port_info(p, &i);
-	kvr_stats_snapshot(kvr_port_stats(p), v);
+	kvr_stats_sum(kvr_port_stats(p), v);
 	rte_eth_stats_get(i.ethdev, &s);
 	before = s.imissed + s.ierrors + s.rx_nombuf;
 	after = v[KVR_PORT_SPREAD_FULL] + v[KVR_PORT_TX_DROPPED] + s.oerrors;
@@ -142,7 +142,7 @@ static struct rte_tel_data *xdp_dict(struct kvr_port *p)
 
 	if (d == NULL)
 		return NULL;
-	kvr_stats_snapshot(s, v);
+	kvr_stats_sum(s, v);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "redirect", on < 0 ? strerror(-on) : on ? "on" : "off");
 	kvr_stats_tel(&kvr_port_xdp_stats_def, v, d);

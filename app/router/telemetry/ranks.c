@@ -328,7 +328,7 @@ static int cmd_hits(void *arg, const char *params, struct rte_tel_data *d)
 
 	if (p == NULL)
 		return 0;
-	kvr_stats_snapshot(p->stats, v);
+	kvr_stats_sum(p->stats, v);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "pool", p->name);
 	rte_tel_data_add_dict_u64(d, "prompt_tokens", v[PC_PROMPT_TOKENS]);
@@ -384,7 +384,7 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 		return 0;
 	q = (struct queue_call){.p = p};
 	call_lcore(rt, p->sched_lcore, on_queue, &q);
-	kvr_stats_snapshot(p->stats, v);
+	kvr_stats_sum(p->stats, v);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "pool", p->name);
 	add_pending(d, &q.all);

@@ -51,7 +51,7 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 		rte_tel_data_start_dict(one);
 		rte_tel_data_add_dict_u64(one, "frames_of_late", c.top[i].count);
 		rte_tel_data_add_dict_u64(one, "frames", c.top[i].requests);
-		rte_tel_data_add_dict_u64(one, "refused", c.top[i].refused);
+		rte_tel_data_add_dict_u64(one, "refused", c.top[i].rejected);
 		kvr_telemetry_dict_part(list, kvr_source_text(c.top[i].key, name, sizeof(name)),
 					one);
 	}
@@ -90,7 +90,7 @@ static void add_have(struct router *rt, struct lcore *owner, struct rte_tel_data
 
 		kvr_source_text(c.top[i].key, name, sizeof(name));
 		rte_tel_data_add_dict_u64(list, kvr_telemetry_key(key, sizeof(key), name),
-					  c.top[i].have);
+					  c.top[i].held);
 	}
 	kvr_telemetry_dict_part(d, what, list);
 }
@@ -117,10 +117,10 @@ static void add_refused(struct router *rt, struct rte_tel_data *d)
 	if (list == NULL)
 		return;
 	rte_tel_data_start_dict(list);
-	kvr_stats_snapshot(rt->reject_stats, v);
+	kvr_stats_sum(rt->reject_stats, v);
 	for (uint32_t i = 0; i < RTE_DIM(codes); i++)
 		rte_tel_data_add_dict_u64(list, kvr_code_name(codes[i]), v[codes[i]]);
-	kvr_stats_snapshot(rt->in_stats, v);
+	kvr_stats_sum(rt->in_stats, v);
 	rte_tel_data_add_dict_u64(list, "control_frames_dropped", v[IN_LIMITED]);
 	rte_tel_data_add_dict_u64(list, "event_frames_put_off", v[IN_SHARE]);
 	rte_tel_data_add_dict_u64(list, "not_answered", v[IN_UNANSWERED]);

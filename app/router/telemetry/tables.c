@@ -74,14 +74,14 @@ static void row_values(const kvr_cell_t *row, unsigned int n, uint64_t v[])
 static bool get_ingress(struct router *rt, uint32_t i, uint64_t v[])
 {
 	RTE_SET_USED(i);
-	kvr_stats_snapshot(rt->in_stats, v);
+	kvr_stats_sum(rt->in_stats, v);
 	return true;
 }
 
 static bool get_reject(struct router *rt, uint32_t i, uint64_t v[])
 {
 	RTE_SET_USED(i);
-	kvr_stats_snapshot(rt->reject_stats, v);
+	kvr_stats_sum(rt->reject_stats, v);
 	return true;
 }
 
@@ -98,7 +98,7 @@ static bool get_log(struct router *rt, uint32_t i, uint64_t v[])
 
 static bool get_port(struct router *rt, uint32_t i, uint64_t v[])
 {
-	kvr_stats_snapshot(kvr_port_stats(rt->port[i]), v);
+	kvr_stats_sum(kvr_port_stats(rt->port[i]), v);
 	return true;
 }
 
@@ -107,7 +107,7 @@ static bool get_xdp(struct router *rt, uint32_t i, uint64_t v[])
 	struct kvr_stats *s = kvr_port_xdp_stats(rt->port[i]);
 
 	if (s != NULL)
-		kvr_stats_snapshot(s, v);
+		kvr_stats_sum(s, v);
 	return s != NULL;
 }
 
@@ -133,13 +133,13 @@ static bool get_reasm(struct router *rt, uint32_t i, uint64_t v[])
 
 static bool get_pool(struct router *rt, uint32_t i, uint64_t v[])
 {
-	kvr_stats_snapshot(rt->pool[i].stats, v);
+	kvr_stats_sum(rt->pool[i].stats, v);
 	return true;
 }
 
 static bool get_request(struct router *rt, uint32_t i, uint64_t v[])
 {
-	kvr_stats_snapshot(rt->pool[i].rq_stats, v);
+	kvr_stats_sum(rt->pool[i].rq_stats, v);
 	return true;
 }
 
@@ -147,7 +147,7 @@ static bool get_session(struct router *rt, uint32_t i, uint64_t v[])
 {
 	if (rt->pool[i].sessions == NULL)
 		return false;
-	kvr_stats_snapshot(rt->pool[i].sessions->stats, v);
+	kvr_stats_sum(rt->pool[i].sessions->stats, v);
 	return true;
 }
 
@@ -177,7 +177,7 @@ static bool get_flight(struct router *rt, uint32_t i, uint64_t v[])
 
 static bool get_event(struct router *rt, uint32_t i, uint64_t v[])
 {
-	kvr_stats_snapshot(rt->pool[i].event_stats, v);
+	kvr_stats_sum(rt->pool[i].event_stats, v);
 	return true;
 }
 

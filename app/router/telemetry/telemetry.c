@@ -70,7 +70,8 @@ static void add_worker(struct router *rt, struct rte_tel_data *list, const struc
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
 	if (w->state == KVR_WORKER_DRAINING || w->state == KVR_WORKER_DRAINED)
-		rte_tel_data_add_dict_string(d, "drained_by", w->rests ? "agent" : "operator");
+		rte_tel_data_add_dict_string(d, "drained_by",
+					     w->drained_by_agent ? "agent" : "operator");
 	rte_tel_data_add_dict_string(d, "pool", rt->pool[w->pool].name);
 	rte_tel_data_add_dict_u64(d, "dp_start", w->dp_start);
 	rte_tel_data_add_dict_u64(d, "dp_size", w->dp_size);
@@ -140,7 +141,7 @@ static struct rte_tel_data *stats_dict(struct kvr_stats *s)
 
 	if (d == NULL)
 		return NULL;
-	kvr_stats_snapshot(s, v);
+	kvr_stats_sum(s, v);
 	rte_tel_data_start_dict(d);
 	kvr_stats_tel(kvr_stats_def(s), v, d);
 	return d;
@@ -237,7 +238,7 @@ static void add_nonzero(struct rte_tel_data *d, const char *prefix, struct kvr_s
 	const struct kvr_stats_def *def = kvr_stats_def(s);
 	uint64_t v[KVR_STATS_MAX];
 
-	kvr_stats_snapshot(s, v);
+	kvr_stats_sum(s, v);
 	for (unsigned int i = from; i < to; i++) {
 		char name[RTE_TEL_MAX_STRING_LEN], key[RTE_TEL_MAX_STRING_LEN];
 
@@ -356,7 +357,7 @@ static int cmd_ingress(void *arg, const char *params, struct rte_tel_data *d)
 	uint64_t v[KVR_STATS_MAX];
 
 	RTE_SET_USED(params);
-	kvr_stats_snapshot(rt->in_stats, v);
+	kvr_stats_sum(rt->in_stats, v);
 	rte_tel_data_start_dict(d);
 	return kvr_stats_tel(&router_in_stats, v, d);
 }

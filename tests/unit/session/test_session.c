@@ -136,7 +136,7 @@ static void bounds_are_kept(void)
 	CU_ASSERT(kvr_session_left(s, &k, UINT64_MAX - 1) > 0);
 	CU_ASSERT_EQUAL(bind(s, "b", &w42, SEC, 0), 0);
 	CU_ASSERT_EQUAL(bind(s, "c", &w42, SEC, 0), -ENOSPC);
-	CU_ASSERT_EQUAL(kvr_session_refused(s), 1);
+	CU_ASSERT_EQUAL(kvr_session_rejected(s), 1);
 	CU_ASSERT_EQUAL(bind(s, "b", &w7, SEC, 0), 0); /* anew: needs no room */
 	CU_ASSERT(unbind(s, "b", NULL));
 	CU_ASSERT_EQUAL(bind(s, "c", &w42, SEC, 0), 0);
@@ -277,7 +277,7 @@ static void expiry_comes_in_bursts(void)
 {
 	enum { MANY = 5000 };
 	struct kvr_session *s = kvr_session_create(MANY, 1, 0);
-	static struct kvr_session_ref due[KVR_SESSION_LOOKS * 2];
+	static struct kvr_session_ref due[KVR_SESSION_CHECKS * 2];
 	struct kvr_session_ended e;
 	uint32_t gone = 0, calls = 0;
 	char id[16];
@@ -291,14 +291,14 @@ static void expiry_comes_in_bursts(void)
 		CU_ASSERT_EQUAL_FATAL(kvr_session_due(s, 0, due, 7), 0);
 		calls++;
 	}
-	CU_ASSERT_EQUAL(calls, (MANY + KVR_SESSION_LOOKS - 1) / KVR_SESSION_LOOKS);
+	CU_ASSERT_EQUAL(calls, (MANY + KVR_SESSION_CHECKS - 1) / KVR_SESSION_CHECKS);
 	CU_ASSERT_EQUAL(kvr_session_due(s, 11 * SEC, due, 7), 7);
 	CU_ASSERT(kvr_session_behind(s, 11 * SEC));
 	for (uint32_t i = 0; i < 7; i++)
 		gone += kvr_session_confirm(s, due[i], 11 * SEC, &e);
-	CU_ASSERT_EQUAL(kvr_session_due(s, 11 * SEC, due, KVR_SESSION_LOOKS * 2),
-			KVR_SESSION_LOOKS);
-	for (uint32_t i = 0; i < KVR_SESSION_LOOKS; i++)
+	CU_ASSERT_EQUAL(kvr_session_due(s, 11 * SEC, due, KVR_SESSION_CHECKS * 2),
+			KVR_SESSION_CHECKS);
+	for (uint32_t i = 0; i < KVR_SESSION_CHECKS; i++)
 		gone += kvr_session_confirm(s, due[i], 11 * SEC, &e);
 	gone += expire(s, 11 * SEC, &e);
 	CU_ASSERT_EQUAL(gone, MANY);
@@ -374,7 +374,7 @@ static void reserved_room_is_kept(void)
 	CU_ASSERT_EQUAL(bind(s, "a", &w42, SEC, 0), 0);
 	CU_ASSERT_FALSE(kvr_session_reserve(s));
 	CU_ASSERT_EQUAL(bind(s, "b", &w42, SEC, 0), -ENOSPC);
-	CU_ASSERT_EQUAL(kvr_session_refused(s), 2);
+	CU_ASSERT_EQUAL(kvr_session_rejected(s), 2);
 	CU_ASSERT_EQUAL(bind(s, "a", &w7, SEC, 0), 0);
 	kvr_session_unreserve(s);
 	CU_ASSERT_EQUAL(bind(s, "b", &w42, SEC, 0), 0);
@@ -494,7 +494,7 @@ static void behaves_as_a_plain_table(void)
 	for (uint32_t i = 0; i < N; i++)
 		bound += model[i].until != 0;
 	CU_ASSERT_EQUAL(kvr_session_count(s), bound);
-	CU_ASSERT_EQUAL(kvr_session_refused(s), 0);
+	CU_ASSERT_EQUAL(kvr_session_rejected(s), 0);
 	kvr_session_destroy(s);
 }
 

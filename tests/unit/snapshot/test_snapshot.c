@@ -61,7 +61,7 @@ static void fill(struct kvr_snap_writer *w, uint32_t pieces)
 {
 	uint64_t sh[KVR_SNAP_MAX_PIECE + 1];
 	const struct kvr_snap_worker worker = {
-		.id = 5, .said = 6, .epoch = 7, .pool = 0, .dp_start = 2, .dp_size = 2};
+		.id = 5, .hello_digest = 6, .epoch = 7, .pool = 0, .dp_start = 2, .dp_size = 2};
 	const struct kvr_snap_rank rank[2] = {{100, 3, 1}, {200, 4, 0}};
 	const struct kvr_snap_session session = {
 		.id_len = 5, .dp_rank = 2, .worker = 5, .ttl_ns = 50, .left_ns = 40};

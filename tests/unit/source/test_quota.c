@@ -11,7 +11,7 @@ static uint32_t grab(struct kvr_quota *s, uint64_t key, uint32_t *free, uint32_t
 {
 	uint32_t n = 0;
 
-	while (*free > 0 && kvr_quota_may(s, key, 1, *free, NULL)) {
+	while (*free > 0 && kvr_quota_allows(s, key, 1, *free, NULL)) {
 		ref[n++] = kvr_quota_take(s, key, 1);
 		--*free;
 	}
@@ -29,9 +29,9 @@ static void one_source_leaves_room_for_others(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	n[0] = grab(s, V4(1), &free, ref[0]);
 	CU_ASSERT_EQUAL(n[0], 563); /* two thirds of 15/16 */
-	CU_ASSERT_FALSE(kvr_quota_may(s, V4(1), 1, free, &st));
-	CU_ASSERT_EQUAL(st.have, 563);
-	CU_ASSERT_EQUAL(st.may, 562);
+	CU_ASSERT_FALSE(kvr_quota_allows(s, V4(1), 1, free, &st));
+	CU_ASSERT_EQUAL(st.held, 563);
+	CU_ASSERT_EQUAL(st.limit, 562);
 	n[1] = grab(s, V4(2), &free, ref[1]);
 	CU_ASSERT_EQUAL(n[1], 188); /* of what is left */
 	n[2] = grab(s, V4(3), &free, ref[2]);
@@ -39,12 +39,12 @@ static void one_source_leaves_room_for_others(void)
 	CU_ASSERT_EQUAL(kvr_quota_top(s, &at, top, 0, 2), 2);
 	CU_ASSERT_EQUAL(at, UINT32_MAX);
 	CU_ASSERT_EQUAL(top[0].key, V4(1));
-	CU_ASSERT_EQUAL(top[1].have, 188);
+	CU_ASSERT_EQUAL(top[1].held, 188);
 	/* What the first gives back is for all. */
 	for (uint32_t i = 0; i < n[0]; i++, free++)
-		kvr_quota_give(s, ref[0][i], 1);
-	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(1)), 0);
-	CU_ASSERT_TRUE(kvr_quota_may(s, V4(2), 1, free, NULL));
+		kvr_quota_return(s, ref[0][i], 1);
+	CU_ASSERT_EQUAL(kvr_quota_held(s, V4(1)), 0);
+	CU_ASSERT_TRUE(kvr_quota_allows(s, V4(2), 1, free, NULL));
 	kvr_quota_destroy(s);
 }
 
@@ -96,7 +96,7 @@ static void many_networks_of_one_site_are_one(void)
 	for (uint64_t net = 0; net < 900; net++) {
 		const uint64_t key = UINT64_C(0x20010db800070000) + net;
 
-		if (!kvr_quota_may(s, key, 1, free, NULL))
+		if (!kvr_quota_allows(s, key, 1, free, NULL))
 			break;
 		ref[n++] = kvr_quota_take(s, key, 1);
 		free--;
@@ -105,8 +105,8 @@ static void many_networks_of_one_site_are_one(void)
 	other = grab(s, UINT64_C(0x20010db800080000), &free, &ref[n]);
 	CU_ASSERT_EQUAL(other, 188);
 	for (uint32_t i = 0; i < n + other; i++)
-		kvr_quota_give(s, ref[i], 1);
-	CU_ASSERT_EQUAL(kvr_quota_have(s, UINT64_C(0x20010db800080000)), 0);
+		kvr_quota_return(s, ref[i], 1);
+	CU_ASSERT_EQUAL(kvr_quota_held(s, UINT64_C(0x20010db800080000)), 0);
 	kvr_quota_destroy(s);
 }
 
@@ -120,14 +120,14 @@ static void every_thing_may_have_a_source_of_its_own(void)
 		for (uint32_t i = 0; i < 256; i++) {
 			const uint64_t key = (UINT64_C(0x2001) << 48) + ((uint64_t)i << 16);
 
-			CU_ASSERT_TRUE(kvr_quota_may(s, key, 1, 0, NULL)); /* 0: no limit */
+			CU_ASSERT_TRUE(kvr_quota_allows(s, key, 1, 0, NULL)); /* 0: no limit */
 			ref[i] = kvr_quota_take(s, key, 1);
-			CU_ASSERT_EQUAL(kvr_quota_have(s, key), 1);
+			CU_ASSERT_EQUAL(kvr_quota_held(s, key), 1);
 		}
 		for (uint32_t i = 0; i < 256; i++)
-			kvr_quota_give(s, ref[i], 1);
+			kvr_quota_return(s, ref[i], 1);
 	}
-	kvr_quota_give(s, 0, 1);
+	kvr_quota_return(s, 0, 1);
 	kvr_quota_destroy(s);
 }
 
@@ -140,16 +140,16 @@ static void several_are_taken_and_given_at_once(void)
 	a = kvr_quota_take(s, V4(9), 40);
 	b = kvr_quota_take(s, V4(9), 5);
 	CU_ASSERT_EQUAL(a, b);
-	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(9)), 45);
-	CU_ASSERT_TRUE(kvr_quota_may(s, V4(9), 1, 55, NULL));
-	CU_ASSERT_FALSE(kvr_quota_may(s, V4(9), 1, 45, NULL));
-	CU_ASSERT_TRUE(kvr_quota_may(s, V4(9), 4, 55, NULL)); /* 100 - 6 - 45 */
-	CU_ASSERT_FALSE(kvr_quota_may(s, V4(9), 5, 55, NULL));
-	CU_ASSERT_FALSE(kvr_quota_may(s, V4(8), 2, 6, NULL)); /* of what is kept */
-	kvr_quota_give(s, a, 40);
-	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(9)), 5);
-	kvr_quota_give(s, b, 5);
-	CU_ASSERT_EQUAL(kvr_quota_have(s, V4(9)), 0);
+	CU_ASSERT_EQUAL(kvr_quota_held(s, V4(9)), 45);
+	CU_ASSERT_TRUE(kvr_quota_allows(s, V4(9), 1, 55, NULL));
+	CU_ASSERT_FALSE(kvr_quota_allows(s, V4(9), 1, 45, NULL));
+	CU_ASSERT_TRUE(kvr_quota_allows(s, V4(9), 4, 55, NULL)); /* 100 - 6 - 45 */
+	CU_ASSERT_FALSE(kvr_quota_allows(s, V4(9), 5, 55, NULL));
+	CU_ASSERT_FALSE(kvr_quota_allows(s, V4(8), 2, 6, NULL)); /* of what is kept */
+	kvr_quota_return(s, a, 40);
+	CU_ASSERT_EQUAL(kvr_quota_held(s, V4(9)), 5);
+	kvr_quota_return(s, b, 5);
+	CU_ASSERT_EQUAL(kvr_quota_held(s, V4(9)), 0);
 	kvr_quota_destroy(s);
 }
 

@@ -141,7 +141,7 @@ static uint64_t let_in(const struct kvr_source_table *t, const struct kvr_source
 	uint64_t n = 0;
 
 	for (uint32_t draw = 0; draw < ALL; draw++)
-		n += kvr_source_within(t, s, part, draw, now);
+		n += kvr_source_within_quota(t, s, part, draw, now);
 	return n;
 }
 
@@ -156,20 +156,20 @@ static void who_has_more_than_others_is_turned_away(void)
 	flood = kvr_source_get(t, key4(1), now);
 	steady = kvr_source_get(t, key4(2), now);
 	/* Nobody has made any of late: a fragment that comes a window after its first. */
-	CU_ASSERT_TRUE(kvr_source_within(t, steady, ALL / 8, ALL - 1, now));
+	CU_ASSERT_TRUE(kvr_source_within_quota(t, steady, ALL / 8, ALL - 1, now));
 	for (int i = 0; i < 1000; i++)
 		kvr_source_count(t, flood, now);
 	for (int i = 0; i < 300; i++)
 		kvr_source_count(t, steady, now);
 	/* A part of 3/8 is more than the steady one has made; of the flood as much is let in. */
-	CU_ASSERT_TRUE(kvr_source_within(t, steady, 3 * ALL / 8, ALL - 1, now));
-	CU_ASSERT_TRUE(kvr_source_within(t, flood, 3 * ALL / 8, 3 * ALL / 8 - 1, now));
-	CU_ASSERT_FALSE(kvr_source_within(t, flood, 3 * ALL / 8, 3 * ALL / 8, now));
+	CU_ASSERT_TRUE(kvr_source_within_quota(t, steady, 3 * ALL / 8, ALL - 1, now));
+	CU_ASSERT_TRUE(kvr_source_within_quota(t, flood, 3 * ALL / 8, 3 * ALL / 8 - 1, now));
+	CU_ASSERT_FALSE(kvr_source_within_quota(t, flood, 3 * ALL / 8, 3 * ALL / 8, now));
 	/* Of 3/32 both get the same, which is 93 of 1,000 and of 300. */
 	CU_ASSERT_EQUAL(let_in(t, flood, 3 * ALL / 32, now) * 1000 / ALL, 93);
 	CU_ASSERT_EQUAL(let_in(t, steady, 3 * ALL / 32, now) * 300 / ALL, 93);
-	CU_ASSERT_TRUE(kvr_source_within(t, flood, ALL, ALL - 1, now));
-	CU_ASSERT_FALSE(kvr_source_within(t, steady, 0, 0, now));
+	CU_ASSERT_TRUE(kvr_source_within_quota(t, flood, ALL, ALL - 1, now));
+	CU_ASSERT_FALSE(kvr_source_within_quota(t, steady, 0, 0, now));
 	CU_ASSERT_EQUAL((at = 0, kvr_source_top(t, now, &at, top, 0, 2)), 2);
 	CU_ASSERT_EQUAL(top[0].key, key4(1));
 	CU_ASSERT_EQUAL(top[0].count, 1000);
@@ -178,8 +178,8 @@ static void who_has_more_than_others_is_turned_away(void)
 	/* What was long ago is forgotten. */
 	now += 20 * KVR_SOURCE_WINDOW_NS;
 	kvr_source_count(t, steady, now);
-	CU_ASSERT_FALSE(kvr_source_within(t, steady, ALL / 2, ALL - 1, now));
-	CU_ASSERT_TRUE(kvr_source_within(t, flood, 1, ALL - 1, now));
+	CU_ASSERT_FALSE(kvr_source_within_quota(t, steady, ALL / 2, ALL - 1, now));
+	CU_ASSERT_TRUE(kvr_source_within_quota(t, flood, 1, ALL - 1, now));
 	CU_ASSERT_EQUAL((at = 0, kvr_source_top(t, now, &at, top, 0, 1)), 1);
 	CU_ASSERT_EQUAL(top[0].key, key4(2));
 	kvr_source_destroy(t);

@@ -43,7 +43,7 @@ static void rows_are_summed_and_apart(void)
 		kvr_stats_inc(row, GOOD);
 		CU_ASSERT_EQUAL(kvr_stats_get(row, RX), 10 + w);
 	}
-	kvr_stats_snapshot(s, v);
+	kvr_stats_sum(s, v);
 	CU_ASSERT_EQUAL(v[RX], 33);
 	CU_ASSERT_EQUAL(v[GOOD], 3);
 	CU_ASSERT_EQUAL(v[BAD], 0);
@@ -60,10 +60,10 @@ static void a_gauge_moved_between_rows_sums_right(void)
 
 	kvr_stats_add(kvr_stats_row(s, 0), WAITING, 5);
 	kvr_stats_sub(kvr_stats_row(s, 1), WAITING, 2); /* this row wraps below zero */
-	kvr_stats_snapshot(s, v);
+	kvr_stats_sum(s, v);
 	CU_ASSERT_EQUAL(v[WAITING], 3);
 	kvr_stats_set(kvr_stats_row(s, 1), WAITING, 0);
-	kvr_stats_snapshot(s, v);
+	kvr_stats_sum(s, v);
 	CU_ASSERT_EQUAL(v[WAITING], 5);
 	kvr_stats_destroy(s);
 }

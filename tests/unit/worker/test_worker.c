@@ -22,8 +22,8 @@ static void states_change_only_along_the_picture(void)
 			CU_ASSERT_EQUAL((int)w.state, want == 0 ? to : from);
 			CU_ASSERT_EQUAL(w.since_ns, want == 0 ? 7u : 0u);
 		}
-	CU_ASSERT_FALSE(kvr_worker_may(0, KVR_WORKER_SERVING));
-	CU_ASSERT_FALSE(kvr_worker_may((enum kvr_wire_worker_state)99, KVR_WORKER_SERVING));
+	CU_ASSERT_FALSE(kvr_worker_may_change(0, KVR_WORKER_SERVING));
+	CU_ASSERT_FALSE(kvr_worker_may_change((enum kvr_wire_worker_state)99, KVR_WORKER_SERVING));
 }
 
 static void registry_refuses_twice_and_too_many(void)
@@ -116,7 +116,7 @@ static struct kvr_path way(uint16_t udp_port, uint16_t vlan, uint8_t mac)
 static bool beats(struct kvr_worker *w, struct kvr_path from)
 {
 	atomic_store(&w->beat->hop, kvr_beat_hop(&from));
-	return kvr_worker_take_hop(w);
+	return kvr_worker_adopt_hop(w);
 }
 
 static void a_next_hop_is_taken_from_beats_of_the_same_path(void)
@@ -128,8 +128,8 @@ static void a_next_hop_is_taken_from_beats_of_the_same_path(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	w->dp_size = 1;
 	w->path = way(2000, 7, 2);
-	CU_ASSERT_EQUAL_FATAL(kvr_worker_beat(w), 0);
-	CU_ASSERT_FALSE(kvr_worker_take_hop(w)); /* none has come */
+	CU_ASSERT_EQUAL_FATAL(kvr_worker_create_beat(w), 0);
+	CU_ASSERT_FALSE(kvr_worker_adopt_hop(w)); /* none has come */
 	CU_ASSERT_FALSE(beats(w, way(2000, 7, 2)));
 	CU_ASSERT_FALSE(w->moved);
 	/* Left before HELLO came from elsewhere. */
@@ -139,7 +139,7 @@ static void a_next_hop_is_taken_from_beats_of_the_same_path(void)
 	CU_ASSERT_TRUE(beats(w, way(2000, 7, 3)));
 	CU_ASSERT_EQUAL(w->path.mac[5], 3);
 	CU_ASSERT_TRUE(w->moved);
-	CU_ASSERT_FALSE(kvr_worker_take_hop(w)); /* once */
+	CU_ASSERT_FALSE(kvr_worker_adopt_hop(w)); /* once */
 	/* All bytes, in their order. */
 	w->path.mac[0] = 4;
 	CU_ASSERT_TRUE(beats(w, way(2000, 7, 3)));
