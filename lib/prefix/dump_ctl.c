@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Dump. Headers are walked by number. What moves to another header while the walk is on (split,
- * shortened under a bitmap) gets a higher birth number there, so the headers born since the last
- * pass began are walked again, until a pass saw no birth.
+ * Dump: walks the headers by number. If content moves to another header during the walk (a split,
+ * or a run shortened while its owners are in a bitmap), the new header gets a higher birth number.
+ * Headers born after the start of the last pass are walked again, until a pass sees no birth.
  */
 
 #include "prefix_pvt.h"
@@ -23,88 +23,91 @@ struct dump {
 	uint32_t owner[KVR_PREFIX_MAX_RANKS + 64];
 };
 
-static uint32_t owners_of(struct dump *d, struct pfx_hdr *h, uint32_t plane)
+static uint32_t owners_of(struct dump *dump, struct pfx_hdr *hdr, uint32_t plane)
 {
-	const struct kvr_prefix *t = d->t;
-	struct pfx_oset o = pfx_oset(t, h, plane);
+	const struct kvr_prefix *table = dump->t;
+	struct pfx_oset owners = pfx_oset(table, hdr, plane);
 	uint32_t n = 0, big, words;
 	_Atomic uint32_t *w;
 
-	if (o.big == NULL)
+	if (owners.big == NULL)
 		return 0;
 	/* Acquire: pairs with the release in grow_big(). */
-	big = atomic_load_explicit(o.big, memory_order_acquire);
-	w = big == PFX_NONE ? o.owner : pfx_parts(t, pfx_big(t, big));
-	words = big == PFX_NONE ? o.inl : t->big_parts;
+	big = atomic_load_explicit(owners.big, memory_order_acquire);
+	w = big == PFX_NONE ? owners.owner : pfx_parts(table, pfx_big(table, big));
+	words = big == PFX_NONE ? owners.inl : table->big_parts;
 	for (uint32_t i = 0; i < words; i++) {
 		uint32_t x = pfx_ld32(&w[i]);
 
 		if (x != 0)
-			d->owner[n++] = x;
+			dump->owner[n++] = x;
 	}
-	/* Pairs with the release in big_set(): a rank that turns full is not missed. */
+	/* Pairs with the release in big_set(): a rank that becomes a full owner is not missed. */
 	atomic_thread_fence(memory_order_acquire);
-	for (uint32_t i = 0; big != PFX_NONE && i < t->big_words; i++) {
-		for (uint64_t b =
-			     atomic_load_explicit(&pfx_big(t, big)->bits[i], memory_order_relaxed);
-		     b != 0 && n < RTE_DIM(d->owner); b &= b - 1)
-			d->owner[n++] = PFX_OWNER(i * 64 + (uint32_t)__builtin_ctzll(b), PFX_RUN);
+	for (uint32_t i = 0; big != PFX_NONE && i < table->big_words; i++) {
+		for (uint64_t b = atomic_load_explicit(&pfx_big(table, big)->bits[i],
+						       memory_order_relaxed);
+		     b != 0 && n < RTE_DIM(dump->owner); b &= b - 1)
+			dump->owner[n++] =
+				PFX_OWNER(i * 64 + (uint32_t)__builtin_ctzll(b), PFX_RUN);
 	}
 	return n;
 }
 
-/* Ranks that are being cleared now have nothing, whatever stands in the runs. */
-static void add_hidden(struct dump *d)
+/* Ranks that are being cleared own nothing, whatever the runs contain. */
+static void add_hidden(struct dump *dump)
 {
-	for (uint32_t i = 0; i < d->t->big_words; i++)
-		/* Acquire: pairs with the release in show(). */
-		d->hidden[i] |= atomic_load_explicit(&d->t->hidden[i], memory_order_acquire);
+	for (uint32_t i = 0; i < dump->t->big_words; i++)
+		/* Acquire: pairs with the release in show_rank(). */
+		dump->hidden[i] |= atomic_load_explicit(&dump->t->hidden[i], memory_order_acquire);
 }
 
-/* All pieces of one header; content before owners, as for a score. */
-static int dump_hdr(struct dump *d, struct pfx_hdr *h)
+/* Dump all pieces of one header: content before owners, as for a score. */
+static int dump_hdr(struct dump *dump, struct pfx_hdr *hdr)
 {
-	struct kvr_prefix_piece p = {.has_parent = h->has_parent, .parent = h->parent_sh};
-	uint32_t len = pfx_len(h), n;
+	struct kvr_prefix_piece piece = {.has_parent = hdr->has_parent, .parent = hdr->parent_sh};
+	uint32_t len = pfx_len(hdr), n;
 
 	for (uint32_t i = 0; i < len; i++)
-		d->sh[i] = pfx_rd(pfx_sh(d->t, h, i));
-	p.sh = d->sh;
-	memset(d->hidden, 0, d->t->big_words * sizeof(*d->hidden));
-	add_hidden(d);
+		dump->sh[i] = pfx_rd(pfx_sh(dump->t, hdr, i));
+	piece.sh = dump->sh;
+	memset(dump->hidden, 0, dump->t->big_words * sizeof(*dump->hidden));
+	add_hidden(dump);
 	for (uint32_t plane = 0; plane < KVR_TIERS; plane++) {
-		n = owners_of(d, h, plane);
-		/* Pairs with the release in hide(): owners stored since are seen with it. */
+		n = owners_of(dump, hdr, plane);
+		/*
+		 * Pairs with the release in hide_rank(): owners stored later are seen together with
+		 * the bit.
+		 */
 		atomic_thread_fence(memory_order_acquire);
-		add_hidden(d);
-		p.tier = (uint8_t)plane;
+		add_hidden(dump);
+		piece.tier = (uint8_t)plane;
 		for (uint32_t i = 0; i < n; i++) {
-			p.rank = PFX_RANK(d->owner[i]);
-			p.n = RTE_MIN(PFX_LEAD(d->owner[i]), len);
-			if (d->hidden[p.rank / 64] >> (p.rank % 64) & 1)
+			piece.rank = PFX_RANK(dump->owner[i]);
+			piece.n = RTE_MIN(PFX_LEAD(dump->owner[i]), len);
+			if (dump->hidden[piece.rank / 64] >> (piece.rank % 64) & 1)
 				continue;
-			if (p.n > 0 && !d->cb(d->ctx, &p))
+			if (piece.n > 0 && !dump->cb(dump->ctx, &piece))
 				return -ECANCELED;
 		}
 	}
 	return 0;
 }
 
-/* Headers that were born after @p after; none of them lies behind the first that was never taken.
- */
-static int pass(struct dump *d, uint64_t after)
+/* Dump headers born after @p after. All of them have numbers below `fresh`. */
+static int dump_pass(struct dump *dump, uint64_t after)
 {
-	struct kvr_prefix *t = d->t;
-	const uint32_t fresh = pfx_ld32(&t->hdrs.fresh);
+	struct kvr_prefix *table = dump->t;
+	const uint32_t fresh = pfx_ld32(&table->hdrs.fresh);
 	int ret;
 
 	for (uint32_t i = 1; i < fresh; i++) {
 		/* Acquire: pairs with the release in kvr_prefix__run_publish(). */
-		if (atomic_load_explicit(&t->birth[i], memory_order_acquire) <= after)
+		if (atomic_load_explicit(&table->birth[i], memory_order_acquire) <= after)
 			continue;
-		ret = dump_hdr(d, &t->hdr[i]);
-		rte_rcu_qsbr_quiescent(t->qsbr, d->thread_id);
-		if (ret == 0 && d->rest != NULL && !d->rest(d->ctx))
+		ret = dump_hdr(dump, &table->hdr[i]);
+		rte_rcu_qsbr_quiescent(table->qsbr, dump->thread_id);
+		if (ret == 0 && dump->rest != NULL && !dump->rest(dump->ctx))
 			ret = -ECANCELED;
 		if (ret < 0)
 			return ret;
@@ -112,19 +115,22 @@ static int pass(struct dump *d, uint64_t after)
 	return 0;
 }
 
-int kvr_prefix_dump(struct kvr_prefix *t, unsigned int thread_id, kvr_prefix_dump_cb cb,
+int kvr_prefix_dump(struct kvr_prefix *table, unsigned int thread_id, kvr_prefix_dump_cb cb,
 		    bool (*rest)(void *ctx), void *ctx)
 {
-	struct dump d = {.t = t, .thread_id = thread_id, .cb = cb, .rest = rest, .ctx = ctx};
+	struct dump dump = {.t = table, .thread_id = thread_id, .cb = cb, .rest = rest, .ctx = ctx};
 	uint64_t after = 0, born;
 	int ret;
 
 	for (int n = 0; n < PASSES; n++) {
-		/* The same; `fresh` is above all of them. */
-		born = atomic_load_explicit(&t->births, memory_order_acquire);
+		/*
+		 * Acquire: pairs with the release in kvr_prefix__run_publish(); `fresh` is above
+		 * all of them.
+		 */
+		born = atomic_load_explicit(&table->births, memory_order_acquire);
 		if (n > 0 && born == after)
 			return 0;
-		ret = pass(&d, after);
+		ret = dump_pass(&dump, after);
 		if (ret < 0)
 			return ret;
 		after = born;

@@ -3,15 +3,16 @@
 #define INDEX_PVT_H
 
 /*
- * The writer's index, 64-bit hash to 32-bit value: buckets of one cache line, ten entries each, of
- * which 16 bits of the hash are compared at once. An entry lives in its home bucket or, while that
- * is full, in the next that is not. Each bucket counts the entries that went past it, so a search
- * ends where nothing did, and a deletion clears its own place and those counts: no tombstones, and
- * nothing is moved. Values under one tag are told apart by the caller.
+ * The writer's index from a 64-bit hash to a 32-bit value. A bucket is one cache line of ten
+ * entries; 16 bits of the hash are compared for all entries at once. An entry is in its home bucket
+ * or, if that was full, in the next bucket with a free place. Each bucket counts the entries that
+ * passed it, so a search ends at the first bucket that no entry passed. A deletion clears one place
+ * and decrements those counts: there are no tombstones, and nothing moves. The caller tells values
+ * with equal tags apart.
  *
- * One line a lookup, and few branches to mispredict: linear probing by single entries took twice
- * the time, most of it in the unpredictable ends of its loops. Nine bytes a value when full, 13
- * with tags of 32 bits.
+ * Cost: one cache line per lookup and few unpredictable branches. Linear probing of single entries
+ * took twice the time, mostly in mispredicted loop ends. Nine bytes per value when full; 13 with
+ * tags of 32 bits.
  */
 
 #include "kvr_bucket.h"
@@ -20,30 +21,30 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define PFX_SPARE 64u /* buckets at the end, for what the last ones displace; the last is empty */
+#define PFX_SPARE 64u /* spare buckets for displaced entries; the very last one stays empty */
 
 struct pfx_index {
 	struct kvr_bucket *b;
-	uint32_t buckets; /* homes */
+	uint32_t buckets; /* home buckets */
 	uint32_t end;	  /* all buckets */
 	uint32_t used;
 };
 
-/* Where an entry is or may be: bucket * 16 + place. */
+/* An entry or a free place: bucket * 16 + place. */
 #define PFX_AT(bucket, place) ((bucket) << 4 | (place))
 #define PFX_AT_BUCKET(at)     ((at) >> 4)
 #define PFX_AT_PLACE(at)      ((at)&15u)
 #define PFX_NOWHERE	      UINT32_MAX
 
-/* Bit i: entry i of the bucket has this tag; is free. */
+/* Bit i of `tag`: entry i of the bucket has the tag. Bit i of `empty`: entry i is free. */
 struct pfx_masks {
 	uint32_t tag, empty;
 };
 
-/* The upper half of the hash says where, the lowest bits what. */
-static inline uint32_t pfx_index_home(const struct pfx_index *x, uint64_t mix)
+/* The upper half of the hash selects the home bucket, the lowest 16 bits are the tag. */
+static inline uint32_t pfx_index_home(const struct pfx_index *index, uint64_t mix)
 {
-	return (uint32_t)((mix >> 32) * x->buckets >> 32);
+	return (uint32_t)((mix >> 32) * index->buckets >> 32);
 }
 
 static inline uint16_t pfx_index_tag(uint64_t mix)
@@ -51,49 +52,52 @@ static inline uint16_t pfx_index_tag(uint64_t mix)
 	return (uint16_t)(((uint16_t)mix) + ((uint16_t)mix == 0));
 }
 
-static inline void pfx_index_prefetch(const struct pfx_index *x, uint64_t mix)
+static inline void pfx_index_prefetch(const struct pfx_index *index, uint64_t mix)
 {
-	kvr_prefetch(&x->b[pfx_index_home(x, mix)]);
+	kvr_prefetch(&index->b[pfx_index_home(index, mix)]);
 }
 
-static inline struct pfx_masks pfx_index_masks(const struct kvr_bucket *b, uint16_t tag)
+static inline struct pfx_masks pfx_index_masks(const struct kvr_bucket *bucket, uint16_t tag)
 {
-	return (struct pfx_masks){kvr_bucket_tags(b, tag), kvr_bucket_tags(b, 0)};
+	return (struct pfx_masks){kvr_bucket_tags(bucket, tag), kvr_bucket_tags(bucket, 0)};
 }
 
 /* The last bucket stays empty: it ends every search for a free place. */
-static inline bool pfx_index_is_room(const struct pfx_index *x, uint32_t at)
+static inline bool pfx_index_has_room(const struct pfx_index *index, uint32_t at)
 {
-	return PFX_AT_BUCKET(at) + 1 < x->end;
+	return PFX_AT_BUCKET(at) + 1 < index->end;
 }
 
-/* An entry to the first free place from its home on, for which there is room. */
-static inline void pfx_index_put(struct pfx_index *x, uint64_t mix, uint32_t at, uint32_t value)
+/*
+ * Put a value into `at`, the first free place from its home bucket on. The caller has checked
+ * pfx_index_has_room().
+ */
+static inline void pfx_index_put(struct pfx_index *index, uint64_t mix, uint32_t at, uint32_t value)
 {
-	struct kvr_bucket *b = &x->b[PFX_AT_BUCKET(at)];
+	struct kvr_bucket *bucket = &index->b[PFX_AT_BUCKET(at)];
 
-	for (struct kvr_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
+	for (struct kvr_bucket *past = &index->b[pfx_index_home(index, mix)]; past < bucket; past++)
 		past->over++;
-	b->tag[PFX_AT_PLACE(at)] = pfx_index_tag(mix);
-	b->value[PFX_AT_PLACE(at)] = value;
-	x->used++;
+	bucket->tag[PFX_AT_PLACE(at)] = pfx_index_tag(mix);
+	bucket->value[PFX_AT_PLACE(at)] = value;
+	index->used++;
 }
 
-/* The entry that stands there goes. */
-static inline void pfx_index_clear(struct pfx_index *x, uint64_t mix, uint32_t at)
+/* Remove the entry at `at`. */
+static inline void pfx_index_clear(struct pfx_index *index, uint64_t mix, uint32_t at)
 {
-	struct kvr_bucket *b = &x->b[PFX_AT_BUCKET(at)];
+	struct kvr_bucket *bucket = &index->b[PFX_AT_BUCKET(at)];
 
-	for (struct kvr_bucket *past = &x->b[pfx_index_home(x, mix)]; past < b; past++)
+	for (struct kvr_bucket *past = &index->b[pfx_index_home(index, mix)]; past < bucket; past++)
 		past->over--;
-	b->tag[PFX_AT_PLACE(at)] = 0;
-	b->value[PFX_AT_PLACE(at)] = 0;
-	x->used--;
+	bucket->tag[PFX_AT_PLACE(at)] = 0;
+	bucket->value[PFX_AT_PLACE(at)] = 0;
+	index->used--;
 }
 
-void kvr_prefix__index_size(struct pfx_index *x, uint32_t n);
-int kvr_prefix__index_add(struct pfx_index *x, uint64_t mix, uint32_t value);
-void kvr_prefix__index_del(struct pfx_index *x, uint64_t mix, uint32_t value);
-void kvr_prefix__index_move(struct pfx_index *x, uint64_t mix, uint32_t from, uint32_t to);
+void kvr_prefix__index_size(struct pfx_index *index, uint32_t n);
+int kvr_prefix__index_add(struct pfx_index *index, uint64_t mix, uint32_t value);
+void kvr_prefix__index_del(struct pfx_index *index, uint64_t mix, uint32_t value);
+void kvr_prefix__index_move(struct pfx_index *index, uint64_t mix, uint32_t from, uint32_t to);
 
 #endif

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Owners of a run. At most eight (six in the other planes) stand inline as (rank, lead); more
- * move to a big block: a bit for a rank that has the whole run, partial owners as words. The
- * length of a run with a big block never changes, so that a bit keeps its meaning. When a rank
- * passes from one form to the other it is for a moment in both, never in none.
+ * Owners of a run. Up to eight owners (six in the other planes) are stored inline as (rank, lead).
+ * If there are more, they move to a big block: one bit for each rank that owns the whole run, and
+ * words for partial owners. The length of a run with a big block never changes, so that a bit keeps
+ * its meaning. While a rank changes from one form to the other, it is briefly in both, never in
+ * none.
  */
 
 #include "prefix_pvt.h"
 
 #include <errno.h>
 
-static uint32_t lead_among(_Atomic uint32_t *w, uint32_t n, uint16_t rank, uint32_t *at)
+static uint32_t find_lead(_Atomic uint32_t *w, uint32_t n, uint16_t rank, uint32_t *at)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint32_t o = pfx_ld32(&w[i]);
@@ -34,145 +35,152 @@ static uint32_t free_place(_Atomic uint32_t *w, uint32_t n)
 	return i;
 }
 
-static bool bit_of(struct pfx_big *b, uint16_t rank)
+static bool bit_of(struct pfx_big *big, uint16_t rank)
 {
-	return atomic_load_explicit(&b->bits[rank / 64], memory_order_relaxed) >> (rank % 64) & 1;
+	return atomic_load_explicit(&big->bits[rank / 64], memory_order_relaxed) >> (rank % 64) & 1;
 }
 
-static void put_bit(struct pfx_big *b, uint16_t rank, bool on)
+static void put_bit(struct pfx_big *big, uint16_t rank, bool on)
 {
-	uint64_t w = atomic_load_explicit(&b->bits[rank / 64], memory_order_relaxed);
+	uint64_t w = atomic_load_explicit(&big->bits[rank / 64], memory_order_relaxed);
 	uint64_t bit = UINT64_C(1) << (rank % 64);
 
-	/* Release: a part added before a bit is cleared must be seen by who sees it cleared. */
-	atomic_store_explicit(&b->bits[rank / 64], on ? w | bit : w & ~bit, memory_order_release);
+	/* Release: a reader that sees the bit cleared also sees the part that was added before. */
+	atomic_store_explicit(&big->bits[rank / 64], on ? w | bit : w & ~bit, memory_order_release);
 }
 
-uint32_t kvr_prefix__owner_get(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
+uint32_t kvr_prefix__owner_get(const struct kvr_prefix *table, struct pfx_hdr *hdr, uint32_t plane,
 			       uint16_t rank)
 {
-	struct pfx_oset s = pfx_oset(t, h, plane);
+	struct pfx_oset owners = pfx_oset(table, hdr, plane);
 	uint32_t at, big;
 
-	if (s.big == NULL)
+	if (owners.big == NULL)
 		return 0;
-	big = pfx_ld32(s.big);
+	big = pfx_ld32(owners.big);
 	if (big == PFX_NONE)
-		return lead_among(s.owner, s.inl, rank, &at);
-	if (bit_of(pfx_big(t, big), rank))
-		return pfx_len(h);
-	return lead_among(pfx_parts(t, pfx_big(t, big)), t->big_parts, rank, &at);
+		return find_lead(owners.owner, owners.inl, rank, &at);
+	if (bit_of(pfx_big(table, big), rank))
+		return pfx_len(hdr);
+	return find_lead(pfx_parts(table, pfx_big(table, big)), table->big_parts, rank, &at);
 }
 
-static uint32_t new_big(struct kvr_prefix *t)
+static uint32_t new_big(struct kvr_prefix *table)
 {
-	uint32_t big = kvr_prefix__pool_take(&t->bigs);
+	uint32_t big = kvr_prefix__pool_take(&table->bigs);
 
 	if (big != PFX_NONE)
-		memset((void *)pfx_big(t, big), 0, t->big_bytes);
+		memset((void *)pfx_big(table, big), 0, table->big_bytes);
 	return big;
 }
 
-/* Add (rank, lead) to a big block that does not have the rank. */
-static int big_add(struct kvr_prefix *t, uint32_t big, uint16_t rank, uint32_t lead, uint32_t len)
+/* Add (rank, lead) to a big block that does not contain the rank. */
+static int big_add(struct kvr_prefix *table, uint32_t big, uint16_t rank, uint32_t lead,
+		   uint32_t len)
 {
-	_Atomic uint32_t *part = pfx_parts(t, pfx_big(t, big));
+	_Atomic uint32_t *part = pfx_parts(table, pfx_big(table, big));
 	uint32_t i;
 
 	if (lead >= len) {
-		put_bit(pfx_big(t, big), rank, true);
+		put_bit(pfx_big(table, big), rank, true);
 		return 0;
 	}
-	i = free_place(part, t->big_parts);
-	if (i == t->big_parts)
+	i = free_place(part, table->big_parts);
+	if (i == table->big_parts)
 		return -ENOSPC;
 	pfx_st32(&part[i], PFX_OWNER(rank, lead));
 	return 0;
 }
 
-static int big_set(struct kvr_prefix *t, uint32_t big, uint16_t rank, uint32_t lead, uint32_t len)
+static int big_set(struct kvr_prefix *table, uint32_t big, uint16_t rank, uint32_t lead,
+		   uint32_t len)
 {
-	_Atomic uint32_t *part = pfx_parts(t, pfx_big(t, big));
-	bool full = bit_of(pfx_big(t, big), rank);
+	_Atomic uint32_t *part = pfx_parts(table, pfx_big(table, big));
+	bool full = bit_of(pfx_big(table, big), rank);
 	uint32_t at;
 
-	lead_among(part, t->big_parts, rank, &at);
-	if (lead > 0 && lead < len && at < t->big_parts) {
+	find_lead(part, table->big_parts, rank, &at);
+	if (lead > 0 && lead < len && at < table->big_parts) {
 		pfx_st32(&part[at], PFX_OWNER(rank, lead));
 		return 0;
 	}
 	if (lead > 0 && !(full && lead >= len)) {
-		int ret = big_add(t, big, rank, lead, len);
+		int ret = big_add(table, big, rank, lead, len);
 
 		if (ret < 0)
 			return ret;
 	}
-	/* Release: pairs with the reader's acquire between parts and bits: no part, then the bit.
+	/*
+	 * Release: pairs with the reader's acquire between parts and bits: a reader that misses the
+	 * part sees the bit.
 	 */
-	if (at < t->big_parts)
+	if (at < table->big_parts)
 		atomic_store_explicit(&part[at], 0, memory_order_release);
 	if (full && lead < len)
-		put_bit(pfx_big(t, big), rank, false);
+		put_bit(pfx_big(table, big), rank, false);
 	return 0;
 }
 
-/* Move the inline owners to a big block; readers go over when they see its number. */
-static int grow_big(struct kvr_prefix *t, struct pfx_oset s, uint32_t len)
+/* Move the inline owners to a big block. Readers use it as soon as they see its number. */
+static int grow_big(struct kvr_prefix *table, struct pfx_oset owners, uint32_t len)
 {
-	uint32_t big = new_big(t);
+	uint32_t big = new_big(table);
 
 	if (big == PFX_NONE)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < s.inl; i++) {
-		uint32_t o = pfx_ld32(&s.owner[i]);
+	for (uint32_t i = 0; i < owners.inl; i++) {
+		uint32_t o = pfx_ld32(&owners.owner[i]);
 
 		if (o != 0)
-			big_add(t, big, PFX_RANK(o), PFX_LEAD(o), len);
+			big_add(table, big, PFX_RANK(o), PFX_LEAD(o), len);
 	}
-	/* Release: pairs with the acquire of the reader, who then sees the block complete. */
-	atomic_store_explicit(s.big, big, memory_order_release);
+	/* Release: pairs with the acquire of the readers, which then see the complete block. */
+	atomic_store_explicit(owners.big, big, memory_order_release);
 	return 0;
 }
 
-static int need_ext(struct kvr_prefix *t, struct pfx_hdr *h)
+static int need_ext(struct kvr_prefix *table, struct pfx_hdr *hdr)
 {
 	uint32_t ext;
 
-	if (pfx_ld32(&h->ext) != PFX_NONE)
+	if (pfx_ld32(&hdr->ext) != PFX_NONE)
 		return 0;
-	ext = kvr_prefix__pool_take(&t->exts);
+	ext = kvr_prefix__pool_take(&table->exts);
 	if (ext == PFX_NONE)
 		return -ENOMEM;
-	memset((void *)&t->ext[ext], 0, sizeof(t->ext[ext]));
+	memset((void *)&table->ext[ext], 0, sizeof(table->ext[ext]));
 	/* Release: pairs with the acquire in pfx_oset(). */
-	atomic_store_explicit(&h->ext, ext, memory_order_release);
+	atomic_store_explicit(&hdr->ext, ext, memory_order_release);
 	return 0;
 }
 
-/* 0; -ENOMEM: no block left; -ENOSPC: too many partial owners, so split the run at `lead`. */
-int kvr_prefix__owner_set(struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane, uint16_t rank,
-			  uint32_t lead)
+/*
+ * @return 0, -ENOMEM if no block is left, or -ENOSPC if there are too many partial owners: split
+ *   the run at `lead`.
+ */
+int kvr_prefix__owner_set(struct kvr_prefix *table, struct pfx_hdr *hdr, uint32_t plane,
+			  uint16_t rank, uint32_t lead)
 {
-	struct pfx_oset s;
+	struct pfx_oset owners;
 	uint32_t at;
 
-	if (plane != KVR_TIER_DEVICE && need_ext(t, h) < 0)
+	if (plane != KVR_TIER_DEVICE && need_ext(table, hdr) < 0)
 		return -ENOMEM;
-	s = pfx_oset(t, h, plane);
-	if (pfx_ld32(s.big) == PFX_NONE) {
-		lead_among(s.owner, s.inl, rank, &at);
-		if (at == s.inl)
-			at = free_place(s.owner, s.inl);
-		if (at < s.inl) {
-			pfx_st32(&s.owner[at], lead ? PFX_OWNER(rank, lead) : 0);
+	owners = pfx_oset(table, hdr, plane);
+	if (pfx_ld32(owners.big) == PFX_NONE) {
+		find_lead(owners.owner, owners.inl, rank, &at);
+		if (at == owners.inl)
+			at = free_place(owners.owner, owners.inl);
+		if (at < owners.inl) {
+			pfx_st32(&owners.owner[at], lead ? PFX_OWNER(rank, lead) : 0);
 			return 0;
 		}
 		if (lead == 0)
 			return 0;
-		if (grow_big(t, s, pfx_len(h)) < 0)
+		if (grow_big(table, owners, pfx_len(hdr)) < 0)
 			return -ENOMEM;
 	}
-	return big_set(t, pfx_ld32(s.big), rank, lead, pfx_len(h));
+	return big_set(table, pfx_ld32(owners.big), rank, lead, pfx_len(hdr));
 }
 
 static uint32_t longest_of(_Atomic uint32_t *w, uint32_t n)
@@ -184,119 +192,127 @@ static uint32_t longest_of(_Atomic uint32_t *w, uint32_t n)
 	return max;
 }
 
-/* Blocks of the run that anybody holds in any plane. */
-uint32_t kvr_prefix__owner_longest(const struct kvr_prefix *t, struct pfx_hdr *h)
+/* Number of leading blocks of the run that have an owner in any plane. */
+uint32_t kvr_prefix__owner_longest(const struct kvr_prefix *table, struct pfx_hdr *hdr)
 {
 	uint32_t max = 0;
 
-	for (uint32_t p = 0; p < pfx_planes_of(h); p++) {
-		struct pfx_oset s = pfx_oset(t, h, p);
-		uint32_t big = pfx_ld32(s.big);
+	for (uint32_t p = 0; p < pfx_planes_of(hdr); p++) {
+		struct pfx_oset owners = pfx_oset(table, hdr, p);
+		uint32_t big = pfx_ld32(owners.big);
 
 		if (big == PFX_NONE) {
-			max = RTE_MAX(max, longest_of(s.owner, s.inl));
+			max = RTE_MAX(max, longest_of(owners.owner, owners.inl));
 			continue;
 		}
-		for (uint32_t i = 0; i < t->big_words; i++) {
-			if (pfx_big(t, big)->bits[i] != 0)
-				return pfx_len(h);
+		for (uint32_t i = 0; i < table->big_words; i++) {
+			if (pfx_big(table, big)->bits[i] != 0)
+				return pfx_len(hdr);
 		}
-		max = RTE_MAX(max, longest_of(pfx_parts(t, pfx_big(t, big)), t->big_parts));
+		max = RTE_MAX(max,
+			      longest_of(pfx_parts(table, pfx_big(table, big)), table->big_parts));
 	}
 	return max;
 }
 
-bool kvr_prefix__owner_any_big(const struct kvr_prefix *t, struct pfx_hdr *h)
+bool kvr_prefix__owner_any_big(const struct kvr_prefix *table, struct pfx_hdr *hdr)
 {
-	if (pfx_ld32(&h->big) != PFX_NONE)
+	if (pfx_ld32(&hdr->big) != PFX_NONE)
 		return true;
-	if (pfx_ld32(&h->ext) == PFX_NONE)
+	if (pfx_ld32(&hdr->ext) == PFX_NONE)
 		return false;
 	for (uint32_t p = 1; p < PFX_PLANES; p++) {
-		if (pfx_ld32(pfx_oset(t, h, p).big) != PFX_NONE)
+		if (pfx_ld32(pfx_oset(table, hdr, p).big) != PFX_NONE)
 			return true;
 	}
 	return false;
 }
 
-/* Has the rank anything of the run, in any plane? */
-bool kvr_prefix__owner_has(const struct kvr_prefix *t, struct pfx_hdr *h, uint16_t rank)
+/* Return true if the rank holds a block of the run in any plane. */
+bool kvr_prefix__owner_has(const struct kvr_prefix *table, struct pfx_hdr *hdr, uint16_t rank)
 {
-	for (uint32_t p = 0; p < pfx_planes_of(h); p++) {
-		if (kvr_prefix__owner_get(t, h, p, rank) != 0)
+	for (uint32_t p = 0; p < pfx_planes_of(hdr); p++) {
+		if (kvr_prefix__owner_get(table, hdr, p, rank) != 0)
 			return true;
 	}
 	return false;
 }
 
-/* Owner `o` of a run of which only blocks lo..hi-1 are copied; 0: nothing is left. */
-static uint32_t cut(uint32_t o, uint32_t lo, uint32_t hi)
+/* Owner `o` of a run, restricted to blocks lo..hi-1; 0 if it holds none of them. */
+static uint32_t cut_owner(uint32_t o, uint32_t lo, uint32_t hi)
 {
 	uint32_t lead = RTE_MIN(PFX_LEAD(o), hi);
 
 	return lead > lo ? PFX_OWNER(PFX_RANK(o), lead - lo) : 0;
 }
 
-/* Owners of blocks lo..hi-1 in one plane that the run has, with what they have of those. */
-void kvr_prefix__owner_list(const struct kvr_prefix *t, struct pfx_hdr *h, uint32_t plane,
-			    uint32_t lo, uint32_t hi, struct pfx_owners *l)
+/*
+ * List the owners of blocks lo..hi-1 in one plane of the run, with their lead within those blocks.
+ */
+void kvr_prefix__owner_list(const struct kvr_prefix *table, struct pfx_hdr *hdr, uint32_t plane,
+			    uint32_t lo, uint32_t hi, struct pfx_owners *list)
 {
-	struct pfx_oset s = pfx_oset(t, h, plane);
-	uint32_t big = pfx_ld32(s.big), n = big == PFX_NONE ? s.inl : t->big_parts;
-	_Atomic uint32_t *w = big == PFX_NONE ? s.owner : pfx_parts(t, pfx_big(t, big));
+	struct pfx_oset owners = pfx_oset(table, hdr, plane);
+	uint32_t big = pfx_ld32(owners.big), n = big == PFX_NONE ? owners.inl : table->big_parts;
+	_Atomic uint32_t *w =
+		big == PFX_NONE ? owners.owner : pfx_parts(table, pfx_big(table, big));
 
-	l->n = 0;
+	list->n = 0;
 	for (uint32_t i = 0; i < n; i++) {
-		uint32_t o = cut(pfx_ld32(&w[i]), lo, hi);
+		uint32_t o = cut_owner(pfx_ld32(&w[i]), lo, hi);
 
 		if (o != 0)
-			l->o[l->n++] = o;
+			list->o[list->n++] = o;
 	}
-	for (uint32_t i = 0; big != PFX_NONE && i < t->big_words; i++) {
-		for (uint64_t b = pfx_big(t, big)->bits[i]; b != 0; b &= b - 1)
-			l->o[l->n++] = PFX_OWNER(i * 64 + (uint32_t)__builtin_ctzll(b), hi - lo);
+	for (uint32_t i = 0; big != PFX_NONE && i < table->big_words; i++) {
+		for (uint64_t b = pfx_big(table, big)->bits[i]; b != 0; b &= b - 1)
+			list->o[list->n++] =
+				PFX_OWNER(i * 64 + (uint32_t)__builtin_ctzll(b), hi - lo);
 	}
 }
 
-/* Copy the owners of blocks lo..hi-1 to a header nobody sees yet, whose length is hi - lo. */
-int kvr_prefix__owner_copy(struct kvr_prefix *t, struct pfx_hdr *from, struct pfx_hdr *to,
+/* Copy the owners of blocks lo..hi-1 to an unpublished header of length hi - lo. */
+int kvr_prefix__owner_copy(struct kvr_prefix *table, struct pfx_hdr *from, struct pfx_hdr *to,
 			   uint32_t lo, uint32_t hi)
 {
-	struct pfx_owners l;
+	struct pfx_owners list;
 
 	for (uint32_t p = 0; p < pfx_planes_of(from); p++) {
-		struct pfx_oset s;
+		struct pfx_oset owners;
 
-		kvr_prefix__owner_list(t, from, p, lo, hi, &l);
-		if (l.n == 0)
+		kvr_prefix__owner_list(table, from, p, lo, hi, &list);
+		if (list.n == 0)
 			continue;
-		if (p != KVR_TIER_DEVICE && need_ext(t, to) < 0)
+		if (p != KVR_TIER_DEVICE && need_ext(table, to) < 0)
 			return -ENOMEM;
-		s = pfx_oset(t, to, p);
-		if (l.n > s.inl && grow_big(t, s, hi - lo) < 0)
+		owners = pfx_oset(table, to, p);
+		if (list.n > owners.inl && grow_big(table, owners, hi - lo) < 0)
 			return -ENOMEM;
-		for (uint32_t i = 0; i < l.n; i++) {
-			if (l.n > s.inl)
-				big_add(t, pfx_ld32(s.big), PFX_RANK(l.o[i]), PFX_LEAD(l.o[i]),
-					hi - lo);
+		for (uint32_t i = 0; i < list.n; i++) {
+			if (list.n > owners.inl)
+				big_add(table, pfx_ld32(owners.big), PFX_RANK(list.o[i]),
+					PFX_LEAD(list.o[i]), hi - lo);
 			else
-				pfx_st32(&s.owner[i], l.o[i]);
+				pfx_st32(&owners.owner[i], list.o[i]);
 		}
 	}
 	return 0;
 }
 
-/* The header is no longer to be found: its blocks go when the readers have left. */
-void kvr_prefix__owner_retire(struct kvr_prefix *t, struct pfx_hdr *h)
+/*
+ * Retire the blocks of a header that can no longer be found: they are freed when the readers have
+ * left.
+ */
+void kvr_prefix__owner_retire(struct kvr_prefix *table, struct pfx_hdr *hdr)
 {
-	uint32_t ext = pfx_ld32(&h->ext);
+	uint32_t ext = pfx_ld32(&hdr->ext);
 
 	for (uint32_t p = 0; p < (ext == PFX_NONE ? 1 : PFX_PLANES); p++) {
-		uint32_t big = pfx_ld32(pfx_oset(t, h, p).big);
+		uint32_t big = pfx_ld32(pfx_oset(table, hdr, p).big);
 
 		if (big != PFX_NONE)
-			kvr_prefix__pool_retire(t, &t->bigs, big);
+			kvr_prefix__pool_retire(table, &table->bigs, big);
 	}
 	if (ext != PFX_NONE)
-		kvr_prefix__pool_retire(t, &t->exts, ext);
+		kvr_prefix__pool_retire(table, &table->exts, ext);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Scoring for AVX2: eight ranks or four SHs an operation. */
+/* Scoring with AVX2: eight ranks or four SHs per operation. */
 
 #include "prefix_pvt.h"
 
@@ -28,7 +28,8 @@ static inline void vec_spread(uint32_t *out, const uint64_t *bits, uint32_t lane
 		m = _mm256_cmpeq_epi32(m, lane);
 		if (fill)
 			_mm256_storeu_si256(o, _mm256_and_si256(m, value));
-		else if (b != 0) /* the reader's own: a masked store takes many steps */
+		else if (b != 0) /* plain store: the memory belongs to this reader, and a masked
+				    store is slow */
 			_mm256_storeu_si256(o, _mm256_blendv_epi8(_mm256_loadu_si256(o), value, m));
 	}
 }

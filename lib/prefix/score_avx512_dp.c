@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Scoring for AVX-512: sixteen ranks or eight SHs an operation. */
+/* Scoring with AVX-512: sixteen ranks or eight SHs per operation. */
 
 #include "prefix_pvt.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Scoring for any CPU. */
+/* Scoring without vector instructions, for any CPU. */
 
 #include "prefix_pvt.h"
 
@@ -34,19 +34,21 @@ static inline uint32_t vec_same(const uint64_t *p, const void *q, uint32_t n)
 	return i;
 }
 
-#define PREFETCH_HEADS 4u /* of a query, before it is scored */
+#define PREFETCH_HEADS 4u /* heads of a query prefetched before it is scored */
 
 #define SCORE_BURST kvr_prefix__score_scalar
 #include "score_pvt.h"
 
-void kvr_prefix_prefetch(const struct kvr_prefix *t, const void *sh, uint32_t n)
+void kvr_prefix_prefetch(const struct kvr_prefix *table, const void *sh, uint32_t n)
 {
-	__asm__ volatile(""); /* an effect: gcc 12 deletes calls of what only fetches */
+	__asm__ volatile(
+		""); /* a side effect: gcc 12 removes calls of functions that only prefetch */
 	for (uint32_t at = 0; at < n && at < PREFETCH_HEADS * PFX_RUN; at += PFX_RUN)
-		kvr_prefetch(pfx_prints(t, pfx_mix(t, pfx_ld64(sh, at))));
+		kvr_prefetch(pfx_fingerprint_set(table, pfx_mix(table, pfx_ld64(sh, at))));
 }
 
-void kvr_prefix_score_burst(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)
+void kvr_prefix_score_burst(struct kvr_prefix *table, const struct kvr_prefix_query query[],
+			    uint32_t n)
 {
-	t->score(t, q, n);
+	table->score(table, query, n);
 }

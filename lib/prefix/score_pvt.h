@@ -1,173 +1,184 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Scoring, compiled once for each code path. The file that includes this has defined
- *   vec_spread(out, bits, lanes, v, fill): out[r] = v for each bit; with fill 0 for the others
- *   vec_same(p, q, n): leading equal words of n <= 32
+ * Scoring, compiled once for each code path. The including file defines
+ *   vec_spread(out, bits, lanes, v, fill): out[r] = v for each bit; with fill, 0 for the others
+ *   vec_same(p, q, n): number of leading equal words of n <= 32
  *   vec_max(to, from, lanes), and SCORE_BURST, the name of the function to define.
  *
- * A group of queries advances in rounds. Each round looks for one head a query (more for one that
- * went on, at multiples of PFX_RUN): those that no print rules out in one bulk call, then fetches,
- * then compares: the misses of all queries overlap. A query that is nearly alone has nobody's
- * misses beside its own: it looks for several heads from the first round on. What matched is kept
- * as a path; owners are applied to the path at the end, see walk_pvt.h.
+ * A group of queries advances in rounds. Each round looks up one head per query, or several at
+ * multiples of PFX_RUN for a query that passed its first run. Heads that the fingerprints do not
+ * rule out are looked up in one bulk call, then prefetched, then compared, so that the misses of
+ * all queries overlap. A query that is almost alone has no other misses to overlap with: it looks
+ * up several heads from the first round on. Matched runs are kept as a path; owners are applied to
+ * the path at the end, see path_pvt.h.
  *
- * What becomes of a query follows no pattern: nobody's, whole or left at some block. A branch on
- * that is guessed wrong, for 20 cycles, several times a query; so each step of a group goes over a
- * list of those it concerns, and makes the list of the next one without branches. One alone is
- * better off with branches: then what follows does not wait for what was asked.
+ * Whether a query is unknown, matches whole runs or leaves a run at some block follows no pattern.
+ * A branch on that is mispredicted, at 20 cycles, several times per query. Each step of a group
+ * therefore processes a list of the queries it concerns, and builds the list of the next step
+ * without branches. A lone query is faster with branches: later instructions do not wait for the
+ * data.
  */
 
-#include "walk_pvt.h"
+#include "path_pvt.h"
 
-#define GROUP 16u /* queries a group */
-#define KEYS  64u /* lookups a round: the limit of rte_hash */
-#define ALONE 2u  /* queries in a group that is no burst */
+#define GROUP 16u /* queries per group */
+#define KEYS  64u /* lookups per round: the limit of rte_hash */
+#define ALONE 2u  /* queries of a group that is too small to overlap misses */
 #define LINE  8u  /* SHs */
 
-static void begin(const struct kvr_prefix *t, struct look *l, const struct kvr_prefix_query *q,
-		  uint64_t *bits)
+static void begin_query(const struct kvr_prefix *table, struct query_state *state,
+			const struct kvr_prefix_query *query, uint64_t *bits)
 {
-	struct kvr_overlap *o = q->out;
+	struct kvr_overlap *overlap = query->out;
 
-	kvr_prefetch(q->sh); /* of all queries before the first is read */
-	o->flags = pfx_ld32(&t->planes) & ~1u;
-	o->nranks = pfx_ld32(&t->nranks);
-	o->stride = t->stride;
-	l->sh = q->sh;
-	l->n = RTE_MIN(q->n, (uint32_t)KVR_PREFIX_MAX_QUERY);
-	l->pos = l->npath = l->first = 0;
-	l->done = l->n == 0;
-	l->diverged = false;
-	l->o = o;
-	l->dev.mode = l->pred.mode = NOT_STARTED;
-	l->dev.filled = l->pred.filled = false;
-	l->dev.max = l->pred.max = 0;
-	l->dev.bits = bits;
-	l->pred.bits = bits + t->big_words;
-	l->dev.out = o->count;
-	l->pred.out = &o->count[(size_t)PFX_PRED * o->stride];
+	kvr_prefetch(query->sh); /* prefetch all queries before the first is read */
+	overlap->flags = pfx_ld32(&table->planes) & ~1u;
+	overlap->nranks = pfx_ld32(&table->nranks);
+	overlap->stride = table->stride;
+	state->sh = query->sh;
+	state->n = RTE_MIN(query->n, (uint32_t)KVR_PREFIX_MAX_QUERY);
+	state->pos = state->npath = state->first = 0;
+	state->done = state->n == 0;
+	state->diverged = false;
+	state->o = overlap;
+	state->dev.mode = state->pred.mode = NOT_STARTED;
+	state->dev.filled = state->pred.filled = false;
+	state->dev.max = state->pred.max = 0;
+	state->dev.bits = bits;
+	state->pred.bits = bits + table->big_words;
+	state->dev.out = overlap->count;
+	state->pred.out = &overlap->count[(size_t)PFX_PRED * overlap->stride];
 }
 
 /*
- * Where a query left a run, for one alone. As equal ends mean equal beginnings, count the chunks
- * whose ends match; then one chunk: everything is loaded at the same time.
+ * Number of leading blocks that match, for a lone query. As equal ends mean equal beginnings, count
+ * the chunks whose last blocks match, then compare one chunk: all loads are independent.
  */
-static uint32_t left_at(const struct kvr_prefix *t, const struct pfx_hdr *h, const void *sh,
-			uint32_t n)
+static uint32_t count_leading(const struct kvr_prefix *table, const struct pfx_hdr *hdr,
+			      const void *sh, uint32_t n)
 {
-	uint32_t at = 0, first = RTE_MIN(n, PFX_CHUNK - h->start), same;
+	uint32_t at = 0, first = RTE_MIN(n, PFX_CHUNK - hdr->start), same;
 
 	for (uint32_t end = first; end <= n; end += PFX_CHUNK)
-		at += pfx_rd(pfx_sh(t, h, end - 1)) == pfx_ld64(sh, end - 1);
+		at += pfx_rd(pfx_sh(table, hdr, end - 1)) == pfx_ld64(sh, end - 1);
 	at = at ? first + (at - 1) * PFX_CHUNK : 0;
 	if (at == n)
 		return n;
-	same = vec_same(pfx_sh(t, h, at), (const char *)sh + (size_t)at * 8,
+	same = vec_same(pfx_sh(table, hdr, at), (const char *)sh + (size_t)at * 8,
 			RTE_MIN(n - at, at ? PFX_CHUNK : first));
 	return RTE_MAX(at + same, 1u);
 }
 
-/* A query that left a run, somewhere in lines lo..hi of it; the last of those differs at its end.
- */
+/* A query that leaves a run somewhere in lines lo..hi; the end of line hi differs. */
 struct fork {
 	const struct pfx_hdr *h;
-	const char *sh;	    /* of the query, where the run begins */
+	const char *sh;	    /* SHs of the query where the run begins */
 	uint32_t lo, hi;    /* lines of eight places */
-	uint32_t end;	    /* the last place compared: it differs */
-	const uint64_t *at; /* compared next, and with what of the query */
+	uint32_t end;	    /* the last place compared, which differs */
+	const uint64_t *at; /* SH to compare next, and its counterpart in the query */
 	const char *with;
 	uint32_t key;
 };
 
-static void fork_fetch(const struct kvr_prefix *t, struct fork *f)
+static void fork_fetch(const struct kvr_prefix *table, struct fork *fork)
 {
-	const uint32_t place = RTE_MIN((f->lo + f->hi) / 2 * LINE + LINE - 1, f->end);
+	const uint32_t place = RTE_MIN((fork->lo + fork->hi) / 2 * LINE + LINE - 1, fork->end);
 
-	f->at = pfx_sh(t, f->h, place - f->h->start);
-	f->with = f->sh + (size_t)(place - f->h->start) * 8;
-	kvr_prefetch(f->at);
-	kvr_prefetch(f->with);
+	fork->at = pfx_sh(table, fork->h, place - fork->h->start);
+	fork->with = fork->sh + (size_t)(place - fork->h->start) * 8;
+	kvr_prefetch(fork->at);
+	kvr_prefetch(fork->with);
 }
 
-static void fork_step(struct fork *f)
+static void fork_step(struct fork *fork)
 {
-	const uint32_t mid = (f->lo + f->hi) / 2;
-	const bool same = (pfx_rd(f->at) == pfx_ld64(f->with, 0)) & (f->lo < f->hi);
+	const uint32_t mid = (fork->lo + fork->hi) / 2;
+	const bool same = (pfx_rd(fork->at) == pfx_ld64(fork->with, 0)) & (fork->lo < fork->hi);
 
-	f->lo = same ? mid + 1 : f->lo;
-	f->hi = same ? f->hi : mid;
+	fork->lo = same ? mid + 1 : fork->lo;
+	fork->hi = same ? fork->hi : mid;
 }
 
-/* How many blocks are the same, one line left. */
-static uint32_t fork_end(const struct kvr_prefix *t, const struct fork *f)
+/* Number of equal blocks, once one line is left. */
+static uint32_t fork_end(const struct kvr_prefix *table, const struct fork *fork)
 {
-	const uint32_t start = f->h->start, from = RTE_MAX(f->lo * LINE, start) - start;
-	const uint32_t to = RTE_MIN(f->lo * LINE + LINE - 1, f->end) - start;
-	uint32_t same = vec_same(pfx_sh(t, f->h, from), f->sh + (size_t)from * 8, to - from + 1);
+	const uint32_t start = fork->h->start, from = RTE_MAX(fork->lo * LINE, start) - start;
+	const uint32_t to = RTE_MIN(fork->lo * LINE + LINE - 1, fork->end) - start;
+	uint32_t same =
+		vec_same(pfx_sh(table, fork->h, from), fork->sh + (size_t)from * 8, to - from + 1);
 
 	return RTE_MAX(from + same, 1u);
 }
 
-/* Where several queries left their runs: by halves, all a step before any goes on. */
-static void fork_all(const struct kvr_prefix *t, struct fork f[], uint32_t n, uint32_t same[])
+/*
+ * Find where several queries leave their runs: a binary search, one step of all queries at a time.
+ */
+static void fork_all(const struct kvr_prefix *table, struct fork fork[], uint32_t n,
+		     uint32_t same[])
 {
 	bool more = n > 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		f[i].lo = f[i].h->start / LINE;
-		f[i].hi = f[i].end / LINE;
-		fork_fetch(t, &f[i]);
+		fork[i].lo = fork[i].h->start / LINE;
+		fork[i].hi = fork[i].end / LINE;
+		fork_fetch(table, &fork[i]);
 	}
 	while (more) {
 		more = false;
 		for (uint32_t i = 0; i < n; i++) {
-			fork_step(&f[i]);
-			fork_fetch(t, &f[i]);
-			more |= f[i].lo < f[i].hi;
+			fork_step(&fork[i]);
+			fork_fetch(table, &fork[i]);
+			more |= fork[i].lo < fork[i].hi;
 		}
 	}
 	for (uint32_t i = 0; i < n; i++)
-		same[f[i].key] = fork_end(t, &f[i]);
+		same[fork[i].key] = fork_end(table, &fork[i]);
 }
 
-/* The lower tiers start from nothing. */
-static void clear_lower(struct kvr_overlap *o)
+/* The lower tiers start from zero. */
+static void clear_lower(struct kvr_overlap *overlap)
 {
 	for (uint32_t p = KVR_TIER_HOST; p < KVR_TIERS; p++) {
-		if (o->flags & 1u << p)
-			memset(&o->count[(size_t)p * o->stride], 0, o->nranks * sizeof(uint32_t));
+		if (overlap->flags & 1u << p)
+			memset(&overlap->count[(size_t)p * overlap->stride], 0,
+			       overlap->nranks * sizeof(uint32_t));
 	}
 }
 
-/* One head found, of whose run the query has the first m blocks: note, go on behind them. */
-static void take(const struct kvr_prefix *t, struct look *l, struct pfx_hdr *h, uint32_t len,
-		 uint32_t m, uint32_t now)
+/*
+ * The query has the first m blocks of a run that was found: add the run to its path and continue
+ * after it.
+ */
+static void take_run(const struct kvr_prefix *table, struct query_state *state, struct pfx_hdr *hdr,
+		     uint32_t len, uint32_t m, uint32_t now)
 {
-	/* One store a second and run, whoever comes first; publishes nothing. */
-	if (pfx_ld32(&h->age) != now)
-		pfx_st32(&h->age, now);
-	if (l->npath == PATH)
-		apply_path(t, l);
-	if (l->pos == 0) {
-		l->first = m;
-		if (l->o->flags & LOWER)
-			clear_lower(l->o);
+	/* One store per second and run, by whichever reader comes first; publishes nothing. */
+	if (pfx_ld32(&hdr->age) != now)
+		pfx_st32(&hdr->age, now);
+	if (state->npath == PATH)
+		apply_path(table, state);
+	if (state->pos == 0) {
+		state->first = m;
+		if (state->o->flags & LOWER)
+			clear_lower(state->o);
 	}
-	l->path[l->npath++] = (struct step){h, l->pos, m};
-	l->pos += m;
-	/* Behind a mismatch there may be a run, too, that was stored before its parent was known.
-	 */
-	l->diverged = m < len;
-	l->done = l->pos == l->n;
+	state->path[state->npath++] = (struct path_run){hdr, state->pos, m};
+	state->pos += m;
+	/* There may be a run after a mismatch too, if it was stored before its parent was known. */
+	state->diverged = m < len;
+	state->done = state->pos == state->n;
 }
 
-/* What is looked for in a round, by key; from `hdr` on what was found, which are fewer. */
+/*
+ * Lookups of a round. The arrays up to `data` are indexed by key, those from `hdr` on by run found
+ * (fewer).
+ */
 struct keys {
 	uint32_t n;
 	uint64_t sh[KEYS];
 	uint32_t pos[KEYS];
-	uint8_t q[KEYS]; /* whose */
+	uint8_t q[KEYS]; /* query of the key */
 	const void *ptr[KEYS];
 	hash_sig_t sig[KEYS];
 	void *data[KEYS];
@@ -176,298 +187,328 @@ struct keys {
 	uint32_t same[KEYS]; /* leading blocks of the run that the query has */
 };
 
-static void add_key(const struct kvr_prefix *t, struct keys *k, const struct look *l, uint8_t q,
-		    uint32_t pos)
+static void add_key(const struct kvr_prefix *table, struct keys *keys,
+		    const struct query_state *state, uint8_t q, uint32_t pos)
 {
-	uint32_t i = k->n++;
+	uint32_t i = keys->n++;
 
-	k->sh[i] = pfx_ld64(l->sh, pos);
-	k->pos[i] = pos;
-	k->q[i] = q;
-	k->sig[i] = (hash_sig_t)pfx_mix(t, k->sh[i]);
-	kvr_prefetch(pfx_prints(t, k->sig[i]));
+	keys->sh[i] = pfx_ld64(state->sh, pos);
+	keys->pos[i] = pos;
+	keys->q[i] = q;
+	keys->sig[i] = (hash_sig_t)pfx_mix(table, keys->sh[i]);
+	kvr_prefetch(pfx_fingerprint_set(table, keys->sig[i]));
 }
 
-/* The heads a query asks for in this round: the next one, and for a long query some behind. */
-static void ask(const struct kvr_prefix *t, struct keys *k, const struct look *l, uint8_t q,
-		uint32_t max)
+/*
+ * Add the heads that a query looks up in this round: the next one, and for a long query some later
+ * ones.
+ */
+static void add_query_keys(const struct kvr_prefix *table, struct keys *keys,
+			   const struct query_state *state, uint8_t q, uint32_t max)
 {
-	uint32_t pos = l->pos, more = (l->n - 1) / PFX_RUN - pos / PFX_RUN;
+	uint32_t pos = state->pos, more = (state->n - 1) / PFX_RUN - pos / PFX_RUN;
 
-	more = l->diverged ? 0 : RTE_MIN(more, max - 1);
-	add_key(t, k, l, q, pos);
+	more = state->diverged ? 0 : RTE_MIN(more, max - 1);
+	add_key(table, keys, state, q, pos);
 	for (pos = pos / PFX_RUN * PFX_RUN; more > 0; more--)
-		add_key(t, k, l, q, pos += PFX_RUN);
+		add_key(table, keys, state, q, pos += PFX_RUN);
 }
 
-/* Leave out what is no head, and a query whose next one is not; `alone` is a constant. */
-static __rte_always_inline void sift(const struct kvr_prefix *t, struct keys *k, struct look l[],
-				     bool alone)
+/*
+ * Drop keys that are not heads, and all keys of a query whose next block is not a head. `alone` is
+ * a constant.
+ */
+static __rte_always_inline void filter_keys(const struct kvr_prefix *table, struct keys *keys,
+					    struct query_state state[], bool alone)
 {
 	uint32_t to = 0;
 
-	for (uint32_t i = 0; i < k->n; i++) {
-		struct look *x = &l[k->q[i]];
-		const bool may = pfx_prints_may(pfx_prints(t, k->sig[i]), k->sig[i]);
+	for (uint32_t i = 0; i < keys->n; i++) {
+		struct query_state *query = &state[keys->q[i]];
+		const bool may = pfx_fingerprints_match(pfx_fingerprint_set(table, keys->sig[i]),
+							keys->sig[i]);
 
 		if (alone && !may) {
-			x->done |= k->pos[i] == x->pos;
+			query->done |= keys->pos[i] == query->pos;
 			continue;
 		}
-		x->done |= !may & (k->pos[i] == x->pos);
-		k->sh[to] = k->sh[i];
-		k->pos[to] = k->pos[i];
-		k->q[to] = k->q[i];
-		k->sig[to] = k->sig[i];
-		k->ptr[to] = &k->sh[to];
-		to += may & !x->done;
+		query->done |= !may & (keys->pos[i] == query->pos);
+		keys->sh[to] = keys->sh[i];
+		keys->pos[to] = keys->pos[i];
+		keys->q[to] = keys->q[i];
+		keys->sig[to] = keys->sig[i];
+		keys->ptr[to] = &keys->sh[to];
+		to += may & !query->done;
 	}
-	k->n = to;
+	keys->n = to;
 }
 
-/* What rte_hash gave. Its own ordering is invisible to ThreadSanitizer: shown to it here. */
-static struct pfx_hdr *found(const struct kvr_prefix *t, const struct keys *k, uint32_t i)
+/*
+ * Header found by rte_hash. ThreadSanitizer does not see the ordering of rte_hash, so repeat it
+ * here.
+ */
+static struct pfx_hdr *header_found(const struct kvr_prefix *table, const struct keys *keys,
+				    uint32_t i)
 {
-	uintptr_t hdr = (uintptr_t)k->data[i];
+	uintptr_t hdr = (uintptr_t)keys->data[i];
 
 #ifdef __SANITIZE_THREAD__
-	(void)atomic_load_explicit(&t->birth[hdr], memory_order_acquire);
+	(void)atomic_load_explicit(&table->birth[hdr], memory_order_acquire);
 #endif
-	return &t->hdr[hdr];
+	return &table->hdr[hdr];
 }
 
-/* Leave out what rte_hash does not have, and fetch what else will be read of a run found. */
-static void fetch(const struct kvr_prefix *t, struct keys *k, struct look l[], uint64_t hits)
+/* Drop keys that rte_hash does not have, and prefetch the rest of the data of the runs found. */
+static void filter_headers(const struct kvr_prefix *table, struct keys *keys,
+			   struct query_state state[], uint64_t hits)
 {
 	uint32_t to = 0;
 
-	for (uint32_t i = 0; i < k->n; i++) {
-		struct look *x = &l[k->q[i]];
+	for (uint32_t i = 0; i < keys->n; i++) {
+		struct query_state *query = &state[keys->q[i]];
 
 		if (!(hits >> i & 1)) {
-			x->done |= k->pos[i] == x->pos;
+			query->done |= keys->pos[i] == query->pos;
 			continue;
 		}
-		k->hdr[to] = found(t, k, i);
-		kvr_prefetch(k->hdr[to]);
-		k->pos[to] = k->pos[i];
-		k->q[to++] = k->q[i];
+		keys->hdr[to] = header_found(table, keys, i);
+		kvr_prefetch(keys->hdr[to]);
+		keys->pos[to] = keys->pos[i];
+		keys->q[to++] = keys->q[i];
 	}
-	k->n = to;
-	for (uint32_t i = 0; i < k->n; i++) {
-		const struct look *x = &l[k->q[i]];
-		struct pfx_hdr *h = k->hdr[i];
+	keys->n = to;
+	for (uint32_t i = 0; i < keys->n; i++) {
+		const struct query_state *query = &state[keys->q[i]];
+		struct pfx_hdr *hdr = keys->hdr[i];
 		uint32_t end;
 
-		k->len[i] = pfx_len(h);
-		end = k->pos[i] + k->len[i] - 1;
-		if (end < x->n)
-			kvr_prefetch((const char *)x->sh + (size_t)end * 8);
-		if (pfx_ld32(&h->big) != PFX_NONE)
-			kvr_prefetch(pfx_big(t, pfx_ld32(&h->big)));
+		keys->len[i] = pfx_len(hdr);
+		end = keys->pos[i] + keys->len[i] - 1;
+		if (end < query->n)
+			kvr_prefetch((const char *)query->sh + (size_t)end * 8);
+		if (pfx_ld32(&hdr->big) != PFX_NONE)
+			kvr_prefetch(pfx_big(table, pfx_ld32(&hdr->big)));
 	}
 }
 
-/* Of the run found by key i, all the n blocks that its query may have? */
-static inline bool whole(const struct kvr_prefix *t, const struct keys *k, uint32_t i,
-			 const void *sh, uint32_t n)
+/* Return true if the query matches all n blocks that it can share with the run found by key i. */
+static inline bool matches_all(const struct kvr_prefix *table, const struct keys *keys, uint32_t i,
+			       const void *sh, uint32_t n)
 {
-	const struct pfx_hdr *h = k->hdr[i];
+	const struct pfx_hdr *hdr = keys->hdr[i];
 
 	return pfx_ld64(sh, n - 1) ==
-	       (n == k->len[i] ? atomic_load_explicit(&h->last_sh, memory_order_relaxed)
-			       : pfx_rd(pfx_sh(t, h, n - 1)));
+	       (n == keys->len[i] ? atomic_load_explicit(&hdr->last_sh, memory_order_relaxed)
+				  : pfx_rd(pfx_sh(table, hdr, n - 1)));
 }
 
-/* Leading blocks of a run found that its query has; the first is known. */
-static uint32_t match(const struct kvr_prefix *t, const struct keys *k, uint32_t i,
-		      const struct look *x)
+/* Leading blocks of a run that its query has; the first is known to match. */
+static uint32_t match_run(const struct kvr_prefix *table, const struct keys *keys, uint32_t i,
+			  const struct query_state *state)
 {
-	const char *sh = (const char *)x->sh + (size_t)k->pos[i] * 8;
-	const uint32_t n = RTE_MIN(k->len[i], x->n - k->pos[i]);
+	const char *sh = (const char *)state->sh + (size_t)keys->pos[i] * 8;
+	const uint32_t n = RTE_MIN(keys->len[i], state->n - keys->pos[i]);
 
-	return whole(t, k, i, sh, n) ? n : left_at(t, k->hdr[i], sh, n);
+	return matches_all(table, keys, i, sh, n) ? n : count_leading(table, keys->hdr[i], sh, n);
 }
 
-/* The same of each. */
-static void match_all(const struct kvr_prefix *t, struct keys *k, const struct look l[])
+/* match_run() for all keys of a group. */
+static void match_runs(const struct kvr_prefix *table, struct keys *keys,
+		       const struct query_state state[])
 {
-	struct fork f[KEYS];
+	struct fork fork[KEYS];
 	uint32_t nfork = 0;
 
-	for (uint32_t i = 0; i < k->n; i++) {
-		const struct look *x = &l[k->q[i]];
-		const struct pfx_hdr *h = k->hdr[i];
-		const char *sh = (const char *)x->sh + (size_t)k->pos[i] * 8;
-		const uint32_t n = RTE_MIN(k->len[i], x->n - k->pos[i]);
-		const bool all = whole(t, k, i, sh, n);
+	for (uint32_t i = 0; i < keys->n; i++) {
+		const struct query_state *query = &state[keys->q[i]];
+		const struct pfx_hdr *hdr = keys->hdr[i];
+		const char *sh = (const char *)query->sh + (size_t)keys->pos[i] * 8;
+		const uint32_t n = RTE_MIN(keys->len[i], query->n - keys->pos[i]);
+		const bool all = matches_all(table, keys, i, sh, n);
 
-		k->same[i] = n;
-		f[nfork] = (struct fork){.h = h, .sh = sh, .end = h->start + n - 1, .key = i};
+		keys->same[i] = n;
+		fork[nfork] =
+			(struct fork){.h = hdr, .sh = sh, .end = hdr->start + n - 1, .key = i};
 		nfork += !all;
-		kvr_prefetch(all ? (const void *)h : (const void *)h->chunk);
+		kvr_prefetch(all ? (const void *)hdr : (const void *)hdr->chunk);
 	}
-	fork_all(t, f, nfork, k->same);
+	fork_all(table, fork, nfork, keys->same);
 }
 
-/* One round of those queries that are still looking: gives how many go on. */
-static __rte_always_inline uint32_t round_of(struct kvr_prefix *t, struct look l[], uint8_t live[],
-					     uint32_t n, uint32_t max, bool alone)
+/* Run one round of the queries that are not finished. @return how many continue. */
+static __rte_always_inline uint32_t run_round(struct kvr_prefix *table, struct query_state state[],
+					      uint8_t live[], uint32_t n, uint32_t max, bool alone)
 {
-	uint32_t now = pfx_ld32(&t->age), on = 0;
+	uint32_t now = pfx_ld32(&table->age), on = 0;
 	uint64_t hits = 0;
-	struct keys k;
+	struct keys keys;
 
-	k.n = 0;
+	keys.n = 0;
 	for (uint32_t i = 0; i < n; i++)
-		ask(t, &k, &l[live[i]], live[i], max);
-	sift(t, &k, l, alone);
-	if (k.n == 0)
+		add_query_keys(table, &keys, &state[live[i]], live[i], max);
+	filter_keys(table, &keys, state, alone);
+	if (keys.n == 0)
 		return 0;
-	rte_hash_lookup_with_hash_bulk_data(t->hash, k.ptr, k.sig, k.n, &hits, k.data);
-	fetch(t, &k, l, hits);
+	rte_hash_lookup_with_hash_bulk_data(table->hash, keys.ptr, keys.sig, keys.n, &hits,
+					    keys.data);
+	filter_headers(table, &keys, state, hits);
 	if (!alone)
-		match_all(t, &k, l);
-	for (uint32_t i = 0; i < k.n; i++) {
-		struct look *x = &l[k.q[i]];
+		match_runs(table, &keys, state);
+	for (uint32_t i = 0; i < keys.n; i++) {
+		struct query_state *query = &state[keys.q[i]];
 
-		if (k.pos[i] == x->pos && !x->done)
-			take(t, x, k.hdr[i], k.len[i], alone ? match(t, &k, i, x) : k.same[i], now);
+		if (keys.pos[i] == query->pos && !query->done)
+			take_run(table, query, keys.hdr[i], keys.len[i],
+				 alone ? match_run(table, &keys, i, query) : keys.same[i], now);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		live[on] = live[i];
-		on += !l[live[i]].done;
+		on += !state[live[i]].done;
 	}
 	return on;
 }
 
-/* Ranks from..to-1 lost blocks meanwhile: only what one run said is sure. */
-static void clip(struct look *l, uint32_t from, uint32_t to)
+/* Ranks from..to-1 lost blocks meanwhile: limit them to the count of one run. */
+static void clip_ranks(struct query_state *state, uint32_t from, uint32_t to)
 {
-	to = RTE_MIN(to, l->o->nranks);
+	to = RTE_MIN(to, state->o->nranks);
 	for (uint32_t r = from; r < to; r++) {
-		l->dev.out[r] = RTE_MIN(l->dev.out[r], l->first);
-		if (l->o->flags & KVR_OVERLAP_PREDICTED)
-			l->pred.out[r] = RTE_MIN(l->pred.out[r], l->first);
+		state->dev.out[r] = RTE_MIN(state->dev.out[r], state->first);
+		if (state->o->flags & KVR_OVERLAP_PREDICTED)
+			state->pred.out[r] = RTE_MIN(state->pred.out[r], state->first);
 		for (uint32_t p = KVR_TIER_HOST; p < KVR_TIERS; p++) {
-			if (l->o->flags & 1u << p)
-				l->o->count[(size_t)p * l->o->stride + r] = 0;
+			if (state->o->flags & 1u << p)
+				state->o->count[(size_t)p * state->o->stride + r] = 0;
 		}
 	}
 }
 
-static void clip_losers(const struct kvr_prefix *t, struct look *l, uint32_t n, uint64_t since)
+static void clip_losers(const struct kvr_prefix *table, struct query_state *state, uint32_t n,
+			uint64_t since)
 {
 	uint64_t now;
 
-	/* Both pair with the release in pfx_note_loss(): a store seen was preceded by its notes. */
+	/*
+	 * Both acquires pair with the release in pfx_note_loss(): if a store is visible, the losses
+	 * recorded before it are too.
+	 */
 	atomic_thread_fence(memory_order_acquire);
-	now = atomic_load_explicit(&t->losses, memory_order_acquire);
+	now = atomic_load_explicit(&table->losses, memory_order_acquire);
 	for (uint64_t i = since + 1; i <= now; i++) {
 		uint16_t rank =
-			atomic_load_explicit(&t->loser[i % PFX_LOSSES], memory_order_relaxed);
-		bool forgotten = atomic_load_explicit(&t->losses, memory_order_acquire) - since >=
-				 PFX_LOSSES - 2;
+			atomic_load_explicit(&table->loser[i % PFX_LOSSES], memory_order_relaxed);
+		bool overrun = atomic_load_explicit(&table->losses, memory_order_acquire) - since >=
+			       PFX_LOSSES - 2;
 
-		if (forgotten) {
+		if (overrun) {
 			for (uint32_t k = 0; k < n; k++)
-				clip(&l[k], 0, KVR_PREFIX_MAX_RANKS);
+				clip_ranks(&state[k], 0, KVR_PREFIX_MAX_RANKS);
 			return;
 		}
 		for (uint32_t k = 0; k < n; k++)
-			clip(&l[k], rank, rank + 1u);
+			clip_ranks(&state[k], rank, rank + 1u);
 	}
 }
 
 /*
- * Ranks that are being cleared when a group begins have nothing; for those whose clearing begins
- * later there is a note. False: none.
+ * Load the ranks that are being cleared when a group begins: they hold nothing. If clearing begins
+ * later, a loss is recorded. @return false if there is none.
  */
-static bool load_hidden(const struct kvr_prefix *t, uint64_t mask[])
+static bool load_hidden(const struct kvr_prefix *table, uint64_t mask[])
 {
-	/* Acquire both: pair with the releases in hide() and show(). */
-	if (likely(atomic_load_explicit(&t->nhidden, memory_order_acquire) == 0))
+	/* Acquire both: pair with the releases in hide_rank() and show_rank(). */
+	if (likely(atomic_load_explicit(&table->nhidden, memory_order_acquire) == 0))
 		return false;
-	for (uint32_t i = 0; i < t->big_words; i++)
-		mask[i] = atomic_load_explicit(&t->hidden[i], memory_order_acquire);
+	for (uint32_t i = 0; i < table->big_words; i++)
+		mask[i] = atomic_load_explicit(&table->hidden[i], memory_order_acquire);
 	return true;
 }
 
-static void hide(const struct kvr_prefix *t, struct look *l, const uint64_t mask[])
+static void clip_hidden(const struct kvr_prefix *table, struct query_state *state,
+			const uint64_t mask[])
 {
-	l->first = 0;
-	for (uint32_t i = 0; i < t->big_words; i++) {
+	state->first = 0;
+	for (uint32_t i = 0; i < table->big_words; i++) {
 		for (uint64_t b = mask[i]; b != 0; b &= b - 1) {
 			uint32_t r = i * 64 + (uint32_t)__builtin_ctzll(b);
 
-			clip(l, r, r + 1);
+			clip_ranks(state, r, r + 1);
 		}
 	}
 }
 
-/* Which prompts are nobody's follows no pattern: asked for all first, a guess at each costs more.
+/*
+ * Which prompts are unknown follows no pattern: partition the queries first, as a mispredicted
+ * branch for each costs more.
  */
-static void finish_all(const struct kvr_prefix *t, struct look l[], uint32_t n)
+static void finish_all(const struct kvr_prefix *table, struct query_state state[], uint32_t n)
 {
 	uint8_t some[GROUP + 1], none[GROUP + 1];
 	uint32_t nsome = 0, nnone = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
 		some[nsome] = none[nnone] = (uint8_t)i;
-		nsome += l[i].pos != 0;
-		nnone += l[i].pos == 0;
+		nsome += state[i].pos != 0;
+		nnone += state[i].pos == 0;
 	}
 	for (uint32_t i = 0; i < nnone; i++)
-		nothing(l[none[i]].o);
+		clear_overlap(state[none[i]].o);
 	for (uint32_t i = 0; i < nsome; i++)
-		finish(t, &l[some[i]]);
+		finish_query(table, &state[some[i]]);
 }
 
-static __rte_always_inline void score_group(struct kvr_prefix *t, const struct kvr_prefix_query q[],
-					    uint32_t n, const bool alone)
+static __rte_always_inline void score_group(struct kvr_prefix *table,
+					    const struct kvr_prefix_query query[], uint32_t n,
+					    const bool alone)
 {
-	/* Acquire: what is noted later is later than what is looked up from here on. */
-	uint64_t losses = atomic_load_explicit(&t->losses, memory_order_acquire);
+	/* Acquire: losses recorded later are later than all lookups from here on. */
+	uint64_t losses = atomic_load_explicit(&table->losses, memory_order_acquire);
 	uint64_t mask[PFX_WORDS], bits[2 * GROUP * PFX_WORDS];
-	bool hidden = load_hidden(t, mask); /* not before the losses */
-	struct look l[GROUP];
+	bool hidden = load_hidden(table, mask); /* must follow the load of losses */
+	struct query_state state[GROUP];
 	uint8_t live[GROUP + 1];
 	uint32_t on = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		begin(t, &l[i], &q[i], &bits[2 * i * t->big_words]);
+		begin_query(table, &state[i], &query[i], &bits[2 * i * table->big_words]);
 		live[on] = (uint8_t)i;
-		on += !l[i].done;
+		on += !state[i].done;
 	}
-	/* The first head alone decides a miss; who went on may ask for several. */
+	/*
+	 * The first head alone decides whether the prompt is unknown; queries that continue may
+	 * look up several heads.
+	 */
 	for (uint32_t max = alone ? KEYS / GROUP : 1; on > 0; max = KEYS / GROUP)
-		on = round_of(t, l, live, on, max, alone);
-	finish_all(t, l, n);
-	clip_losers(t, l, n, losses);
+		on = run_round(table, state, live, on, max, alone);
+	finish_all(table, state, n);
+	clip_losers(table, state, n, losses);
 	for (uint32_t i = 0; hidden && i < n; i++)
-		hide(t, &l[i], mask);
+		clip_hidden(table, &state[i], mask);
 }
 
-/* A lone prompt that begins like nobody's: told before anything is set up for a walk. */
-static bool nobodys(const struct kvr_prefix *t, const struct kvr_prefix_query *q)
+/*
+ * Return true if no rank holds the first block of a lone prompt. Checked before any setup for a
+ * walk.
+ */
+static bool is_unknown_prompt(const struct kvr_prefix *table, const struct kvr_prefix_query *query)
 {
-	uint64_t mix = q->n > 0 ? pfx_mix(t, pfx_ld64(q->sh, 0)) : 0;
+	uint64_t mix = query->n > 0 ? pfx_mix(table, pfx_ld64(query->sh, 0)) : 0;
 
-	if (q->n > 0 && pfx_prints_may(pfx_prints(t, mix), mix))
+	if (query->n > 0 && pfx_fingerprints_match(pfx_fingerprint_set(table, mix), mix))
 		return false;
-	q->out->stride = t->stride;
-	nothing(q->out);
+	query->out->stride = table->stride;
+	clear_overlap(query->out);
 	return true;
 }
 
-void SCORE_BURST(struct kvr_prefix *t, const struct kvr_prefix_query q[], uint32_t n)
+void SCORE_BURST(struct kvr_prefix *table, const struct kvr_prefix_query query[], uint32_t n)
 {
-	if (n == 1 && nobodys(t, q))
+	if (n == 1 && is_unknown_prompt(table, query))
 		return;
 	for (uint32_t i = 0; i < n; i += GROUP) {
 		if (n - i <= ALONE)
-			score_group(t, &q[i], n - i, true);
+			score_group(table, &query[i], n - i, true);
 		else
-			score_group(t, &q[i], RTE_MIN(n - i, GROUP), false);
+			score_group(table, &query[i], RTE_MIN(n - i, GROUP), false);
 	}
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Every cell of the reference workload: size, checksum over all queries, nothing left after the
- * removals, on each code path in turn. The 4 M cells run only with KVR_LARGE set.
+ * Every cell of the reference workload: size, checksum over all queries, and an empty table after
+ * the removals, on each code path in turn. The cells with 4 M entries run only if KVR_LARGE is set.
  */
 
 #include "kvr_peerbench.h"
@@ -33,7 +33,7 @@ static const struct cell {
 	{512, 2048, 4, 1973, 4000768, 2151424, 1934, 512, 0x5876e039},
 };
 
-static uint64_t sum_of(struct pt_table *p, const struct pb *b)
+static uint64_t sum_queries(struct pt_table *p, const struct pb *b)
 {
 	uint64_t sum = 0;
 
@@ -42,7 +42,7 @@ static uint64_t sum_of(struct pt_table *p, const struct pb *b)
 	return sum;
 }
 
-static void apply(struct pt_table *p, const struct pb_events *e)
+static void apply_events(struct pt_table *p, const struct pb_events *e)
 {
 	for (uint32_t i = 0; i < e->n; i += 20) {
 		kvr_prefix_apply_burst(p->t, &e->ev[i], RTE_MIN(20u, e->n - i));
@@ -68,29 +68,29 @@ static void check_cell(const struct cell *c, enum kvr_prefix_isa isa)
 					     .max_predicted = 64,
 					     .isa = isa,
 					     .seed = c->checksum});
-	if (p.t == NULL) { /* no such code path here */
+	if (p.t == NULL) { /* this CPU lacks the code path */
 		CU_ASSERT_EQUAL(errno, ENOTSUP);
 		pb_free(&b);
 		pt_close(&p);
 		return;
 	}
-	apply(&p, &b.store);
+	apply_events(&p, &b.store);
 	s = pt_stats(&p);
 	CU_ASSERT_EQUAL(s.entries, c->entries);
 	CU_ASSERT_EQUAL(s.blocks, c->unique);
 	CU_ASSERT_EQUAL(s.duplicates + s.orphans + s.dropped + s.evicted_runs, 0);
 	CU_ASSERT(s.used_bytes <= c->entries * 32);
-	CU_ASSERT_EQUAL(sum_of(&p, &b), c->checksum);
-	apply(&p, &b.remove);
+	CU_ASSERT_EQUAL(sum_queries(&p, &b), c->checksum);
+	apply_events(&p, &b.remove);
 	s = pt_stats(&p);
 	CU_ASSERT_EQUAL(s.unknown_removes, 0);
 	CU_ASSERT_EQUAL(s.used_bytes, 0);
-	CU_ASSERT_EQUAL(sum_of(&p, &b), 0);
+	CU_ASSERT_EQUAL(sum_queries(&p, &b), 0);
 	pb_free(&b);
 	pt_close(&p);
 }
 
-static void check_values_of_the_streams(void)
+static void streams_have_the_reference_values(void)
 {
 	struct kvr_rand r = pb_stream(1, 0), s = pb_stream(2, 5);
 	const uint32_t worker[] = {33, 21, 1, 48, 6, 7, 21, 54};
@@ -102,13 +102,13 @@ static void check_values_of_the_streams(void)
 		CU_ASSERT_EQUAL(pb_worker(i, 64), worker[i]);
 }
 
-static void checksums_of_the_1m_cells(void)
+static void cells_of_1m_entries_match(void)
 {
 	for (uint32_t i = 0; i < 8; i++)
 		check_cell(&cells[i], KVR_PREFIX_ISA_SCALAR + i % 3);
 }
 
-static void checksums_of_the_4m_cells(void)
+static void cells_of_4m_entries_match(void)
 {
 	if (getenv("KVR_LARGE") == NULL) {
 		printf("(KVR_LARGE is not set: skipped) ");
@@ -120,10 +120,9 @@ static void checksums_of_the_4m_cells(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"streams", check_values_of_the_streams},
-			       {"1m", checksums_of_the_1m_cells},
-			       {"4m", checksums_of_the_4m_cells},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(streams_have_the_reference_values),
+			       KVR_CASE(cells_of_1m_entries_match),
+			       KVR_CASE(cells_of_4m_entries_match), CU_TEST_INFO_NULL};
 
 	pt_eal();
 	return kvr_test_run("prefix_cells", tests);

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Both public traces through LRU engines: before each row's events the score of every worker is
- * what its LRU holds. The traces are looked for in KVR_DATA_DIR, else beside the source tree.
+ * Both public traces through LRU engines: before the events of each row, the score of every worker
+ * equals the content of its LRU. The traces are read from KVR_DATA_DIR, or from a folder next to
+ * the source tree.
  */
 
 #include "kvr_pbtrace.h"
@@ -28,7 +29,7 @@ struct walk {
 	uint32_t workers;
 };
 
-static void row(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru)
+static void check_row(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru)
 {
 	struct walk *w = ctx;
 	const struct kvr_overlap *o = pt_score(&w->p, r->sh, r->n);
@@ -43,7 +44,7 @@ static void row(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru)
 	w->acc = w->acc * 31 + pb_checksum(o);
 }
 
-static void events(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru)
+static void apply_events(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru)
 {
 	struct walk *w = ctx;
 
@@ -52,7 +53,7 @@ static void events(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru
 	kvr_prefix_apply_burst(w->p.t, r->ev, r->nev);
 }
 
-static void replay(const char *name, uint32_t workers, uint64_t checksum)
+static void replay_trace(const char *name, uint32_t workers, uint64_t checksum)
 {
 	struct kvr_prefix_conf c = {.max_ranks = workers,
 				    .max_blocks = workers * PBT_LRU + 65536,
@@ -69,7 +70,8 @@ static void replay(const char *name, uint32_t workers, uint64_t checksum)
 	}
 	snprintf(file, sizeof(file), "%s/mooncake_%s_trace.jsonl", data_dir(), name);
 	w.p = pt_open(c);
-	CU_ASSERT_FATAL(pbt_load(&t, file, workers, (struct pbt_hooks){row, events, &w}));
+	CU_ASSERT_FATAL(
+		pbt_load(&t, file, workers, (struct pbt_hooks){check_row, apply_events, &w}));
 	CU_ASSERT_EQUAL(w.wrong, 0);
 	if (checksum != 0)
 		CU_ASSERT_EQUAL(w.acc, checksum);
@@ -85,27 +87,26 @@ static void replay(const char *name, uint32_t workers, uint64_t checksum)
 	pbt_free(&t);
 }
 
-static void conversation_16_workers(void)
+static void conversation_trace_of_16_workers(void)
 {
-	replay("conversation", 16, UINT64_C(0x3671a2494dba2900));
+	replay_trace("conversation", 16, UINT64_C(0x3671a2494dba2900));
 }
 
-static void conversation_64_workers(void)
+static void conversation_trace_of_64_workers(void)
 {
-	replay("conversation", 64, UINT64_C(0x66f0aab1c06dbee0));
+	replay_trace("conversation", 64, UINT64_C(0x66f0aab1c06dbee0));
 }
 
-static void synthetic_64_workers(void)
+static void synthetic_trace_of_64_workers(void)
 {
-	replay("synthetic", 64, 0);
+	replay_trace("synthetic", 64, 0);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"conversation, 16", conversation_16_workers},
-			       {"conversation, 64", conversation_64_workers},
-			       {"synthetic, 64", synthetic_64_workers},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(conversation_trace_of_16_workers),
+			       KVR_CASE(conversation_trace_of_64_workers),
+			       KVR_CASE(synthetic_trace_of_64_workers), CU_TEST_INFO_NULL};
 
 	pt_eal();
 	return kvr_test_run("prefix_trace", tests);

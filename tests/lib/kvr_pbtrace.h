@@ -4,9 +4,9 @@
 
 /**
  * @file
- * Replay of a request trace (one JSON object a line with "hash_ids", one id per 512 tokens)
- * through workers that keep an LRU of 16,384 blocks of 16 tokens: the queries and events that
- * come of it, in order, as the reference replay of kvr_peerbench.h defines them.
+ * Replay of a request trace (one JSON object per line with "hash_ids", one id per 512 tokens)
+ * through workers with an LRU cache of 16,384 blocks of 16 tokens. Produces the resulting queries
+ * and events in order, as the reference replay of kvr_peerbench.h defines them.
  */
 
 #include "kvr_peerbench.h"
@@ -16,7 +16,7 @@
 #define PBT_MAP	 65536u
 #define PBT_NONE UINT32_MAX
 
-/** One row: a query, then perhaps a Removed and a Stored event. */
+/** One row: a query, followed by an optional Removed and an optional Stored event. */
 struct pbt_row {
 	uint64_t *sh;
 	uint32_t n, worker;
@@ -32,14 +32,14 @@ struct pbt {
 
 struct pbt_lru;
 
-/** Called for each row, with all workers' LRUs: before its events are known, and after. */
+/** Called for each row with the LRUs of all workers, before and after its events are computed. */
 struct pbt_hooks {
 	void (*before)(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru);
 	void (*after)(void *ctx, const struct pbt_row *r, const struct pbt_lru *lru);
 	void *ctx;
 };
 
-/* One worker: places linked oldest to newest, and a map from SH to place. */
+/* The cache of one worker: places linked from oldest to newest, and a map from SH to place. */
 struct pbt_lru {
 	uint64_t sh[PBT_LRU];
 	uint32_t newer[PBT_LRU], older[PBT_LRU], map[PBT_MAP];
@@ -69,7 +69,7 @@ static inline void pbt_link(struct pbt_lru *l, uint32_t s)
 	l->newest = s;
 }
 
-/** Block becomes the newest, resident or not. */
+/** Make the block the newest, whether it is resident or not. */
 static inline void pbt_touch(struct pbt_lru *l, uint64_t sh)
 {
 	uint32_t i = pbt_find(l, sh), s = l->map[i];
@@ -151,7 +151,7 @@ static inline void pbt_play(struct pbt *t, struct pbt_row *r, struct pbt_lru *l)
 	t->stored += n - p;
 }
 
-/** The ids of one line as a chain of sequence hashes; 0 when the line has none. */
+/** Convert the ids of one line to a chain of sequence hashes. @return their number; 0: none. */
 static inline uint32_t pbt_line(char *line, uint64_t **sh)
 {
 	char *s = strstr(line, "\"hash_ids\""), *end;
@@ -181,7 +181,7 @@ static inline uint32_t pbt_line(char *line, uint64_t **sh)
 	return n;
 }
 
-/** Load `file` for `w` workers; hooks may be empty. Returns false when it cannot be read. */
+/** Load `file` for `w` workers; hooks may be empty. @return false if the file cannot be read. */
 static inline bool pbt_load(struct pbt *t, const char *file, uint32_t w, struct pbt_hooks h)
 {
 	FILE *f = fopen(file, "r");

@@ -4,9 +4,9 @@
 
 /**
  * @file
- * The workload on which the reference indexes were measured, exact to the bit: prefix groups,
- * sequences, events, queries, and the replay of a trace through LRU engines. Used by tests (its
- * checksums) and by perf/ (its work). Streams are Stream(tag, a) of that definition.
+ * The workload that the reference indexes were measured with, reproduced bit by bit: prefix groups,
+ * sequences, events, queries, and the replay of a trace through LRU engines. Tests use its
+ * checksums, perf/ uses its operations. Streams are Stream(tag, a) of that definition.
  */
 
 #include "kvr_prefix.h"
@@ -28,12 +28,12 @@ struct pb_events {
 
 struct pb {
 	uint32_t ranks, d, p; /* W, D, P = D / 2 */
-	uint64_t entries;     /* pairs stored */
+	uint64_t entries;     /* stored (worker, block) pairs */
 	uint32_t nseq, npair; /* N; (group, worker) pairs */
 	uint64_t *prefix;     /* [group][p] sequence hashes */
 	uint64_t *suffix;     /* [sequence][d - p] */
-	uint64_t *joined;     /* whole sequences that events point into */
-	uint64_t *rev;	      /* hashes of the remove events */
+	uint64_t *joined;     /* complete sequences, which events point into */
+	uint64_t *rev;	      /* hashes of the remove events, in their order */
 	uint32_t cap_seq;
 	uint8_t *pair_known; /* [group][worker] */
 	uint32_t *pair;	     /* group * W + worker, in first-seen order */
@@ -64,7 +64,7 @@ static inline uint32_t pb_worker(uint64_t i, uint32_t w)
 	return (uint32_t)(kvr_mix64((UINT64_C(7) << 56) ^ i) % w);
 }
 
-/** s[k] of the chain that goes on from `before` (not used for the first block of all). */
+/** Next sequence hash of a chain after `before` (not used for the first block). */
 static inline uint64_t pb_chain(uint64_t before, uint64_t local)
 {
 	uint64_t in[2] = {before, local};
@@ -93,7 +93,7 @@ static inline void pb_push(struct pb_events *e, const struct kvr_prefix_event *e
 	e->ev[e->n++] = *ev;
 }
 
-/** Cut a stretch of one sequence into events; `before` is the hash in front, or NULL. */
+/** Split a stretch of one sequence into store events; `before` is the hash before it, or NULL. */
 static inline void pb_stored(struct pb_events *e, uint32_t rank, const uint64_t *before,
 			     const uint64_t *sh, uint32_t n)
 {
@@ -110,7 +110,7 @@ static inline void pb_stored(struct pb_events *e, uint32_t rank, const uint64_t 
 	}
 }
 
-/** Remove events of a stretch, tail to head; `rev` receives the hashes in that order. */
+/** Append the remove events of a stretch, tail to head; `rev` receives the hashes in that order. */
 static inline uint64_t *pb_removed(struct pb_events *e, uint32_t rank, const uint64_t *sh,
 				   uint32_t n, uint64_t *rev)
 {
@@ -142,7 +142,7 @@ static inline void pb_prefixes(struct pb *b)
 	}
 }
 
-/** Sequence i joins: its pair is new or not; counts entries. */
+/** Add sequence i, whose pair may be new; counts entries. */
 static inline void pb_add_seq(struct pb *b)
 {
 	uint32_t i = b->nseq, g = i % PB_GROUPS, w = pb_worker(i, b->ranks);
@@ -194,7 +194,10 @@ static inline void pb_full(const struct pb *b, uint64_t i, uint64_t *out)
 	memcpy(out + b->p, &b->suffix[(size_t)i * (b->d - b->p)], (b->d - b->p) * 8);
 }
 
-/** Unknown content is random: a chain of it would be as unknown. The parts are the spec's. */
+/**
+ * Unknown content is random, since a chain of it would be equally unknown. The proportions are
+ * those of the definition.
+ */
 static inline void pb_make_queries(struct pb *b)
 {
 	struct kvr_rand r = pb_stream(5, 0);
@@ -225,7 +228,7 @@ static inline void pb_make_queries(struct pb *b)
 	}
 }
 
-/** Build the workload of W workers, D blocks a sequence and T entries. */
+/** Build the workload of W workers, D blocks per sequence and T entries. */
 static inline void pb_init(struct pb *b, uint32_t w, uint32_t d, uint64_t entries)
 {
 	memset(b, 0, sizeof(*b));

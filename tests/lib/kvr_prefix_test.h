@@ -4,8 +4,8 @@
 
 /**
  * @file
- * What tests of the prefix table share: an EAL without huge pages, devices or files, a table with
- * one registered reader, and a model that follows the definition: each (rank, plane) is a set.
+ * Shared by tests of the prefix table: an EAL without hugepages, devices or files; a table with one
+ * registered reader; helpers for chains of SHs.
  */
 
 #include "kvr_prefix.h"
@@ -46,7 +46,7 @@ static inline void *pt_alloc(size_t n)
 	return p;
 }
 
-/** Table as in conf, name and qsbr filled in; reader 0 is registered and online. */
+/** Create a table as in conf, with name and qsbr filled in. Reader 0 is registered and online. */
 static inline struct pt_table pt_open(struct kvr_prefix_conf conf)
 {
 	static int count;
@@ -72,7 +72,7 @@ static inline void pt_close(struct pt_table *p)
 	free(p->out);
 }
 
-/** The reader passes and the writer collects, until nothing waits. */
+/** Report quiescent states and let the writer reclaim, until nothing waits. */
 static inline void pt_quiesce(struct pt_table *p, uint64_t now_ms)
 {
 	uint32_t left = 1;
@@ -83,7 +83,7 @@ static inline void pt_quiesce(struct pt_table *p, uint64_t now_ms)
 	}
 }
 
-/** Clear a rank to the end, however many slices that takes. */
+/** Clear a rank completely, in as many slices as necessary. */
 static inline void pt_clear(struct pt_table *p, uint16_t rank)
 {
 	kvr_prefix_clear_rank(p->t, rank);
@@ -100,7 +100,7 @@ static inline struct kvr_overlap *pt_score(struct pt_table *p, const void *sh, u
 	return p->out;
 }
 
-/** Count of one rank; 0 where the table did not write. */
+/** Count of one rank; 0 if the table wrote no lane for it. */
 static inline uint32_t pt_count(const struct kvr_overlap *o, uint32_t plane, uint32_t rank)
 {
 	if (rank >= o->nranks || (plane > 0 && !(o->flags & 1u << plane)))
@@ -114,14 +114,16 @@ static inline uint32_t pt_device(struct pt_table *p, const void *sh, uint32_t n,
 	return pt_count(pt_score(p, sh, n), KVR_TIER_DEVICE, rank);
 }
 
-/** Fill sh[from..n) with a chain that continues what is before; `branch` names the content. */
+/** Fill sh[from..n) with a chain that continues the blocks before; `branch` selects the content. */
 static inline void pt_chain(uint64_t *sh, uint32_t from, uint32_t n, uint64_t branch)
 {
 	for (uint32_t i = from; i < n; i++)
 		sh[i] = kvr_mix64((i ? sh[i - 1] : 77) ^ kvr_mix64(branch * 0x10001 + i)) | 1;
 }
 
-/* Until the next call; an object, as clang takes no member of a value. */
+/*
+ * Valid until the next call. Returns a pointer because clang rejects a member of a returned struct.
+ */
 static inline const struct kvr_prefix_stats *pt_stats_now(struct pt_table *p)
 {
 	static struct kvr_prefix_stats s;

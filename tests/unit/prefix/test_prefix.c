@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* Behaviours of the prefix table one by one; prefix_model tests them all at random. */
+/* Behaviours of the prefix table one by one; prefix_model tests their random combinations. */
 
 #include "kvr_prefix_test.h"
 #include "kvr_test.h"
@@ -17,7 +17,7 @@ static void open_sized(uint32_t ranks, uint32_t blocks, uint32_t runs)
 		.max_ranks = ranks, .max_blocks = blocks, .max_runs = runs, .seed = 3});
 	pt_chain(sh, 0, LEN, 1);
 	memcpy(other, sh, sizeof(sh));
-	pt_chain(other, 700, LEN, 2); /* shares 700 blocks */
+	pt_chain(other, 700, LEN, 2); /* shares 700 blocks with sh */
 }
 
 static void open_table(void)
@@ -25,7 +25,7 @@ static void open_table(void)
 	open_sized(64, 1 << 14, 4096);
 }
 
-/* Everything is removed: everything must have come back. */
+/* Clear all ranks: all memory must be returned. */
 static void close_empty(void)
 {
 	struct kvr_prefix_stats s;
@@ -39,12 +39,13 @@ static void close_empty(void)
 	pt_close(&p);
 }
 
-static void store(uint16_t rank, uint32_t tier, const uint64_t *chain, uint32_t from, uint32_t to)
+static void store_chain(uint16_t rank, uint32_t tier, const uint64_t *chain, uint32_t from,
+			uint32_t to)
 {
 	kvr_prefix_store(p.t, rank, tier, from ? &chain[from - 1] : NULL, &chain[from], to - from);
 }
 
-static void create_refuses_nonsense(void)
+static void create_rejects_invalid_fields(void)
 {
 	struct rte_rcu_qsbr *v = pt_alloc(rte_rcu_qsbr_get_memsize(2));
 	struct kvr_prefix_conf bad[] = {
@@ -77,7 +78,7 @@ static void empty_query_and_empty_table_score_nothing(void)
 	open_table();
 	CU_ASSERT_EQUAL(pt_score(&p, sh, 0)->max_device, 0);
 	CU_ASSERT_EQUAL(pt_score(&p, sh, LEN)->max_device, 0);
-	store(63, 0, sh, 0, 4);
+	store_chain(63, 0, sh, 0, 4);
 	CU_ASSERT_EQUAL(pt_score(&p, sh, 0)->nranks, 0);
 	CU_ASSERT_EQUAL(pt_score(&p, sh, LEN)->nranks, 64);
 	CU_ASSERT_EQUAL(p.out->max_device, 4);
@@ -88,11 +89,11 @@ static void empty_query_and_empty_table_score_nothing(void)
 	close_empty();
 }
 
-static void query_shorter_longer_and_diverging(void)
+static void queries_of_any_length_and_divergence(void)
 {
 	open_table();
-	store(1, 0, sh, 0, 1000);
-	store(2, 0, sh, 0, 30);
+	store_chain(1, 0, sh, 0, 1000);
+	store_chain(2, 0, sh, 0, 30);
 	for (uint32_t n = 1; n <= LEN; n += 13) {
 		CU_ASSERT_EQUAL(pt_device(&p, sh, n, 1), RTE_MIN(n, 1000u));
 		CU_ASSERT_EQUAL(pt_device(&p, sh, n, 2), RTE_MIN(n, 30u));
@@ -105,10 +106,10 @@ static void split_at_every_offset_is_exact(void)
 {
 	for (uint32_t at = 1; at < 600; at += at < 70 || at > 500 ? 1 : 17) {
 		open_table();
-		store(1, 0, sh, 0, 600);
+		store_chain(1, 0, sh, 0, 600);
 		memcpy(other, sh, sizeof(sh));
 		pt_chain(other, at, LEN, 7);
-		store(2, 0, other, 0, 600);
+		store_chain(2, 0, other, 0, 600);
 		CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 600);
 		CU_ASSERT_EQUAL(pt_count(p.out, 0, 2), at);
 		CU_ASSERT_EQUAL(pt_device(&p, other, LEN, 2), 600);
@@ -122,22 +123,22 @@ static void hole_at_every_offset_heals(void)
 	for (uint32_t at = 0; at < 600; at += at < 70 || at > 500 ? 1 : 17) {
 		open_table();
 		for (uint16_t r = 0; r < 12; r++)
-			store(r, 0, sh, 0, 600);
+			store_chain(r, 0, sh, 0, 600);
 		kvr_prefix_remove(p.t, 5, 0, &sh[at], 1);
 		CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 5), at);
 		CU_ASSERT_EQUAL(pt_count(p.out, 0, 6), 600);
 		CU_ASSERT_EQUAL(kvr_prefix_rank_blocks(p.t, 5, 0), 599);
-		store(5, 0, sh, at, at + 1);
+		store_chain(5, 0, sh, at, at + 1);
 		CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 5), 600);
 		close_empty();
 	}
 }
 
-static void every_rank_may_stop_elsewhere(void)
+static void every_rank_may_hold_another_length(void)
 {
 	open_sized(1024, 1 << 14, 4096);
 	for (uint16_t r = 0; r < 1024; r++)
-		store(r, 0, sh, 0, 1 + r);
+		store_chain(r, 0, sh, 0, 1 + r);
 	pt_score(&p, sh, LEN);
 	for (uint32_t r = 0; r < 1024; r++)
 		CU_ASSERT_EQUAL(pt_count(p.out, 0, r), 1 + r);
@@ -152,17 +153,17 @@ static void every_rank_may_stop_elsewhere(void)
 static void orphans_are_counted_and_score_when_the_gap_closes(void)
 {
 	open_table();
-	store(1, 0, sh, 400, 900);
+	store_chain(1, 0, sh, 400, 900);
 	CU_ASSERT_EQUAL(pt_stats(&p).orphans, 500);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 0);
-	store(1, 0, sh, 0, 399);
+	store_chain(1, 0, sh, 0, 399);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 399);
-	store(1, 0, sh, 399, 400);
+	store_chain(1, 0, sh, 399, 400);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 900);
-	/* The orphan's place is taken by other content that was stored first. */
-	store(2, 0, other, 690, 900);
+	/* Other content was stored first after the same parent. */
+	store_chain(2, 0, other, 690, 900);
 	CU_ASSERT_EQUAL(pt_device(&p, other, LEN, 2), 0);
-	store(2, 0, other, 0, 690);
+	store_chain(2, 0, other, 0, 690);
 	CU_ASSERT_EQUAL(pt_device(&p, other, LEN, 2), 900);
 	close_empty();
 }
@@ -170,8 +171,8 @@ static void orphans_are_counted_and_score_when_the_gap_closes(void)
 static void duplicates_and_unknown_removes_change_nothing(void)
 {
 	open_table();
-	store(1, 0, sh, 0, 100);
-	store(1, 0, sh, 0, 100);
+	store_chain(1, 0, sh, 0, 100);
+	store_chain(1, 0, sh, 0, 100);
 	CU_ASSERT_EQUAL(pt_stats(&p).duplicates, 100);
 	CU_ASSERT_EQUAL(pt_stats(&p).stored, 100);
 	kvr_prefix_remove(p.t, 1, 0, &other[800], 50);
@@ -182,9 +183,11 @@ static void duplicates_and_unknown_removes_change_nothing(void)
 	close_empty();
 }
 
-/* In a full index some entries are not where they belong. They are found all the same by who stores
- * the block behind another one, when there is room again where they belong, and go. */
-static void no_block_is_there_twice(void)
+/*
+ * In a full index some entries are outside their home bucket. A store of such a block after another
+ * parent finds it, even if its home bucket has a free place again, and a remove deletes it.
+ */
+static void no_block_is_stored_twice(void)
 {
 	enum { N = 1800 };
 	uint64_t *all = malloc(N * sizeof(*all)), pair[2], gone[2];
@@ -209,8 +212,10 @@ static void no_block_is_there_twice(void)
 	free(all);
 }
 
-/* A run that ends with its chunk, before a block that another one has, holds no chunk behind. */
-static void a_run_has_the_chunks_that_it_fills(void)
+/*
+ * A run that ends with its chunk, because another run holds the next block, owns no further chunk.
+ */
+static void a_run_owns_only_the_chunks_it_fills(void)
 {
 	uint64_t used[2], run[33];
 
@@ -223,15 +228,15 @@ static void a_run_has_the_chunks_that_it_fills(void)
 		pt_quiesce(&p, 1);
 		used[with] = pt_stats(&p).used_bytes;
 		CU_ASSERT_EQUAL(pt_stats(&p).blocks, 33);
-		store(1, 0, sh, 32, 40); /* it goes on */
+		store_chain(1, 0, sh, 32, 40); /* the run continues */
 		CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 40);
 		close_empty();
 	}
 	CU_ASSERT_EQUAL(used[0], used[1]);
 }
 
-/* Where the index ends there is room for so many, and what has none is not taken. */
-static void the_end_of_the_index_has_room_for_some(void)
+/* The buckets after the last home hold a limited number of entries; further blocks are dropped. */
+static void blocks_beyond_the_end_of_the_index_are_dropped(void)
 {
 	enum { ROOM = PFX_SPARE * KVR_BUCKET, N = ROOM + 5 };
 	uint64_t all[N];
@@ -248,17 +253,17 @@ static void the_end_of_the_index_has_room_for_some(void)
 	close_empty();
 }
 
-/* What stands in the chunk of a run's first blocks before them is none of its own. */
-static void a_stretch_ends_where_its_run_begins(void)
+/* Blocks before the start of a run in its first chunk do not belong to the run. */
+static void a_removal_stops_at_the_start_of_a_run(void)
 {
 	uint64_t gone[3] = {0};
 
 	open_table();
 	pt_chain(other, 10, LEN, 5);
-	store(1, 0, sh, 0, 20);
-	store(2, 0, other, 0, 20); /* blocks 10 to 19 of `sh` now stand in a chunk that is new */
+	store_chain(1, 0, sh, 0, 20);
+	store_chain(2, 0, other, 0, 20); /* blocks 10 to 19 of `sh` are now in a new chunk */
 	gone[0] = sh[11];
-	gone[1] = sh[10]; /* and before them nothing, as gone[2] is */
+	gone[1] = sh[10]; /* the places before them are 0, like gone[2] */
 	kvr_prefix_remove(p.t, 1, 0, gone, 3);
 	CU_ASSERT_EQUAL(pt_stats(&p).removed, 2);
 	CU_ASSERT_EQUAL(pt_stats(&p).unknown_removes, 1);
@@ -266,14 +271,14 @@ static void a_stretch_ends_where_its_run_begins(void)
 	close_empty();
 }
 
-/* Unknown blocks in an event do not keep the others from going. */
-static void remove_goes_on_behind_unknown_blocks(void)
+/* Unknown blocks in an event do not prevent the removal of the others. */
+static void remove_continues_after_unknown_blocks(void)
 {
 	const uint64_t gone[] = {42, 0, 43, 0};
 	uint64_t list[4];
 
 	open_table();
-	store(1, 0, sh, 0, 100);
+	store_chain(1, 0, sh, 0, 100);
 	memcpy(list, gone, sizeof(list));
 	list[1] = sh[99];
 	list[3] = sh[50];
@@ -284,12 +289,12 @@ static void remove_goes_on_behind_unknown_blocks(void)
 	close_empty();
 }
 
-static void clear_is_of_one_rank_and_all_its_tiers(void)
+static void clear_removes_all_tiers_of_one_rank(void)
 {
 	open_table();
 	for (uint16_t r = 0; r < 20; r++)
 		for (uint32_t tier = 0; tier < KVR_TIERS; tier++)
-			store(r, tier, sh, tier * 100, tier * 100 + 100);
+			store_chain(r, tier, sh, tier * 100, tier * 100 + 100);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 7), 100);
 	pt_clear(&p, 7);
 	pt_score(&p, sh, LEN);
@@ -297,7 +302,7 @@ static void clear_is_of_one_rank_and_all_its_tiers(void)
 		CU_ASSERT_EQUAL(pt_count(p.out, tier, 6), 100);
 		CU_ASSERT_EQUAL(pt_count(p.out, tier, 7), 0);
 	}
-	store(7, 0, sh, 0, 50);
+	store_chain(7, 0, sh, 0, 50);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 7), 50);
 	close_empty();
 }
@@ -305,13 +310,14 @@ static void clear_is_of_one_rank_and_all_its_tiers(void)
 static void tiers_extend_one_another_in_order(void)
 {
 	open_table();
-	store(1, KVR_TIER_DEVICE, sh, 0, 10);
-	store(1, KVR_TIER_HOST, sh, 5, 20);
-	store(1, KVR_TIER_DISK, sh, 20, 30);
-	store(1, KVR_TIER_EXTERNAL, sh, 25, 40);
-	store(2, KVR_TIER_HOST, sh, 0, 15); /* from the root, nothing on the device */
-	store(3, KVR_TIER_DISK, sh, 0, 10);
-	store(3, KVR_TIER_HOST, sh, 10, 20); /* comes before disk: no way back */
+	store_chain(1, KVR_TIER_DEVICE, sh, 0, 10);
+	store_chain(1, KVR_TIER_HOST, sh, 5, 20);
+	store_chain(1, KVR_TIER_DISK, sh, 20, 30);
+	store_chain(1, KVR_TIER_EXTERNAL, sh, 25, 40);
+	store_chain(2, KVR_TIER_HOST, sh, 0, 15); /* from the root, nothing on the device */
+	store_chain(3, KVR_TIER_DISK, sh, 0, 10);
+	store_chain(3, KVR_TIER_HOST, sh, 10,
+		    20); /* host comes before disk, so it cannot extend disk */
 	pt_score(&p, sh, LEN);
 	CU_ASSERT_EQUAL(p.out->flags, KVR_OVERLAP_HOST | KVR_OVERLAP_DISK | KVR_OVERLAP_EXTERNAL);
 	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_DEVICE, 1), 10);
@@ -324,7 +330,7 @@ static void tiers_extend_one_another_in_order(void)
 	close_empty();
 }
 
-static void predictions_live_as_long_as_given(void)
+static void predictions_end_at_their_ttl(void)
 {
 	open_table();
 	kvr_prefix_predict(p.t, 4, sh, 1000, 5000, 120000);
@@ -340,14 +346,14 @@ static void predictions_live_as_long_as_given(void)
 	close_empty();
 }
 
-static void predicting_again_renews_what_is_given(void)
+static void a_new_prediction_renews_the_given_blocks(void)
 {
 	open_table();
 	kvr_prefix_predict(p.t, 4, sh, 1000, 0, 1000);
 	kvr_prefix_predict(p.t, 4, sh, 300, 500, 1000);
 	kvr_prefix_expire(p.t, 1100);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 4), 300);
-	kvr_prefix_predict(p.t, 4, sh, 200, 1100, 100); /* sooner: shortens nothing */
+	kvr_prefix_predict(p.t, 4, sh, 200, 1100, 100); /* an earlier end shortens nothing */
 	kvr_prefix_expire(p.t, 1499);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 4), 300);
 	kvr_prefix_expire(p.t, 1600);
@@ -355,7 +361,7 @@ static void predicting_again_renews_what_is_given(void)
 	close_empty();
 }
 
-static void far_ends_survive_turns_of_the_wheel(void)
+static void distant_ends_survive_rotations_of_the_wheel(void)
 {
 	open_table();
 	kvr_prefix_predict(p.t, 4, sh, 8, 0, 1000000);
@@ -371,30 +377,31 @@ static void far_ends_survive_turns_of_the_wheel(void)
 static void overlap_is_the_larger_of_reported_and_predicted(void)
 {
 	open_table();
-	store(1, 0, sh, 0, 20);
+	store_chain(1, 0, sh, 0, 20);
 	kvr_prefix_predict(p.t, 1, sh, 50, 0, 1000);
-	store(2, 0, sh, 0, 80);
+	store_chain(2, 0, sh, 0, 80);
 	kvr_prefix_predict(p.t, 2, sh, 50, 0, 1000);
-	store(3, 0, sh, 50, 60); /* beside the prediction, not behind it: no union */
+	store_chain(3, 0, sh, 50,
+		    60); /* not contiguous with reported blocks: no union with the prediction */
 	kvr_prefix_predict(p.t, 3, sh, 50, 0, 1000);
-	store(3, KVR_TIER_HOST, sh, 50, 55);
+	store_chain(3, KVR_TIER_HOST, sh, 50, 55);
 	pt_score(&p, sh, LEN);
 	CU_ASSERT_EQUAL(pt_count(p.out, 0, 1), 50);
 	CU_ASSERT_EQUAL(pt_count(p.out, 0, 2), 80);
 	CU_ASSERT_EQUAL(pt_count(p.out, 0, 3), 50);
 	CU_ASSERT_EQUAL(pt_count(p.out, KVR_TIER_HOST, 3), 5);
 	CU_ASSERT_EQUAL(kvr_overlap_predicted(p.out)[2], 50);
-	kvr_prefix_expire(p.t, 1100); /* reported blocks do not end with the prediction */
+	kvr_prefix_expire(p.t, 1100); /* reported blocks do not expire with the prediction */
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 20);
 	CU_ASSERT_EQUAL(pt_count(p.out, 0, 2), 80);
 	kvr_prefix_predict(p.t, 1, sh, 50, 2000, 1000);
-	kvr_prefix_clear_rank(p.t, 1); /* what was predicted of a cleared rank is not there, too */
+	kvr_prefix_clear_rank(p.t, 1); /* clearing a rank also removes its predictions */
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 0);
 	close_empty();
 }
 
-/* A burst with one prefix finds the prediction of its first request. */
-static void prediction_is_seen_by_the_next_query(void)
+/* A burst of requests with one prefix finds the prediction of its first request. */
+static void the_next_query_sees_a_prediction(void)
 {
 	open_table();
 	CU_ASSERT_EQUAL(pt_score(&p, sh, LEN)->max_device, 0);
@@ -404,7 +411,7 @@ static void prediction_is_seen_by_the_next_query(void)
 	close_empty();
 }
 
-static void unaligned_queries_and_events_are_read(void)
+static void unaligned_queries_and_events_work(void)
 {
 	static char raw[LEN * 8 + 8];
 
@@ -419,7 +426,7 @@ static void unaligned_queries_and_events_are_read(void)
 	close_empty();
 }
 
-static void longest_prompt_is_counted_to_its_end(void)
+static void the_longest_prompt_is_scored_completely(void)
 {
 	const uint32_t n = KVR_PREFIX_MAX_QUERY;
 	uint64_t *big = pt_alloc((n + 100) * 8ull);
@@ -436,13 +443,13 @@ static void longest_prompt_is_counted_to_its_end(void)
 	free(big);
 }
 
-/* Other content has other hashes: LoRA and cache namespaces enter there. */
-static void namespaces_do_not_mix(void)
+/* Different content has different hashes; LoRA and cache namespaces are part of the content. */
+static void namespaces_are_separate(void)
 {
 	open_table();
 	pt_chain(other, 0, LEN, 99);
-	store(1, 0, sh, 0, 64);
-	store(1, 0, other, 0, 32);
+	store_chain(1, 0, sh, 0, 64);
+	store_chain(1, 0, other, 0, 32);
 	CU_ASSERT_EQUAL(pt_device(&p, sh, LEN, 1), 64);
 	CU_ASSERT_EQUAL(pt_device(&p, other, LEN, 1), 32);
 	kvr_prefix_remove(p.t, 1, 0, sh, 64);
@@ -450,7 +457,7 @@ static void namespaces_do_not_mix(void)
 	close_empty();
 }
 
-static void bound_holds_and_the_least_recently_matched_go(void)
+static void the_bound_evicts_least_recently_matched_runs(void)
 {
 	struct kvr_prefix_stats s;
 	uint64_t chain[64];
@@ -463,7 +470,7 @@ static void bound_holds_and_the_least_recently_matched_go(void)
 	CU_ASSERT_EQUAL(pt_stats(&p).evicted_runs, 0);
 	for (uint64_t now = 1; now < 6000; now += 500)
 		kvr_prefix_maintain(p.t, now);
-	for (uint32_t i = 0; i < 90; i += 3) { /* every third is in use */
+	for (uint32_t i = 0; i < 90; i += 3) { /* every third is matched */
 		pt_chain(chain, 0, 64, 1000 + i);
 		CU_ASSERT_EQUAL(pt_device(&p, chain, 64, i % 64), 64);
 	}
@@ -486,7 +493,7 @@ static void bound_holds_and_the_least_recently_matched_go(void)
 	close_empty();
 }
 
-static void predictions_go_before_reported_blocks(void)
+static void predictions_are_evicted_before_reported_blocks(void)
 {
 	uint64_t chain[64];
 
@@ -510,13 +517,16 @@ static void predictions_go_before_reported_blocks(void)
 		if (i < 50 || i >= 95)
 			CU_ASSERT_EQUAL(pt_device(&p, chain, 64, 1), 64);
 	}
-	pt_chain(chain, 0, 64, 1000 + 94); /* the one that ends last went last */
+	pt_chain(chain, 0, 64, 1000 + 94); /* the prediction that ends last is evicted last */
 	CU_ASSERT_EQUAL(pt_device(&p, chain, 64, 1), 64);
 	close_empty();
 }
 
-/* A reader that does not move holds memory back: blocks are dropped and counted, never wrong. */
-static void stuck_reader_stops_nothing(void)
+/*
+ * A reader that reports no quiescent state holds memory back: blocks are dropped and counted,
+ * scores stay correct.
+ */
+static void a_stuck_reader_does_not_block_the_writer(void)
 {
 	uint64_t chain[64];
 
@@ -538,11 +548,11 @@ static void stuck_reader_stops_nothing(void)
 static struct pt_table copy;
 static uint32_t pieces, give_up;
 
-static bool restore(void *ctx, const struct kvr_prefix_piece *d)
+static bool restore_piece(void *ctx, const struct kvr_prefix_piece *d)
 {
 	pieces++;
 	kvr_prefix_store(copy.t, d->rank, d->tier, d->has_parent ? &d->parent : NULL, d->sh, d->n);
-	if (ctx != NULL && pieces < 500) { /* change the table that is being walked */
+	if (ctx != NULL && pieces < 500) { /* change the table during the dump */
 		kvr_prefix_remove(p.t, 30, 0, &other[700 + pieces], 1);
 		kvr_prefix_maintain(p.t, 0);
 	}
@@ -555,13 +565,14 @@ static void dump_rebuilds_the_table(void)
 		open_table();
 		for (uint16_t r = 0; r < 30; r++)
 			for (uint32_t tier = 0; tier < KVR_TIERS; tier++)
-				store(r, tier, r % 2 ? sh : other, tier * 200,
-				      tier * 200 + 10 * r + 1);
-		store(30, 0, other, 0, LEN);
+				store_chain(r, tier, r % 2 ? sh : other, tier * 200,
+					    tier * 200 + 10 * r + 1);
+		store_chain(30, 0, other, 0, LEN);
 		copy = pt_open((struct kvr_prefix_conf){
 			.max_ranks = 64, .max_blocks = 1 << 14, .max_runs = 4096});
 		pieces = give_up = 0;
-		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore, NULL, changing ? &p : NULL), 0);
+		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore_piece, NULL, changing ? &p : NULL),
+				0);
 		CU_ASSERT(pieces > 120);
 		for (uint32_t c = 0; c < 2; c++) {
 			pt_score(&p, c ? other : sh, LEN);
@@ -574,14 +585,14 @@ static void dump_rebuilds_the_table(void)
 		if (!changing)
 			CU_ASSERT_EQUAL(pt_stats(&copy).entries, pt_stats(&p).entries);
 		give_up = ++pieces + 1;
-		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore, NULL, NULL), -ECANCELED);
+		CU_ASSERT_EQUAL(kvr_prefix_dump(p.t, 0, restore_piece, NULL, NULL), -ECANCELED);
 		pt_close(&copy);
 		close_empty();
 	}
 }
 
-/* Each code path, over bitmaps, lists, partial owners and tiers. */
-static void code_paths_of(uint16_t ranks)
+/* Each code path, with bitmaps, lists, partial owners and tiers. */
+static void compare_code_paths(uint16_t ranks)
 {
 	struct kvr_overlap *first = pt_alloc(kvr_overlap_size(KVR_PREFIX_MAX_RANKS));
 
@@ -595,8 +606,8 @@ static void code_paths_of(uint16_t ranks)
 			continue;
 		}
 		for (uint16_t r = 0; r < ranks; r++)
-			store(r, r % 7 ? 0 : 1, sh, 0, 500 + r % 5 * 100);
-		store((uint16_t)(ranks - 1), 2, sh, 0, LEN);
+			store_chain(r, r % 7 ? 0 : 1, sh, 0, 500 + r % 5 * 100);
+		store_chain((uint16_t)(ranks - 1), 2, sh, 0, LEN);
 		pt_score(&p, sh, 1201);
 		if (isa == KVR_PREFIX_ISA_SCALAR)
 			memcpy(first, p.out, kvr_overlap_size(ranks));
@@ -611,40 +622,40 @@ static void code_paths_of(uint16_t ranks)
 
 static void code_paths_agree(void)
 {
-	code_paths_of(333);
-	code_paths_of(KVR_PREFIX_MAX_RANKS);
+	compare_code_paths(333);
+	compare_code_paths(KVR_PREFIX_MAX_RANKS);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"create", create_refuses_nonsense},
-			       {"empty", empty_query_and_empty_table_score_nothing},
-			       {"lengths", query_shorter_longer_and_diverging},
-			       {"split", split_at_every_offset_is_exact},
-			       {"hole", hole_at_every_offset_heals},
-			       {"staggered", every_rank_may_stop_elsewhere},
-			       {"orphans", orphans_are_counted_and_score_when_the_gap_closes},
-			       {"duplicates", duplicates_and_unknown_removes_change_nothing},
-			       {"twice", no_block_is_there_twice},
-			       {"chunks", a_run_has_the_chunks_that_it_fills},
-			       {"index end", the_end_of_the_index_has_room_for_some},
-			       {"stretch", a_stretch_ends_where_its_run_begins},
-			       {"unknown", remove_goes_on_behind_unknown_blocks},
-			       {"clear", clear_is_of_one_rank_and_all_its_tiers},
-			       {"tiers", tiers_extend_one_another_in_order},
-			       {"ttl", predictions_live_as_long_as_given},
-			       {"renew", predicting_again_renews_what_is_given},
-			       {"wheel", far_ends_survive_turns_of_the_wheel},
-			       {"larger", overlap_is_the_larger_of_reported_and_predicted},
-			       {"burst", prediction_is_seen_by_the_next_query},
-			       {"unaligned", unaligned_queries_and_events_are_read},
-			       {"longest", longest_prompt_is_counted_to_its_end},
-			       {"namespaces", namespaces_do_not_mix},
-			       {"bound", bound_holds_and_the_least_recently_matched_go},
-			       {"order", predictions_go_before_reported_blocks},
-			       {"stuck", stuck_reader_stops_nothing},
-			       {"dump", dump_rebuilds_the_table},
-			       {"paths", code_paths_agree},
+	CU_TestInfo tests[] = {KVR_CASE(create_rejects_invalid_fields),
+			       KVR_CASE(empty_query_and_empty_table_score_nothing),
+			       KVR_CASE(queries_of_any_length_and_divergence),
+			       KVR_CASE(split_at_every_offset_is_exact),
+			       KVR_CASE(hole_at_every_offset_heals),
+			       KVR_CASE(every_rank_may_hold_another_length),
+			       KVR_CASE(orphans_are_counted_and_score_when_the_gap_closes),
+			       KVR_CASE(duplicates_and_unknown_removes_change_nothing),
+			       KVR_CASE(no_block_is_stored_twice),
+			       KVR_CASE(a_run_owns_only_the_chunks_it_fills),
+			       KVR_CASE(blocks_beyond_the_end_of_the_index_are_dropped),
+			       KVR_CASE(a_removal_stops_at_the_start_of_a_run),
+			       KVR_CASE(remove_continues_after_unknown_blocks),
+			       KVR_CASE(clear_removes_all_tiers_of_one_rank),
+			       KVR_CASE(tiers_extend_one_another_in_order),
+			       KVR_CASE(predictions_end_at_their_ttl),
+			       KVR_CASE(a_new_prediction_renews_the_given_blocks),
+			       KVR_CASE(distant_ends_survive_rotations_of_the_wheel),
+			       KVR_CASE(overlap_is_the_larger_of_reported_and_predicted),
+			       KVR_CASE(the_next_query_sees_a_prediction),
+			       KVR_CASE(unaligned_queries_and_events_work),
+			       KVR_CASE(the_longest_prompt_is_scored_completely),
+			       KVR_CASE(namespaces_are_separate),
+			       KVR_CASE(the_bound_evicts_least_recently_matched_runs),
+			       KVR_CASE(predictions_are_evicted_before_reported_blocks),
+			       KVR_CASE(a_stuck_reader_does_not_block_the_writer),
+			       KVR_CASE(dump_rebuilds_the_table),
+			       KVR_CASE(code_paths_agree),
 			       CU_TEST_INFO_NULL};
 
 	pt_eal();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
-/* The writer's index against a list, with crowded buckets. Links without any DPDK library. */
+/* The writer's index against a list, with crowded buckets. Links without a DPDK library. */
 
 #include "index_dp.c" /* not part of the public interface */
 #include "kvr_rand.h"
@@ -22,20 +22,20 @@ static void open_index(void)
 	used = 0;
 }
 
-static bool there(uint64_t hash, uint32_t value)
+static bool is_present(uint64_t hash, uint32_t value)
 {
-	return place_of(&x, hash, value) != PFX_NOWHERE;
+	return locate_value(&x, hash, value) != PFX_NOWHERE;
 }
 
-/* Values are 1..used; the last one takes the place of one removed. */
-static void all_are_there(void)
+/* Values are 1..used; the last value replaces a removed one. */
+static void assert_all_present(void)
 {
 	for (uint32_t i = 0; i < used; i++)
-		CU_ASSERT_FATAL(there(mix[i], i + 1));
+		CU_ASSERT_FATAL(is_present(mix[i], i + 1));
 	CU_ASSERT_EQUAL(x.used, used);
 }
 
-/* One of `homes` places, with any tag. */
+/* A hash with one of `homes` home buckets and any tag. */
 static uint64_t random_hash(struct kvr_rand *r, uint32_t homes)
 {
 	const uint64_t home = kvr_rand_u64(r) % homes * (UINT32_MAX / homes);
@@ -43,7 +43,7 @@ static uint64_t random_hash(struct kvr_rand *r, uint32_t homes)
 	return home << 32 | (kvr_rand_u64(r) & UINT32_MAX);
 }
 
-static void random_mix(uint32_t homes)
+static void run_random_mix(uint32_t homes)
 {
 	struct kvr_rand r = {homes};
 
@@ -58,7 +58,7 @@ static void random_mix(uint32_t homes)
 		} else if (used > 0) {
 			k %= used;
 			kvr_prefix__index_del(&x, mix[k], k + 1);
-			CU_ASSERT_FATAL(!there(mix[k], k + 1));
+			CU_ASSERT_FATAL(!is_present(mix[k], k + 1));
 			used--;
 			if (k != used) {
 				kvr_prefix__index_move(&x, mix[used], used + 1, k + 1);
@@ -66,9 +66,9 @@ static void random_mix(uint32_t homes)
 			}
 		}
 		if (i % 500 == 0)
-			all_are_there();
+			assert_all_present();
 	}
-	all_are_there();
+	assert_all_present();
 	while (used > 0) {
 		used--;
 		kvr_prefix__index_del(&x, mix[used], used + 1);
@@ -81,27 +81,27 @@ static void random_mix(uint32_t homes)
 
 static void entries_survive_any_order(void)
 {
-	random_mix(UINT32_MAX);
+	run_random_mix(UINT32_MAX);
 }
 
 static void entries_survive_crowding(void)
 {
-	random_mix(7); /* a few homes only: everything is displaced */
+	run_random_mix(7); /* few home buckets: nearly every entry is displaced */
 }
 
-/* The hash is not in a tag of 0, which marks a free place. */
-static void tag_of_zero_is_an_entry(void)
+/* A hash whose tag bits are 0: a tag of 0 marks a free place. */
+static void a_tag_of_zero_is_an_entry(void)
 {
 	open_index();
 	CU_ASSERT_EQUAL(kvr_prefix__index_add(&x, UINT64_C(5) << 32, 1), 0);
-	CU_ASSERT(there(UINT64_C(5) << 32, 1));
+	CU_ASSERT(is_present(UINT64_C(5) << 32, 1));
 	CU_ASSERT_EQUAL(x.used, 1);
 	kvr_prefix__index_del(&x, UINT64_C(5) << 32, 1);
-	CU_ASSERT(!there(UINT64_C(5) << 32, 1));
+	CU_ASSERT(!is_present(UINT64_C(5) << 32, 1));
 }
 
-/* The room that a deletion left near the home is used, and who stands behind is still found. */
-static void who_stands_behind_stays_found(void)
+/* A place freed near the home bucket is reused, and entries displaced beyond it are still found. */
+static void displaced_entries_stay_reachable(void)
 {
 	open_index();
 	for (uint32_t i = 1; i <= 3 * KVR_BUCKET; i++)
@@ -112,48 +112,48 @@ static void who_stands_behind_stays_found(void)
 		kvr_prefix__index_del(&x, i, i);
 	CU_ASSERT_EQUAL(mem[0].over, KVR_BUCKET);
 	CU_ASSERT_EQUAL(kvr_prefix__index_add(&x, 77, 77), 0);
-	CU_ASSERT_EQUAL(PFX_AT_BUCKET(place_of(&x, 77, 77)), 0);
+	CU_ASSERT_EQUAL(PFX_AT_BUCKET(locate_value(&x, 77, 77)), 0);
 	for (uint32_t i = 2 * KVR_BUCKET + 1; i <= 3 * KVR_BUCKET; i++) {
-		CU_ASSERT(there(i, i));
+		CU_ASSERT(is_present(i, i));
 		kvr_prefix__index_del(&x, i, i);
 	}
 	CU_ASSERT_EQUAL(mem[0].over, 0);
 	CU_ASSERT_EQUAL(mem[1].over, 0);
 }
 
-static void equal_tags_are_told_apart_by_value(void)
+static void values_distinguish_equal_tags(void)
 {
 	open_index();
 	for (uint32_t i = 1; i <= 50; i++)
 		CU_ASSERT_EQUAL(kvr_prefix__index_add(&x, 99, i), 0);
 	kvr_prefix__index_del(&x, 99, 25);
 	for (uint32_t i = 1; i <= 50; i++)
-		CU_ASSERT_EQUAL(there(99, i), i != 25);
+		CU_ASSERT_EQUAL(is_present(99, i), i != 25);
 	kvr_prefix__index_del(&x, 99, 25);
 	CU_ASSERT_EQUAL(x.used, 49);
 }
 
-static void full_index_says_so(void)
+static void a_full_index_returns_an_error(void)
 {
 	uint32_t n = 0;
 
 	open_index();
 	while (kvr_prefix__index_add(&x, UINT64_MAX, n + 1) == 0)
 		n++;
-	CU_ASSERT_EQUAL(
-		n, PFX_SPARE * KVR_BUCKET); /* the last home and what lies behind, but the end */
-	CU_ASSERT(!there(UINT64_MAX, n + 1));
-	CU_ASSERT(there(UINT64_MAX, n));
+	CU_ASSERT_EQUAL(n, PFX_SPARE * KVR_BUCKET); /* the last home bucket and the spare ones,
+						       except the very last */
+	CU_ASSERT(!is_present(UINT64_MAX, n + 1));
+	CU_ASSERT(is_present(UINT64_MAX, n));
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"order", entries_survive_any_order},
-			       {"crowding", entries_survive_crowding},
-			       {"zero", tag_of_zero_is_an_entry},
-			       {"behind", who_stands_behind_stays_found},
-			       {"tags", equal_tags_are_told_apart_by_value},
-			       {"full", full_index_says_so},
+	CU_TestInfo tests[] = {KVR_CASE(entries_survive_any_order),
+			       KVR_CASE(entries_survive_crowding),
+			       KVR_CASE(a_tag_of_zero_is_an_entry),
+			       KVR_CASE(displaced_entries_stay_reachable),
+			       KVR_CASE(values_distinguish_equal_tags),
+			       KVR_CASE(a_full_index_returns_an_error),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("prefix_index", tests);
