@@ -1,38 +1,41 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* (run, first hash) -> child run: linear probing, at most two thirds full, holes closed on removal.
+/*
+ * The index (run, first hash) -> child run: linear probing, at most two thirds full; a removal
+ * closes the hole.
  */
 #include "active_pvt.h"
 
-struct child *kvr_active__find(const struct kvr_active *a, uint32_t parent, uint64_t hash)
+struct child *kvr_active__find(const struct kvr_active *active, uint32_t parent, uint64_t hash)
 {
-	return child_find(a, child_home(a, parent, hash), parent, hash);
+	return child_find(active, child_home(active, parent, hash), parent, hash);
 }
 
-void kvr_active__link(struct kvr_active *a, uint32_t parent, uint64_t hash, uint32_t run)
+void kvr_active__link(struct kvr_active *active, uint32_t parent, uint64_t hash, uint32_t run)
 {
-	uint32_t i = child_home(a, parent, hash);
+	uint32_t i = child_home(active, parent, hash);
 
-	while (a->index[i].run != 0)
-		i = (i + 1) & a->index_mask;
-	a->index[i] = (struct child){.hash = hash, .parent = parent, .run = run + 1};
+	while (active->index[i].run != 0)
+		i = (i + 1) & active->index_mask;
+	active->index[i] = (struct child){.hash = hash, .parent = parent, .run = run + 1};
 }
 
-void kvr_active__unlink(struct kvr_active *a, uint32_t parent, uint64_t hash)
+void kvr_active__unlink(struct kvr_active *active, uint32_t parent, uint64_t hash)
 {
-	struct child *c = kvr_active__find(a, parent, hash);
+	struct child *child = kvr_active__find(active, parent, hash);
 	uint32_t hole, i;
 
-	if (c == NULL)
+	if (child == NULL)
 		return;
-	hole = (uint32_t)(c - a->index);
-	for (i = (hole + 1) & a->index_mask; a->index[i].run != 0; i = (i + 1) & a->index_mask) {
-		uint32_t want = child_home(a, a->index[i].parent, a->index[i].hash);
+	hole = (uint32_t)(child - active->index);
+	for (i = (hole + 1) & active->index_mask; active->index[i].run != 0;
+	     i = (i + 1) & active->index_mask) {
+		uint32_t want = child_home(active, active->index[i].parent, active->index[i].hash);
 
-		/* It may move back unless its home lies after the hole. */
-		if (((i - want) & a->index_mask) < ((i - hole) & a->index_mask))
+		/* It may move back unless its home is after the hole. */
+		if (((i - want) & active->index_mask) < ((i - hole) & active->index_mask))
 			continue;
-		a->index[hole] = a->index[i];
+		active->index[hole] = active->index[i];
 		hole = i;
 	}
-	a->index[hole].run = 0;
+	active->index[hole].run = 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The two loops over hashes and ranks, per instruction set; tested equal. */
+/* The two loops over hashes and ranks, for each instruction set. A test compares them. */
 #include "active_pvt.h"
 
 #include <immintrin.h>
@@ -28,29 +28,31 @@ static void spread_scalar(const uint64_t *set, uint32_t words, uint32_t value, u
 }
 
 /*
- * Where there are so many, all 64 pairs are compared and then the first that differs is looked for:
- * where that is follows no pattern, so that a loop which ends there is guessed wrong, for longer
- * than the comparisons take.
+ * If both arrays have 64 hashes, all pairs are compared before the first difference is searched.
+ * Its position follows no pattern, so the end of a loop would be mispredicted, which takes longer
+ * than the comparisons.
  */
 #define BMI256	__attribute__((target("avx2,bmi")))
 #define IBMI256 BMI256 static inline __attribute__((always_inline))
 
-IBMI256 __m256i four(const uint64_t *a, const char *p, uint32_t i)
+IBMI256 __m256i compare_4_pairs(const uint64_t *a, const char *p, uint32_t i)
 {
 	return _mm256_cmpeq_epi64(_mm256_loadu_si256((const __m256i *)(a + i)),
 				  _mm256_loadu_si256((const __m256i *)(p + 8 * (size_t)i)));
 }
 
-/* Two bits for each of 32 pairs, set when they are equal. */
-IBMI256 uint64_t pairs32(const uint64_t *a, const char *p)
+/* Two bits for each of 32 pairs, set if they are equal. */
+IBMI256 uint64_t compare_32_pairs(const uint64_t *a, const char *p)
 {
 	const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7);
 	uint64_t eq = 0;
 
 #pragma GCC unroll 2
 	for (uint32_t i = 0; i < 32; i += 16) {
-		__m256i x = _mm256_packs_epi32(four(a, p, i), four(a, p, i + 4));
-		__m256i y = _mm256_packs_epi32(four(a, p, i + 8), four(a, p, i + 12));
+		__m256i x =
+			_mm256_packs_epi32(compare_4_pairs(a, p, i), compare_4_pairs(a, p, i + 4));
+		__m256i y = _mm256_packs_epi32(compare_4_pairs(a, p, i + 8),
+					       compare_4_pairs(a, p, i + 12));
 
 		x = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(x, y), order);
 		eq |= (uint64_t)(uint32_t)_mm256_movemask_epi8(x) << 2 * i;
@@ -64,14 +66,14 @@ BMI256 static uint32_t same_avx2(const uint64_t *a, const void *b, uint32_t n, u
 	uint32_t i;
 
 	if (room >= KVR_ACTIVE_RUN) {
-		uint32_t low = (uint32_t)_tzcnt_u64(~pairs32(a, p)) / 2; /* of 0: 64 */
-		uint32_t high = (uint32_t)_tzcnt_u64(~pairs32(a + 32, p + 256)) / 2;
+		uint32_t low = (uint32_t)_tzcnt_u64(~compare_32_pairs(a, p)) / 2; /* of 0: 64 */
+		uint32_t high = (uint32_t)_tzcnt_u64(~compare_32_pairs(a + 32, p + 256)) / 2;
 
 		i = low < 32 ? low : 32 + high;
 		return i < n ? i : n;
 	}
 	for (i = 0; i + 4 <= n; i += 4) {
-		__m256d x = _mm256_castsi256_pd(four(a, p, i));
+		__m256d x = _mm256_castsi256_pd(compare_4_pairs(a, p, i));
 		uint32_t eq = (uint32_t)_mm256_movemask_pd(x);
 
 		if (eq != 0xF)
@@ -80,7 +82,7 @@ BMI256 static uint32_t same_avx2(const uint64_t *a, const void *b, uint32_t n, u
 	return i + same_scalar(a + i, p + 8 * (size_t)i, n - i, n - i);
 }
 
-#define FEW 8 /* bits of a word: one by one they take less than groups of eight lanes */
+#define FEW 8 /* up to this many bits of a word, single stores are faster than groups */
 
 __attribute__((target("avx2"))) static void spread_avx2(const uint64_t *set, uint32_t words,
 							uint32_t value, uint32_t *out)
@@ -100,7 +102,9 @@ __attribute__((target("avx2"))) static void spread_avx2(const uint64_t *set, uin
 			__m256i m = _mm256_cmpeq_epi32(_mm256_and_si256(b, lane), lane);
 			__m256i *o = (__m256i *)(void *)(out + w * 64 + i);
 
-			/* Nobody else writes there, and a masked store takes many steps. */
+			/*
+			 * Plain store: only this thread writes there, and a masked store is slow.
+			 */
 			_mm256_storeu_si256(o, _mm256_blendv_epi8(_mm256_loadu_si256(o), v, m));
 		}
 	}
@@ -108,8 +112,8 @@ __attribute__((target("avx2"))) static void spread_avx2(const uint64_t *set, uin
 
 #define BMI512 __attribute__((target("avx512f,bmi,bmi2")))
 
-BMI512 static inline __attribute__((always_inline)) uint64_t eight(const uint64_t *a, const char *p,
-								   uint32_t i, __mmask8 m)
+BMI512 static inline __attribute__((always_inline)) uint64_t
+compare_8_pairs(const uint64_t *a, const char *p, uint32_t i, __mmask8 m)
 {
 	__m512i x = _mm512_maskz_loadu_epi64(m, a + i);
 	__m512i y = _mm512_maskz_loadu_epi64(m, p + 8 * (size_t)i);
@@ -124,12 +128,12 @@ BMI512 static uint32_t same_avx512(const uint64_t *a, const void *b, uint32_t n,
 	if (room >= KVR_ACTIVE_RUN) {
 #pragma GCC unroll 8
 		for (uint32_t i = 0; i < KVR_ACTIVE_RUN; i += 8)
-			eq |= eight(a, b, i, 0xFF);
+			eq |= compare_8_pairs(a, b, i, 0xFF);
 		eq = _tzcnt_u64(~eq);
 		return eq < n ? (uint32_t)eq : n;
 	}
 	for (uint32_t i = 0; i < n; i += 8)
-		eq |= eight(a, b, i, (__mmask8)_bzhi_u32(0xFF, n - i));
+		eq |= compare_8_pairs(a, b, i, (__mmask8)_bzhi_u32(0xFF, n - i));
 	return (uint32_t)_tzcnt_u64(~eq);
 }
 

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How much of a prompt is active where: the walk down the runs that it shares with others. */
+/* Matching a prompt: the walk down the runs that it shares with active prompts. */
 #include "active_pvt.h"
 
 #include <string.h>
 
 #include <rte_common.h>
 
-/* States of kvr_active_ahead: what to fetch next; a zeroed one is at the beginning. */
+/* States of kvr_active_ahead: the next thing to prefetch; zero is the first. */
 enum { AHEAD_PROMPT, AHEAD_CHILD, AHEAD_RUN, AHEAD_END };
 
-#define PREFETCH_HASHES 256u /* of a prompt: 32 lines, what the load buffers can have in flight */
-#define PREFETCH_PLACES 8u   /* of runs that a booking adds */
+#define PREFETCH_HASHES 256u /* 32 cache lines of the prompt: as many loads as can be in flight */
+#define PREFETCH_PLACES 8u   /* index places of runs that a booking adds */
 
-static uint64_t hash_at(const void *sh, uint32_t i)
+static uint64_t load_hash(const void *sh, uint32_t i)
 {
 	uint64_t h;
 
@@ -20,33 +20,39 @@ static uint64_t hash_at(const void *sh, uint32_t i)
 	return h;
 }
 
-/* Owners of deeper runs own the shallower ones too, so later stores only raise depths. */
-static void spread(const struct kvr_active *a, uint32_t run, uint32_t depth, uint32_t out[])
+/*
+ * Write the depth of all owners of a run. Owners of a deeper run also own the runs above it, so
+ * later stores only raise depths.
+ */
+static void write_depths(const struct kvr_active *active, uint32_t run, uint32_t depth,
+			 uint32_t out[])
 {
-	const struct run *r = &a->run[run];
+	const struct run *header = &active->run[run];
 
-	if (r->wide != 0) {
-		a->spread(wide_set(a, r->wide), a->max_ranks / 64, depth, out);
+	if (header->wide != 0) {
+		active->spread(wide_set(active, header->wide), active->max_ranks / 64, depth, out);
 		return;
 	}
-	/* As many stores for any number: a loop that ends at the last is guessed wrong. */
+	/*
+	 * The number of stores is constant: the end of a loop over n_owner would be mispredicted.
+	 */
 	for (uint32_t i = 0; i < INLINE; i++)
-		out[r->rank[i < r->n_owner ? i : 0]] = depth;
+		out[header->rank[i < header->n_owner ? i : 0]] = depth;
 }
 
-/* Header and hashes of a run, fetched together: one latency instead of one per line. */
-static void fetch(const struct kvr_active *a, uint32_t run)
+/* Prefetch header and hashes of a run together: one latency instead of one per line. */
+static void fetch_run_all(const struct kvr_active *active, uint32_t run)
 {
-	kvr_prefetch(&a->run[run]);
-	kvr_prefetch((const char *)&a->run[run] + 64);
+	kvr_prefetch(&active->run[run]);
+	kvr_prefetch((const char *)&active->run[run] + 64);
 	for (uint32_t i = 0; i < KVR_ACTIVE_RUN; i += 8)
-		kvr_prefetch(&a->hash[run][i]);
+		kvr_prefetch(&active->hash[run][i]);
 }
 
-void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint32_t n,
+void kvr_active_prefetch_match(const struct kvr_active *active, const void *sh, uint32_t n,
 			       struct kvr_active_ahead *ahead)
 {
-	const struct child *c;
+	const struct child *child;
 	const char *end;
 	uint32_t len;
 
@@ -56,26 +62,26 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 			break;
 		ahead->step = AHEAD_CHILD;
 		ahead->run = ROOT;
-		ahead->home = child_fetch(a, ROOT, hash_at(sh, 0));
+		ahead->home = child_fetch(active, ROOT, load_hash(sh, 0));
 		end = (const char *)sh + 8 * (size_t)(n < PREFETCH_HASHES ? n : PREFETCH_HASHES);
 		for (const char *p = (const char *)sh + 64; p < end; p += 64)
 			kvr_prefetch(p);
 		return;
 	case AHEAD_CHILD:
-		c = child_find(a, ahead->home, ahead->run, hash_at(sh, ahead->done));
-		if (c == NULL)
+		child = child_find(active, ahead->home, ahead->run, load_hash(sh, ahead->done));
+		if (child == NULL)
 			break;
 		ahead->step = AHEAD_RUN;
-		ahead->run = c->run - 1;
-		fetch(a, ahead->run);
+		ahead->run = child->run - 1;
+		fetch_run_all(active, ahead->run);
 		return;
 	case AHEAD_RUN:
-		len = a->run[ahead->run].len;
+		len = active->run[ahead->run].len;
 		if (len >= n - ahead->done)
 			break;
 		ahead->step = AHEAD_CHILD;
 		ahead->done += len;
-		ahead->home = child_fetch(a, ahead->run, hash_at(sh, ahead->done));
+		ahead->home = child_fetch(active, ahead->run, load_hash(sh, ahead->done));
 		return;
 	default:
 		return;
@@ -83,121 +89,126 @@ void kvr_active_prefetch_match(const struct kvr_active *a, const void *sh, uint3
 	ahead->step = AHEAD_END;
 }
 
-/* The places in the index that a booking will fill, as the numbers of its runs are known: their
- * latency beside that of the choice. The first of them has been looked at, unless a run is cut. */
-static void fetch_places(const struct kvr_active *a, const void *sh, uint32_t n)
+/*
+ * Prefetch the index places that a booking will fill, since the ids of its runs are known. The
+ * first of them has been accessed unless a run is split.
+ */
+static void fetch_places(const struct kvr_active *active, const void *sh, uint32_t n)
 {
-	uint32_t at = a->matched + a->partial;
+	uint32_t at = active->matched + active->partial;
 
-	if (a->next != ROOT)
-		child_fetch(a, pool_peek(&a->runs, 0), run_hash(a, a->next)[a->partial]);
+	if (active->next != ROOT)
+		child_fetch(active, pool_peek(&active->runs, 0),
+			    run_hash(active, active->next)[active->partial]);
 	else
 		at += KVR_ACTIVE_RUN;
 	for (uint32_t i = 0; at < n && i < PREFETCH_PLACES; i++, at += KVR_ACTIVE_RUN)
-		child_fetch(a, pool_peek(&a->runs, i), hash_at(sh, at));
+		child_fetch(active, pool_peek(&active->runs, i), load_hash(sh, at));
 }
 
 /*
- * As every walk it has two forms, made from one: all at once, and (`some`) over at most *runs runs,
- * from where it stands. Both count the runs down. @return whether it is over.
+ * Continue a match. Like every walk this exists in two forms: complete, or (`some`) at most *runs
+ * runs from the current position. Both decrement *runs. @return true if the match is complete.
  */
-static __rte_always_inline bool match_on(struct kvr_active *a, const void *sh, uint32_t n,
-					 uint32_t depth[], struct match *m, uint32_t *runs,
-					 bool some)
+static __rte_always_inline bool continue_match(struct kvr_active *active, const void *sh,
+					       uint32_t n, uint32_t depth[], struct match *match,
+					       uint32_t *runs, bool some)
 {
-	uint32_t at = m->at, done = m->done, home = m->home;
+	uint32_t at = match->at, done = match->done, home = match->home;
 
 	while (done < n) {
-		const struct child *c;
+		const struct child *child;
 		uint32_t run, len, want, got;
 
 		if (some && *runs == 0) {
-			m->at = at;
-			m->done = done;
-			m->home = home;
+			match->at = at;
+			match->done = done;
+			match->home = home;
 			return false;
 		}
 		--*runs;
-		c = child_find(a, home, at, hash_at(sh, done));
-		if (c == NULL)
+		child = child_find(active, home, at, load_hash(sh, done));
+		if (child == NULL)
 			break;
-		run = c->run - 1;
-		fetch(a, run);
-		len = a->run[run].len;
+		run = child->run - 1;
+		fetch_run_all(active, run);
+		len = active->run[run].len;
 		want = len < n - done ? len : n - done;
-		if (len < n - done) /* the next probe's latency beside the comparison's */
-			home = child_fetch(a, run, hash_at(sh, done + len));
-		got = a->same(run_hash(a, run), (const char *)sh + 8 * (size_t)done, want,
-			      n - done);
-		spread(a, run, done + got, depth);
+		if (len < n - done) /* the latency of the next probe overlaps with the comparison */
+			home = child_fetch(active, run, load_hash(sh, done + len));
+		got = active->same(run_hash(active, run), (const char *)sh + 8 * (size_t)done, want,
+				   n - done);
+		write_depths(active, run, done + got, depth);
 		if (got < len) {
-			a->next = run;
-			a->partial = got;
+			active->next = run;
+			active->partial = got;
 			break;
 		}
-		a->path[a->n_path++] = run;
+		active->path[active->n_path++] = run;
 		at = run;
 		done += got;
 	}
-	a->matched = done;
-	fetch_places(a, sh, n);
+	active->matched = done;
+	fetch_places(active, sh, n);
 	return true;
 }
 
-static __rte_always_inline void match_begin(struct kvr_active *a, const void *sh, uint32_t n,
-					    uint32_t depth[], struct match *m)
+static __rte_always_inline void begin_match(struct kvr_active *active, const void *sh, uint32_t n,
+					    uint32_t depth[], struct match *match)
 {
-	memset(depth, 0, a->max_ranks * sizeof(depth[0]));
-	a->n_path = 0;
-	a->partial = 0;
-	a->next = ROOT;
-	m->at = ROOT;
-	m->done = 0;
-	m->home = n > 0 ? child_home(a, ROOT, hash_at(sh, 0)) : 0;
+	memset(depth, 0, active->max_ranks * sizeof(depth[0]));
+	active->n_path = 0;
+	active->partial = 0;
+	active->next = ROOT;
+	match->at = ROOT;
+	match->done = 0;
+	match->home = n > 0 ? child_home(active, ROOT, load_hash(sh, 0)) : 0;
 }
 
-static bool matching(const struct match *m, const void *sh, uint32_t n, const uint32_t depth[])
+static bool is_same_match(const struct match *match, const void *sh, uint32_t n,
+			  const uint32_t depth[])
 {
-	return m->sh == sh && m->n == n && m->depth == depth;
+	return match->sh == sh && match->n == n && match->depth == depth;
 }
 
-bool kvr_active_match_some(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[],
+bool kvr_active_match_some(struct kvr_active *active, const void *sh, uint32_t n, uint32_t depth[],
 			   uint32_t runs)
 {
-	const uint32_t may = runs, most = n > a->max_prompt ? a->max_prompt : n;
-	struct match *m = &a->match;
+	const uint32_t may = runs, most = n > active->max_prompt ? active->max_prompt : n;
+	struct match *match = &active->match;
 
-	if (m->state == MATCH_NONE || !matching(m, sh, n, depth)) {
-		match_begin(a, sh, most, depth, m);
-		m->sh = sh;
-		m->n = n;
-		m->depth = depth;
-		m->state = MATCH_BEGUN;
+	if (match->state == MATCH_NONE || !is_same_match(match, sh, n, depth)) {
+		begin_match(active, sh, most, depth, match);
+		match->sh = sh;
+		match->n = n;
+		match->depth = depth;
+		match->state = MATCH_BEGUN;
 	}
-	if (m->state == MATCH_BEGUN && match_on(a, sh, most, depth, m, &runs, true))
-		m->state = MATCH_WHOLE;
-	a->walked += may - runs;
-	return m->state == MATCH_WHOLE;
+	if (match->state == MATCH_BEGUN &&
+	    continue_match(active, sh, most, depth, match, &runs, true))
+		match->state = MATCH_WHOLE;
+	active->walked += may - runs;
+	return match->state == MATCH_WHOLE;
 }
 
-void kvr_active_match_forget(struct kvr_active *a)
+void kvr_active_match_forget(struct kvr_active *active)
 {
-	a->match.state = MATCH_NONE;
+	active->match.state = MATCH_NONE;
 }
 
-void kvr_active_match(struct kvr_active *a, const void *sh, uint32_t n, uint32_t depth[])
+void kvr_active_match(struct kvr_active *active, const void *sh, uint32_t n, uint32_t depth[])
 {
 	uint32_t runs = UINT32_MAX;
-	struct match m;
+	struct match match;
 
-	if (a->match.state != MATCH_NONE && matching(&a->match, sh, n, depth)) {
-		kvr_active_match_some(a, sh, n, depth, UINT32_MAX);
+	if (active->match.state != MATCH_NONE && is_same_match(&active->match, sh, n, depth)) {
+		kvr_active_match_some(active, sh, n, depth, UINT32_MAX);
 		return;
 	}
-	if (n > a->max_prompt)
-		n = a->max_prompt;
-	a->match.state = MATCH_NONE;
-	match_begin(a, sh, n, depth, &m);
-	match_on(a, sh, n, depth, &m, &runs, false);
-	a->walked += UINT32_MAX - runs;
+	if (n > active->max_prompt)
+		n = active->max_prompt;
+	active->match.state = MATCH_NONE;
+	begin_match(active, sh, n, depth, &match);
+	continue_match(active, sh, n, depth, &match, &runs, false);
+	active->walked += UINT32_MAX - runs;
 }
