@@ -1,125 +1,132 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The control side: a wheel of SLOTS ticks. An entry stands in the slot of its time, or at the
- * far end of the wheel when that is further away; a slot is looked at when its tick has passed.
+ * The control side: a wheel of SLOTS ticks. An entry is in the slot of its time, or at the far end
+ * of the wheel if its time is later. A slot is checked when its tick has passed.
  */
 #include "session_pvt.h"
 
 #define GET(x) atomic_load_explicit(&(x), memory_order_relaxed)
 
-static void link_remove(struct kvr_session *s, uint32_t l)
+static void link_remove(struct kvr_session *table, uint32_t l)
 {
-	const struct link at = s->link[l];
+	const struct link at = table->link[l];
 
-	s->link[at.prev].next = at.next;
-	s->link[at.next].prev = at.prev;
-	s->link[l] = (struct link){l, l};
+	table->link[at.prev].next = at.next;
+	table->link[at.next].prev = at.prev;
+	table->link[l] = (struct link){l, l};
 }
 
-static void link_add(struct kvr_session *s, uint32_t slot, uint32_t l)
+static void link_add(struct kvr_session *table, uint32_t slot, uint32_t l)
 {
-	const uint32_t last = s->link[slot].prev;
+	const uint32_t last = table->link[slot].prev;
 
-	s->link[l] = (struct link){last, slot};
-	s->link[last].next = l;
-	s->link[slot].prev = l;
+	table->link[l] = (struct link){last, slot};
+	table->link[last].next = l;
+	table->link[slot].prev = l;
 }
 
-/* Not into a slot that this turn has passed or stands at, never a full turn ahead. */
-static void wheel_put(struct kvr_session *s, uint32_t n, uint64_t tick)
+/* Never put an entry into a slot that was passed or is current, nor a full rotation ahead. */
+static void wheel_put(struct kvr_session *table, uint32_t n, uint64_t tick)
 {
-	if (tick <= s->tick)
-		tick = s->tick + 1;
-	if (tick > s->tick + SLOTS - 1)
-		tick = s->tick + SLOTS - 1;
-	link_add(s, (uint32_t)(tick % SLOTS), SLOTS + n);
+	if (tick <= table->tick)
+		tick = table->tick + 1;
+	if (tick > table->tick + SLOTS - 1)
+		tick = table->tick + SLOTS - 1;
+	link_add(table, (uint32_t)(tick % SLOTS), SLOTS + n);
 }
 
 /*
- * When an entry must be looked at. While requests use it, a time to live from now: it cannot be
- * over before, whenever they leave.
+ * Time of the next check of an entry. While requests use it: one time to live from now, as it
+ * cannot expire earlier whenever they leave.
  */
-static uint64_t look_at(const struct entry *e, uint64_t now)
+static uint64_t next_check(const struct entry *entry, uint64_t now)
 {
-	const uint64_t ttl = GET(e->ttl);
+	const uint64_t ttl = GET(entry->ttl);
 
-	if (GET(e->active) == 0)
-		return GET(e->expires);
+	if (GET(entry->active) == 0)
+		return GET(entry->expires);
 	return ttl > UINT64_MAX - now ? UINT64_MAX : now + ttl;
 }
 
-/* An entry has its place in the wheel; one that is free again has none. */
-static void place(struct kvr_session *s, uint32_t n, uint64_t now)
+/* Move an entry to its place in the wheel; a free entry leaves the wheel. */
+static void place_entry(struct kvr_session *table, uint32_t n, uint64_t now)
 {
-	const uint64_t at = look_at(&s->entry[n], now);
+	const uint64_t at = next_check(&table->entry[n], now);
 
-	link_remove(s, SLOTS + n);
+	link_remove(table, SLOTS + n);
 	if (at != 0)
-		wheel_put(s, n, at >> TICK_SHIFT);
+		wheel_put(table, n, at >> TICK_SHIFT);
 }
 
-/* Entries that were bound. @return looks left. */
-static uint32_t take_over(struct kvr_session *s, uint64_t now, uint32_t looks)
+/* Put newly bound entries into the wheel. @return remaining checks. */
+static uint32_t take_over(struct kvr_session *table, uint64_t now, uint32_t checks)
 {
-	/* Pairs with the release store in arm(): the queue's elements up to it are written. */
-	const uint32_t tail = atomic_load_explicit(&s->tail, memory_order_acquire);
+	/*
+	 * Pairs with the release store in arm_entry(): the elements of the queue before the tail
+	 * are written.
+	 */
+	const uint32_t tail = atomic_load_explicit(&table->tail, memory_order_acquire);
 
-	for (; s->head != tail && looks > 0; s->head++, looks--) {
-		const uint32_t n = s->queue[s->head & s->queue_mask];
+	for (; table->head != tail && checks > 0; table->head++, checks--) {
+		const uint32_t n = table->queue[table->head & table->queue_mask];
 
 		/*
-		 * Pairs with the exchange in arm(): either it is seen here, with all that was
-		 * written before, or it finds 0 and queues the entry again. It also tells that
-		 * side that this element of the queue has been read.
+		 * Pairs with the exchange in arm_entry(): either this thread sees all writes before
+		 * it, or it finds 0 and queues the entry again. It also shows the scheduler side
+		 * that this element of the queue has been read.
 		 */
-		atomic_exchange_explicit(&s->queued[n], 0, memory_order_acq_rel);
-		place(s, n, now);
+		atomic_exchange_explicit(&table->queued[n], 0, memory_order_acq_rel);
+		place_entry(table, n, now);
 	}
-	return looks;
+	return checks;
 }
 
-/* Look at the first entry of a slot, which leaves the slot. @return whether it seems over. */
-static bool look(struct kvr_session *s, uint32_t slot, uint64_t now, struct kvr_session_ref *due)
+/* Check the first entry of a slot, which leaves the slot. @return true if it seems expired. */
+static bool check_first(struct kvr_session *table, uint32_t slot, uint64_t now,
+			struct kvr_session_ref *due)
 {
-	const uint32_t l = s->link[slot].next, next = s->link[l].next, n = l - SLOTS;
-	const struct entry *e = &s->entry[n];
+	const uint32_t l = table->link[slot].next, next = table->link[l].next, n = l - SLOTS;
+	const struct entry *entry = &table->entry[n];
 
 	if (next != slot)
-		kvr_prefetch(&s->entry[next - SLOTS]);
-	/* The generation first: a time that belongs to a later life only delays the report. */
-	*due = (struct kvr_session_ref){n, GET(e->gen)};
-	if (look_at(e, now) > now || GET(e->expires) == 0) {
-		place(s, n, now);
+		kvr_prefetch(&table->entry[next - SLOTS]);
+	/* Read the generation first: a time of a later incarnation only delays the report. */
+	*due = (struct kvr_session_ref){n, GET(entry->gen)};
+	if (next_check(entry, now) > now || GET(entry->expires) == 0) {
+		place_entry(table, n, now);
 		return false;
 	}
-	link_remove(s, l);
-	wheel_put(s, n, (now >> TICK_SHIFT) + LOOK_AGAIN);
+	link_remove(table, l);
+	wheel_put(table, n, (now >> TICK_SHIFT) + RECHECK_TICKS);
 	return true;
 }
 
-uint32_t kvr_session_due(struct kvr_session *s, uint64_t now, struct kvr_session_ref due[],
+uint32_t kvr_session_due(struct kvr_session *table, uint64_t now, struct kvr_session_ref due[],
 			 uint32_t n)
 {
 	const uint64_t last = now >> TICK_SHIFT;
-	uint32_t done = 0, looks = take_over(s, now, KVR_SESSION_CHECKS);
+	uint32_t done = 0, checks = take_over(table, now, KVR_SESSION_CHECKS);
 
-	/* Nobody has called for a whole turn: one turn sees everybody, but for what is reported. */
-	if (last >= SLOTS && s->tick < last - SLOTS + LOOK_AGAIN + 1)
-		s->tick = last - SLOTS + LOOK_AGAIN + 1;
-	for (; s->tick < last; s->tick++) {
-		const uint32_t slot = (uint32_t)(s->tick % SLOTS);
+	/*
+	 * After a pause longer than a rotation, one rotation checks all entries, except those
+	 * reported recently.
+	 */
+	if (last >= SLOTS && table->tick < last - SLOTS + RECHECK_TICKS + 1)
+		table->tick = last - SLOTS + RECHECK_TICKS + 1;
+	for (; table->tick < last; table->tick++) {
+		const uint32_t slot = (uint32_t)(table->tick % SLOTS);
 
-		for (; s->link[slot].next != slot; looks--) {
-			if (done == n || looks == 0)
+		for (; table->link[slot].next != slot; checks--) {
+			if (done == n || checks == 0)
 				return done;
-			done += look(s, slot, now, &due[done]);
+			done += check_first(table, slot, now, &due[done]);
 		}
 	}
 	return done;
 }
 
-bool kvr_session_behind(const struct kvr_session *s, uint64_t now)
+bool kvr_session_behind(const struct kvr_session *table, uint64_t now)
 {
-	return s->tick < now >> TICK_SHIFT ||
-	       s->head != atomic_load_explicit(&s->tail, memory_order_acquire);
+	return table->tick < now >> TICK_SHIFT ||
+	       table->head != atomic_load_explicit(&table->tail, memory_order_acquire);
 }
