@@ -4,96 +4,99 @@
 #include <math.h>
 #include <string.h>
 
-static uint32_t state(const struct kvr_disagg *d)
+static uint32_t load_state(const struct kvr_disagg *disagg)
 {
-	/* Pairs with nothing: who only asks may be told what was a moment ago. */
-	return atomic_load_explicit(&d->state, memory_order_relaxed);
+	/* Pairs with nothing: a reader may see the previous state. */
+	return atomic_load_explicit(&disagg->state, memory_order_relaxed);
 }
 
-static bool active(uint32_t s)
+static bool is_active(uint32_t s)
 {
 	return s == KVR_DISAGG_ACTIVATED;
 }
 
-/* One writer. @return whether the side became (in)active. */
-static bool change(struct kvr_disagg *d, uint32_t to)
+/* One writer. @return true if the side became active or inactive. */
+static bool set_state(struct kvr_disagg *disagg, uint32_t to)
 {
-	const uint32_t from = state(d);
+	const uint32_t from = load_state(disagg);
 
-	atomic_store_explicit(&d->state, to, memory_order_relaxed);
-	return active(from) != active(to);
+	atomic_store_explicit(&disagg->state, to, memory_order_relaxed);
+	return is_active(from) != is_active(to);
 }
 
-bool kvr_disagg_workers(struct kvr_disagg *d, uint32_t n_able)
+bool kvr_disagg_workers(struct kvr_disagg *disagg, uint32_t n_able)
 {
-	const uint32_t s = state(d) & ~KVR_DISAGG_DEACTIVATED;
+	const uint32_t s = load_state(disagg) & ~KVR_DISAGG_DEACTIVATED;
 
 	if (n_able > 0)
-		return change(d, s | KVR_DISAGG_ACTIVATED);
-	return change(d, (s & KVR_DISAGG_ACTIVATED) != 0 ? s | KVR_DISAGG_DEACTIVATED : s);
+		return set_state(disagg, s | KVR_DISAGG_ACTIVATED);
+	return set_state(disagg, (s & KVR_DISAGG_ACTIVATED) != 0 ? s | KVR_DISAGG_DEACTIVATED : s);
 }
 
-bool kvr_disagg_hold(struct kvr_disagg *d, bool hold)
+bool kvr_disagg_hold(struct kvr_disagg *disagg, bool hold)
 {
-	const uint32_t s = state(d) & ~KVR_DISAGG_HELD;
+	const uint32_t s = load_state(disagg) & ~KVR_DISAGG_HELD;
 
-	return change(d, hold ? s | KVR_DISAGG_HELD : s);
+	return set_state(disagg, hold ? s | KVR_DISAGG_HELD : s);
 }
 
-bool kvr_disagg_active(const struct kvr_disagg *d)
+bool kvr_disagg_active(const struct kvr_disagg *disagg)
 {
-	return active(state(d));
+	return is_active(load_state(disagg));
 }
 
-/* Where the request would go; false when nobody takes it. */
-static bool ask(const struct kvr_disagg_side *side, uint64_t now, struct kvr_sched_decision *d,
-		struct kvr_sched_rank_info *rank)
+/* Decide without booking where the request would go. @return false if no worker can take it. */
+static bool query_pool(const struct kvr_disagg_side *side, uint64_t now,
+		       struct kvr_sched_decision *decision, struct kvr_sched_rank_info *rank)
 {
 	struct kvr_sched_req req = *side->req;
 
 	req.query_only = true;
-	return kvr_sched_route(side->sched, 0, &req, side->overlap, now, d) == KVR_SCHED_QUERY &&
-	       kvr_sched_rank_get(side->sched, d->rank, rank) == 0;
+	return kvr_sched_route(side->sched, 0, &req, side->overlap, now, decision) ==
+		       KVR_SCHED_QUERY &&
+	       kvr_sched_rank_get(side->sched, decision->rank, rank) == 0;
 }
 
-static bool little_left(const struct kvr_pool_conf *c, uint32_t isl, uint64_t cached)
+static bool is_mostly_cached(const struct kvr_pool_conf *conf, uint32_t isl, uint64_t cached)
 {
 	const uint64_t left = cached < isl ? isl - cached : 0;
 
-	return left < c->disagg_isl_threshold && (double)left < c->disagg_isl_ratio * isl;
+	return left < conf->disagg_isl_threshold && (double)left < conf->disagg_isl_ratio * isl;
 }
 
-static bool prefill_busy(const struct kvr_pool_conf *c, const struct kvr_disagg_side *prefill,
-			 uint64_t now)
+static bool is_prefill_busy(const struct kvr_pool_conf *conf, const struct kvr_disagg_side *prefill,
+			    uint64_t now)
 {
-	struct kvr_sched_decision d;
+	struct kvr_sched_decision decision;
 	struct kvr_sched_rank_info rank;
 	uint64_t batch;
 
-	if (!ask(prefill, now, &d, &rank))
+	if (!query_pool(prefill, now, &decision, &rank))
 		return false;
 	batch = rank.max_num_batched_tokens != 0 ? rank.max_num_batched_tokens : 10000000;
-	return (double)rank.active_prefill_tokens > c->disagg_prefill_busy * (double)batch;
+	return (double)rank.active_prefill_tokens > conf->disagg_prefill_busy * (double)batch;
 }
 
 bool kvr_disagg_bypass(const struct kvr_pool_conf *conf, const struct kvr_disagg_side *prefill,
 		       const struct kvr_disagg_side *decode, uint64_t now)
 {
-	const struct kvr_sched_hints *h = prefill->req->hints;
-	struct kvr_sched_decision d;
+	const struct kvr_sched_hints *hints = prefill->req->hints;
+	struct kvr_sched_decision decision;
 	struct kvr_sched_rank_info rank;
 	bool isl, load;
 
 	if (conf->disagg_policy == KVR_DISAGG_ALWAYS ||
-	    (h != NULL && (h->flags & KVR_SHINT_PREFILL_ID) != 0) || !ask(decode, now, &d, &rank))
+	    (hints != NULL && (hints->flags & KVR_SHINT_PREFILL_ID) != 0) ||
+	    !query_pool(decode, now, &decision, &rank))
 		return false;
 	if (!isnan(conf->disagg_decode_busy) && rank.total_kv_blocks != 0 &&
-	    d.potential_decode_blocks > conf->disagg_decode_busy * (double)rank.total_kv_blocks)
+	    decision.potential_decode_blocks >
+		    conf->disagg_decode_busy * (double)rank.total_kv_blocks)
 		return false;
 	isl = conf->disagg_policy != KVR_DISAGG_PREFILL_LOAD &&
-	      little_left(conf, decode->req->isl, d.cached_tokens);
+	      is_mostly_cached(conf, decode->req->isl, decision.cached_tokens);
 	load = conf->disagg_policy != KVR_DISAGG_ISL_BOUNDING && !isl &&
-	       prefill_busy(conf, prefill, now);
+	       is_prefill_busy(conf, prefill, now);
 	return isl || load;
 }
 
@@ -120,36 +123,36 @@ void kvr_disagg_decode_override(const struct kvr_sched_override *in, struct kvr_
 	out->track_prefill_tokens = false;
 }
 
-static bool same(const struct kvr_sched_str *a, const struct kvr_sched_str *b)
+static bool equals_str(const struct kvr_sched_str *a, const struct kvr_sched_str *b)
 {
 	return a->len == b->len && memcmp(a->ptr, b->ptr, a->len) == 0;
 }
 
-void kvr_disagg_merge(const struct kvr_sched_hints *in, const struct kvr_disagg_transfer *t,
+void kvr_disagg_merge(const struct kvr_sched_hints *in, const struct kvr_disagg_transfer *transfer,
 		      struct kvr_sched_str required[], struct kvr_sched_preferred preferred[],
 		      struct kvr_sched_hints *out)
 {
 	uint32_t i;
 
 	*out = *in;
-	if (t->taint.len == 0)
+	if (transfer->taint.len == 0)
 		return;
-	if (t->required) {
+	if (transfer->required) {
 		for (i = 0; i < in->n_required; i++) {
 			required[i] = in->required[i];
-			if (same(&required[i], &t->taint))
+			if (equals_str(&required[i], &transfer->taint))
 				return;
 		}
-		required[i] = t->taint;
+		required[i] = transfer->taint;
 		out->required = required;
 		out->n_required = i + 1;
 		return;
 	}
 	for (i = 0; i < in->n_preferred; i++)
 		preferred[i] = in->preferred[i];
-	for (i = 0; i < in->n_preferred && !same(&preferred[i].taint, &t->taint); i++)
+	for (i = 0; i < in->n_preferred && !equals_str(&preferred[i].taint, &transfer->taint); i++)
 		;
-	preferred[i] = (struct kvr_sched_preferred){t->taint, t->weight};
+	preferred[i] = (struct kvr_sched_preferred){transfer->taint, transfer->weight};
 	out->preferred = preferred;
 	out->n_preferred = i == in->n_preferred ? i + 1 : in->n_preferred;
 }

@@ -12,7 +12,7 @@ static void activation_follows_the_table(void)
 	struct kvr_disagg fresh = {0}, d = {0};
 
 	CU_ASSERT_FALSE(kvr_disagg_active(&fresh));
-	CU_ASSERT_FALSE(kvr_disagg_workers(&fresh, 0)); /* never had one: not deactivated */
+	CU_ASSERT_FALSE(kvr_disagg_workers(&fresh, 0)); /* never had a worker: not deactivated */
 	CU_ASSERT_FALSE(kvr_disagg_active(&fresh));
 	CU_ASSERT(kvr_disagg_workers(&d, 1));
 	CU_ASSERT(kvr_disagg_active(&d));
@@ -25,19 +25,19 @@ static void activation_follows_the_table(void)
 
 static void an_operator_may_switch_the_prefill_side_off(void)
 {
-	struct kvr_disagg d = {0};
+	struct kvr_disagg disagg = {0};
 
-	CU_ASSERT_FALSE(kvr_disagg_hold(&d, true)); /* it was not active */
-	CU_ASSERT_FALSE(kvr_disagg_workers(&d, 1));
-	CU_ASSERT_FALSE(kvr_disagg_active(&d));
-	CU_ASSERT(kvr_disagg_hold(&d, false));
-	CU_ASSERT(kvr_disagg_active(&d));
-	CU_ASSERT(kvr_disagg_hold(&d, true));
-	CU_ASSERT_FALSE(kvr_disagg_workers(&d, 0));
-	CU_ASSERT_FALSE(kvr_disagg_hold(&d, false)); /* nobody is left */
+	CU_ASSERT_FALSE(kvr_disagg_hold(&disagg, true)); /* it was not active */
+	CU_ASSERT_FALSE(kvr_disagg_workers(&disagg, 1));
+	CU_ASSERT_FALSE(kvr_disagg_active(&disagg));
+	CU_ASSERT(kvr_disagg_hold(&disagg, false));
+	CU_ASSERT(kvr_disagg_active(&disagg));
+	CU_ASSERT(kvr_disagg_hold(&disagg, true));
+	CU_ASSERT_FALSE(kvr_disagg_workers(&disagg, 0));
+	CU_ASSERT_FALSE(kvr_disagg_hold(&disagg, false)); /* no worker is left */
 }
 
-static void room_names_the_rank(void)
+static void a_room_encodes_the_rank(void)
 {
 	struct kvr_rand r;
 
@@ -51,7 +51,7 @@ static void room_names_the_rank(void)
 		}
 }
 
-static void decode_override_keeps_the_rest(void)
+static void the_decode_override_keeps_other_fields(void)
 {
 	const struct kvr_sched_override in = {.flags = KVR_SOVER_TEMPERATURE | KVR_SOVER_CREDIT,
 					      .temperature = 0.7,
@@ -68,30 +68,30 @@ static void decode_override_keeps_the_rest(void)
 	CU_ASSERT_FALSE(out.flags & KVR_SOVER_TEMPERATURE);
 }
 
-static void constraints_are_united(void)
+static void constraints_are_merged(void)
 {
 	struct kvr_sched_str user = {"user", 4}, required[2];
 	struct kvr_sched_preferred rack = {{"rack", 4}, 0.25}, preferred[2];
 	struct kvr_sched_hints in = {
 		.required = &user, .n_required = 1, .preferred = &rack, .n_preferred = 1};
-	struct kvr_disagg_transfer t = {{"zone", 4}, true, 0};
+	struct kvr_disagg_transfer transfer = {{"zone", 4}, true, 0};
 	struct kvr_sched_hints out;
 
-	kvr_disagg_merge(&in, &t, required, preferred, &out);
+	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT(out.n_required == 2 && out.n_preferred == 1);
 	CU_ASSERT_EQUAL(memcmp(out.required[1].ptr, "zone", 4), 0);
-	t = (struct kvr_disagg_transfer){{"rack", 4}, false, 0.85};
-	kvr_disagg_merge(&in, &t, required, preferred, &out);
+	transfer = (struct kvr_disagg_transfer){{"rack", 4}, false, 0.85};
+	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT(out.n_required == 1 && out.n_preferred == 1);
 	CU_ASSERT_EQUAL(out.preferred[0].weight, 0.85);
-	t.taint = (struct kvr_sched_str){"zone", 4};
-	kvr_disagg_merge(&in, &t, required, preferred, &out);
+	transfer.taint = (struct kvr_sched_str){"zone", 4};
+	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT(out.n_preferred == 2 && out.preferred[1].weight == 0.85);
-	t = (struct kvr_disagg_transfer){{"user", 4}, true, 0};
-	kvr_disagg_merge(&in, &t, required, preferred, &out);
+	transfer = (struct kvr_disagg_transfer){{"user", 4}, true, 0};
+	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT_EQUAL(out.n_required, 1);
-	t.taint.len = 0;
-	kvr_disagg_merge(&in, &t, required, preferred, &out);
+	transfer.taint.len = 0;
+	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT_EQUAL(out.required, in.required);
 }
 
@@ -109,29 +109,31 @@ static void the_prefill_leg_has_its_own_pin(void)
 
 /* ---- conditional disaggregation (9.5) ---- */
 
-static struct kvr_sched *pool_of(struct kvr_pool_conf *c, int role)
+static struct kvr_sched *create_pool(struct kvr_pool_conf *conf, int role)
 {
-	const struct kvr_sched_worker w = {.id = (uint64_t)role,
-					   .dp_size = 1,
-					   .total_kv_blocks = 100,
-					   .max_num_batched_tokens = 100};
-	struct kvr_sched *s;
+	const struct kvr_sched_worker worker = {.id = (uint64_t)role,
+						.dp_size = 1,
+						.total_kv_blocks = 100,
+						.max_num_batched_tokens = 100};
+	struct kvr_sched *sched;
 
-	kvr_pool_conf_defaults(c);
-	strcpy(c->name, "t");
-	c->block_size = 4;
-	c->role = role;
-	c->max_ranks = 64;
-	c->max_requests = 8;
-	c->max_active_blocks = 1024;
-	s = kvr_sched_create(c, &(const struct kvr_sched_ops){0}, 0);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
-	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), 0);
-	return s;
+	kvr_pool_conf_defaults(conf);
+	strcpy(conf->name, "t");
+	conf->block_size = 4;
+	conf->role = role;
+	conf->max_ranks = 64;
+	conf->max_requests = 8;
+	conf->max_active_blocks = 1024;
+	sched = kvr_sched_create(conf, &(const struct kvr_sched_ops){0}, 0);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(sched);
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(sched, &worker, 0), 0);
+	return sched;
 }
 
-/* What is asked: 100 tokens, so many blocks cached by the decode worker, so many tokens being
- * computed by the prefill worker, so many blocks on the decode worker already. */
+/*
+ * A request of 100 tokens: the blocks cached by the decode worker, the tokens in computation at the
+ * prefill worker, and the blocks already active on the decode worker.
+ */
 struct cond {
 	const char *what;
 	int policy;
@@ -143,21 +145,21 @@ struct cond {
 
 static const struct cond conds[] = {
 	{"off", KVR_DISAGG_ALWAYS, 25, 0, 0, NAN, false, false},
-	{"little left, all cached", KVR_DISAGG_ISL_BOUNDING, 25, 0, 0, NAN, false, true},
+	{"few tokens left, all cached", KVR_DISAGG_ISL_BOUNDING, 25, 0, 0, NAN, false, true},
 	{"left 48 < 50, ratio 0.48", KVR_DISAGG_ISL_BOUNDING, 13, 0, 0, NAN, false, true},
 	{"left 52 is not below 50", KVR_DISAGG_ISL_BOUNDING, 12, 0, 0, NAN, false, false},
-	{"load does not matter there", KVR_DISAGG_ISL_BOUNDING, 12, 100, 0, NAN, false, false},
+	{"isl_bounding ignores the load", KVR_DISAGG_ISL_BOUNDING, 12, 100, 0, NAN, false, false},
 	{"prefill busy: 52 > 50", KVR_DISAGG_PREFILL_LOAD, 0, 52, 0, NAN, false, true},
 	{"50 is not above 50", KVR_DISAGG_PREFILL_LOAD, 25, 50, 0, NAN, false, false},
-	{"either: isl", KVR_DISAGG_ISL_OR_LOAD, 25, 0, 0, NAN, false, true},
-	{"either: load", KVR_DISAGG_ISL_OR_LOAD, 0, 52, 0, NAN, false, true},
+	{"isl_or_load: isl", KVR_DISAGG_ISL_OR_LOAD, 25, 0, 0, NAN, false, true},
+	{"isl_or_load: load", KVR_DISAGG_ISL_OR_LOAD, 0, 52, 0, NAN, false, true},
 	{"neither", KVR_DISAGG_ISL_OR_LOAD, 0, 0, 0, NAN, false, false},
 	{"decode busy: 25 + 26 > 50", KVR_DISAGG_ISL_OR_LOAD, 25, 52, 26, 0.5, false, false},
 	{"25 + 25 is not above 50", KVR_DISAGG_ISL_OR_LOAD, 25, 52, 25, 0.5, false, true},
 	{"a prefill pin wins", KVR_DISAGG_ISL_OR_LOAD, 25, 52, 0, NAN, true, false},
 };
 
-static void bypass_when_little_is_left_or_prefill_is_busy(void)
+static void bypass_follows_the_policy(void)
 {
 	static uint64_t sh[25];
 	static uint32_t device[64];
@@ -167,8 +169,8 @@ static void bypass_when_little_is_left_or_prefill_is_busy(void)
 		const struct kvr_sched_hints pin = {.flags = k->pinned ? KVR_SHINT_PREFILL_ID : 0,
 						    .prefill_id = KVR_ROLE_PREFILL};
 		struct kvr_pool_conf pc, dc;
-		struct kvr_sched *p = pool_of(&pc, KVR_ROLE_PREFILL);
-		struct kvr_sched *d = pool_of(&dc, KVR_ROLE_DECODE);
+		struct kvr_sched *sched = create_pool(&pc, KVR_ROLE_PREFILL);
+		struct kvr_sched *d = create_pool(&dc, KVR_ROLE_DECODE);
 		const struct kvr_sched_overlap ov = {.device = device};
 		struct kvr_sched_req load = {.isl = k->prefill_tokens};
 		struct kvr_sched_req held = {.isl = k->decode_blocks * 4, .sh = sh};
@@ -186,7 +188,7 @@ static void bypass_when_little_is_left_or_prefill_is_busy(void)
 			other[b] = 5000u + (uint64_t)b;
 		}
 		if (k->prefill_tokens != 0)
-			CU_ASSERT_EQUAL(kvr_sched_route(p, 1, &load, NULL, 0, &dec),
+			CU_ASSERT_EQUAL(kvr_sched_route(sched, 1, &load, NULL, 0, &dec),
 					KVR_SCHED_ROUTED);
 		held.sh = other;
 		held.n = k->decode_blocks < 25 ? k->decode_blocks : 25;
@@ -198,7 +200,7 @@ static void bypass_when_little_is_left_or_prefill_is_busy(void)
 			kvr_sched_route(d, 2, &load, NULL, 0, &dec);
 		}
 		device[0] = k->cached_blocks;
-		if (kvr_disagg_bypass(&dc, &(const struct kvr_disagg_side){p, &req, NULL},
+		if (kvr_disagg_bypass(&dc, &(const struct kvr_disagg_side){sched, &req, NULL},
 				      &(const struct kvr_disagg_side){d, &req, &ov},
 				      0) != k->bypass) {
 			fprintf(stderr, "%s\n", k->what);
@@ -206,20 +208,20 @@ static void bypass_when_little_is_left_or_prefill_is_busy(void)
 		}
 		CU_ASSERT_EQUAL(kvr_sched_counters(d)->booked_now,
 				(k->decode_blocks != 0) + (k->decode_blocks == 26));
-		kvr_sched_destroy(p);
+		kvr_sched_destroy(sched);
 		kvr_sched_destroy(d);
 	}
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"hold", an_operator_may_switch_the_prefill_side_off},
-			       {"serve", activation_follows_the_table},
-			       {"room", room_names_the_rank},
-			       {"override", decode_override_keeps_the_rest},
-			       {"merge", constraints_are_united},
-			       {"pin", the_prefill_leg_has_its_own_pin},
-			       {"bypass", bypass_when_little_is_left_or_prefill_is_busy},
+	CU_TestInfo tests[] = {KVR_CASE(an_operator_may_switch_the_prefill_side_off),
+			       KVR_CASE(activation_follows_the_table),
+			       KVR_CASE(a_room_encodes_the_rank),
+			       KVR_CASE(the_decode_override_keeps_other_fields),
+			       KVR_CASE(constraints_are_merged),
+			       KVR_CASE(the_prefill_leg_has_its_own_pin),
+			       KVR_CASE(bypass_follows_the_policy),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("disagg", tests);
