@@ -17,8 +17,8 @@ static const struct kvr_equation equations[] = {
 };
 const struct kvr_stats_def kvr_flight_stats_def = {"flight", counters, equations};
 
-/* Fingerprints: four for every slot, at least 2^16, so that a name outlives many slot reuses. */
-static uint32_t ended_bits(uint32_t n)
+/* Fingerprints: four per slot, at least 2^16, so that a name outlives many reuses of its slot. */
+static uint32_t fingerprint_bits(uint32_t n)
 {
 	uint32_t bits = 16;
 
@@ -34,59 +34,66 @@ static uint32_t index_cells(uint32_t n)
 
 size_t kvr_flight_bytes(uint32_t n)
 {
-	const struct kvr_flight_table *t = NULL;
+	const struct kvr_flight_table *table = NULL;
 
-	return sizeof(*t) + n * (sizeof(*t->slots) + sizeof(*t->free)) +
-	       index_cells(n) * sizeof(*t->index) + (sizeof(*t->ended) << ended_bits(n));
+	return sizeof(*table) + n * (sizeof(*table->slots) + sizeof(*table->free)) +
+	       index_cells(n) * sizeof(*table->index) +
+	       (sizeof(*table->ended) << fingerprint_bits(n));
 }
 
 struct kvr_flight_table *kvr_flight_create(const char *name, uint32_t n, uint32_t pool,
 					   uint64_t seed, int socket_id)
 {
-	struct kvr_flight_table *t;
+	struct kvr_flight_table *table;
 	struct kvr_rand rand;
 
 	if (n == 0 || n > KVR_FLIGHT_MAX_SLOTS || pool >= KVR_FLIGHT_MAX_POOLS)
 		return kvr_null(EINVAL);
-	t = rte_zmalloc_socket(name, sizeof(*t), RTE_CACHE_LINE_SIZE, socket_id);
-	if (t == NULL)
+	table = rte_zmalloc_socket(name, sizeof(*table), RTE_CACHE_LINE_SIZE, socket_id);
+	if (table == NULL)
 		return kvr_null(ENOMEM);
-	t->n = n;
-	t->pool = pool;
-	t->seed[0] = seed;
-	t->seed[1] = kvr_mix64(seed + 1);
-	t->ended_shift = 64 - ended_bits(n);
-	TAILQ_INIT(&t->lingering);
-	t->slots = rte_zmalloc_socket(name, n * sizeof(*t->slots), RTE_CACHE_LINE_SIZE, socket_id);
-	t->free = rte_zmalloc_socket(name, n * sizeof(*t->free), RTE_CACHE_LINE_SIZE, socket_id);
-	t->ended = rte_zmalloc_socket(name, sizeof(*t->ended) << ended_bits(n), RTE_CACHE_LINE_SIZE,
-				      socket_id);
-	t->index = rte_zmalloc_socket(name, index_cells(n) * sizeof(*t->index), RTE_CACHE_LINE_SIZE,
-				      socket_id);
-	if (t->slots == NULL || t->free == NULL || t->ended == NULL || t->index == NULL) {
-		kvr_flight_destroy(t);
+	table->n = n;
+	table->pool = pool;
+	table->seed[0] = seed;
+	table->seed[1] = kvr_mix64(seed + 1);
+	table->ended_shift = 64 - fingerprint_bits(n);
+	TAILQ_INIT(&table->lingering);
+	table->slots =
+		rte_zmalloc_socket(name, n * sizeof(*table->slots), RTE_CACHE_LINE_SIZE, socket_id);
+	table->free =
+		rte_zmalloc_socket(name, n * sizeof(*table->free), RTE_CACHE_LINE_SIZE, socket_id);
+	table->ended = rte_zmalloc_socket(name, sizeof(*table->ended) << fingerprint_bits(n),
+					  RTE_CACHE_LINE_SIZE, socket_id);
+	table->index = rte_zmalloc_socket(name, index_cells(n) * sizeof(*table->index),
+					  RTE_CACHE_LINE_SIZE, socket_id);
+	if (table->slots == NULL || table->free == NULL || table->ended == NULL ||
+	    table->index == NULL) {
+		kvr_flight_destroy(table);
 		return kvr_null(ENOMEM);
 	}
-	t->mask = index_cells(n) - 1;
-	/* Handles of an earlier life of this process must not fit: generations start at random. */
+	table->mask = index_cells(n) - 1;
+	/*
+	 * Generations start at random, so that handles of an earlier incarnation of this process do
+	 * not match.
+	 */
 	kvr_rand_init(&rand, seed ^ UINT64_C(0x6b76725f72657175));
 	for (uint32_t i = 0; i < n; i++) {
-		t->slots[i].slot = i;
-		atomic_init(&t->slots[i].gen, (uint32_t)kvr_rand_u64(&rand) & ~1u);
-		t->free[n - 1 - i] = i;
+		table->slots[i].slot = i;
+		atomic_init(&table->slots[i].gen, (uint32_t)kvr_rand_u64(&rand) & ~1u);
+		table->free[n - 1 - i] = i;
 	}
-	t->n_free = n;
-	kvr_cell_set(&t->st.all, n);
-	return t;
+	table->n_free = n;
+	kvr_cell_set(&table->st.all, n);
+	return table;
 }
 
-void kvr_flight_destroy(struct kvr_flight_table *t)
+void kvr_flight_destroy(struct kvr_flight_table *table)
 {
-	if (t == NULL)
+	if (table == NULL)
 		return;
-	rte_free(t->index);
-	rte_free(t->ended);
-	rte_free(t->free);
-	rte_free(t->slots);
-	rte_free(t);
+	rte_free(table->index);
+	rte_free(table->ended);
+	rte_free(table->free);
+	rte_free(table->slots);
+	rte_free(table);
 }

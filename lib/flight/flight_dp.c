@@ -15,343 +15,354 @@ struct kvr_flight_key {
 	uint64_t id;
 };
 
-static inline uint64_t folded(uint64_t a, uint64_t b)
+static inline uint64_t fold_product(uint64_t a, uint64_t b)
 {
 	const unsigned __int128 p = (unsigned __int128)a * b;
 
 	return (uint64_t)p ^ (uint64_t)(p >> 64);
 }
 
-/* Two folded products, the first under two secrets: four times in the life of a request. */
-static uint64_t name_hash(const struct kvr_flight_table *t, const struct kvr_flight_key *k)
+/* Two folded products, the first with two secrets. Computed four times per request. */
+static uint64_t name_hash(const struct kvr_flight_table *table, const struct kvr_flight_key *key)
 {
-	return folded(folded(k->source ^ t->seed[0], k->id ^ t->seed[1]) ^ t->seed[1],
-		      UINT64_C(0x9E3779B97F4A7C15));
+	return fold_product(fold_product(key->source ^ table->seed[0], key->id ^ table->seed[1]) ^
+				    table->seed[1],
+			    UINT64_C(0x9E3779B97F4A7C15));
 }
 
 /* ---- index: see struct cell ---- */
 
-static struct kvr_flight *index_find(const struct kvr_flight_table *t, uint64_t name,
-				     const struct kvr_flight_key *k)
+static struct kvr_flight *index_find(const struct kvr_flight_table *table, uint64_t name,
+				     const struct kvr_flight_key *key)
 {
-	for (uint32_t i = (uint32_t)name & t->mask; t->index[i].slot != 0; i = (i + 1) & t->mask) {
-		struct kvr_flight *r = &t->slots[t->index[i].slot - 1];
+	for (uint32_t i = (uint32_t)name & table->mask; table->index[i].slot != 0;
+	     i = (i + 1) & table->mask) {
+		struct kvr_flight *flight = &table->slots[table->index[i].slot - 1];
 
-		if (t->index[i].name == (uint32_t)name && r->relay.source == k->source &&
-		    r->relay.id == k->id)
-			return r;
+		if (table->index[i].name == (uint32_t)name && flight->relay.source == key->source &&
+		    flight->relay.id == key->id)
+			return flight;
 	}
 	return NULL;
 }
 
-/* There is room: fewer slots than cells. */
-static void index_add(struct kvr_flight_table *t, uint64_t name, uint32_t slot)
+/* There is always a free cell: the index has more cells than slots. */
+static void index_add(struct kvr_flight_table *table, uint64_t name, uint32_t slot)
 {
-	uint32_t i = (uint32_t)name & t->mask;
+	uint32_t i = (uint32_t)name & table->mask;
 
-	while (t->index[i].slot != 0)
-		i = (i + 1) & t->mask;
-	t->index[i] = (struct cell){(uint32_t)name, slot + 1};
+	while (table->index[i].slot != 0)
+		i = (i + 1) & table->mask;
+	table->index[i] = (struct cell){(uint32_t)name, slot + 1};
 }
 
-static void index_del(struct kvr_flight_table *t, uint64_t name, uint32_t slot)
+static void index_del(struct kvr_flight_table *table, uint64_t name, uint32_t slot)
 {
-	uint32_t i = (uint32_t)name & t->mask, gap;
+	uint32_t i = (uint32_t)name & table->mask, gap;
 
-	while (t->index[i].slot != slot + 1)
-		i = (i + 1) & t->mask;
-	for (gap = i; t->index[i = (i + 1) & t->mask].slot != 0;) {
-		/* It may move up to the gap unless its own place is behind that. */
-		if (((i - t->index[i].name) & t->mask) < ((i - gap) & t->mask))
+	while (table->index[i].slot != slot + 1)
+		i = (i + 1) & table->mask;
+	for (gap = i; table->index[i = (i + 1) & table->mask].slot != 0;) {
+		/* It may move to the gap unless its home is after it. */
+		if (((i - table->index[i].name) & table->mask) < ((i - gap) & table->mask))
 			continue;
-		t->index[gap] = t->index[i];
+		table->index[gap] = table->index[i];
 		gap = i;
 	}
-	t->index[gap].slot = 0;
+	table->index[gap].slot = 0;
 }
 
 /* ---- names ---- */
 
-struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+struct kvr_flight *kvr_flight_lookup(struct kvr_flight_table *table, uint64_t source, uint64_t id)
 {
-	const struct kvr_flight_key k = {source, id};
+	const struct kvr_flight_key key = {source, id};
 
-	return index_find(t, name_hash(t, &k), &k);
+	return index_find(table, name_hash(table, &key), &key);
 }
 
-void kvr_flight_prefetch_name(const struct kvr_flight_table *t, uint64_t source, uint64_t id)
+void kvr_flight_prefetch_name(const struct kvr_flight_table *table, uint64_t source, uint64_t id)
 {
-	const struct kvr_flight_key k = {source, id};
-	const uint64_t h = name_hash(t, &k);
+	const struct kvr_flight_key key = {source, id};
+	const uint64_t h = name_hash(table, &key);
 
-	rte_prefetch0(&t->index[h & t->mask]);
-	rte_prefetch0(&t->ended[h >> t->ended_shift]);
+	rte_prefetch0(&table->index[h & table->mask]);
+	rte_prefetch0(&table->ended[h >> table->ended_shift]);
 }
 
-bool kvr_flight_has_ended(const struct kvr_flight_table *t, uint64_t source, uint64_t id,
+bool kvr_flight_has_ended(const struct kvr_flight_table *table, uint64_t source, uint64_t id,
 			  struct kvr_flight_end *end)
 {
-	const struct kvr_flight_key k = {source, id};
-	const uint64_t h = name_hash(t, &k);
-	const struct ended *e = &t->ended[h >> t->ended_shift];
+	const struct kvr_flight_key key = {source, id};
+	const uint64_t h = name_hash(table, &key);
+	const struct ended *ended = &table->ended[h >> table->ended_shift];
 
-	if (likely(e->name != (h | 1)))
+	if (likely(ended->name != (h | 1)))
 		return false;
 	if (end != NULL)
-		*end = (struct kvr_flight_end){.code = (uint16_t)e->how,
-					       .retry = (uint8_t)(e->how >> 16),
-					       .detail = {e->how >> 24}};
+		*end = (struct kvr_flight_end){.code = (uint16_t)ended->how,
+					       .retry = (uint8_t)(ended->how >> 16),
+					       .detail = {ended->how >> 24}};
 	return true;
 }
 
-static void remember(struct kvr_flight_table *t, const struct kvr_flight *r)
+static void add_ended(struct kvr_flight_table *table, const struct kvr_flight *flight)
 {
-	const struct kvr_flight_end *end = &r->end;
+	const struct kvr_flight_end *end = &flight->end;
 
-	t->ended[r->name >> t->ended_shift] = (struct ended){
-		r->name | 1,
-		!r->rejected ? 0 : end->detail[0] << 24 | (uint64_t)end->retry << 16 | end->code};
+	table->ended[flight->name >> table->ended_shift] = (struct ended){
+		flight->name | 1,
+		!flight->rejected ? 0
+				  : end->detail[0] << 24 | (uint64_t)end->retry << 16 | end->code};
 }
 
-/* The next free slot, cleared, under this name but not in the index. */
-static struct kvr_flight *slot_take(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+/* Take the next free slot, cleared, with this name but not in the index. */
+static struct kvr_flight *slot_take(struct kvr_flight_table *table, uint64_t source, uint64_t id)
 {
-	struct kvr_flight *r = &t->slots[t->free[t->n_free - 1]];
+	struct kvr_flight *flight = &table->slots[table->free[table->n_free - 1]];
 
-	t->n_free--;
-	kvr_cell_add(&t->st.taken, 1);
-	kvr_cell_add(&t->st.used, 1);
-	memset(&r->relay, 0, sizeof(r->relay));
-	memset(&r->state, 0,
+	table->n_free--;
+	kvr_cell_add(&table->st.taken, 1);
+	kvr_cell_add(&table->st.used, 1);
+	memset(&flight->relay, 0, sizeof(flight->relay));
+	memset(&flight->state, 0,
 	       offsetof(struct kvr_flight, abort_ns) - offsetof(struct kvr_flight, state));
-	r->abort_ns = 0; /* the rest is read while it is in a list, or when it was refused */
-	atomic_store_explicit(&r->relay_mode, KVR_FLIGHT_PASS, memory_order_relaxed);
-	r->state = KVR_FLIGHT_LIVE;
-	r->relay.source = source;
-	r->relay.id = id;
-	return r;
+	flight->abort_ns =
+		0; /* the other fields are read only while in a list or after a rejection */
+	atomic_store_explicit(&flight->relay_mode, KVR_FLIGHT_PASS, memory_order_relaxed);
+	flight->state = KVR_FLIGHT_LIVE;
+	flight->relay.source = source;
+	flight->relay.id = id;
+	return flight;
 }
 
-struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+struct kvr_flight *kvr_flight_alloc(struct kvr_flight_table *table, uint64_t source, uint64_t id)
 {
-	const struct kvr_flight_key k = {source, id};
-	struct kvr_flight *r;
+	const struct kvr_flight_key key = {source, id};
+	struct kvr_flight *flight;
 
-	if (t->n_free == 0)
+	if (table->n_free == 0)
 		return kvr_null(ENOSPC);
-	r = slot_take(t, source, id);
-	r->name = name_hash(t, &k);
-	index_add(t, r->name, r->slot);
-	return r;
+	flight = slot_take(table, source, id);
+	flight->name = name_hash(table, &key);
+	index_add(table, flight->name, flight->slot);
+	return flight;
 }
 
-struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *t, uint64_t source,
+struct kvr_flight *kvr_flight_alloc_unnamed(struct kvr_flight_table *table, uint64_t source,
 					    uint64_t id)
 {
-	struct kvr_flight *r;
+	struct kvr_flight *flight;
 
-	if (t->n_free == 0)
+	if (table->n_free == 0)
 		return kvr_null(ENOSPC);
-	r = slot_take(t, source, id);
-	r->unnamed = 1;
-	return r;
+	flight = slot_take(table, source, id);
+	flight->unnamed = 1;
+	return flight;
 }
 
-void kvr_flight_unname(struct kvr_flight_table *t, struct kvr_flight *r)
+void kvr_flight_unname(struct kvr_flight_table *table, struct kvr_flight *flight)
 {
-	if (!r->unnamed)
-		index_del(t, r->name, r->slot);
-	r->unnamed = 1;
+	if (!flight->unnamed)
+		index_del(table, flight->name, flight->slot);
+	flight->unnamed = 1;
 }
 
 /*
- * The generation is even while `relay` changes and odd while it may be read, and no odd value is
- * used twice. The release store pairs with the acquire load (R0) in kvr_flight_relay(); the
- * fence in kvr_flight_renew_handle() keeps later writes of `relay` behind the even value, and pairs
- * with the acquire fence R1 there.
+ * The generation is even while `relay` changes and odd while it may be read; no odd value is used
+ * twice. The release store pairs with the acquire load (R0) in kvr_flight_relay(). The fence in
+ * kvr_flight_renew_handle() keeps later writes of `relay` after the even value, and pairs with the
+ * acquire fence R1 there.
  */
-void kvr_flight_publish(struct kvr_flight *r)
+void kvr_flight_publish(struct kvr_flight *flight)
 {
-	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed);
+	uint32_t gen = atomic_load_explicit(&flight->gen, memory_order_relaxed);
 
-	atomic_store_explicit(&r->gen, gen | 1, memory_order_release);
+	atomic_store_explicit(&flight->gen, gen | 1, memory_order_release);
 }
 
-/* How to reach the client: the last word of its path. */
+/* Next hop to the client: the last word of its path. */
 #define HOP offsetof(struct kvr_path, mac)
 _Static_assert(sizeof(struct kvr_path) - HOP == sizeof(uint64_t) &&
 		       (offsetof(struct kvr_flight, relay.client) + HOP) % sizeof(uint64_t) == 0,
-	       "a word of its own");
+	       "the next hop is one word");
 
-static _Atomic uint64_t *hop_of(struct kvr_flight *r)
+static _Atomic uint64_t *hop_of(struct kvr_flight *flight)
 {
-	return (void *)&r->relay.client.mac;
+	return (void *)&flight->relay.client.mac;
 }
 
-void kvr_flight_set_client(struct kvr_flight *r, const struct kvr_path *client)
+void kvr_flight_set_client(struct kvr_flight *flight, const struct kvr_path *client)
 {
 	uint64_t hop;
 
-	memcpy(&r->relay.client, client, HOP);
+	memcpy(&flight->relay.client, client, HOP);
 	memcpy(&hop, (const uint8_t *)client + HOP, sizeof(hop));
-	/* Publishes nothing, kvr_flight_publish() does; a reader of the slot's last use may still
-	 * load it in copy_relay(), and then sees another generation. */
-	atomic_store_explicit(hop_of(r), hop, memory_order_relaxed);
-}
-
-void kvr_flight_set_next_hop(struct kvr_flight *r, const uint8_t mac[6])
-{
-	uint64_t hop = atomic_load_explicit(hop_of(r), memory_order_relaxed);
-
-	memcpy(&hop, mac, sizeof(r->relay.client.mac));
-	/* Publishes nothing; pairs with the load in copy_relay(), which sees the one or the other.
+	/*
+	 * Publishes nothing; kvr_flight_publish() does. A reader of the previous use of the slot
+	 * may still load the word in copy_relay(), and then sees another generation.
 	 */
-	atomic_store_explicit(hop_of(r), hop, memory_order_relaxed);
+	atomic_store_explicit(hop_of(flight), hop, memory_order_relaxed);
 }
 
-static void copy_relay(struct kvr_relay *out, struct kvr_flight *r)
+void kvr_flight_set_next_hop(struct kvr_flight *flight, const uint8_t mac[6])
+{
+	uint64_t hop = atomic_load_explicit(hop_of(flight), memory_order_relaxed);
+
+	memcpy(&hop, mac, sizeof(flight->relay.client.mac));
+	/*
+	 * Publishes nothing; pairs with the load in copy_relay(), which gets the old or the new
+	 * hop.
+	 */
+	atomic_store_explicit(hop_of(flight), hop, memory_order_relaxed);
+}
+
+static void copy_relay(struct kvr_relay *out, struct kvr_flight *flight)
 {
 	const size_t rest = HOP + sizeof(uint64_t);
-	const uint64_t hop = atomic_load_explicit(hop_of(r), memory_order_relaxed);
+	const uint64_t hop = atomic_load_explicit(hop_of(flight), memory_order_relaxed);
 
-	memcpy(out, &r->relay, HOP);
+	memcpy(out, &flight->relay, HOP);
 	memcpy((uint8_t *)out + HOP, &hop, sizeof(hop));
-	memcpy((uint8_t *)out + rest, (const uint8_t *)&r->relay + rest, sizeof(*out) - rest);
+	memcpy((uint8_t *)out + rest, (const uint8_t *)&flight->relay + rest, sizeof(*out) - rest);
 }
 
-void kvr_flight_renew_handle(struct kvr_flight *r)
+void kvr_flight_renew_handle(struct kvr_flight *flight)
 {
-	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed);
+	uint32_t gen = atomic_load_explicit(&flight->gen, memory_order_relaxed);
 
-	atomic_store_explicit(&r->gen, (gen & ~1u) + 2, memory_order_relaxed);
+	atomic_store_explicit(&flight->gen, (gen & ~1u) + 2, memory_order_relaxed);
 	atomic_thread_fence(memory_order_release);
 }
 
-void kvr_flight_end(struct kvr_flight_table *t, struct kvr_flight *r, uint64_t now_ns)
+void kvr_flight_end(struct kvr_flight_table *table, struct kvr_flight *flight, uint64_t now_ns)
 {
-	if (r->state == KVR_FLIGHT_ENDED)
+	if (flight->state == KVR_FLIGHT_ENDED)
 		return;
-	r->state = KVR_FLIGHT_ENDED;
-	r->end_ns = now_ns + KVR_FLIGHT_LINGER_NS;
-	TAILQ_INSERT_TAIL(&t->lingering, r, link);
-	kvr_cell_add(&t->st.lingering, 1);
+	flight->state = KVR_FLIGHT_ENDED;
+	flight->end_ns = now_ns + KVR_FLIGHT_LINGER_NS;
+	TAILQ_INSERT_TAIL(&table->lingering, flight, link);
+	kvr_cell_add(&table->st.lingering, 1);
 }
 
-void kvr_flight_release(struct kvr_flight_table *t, struct kvr_flight *r)
+void kvr_flight_release(struct kvr_flight_table *table, struct kvr_flight *flight)
 {
-	if (r->state == KVR_FLIGHT_ENDED) {
-		TAILQ_REMOVE(&t->lingering, r, link);
-		kvr_cell_sub(&t->st.lingering, 1);
-		if (!r->unnamed)
-			remember(t, r);
+	if (flight->state == KVR_FLIGHT_ENDED) {
+		TAILQ_REMOVE(&table->lingering, flight, link);
+		kvr_cell_sub(&table->st.lingering, 1);
+		if (!flight->unnamed)
+			add_ended(table, flight);
 	}
-	kvr_flight_renew_handle(r); /* nobody relays for the slot until it is published again */
-	if (!r->unnamed)
-		index_del(t, r->name, r->slot);
-	r->state = KVR_FLIGHT_FREE;
-	t->free[t->n_free++] = r->slot;
-	kvr_cell_add(&t->st.given, 1);
-	kvr_cell_sub(&t->st.used, 1);
+	kvr_flight_renew_handle(
+		flight); /* no frame is relayed for the slot until it is published again */
+	if (!flight->unnamed)
+		index_del(table, flight->name, flight->slot);
+	flight->state = KVR_FLIGHT_FREE;
+	table->free[table->n_free++] = flight->slot;
+	kvr_cell_add(&table->st.given, 1);
+	kvr_cell_sub(&table->st.used, 1);
 }
 
-struct kvr_flight *kvr_flight_lingered(struct kvr_flight_table *t, uint64_t now_ns)
+struct kvr_flight *kvr_flight_lingered(struct kvr_flight_table *table, uint64_t now_ns)
 {
-	struct kvr_flight *r = TAILQ_FIRST(&t->lingering);
+	struct kvr_flight *flight = TAILQ_FIRST(&table->lingering);
 
-	return r != NULL && r->end_ns <= now_ns ? r : NULL;
+	return flight != NULL && flight->end_ns <= now_ns ? flight : NULL;
 }
 
-struct kvr_flight *kvr_flight_oldest(struct kvr_flight_table *t)
+struct kvr_flight *kvr_flight_oldest(struct kvr_flight_table *table)
 {
-	return TAILQ_FIRST(&t->lingering);
+	return TAILQ_FIRST(&table->lingering);
 }
 
-uint64_t kvr_flight_handle(const struct kvr_flight_table *t, const struct kvr_flight *r)
+uint64_t kvr_flight_handle(const struct kvr_flight_table *table, const struct kvr_flight *flight)
 {
-	uint32_t gen = atomic_load_explicit(&r->gen, memory_order_relaxed) | 1u;
+	uint32_t gen = atomic_load_explicit(&flight->gen, memory_order_relaxed) | 1u;
 
-	return (uint64_t)gen << 32 | (uint64_t)t->pool << 24 | r->slot;
+	return (uint64_t)gen << 32 | (uint64_t)table->pool << 24 | flight->slot;
 }
 
-struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *t, uint64_t handle)
+struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *table, uint64_t handle)
 {
 	uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
-	struct kvr_flight *r;
+	struct kvr_flight *flight;
 
-	if (slot >= t->n || kvr_flight_handle_pool(handle) != t->pool)
+	if (slot >= table->n || kvr_flight_handle_pool(handle) != table->pool)
 		return NULL;
-	r = &t->slots[slot];
-	/* Pool and slot are the handle's: what is left of it is the generation. */
-	if (r->state == KVR_FLIGHT_FREE ||
-	    (atomic_load_explicit(&r->gen, memory_order_relaxed) | 1u) != (uint32_t)(handle >> 32))
+	flight = &table->slots[slot];
+	/* Pool and slot match; the generation remains to be compared. */
+	if (flight->state == KVR_FLIGHT_FREE ||
+	    (atomic_load_explicit(&flight->gen, memory_order_relaxed) | 1u) !=
+		    (uint32_t)(handle >> 32))
 		return NULL;
-	return r;
+	return flight;
 }
 
-struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *t, uint64_t handle,
+struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *table, uint64_t handle,
 				    struct kvr_relay *out)
 {
 	const uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
 	const uint32_t gen = (uint32_t)(handle >> 32);
-	struct kvr_flight *r;
+	struct kvr_flight *flight;
 
-	if (unlikely(slot >= t->n || (gen & 1) == 0 || kvr_flight_handle_pool(handle) != t->pool))
+	if (unlikely(slot >= table->n || (gen & 1) == 0 ||
+		     kvr_flight_handle_pool(handle) != table->pool))
 		return NULL;
-	r = &t->slots[slot];
+	flight = &table->slots[slot];
 	/* R0: pairs with the release store in kvr_flight_publish(). */
-	if (atomic_load_explicit(&r->gen, memory_order_acquire) != gen)
+	if (atomic_load_explicit(&flight->gen, memory_order_acquire) != gen)
 		return NULL;
-	copy_relay(out, r);
-	/* R1: the copy is complete before the generation is looked at again. */
+	copy_relay(out, flight);
+	/* R1: completes the copy before the generation is loaded again. */
 	atomic_thread_fence(memory_order_acquire);
-	if (unlikely(atomic_load_explicit(&r->gen, memory_order_relaxed) != gen))
+	if (unlikely(atomic_load_explicit(&flight->gen, memory_order_relaxed) != gen))
 		return NULL;
-	return r;
+	return flight;
 }
 
-void kvr_flight_prefetch_relay(const struct kvr_flight_table *t, uint64_t handle)
+void kvr_flight_prefetch_relay(const struct kvr_flight_table *table, uint64_t handle)
 {
 	const uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
 
-	/* Generation and relay part: 128 bytes from the start. */
-	if (slot < t->n) {
-		rte_prefetch0(&t->slots[slot]);
-		rte_prefetch0((const uint8_t *)&t->slots[slot] + RTE_CACHE_LINE_SIZE);
-		rte_prefetch0(&t->slots[slot].seen);
+	/* Generation and relay part: the first 128 bytes. */
+	if (slot < table->n) {
+		rte_prefetch0(&table->slots[slot]);
+		rte_prefetch0((const uint8_t *)&table->slots[slot] + RTE_CACHE_LINE_SIZE);
+		rte_prefetch0(&table->slots[slot].seen);
 	}
 }
 
-void kvr_flight_prefetch(const struct kvr_flight_table *t, uint64_t handle)
+void kvr_flight_prefetch(const struct kvr_flight_table *table, uint64_t handle)
 {
 	const uint32_t slot = (uint32_t)handle & (KVR_FLIGHT_MAX_SLOTS - 1);
 
-	if (slot < t->n) {
-		rte_prefetch0(&t->slots[slot]);
-		rte_prefetch0(&t->slots[slot].state);
+	if (slot < table->n) {
+		rte_prefetch0(&table->slots[slot]);
+		rte_prefetch0(&table->slots[slot].state);
 	}
 }
 
-void kvr_flight_stats_get(const struct kvr_flight_table *t, struct kvr_flight_stats *out)
+void kvr_flight_stats_get(const struct kvr_flight_table *table, struct kvr_flight_stats *out)
 {
-	kvr_stats_row_copy(&out->taken, &t->st.taken, KVR_FLIGHT_COUNTERS);
+	kvr_stats_row_copy(&out->taken, &table->st.taken, KVR_FLIGHT_COUNTERS);
 }
 
-uint32_t kvr_flight_count(const struct kvr_flight_table *t)
+uint32_t kvr_flight_count(const struct kvr_flight_table *table)
 {
-	return (uint32_t)kvr_cell_get(&t->st.used);
+	return (uint32_t)kvr_cell_get(&table->st.used);
 }
 
-uint32_t kvr_flight_lingering(const struct kvr_flight_table *t)
+uint32_t kvr_flight_lingering(const struct kvr_flight_table *table)
 {
-	return (uint32_t)kvr_cell_get(&t->st.lingering);
+	return (uint32_t)kvr_cell_get(&table->st.lingering);
 }
 
-uint32_t kvr_flight_size(const struct kvr_flight_table *t)
+uint32_t kvr_flight_size(const struct kvr_flight_table *table)
 {
-	return t->n;
+	return table->n;
 }
 
-struct kvr_flight *kvr_flight_slot(struct kvr_flight_table *t, uint32_t slot)
+struct kvr_flight *kvr_flight_slot(struct kvr_flight_table *table, uint32_t slot)
 {
-	return slot < t->n ? &t->slots[slot] : NULL;
+	return slot < table->n ? &table->slots[slot] : NULL;
 }
