@@ -7,10 +7,10 @@
 
 _Static_assert(sizeof(struct kvr_cookie_key) == crypto_shorthash_KEYBYTES, "key of SipHash");
 
-int kvr_cookie_key_init(struct kvr_cookie_key *k)
+int kvr_cookie_key_init(struct kvr_cookie_key *key)
 {
 	if (sodium_init() < 0)
 		return -EIO;
-	randombytes_buf(k->b, sizeof(k->b));
+	randombytes_buf(key->b, sizeof(key->b));
 	return 0;
 }

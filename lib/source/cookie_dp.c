@@ -3,28 +3,30 @@
 
 #include <sodium/crypto_shorthash.h>
 
-static uint64_t cookie_of(const struct kvr_cookie_key *k, const struct kvr_path *p, uint64_t window)
+static uint64_t make_cookie(const struct kvr_cookie_key *key, const struct kvr_path *path,
+			    uint64_t window)
 {
 	uint8_t in[KVR_PATH_ID_BYTES + sizeof(window)];
 	uint64_t out;
 
-	memcpy(in, p, KVR_PATH_ID_BYTES);
+	memcpy(in, path, KVR_PATH_ID_BYTES);
 	memcpy(in + KVR_PATH_ID_BYTES, &window, sizeof(window));
-	crypto_shorthash((uint8_t *)&out, in, sizeof(in), k->b);
+	crypto_shorthash((uint8_t *)&out, in, sizeof(in), key->b);
 	return out != 0 ? out : 1;
 }
 
-uint64_t kvr_cookie(const struct kvr_cookie_key *k, const struct kvr_path *p, uint64_t now_ns)
+uint64_t kvr_cookie(const struct kvr_cookie_key *key, const struct kvr_path *path, uint64_t now_ns)
 {
-	return cookie_of(k, p, now_ns >> KVR_COOKIE_WINDOW_BITS);
+	return make_cookie(key, path, now_ns >> KVR_COOKIE_WINDOW_BITS);
 }
 
-bool kvr_cookie_ok(const struct kvr_cookie_key *k, const struct kvr_path *p, uint64_t now_ns,
+bool kvr_cookie_ok(const struct kvr_cookie_key *key, const struct kvr_path *path, uint64_t now_ns,
 		   uint64_t cookie)
 {
 	const uint64_t window = now_ns >> KVR_COOKIE_WINDOW_BITS;
 
 	if (cookie == 0)
 		return false;
-	return cookie == cookie_of(k, p, window) || cookie == cookie_of(k, p, window - 1);
+	return cookie == make_cookie(key, path, window) ||
+	       cookie == make_cookie(key, path, window - 1);
 }

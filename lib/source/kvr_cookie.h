@@ -4,12 +4,12 @@
 
 /**
  * @file
- * Stateless proof of an address. A cookie is a keyed hash (SipHash-2-4) of the sender's path and
- * of the time, cut into windows of 275 s; the one of the present and the one of the last window are
- * good. Who shows it has lately received a frame at that address and port. The router keeps
- * nothing for it, so asking costs it no memory, whoever asks.
+ * Stateless proof of an address. A cookie is a keyed hash (SipHash-2-4) of the sender's path and of
+ * the time in windows of 275 s. The cookies of the current and of the previous window are valid. A
+ * sender that presents one has recently received a frame at that address and port. The router
+ * stores nothing for it, so a challenge costs no memory, whatever its source.
  *
- * Pure but for kvr_cookie_key_init(). About 40 ns.
+ * Pure except kvr_cookie_key_init(). About 40 ns.
  */
 
 #include <stdbool.h>
@@ -19,19 +19,20 @@
 
 #define KVR_COOKIE_WINDOW_BITS 38u /* nanoseconds: 275 s */
 
-/** Random, different at every start. */
+/** Random key, different at every start. */
 struct kvr_cookie_key {
 	uint8_t b[16];
 };
 
-/** Draw a key. Start. @return 0, or -EIO: the system has no randomness. */
-int kvr_cookie_key_init(struct kvr_cookie_key *k);
+/** Draw a key, at start. @return 0, or -EIO: the system has no random numbers. */
+int kvr_cookie_key_init(struct kvr_cookie_key *key);
 
-/** The cookie of the sender @p p in the window of @p now_ns; never 0. Any thread. */
-uint64_t kvr_cookie(const struct kvr_cookie_key *k, const struct kvr_path *p, uint64_t now_ns);
+/** Make the cookie of the sender @p path in the window of @p now_ns; never 0. Any thread. */
+uint64_t kvr_cookie(const struct kvr_cookie_key *key, const struct kvr_path *path, uint64_t now_ns);
 
-/** Whether @p cookie is that of @p p, of this window or the last. Any thread. */
-bool kvr_cookie_ok(const struct kvr_cookie_key *k, const struct kvr_path *p, uint64_t now_ns,
+/** Return true if @p cookie belongs to @p path in the current or the previous window. Any thread.
+ */
+bool kvr_cookie_ok(const struct kvr_cookie_key *key, const struct kvr_path *path, uint64_t now_ns,
 		   uint64_t cookie);
 
 #endif

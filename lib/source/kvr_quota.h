@@ -4,26 +4,27 @@
 
 /**
  * @file
- * Shares of something there is a fixed number of: request slots, room to wait, sessions. The last
- * sixteenth (nothing of fewer than 16) is kept for those who have little:
+ * Quotas of sources for resources with a fixed number of units: request slots, waiting requests,
+ * sessions. The last sixteenth of the units is reserved for sources that hold few (nothing is
+ * reserved of fewer than 16). A source may hold
  *
- *   may have = max(times * (free - n / 16), 1, free / 64)
+ *   limit = max(times * (free - n / 16), 1, free / 64)
  *
- * Its first part is the dynamic threshold of Choudhury and Hahne: of 15/16 of all one source alone
- * gets times / (1 + times) and leaves the rest to others; m that want everything get
- * times / (1 + m * times) each; nobody has to say how many there are. But that holds for what is
- * given back: sources that come one after the other and keep what they have leave the third part of
- * a third, and soon nothing. Therefore the second part: in the kept sixteenth a source may have a
- * 64th of what is free, at least one, and nobody more. Whoever has nothing gets one as long as
- * there is one, and to take all of them more than n / 16 addresses are needed when n is at most
- * 1,024, and 280 when n is 16,384.
+ * The first term is the dynamic threshold of Choudhury and Hahne. Of 15/16 of all units, a lone
+ * source gets times / (1 + times) and leaves the rest to others; m sources with unlimited demand
+ * get times / (1 + m * times) each. The number of sources need not be known. The threshold works
+ * only if units are returned: sources that arrive one after the other and return nothing each leave
+ * one third of the rest, and soon nothing. Therefore the other terms apply to the reserved
+ * sixteenth: there a source may hold a 64th of the free units, and at least one. A source that
+ * holds nothing gets a unit while any is free. To take all units, more than n / 16 addresses are
+ * needed for n up to 1,024, and 280 for n = 16,384.
  *
- * IPv6 sources (/64) of one /48 share once more in the same way, as whoever has one /64 often has
- * 65,535 others.
+ * The IPv6 sources (/64) of one /48 also have a common quota of the same size, as the owner of one
+ * /64 often has the other 65,535.
  *
- * A source has an entry only while it has something, so there are never more entries than things
- * and nobody can use them up. Buckets are seeded at random. Pure; one owner, no locking; a line or
- * two a call, about 15 ns.
+ * A source has an entry only while it holds units, so there are never more entries than units and
+ * no source can exhaust them. Buckets are seeded at random. Pure; one owner thread, no locks; one
+ * or two cache lines per call, about 15 ns.
  */
 
 #include <stdbool.h>
@@ -32,56 +33,60 @@
 
 struct kvr_quota;
 
-/** Why kvr_quota_allows() says no. */
+/** The limit that kvr_quota_allows() applied. */
 struct kvr_quota_state {
 	uint64_t held; /* of the source, or of its /48 */
 	uint64_t limit;
 };
 
-/** One of the sources that have most. */
+/** One of the sources that hold most. */
 struct kvr_quota_top {
 	uint64_t key;
 	uint32_t held;
 };
 
-/** Bytes that kvr_quota_create() takes of libc's memory, and touches. Any thread. */
+/** Bytes that kvr_quota_create() allocates from libc and touches. Any thread. */
 size_t kvr_quota_bytes(uint32_t sources);
 
 /**
- * For @p n things in all (at least 1), that at most @p sources (1 to 2^26) have at one time.
- * @p times 0: everybody may take everything.
- * @return NULL with errno EINVAL, ENOMEM.
+ * Create the quotas of a resource with @p n units (at least 1), held by at most @p sources (1 to
+ * 2^26) at the same time. @p times 0: no limit.
+ * @return the object, or NULL with errno EINVAL, ENOMEM.
  */
 struct kvr_quota *kvr_quota_create(uint32_t n, uint32_t sources, uint32_t times, uint64_t seed);
 
-/** NULL is accepted. */
-void kvr_quota_destroy(struct kvr_quota *s);
+/** Accepts NULL. */
+void kvr_quota_destroy(struct kvr_quota *quota);
 
-/** Whether source @p key (kvr_source_key()) may have @p n more while @p free are free. When not, @p
- * st, which may be NULL, says why. */
-bool kvr_quota_allows(const struct kvr_quota *s, uint64_t key, uint32_t n, uint64_t free,
+/**
+ * Return true if source @p key (kvr_source_key()) may take @p n more units while @p free are
+ * unused. Otherwise fill @p state (may be NULL) with the limit.
+ */
+bool kvr_quota_allows(const struct kvr_quota *quota, uint64_t key, uint32_t n, uint64_t free,
 		      struct kvr_quota_state *st);
 
-/** The source has @p n more. Does not ask kvr_quota_allows(). @return what to give back with, not
- * 0.
+/**
+ * Record that the source took @p n units. Does not check kvr_quota_allows(). @return the reference
+ * to return them with, never 0.
  */
-uint32_t kvr_quota_take(struct kvr_quota *s, uint64_t key, uint32_t n);
+uint32_t kvr_quota_take(struct kvr_quota *quota, uint64_t key, uint32_t n);
 
-/** @p n of what came with @p ref are free again; ref 0 is accepted. */
-void kvr_quota_return(struct kvr_quota *s, uint32_t ref, uint32_t n);
+/** Return @p n units that were taken with @p ref; ref 0 is accepted. */
+void kvr_quota_return(struct kvr_quota *quota, uint32_t ref, uint32_t n);
 
-/** What the source has. */
-uint32_t kvr_quota_held(const struct kvr_quota *s, uint64_t key);
+/** Units that the source holds. */
+uint32_t kvr_quota_held(const struct kvr_quota *quota, uint64_t key);
 
-/** Entries that one kvr_quota_top() looks at: about 5 us. */
+/** Entries that one kvr_quota_top() reads: about 5 us. */
 #define KVR_QUOTA_SLICE 1024u
 
 /**
- * Those that have most, most first, a slice a call: @p *at is 0 at first and UINT32_MAX when all
- * have been looked at. Keeps the best @p n of those in @p out, which has @p got already. @return
- * how many there are now. Owner.
+ * Find the sources that hold most, in descending order, one slice of the entries per call: @p *at
+ * is 0 at first and UINT32_MAX when all were read. Keeps the best @p n in @p out, which has @p got
+ * already. Owner.
+ * @return the number of sources in @p out.
  */
-uint32_t kvr_quota_top(const struct kvr_quota *s, uint32_t *at, struct kvr_quota_top out[],
+uint32_t kvr_quota_top(const struct kvr_quota *quota, uint32_t *at, struct kvr_quota_top out[],
 		       uint32_t got, uint32_t n);
 
 #endif

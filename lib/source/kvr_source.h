@@ -4,17 +4,18 @@
 
 /**
  * @file
- * Who asks, and how often. A *source* is what shares are given to: an IPv4 address, or the /64 of
- * an IPv6 address, never a UDP port, as ports cost nothing. A table holds what one lcore knows of
- * each source it has heard lately: three token buckets, and its part of the requests.
+ * Request rates of sources. A *source* is the unit that quotas apply to: an IPv4 address, or the
+ * /64 of an IPv6 address, never a UDP port, as ports cost nothing. A table stores the state that
+ * one lcore keeps for each recently active source: three token buckets and the number of recent
+ * requests.
  *
- * The table is fixed and seeded at random. A source is forgotten only after KVR_SOURCE_IDLE_NS of
- * silence, so nobody can push out another by inventing addresses: when the places of a key are all
- * taken, the newcomer shares an entry with its neighbours (IPv4 /24, IPv6 /48), and when those have
- * none either, with everybody who has none. Frames whose address is proven (kvr_cookie.h) and
- * frames whose address may be forged belong into two tables.
+ * The table has a fixed size and is seeded at random. A source is removed only after
+ * KVR_SOURCE_IDLE_NS without a frame, so invented addresses cannot displace it. If all places for a
+ * key are in use, the source shares an entry with its neighbours (IPv4 /24, IPv6 /48); if the
+ * neighbours have no place, it shares one entry with all sources without a place. Frames whose
+ * address is proven (kvr_cookie.h) and frames whose address may be forged use separate tables.
  *
- * Pure; one owner, no locking. A lookup touches two cache lines; about 10 ns.
+ * Pure; one owner thread, no locks. A lookup takes two cache lines and about 10 ns.
  */
 
 #include <stdbool.h>
@@ -25,8 +26,9 @@
 #include "kvr_path.h"
 #include "kvr_rand.h"
 
-#define KVR_SOURCE_IDLE_NS   UINT64_C(10000000000)
-#define KVR_SOURCE_WINDOW_NS UINT64_C(16777216) /* 2^24: a window of the share count, 17 ms */
+#define KVR_SOURCE_IDLE_NS UINT64_C(10000000000)
+#define KVR_SOURCE_WINDOW_NS                                                                       \
+	UINT64_C(16777216) /* 2^24: a window of the recent request count, 17 ms */
 
 static inline uint64_t kvr_source__be64(const uint8_t *p)
 {
@@ -37,115 +39,117 @@ static inline uint64_t kvr_source__be64(const uint8_t *p)
 }
 
 /**
- * The source a path belongs to; never 0, never equal for two sources of different families. Hosts
- * on a link (fe80::/10) all have one /64: there it is the host.
+ * The source of a path; never 0, never equal for sources of different families. All hosts of a link
+ * (fe80::/10) have the same /64: there the source is the host.
  */
-static inline uint64_t kvr_source_key(const struct kvr_path *p)
+static inline uint64_t kvr_source_key(const struct kvr_path *path)
 {
-	const uint64_t net = kvr_source__be64(p->ip), host = kvr_source__be64(p->ip + 8);
+	const uint64_t net = kvr_source__be64(path->ip), host = kvr_source__be64(path->ip + 8);
 
-	if (p->family == 4)
+	if (path->family == 4)
 		return host; /* ::ffff:a.b.c.d */
 	if (net >> 54 == 0xfe80u >> 6)
 		return UINT64_C(0xfe80) << 48 | kvr_mix64(host) >> 16;
 	return net != 0 ? net : 1;
 }
 
-/** A token bucket's limit; see kvr_source_take(). Zeroed: no limit. */
+/** Rate limit of a token bucket; see kvr_source_take(). All zero: no limit. */
 struct kvr_source_rate {
-	uint64_t each_ns;  /* between two at the steady rate; 0: no limit */
-	uint64_t burst_ns; /* each_ns times what may come at once, less one */
+	uint64_t each_ns;  /* interval at the steady rate; 0: no limit */
+	uint64_t burst_ns; /* each_ns * (burst - 1) */
 };
 
-/** A bucket for @p per_s (0: no limit) with @p burst at once (0 counts as 1). */
+/** Make the rate of @p per_s per second (0: no limit) with a burst of @p burst (0 counts as 1). */
 struct kvr_source_rate kvr_source_rate(uint32_t per_s, uint32_t burst);
 
-/** The buckets of a source. */
+/** The token buckets of a source. */
 enum kvr_source_bucket {
 	KVR_SOURCE_REQUESTS,
-	KVR_SOURCE_ANSWERS, /* to frames that are refused */
+	KVR_SOURCE_ANSWERS, /* replies to rejected frames */
 	KVR_SOURCE_CONTROL, /* CONNECT, HELLO */
 	KVR_SOURCE_BUCKETS
 };
 
-/** What is known of one source; a line. Counters wrap. */
+/** State of one source; one cache line. Counters wrap. */
 struct kvr_source {
 	uint64_t key;			      /* 0: free */
-	uint64_t seen_ns;		      /* last frame */
-	uint64_t full_ns[KVR_SOURCE_BUCKETS]; /* when the bucket is full again */
-	uint32_t window;		      /* number of the window that `count` ends in */
-	uint32_t count;			      /* requests of late, halved every window */
+	uint64_t seen_ns;		      /* time of the last frame */
+	uint64_t full_ns[KVR_SOURCE_BUCKETS]; /* time when the bucket is full again */
+	uint32_t window;		      /* window of the last update of `count` */
+	uint32_t count;			      /* recent requests, halved every window */
 	uint32_t requests;
-	uint32_t rejected; /* for its own excess */
+	uint32_t rejected; /* requests rejected because the source exceeded its rate or quota */
 	uint64_t pad;
 } __rte_cache_aligned;
 
 struct kvr_source_table;
 
 /**
- * Room for @p n sources (a power of two, 8 to 2^20). @p seed random per start.
- * @return NULL with errno EINVAL, ENOMEM.
+ * Create a table of @p n sources (a power of two, 8 to 2^20). @p seed is random per start.
+ * @return the table, or NULL with errno EINVAL, ENOMEM.
  */
 struct kvr_source_table *kvr_source_create(uint32_t n, uint64_t seed);
 
-/** NULL is accepted. */
-void kvr_source_destroy(struct kvr_source_table *t);
+/** Accepts NULL. */
+void kvr_source_destroy(struct kvr_source_table *table);
 
 /**
- * The entry to charge frames of @p key to: its own, or the one it has to share. Makes it when it
- * is new. @p now_ns never falls. Never NULL; valid until the next call.
+ * Get the entry to charge frames of @p key to, and create it if necessary: the source's own, or a
+ * shared one. @p now_ns never decreases. Never NULL; valid until the next call.
  */
-struct kvr_source *kvr_source_get(struct kvr_source_table *t, uint64_t key, uint64_t now_ns);
+struct kvr_source *kvr_source_get(struct kvr_source_table *table, uint64_t key, uint64_t now_ns);
 
-/** The source's own entry when it has been heard within KVR_SOURCE_IDLE_NS; else NULL. */
-const struct kvr_source *kvr_source_find(const struct kvr_source_table *t, uint64_t key,
+/** The source's own entry if it was active within KVR_SOURCE_IDLE_NS; otherwise NULL. */
+const struct kvr_source *kvr_source_find(const struct kvr_source_table *table, uint64_t key,
 					 uint64_t now_ns);
 
-/** Take one from a bucket. @return false: it is empty. */
-static inline bool kvr_source_take(struct kvr_source *s, enum kvr_source_bucket b,
-				   const struct kvr_source_rate *r, uint64_t now_ns)
+/** Take one token from a bucket. @return false if it is empty. */
+static inline bool kvr_source_take(struct kvr_source *source, enum kvr_source_bucket b,
+				   const struct kvr_source_rate *rate, uint64_t now_ns)
 {
-	const uint64_t full = s->full_ns[b] > now_ns ? s->full_ns[b] : now_ns;
+	const uint64_t full = source->full_ns[b] > now_ns ? source->full_ns[b] : now_ns;
 
-	if (r->each_ns == 0)
+	if (rate->each_ns == 0)
 		return true;
-	if (full - now_ns > r->burst_ns)
+	if (full - now_ns > rate->burst_ns)
 		return false;
-	s->full_ns[b] = full + r->each_ns;
+	source->full_ns[b] = full + rate->each_ns;
 	return true;
 }
 
-/** Count a request of @p s, one of @p t's entries, into its share of late. */
-void kvr_source_count(struct kvr_source_table *t, struct kvr_source *s, uint64_t now_ns);
+/** Count a request of @p source, an entry of @p table, in its recent requests. */
+void kvr_source_count(struct kvr_source_table *table, struct kvr_source *source, uint64_t now_ns);
 
-/** A part of what the busiest source has made: 2^16 is all of it. */
+/** Scale of quotas relative to the busiest source: 2^16 means all of its requests. */
 #define KVR_SOURCE_ALL 65536u
 
 /**
- * Whether a request that @p s has made, and that was counted, is within what a source may have: as
- * many as @p part / KVR_SOURCE_ALL of what the busiest of @p t has made of late. A source that has
- * made fewer always is; of one that has made more that share is let in by @p draw, which is random
- * in [0, KVR_SOURCE_ALL). So all who want more get the same.
+ * Return true if a counted request of @p source is within the quota of a source: @p part /
+ * KVR_SOURCE_ALL of the recent requests of the busiest source of @p table. A source with fewer
+ * recent requests is always within. Of a source with more, that number of requests is admitted at
+ * random, by @p draw in [0, KVR_SOURCE_ALL). All sources with higher demand are therefore admitted
+ * equally.
  */
-bool kvr_source_within_quota(const struct kvr_source_table *t, const struct kvr_source *s,
+bool kvr_source_within_quota(const struct kvr_source_table *table, const struct kvr_source *source,
 			     uint32_t part, uint32_t draw, uint64_t now_ns);
 
-/** Entries that one kvr_source_top() looks at: about 10 us. */
+/** Entries that one kvr_source_top() reads: about 10 us. */
 #define KVR_SOURCE_SLICE 512u
 
 /**
- * The busiest by requests of late, busiest first, a slice of the table a call: @p *at is 0 at first
- * and UINT32_MAX when all have been looked at. Keeps the best @p n of those in @p out, which has
- * @p got already. @return how many there are now. Owner.
+ * Find the sources with the most recent requests, in descending order, one slice of the table per
+ * call: @p *at is 0 at first and UINT32_MAX when all were read. Keeps the best @p n in @p out,
+ * which has @p got already. Owner.
+ * @return the number of sources in @p out.
  */
-uint32_t kvr_source_top(const struct kvr_source_table *t, uint64_t now_ns, uint32_t *at,
+uint32_t kvr_source_top(const struct kvr_source_table *table, uint64_t now_ns, uint32_t *at,
 			struct kvr_source out[], uint32_t got, uint32_t n);
 
-/** Sources that have an entry of their own, and gets that had to share one. */
-uint32_t kvr_source_used(const struct kvr_source_table *t, uint64_t now_ns);
-uint64_t kvr_source_shared(const struct kvr_source_table *t);
+/** Number of sources with their own entry; number of lookups that had to use a shared entry. */
+uint32_t kvr_source_used(const struct kvr_source_table *table, uint64_t now_ns);
+uint64_t kvr_source_shared(const struct kvr_source_table *table);
 
-/** "10.0.0.1", "fd00:1:2:3::/64", "10.0.0.0/24" for shared entries, "others". */
+/** Format a key: "10.0.0.1", "fd00:1:2:3::/64", "10.0.0.0/24" for shared entries, "others". */
 const char *kvr_source_text(uint64_t key, char *buf, size_t len);
 #define KVR_SOURCE_TEXT 56
 

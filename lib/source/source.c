@@ -10,46 +10,46 @@
 
 struct kvr_source_rate kvr_source_rate(uint32_t per_s, uint32_t burst)
 {
-	struct kvr_source_rate r = {0};
+	struct kvr_source_rate rate = {0};
 
 	if (per_s == 0)
-		return r;
-	r.each_ns = UINT64_C(1000000000) / per_s;
-	r.burst_ns = burst > 1 ? (burst - 1) * r.each_ns : 0;
-	return r;
+		return rate;
+	rate.each_ns = UINT64_C(1000000000) / per_s;
+	rate.burst_ns = burst > 1 ? (burst - 1) * rate.each_ns : 0;
+	return rate;
 }
 
 struct kvr_source_table *kvr_source_create(uint32_t n, uint64_t seed)
 {
-	struct kvr_source_table *t;
+	struct kvr_source_table *table;
 
 	if (n < WAYS || n > 1u << 20 || (n & (n - 1)) != 0)
 		return kvr_null(EINVAL);
-	t = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*t));
-	if (t == NULL)
+	table = aligned_alloc(RTE_CACHE_LINE_SIZE, sizeof(*table));
+	if (table == NULL)
 		return kvr_null(ENOMEM);
-	memset(t, 0, sizeof(*t));
-	t->seed = seed;
-	t->mask = n / WAYS - 1;
-	t->rest.key = SHARED_ALL;
-	t->keys = aligned_alloc(RTE_CACHE_LINE_SIZE, n / WAYS * sizeof(*t->keys));
-	t->entry = aligned_alloc(RTE_CACHE_LINE_SIZE, n * sizeof(*t->entry));
-	if (t->keys == NULL || t->entry == NULL) {
-		kvr_source_destroy(t);
+	memset(table, 0, sizeof(*table));
+	table->seed = seed;
+	table->mask = n / WAYS - 1;
+	table->rest.key = SHARED_ALL;
+	table->keys = aligned_alloc(RTE_CACHE_LINE_SIZE, n / WAYS * sizeof(*table->keys));
+	table->entry = aligned_alloc(RTE_CACHE_LINE_SIZE, n * sizeof(*table->entry));
+	if (table->keys == NULL || table->entry == NULL) {
+		kvr_source_destroy(table);
 		return kvr_null(ENOMEM);
 	}
-	memset(t->keys, 0, n / WAYS * sizeof(*t->keys));
-	memset(t->entry, 0, n * sizeof(*t->entry));
-	return t;
+	memset(table->keys, 0, n / WAYS * sizeof(*table->keys));
+	memset(table->entry, 0, n * sizeof(*table->entry));
+	return table;
 }
 
-void kvr_source_destroy(struct kvr_source_table *t)
+void kvr_source_destroy(struct kvr_source_table *table)
 {
-	if (t == NULL)
+	if (table == NULL)
 		return;
-	free(t->keys);
-	free(t->entry);
-	free(t);
+	free(table->keys);
+	free(table->entry);
+	free(table);
 }
 
 const char *kvr_source_text(uint64_t key, char *buf, size_t len)

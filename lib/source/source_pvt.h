@@ -6,29 +6,29 @@
 
 #define WAYS 8u
 
-/* First bytes of no source address: multicast. */
+/* These first bytes are multicast, so they belong to no source address. */
 #define SHARED_6   UINT64_C(0xffff)
 #define SHARED_4   UINT64_C(0xfffe)
 #define SHARED_ALL UINT64_C(0xfffd000000000000)
 
-/* The keys of one set in one line, in the order of their entries. */
+/* The keys of one set in one cache line, in the order of their entries. */
 struct keys {
 	uint64_t key[WAYS];
 } __rte_cache_aligned;
 
 struct kvr_source_table {
 	uint64_t seed;
-	uint32_t mask; /* of sets */
-	uint32_t most; /* the largest count of late, as of `window` */
+	uint32_t mask; /* sets - 1 */
+	uint32_t most; /* the largest recent count, as of `window` */
 	uint32_t window;
 	uint32_t pad;
 	uint64_t shared;
-	struct kvr_source rest; /* of those without a place */
+	struct kvr_source rest; /* entry of all sources without a place */
 	struct keys *keys;
-	struct kvr_source *entry; /* WAYS a set */
+	struct kvr_source *entry; /* WAYS entries per set */
 };
 
-/* The entry that neighbours of a source share when it finds no place. */
+/* Key of the entry that a source shares with its neighbours if it finds no place. */
 static inline uint64_t shared_key(uint64_t key)
 {
 	if (key >> 32 == 0xffff)
