@@ -4,29 +4,28 @@
 
 /**
  * @file
- * Snapshots: what a router knows, in a file, for its next life.
+ * Snapshots: the state of a router in a file, for its next incarnation.
  *
  *   head (64 bytes) | record, record, ... | tail (32 bytes)
- *   record = kind u32, bytes u32, and so many bytes: a struct below and what follows it,
- *            filled up with zeros to a multiple of 8
+ *   record = kind u32, bytes u32, then `bytes` bytes: a struct below and the data that follow it,
+ *            padded with zeros to a multiple of 8
  *
- * The file is believed whole or not at all. The tail has the length of everything before it and its
- * XXH3-64, so a file that is torn, longer, shorter or has one bit changed is refused; the head says
- * by which version of this format, of the block hash and for which pools it was written, and a file
- * of others is refused, too. A new file is written beside the old one (`PATH.new`), forced to the
- * disk and renamed over it: there is a whole one at any moment, whatever happens when. Two writers
- * of one path exclude each other by a lock on `PATH.new`. The mode is 0600: the file has session
- * ids and a secret.
+ * The file is accepted as a whole or not at all. The tail has the length of everything before it
+ * and its XXH3-64, so a truncated, extended or modified file is rejected. The head names the
+ * version of this format, the block hash and the pools; a file with other values is rejected too. A
+ * new file is written next to the old one (`PATH.new`), flushed to disk and renamed over it: a
+ * complete file exists at every moment. A lock on `PATH.new` excludes a second writer of the path.
+ * The mode is 0600, as the file contains session ids and a secret.
  *
- * Order of records: pools, then pieces, sessions and live requests in any order, workers last (who
- * is not named has left while the snapshot was made, and the reader ignores what is about him).
- * Numbers are those of the machine, little-endian; the file is not for travelling.
+ * Order of records: pieces, sessions and live requests in any order, workers last. If a worker has
+ * no record, it left while the snapshot was made; the reader ignores records about it. Numbers have
+ * the byte order of the machine, little-endian; the file is not portable.
  *
- * A writer or a loaded snapshot has one owner, a thread that may wait for the disk. Budget: 1 GB/s
- * of memory bandwidth while it is checked; a block takes 8 bytes, a run
- * of blocks 24 more and 4 for each rank that has it.
- * Pure: no EAL. All that is done to files goes through struct kvr_snap_os, which tests and the
- * simulator replace to have them fail.
+ * A writer or a loaded snapshot has one owner, a thread that may wait for the disk. Budget: the
+ * check reads 1 GB/s; a block takes 8 bytes, a piece 24 more, and 4 for each rank that holds it.
+ *
+ * Pure: no EAL. All file operations go through struct kvr_snap_os, which tests and the simulator
+ * replace to inject failures.
  */
 
 #include <stdbool.h>
@@ -36,17 +35,17 @@
 
 #define KVR_SNAP_VERSION 1u
 
-/** For whom a file is. All must agree when it is read. */
+/** Identity of the router's configuration. It must match when a file is read. */
 struct kvr_snap_shape {
-	uint64_t hash;	/**< a sequence hash of fixed tokens: another one, another way to hash */
+	uint64_t hash;	/**< sequence hash of fixed tokens: identifies the hash function */
 	uint64_t pools; /**< digest of the pools: names, roles, block sizes */
 };
 
-/** What the head says besides. */
+/** Other fields of the head. */
 struct kvr_snap_about {
 	uint64_t made_ms; /**< Unix time */
-	uint64_t secret;  /**< the caller's: seed of what is in the tags of sessions */
-	uint32_t epoch;	  /**< of the router's life that wrote it */
+	uint64_t secret;  /**< for the caller: seed of values in the tags of sessions */
+	uint32_t epoch;	  /**< epoch of the router that wrote it */
 };
 
 enum kvr_snap_kind {
@@ -56,14 +55,14 @@ enum kvr_snap_kind {
 	KVR_SNAP_WORKER,    /**< struct kvr_snap_worker, dp_size of struct kvr_snap_rank */
 };
 
-/** Consecutive blocks, of which each owner has some from the first on in one tier. */
+/** Consecutive blocks; each owner holds a number of them from the first on, in one tier. */
 struct kvr_snap_piece {
 	uint16_t pool;	   /**< index */
 	uint16_t n;	   /**< 1..512 */
 	uint16_t n_owners; /**< 1..KVR_SNAP_MAX_OWNERS */
 	uint8_t tier;
 	uint8_t has_parent;
-	uint64_t parent; /**< hash before the first, with has_parent */
+	uint64_t parent; /**< hash before the first block; valid with has_parent */
 };
 
 struct kvr_snap_owner {
@@ -72,14 +71,14 @@ struct kvr_snap_owner {
 };
 
 /** Hashes of a piece that was read, and its owners. */
-static inline const uint64_t *kvr_snap_hashes(const struct kvr_snap_piece *p)
+static inline const uint64_t *kvr_snap_hashes(const struct kvr_snap_piece *piece)
 {
-	return (const uint64_t *)(const void *)(p + 1);
+	return (const uint64_t *)(const void *)(piece + 1);
 }
 
-static inline const struct kvr_snap_owner *kvr_snap_owners(const struct kvr_snap_piece *p)
+static inline const struct kvr_snap_owner *kvr_snap_owners(const struct kvr_snap_piece *piece)
 {
-	return (const struct kvr_snap_owner *)(const void *)(kvr_snap_hashes(p) + p->n);
+	return (const struct kvr_snap_owner *)(const void *)(kvr_snap_hashes(piece) + piece->n);
 }
 
 struct kvr_snap_session {
@@ -89,14 +88,14 @@ struct kvr_snap_session {
 	uint64_t worker;
 	uint64_t tag;
 	uint64_t ttl_ns;
-	uint64_t left_ns; /**< when it was written */
+	uint64_t left_ns; /**< at the time of writing */
 };
 
-/** A request that was live: its names. */
+/** The names of a live request. */
 struct kvr_snap_live {
-	uint64_t source, id; /**< the client's */
+	uint64_t source, id; /**< of the client */
 	uint64_t worker;
-	uint32_t epoch; /**< the worker's life */
+	uint32_t epoch; /**< incarnation of the worker */
 	uint32_t pool;
 };
 
@@ -111,9 +110,10 @@ struct kvr_snap_worker {
 
 /** Rank dp_start + i of a worker, as it was before the first piece was written. */
 struct kvr_snap_rank {
-	uint64_t next;	/**< id of the next KV event: all before it are in the pieces */
-	uint32_t dense; /**< its number in pieces */
-	uint32_t whole; /**< 1: nothing before `next` was missing */
+	uint64_t next;	/**< id of the next KV event: all earlier events are contained in the pieces
+			 */
+	uint32_t dense; /**< number of the rank in pieces */
+	uint32_t whole; /**< 1: no event before `next` was missed */
 };
 
 #define KVR_SNAP_MAX_PIECE  512u
@@ -121,7 +121,7 @@ struct kvr_snap_rank {
 #define KVR_SNAP_MAX_RANKS  256u
 #define KVR_SNAP_MAX_ID	    256u
 
-/** Files, or what plays them. Functions as those of the C library; -1 and errno. */
+/** File operations, replaceable. As those of the C library: -1 and errno. */
 struct kvr_snap_os {
 	int (*open)(const char *path, int flags, mode_t mode);
 	ssize_t (*write)(int fd, const void *p, size_t n);
@@ -131,71 +131,74 @@ struct kvr_snap_os {
 };
 extern const struct kvr_snap_os kvr_snap_os;
 
-/* ---- write.c ---- */
+/* ---- snapshot_write.c ---- */
 
 struct kvr_snap_writer;
 
 /**
- * Begin a snapshot that will be @p path. @p os NULL: real files.
- * @return NULL with errno: EBUSY (another writer is at it), ENAMETOOLONG, ENOMEM, or of open(2),
- * flock(2), write(2).
+ * Begin a snapshot that will become @p path. @p os NULL: real files.
+ * @return the writer, or NULL with errno: EBUSY (another writer is active), ENAMETOOLONG, ENOMEM,
+ *   or an error of open(2), flock(2), write(2).
  */
 struct kvr_snap_writer *kvr_snap_begin(const char *path, const struct kvr_snap_shape *shape,
 				       const struct kvr_snap_about *about,
 				       const struct kvr_snap_os *os);
 
 /**
- * Add a record: @p fixed, then @p more (may be NULL with 0). It is kept in memory, the file is not
- * touched. After a failure all further ones fail.
- * @return 0, -ENOMEM, -E2BIG (a record of 4 GiB), or what an earlier call said.
+ * Add a record: @p fixed, then @p more (may be NULL with 0). It stays in memory; the file is not
+ * written. After a failure all later calls fail.
+ * @return 0, -ENOMEM, -E2BIG (a record of 4 GiB), or the error of an earlier call.
  */
-int kvr_snap_put(struct kvr_snap_writer *w, enum kvr_snap_kind kind, const void *fixed,
+int kvr_snap_put(struct kvr_snap_writer *writer, enum kvr_snap_kind kind, const void *fixed,
 		 size_t fixed_len, const void *more, size_t more_len);
 
-/** Bytes that wait in memory. */
-size_t kvr_snap_pending(const struct kvr_snap_writer *w);
-
-/** Write them out. May wait for the disk. @return 0, or -errno of write(2), above all -ENOSPC. */
-int kvr_snap_flush(struct kvr_snap_writer *w);
+/** Bytes that are not written yet. */
+size_t kvr_snap_pending(const struct kvr_snap_writer *writer);
 
 /**
- * Write the end, force all of it to the disk, take the place of the file before it. The writer is
- * gone then, whatever happens, and so is `PATH.new`. @p bytes (or NULL): length of the file.
- * @return 0, or the first error: then the file before it is untouched.
+ * Write the pending bytes. May wait for the disk. @return 0, or -errno of write(2), typically
+ * -ENOSPC.
  */
-int kvr_snap_commit(struct kvr_snap_writer *w, uint64_t *bytes);
+int kvr_snap_flush(struct kvr_snap_writer *writer);
 
-/** Give it up. NULL is fine. */
-void kvr_snap_abort(struct kvr_snap_writer *w);
+/**
+ * Write the tail, flush the file to disk and rename it over the previous one. In every case the
+ * writer and `PATH.new` no longer exist afterwards. @p bytes (may be NULL): length of the file.
+ * @return 0, or the first error: then the previous file is unchanged.
+ */
+int kvr_snap_commit(struct kvr_snap_writer *writer, uint64_t *bytes);
 
-/* ---- read.c ---- */
+/** Discard the writer and `PATH.new`. Accepts NULL. */
+void kvr_snap_abort(struct kvr_snap_writer *writer);
 
-/** One record: valid as long as the snapshot. */
+/* ---- snapshot_read.c ---- */
+
+/** One record; valid as long as the snapshot. */
 struct kvr_snap_record {
 	enum kvr_snap_kind kind;
 	const void *fixed;
-	const void *more; /**< n hashes (and behind them the owners), the id, or the ranks */
+	const void *more; /**< the hashes followed by the owners, the id, or the ranks */
 };
 
 struct kvr_snap;
 
 /**
- * Read and check @p path whole. Its records are checked, too: lengths, and ranges named above.
- * @param why gets one line for people when it fails.
- * @return 0; -ENOENT: there is none; -EBADMSG: not a snapshot, torn, or changed; -ENOTSUP: of
- * another version; -EXDEV: of other pools or another way to hash; -EFBIG: longer than @p max_bytes;
- * -ENOMEM; or of open(2), read(2).
+ * Read @p path and check it completely, including lengths and ranges of all records.
+ * @param why receives a one-line message on failure.
+ * @return 0; -ENOENT: no file; -EBADMSG: not a snapshot, truncated, or modified; -ENOTSUP: other
+ *   version; -EXDEV: other pools or another block hash; -EFBIG: longer than @p max_bytes; -ENOMEM;
+ *   or an error of open(2), read(2).
  */
 int kvr_snap_load(const char *path, const struct kvr_snap_shape *shape, uint64_t max_bytes,
 		  const struct kvr_snap_os *os, struct kvr_snap **out, char *why, size_t whylen);
 
-const struct kvr_snap_about *kvr_snap_about(const struct kvr_snap *s);
-uint64_t kvr_snap_bytes(const struct kvr_snap *s);
+const struct kvr_snap_about *kvr_snap_about(const struct kvr_snap *snap);
+uint64_t kvr_snap_bytes(const struct kvr_snap *snap);
 
-/** Walk the records: @p pos starts at 0. @return false: there is no more. */
-bool kvr_snap_next(const struct kvr_snap *s, uint64_t *pos, struct kvr_snap_record *out);
+/** Walk the records: @p pos starts at 0. @return false at the end. */
+bool kvr_snap_next(const struct kvr_snap *snap, uint64_t *pos, struct kvr_snap_record *out);
 
-/** Give it back. NULL is fine. */
-void kvr_snap_free(struct kvr_snap *s);
+/** Free a snapshot. Accepts NULL. */
+void kvr_snap_free(struct kvr_snap *snap);
 
 #endif

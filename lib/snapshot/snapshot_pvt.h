@@ -2,7 +2,10 @@
 #ifndef SNAPSHOT_PVT_H
 #define SNAPSHOT_PVT_H
 
-/** @file Layout of the file; see kvr_snapshot.h. */
+/**
+ * @file
+ * Layout of the file; see kvr_snapshot.h.
+ */
 
 #include "kvr_snapshot.h"
 
@@ -12,7 +15,7 @@
 struct snap_head {
 	uint64_t magic;
 	uint32_t version;
-	uint32_t bytes; /* of the head */
+	uint32_t bytes; /* size of the head */
 	struct kvr_snap_shape shape;
 	uint64_t made_ms;
 	uint64_t secret;
@@ -38,6 +41,6 @@ _Static_assert(sizeof(struct kvr_snap_piece) == 16 && sizeof(struct kvr_snap_own
 		       sizeof(struct kvr_snap_session) == 40 &&
 		       sizeof(struct kvr_snap_live) == 32 && sizeof(struct kvr_snap_worker) == 32 &&
 		       sizeof(struct kvr_snap_rank) == 16,
-	       "no gaps: they are written as they are");
+	       "no gaps: structs are written unchanged");
 
 #endif
