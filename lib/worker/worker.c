@@ -15,7 +15,7 @@
 struct tomb {
 	uint64_t id;
 	uint32_t epoch; /* 0: free */
-	uint32_t age;	/* number of the death: the least is the oldest, wrapping */
+	uint32_t age;	/* number of the removal: the lowest is the oldest; wraps */
 };
 
 struct kvr_registry {
@@ -23,9 +23,9 @@ struct kvr_registry {
 	uint32_t n;
 	uint64_t seed;
 	struct kvr_worker **worker; /* in order of joining */
-	uint32_t tomb_mask;	    /* of rows of TOMB_WAYS */
+	uint32_t tomb_mask;	    /* mask of rows of TOMB_WAYS */
 	uint32_t deaths;
-	uint64_t views; /* built */
+	uint64_t views; /* views built */
 	struct tomb *tomb;
 };
 
@@ -35,7 +35,7 @@ static const char *const state_names[] = {
 	[KVR_WORKER_DRAINED] = "drained", [KVR_WORKER_GONE] = "gone",
 };
 
-/* Allowed targets of each state, as a bit set; the picture is in the header. */
+/* Allowed targets of each state, as a bit set; see the diagram in the header. */
 #define TO(s) (1u << KVR_WORKER_##s)
 static const uint32_t transitions[] = {
 	[KVR_WORKER_JOINING] = TO(SERVING) | TO(GONE),
@@ -49,53 +49,54 @@ static const uint32_t transitions[] = {
 
 struct kvr_registry *kvr_registry_create(uint32_t max_workers, uint64_t seed)
 {
-	struct kvr_registry *r;
+	struct kvr_registry *registry;
 
 	if (max_workers == 0 || max_workers > (1u << 20))
 		return kvr_null(EINVAL);
-	r = calloc(1, sizeof(*r));
-	if (r == NULL)
+	registry = calloc(1, sizeof(*registry));
+	if (registry == NULL)
 		return NULL;
-	r->max = max_workers;
-	r->seed = seed;
-	/* Four for every worker that may live. */
-	while ((r->tomb_mask + 1) * TOMB_WAYS < 4 * max_workers)
-		r->tomb_mask = 2 * r->tomb_mask + 1;
-	r->worker = calloc(max_workers, sizeof(*r->worker));
-	r->tomb = calloc((r->tomb_mask + 1) * TOMB_WAYS, sizeof(*r->tomb));
-	if (r->worker == NULL || r->tomb == NULL) {
-		kvr_registry_destroy(r);
+	registry->max = max_workers;
+	registry->seed = seed;
+	/* Four tombstones per live worker. */
+	while ((registry->tomb_mask + 1) * TOMB_WAYS < 4 * max_workers)
+		registry->tomb_mask = 2 * registry->tomb_mask + 1;
+	registry->worker = calloc(max_workers, sizeof(*registry->worker));
+	registry->tomb = calloc((registry->tomb_mask + 1) * TOMB_WAYS, sizeof(*registry->tomb));
+	if (registry->worker == NULL || registry->tomb == NULL) {
+		kvr_registry_destroy(registry);
 		return kvr_null(ENOMEM);
 	}
-	return r;
+	return registry;
 }
 
-static struct tomb *tomb_row(const struct kvr_registry *r, uint64_t id)
+static struct tomb *tomb_row(const struct kvr_registry *registry, uint64_t id)
 {
-	return &r->tomb[((uint32_t)kvr_mix64(id ^ ~r->seed) & r->tomb_mask) * TOMB_WAYS];
+	return &registry->tomb[((uint32_t)kvr_mix64(id ^ ~registry->seed) & registry->tomb_mask) *
+			       TOMB_WAYS];
 }
 
-/* In the place of the same worker, of nobody, or of the one that has been dead for longest. */
-static void bury(struct kvr_registry *r, uint64_t id, uint32_t epoch)
+/* Store a tombstone in the place of the same worker, else in a free one, else over the oldest. */
+static void add_tomb(struct kvr_registry *registry, uint64_t id, uint32_t epoch)
 {
-	struct tomb *row = tomb_row(r, id), *best = &row[0];
+	struct tomb *row = tomb_row(registry, id), *best = &row[0];
 
 	for (uint32_t i = 0; i < TOMB_WAYS; i++) {
-		struct tomb *t = &row[i];
+		struct tomb *tomb = &row[i];
 
-		if (t->epoch != 0 && t->id == id) {
-			best = t;
+		if (tomb->epoch != 0 && tomb->id == id) {
+			best = tomb;
 			break;
 		}
-		if (best->epoch != 0 && (t->epoch == 0 || (int32_t)(t->age - best->age) < 0))
-			best = t;
+		if (best->epoch != 0 && (tomb->epoch == 0 || (int32_t)(tomb->age - best->age) < 0))
+			best = tomb;
 	}
-	*best = (struct tomb){id, epoch, r->deaths++};
+	*best = (struct tomb){id, epoch, registry->deaths++};
 }
 
-uint32_t kvr_registry_last_epoch(const struct kvr_registry *r, uint64_t id)
+uint32_t kvr_registry_last_epoch(const struct kvr_registry *registry, uint64_t id)
 {
-	const struct tomb *row = tomb_row(r, id);
+	const struct tomb *row = tomb_row(registry, id);
 
 	for (uint32_t i = 0; i < TOMB_WAYS; i++)
 		if (row[i].epoch != 0 && row[i].id == id)
@@ -105,25 +106,26 @@ uint32_t kvr_registry_last_epoch(const struct kvr_registry *r, uint64_t id)
 
 /* ---- beats ---- */
 
-int kvr_worker_create_beat(struct kvr_worker *w)
+int kvr_worker_create_beat(struct kvr_worker *worker)
 {
-	const size_t bytes = sizeof(*w->beat) + w->dp_size * sizeof(w->beat->load[0]);
-	struct kvr_beat *b = aligned_alloc(RTE_CACHE_LINE_SIZE,
-					   RTE_ALIGN_CEIL(bytes, (size_t)RTE_CACHE_LINE_SIZE));
+	const size_t bytes =
+		sizeof(*worker->beat) + worker->dp_size * sizeof(worker->beat->load[0]);
+	struct kvr_beat *beat = aligned_alloc(RTE_CACHE_LINE_SIZE,
+					      RTE_ALIGN_CEIL(bytes, (size_t)RTE_CACHE_LINE_SIZE));
 
-	if (b == NULL)
+	if (beat == NULL)
 		return -ENOMEM;
-	memset(b, 0, bytes);
-	b->refs = 1;
-	b->n = w->dp_size;
-	w->beat = b;
+	memset(beat, 0, bytes);
+	beat->refs = 1;
+	beat->n = worker->dp_size;
+	worker->beat = beat;
 	return 0;
 }
 
-static void beat_put(struct kvr_beat *b)
+static void release_beat(struct kvr_beat *beat)
 {
-	if (b != NULL && --b->refs == 0)
-		free(b);
+	if (beat != NULL && --beat->refs == 0)
+		free(beat);
 }
 
 /* ---- workers ---- */
@@ -138,95 +140,96 @@ uint64_t kvr_beat_hop(const struct kvr_path *from)
 	return mac | (uint64_t)(kvr_path_hash(from, 0) | 1u) << HOP_MAC_BITS;
 }
 
-bool kvr_worker_adopt_hop(struct kvr_worker *w)
+bool kvr_worker_adopt_hop(struct kvr_worker *worker)
 {
 	uint64_t hop;
 
-	/* The word is whole by itself, and publishes nothing; most often there is none. */
-	if (atomic_load_explicit(&w->beat->hop, memory_order_relaxed) == 0)
+	/* One word, which publishes nothing; usually 0. */
+	if (atomic_load_explicit(&worker->beat->hop, memory_order_relaxed) == 0)
 		return false;
-	hop = atomic_exchange_explicit(&w->beat->hop, 0, memory_order_relaxed);
-	if ((hop ^ kvr_beat_hop(&w->path)) >> HOP_MAC_BITS != 0 ||
-	    memcmp(w->path.mac, &hop, sizeof(w->path.mac)) == 0)
+	hop = atomic_exchange_explicit(&worker->beat->hop, 0, memory_order_relaxed);
+	if ((hop ^ kvr_beat_hop(&worker->path)) >> HOP_MAC_BITS != 0 ||
+	    memcmp(worker->path.mac, &hop, sizeof(worker->path.mac)) == 0)
 		return false;
-	memcpy(w->path.mac, &hop, sizeof(w->path.mac));
-	w->moved = true;
+	memcpy(worker->path.mac, &hop, sizeof(worker->path.mac));
+	worker->moved = true;
 	return true;
 }
 
-void kvr_registry_destroy(struct kvr_registry *r)
+void kvr_registry_destroy(struct kvr_registry *registry)
 {
-	if (r == NULL)
+	if (registry == NULL)
 		return;
-	for (uint32_t i = 0; i < r->n; i++)
-		kvr_worker_free(r->worker[i]);
-	free(r->tomb);
-	free(r->worker);
-	free(r);
+	for (uint32_t i = 0; i < registry->n; i++)
+		kvr_worker_free(registry->worker[i]);
+	free(registry->tomb);
+	free(registry->worker);
+	free(registry);
 }
 
-struct kvr_worker *kvr_registry_find(struct kvr_registry *r, uint64_t id)
+struct kvr_worker *kvr_registry_find(struct kvr_registry *registry, uint64_t id)
 {
-	for (uint32_t i = 0; i < r->n; i++)
-		if (r->worker[i]->id == id)
-			return r->worker[i];
+	for (uint32_t i = 0; i < registry->n; i++)
+		if (registry->worker[i]->id == id)
+			return registry->worker[i];
 	return NULL;
 }
 
-struct kvr_worker *kvr_registry_add(struct kvr_registry *r, uint64_t id, uint64_t now_ns)
+struct kvr_worker *kvr_registry_add(struct kvr_registry *registry, uint64_t id, uint64_t now_ns)
 {
-	struct kvr_worker *w;
+	struct kvr_worker *worker;
 
-	if (kvr_registry_find(r, id) != NULL)
+	if (kvr_registry_find(registry, id) != NULL)
 		return kvr_null(EEXIST);
-	if (r->n == r->max)
+	if (registry->n == registry->max)
 		return kvr_null(ENOSPC);
-	w = calloc(1, sizeof(*w));
-	if (w == NULL)
+	worker = calloc(1, sizeof(*worker));
+	if (worker == NULL)
 		return NULL;
-	w->id = id;
-	w->state = KVR_WORKER_JOINING;
-	w->last_seen_ns = now_ns;
-	w->since_ns = now_ns;
-	memset(w->rank, 0xff, sizeof(w->rank)); /* KVR_RANK_NONE */
-	r->worker[r->n++] = w;
-	return w;
+	worker->id = id;
+	worker->state = KVR_WORKER_JOINING;
+	worker->last_seen_ns = now_ns;
+	worker->since_ns = now_ns;
+	memset(worker->rank, 0xff, sizeof(worker->rank)); /* KVR_RANK_NONE */
+	registry->worker[registry->n++] = worker;
+	return worker;
 }
 
-void kvr_worker_free(struct kvr_worker *w)
+void kvr_worker_free(struct kvr_worker *worker)
 {
-	beat_put(w->beat);
-	free(w);
+	release_beat(worker->beat);
+	free(worker);
 }
 
-void kvr_registry_del(struct kvr_registry *r, struct kvr_worker *w)
+void kvr_registry_del(struct kvr_registry *registry, struct kvr_worker *worker)
 {
-	kvr_registry_remove(r, w);
-	kvr_worker_free(w);
+	kvr_registry_remove(registry, worker);
+	kvr_worker_free(worker);
 }
 
-void kvr_registry_remove(struct kvr_registry *r, struct kvr_worker *w)
+void kvr_registry_remove(struct kvr_registry *registry, struct kvr_worker *worker)
 {
 	uint32_t i;
 
-	for (i = 0; i < r->n && r->worker[i] != w; i++)
+	for (i = 0; i < registry->n && registry->worker[i] != worker; i++)
 		;
-	if (i == r->n)
+	if (i == registry->n)
 		return;
-	if (w->epoch != 0)
-		bury(r, w->id, w->epoch);
-	memmove(&r->worker[i], &r->worker[i + 1], (r->n - i - 1) * sizeof(*r->worker));
-	r->n--;
+	if (worker->epoch != 0)
+		add_tomb(registry, worker->id, worker->epoch);
+	memmove(&registry->worker[i], &registry->worker[i + 1],
+		(registry->n - i - 1) * sizeof(*registry->worker));
+	registry->n--;
 }
 
-uint32_t kvr_registry_count(const struct kvr_registry *r)
+uint32_t kvr_registry_count(const struct kvr_registry *registry)
 {
-	return r->n;
+	return registry->n;
 }
 
-struct kvr_worker *kvr_registry_at(struct kvr_registry *r, uint32_t i)
+struct kvr_worker *kvr_registry_at(struct kvr_registry *registry, uint32_t i)
 {
-	return r->worker[i];
+	return registry->worker[i];
 }
 
 bool kvr_worker_may_change(enum kvr_wire_worker_state from, enum kvr_wire_worker_state to)
@@ -236,26 +239,26 @@ bool kvr_worker_may_change(enum kvr_wire_worker_state from, enum kvr_wire_worker
 	return (transitions[from] >> to & 1) != 0;
 }
 
-int kvr_worker_set_state(struct kvr_worker *w, enum kvr_wire_worker_state to, uint64_t now_ns)
+int kvr_worker_set_state(struct kvr_worker *worker, enum kvr_wire_worker_state to, uint64_t now_ns)
 {
-	if (w->state == to)
+	if (worker->state == to)
 		return -EALREADY;
-	if (!kvr_worker_may_change(w->state, to))
+	if (!kvr_worker_may_change(worker->state, to))
 		return -EPERM;
-	w->state = to;
-	w->since_ns = now_ns;
-	if (w->beat != NULL) /* publishes nothing */
-		atomic_store_explicit(&w->beat->state, to, memory_order_relaxed);
+	worker->state = to;
+	worker->since_ns = now_ns;
+	if (worker->beat != NULL) /* publishes nothing */
+		atomic_store_explicit(&worker->beat->state, to, memory_order_relaxed);
 	return 0;
 }
 
-bool kvr_worker_is_loss(const struct kvr_worker *w, enum kvr_wire_worker_state from,
+bool kvr_worker_is_loss(const struct kvr_worker *worker, enum kvr_wire_worker_state from,
 			enum kvr_wire_worker_state to, bool silent)
 {
 	const bool drained = from == KVR_WORKER_DRAINED || from == KVR_WORKER_DRAINING;
 
 	return to == KVR_WORKER_SUSPECT ||
-	       (to == KVR_WORKER_GONE && (silent || !drained || w->bookings > 0));
+	       (to == KVR_WORKER_GONE && (silent || !drained || worker->bookings > 0));
 }
 
 const char *kvr_worker_state_name(enum kvr_wire_worker_state s)
@@ -265,83 +268,83 @@ const char *kvr_worker_state_name(enum kvr_wire_worker_state s)
 	return state_names[s];
 }
 
-static void index_add(struct kvr_view *v, uint32_t number)
+static void index_add(struct kvr_view *view, uint32_t number)
 {
-	uint32_t at = (uint32_t)kvr_mix64(v->worker[number].id ^ v->seed) & v->mask;
+	uint32_t at = (uint32_t)kvr_mix64(view->worker[number].id ^ view->seed) & view->mask;
 
-	while (v->index[at] != 0)
-		at = (at + 1) & v->mask;
-	v->index[at] = number + 1;
+	while (view->index[at] != 0)
+		at = (at + 1) & view->mask;
+	view->index[at] = number + 1;
 }
 
-struct kvr_view *kvr_view_build(struct kvr_registry *r)
+struct kvr_view *kvr_view_build(struct kvr_registry *registry)
 {
-	struct kvr_view *v = calloc(1, sizeof(*v));
+	struct kvr_view *view = calloc(1, sizeof(*view));
 	uint32_t ranks = 0, size = 2, prefill = 0;
 
-	if (v == NULL)
+	if (view == NULL)
 		return NULL;
-	for (uint32_t i = 0; i < r->n; i++) {
-		ranks += r->worker[i]->dp_size;
-		prefill += r->worker[i]->role == KVR_ROLE_PREFILL;
+	for (uint32_t i = 0; i < registry->n; i++) {
+		ranks += registry->worker[i]->dp_size;
+		prefill += registry->worker[i]->role == KVR_ROLE_PREFILL;
 	}
-	while (size < 2 * r->n)
+	while (size < 2 * registry->n)
 		size *= 2;
-	v->n = r->n;
-	v->mask = size - 1;
-	v->seed = r->seed;
-	v->index = calloc(size, sizeof(*v->index));
-	v->rank = calloc(ranks + 1, sizeof(*v->rank));
-	v->worker = calloc(r->n + 1, sizeof(*v->worker));
-	v->transfer = calloc(prefill + 1, sizeof(*v->transfer));
-	v->addr = calloc(r->n + 1, sizeof(*v->addr));
-	if (v->index == NULL || v->rank == NULL || v->worker == NULL || v->transfer == NULL ||
-	    v->addr == NULL) {
-		kvr_view_free(v);
+	view->n = registry->n;
+	view->mask = size - 1;
+	view->seed = registry->seed;
+	view->index = calloc(size, sizeof(*view->index));
+	view->rank = calloc(ranks + 1, sizeof(*view->rank));
+	view->worker = calloc(registry->n + 1, sizeof(*view->worker));
+	view->transfer = calloc(prefill + 1, sizeof(*view->transfer));
+	view->addr = calloc(registry->n + 1, sizeof(*view->addr));
+	if (view->index == NULL || view->rank == NULL || view->worker == NULL ||
+	    view->transfer == NULL || view->addr == NULL) {
+		kvr_view_free(view);
 		return kvr_null(ENOMEM);
 	}
-	v->number = ++r->views;
+	view->number = ++registry->views;
 	ranks = prefill = 0;
-	for (uint32_t i = 0; i < r->n; i++) {
-		const struct kvr_worker *w = r->worker[i];
+	for (uint32_t i = 0; i < registry->n; i++) {
+		const struct kvr_worker *worker = registry->worker[i];
 
-		v->worker[i] = (struct kvr_view_worker){
-			.id = w->id,
-			.epoch = w->epoch,
-			.pool = (uint16_t)w->pool,
-			.state = (uint16_t)w->state,
-			.dp_start = w->dp_start,
-			.dp_size = w->dp_size,
+		view->worker[i] = (struct kvr_view_worker){
+			.id = worker->id,
+			.epoch = worker->epoch,
+			.pool = (uint16_t)worker->pool,
+			.state = (uint16_t)worker->state,
+			.dp_start = worker->dp_start,
+			.dp_size = worker->dp_size,
 			.first_rank = ranks,
-			.path = w->path,
-			.addr = &v->addr[i],
-			.beat = w->beat,
+			.path = worker->path,
+			.addr = &view->addr[i],
+			.beat = worker->beat,
 		};
-		v->addr[i] = w->addr;
-		if (w->beat != NULL)
-			w->beat->refs++;
-		v->moved += w->moved;
-		memcpy(&v->rank[ranks], w->rank, w->dp_size * sizeof(*v->rank));
-		ranks += w->dp_size;
-		if (w->role == KVR_ROLE_PREFILL) {
-			v->transfer[prefill] = w->transfer;
-			v->worker[i].transfer = &v->transfer[prefill++];
+		view->addr[i] = worker->addr;
+		if (worker->beat != NULL)
+			worker->beat->refs++;
+		view->moved += worker->moved;
+		memcpy(&view->rank[ranks], worker->rank, worker->dp_size * sizeof(*view->rank));
+		ranks += worker->dp_size;
+		if (worker->role == KVR_ROLE_PREFILL) {
+			view->transfer[prefill] = worker->transfer;
+			view->worker[i].transfer = &view->transfer[prefill++];
 		}
-		index_add(v, i);
+		index_add(view, i);
 	}
-	return v;
+	return view;
 }
 
-void kvr_view_free(struct kvr_view *v)
+void kvr_view_free(struct kvr_view *view)
 {
-	if (v == NULL)
+	if (view == NULL)
 		return;
-	for (uint32_t i = 0; v->worker != NULL && i < v->n; i++)
-		beat_put(v->worker[i].beat);
-	free(v->index);
-	free(v->rank);
-	free(v->worker);
-	free(v->transfer);
-	free(v->addr);
-	free(v);
+	for (uint32_t i = 0; view->worker != NULL && i < view->n; i++)
+		release_beat(view->worker[i].beat);
+	free(view->index);
+	free(view->rank);
+	free(view->worker);
+	free(view->transfer);
+	free(view->addr);
+	free(view);
 }

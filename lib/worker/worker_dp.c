@@ -3,22 +3,23 @@
 
 #include "kvr_rand.h"
 
-const struct kvr_view_worker *kvr_view_find(const struct kvr_view *v, uint64_t id)
+const struct kvr_view_worker *kvr_view_find(const struct kvr_view *view, uint64_t id)
 {
-	uint32_t at = (uint32_t)kvr_mix64(id ^ v->seed) & v->mask;
+	uint32_t at = (uint32_t)kvr_mix64(id ^ view->seed) & view->mask;
 
-	for (; v->index[at] != 0; at = (at + 1) & v->mask) {
-		const struct kvr_view_worker *w = &v->worker[v->index[at] - 1];
+	for (; view->index[at] != 0; at = (at + 1) & view->mask) {
+		const struct kvr_view_worker *worker = &view->worker[view->index[at] - 1];
 
-		if (w->id == id)
-			return w;
+		if (worker->id == id)
+			return worker;
 	}
 	return NULL;
 }
 
-uint32_t kvr_view_rank(const struct kvr_view *v, const struct kvr_view_worker *w, uint32_t dp_rank)
+uint32_t kvr_view_rank(const struct kvr_view *view, const struct kvr_view_worker *worker,
+		       uint32_t dp_rank)
 {
-	if (dp_rank < w->dp_start || dp_rank - w->dp_start >= w->dp_size)
+	if (dp_rank < worker->dp_start || dp_rank - worker->dp_start >= worker->dp_size)
 		return KVR_RANK_NONE;
-	return v->rank[w->first_rank + (dp_rank - w->dp_start)];
+	return view->rank[worker->first_rank + (dp_rank - worker->dp_start)];
 }
