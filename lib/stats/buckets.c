@@ -8,51 +8,54 @@
 
 /* ---- bounds ---- */
 
-static double two_digits(double v)
+static double round_to_two_digits(double v)
 {
 	const double f = pow(10.0, 1.0 - floor(log10(v)));
 
 	return round(v * f) / f;
 }
 
-static double bound_of(const struct kvr_buckets_def *d, uint32_t i)
+static double get_bound(const struct kvr_buckets_def *def, uint32_t i)
 {
-	switch (d->kind) {
+	switch (def->kind) {
 	case KVR_BUCKETS_LOG:
-		return i == 0 ? 0 : two_digits(d->a * pow(d->b / d->a, (double)i / (d->n - 1)));
+		return i == 0 ? 0
+			      : round_to_two_digits(def->a *
+						    pow(def->b / def->a, (double)i / (def->n - 1)));
 	case KVR_BUCKETS_LINEAR:
-		return d->a + d->b * i;
+		return def->a + def->b * i;
 	default:
-		return d->a * pow(d->b, i);
+		return def->a * pow(def->b, i);
 	}
 }
 
-int kvr_buckets_init(struct kvr_buckets *b, const struct kvr_buckets_def *def)
+int kvr_buckets_init(struct kvr_buckets *buckets, const struct kvr_buckets_def *def)
 {
-	memset(b, 0, sizeof(*b));
-	b->def = def;
+	memset(buckets, 0, sizeof(*buckets));
+	buckets->def = def;
 	if (def->n < 2 || def->n > KVR_BUCKETS_MAX || !(def->parts > 0))
 		return -EINVAL;
 	for (uint32_t i = 0; i < def->n; i++) {
-		const double le = bound_of(def, i);
+		const double le = get_bound(def, i);
 
-		if (!(le >= 0) || le * def->parts > 9e18 || (b->n > 0 && le < b->le[b->n - 1]))
+		if (!(le >= 0) || le * def->parts > 9e18 ||
+		    (buckets->n > 0 && le < buckets->le[buckets->n - 1]))
 			return -EINVAL;
-		if (b->n > 0 && le == b->le[b->n - 1])
+		if (buckets->n > 0 && le == buckets->le[buckets->n - 1])
 			continue;
-		b->le[b->n] = le;
-		b->bound[b->n++] = (uint64_t)llround(le * def->parts);
+		buckets->le[buckets->n] = le;
+		buckets->bound[buckets->n++] = (uint64_t)llround(le * def->parts);
 	}
 	for (uint32_t bits = 0; bits <= 64; bits++)
-		b->first[bits] =
-			(uint8_t)kvr_buckets_find(b, bits != 0 ? UINT64_C(1) << (bits - 1) : 0, 1);
+		buckets->first[bits] = (uint8_t)kvr_buckets_find(
+			buckets, bits != 0 ? UINT64_C(1) << (bits - 1) : 0, 1);
 	return 0;
 }
 
 uint32_t kvr_ratio_parts(uint32_t num, uint32_t den)
 {
 	const uint64_t want = (uint64_t)num * KVR_RATIO_PARTS;
-	uint32_t below = 0; /* largest number of parts that is known to be less than the ratio */
+	uint32_t below = 0; /* largest number of parts known to be less than the ratio */
 
 	if (num == 0 || den == 0)
 		return 0;
@@ -63,51 +66,52 @@ uint32_t kvr_ratio_parts(uint32_t num, uint32_t den)
 
 /* ---- reading ---- */
 
-void kvr_buckets_read(const struct kvr_bucket_cells *c, struct kvr_bucket_counts *sum)
+void kvr_buckets_read(const struct kvr_bucket_cells *cells, struct kvr_bucket_counts *sum)
 {
-	sum->sum += kvr_cell_get(&c->sum);
+	sum->sum += kvr_cell_get(&cells->sum);
 	for (uint32_t i = 0; i <= KVR_BUCKETS_MAX; i++)
-		sum->count[i] += kvr_cell_get(&c->count[i]);
+		sum->count[i] += kvr_cell_get(&cells->count[i]);
 }
 
-uint64_t kvr_buckets_count(const struct kvr_buckets *b, const struct kvr_bucket_counts *c)
+uint64_t kvr_buckets_count(const struct kvr_buckets *buckets,
+			   const struct kvr_bucket_counts *counts)
 {
 	uint64_t n = 0;
 
-	for (uint32_t i = 0; i <= b->n; i++)
-		n += c->count[i];
+	for (uint32_t i = 0; i <= buckets->n; i++)
+		n += counts->count[i];
 	return n;
 }
 
-double kvr_buckets_quantile(const struct kvr_buckets *b, const struct kvr_bucket_counts *c,
-			    double q)
+double kvr_buckets_quantile(const struct kvr_buckets *buckets,
+			    const struct kvr_bucket_counts *counts, double q)
 {
-	const uint64_t n = kvr_buckets_count(b, c);
+	const uint64_t n = kvr_buckets_count(buckets, counts);
 	uint64_t rank = (uint64_t)ceil(q * (double)n), seen = 0;
 
 	if (n == 0)
 		return NAN;
 	if (rank == 0)
 		rank = 1;
-	for (uint32_t i = 0; i < b->n; i++) {
-		seen += c->count[i];
+	for (uint32_t i = 0; i < buckets->n; i++) {
+		seen += counts->count[i];
 		if (seen >= rank)
-			return b->le[i];
+			return buckets->le[i];
 	}
 	return INFINITY;
 }
 
 /* ---- OpenMetrics ---- */
 
-static bool ends_in(const char *name, const char *unit)
+static bool has_suffix(const char *name, const char *unit)
 {
 	const size_t n = strlen(name), u = strlen(unit);
 
 	return u != 0 && n > u && strcmp(name + n - u, unit) == 0 && name[n - u - 1] == '_';
 }
 
-/* A number of the format's canonical kind: with a point, or an exponent. */
-static void number(double v, FILE *out)
+/* Print a number in the canonical form of the format: with a point or an exponent. */
+static void print_number(double v, FILE *out)
 {
 	char text[32];
 
@@ -115,37 +119,38 @@ static void number(double v, FILE *out)
 	fprintf(out, "%s%s", text, strpbrk(text, ".en") == NULL ? ".0" : "");
 }
 
-static void write_one(const struct kvr_buckets *b, const struct kvr_bucket_counts *c,
-		      const char *label, FILE *out)
+static void write_instance(const struct kvr_buckets *buckets,
+			   const struct kvr_bucket_counts *counts, const char *label, FILE *out)
 {
-	const char *name = b->def->name, *l = label != NULL ? label : "";
+	const char *name = buckets->def->name, *l = label != NULL ? label : "";
 	const char *open = label != NULL ? "{" : "", *close = label != NULL ? "}" : "";
 	uint64_t n = 0;
 
-	for (uint32_t i = 0; i <= b->n; i++) {
-		n += c->count[i];
+	for (uint32_t i = 0; i <= buckets->n; i++) {
+		n += counts->count[i];
 		fprintf(out, "%s_bucket{%s%sle=\"", name, l, label != NULL ? "," : "");
-		if (i < b->n)
-			number(b->le[i], out);
+		if (i < buckets->n)
+			print_number(buckets->le[i], out);
 		else
 			fprintf(out, "+Inf");
 		fprintf(out, "\"} %" PRIu64 "\n", n);
 	}
 	fprintf(out, "%s_count%s%s%s %" PRIu64 "\n", name, open, l, close, n);
 	fprintf(out, "%s_sum%s%s%s ", name, open, l, close);
-	number((double)c->sum / b->def->parts, out);
+	print_number((double)counts->sum / buckets->def->parts, out);
 	fprintf(out, "\n");
 }
 
-void kvr_buckets_openmetrics(const struct kvr_buckets *b, const struct kvr_bucket_counts c[],
-			     const char *const labels[], uint32_t n, FILE *out)
+void kvr_buckets_openmetrics(const struct kvr_buckets *buckets,
+			     const struct kvr_bucket_counts counts[], const char *const labels[],
+			     uint32_t n, FILE *out)
 {
-	const struct kvr_buckets_def *d = b->def;
+	const struct kvr_buckets_def *def = buckets->def;
 
-	fprintf(out, "# TYPE %s histogram\n", d->name);
-	if (ends_in(d->name, d->unit))
-		fprintf(out, "# UNIT %s %s\n", d->name, d->unit);
-	fprintf(out, "# HELP %s %s\n", d->name, d->help);
+	fprintf(out, "# TYPE %s histogram\n", def->name);
+	if (has_suffix(def->name, def->unit))
+		fprintf(out, "# UNIT %s %s\n", def->name, def->unit);
+	fprintf(out, "# HELP %s %s\n", def->name, def->help);
 	for (uint32_t i = 0; i < n; i++)
-		write_one(b, &c[i], labels != NULL ? labels[i] : NULL, out);
+		write_instance(buckets, &counts[i], labels != NULL ? labels[i] : NULL, out);
 }

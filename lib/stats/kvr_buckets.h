@@ -4,17 +4,17 @@
 
 /**
  * @file
- * Histograms of few, given buckets, as Prometheus has them: what dashboards chart. A definition
- * says where the buckets end (log-spaced and rounded to two digits, linear or exponential); its
- * bounds are computed once at start, as integers of the parts that values come in (nanoseconds of
- * seconds). lib/base/kvr_hist.h is the finer kind, for benchmarks.
+ * Histograms with few, given buckets, as Prometheus has them, for dashboards. A definition
+ * specifies the bounds (log-spaced and rounded to two digits, linear or exponential). They are
+ * computed once at start, as integers in parts of the unit that values are counted in (nanoseconds
+ * for seconds). lib/base/kvr_hist.h is the finer kind, for benchmarks.
  *
  *   value <= bound[0] -> count[0], <= bound[1] -> count[1] ..., above all of them -> count[n]
  *
- * Writers: bounds by who calls kvr_buckets_init(), before others look; cells by one lcore, read by
- * any thread. A sum and the counts may differ by the value that is being added. Budget: counting is
- * some comparisons (of a mean at most five), two loads, two additions, two stores: 20 to 40
- * instructions; it divides nothing.
+ * Writers: the caller of kvr_buckets_init() writes the bounds before other threads use them; one
+ * lcore writes the cells, any thread reads them. Sum and counts may differ by the value that is
+ * being added. Budget: counting takes a few comparisons (at most five for a mean), two loads, two
+ * additions and two stores: 20 to 40 instructions without a division.
  */
 
 #include "kvr_stats.h"
@@ -23,19 +23,19 @@
 
 enum kvr_buckets_kind {
 	KVR_BUCKETS_LOG,    /* 0, then n - 1 bounds a .. b, log-spaced, rounded to two digits */
-	KVR_BUCKETS_LINEAR, /* a, a + b, ...: n of them */
-	KVR_BUCKETS_EXP,    /* a, a * b, a * b * b, ...: n of them */
+	KVR_BUCKETS_LINEAR, /* n bounds a, a + b, ... */
+	KVR_BUCKETS_EXP,    /* n bounds a, a * b, a * b * b, ... */
 };
 
-/** What a histogram counts. */
+/** Definition of a histogram. */
 struct kvr_buckets_def {
-	const char *name; /* the whole family: [a-z_]+ */
-	const char *unit; /* "seconds", "tokens"; named in OpenMetrics when the name ends in it */
+	const char *name; /* name of the family: [a-z_]+ */
+	const char *unit; /* "seconds", "tokens"; exported as the unit if the name ends in it */
 	const char *help; /* one line, no full stop */
-	double parts;	  /* of a unit that values are counted in: 1e9 for nanoseconds of seconds */
+	double parts;	  /* parts per unit: 1e9 for nanoseconds of seconds */
 	enum kvr_buckets_kind kind;
 	double a, b;
-	uint32_t n; /* at most KVR_BUCKETS_MAX; equal bounds become one */
+	uint32_t n; /* at most KVR_BUCKETS_MAX; equal bounds are merged */
 };
 
 struct kvr_buckets {
@@ -43,34 +43,38 @@ struct kvr_buckets {
 	uint32_t n;
 	double le[KVR_BUCKETS_MAX];	 /* ascending, in units */
 	uint64_t bound[KVR_BUCKETS_MAX]; /* the same in parts */
-	uint8_t first[65];		 /* by bits of a value: the first bucket it may be in */
+	uint8_t first[65];		 /* by bit length of a value: first possible bucket */
 };
 
-/** One histogram. Zeroed it is empty. One writer. */
+/** One histogram; all zero: empty. One writer. */
 struct kvr_bucket_cells {
-	kvr_cell_t sum; /* of values, in parts */
+	kvr_cell_t sum; /* sum of values, in parts */
 	kvr_cell_t count[KVR_BUCKETS_MAX + 1];
 };
 
-/** A copy of one, or a sum of several. */
+/** A copy of a histogram, or the sum of several. */
 struct kvr_bucket_counts {
 	uint64_t sum;
 	uint64_t count[KVR_BUCKETS_MAX + 1];
 };
 
-/** Compute the bounds. Any thread. @return 0, or -EINVAL: no buckets, too many, or not ascending.
+/**
+ * Compute the bounds. Any thread. @return 0, or -EINVAL: no buckets, too many, or not ascending.
  */
-int kvr_buckets_init(struct kvr_buckets *b, const struct kvr_buckets_def *def);
+int kvr_buckets_init(struct kvr_buckets *buckets, const struct kvr_buckets_def *def);
 
-/** The first bucket whose bound, @p times over, is not below @p v: n when there is none. @p times
- * at least 1; the last bound @p times over must fit in 64 bits. */
-static inline uint32_t kvr_buckets_find(const struct kvr_buckets *b, uint64_t v, uint64_t times)
+/**
+ * The first bucket whose bound, multiplied by @p times, is not below @p v; n: none. @p times is at
+ * least 1, and the product with the last bound must fit in 64 bits.
+ */
+static inline uint32_t kvr_buckets_find(const struct kvr_buckets *buckets, uint64_t v,
+					uint64_t times)
 {
-	uint32_t at = 0, left = b->n;
+	uint32_t at = 0, left = buckets->n;
 
 	while (left > 0) {
 		const uint32_t half = left >> 1;
-		const bool above = b->bound[at + half] * times < v;
+		const bool above = buckets->bound[at + half] * times < v;
 
 		at = above ? at + half + 1 : at;
 		left = above ? left - half - 1 : half;
@@ -78,53 +82,60 @@ static inline uint32_t kvr_buckets_find(const struct kvr_buckets *b, uint64_t v,
 	return at;
 }
 
-/** The first bucket whose bound is not below @p v: n when there is none. Bounds that have as many
- * bits as @p v are compared, one or two of a log-spaced histogram. */
-static inline uint32_t kvr_buckets_at(const struct kvr_buckets *b, uint64_t v)
+/**
+ * The first bucket whose bound is not below @p v; n: none. Compares the bounds with as many bits as
+ * @p v: one or two of a log-spaced histogram.
+ */
+static inline uint32_t kvr_buckets_at(const struct kvr_buckets *buckets, uint64_t v)
 {
-	uint32_t at = b->first[v != 0 ? 64 - __builtin_clzll(v) : 0];
+	uint32_t at = buckets->first[v != 0 ? 64 - __builtin_clzll(v) : 0];
 
-	while (at < b->n && b->bound[at] < v)
+	while (at < buckets->n && buckets->bound[at] < v)
 		at++;
 	return at;
 }
 
-/** Count one value, in parts. Only the writer. */
-static inline void kvr_buckets_add(const struct kvr_buckets *b, struct kvr_bucket_cells *c,
-				   uint64_t v)
+/** Count one value, in parts. Writer only. */
+static inline void kvr_buckets_add(const struct kvr_buckets *buckets,
+				   struct kvr_bucket_cells *cells, uint64_t v)
 {
-	kvr_cell_add(&c->count[kvr_buckets_at(b, v)], 1);
-	kvr_cell_add(&c->sum, v);
+	kvr_cell_add(&cells->count[kvr_buckets_at(buckets, v)], 1);
+	kvr_cell_add(&cells->sum, v);
 }
 
-/** Count @p n values (at least 1) that are @p total together, each as their mean. Only the writer.
+/** Count @p n values (at least 1) with the sum @p total, each as their mean. Writer only. */
+static inline void kvr_buckets_add_mean(const struct kvr_buckets *buckets,
+					struct kvr_bucket_cells *cells, uint64_t total, uint32_t n)
+{
+	kvr_cell_add(&cells->count[kvr_buckets_find(buckets, total, n)], n);
+	kvr_cell_add(&cells->sum, total);
+}
+
+#define KVR_RATIO_PARTS 1280u /* parts of 1; multiples of 0.05 are integers */
+
+/**
+ * @p num / @p den in parts of KVR_RATIO_PARTS, rounded up, at most 2 * KVR_RATIO_PARTS - 1; 0 if @p
+ *   den is 0. A search of eleven steps instead of a division.
  */
-static inline void kvr_buckets_add_mean(const struct kvr_buckets *b, struct kvr_bucket_cells *c,
-					uint64_t total, uint32_t n)
-{
-	kvr_cell_add(&c->count[kvr_buckets_find(b, total, n)], n);
-	kvr_cell_add(&c->sum, total);
-}
-
-#define KVR_RATIO_PARTS 1280u /* of 1: multiples of 0.05 are whole */
-
-/** @p num / @p den in parts of KVR_RATIO_PARTS, rounded up, at most 2 * KVR_RATIO_PARTS - 1; 0 when
- * @p den is 0. A search of eleven steps instead of a division. */
 uint32_t kvr_ratio_parts(uint32_t num, uint32_t den);
 
-/** Add what @p c has to @p sum. Any thread. */
-void kvr_buckets_read(const struct kvr_bucket_cells *c, struct kvr_bucket_counts *sum);
+/** Add the content of @p cells to @p sum. Any thread. */
+void kvr_buckets_read(const struct kvr_bucket_cells *cells, struct kvr_bucket_counts *sum);
 
-/** Values counted. */
-uint64_t kvr_buckets_count(const struct kvr_buckets *b, const struct kvr_bucket_counts *c);
+/** Number of counted values. */
+uint64_t kvr_buckets_count(const struct kvr_buckets *buckets,
+			   const struct kvr_bucket_counts *counts);
 
-/** Upper bound, in units, of the bucket that the ceil(@p q * count)-th smallest value lies in:
- * INFINITY behind the last; NAN without values. */
-double kvr_buckets_quantile(const struct kvr_buckets *b, const struct kvr_bucket_counts *c,
-			    double q);
+/**
+ * Upper bound, in units, of the bucket of the ceil(@p q * count)-th smallest value; INFINITY beyond
+ * the last bound; NAN without values.
+ */
+double kvr_buckets_quantile(const struct kvr_buckets *buckets,
+			    const struct kvr_bucket_counts *counts, double q);
 
-/** Write one OpenMetrics family with @p n instances; label texts as kvr_stats_openmetrics(). */
-void kvr_buckets_openmetrics(const struct kvr_buckets *b, const struct kvr_bucket_counts c[],
-			     const char *const labels[], uint32_t n, FILE *out);
+/** Write one OpenMetrics family with @p n instances; label texts as in kvr_stats_openmetrics(). */
+void kvr_buckets_openmetrics(const struct kvr_buckets *buckets,
+			     const struct kvr_bucket_counts counts[], const char *const labels[],
+			     uint32_t n, FILE *out);
 
 #endif

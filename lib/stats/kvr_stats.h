@@ -4,39 +4,39 @@
 
 /**
  * @file
- * Counters declared as a table beside the code that counts: name, unit, help, and the equations
- * they obey. One row of counters per writing lcore, cache-aligned, so that no line is shared;
- * readers sum the rows. Adding costs a load, an add and a store (a row has one writer, so no
- * locked instruction is needed).
+ * Counters, declared as a table in the code that counts: name, unit, help, and the equations that
+ * hold between them. Each writing lcore has its own row of counters, aligned so that no cache line
+ * is shared; readers sum the rows. An addition is a load, an add and a store, without a locked
+ * instruction, as a row has one writer.
  *
- * A library declares one list, of which enum and rows are made:
+ * A library declares one list, from which enum and rows are generated:
  *
- *	#define X_COUNTER_LIST(X) \
- *		X(X_RX, rx, COUNT, "frames", "frames received") \
- *		X(X_GOOD, good, COUNT, "frames", "frames kept") \
- *		X(X_WAITING, waiting, GAUGE, "frames", "frames not judged yet")
- *	enum x_counter { X_COUNTER_LIST(KVR_COUNTER_ENUM) X_N };
+ * 	#define X_COUNTER_LIST(X) \
+ * 		X(X_RX, rx, COUNT, "frames", "frames received") \
+ * 		X(X_GOOD, good, COUNT, "frames", "frames kept") \
+ * 		X(X_WAITING, waiting, GAUGE, "frames", "frames not checked yet")
+ * 	enum x_counter { X_COUNTER_LIST(KVR_COUNTER_ENUM) X_N };
  *
- *	static const struct kvr_counter x_rows[] = {
- *		X_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
- *	};
- *	static const struct kvr_equation x_equations[] = {
- *		{KVR_TERMS(X_RX), KVR_TERMS(X_GOOD, X_WAITING)},
- *		{0},
- *	};
- *	const struct kvr_stats_def x_stats = {"x", x_rows, x_equations};
+ * 	static const struct kvr_counter x_rows[] = {
+ * 		X_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
+ * 	};
+ * 	static const struct kvr_equation x_equations[] = {
+ * 		{KVR_TERMS(X_RX), KVR_TERMS(X_GOOD, X_WAITING)},
+ * 		{0},
+ * 	};
+ * 	const struct kvr_stats_def x_stats = {"x", x_rows, x_equations};
  *
- * creates with kvr_stats_create(), gives each lcore kvr_stats_row(), and the lcore calls
- * kvr_stats_add(row, X_RX, n). A library whose object counts by itself keeps a struct of the same
+ * The library calls kvr_stats_create() and gives each lcore its kvr_stats_row(); the lcore calls
+ * kvr_stats_add(row, X_RX, n). A library whose object counts for itself has a struct of the same
  * list, which is a row:
  *
- *	struct x_stats { X_COUNTER_LIST(KVR_COUNTER_FIELD) };
+ * 	struct x_stats { X_COUNTER_LIST(KVR_COUNTER_FIELD) };
  *
- * counts with kvr_cell_add(&obj->st.rx, n), and hands out copies (kvr_stats_row_copy()).
+ * It counts with kvr_cell_add(&obj->st.rx, n) and returns copies (kvr_stats_row_copy()).
  *
  * An equation holds for each row whenever its writer is between two bursts. A reader that sums
- * while they run may see it violated by the items in flight; check it when they are quiet, or
- * rows that their owners have copied.
+ * while writers run may see it violated by the items in flight. Check equations while the writers
+ * are idle, or on copies that the owners made.
  */
 
 #include <stdatomic.h>
@@ -50,8 +50,10 @@
 /** The value goes up and down (kvr_stats_sub, kvr_stats_set); exported as a gauge. */
 #define KVR_COUNTER_F_GAUGE 0x1u
 
-/* What a list of X(id, name, COUNT or GAUGE, "unit", "help") makes: enumerators, rows of a table
- * of struct kvr_counter, fields of a struct. */
+/*
+ * Generators for a list of X(id, name, COUNT or GAUGE, "unit", "help"): enumerators, rows of a
+ * table of struct kvr_counter, fields of a struct.
+ */
 #define KVR_COUNTER_ENUM(id, name, kind, unit, help) id,
 #define KVR_COUNTER_ROW(id, name, kind, unit, help)                                                \
 	[id] = {#name, unit, help, KVR_COUNTER_F_##kind},
@@ -69,57 +71,61 @@ struct kvr_counter {
 	uint32_t flags;	  /* KVR_COUNTER_F_* */
 };
 
-#define KVR_STATS_MAX  256u /* counters in a table: a telemetry dictionary holds no more */
+#define KVR_STATS_MAX  256u /* counters per table, the limit of a telemetry dictionary */
 #define KVR_TERMS_END  UINT16_MAX
 #define KVR_TERMS(...) ((const uint16_t[]){__VA_ARGS__, KVR_TERMS_END})
 
-/** Sum of the counters `left` == sum of the counters `right`; a table ends with NULL. What it says
- * is made of the counters' names: kvr_equation_text(). */
+/**
+ * The sum of the counters `left` equals the sum of the counters `right`; a table ends with NULL.
+ * kvr_equation_text() makes its text from the names of the counters.
+ */
 struct kvr_equation {
 	const uint16_t *left, *right; /* indexes, KVR_TERMS() */
 };
 
-/** What a library counts. */
+/** The counters of a library. */
 struct kvr_stats_def {
 	const char *lib; /* second word of the metric names */
 	const struct kvr_counter *counters;
 	const struct kvr_equation *equations; /* or NULL */
 };
 
-/** One cell; the row's owner rw, others ro. */
+/** One cell; owner of the row: rw, others: ro. */
 typedef _Atomic uint64_t kvr_cell_t;
 
 struct kvr_stats;
 
-/** Number of counters in @p def's table. */
+/** Number of counters in the table of @p def. */
 unsigned int kvr_stats_count(const struct kvr_stats_def *def);
 
 /**
- * Zeroed counters with one row for each of @p n_writers (at least 1).
- * @return the object, to be destroyed by the caller; NULL with EINVAL (bad table) or ENOMEM.
+ * Create zeroed counters with one row for each of @p n_writers (at least 1).
+ * @return the object, to be destroyed by the caller, or NULL with errno EINVAL (bad table) or
+ *   ENOMEM.
  */
 struct kvr_stats *kvr_stats_create(const struct kvr_stats_def *def, unsigned int n_writers);
 
-/** NULL is accepted. No writer may be running. */
-void kvr_stats_destroy(struct kvr_stats *s);
+/** Accepts NULL. No writer may be running. */
+void kvr_stats_destroy(struct kvr_stats *stats);
 
-/** What @p s counts. */
-const struct kvr_stats_def *kvr_stats_def(const struct kvr_stats *s);
+/** Definition of the counters of @p stats. */
+const struct kvr_stats_def *kvr_stats_def(const struct kvr_stats *stats);
 
 /** The row of one writer, 0 .. n_writers - 1. */
-kvr_cell_t *kvr_stats_row(struct kvr_stats *s, unsigned int writer);
+kvr_cell_t *kvr_stats_row(struct kvr_stats *stats, unsigned int writer);
 
 /** Sum all rows into @p out (kvr_stats_count() values). Any thread. */
-void kvr_stats_sum(const struct kvr_stats *s, uint64_t out[]);
+void kvr_stats_sum(const struct kvr_stats *stats, uint64_t out[]);
 
-/** Copy one writer's row into @p out (kvr_stats_count() values): consistent when the owner calls.
+/**
+ * Copy the row of one writer into @p out (kvr_stats_count() values); consistent if the owner calls.
  */
-void kvr_stats_row_get(const struct kvr_stats *s, unsigned int writer, uint64_t out[]);
+void kvr_stats_row_get(const struct kvr_stats *stats, unsigned int writer, uint64_t out[]);
 
-/** Add @p n to counter @p i of a row. Only the row's owner. */
+/** Add @p n to counter @p i of a row. Owner of the row only. */
 static inline void kvr_stats_add(kvr_cell_t *row, unsigned int i, uint64_t n)
 {
-	/* Relaxed: the counter publishes nothing, readers only need an untorn value. */
+	/* Relaxed: the counter publishes nothing; readers only need an untorn value. */
 	uint64_t v = atomic_load_explicit(&row[i], memory_order_relaxed);
 
 	atomic_store_explicit(&row[i], v + n, memory_order_relaxed);
@@ -130,13 +136,13 @@ static inline void kvr_stats_inc(kvr_cell_t *row, unsigned int i)
 	kvr_stats_add(row, i, 1);
 }
 
-/** Take @p n from a gauge. The sum over rows is right even when one row falls below zero. */
+/** Subtract @p n from a gauge. The sum over rows is right even if one row wraps below zero. */
 static inline void kvr_stats_sub(kvr_cell_t *row, unsigned int i, uint64_t n)
 {
 	kvr_stats_add(row, i, 0 - n);
 }
 
-/** Set a gauge of a row. Only the row's owner. */
+/** Set a gauge of a row. Owner of the row only. */
 static inline void kvr_stats_set(kvr_cell_t *row, unsigned int i, uint64_t v)
 {
 	atomic_store_explicit(&row[i], v, memory_order_relaxed); /* publishes nothing */
@@ -148,19 +154,19 @@ static inline uint64_t kvr_stats_get(const kvr_cell_t *row, unsigned int i)
 	return atomic_load_explicit(&row[i], memory_order_relaxed);
 }
 
-/** Add @p n to one counter, wherever it lies. Only its writer. */
+/** Add @p n to one counter, wherever it is stored. Its writer only. */
 static inline void kvr_cell_add(kvr_cell_t *cell, uint64_t n)
 {
 	kvr_stats_add(cell, 0, n);
 }
 
-/** Take @p n from a gauge. Only its writer. */
+/** Subtract @p n from a gauge. Its writer only. */
 static inline void kvr_cell_sub(kvr_cell_t *cell, uint64_t n)
 {
 	kvr_stats_add(cell, 0, 0 - n);
 }
 
-/** Set a gauge. Only its writer. */
+/** Set a gauge. Its writer only. */
 static inline void kvr_cell_set(kvr_cell_t *cell, uint64_t v)
 {
 	kvr_stats_set(cell, 0, v);
@@ -172,33 +178,36 @@ static inline uint64_t kvr_cell_get(const kvr_cell_t *cell)
 	return kvr_stats_get(cell, 0);
 }
 
-/** Copy @p n cells of a row to another one. Any thread that alone writes @p to. */
+/** Copy @p n cells of a row to another one. Any thread that is the only writer of @p to. */
 static inline void kvr_stats_row_copy(kvr_cell_t *to, const kvr_cell_t *from, unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++)
 		kvr_stats_set(to, i, kvr_stats_get(from, i));
 }
 
-/** What an equation says, "rx = good + waiting", into @p buf, cut at @p len bytes. @return buf. */
-char *kvr_equation_text(const struct kvr_stats_def *def, const struct kvr_equation *e, char *buf,
-			size_t len);
+/**
+ * Write the text of an equation, "rx = good + waiting", into @p buf, truncated to @p len bytes.
+ * @return buf.
+ */
+char *kvr_equation_text(const struct kvr_stats_def *def, const struct kvr_equation *equation,
+			char *buf, size_t len);
 
 /**
- * Check @p def's equations against a snapshot.
- * @return NULL when all hold, else the first violated one; @p err (may be NULL) then says it
- * with its numbers: "port: rx = good + bad, but 5 != 4".
+ * Check the equations of @p def against a set of values.
+ * @return NULL if all hold, otherwise the first violated one. @p err (may be NULL) then gets its
+ *   text with the values: "port: rx = good + bad, but 5 != 4".
  */
 const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, const uint64_t v[],
 					   char *err, size_t errlen);
 
-/** Value of the counter called @p name in a snapshot, 0 when there is none. For tests, tools. */
+/** Value of the counter named @p name; 0 if there is none. For tests and tools. */
 uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], const char *name);
 
 /**
- * Write OpenMetrics families, one sample each: kvr_<lib>_<name>_<unit> (the
- * unit not twice when the name ends in it), "_total" for counters.
- * @p labels is NULL or ready text such as `port="p0"`. With several instances of one library
- * the families must not repeat: give all instances in one call (@p n snapshots, label texts).
+ * Write OpenMetrics families with one sample each: kvr_<lib>_<name>_<unit> (the unit is not
+ * repeated if the name ends in it), "_total" for counters. @p labels is NULL or formatted text such
+ * as `port="p0"`. A family must not repeat: write all instances of a library in one call (@p n
+ * value sets and label texts).
  */
 void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *const v[],
 			   const char *const labels[], unsigned int n, FILE *out);
@@ -210,6 +219,6 @@ struct rte_tel_data;
  * librte_telemetry.
  * @return 0 or the first negative error of rte_tel_data_add_dict_u64().
  */
-int kvr_stats_tel(const struct kvr_stats_def *def, const uint64_t v[], struct rte_tel_data *d);
+int kvr_stats_tel(const struct kvr_stats_def *def, const uint64_t v[], struct rte_tel_data *dict);
 
 #endif

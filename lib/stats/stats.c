@@ -29,64 +29,64 @@ unsigned int kvr_stats_count(const struct kvr_stats_def *def)
 struct kvr_stats *kvr_stats_create(const struct kvr_stats_def *def, unsigned int n_writers)
 {
 	const unsigned int n = kvr_stats_count(def);
-	struct kvr_stats *s;
+	struct kvr_stats *stats;
 	size_t bytes;
 
 	if (n == 0 || n > KVR_STATS_MAX || n_writers == 0 || n_writers > UINT16_MAX)
 		return kvr_null(EINVAL);
-	s = calloc(1, sizeof(*s));
-	if (s == NULL)
+	stats = calloc(1, sizeof(*stats));
+	if (stats == NULL)
 		return kvr_null(ENOMEM);
-	s->def = def;
-	s->n = n;
-	s->n_writers = n_writers;
-	/* Two lines apart, as the adjacent-line prefetcher pairs them. */
-	s->stride = RTE_ALIGN_CEIL(n, 2 * RTE_CACHE_LINE_SIZE / sizeof(kvr_cell_t));
-	bytes = (size_t)s->stride * n_writers * sizeof(kvr_cell_t);
-	s->cells = aligned_alloc(2 * RTE_CACHE_LINE_SIZE, bytes);
-	if (s->cells == NULL) {
-		free(s);
+	stats->def = def;
+	stats->n = n;
+	stats->n_writers = n_writers;
+	/* Two cache lines apart, as the adjacent-line prefetcher loads pairs. */
+	stats->stride = RTE_ALIGN_CEIL(n, 2 * RTE_CACHE_LINE_SIZE / sizeof(kvr_cell_t));
+	bytes = (size_t)stats->stride * n_writers * sizeof(kvr_cell_t);
+	stats->cells = aligned_alloc(2 * RTE_CACHE_LINE_SIZE, bytes);
+	if (stats->cells == NULL) {
+		free(stats);
 		return kvr_null(ENOMEM);
 	}
-	memset(s->cells, 0, bytes);
-	return s;
+	memset(stats->cells, 0, bytes);
+	return stats;
 }
 
-void kvr_stats_destroy(struct kvr_stats *s)
+void kvr_stats_destroy(struct kvr_stats *stats)
 {
-	if (s == NULL)
+	if (stats == NULL)
 		return;
-	free(s->cells);
-	free(s);
+	free(stats->cells);
+	free(stats);
 }
 
-const struct kvr_stats_def *kvr_stats_def(const struct kvr_stats *s)
+const struct kvr_stats_def *kvr_stats_def(const struct kvr_stats *stats)
 {
-	return s->def;
+	return stats->def;
 }
 
-kvr_cell_t *kvr_stats_row(struct kvr_stats *s, unsigned int writer)
+kvr_cell_t *kvr_stats_row(struct kvr_stats *stats, unsigned int writer)
 {
-	assert(writer < s->n_writers);
-	return &s->cells[(size_t)writer * s->stride];
+	assert(writer < stats->n_writers);
+	return &stats->cells[(size_t)writer * stats->stride];
 }
 
-void kvr_stats_sum(const struct kvr_stats *s, uint64_t out[])
+void kvr_stats_sum(const struct kvr_stats *stats, uint64_t out[])
 {
-	memset(out, 0, s->n * sizeof(out[0]));
-	for (unsigned int w = 0; w < s->n_writers; w++)
-		for (unsigned int i = 0; i < s->n; i++)
-			out[i] += kvr_stats_get(&s->cells[(size_t)w * s->stride], i);
+	memset(out, 0, stats->n * sizeof(out[0]));
+	for (unsigned int w = 0; w < stats->n_writers; w++)
+		for (unsigned int i = 0; i < stats->n; i++)
+			out[i] += kvr_stats_get(&stats->cells[(size_t)w * stats->stride], i);
 }
 
-void kvr_stats_row_get(const struct kvr_stats *s, unsigned int writer, uint64_t out[])
+void kvr_stats_row_get(const struct kvr_stats *stats, unsigned int writer, uint64_t out[])
 {
-	assert(writer < s->n_writers);
-	for (unsigned int i = 0; i < s->n; i++)
-		out[i] = kvr_stats_get(&s->cells[(size_t)writer * s->stride], i);
+	assert(writer < stats->n_writers);
+	for (unsigned int i = 0; i < stats->n; i++)
+		out[i] = kvr_stats_get(&stats->cells[(size_t)writer * stats->stride], i);
 }
 
-static uint64_t sum(const uint64_t v[], const uint16_t *terms)
+static uint64_t sum_terms(const uint64_t v[], const uint16_t *terms)
 {
 	uint64_t total = 0;
 
@@ -95,8 +95,8 @@ static uint64_t sum(const uint64_t v[], const uint16_t *terms)
 	return total;
 }
 
-/* Append to what stands in buf, as far as there is room. */
-static void append(char *buf, size_t len, const char *text)
+/* Append to the text in buf, as far as it fits. */
+static void append_text(char *buf, size_t len, const char *text)
 {
 	const size_t n = strlen(buf);
 
@@ -107,26 +107,28 @@ static void append_side(const struct kvr_stats_def *def, const uint16_t *terms, 
 			size_t len)
 {
 	for (unsigned int i = 0; terms[i] != KVR_TERMS_END; i++) {
-		append(buf, len, i != 0 ? " + " : "");
-		append(buf, len, def->counters[terms[i]].name);
+		append_text(buf, len, i != 0 ? " + " : "");
+		append_text(buf, len, def->counters[terms[i]].name);
 	}
 }
 
-char *kvr_equation_text(const struct kvr_stats_def *def, const struct kvr_equation *e, char *buf,
-			size_t len)
+char *kvr_equation_text(const struct kvr_stats_def *def, const struct kvr_equation *equation,
+			char *buf, size_t len)
 {
 	buf[0] = '\0';
-	append_side(def, e->left, buf, len);
-	append(buf, len, " = ");
-	append_side(def, e->right, buf, len);
+	append_side(def, equation->left, buf, len);
+	append_text(buf, len, " = ");
+	append_side(def, equation->right, buf, len);
 	return buf;
 }
 
 const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, const uint64_t v[],
 					   char *err, size_t errlen)
 {
-	for (const struct kvr_equation *e = def->equations; e != NULL && e->left != NULL; e++) {
-		const uint64_t left = sum(v, e->left), right = sum(v, e->right);
+	for (const struct kvr_equation *equation = def->equations;
+	     equation != NULL && equation->left != NULL; equation++) {
+		const uint64_t left = sum_terms(v, equation->left),
+			       right = sum_terms(v, equation->right);
 
 		if (left == right)
 			continue;
@@ -134,9 +136,9 @@ const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, cons
 			char text[1024];
 
 			snprintf(err, errlen, "%s: %s, but %" PRIu64 " != %" PRIu64, def->lib,
-				 kvr_equation_text(def, e, text, sizeof(text)), left, right);
+				 kvr_equation_text(def, equation, text, sizeof(text)), left, right);
 		}
-		return e;
+		return equation;
 	}
 	return NULL;
 }
@@ -149,27 +151,28 @@ uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], con
 	return 0;
 }
 
-/* kvr_<lib>_<name>_<unit>, the unit not twice. */
-static void family_name(const char *lib, const struct kvr_counter *c, char *buf, size_t len)
+/* kvr_<lib>_<name>_<unit>, without repeating the unit. */
+static void family_name(const char *lib, const struct kvr_counter *counter, char *buf, size_t len)
 {
-	const size_t n = strlen(c->name), u = strlen(c->unit);
-	const bool has_unit = n >= u && strcmp(c->name + n - u, c->unit) == 0 &&
-			      (n == u || c->name[n - u - 1] == '_');
+	const size_t n = strlen(counter->name), u = strlen(counter->unit);
+	const bool has_unit = n >= u && strcmp(counter->name + n - u, counter->unit) == 0 &&
+			      (n == u || counter->name[n - u - 1] == '_');
 
-	snprintf(buf, len, has_unit ? "kvr_%s_%s" : "kvr_%s_%s_%s", lib, c->name, c->unit);
+	snprintf(buf, len, has_unit ? "kvr_%s_%s" : "kvr_%s_%s_%s", lib, counter->name,
+		 counter->unit);
 }
 
 void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *const v[],
 			   const char *const labels[], unsigned int n, FILE *out)
 {
 	for (unsigned int i = 0; def->counters[i].name != NULL; i++) {
-		const struct kvr_counter *c = &def->counters[i];
-		const bool gauge = c->flags & KVR_COUNTER_F_GAUGE;
+		const struct kvr_counter *counter = &def->counters[i];
+		const bool gauge = counter->flags & KVR_COUNTER_F_GAUGE;
 		char name[128];
 
-		family_name(def->lib, c, name, sizeof(name));
+		family_name(def->lib, counter, name, sizeof(name));
 		fprintf(out, "# TYPE %s %s\n# UNIT %s %s\n# HELP %s %s\n", name,
-			gauge ? "gauge" : "counter", name, c->unit, name, c->help);
+			gauge ? "gauge" : "counter", name, counter->unit, name, counter->help);
 		for (unsigned int k = 0; k < n; k++) {
 			const char *l = labels != NULL ? labels[k] : NULL;
 

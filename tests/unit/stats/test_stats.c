@@ -12,8 +12,8 @@
 #define DEMO_COUNTERS(X)                                                                           \
 	X(RX, rx, COUNT, "frames", "frames received")                                              \
 	X(GOOD, good, COUNT, "frames", "frames kept")                                              \
-	X(BAD, bad, COUNT, "frames", "frames refused")                                             \
-	X(WAITING, waiting, GAUGE, "frames", "frames not judged yet")
+	X(BAD, bad, COUNT, "frames", "frames rejected")                                            \
+	X(WAITING, waiting, GAUGE, "frames", "frames not checked yet")
 enum { DEMO_COUNTERS(KVR_COUNTER_ENUM) N };
 struct demo_stats {
 	DEMO_COUNTERS(KVR_COUNTER_FIELD)
@@ -27,50 +27,50 @@ static const struct kvr_equation equations[] = {
 };
 static const struct kvr_stats_def def = {"demo", counters, equations};
 
-static void rows_are_summed_and_apart(void)
+static void rows_are_separate_and_summed(void)
 {
-	struct kvr_stats *s = kvr_stats_create(&def, 3);
+	struct kvr_stats *stats = kvr_stats_create(&def, 3);
 	uint64_t v[N];
 
-	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(stats);
 	CU_ASSERT_EQUAL(kvr_stats_count(&def), N);
-	CU_ASSERT_PTR_EQUAL(kvr_stats_def(s), &def);
+	CU_ASSERT_PTR_EQUAL(kvr_stats_def(stats), &def);
 	for (unsigned int w = 0; w < 3; w++) {
-		kvr_cell_t *row = kvr_stats_row(s, w);
+		kvr_cell_t *row = kvr_stats_row(stats, w);
 
 		CU_ASSERT_EQUAL((uintptr_t)row % RTE_CACHE_LINE_SIZE, 0);
 		kvr_stats_add(row, RX, 10 + w);
 		kvr_stats_inc(row, GOOD);
 		CU_ASSERT_EQUAL(kvr_stats_get(row, RX), 10 + w);
 	}
-	kvr_stats_sum(s, v);
+	kvr_stats_sum(stats, v);
 	CU_ASSERT_EQUAL(v[RX], 33);
 	CU_ASSERT_EQUAL(v[GOOD], 3);
 	CU_ASSERT_EQUAL(v[BAD], 0);
 	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "rx"), 33);
 	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "nothing"), 0);
-	kvr_stats_destroy(s);
+	kvr_stats_destroy(stats);
 	kvr_stats_destroy(NULL);
 }
 
-static void a_gauge_moved_between_rows_sums_right(void)
+static void a_gauge_moved_between_rows_has_the_right_sum(void)
 {
-	struct kvr_stats *s = kvr_stats_create(&def, 2);
+	struct kvr_stats *stats = kvr_stats_create(&def, 2);
 	uint64_t v[N];
 
-	kvr_stats_add(kvr_stats_row(s, 0), WAITING, 5);
-	kvr_stats_sub(kvr_stats_row(s, 1), WAITING, 2); /* this row wraps below zero */
-	kvr_stats_sum(s, v);
+	kvr_stats_add(kvr_stats_row(stats, 0), WAITING, 5);
+	kvr_stats_sub(kvr_stats_row(stats, 1), WAITING, 2); /* this row wraps below zero */
+	kvr_stats_sum(stats, v);
 	CU_ASSERT_EQUAL(v[WAITING], 3);
-	kvr_stats_set(kvr_stats_row(s, 1), WAITING, 0);
-	kvr_stats_sum(s, v);
+	kvr_stats_set(kvr_stats_row(stats, 1), WAITING, 0);
+	kvr_stats_sum(stats, v);
 	CU_ASSERT_EQUAL(v[WAITING], 5);
-	kvr_stats_destroy(s);
+	kvr_stats_destroy(stats);
 }
 
-static void violated_equation_is_named_with_its_numbers(void)
+static void a_violated_equation_is_reported_with_its_values(void)
 {
-	const struct kvr_stats_def free_of_laws = {"demo", counters, NULL};
+	const struct kvr_stats_def without_equations = {"demo", counters, NULL};
 	uint64_t v[N] = {[RX] = 10, [GOOD] = 6, [BAD] = 3, [WAITING] = 1};
 	char err[128] = "";
 
@@ -80,10 +80,10 @@ static void violated_equation_is_named_with_its_numbers(void)
 	CU_ASSERT_PTR_EQUAL(kvr_stats_check(&def, v, err, sizeof(err)), &equations[0]);
 	CU_ASSERT_STRING_EQUAL(err, "demo: rx = good + bad + waiting, but 10 != 11");
 	CU_ASSERT_PTR_EQUAL(kvr_stats_check(&def, v, NULL, 0), &equations[0]);
-	CU_ASSERT_PTR_NULL(kvr_stats_check(&free_of_laws, v, NULL, 0));
+	CU_ASSERT_PTR_NULL(kvr_stats_check(&without_equations, v, NULL, 0));
 }
 
-/* Enum, rows and fields are of one list: the struct is a row. */
+/* Enum, rows and fields come from one list: the struct is a row. */
 static void a_struct_of_the_list_is_a_row(void)
 {
 	struct demo_stats st = {0};
@@ -104,7 +104,7 @@ static void a_struct_of_the_list_is_a_row(void)
 	CU_ASSERT_EQUAL(kvr_stats_find(&def, v, "rx"), 0);
 }
 
-static void text_of_an_equation_is_cut_at_its_room(void)
+static void the_text_of_an_equation_is_truncated(void)
 {
 	char text[12];
 
@@ -148,7 +148,7 @@ static void openmetrics_has_one_family_per_counter(void)
 	free(text);
 }
 
-static void bad_declarations_are_refused(void)
+static void bad_declarations_are_rejected(void)
 {
 	static const struct kvr_counter none[] = {{0}};
 	const struct kvr_stats_def empty = {"demo", none, NULL};
@@ -161,15 +161,14 @@ static void bad_declarations_are_refused(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"rows are summed and apart", rows_are_summed_and_apart},
-		{"gauge moved between rows", a_gauge_moved_between_rows_sums_right},
-		{"violated equation is named", violated_equation_is_named_with_its_numbers},
-		{"a struct of the list is a row", a_struct_of_the_list_is_a_row},
-		{"text of an equation is cut", text_of_an_equation_is_cut_at_its_room},
-		{"one family per counter", openmetrics_has_one_family_per_counter},
-		{"bad declarations are refused", bad_declarations_are_refused},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(rows_are_separate_and_summed),
+			       KVR_CASE(a_gauge_moved_between_rows_has_the_right_sum),
+			       KVR_CASE(a_violated_equation_is_reported_with_its_values),
+			       KVR_CASE(a_struct_of_the_list_is_a_row),
+			       KVR_CASE(the_text_of_an_equation_is_truncated),
+			       KVR_CASE(openmetrics_has_one_family_per_counter),
+			       KVR_CASE(bad_declarations_are_rejected),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("stats", tests);
 }
