@@ -10,13 +10,16 @@
 #include "kvr_prefix.h"
 
 struct bench_clear {
-	struct kvr_prefix *t; /**< Full; rank number `ranks` has nothing. */
+	struct kvr_prefix *t; /**< Full; rank number `ranks` holds nothing. */
 	struct rte_rcu_qsbr *qsbr;
 	uint32_t ranks;
-	void (*say)(const char *name, double v); /**< Takes a copy of the name. */
+	void (*report)(const char *name, double v); /**< Copies the name. */
 };
 
-/** Clear one rank, then all others at once. Writer, and the only online reader: 0. */
-void bench_clear(struct bench_clear *b);
+/**
+ * Clear one rank, then all others at once. The caller is the writer and the only online reader,
+ * with id 0.
+ */
+void bench_clear(struct bench_clear *bench);
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * One whole decision, hashes given, on the state of the reference measurement: 1 M entries in
- * the prefix table, 16 active requests a worker ended in the order they came, 20,000 decisions
- * after the fill; each is find, project, select, book, and the mark and free of the request that
- * has been active longest.
+ * One complete decision with given hashes, in the state of the reference measurement: 1 M entries
+ * in the prefix table, 16 active requests per worker that end in the order of their arrival, 20,000
+ * decisions after the fill. Each decision is find, project, select and book, plus mark and free of
+ * the request that has been active longest.
  *
  *   bench-decide --ranks W --blocks D [--mode kv|ttft] [--isa scalar|avx2|avx512] [--passes N]
  * [--json]
  *
- * Prompts are scored in bursts of 32, as an ingress lcore does, and the scheduler is told of the
- * next messages of its burst (kvr_sched_prefetch, as its lcore does; in no step_ns). Means are of
- * processor time over passes through the public interface (the median of them; least: of the
- * fastest); p50 and p99 of single decisions, with their share of the scoring; step_ns from a pass
- * that calls the same functions one by one with a clock read each (some 10 ns are in every step).
- * machine_factor is this machine against the reference one.
+ * Prompts are scored in bursts of 32, as by an ingress lcore, and the next messages of a burst are
+ * prefetched for the scheduler (kvr_sched_prefetch(), as on its lcore; not part of step_ns). Means
+ * are CPU time of passes through the public interface (median of the passes; least: fastest pass).
+ * p50 and p99 are of single decisions including their part of the scoring. step_ns comes from a
+ * pass that calls the same functions one by one with a clock read each, which adds some 10 ns to
+ * every step. machine_factor compares this machine with the reference.
  */
 
 #include "active_pvt.h"
@@ -34,9 +34,9 @@
 
 #define ACTIVE_PER_WORKER 16u
 #define DECISIONS	  20000u
-#define PASSES		  25u /* as long as one of the reference; the first 3 find cold caches */
+#define PASSES		  25u /* as long as the reference's; the first 3 have cold caches */
 #define PASSES_MAX	  1000u
-#define BURST		  32u /* divides the fill and the passes */
+#define BURST		  32u /* divides the number of slots and DECISIONS */
 #define BLOCK_SIZE	  16u
 
 enum { FIND, PROJECT, SELECT, BOOK, MARK, FREE, STEPS };
@@ -52,13 +52,13 @@ struct bench {
 	struct kvr_active_ahead ahead[BURST];
 	uint32_t slots, done, passes;
 	int mode;
-	enum kvr_prefix_isa isa; /* of everything; AUTO: the widest of this CPU */
-	uint64_t chosen; /* hash of all ranks chosen: two programs that decide alike agree */
+	enum kvr_prefix_isa isa; /* for all libraries; AUTO: the widest of this CPU */
+	uint64_t chosen; /* hash of all chosen ranks: equal for two programs that decide equally */
 	uint64_t now;
 	double tick; /* ns */
 };
 
-static void *lines(size_t n)
+static void *alloc_lines(size_t n)
 {
 	void *p = aligned_alloc(64, (n + 63) / 64 * 64);
 
@@ -76,7 +76,7 @@ static double cpu_ns(void)
 	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
 }
 
-static void start_eal(void)
+static void start_bench_eal(void)
 {
 	char lcore[16];
 	char *argv[] = {"bench-decide",	  "--no-huge", "--no-shconf", "--no-pci",
@@ -93,171 +93,178 @@ static void start_eal(void)
 		exit(1);
 }
 
-/* Prompts come in packets, which are in huge pages. */
-static void place_queries(struct bench *b)
+/* Prompts arrive in packets, whose memory is in huge pages. */
+static void place_queries(struct bench *bench)
 {
-	const size_t huge = 2u << 20, bytes = (size_t)b->w.nquery * b->w.d * 8;
+	const size_t huge = 2u << 20, bytes = (size_t)bench->w.nquery * bench->w.d * 8;
 	void *p = aligned_alloc(huge, (bytes + huge - 1) / huge * huge);
 
 	if (p == NULL)
 		exit(1);
 	(void)madvise(p, bytes, MADV_HUGEPAGE);
-	memcpy(p, b->w.query, bytes);
-	free(b->w.query);
-	b->w.query = p;
+	memcpy(p, bench->w.query, bytes);
+	free(bench->w.query);
+	bench->w.query = p;
 }
 
-static void open_table(struct bench *b)
+static void open_table(struct bench *bench)
 {
 	struct kvr_prefix_conf c = {.name = "decide",
-				    .max_ranks = b->w.ranks,
+				    .max_ranks = bench->w.ranks,
 				    .max_blocks = 1u << 21,
 				    .max_predicted = 64,
-				    .isa = b->isa,
+				    .isa = bench->isa,
 				    .socket_id = SOCKET_ID_ANY};
 
-	b->qsbr = lines(rte_rcu_qsbr_get_memsize(1));
-	rte_rcu_qsbr_init(b->qsbr, 1);
-	rte_rcu_qsbr_thread_register(b->qsbr, 0);
-	rte_rcu_qsbr_thread_online(b->qsbr, 0);
-	c.qsbr = b->qsbr;
-	b->t = kvr_prefix_create(&c);
-	if (b->t == NULL)
+	bench->qsbr = alloc_lines(rte_rcu_qsbr_get_memsize(1));
+	rte_rcu_qsbr_init(bench->qsbr, 1);
+	rte_rcu_qsbr_thread_register(bench->qsbr, 0);
+	rte_rcu_qsbr_thread_online(bench->qsbr, 0);
+	c.qsbr = bench->qsbr;
+	bench->t = kvr_prefix_create(&c);
+	if (bench->t == NULL)
 		exit(1);
 	for (uint32_t i = 0; i < BURST; i++)
-		b->out[i] = lines(kvr_overlap_size((b->w.ranks + 63) / 64 * 64));
-	for (uint32_t i = 0; i < b->w.store.n; i++) {
-		kvr_prefix_apply_burst(b->t, &b->w.store.ev[i], 1);
-		rte_rcu_qsbr_quiescent(b->qsbr, 0);
-		kvr_prefix_maintain(b->t, 1);
+		bench->out[i] = alloc_lines(kvr_overlap_size((bench->w.ranks + 63) / 64 * 64));
+	for (uint32_t i = 0; i < bench->w.store.n; i++) {
+		kvr_prefix_apply_burst(bench->t, &bench->w.store.ev[i], 1);
+		rte_rcu_qsbr_quiescent(bench->qsbr, 0);
+		kvr_prefix_maintain(bench->t, 1);
 	}
 }
 
-static void open_sched(struct bench *b)
+static void open_sched(struct bench *bench)
 {
-	struct kvr_pool_conf c;
+	struct kvr_pool_conf conf;
 
-	kvr_pool_conf_defaults(&c);
-	strcpy(c.name, "bench");
-	c.block_size = BLOCK_SIZE;
-	c.mode = b->mode;
-	c.max_ranks = b->w.ranks;
-	c.max_workers = b->w.ranks;
-	b->slots = (b->w.ranks * ACTIVE_PER_WORKER + BURST - 1) / BURST * BURST;
-	c.max_requests = b->slots;
-	/* Short prompts leave the runs of 64 blocks that they are cut into half empty. */
-	c.max_active_blocks = b->slots * (b->w.d + RTE_MAX(b->w.d, 128u));
-	b->s = kvr_sched_create(&c, NULL, 0);
-	b->req = calloc(b->slots, sizeof(*b->req));
-	if (b->s == NULL || b->req == NULL)
+	kvr_pool_conf_defaults(&conf);
+	strcpy(conf.name, "bench");
+	conf.block_size = BLOCK_SIZE;
+	conf.mode = bench->mode;
+	conf.max_ranks = bench->w.ranks;
+	conf.max_workers = bench->w.ranks;
+	bench->slots = (bench->w.ranks * ACTIVE_PER_WORKER + BURST - 1) / BURST * BURST;
+	conf.max_requests = bench->slots;
+	/* Short prompts leave half of each 64-block run unused. */
+	conf.max_active_blocks = bench->slots * (bench->w.d + RTE_MAX(bench->w.d, 128u));
+	bench->s = kvr_sched_create(&conf, NULL, 0);
+	bench->req = calloc(bench->slots, sizeof(*bench->req));
+	if (bench->s == NULL || bench->req == NULL)
 		exit(1);
-	if (b->isa != KVR_PREFIX_ISA_AUTO &&
-	    (!kvr_sched__kernels((enum sched_isa)(b->isa - 1), &b->s->k) ||
-	     !kvr_active__kernels((enum active_isa)(b->isa - 1), &b->s->active->same,
-				  &b->s->active->spread)))
+	if (bench->isa != KVR_PREFIX_ISA_AUTO &&
+	    (!kvr_sched__kernels((enum sched_isa)(bench->isa - 1), &bench->s->k) ||
+	     !kvr_active__kernels((enum active_isa)(bench->isa - 1), &bench->s->active->same,
+				  &bench->s->active->spread)))
 		exit(1);
-	for (uint64_t id = 0; id < b->w.ranks; id++) {
-		const struct kvr_sched_worker w = {.id = id, .dp_size = 1};
+	for (uint64_t id = 0; id < bench->w.ranks; id++) {
+		const struct kvr_sched_worker worker = {.id = id, .dp_size = 1};
 
-		if (kvr_sched_worker_set(b->s, &w, 0) != 0)
+		if (kvr_sched_worker_set(bench->s, &worker, 0) != 0)
 			exit(1);
 	}
 }
 
-static const uint64_t *prompt(const struct bench *b, uint32_t k)
+static const uint64_t *get_prompt(const struct bench *bench, uint32_t k)
 {
-	return &b->w.query[(size_t)(k % b->w.nquery) * b->w.d];
+	return &bench->w.query[(size_t)(k % bench->w.nquery) * bench->w.d];
 }
 
 /* Score a burst of prompts, as an ingress lcore does. */
-static void find(struct bench *b, uint32_t k)
+static void score_burst(struct bench *bench, uint32_t k)
 {
 	struct kvr_prefix_query q[BURST];
 
 	for (uint32_t i = 0; i < BURST; i++)
-		q[i] = (struct kvr_prefix_query){prompt(b, k + i), b->w.d, b->out[i]};
-	kvr_prefix_score_burst(b->t, q, BURST);
+		q[i] = (struct kvr_prefix_query){get_prompt(bench, k + i), bench->w.d,
+						 bench->out[i]};
+	kvr_prefix_score_burst(bench->t, q, BURST);
 	for (uint32_t i = 0; i < BURST; i++)
-		kvr_overlap_pad(b->out[i]);
-	rte_rcu_qsbr_quiescent(b->qsbr, 0);
+		kvr_overlap_pad(bench->out[i]);
+	rte_rcu_qsbr_quiescent(bench->qsbr, 0);
 }
 
-static struct kvr_sched_overlap overlap(const struct bench *b, uint32_t k)
+static struct kvr_sched_overlap get_overlap(const struct bench *bench, uint32_t k)
 {
-	const struct kvr_overlap *o = b->out[k % BURST];
+	const struct kvr_overlap *o = bench->out[k % BURST];
 
 	return (struct kvr_sched_overlap){.device = kvr_overlap_tier(o, KVR_TIER_DEVICE)};
 }
 
-/* The requests of a burst have arrived. */
-static void arrive(struct bench *b, uint32_t first)
+/* Prepare the requests of a burst. */
+static void prepare_burst(struct bench *bench, uint32_t first)
 {
 	for (uint32_t k = first; k < first + BURST; k++)
-		b->req[k % b->slots] = (struct kvr_sched_req){
-			.sh = prompt(b, k), .n = b->w.d, .isl = b->w.d * BLOCK_SIZE};
-	memset(b->ahead, 0, sizeof(b->ahead));
-	find(b, first);
+		bench->req[k % bench->slots] =
+			(struct kvr_sched_req){.sh = get_prompt(bench, k),
+					       .n = bench->w.d,
+					       .isl = bench->w.d * BLOCK_SIZE};
+	memset(bench->ahead, 0, sizeof(bench->ahead));
+	score_burst(bench, first);
 }
 
-/* The messages of a burst are known, so the scheduler lcore sees them coming. */
-static void fetch_ahead(struct bench *b, uint32_t first, int i)
+/* Prefetch for the later messages of a burst, which the scheduler lcore knows in advance. */
+static void fetch_ahead(struct bench *bench, uint32_t first, int i)
 {
 	for (int step = 0; step < KVR_SCHED_AHEAD; step++) {
 		int at = i + 2 * (KVR_SCHED_AHEAD - step);
-		uint32_t slot = (first + (uint32_t)at) % b->slots;
+		uint32_t slot = (first + (uint32_t)at) % bench->slots;
 
 		if (at < 0 || at >= (int)BURST)
 			continue;
-		kvr_sched_prefetch(b->s, slot, step);
-		kvr_sched_prefetch_route(b->s, &b->req[slot], &b->ahead[at]);
+		kvr_sched_prefetch(bench->s, slot, step);
+		kvr_sched_prefetch_route(bench->s, &bench->req[slot], &bench->ahead[at]);
 	}
 }
 
-/* Through the public interface; the slot's former request ends first once all are active. */
-static void decide(struct bench *b, uint32_t k)
+/*
+ * Decide through the public interface. Once all slots are active, the previous request of the slot
+ * ends first.
+ */
+static void decide_slot(struct bench *bench, uint32_t k)
 {
-	const struct kvr_sched_overlap ov = overlap(b, k);
-	uint32_t slot = k % b->slots;
-	struct kvr_sched_decision d;
+	const struct kvr_sched_overlap ov = get_overlap(bench, k);
+	uint32_t slot = k % bench->slots;
+	struct kvr_sched_decision decision;
 
-	b->now += 1000;
+	bench->now += 1000;
 
-	if (k >= b->slots) {
-		kvr_sched_prefill_done(b->s, slot, b->now);
-		kvr_sched_finish(b->s, slot, b->now);
+	if (k >= bench->slots) {
+		kvr_sched_prefill_done(bench->s, slot, bench->now);
+		kvr_sched_finish(bench->s, slot, bench->now);
 	}
-	if (kvr_sched_route(b->s, slot, &b->req[slot], &ov, b->now, &d) != KVR_SCHED_ROUTED)
+	if (kvr_sched_route(bench->s, slot, &bench->req[slot], &ov, bench->now, &decision) !=
+	    KVR_SCHED_ROUTED)
 		exit(1);
-	b->chosen = (b->chosen ^ d.rank) * UINT64_C(0x100000001b3);
+	bench->chosen = (bench->chosen ^ decision.rank) * UINT64_C(0x100000001b3);
 }
 
-/* The same, taken apart. */
-static bool decide_steps(struct bench *b, uint32_t k, uint64_t step[STEPS])
+/* Decide step by step. */
+static bool decide_steps(struct bench *bench, uint32_t k, uint64_t step[STEPS])
 {
-	uint32_t slot = k % b->slots;
-	struct choice c = {.req = &b->req[slot], .n = b->w.d, .open = b->s->open};
-	struct kvr_sched_decision d = {.slot = slot, .better_rank = KVR_SCHED_NO_RANK};
-	const struct kvr_sched_overlap ov = overlap(b, k);
+	uint32_t slot = k % bench->slots;
+	struct choice c = {.req = &bench->req[slot], .n = bench->w.d, .open = bench->s->open};
+	struct kvr_sched_decision decision = {.slot = slot, .better_rank = KVR_SCHED_NO_RANK};
+	const struct kvr_sched_overlap ov = get_overlap(bench, k);
 	uint64_t t[STEPS];
 
-	b->now += 1000;
+	bench->now += 1000;
 	t[0] = rte_rdtsc_precise();
-	kvr_sched_prefill_done(b->s, slot, b->now);
+	kvr_sched_prefill_done(bench->s, slot, bench->now);
 	t[1] = rte_rdtsc_precise();
-	kvr_sched_finish(b->s, slot, b->now);
+	kvr_sched_finish(bench->s, slot, bench->now);
 	t[2] = rte_rdtsc_precise();
 	c.ov = &ov;
-	kvr_sched__params(b->s, c.req, &c.p);
-	if (kvr_sched__eligible(b->s, &c) != KVR_OK)
+	kvr_sched__params(bench->s, c.req, &c.p);
+	if (kvr_sched__eligible(bench->s, &c) != KVR_OK)
 		exit(1);
-	kvr_sched__project(b->s, &c, b->now);
+	kvr_sched__project(bench->s, &c, bench->now);
 	t[3] = rte_rdtsc_precise();
-	kvr_sched__select(b->s, &c, &d);
+	kvr_sched__select(bench->s, &c, &decision);
 	t[4] = rte_rdtsc_precise();
-	kvr_sched__book(b->s, &c, b->now, &d);
+	kvr_sched__book(bench->s, &c, bench->now, &decision);
 	t[5] = rte_rdtsc_precise();
-	if ((double)(t[5] - t[0]) * b->tick > 50000)
-		return false; /* the thread was taken off its processor */
+	if ((double)(t[5] - t[0]) * bench->tick > 50000)
+		return false; /* the thread was preempted */
 	step[MARK] += t[1] - t[0];
 	step[FREE] += t[2] - t[1];
 	step[PROJECT] += t[3] - t[2];
@@ -266,16 +273,16 @@ static bool decide_steps(struct bench *b, uint32_t k, uint64_t step[STEPS])
 	return true;
 }
 
-/* One burst; each decision in between what is fetched for the later ones. */
-static void burst(struct bench *b)
+/* One burst; prefetches for later decisions are interleaved with each decision. */
+static void run_burst(struct bench *bench)
 {
-	uint32_t first = b->done;
+	uint32_t first = bench->done;
 
-	arrive(b, first);
+	prepare_burst(bench, first);
 	for (int i = -2 * KVR_SCHED_AHEAD; i < (int)BURST; i++) {
-		fetch_ahead(b, first, i);
+		fetch_ahead(bench, first, i);
 		if (i >= 0)
-			decide(b, b->done++);
+			decide_slot(bench, bench->done++);
 	}
 }
 
@@ -283,108 +290,109 @@ struct result {
 	double mean, least, p50, p99, per_s, step[STEPS];
 };
 
-/* Mean of one pass, in ns of this thread's processor time: a neighbour's time slice is not ours. */
-static double pass(struct bench *b)
+/* Mean of one pass in ns of CPU time of this thread, which excludes the time slices of others. */
+static double run_pass(struct bench *bench)
 {
 	double start = cpu_ns();
 
 	for (uint32_t i = 0; i < DECISIONS; i += BURST)
-		burst(b);
+		run_burst(bench);
 	return (cpu_ns() - start) / DECISIONS;
 }
 
-/* Each decision with its share of the burst's scoring, a clock read each. */
-static void quantiles(struct bench *b, struct result *r)
+/* Time each decision, including its part of the scoring of the burst. */
+static void measure_quantiles(struct bench *bench, struct result *result)
 {
-	static struct kvr_hist h;
+	static struct kvr_hist hist;
 
 	for (uint32_t i = 0; i < DECISIONS; i += BURST) {
 		uint64_t t = rte_rdtsc_precise(), share;
-		uint32_t first = b->done;
+		uint32_t first = bench->done;
 
-		arrive(b, first);
+		prepare_burst(bench, first);
 		for (int k = -2 * KVR_SCHED_AHEAD; k < 0; k++)
-			fetch_ahead(b, first, k);
+			fetch_ahead(bench, first, k);
 		share = (rte_rdtsc_precise() - t) / BURST;
 		for (int k = 0; k < (int)BURST; k++) {
 			t = rte_rdtsc_precise();
-			fetch_ahead(b, first, k);
-			decide(b, b->done++);
+			fetch_ahead(bench, first, k);
+			decide_slot(bench, bench->done++);
 			t = rte_rdtsc_precise() - t + share;
-			kvr_hist_add(&h, (uint64_t)((double)t * b->tick * 10)); /* tenths */
+			kvr_hist_add(&hist,
+				     (uint64_t)((double)t * bench->tick * 10)); /* tenths of ns */
 		}
 	}
-	r->p50 = (double)kvr_hist_quantile(&h, 0.5) / 10;
-	r->p99 = (double)kvr_hist_quantile(&h, 0.99) / 10;
+	result->p50 = (double)kvr_hist_quantile(&hist, 0.5) / 10;
+	result->p99 = (double)kvr_hist_quantile(&hist, 0.99) / 10;
 }
 
-static void steps(struct bench *b, struct result *r)
+static void measure_steps(struct bench *bench, struct result *result)
 {
 	uint64_t step[STEPS] = {0};
 	uint32_t n = 0, finds = 0;
 
 	for (uint32_t i = 0; i < DECISIONS; i += BURST) {
 		uint64_t t = rte_rdtsc_precise();
-		uint32_t first = b->done;
+		uint32_t first = bench->done;
 
-		arrive(b, first);
+		prepare_burst(bench, first);
 		t = rte_rdtsc_precise() - t;
-		step[FIND] += (double)t * b->tick > 500000 ? 0 : t;
-		finds += (double)t * b->tick > 500000 ? 0 : BURST;
+		step[FIND] += (double)t * bench->tick > 500000 ? 0 : t;
+		finds += (double)t * bench->tick > 500000 ? 0 : BURST;
 		for (int k = -2 * KVR_SCHED_AHEAD; k < (int)BURST; k++) {
-			fetch_ahead(b, first, k);
+			fetch_ahead(bench, first, k);
 			if (k >= 0)
-				n += decide_steps(b, b->done++, step);
+				n += decide_steps(bench, bench->done++, step);
 		}
 	}
 	for (uint32_t i = 0; i < STEPS; i++)
-		r->step[i] = (double)step[i] * b->tick / (i == FIND ? finds : n);
+		result->step[i] = (double)step[i] * bench->tick / (i == FIND ? finds : n);
 }
 
-static void run(struct bench *b, struct result *r)
+static void run_all(struct bench *bench, struct result *result)
 {
 	static double mean[PASSES_MAX];
 
-	for (uint32_t i = 0; i < b->slots; i += BURST)
-		burst(b);
-	for (uint32_t p = 0; p < b->passes; p++)
-		mean[p] = pass(b);
-	qsort(mean, b->passes, sizeof(mean[0]), bench_by_value);
-	r->mean = mean[b->passes / 2];
-	r->least = mean[0];
-	r->per_s = 1e9 / r->mean;
-	quantiles(b, r);
-	steps(b, r);
+	for (uint32_t i = 0; i < bench->slots; i += BURST)
+		run_burst(bench);
+	for (uint32_t p = 0; p < bench->passes; p++)
+		mean[p] = run_pass(bench);
+	qsort(mean, bench->passes, sizeof(mean[0]), bench_by_value);
+	result->mean = mean[bench->passes / 2];
+	result->least = mean[0];
+	result->per_s = 1e9 / result->mean;
+	measure_quantiles(bench, result);
+	measure_steps(bench, result);
 }
 
-/* The work was done: every slot is booked, and all ends leave nothing. */
-static bool balanced(struct bench *b)
+/* Return true if every slot is booked, and if no load is left after all requests ended. */
+static bool check_balance(struct bench *bench)
 {
-	bool ok = kvr_sched_counters(b->s)->booked_now == b->slots &&
-		  kvr_sched_counters(b->s)->unshared_blocks == 0;
+	bool ok = kvr_sched_counters(bench->s)->booked_now == bench->slots &&
+		  kvr_sched_counters(bench->s)->unshared_blocks == 0;
 	struct kvr_sched_rank_info info;
 
-	for (uint32_t i = 0; i < b->slots; i++)
-		ok = ok && kvr_sched_finish(b->s, i, b->now);
-	for (uint32_t i = 0; i < b->w.ranks; i++)
-		ok = ok && kvr_sched_rank_get(b->s, i, &info) == 0 && info.active_blocks == 0 &&
+	for (uint32_t i = 0; i < bench->slots; i++)
+		ok = ok && kvr_sched_finish(bench->s, i, bench->now);
+	for (uint32_t i = 0; i < bench->w.ranks; i++)
+		ok = ok && kvr_sched_rank_get(bench->s, i, &info) == 0 && info.active_blocks == 0 &&
 		     info.active_prefill_tokens == 0 && info.active_requests == 0;
 	return ok;
 }
 
-static void print(const struct bench *b, const struct result *r, bool json)
+static void print_result(const struct bench *bench, const struct result *result, bool json)
 {
 	double chain = bench_chain_ns();
 	const struct {
 		const char *name;
 		double v;
-	} f[] = {{"ranks", b->w.ranks},
-		 {"blocks", b->w.d},
-		 {"total_ns_mean", r->mean},
-		 {"total_ns_least", r->least},
-		 {"total_ns_p50", r->p50},
-		 {"total_ns_p99", r->p99},
-		 {"decisions_per_s", r->per_s},
+	} f[] = {{"ranks", bench->w.ranks},
+		 {"blocks", bench->w.d},
+		 {"total_ns_mean", result->mean},
+		 {"total_ns_least", result->least},
+		 {"total_ns_p50", result->p50},
+		 {"total_ns_p99", result->p99},
+		 {"decisions_per_s", result->per_s},
 		 {"chain_ns", chain},
 		 {"machine_factor", chain / BENCH_REFERENCE_NS}};
 
@@ -395,29 +403,29 @@ static void print(const struct bench *b, const struct result *r, bool json)
 			     : "{",
 		       f[i].name, f[i].v == (double)(int64_t)f[i].v ? 0 : 3, f[i].v);
 	if (json)
-		printf(", \"chosen\": \"%016" PRIx64 "\", \"step_ns\": {", b->chosen);
+		printf(", \"chosen\": \"%016" PRIx64 "\", \"step_ns\": {", bench->chosen);
 	else
-		printf("%-18s %016" PRIx64 "\n", "chosen", b->chosen);
+		printf("%-18s %016" PRIx64 "\n", "chosen", bench->chosen);
 	for (uint32_t i = 0; i < STEPS; i++)
 		printf(json ? "%s\"%s\": %.1f" : "%s  step %-11s %.1f\n", json && i ? ", " : "",
-		       step_name[i], r->step[i]);
+		       step_name[i], result->step[i]);
 	if (json)
 		printf("}}\n");
 }
 
-static uint32_t number(const char *s)
+static uint32_t parse_number(const char *s)
 {
 	char *end;
 	unsigned long v = strtoul(s, &end, 10);
 
 	if (*end != '\0' || v == 0 || v > 65536) {
-		fprintf(stderr, "bench-decide: '%s' is no number from 1 to 65536\n", s);
+		fprintf(stderr, "bench-decide: '%s' is not a number from 1 to 65536\n", s);
 		exit(2);
 	}
 	return (uint32_t)v;
 }
 
-static int mode(const char *s)
+static int parse_mode(const char *s)
 {
 	static const enum kvr_pool_mode modes[] = {KVR_MODE_KV, KVR_MODE_TTFT};
 
@@ -428,14 +436,14 @@ static int mode(const char *s)
 	exit(2);
 }
 
-static enum kvr_prefix_isa isa(const char *s)
+static enum kvr_prefix_isa parse_isa(const char *s)
 {
 	static const char *const name[] = {"scalar", "avx2", "avx512"};
 
 	for (uint32_t i = 0; i < RTE_DIM(name); i++)
 		if (strcmp(s, name[i]) == 0)
 			return KVR_PREFIX_ISA_SCALAR + i;
-	fprintf(stderr, "bench-decide: '%s' is none of scalar, avx2, avx512\n", s);
+	fprintf(stderr, "bench-decide: '%s' is not one of scalar, avx2, avx512\n", s);
 	exit(2);
 }
 
@@ -448,8 +456,8 @@ int main(int argc, char **argv)
 						{"isa", required_argument, NULL, 'i'},
 						{"json", no_argument, NULL, 'j'},
 						{NULL, 0, NULL, 0}};
-	static struct bench b = {.passes = PASSES};
-	struct result r;
+	static struct bench bench = {.passes = PASSES};
+	struct result result;
 	uint32_t ranks = 64, blocks = 128;
 	bool json = false;
 	int o;
@@ -458,33 +466,33 @@ int main(int argc, char **argv)
 		if (o == 'j')
 			json = true;
 		else if (o == 'r')
-			ranks = number(optarg);
+			ranks = parse_number(optarg);
 		else if (o == 'b')
-			blocks = number(optarg);
+			blocks = parse_number(optarg);
 		else if (o == 'm')
-			b.mode = mode(optarg);
+			bench.mode = parse_mode(optarg);
 		else if (o == 'i')
-			b.isa = isa(optarg);
+			bench.isa = parse_isa(optarg);
 		else if (o == 'p')
-			b.passes = number(optarg);
+			bench.passes = parse_number(optarg);
 		else
 			return 2;
 	}
-	if (ranks > KVR_PREFIX_MAX_RANKS || blocks < 2 || b.passes > PASSES_MAX) {
+	if (ranks > KVR_PREFIX_MAX_RANKS || blocks < 2 || bench.passes > PASSES_MAX) {
 		fprintf(stderr, "bench-decide: at most %u ranks, at least 2 blocks, %u passes\n",
 			KVR_PREFIX_MAX_RANKS, PASSES_MAX);
 		return 2;
 	}
-	start_eal();
-	pb_init(&b.w, ranks, blocks, 1000000);
-	place_queries(&b);
-	b.tick = 1e9 / (double)rte_get_tsc_hz();
-	open_table(&b);
-	open_sched(&b);
-	run(&b, &r);
-	print(&b, &r, json);
-	if (balanced(&b))
+	start_bench_eal();
+	pb_init(&bench.w, ranks, blocks, 1000000);
+	place_queries(&bench);
+	bench.tick = 1e9 / (double)rte_get_tsc_hz();
+	open_table(&bench);
+	open_sched(&bench);
+	run_all(&bench, &result);
+	print_result(&bench, &result, json);
+	if (check_balance(&bench))
 		return 0;
-	fprintf(stderr, "bench-decide: bookings left or lost\n");
+	fprintf(stderr, "bench-decide: bookings are left or missing\n");
 	return 1;
 }

@@ -4,8 +4,9 @@
 
 /**
  * @file
- * What the benchmarks say of the machine: the chain hash of one block, hot cache, against what the
- * reference machine takes. Figures of two machines compare after division by the ratio.
+ * The speed of this machine as the benchmarks report it: the time of the chain hash of one block
+ * with hot caches, relative to the reference machine. Figures of two machines are comparable after
+ * division by this ratio.
  */
 
 #include "kvr_rand.h"
@@ -37,7 +38,9 @@ static inline int bench_by_value(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/** Nanoseconds of one link, as the reference measures it: 8,192 tokens of 16; median of 25. */
+/**
+ * Nanoseconds per link, as the reference measures it: 8,192 tokens in blocks of 16; median of 25.
+ */
 static inline double bench_chain_ns(void)
 {
 	static volatile uint64_t sink;

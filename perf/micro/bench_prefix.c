@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The prefix table on the workload of the reference measurements.
+ * The prefix table with the workload of the reference measurements.
  *
  *   bench-prefix --ranks W --blocks D --entries T [--json]
  *   bench-prefix --clear --ranks W --blocks D --entries T [--json]
  *   bench-prefix --trace FILE --workers W [--json]
  *
- * Work is built beforehand and is the same to the bit; the checksum proves it. Queries go in
- * bursts of 32, as an ingress lcore has them, events in bursts of 32, as the event lcore drains
- * its ring; p50, p99 and the means by class are of single queries, each with its own clock read.
- * Figures are medians over repetitions. machine_factor is this machine against the reference
- * one (chain hash of a block: 3.7 ns there): reference figures times it compare with ours.
+ * The workload is built beforehand and is identical bit by bit, which the checksum proves. Queries
+ * are made in bursts of 32, as by an ingress lcore, events in bursts of 32, as by the event lcore.
+ * p50, p99 and the means by class are of single queries with a clock read each. Figures are medians
+ * over repetitions. machine_factor compares this machine with the reference (3.7 ns for the chain
+ * hash of a block there): multiply reference figures by it to compare them with these.
  */
 
 #include "bench_clear.h"
@@ -44,7 +44,7 @@ struct bench {
 	double chain_ns;
 };
 
-/* What a run found; printed in this order. */
+/* Results of a run, in the order of output. */
 struct field {
 	const char *name;
 	double v;
@@ -54,12 +54,12 @@ struct field {
 static struct field field[64];
 static uint32_t nfield;
 
-static void say(const char *name, double v)
+static void add_field(const char *name, double v)
 {
 	field[nfield++] = (struct field){name, v, NULL};
 }
 
-static void say_text(const char *name, const char *text)
+static void add_text(const char *name, const char *text)
 {
 	field[nfield++] = (struct field){name, 0, text};
 }
@@ -85,29 +85,30 @@ static void print_fields(bool json)
 		printf("}\n");
 }
 
-static double median(double *v, uint32_t n)
+static double take_median(double *v, uint32_t n)
 {
 	qsort(v, n, sizeof(*v), bench_by_value);
 	return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
 }
 
-#define MALLOC_WORDS 2u /* glibc's own, between two pieces of memory */
+#define MALLOC_WORDS 2u /* header of glibc between two allocations */
 
 /*
- * Queries lie in memory as pieces of malloc() do that were asked for one after the other: what an
- * array of requests is, each with hashes of its own. A query of 512 hashes begins 4,112 bytes
- * behind the one before. At 4,096 the first lines of all would share one set of the first cache
- * and put one another out; 64 hashes at 512 would touch eight lines where these touch nine.
+ * Queries are placed in memory like consecutive malloc() allocations, as for an array of requests
+ * with hashes of their own. A query of 512 hashes begins 4,112 bytes after the one before. At 4,096
+ * bytes the first lines of all queries would compete for one set of the first-level cache; 64
+ * hashes at 512 bytes would take eight lines instead of nine.
  */
-static void place_queries(struct bench *b)
+static void place_queries(struct bench *bench)
 {
-	b->step = b->w.d + MALLOC_WORDS;
-	b->query = pb_alloc(b->w.nquery * b->step * 8);
-	for (uint32_t i = 0; i < b->w.nquery; i++)
-		memcpy(&b->query[i * b->step], &b->w.query[(size_t)i * b->w.d], (size_t)b->w.d * 8);
+	bench->step = bench->w.d + MALLOC_WORDS;
+	bench->query = pb_alloc(bench->w.nquery * bench->step * 8);
+	for (uint32_t i = 0; i < bench->w.nquery; i++)
+		memcpy(&bench->query[i * bench->step], &bench->w.query[(size_t)i * bench->w.d],
+		       (size_t)bench->w.d * 8);
 }
 
-static void *lines(size_t n)
+static void *alloc_lines(size_t n)
 {
 	void *p = aligned_alloc(64, (n + 63) & ~(size_t)63);
 
@@ -117,7 +118,7 @@ static void *lines(size_t n)
 	return p;
 }
 
-static void pin(int cpu)
+static void pin_thread(int cpu)
 {
 	cpu_set_t set;
 
@@ -139,8 +140,8 @@ static long free_huge_pages(void)
 	return n;
 }
 
-/* Huge pages when enough are free for the largest table of this run, else without. */
-static void start_eal(struct bench *b, uint64_t bytes)
+/* Use huge pages if enough are free for the largest table of this run. */
+static void start_bench_eal(struct bench *bench, uint64_t bytes)
 {
 	char lcore[16], mb[16];
 	bool huge = free_huge_pages() > (long)(bytes >> 21) + 64;
@@ -160,22 +161,22 @@ static void start_eal(struct bench *b, uint64_t bytes)
 	cpu_set_t set;
 
 	sched_getaffinity(0, sizeof(set), &set);
-	for (int i = 0; i < CPU_SETSIZE && b->ncpu < 2; i++) {
+	for (int i = 0; i < CPU_SETSIZE && bench->ncpu < 2; i++) {
 		if (CPU_ISSET(i, &set))
-			b->cpu[b->ncpu++] = i;
+			bench->cpu[bench->ncpu++] = i;
 	}
-	snprintf(lcore, sizeof(lcore), "0@%d", b->cpu[0]);
+	snprintf(lcore, sizeof(lcore), "0@%d", bench->cpu[0]);
 	snprintf(mb, sizeof(mb), "%u", 64 + (unsigned int)(bytes >> 23));
-	/* An EAL that failed cannot be started again. */
+	/* A failed EAL cannot be started again. */
 	if ((huge ? rte_eal_init(7, hugepages) : rte_eal_init(10, plain)) < 0) {
-		fprintf(stderr, "EAL does not start\n");
+		fprintf(stderr, "cannot start the EAL\n");
 		exit(1);
 	}
-	pin(b->cpu[0]);
-	say_text("pages", rte_eal_has_hugepages() ? "hugetlb" : "thp-advised");
+	pin_thread(bench->cpu[0]);
+	add_text("pages", rte_eal_has_hugepages() ? "hugetlb" : "thp-advised");
 }
 
-static void open_table(struct bench *b, uint32_t ranks, uint64_t blocks, uint64_t runs)
+static void open_table(struct bench *bench, uint32_t ranks, uint64_t blocks, uint64_t runs)
 {
 	struct kvr_prefix_conf c = {.name = "bench",
 				    .max_ranks = ranks,
@@ -185,43 +186,45 @@ static void open_table(struct bench *b, uint32_t ranks, uint64_t blocks, uint64_
 				    .socket_id = SOCKET_ID_ANY,
 				    .seed = rte_rdtsc()};
 
-	b->qsbr = lines(rte_rcu_qsbr_get_memsize(READERS));
-	rte_rcu_qsbr_init(b->qsbr, READERS);
-	rte_rcu_qsbr_thread_register(b->qsbr, 0);
-	rte_rcu_qsbr_thread_online(b->qsbr, 0);
-	c.qsbr = b->qsbr;
-	b->t = kvr_prefix_create(&c);
-	if (b->t == NULL) {
+	bench->qsbr = alloc_lines(rte_rcu_qsbr_get_memsize(READERS));
+	rte_rcu_qsbr_init(bench->qsbr, READERS);
+	rte_rcu_qsbr_thread_register(bench->qsbr, 0);
+	rte_rcu_qsbr_thread_online(bench->qsbr, 0);
+	c.qsbr = bench->qsbr;
+	bench->t = kvr_prefix_create(&c);
+	if (bench->t == NULL) {
 		perror("table");
 		exit(1);
 	}
 }
 
-static void close_table(struct bench *b)
+static void close_table(struct bench *bench)
 {
-	kvr_prefix_destroy(b->t);
-	free(b->qsbr);
+	kvr_prefix_destroy(bench->t);
+	free(bench->qsbr);
 }
 
-static struct kvr_prefix_stats stats(const struct bench *b)
+static struct kvr_prefix_stats get_stats(const struct bench *bench)
 {
 	struct kvr_prefix_stats s;
 
-	kvr_prefix_stats_get(b->t, &s);
+	kvr_prefix_stats_get(bench->t, &s);
 	return s;
 }
 
-/* All events; ns a block of `blocks`. The clock stops when the memory is back in the pools. */
-static double apply(struct bench *b, const struct pb_events *e, uint64_t blocks)
+/*
+ * Apply all events. @return ns per block of `blocks`, including the return of memory to the pools.
+ */
+static double apply_events(struct bench *bench, const struct pb_events *e, uint64_t blocks)
 {
 	double start = bench_now_ns();
 
 	for (uint32_t i = 0; i < e->n; i += BURST) {
-		kvr_prefix_apply_burst(b->t, &e->ev[i], e->n - i < BURST ? e->n - i : BURST);
-		rte_rcu_qsbr_quiescent(b->qsbr, 0);
+		kvr_prefix_apply_burst(bench->t, &e->ev[i], e->n - i < BURST ? e->n - i : BURST);
+		rte_rcu_qsbr_quiescent(bench->qsbr, 0);
 	}
-	while (kvr_prefix_maintain(b->t, 1) > 0)
-		rte_rcu_qsbr_quiescent(b->qsbr, 0);
+	while (kvr_prefix_maintain(bench->t, 1) > 0)
+		rte_rcu_qsbr_quiescent(bench->qsbr, 0);
 	return (bench_now_ns() - start) / (double)blocks;
 }
 
@@ -230,67 +233,68 @@ struct reader {
 	struct kvr_overlap *out[BURST];
 	uint32_t id, from, to, passes;
 	int cpu;
-	double ns; /* a query */
+	double ns; /* per query */
 };
 
-static void reader_init(struct reader *r, struct bench *b, uint32_t id)
+static void reader_init(struct reader *reader, struct bench *bench, uint32_t id)
 {
-	*r = (struct reader){.b = b, .id = id, .to = b->w.nquery};
+	*reader = (struct reader){.b = bench, .id = id, .to = bench->w.nquery};
 	for (uint32_t i = 0; i < BURST; i++)
-		r->out[i] = lines(kvr_overlap_size(b->w.ranks));
+		reader->out[i] = alloc_lines(kvr_overlap_size(bench->w.ranks));
 }
 
-static void reader_free(struct reader *r)
+static void reader_free(struct reader *reader)
 {
 	for (uint32_t i = 0; i < BURST; i++)
-		free(r->out[i]);
+		free(reader->out[i]);
 }
 
-/* One pass over the reader's queries in bursts; ns a query. */
-static double pass(struct reader *r, uint32_t burst)
+/* One pass over the reader's queries in bursts. @return ns per query. */
+static double run_pass(struct reader *reader, uint32_t burst)
 {
-	const struct pb *w = &r->b->w;
+	const struct pb *w = &reader->b->w;
 	struct kvr_prefix_query q[BURST];
 	double start = bench_now_ns();
 
-	for (uint32_t i = r->from; i < r->to; i += burst) {
-		uint32_t n = r->to - i < burst ? r->to - i : burst;
+	for (uint32_t i = reader->from; i < reader->to; i += burst) {
+		uint32_t n = reader->to - i < burst ? reader->to - i : burst;
 
 		for (uint32_t k = 0; k < n; k++)
-			q[k] = (struct kvr_prefix_query){&r->b->query[(i + k) * r->b->step], w->d,
-							 r->out[k]};
-		kvr_prefix_score_burst(r->b->t, q, n);
-		rte_rcu_qsbr_quiescent(r->b->qsbr, r->id);
+			q[k] = (struct kvr_prefix_query){
+				&reader->b->query[(i + k) * reader->b->step], w->d, reader->out[k]};
+		kvr_prefix_score_burst(reader->b->t, q, n);
+		rte_rcu_qsbr_quiescent(reader->b->qsbr, reader->id);
 	}
-	return (bench_now_ns() - start) / (r->to - r->from);
+	return (bench_now_ns() - start) / (reader->to - reader->from);
 }
 
-/* The first pass dropped, two kept. */
-static double find_mean(struct reader *r, uint32_t burst)
+/* Mean of two passes after a warm-up pass. */
+static double find_mean(struct reader *reader, uint32_t burst)
 {
-	double first = pass(r, burst);
+	double first = run_pass(reader, burst);
 
 	(void)first;
-	first = pass(r, burst);
-	return (first + pass(r, burst)) / 2;
+	first = run_pass(reader, burst);
+	return (first + run_pass(reader, burst)) / 2;
 }
 
-static uint64_t checksum(struct bench *b, struct reader *r)
+static uint64_t sum_queries(struct bench *bench, struct reader *reader)
 {
 	uint64_t sum = 0;
 
-	for (uint32_t i = 0; i < b->w.nquery; i++) {
-		struct kvr_prefix_query q = {&b->query[i * b->step], b->w.d, r->out[0]};
+	for (uint32_t i = 0; i < bench->w.nquery; i++) {
+		struct kvr_prefix_query q = {&bench->query[i * bench->step], bench->w.d,
+					     reader->out[0]};
 
-		kvr_prefix_score_burst(b->t, &q, 1);
-		sum += pb_checksum(r->out[0]);
+		kvr_prefix_score_burst(bench->t, &q, 1);
+		sum += pb_checksum(reader->out[0]);
 	}
 	return sum;
 }
 
 /*
- * The clock for single calls. What came before is over when it is read, by the same fence that the
- * reference has: rte_rdtsc_precise() has the dearer one, 10 ns more for a call of 25.
+ * The clock for single calls. It waits for earlier instructions with the same fence as the
+ * reference. rte_rdtsc_precise() has a more expensive one, which adds 10 ns to a call of 25.
  */
 static inline uint64_t clock_ticks(void)
 {
@@ -298,74 +302,75 @@ static inline uint64_t clock_ticks(void)
 	return rte_rdtsc();
 }
 
-/* Single queries, a clock read each: quantiles, and means by class. */
-static void find_single(struct bench *b, struct reader *r)
+/* Single queries with a clock read each: quantiles, and means by class. */
+static void measure_single(struct bench *bench, struct reader *reader)
 {
-	static struct kvr_hist h;
+	static struct kvr_hist hist;
 	double hz = (double)rte_get_tsc_hz(), sum[4] = {0}, n[4] = {0};
 
-	for (uint32_t i = 0; i < b->w.nquery; i++) {
-		struct kvr_prefix_query q = {&b->query[i * b->step], b->w.d, r->out[0]};
+	for (uint32_t i = 0; i < bench->w.nquery; i++) {
+		struct kvr_prefix_query q = {&bench->query[i * bench->step], bench->w.d,
+					     reader->out[0]};
 		uint64_t start = clock_ticks(), ticks;
 
-		kvr_prefix_score_burst(b->t, &q, 1);
+		kvr_prefix_score_burst(bench->t, &q, 1);
 		ticks = clock_ticks() - start;
-		kvr_hist_add(&h, (uint64_t)((double)ticks * 1e10 / hz)); /* tenths of ns */
-		sum[b->w.qclass[i]] += (double)ticks * 1e9 / hz;
-		n[b->w.qclass[i]]++;
+		kvr_hist_add(&hist, (uint64_t)((double)ticks * 1e10 / hz)); /* tenths of ns */
+		sum[bench->w.qclass[i]] += (double)ticks * 1e9 / hz;
+		n[bench->w.qclass[i]]++;
 	}
-	say("find_ns_p50", (double)kvr_hist_quantile(&h, 0.5) / 10);
-	say("find_ns_p99", (double)kvr_hist_quantile(&h, 0.99) / 10);
-	say("find_full_ns", (sum[0] + sum[1]) / (n[0] + n[1]));
-	say("find_partial_ns", sum[2] / n[2]);
-	say("find_miss_ns", sum[3] / n[3]);
+	add_field("find_ns_p50", (double)kvr_hist_quantile(&hist, 0.5) / 10);
+	add_field("find_ns_p99", (double)kvr_hist_quantile(&hist, 0.99) / 10);
+	add_field("find_full_ns", (sum[0] + sum[1]) / (n[0] + n[1]));
+	add_field("find_partial_ns", sum[2] / n[2]);
+	add_field("find_miss_ns", sum[3] / n[3]);
 }
 
-static void *read_half(void *arg)
+static void *run_reader(void *arg)
 {
-	struct reader *r = arg;
+	struct reader *reader = arg;
 	double start;
 
-	pin(r->cpu);
-	rte_rcu_qsbr_thread_register(r->b->qsbr, r->id);
-	rte_rcu_qsbr_thread_online(r->b->qsbr, r->id);
+	pin_thread(reader->cpu);
+	rte_rcu_qsbr_thread_register(reader->b->qsbr, reader->id);
+	rte_rcu_qsbr_thread_online(reader->b->qsbr, reader->id);
 	start = bench_now_ns();
-	for (uint32_t i = 0; i < r->passes; i++)
-		pass(r, BURST);
-	r->ns = bench_now_ns() - start;
-	rte_rcu_qsbr_thread_offline(r->b->qsbr, r->id);
-	rte_rcu_qsbr_thread_unregister(r->b->qsbr, r->id);
+	for (uint32_t i = 0; i < reader->passes; i++)
+		run_pass(reader, BURST);
+	reader->ns = bench_now_ns() - start;
+	rte_rcu_qsbr_thread_offline(reader->b->qsbr, reader->id);
+	rte_rcu_qsbr_thread_unregister(reader->b->qsbr, reader->id);
 	return NULL;
 }
 
-/* Finds a second of `n` readers, in thousands; each has its share of the queries. */
-static double readers_k_s(struct bench *b, uint32_t n, uint32_t passes)
+/* Queries per second of `n` readers, in thousands; each reader has a part of the queries. */
+static double measure_readers(struct bench *bench, uint32_t n, uint32_t passes)
 {
-	struct reader r[2];
+	struct reader reader[2];
 	pthread_t id[2];
 	double slowest = 0;
 
 	for (uint32_t i = 0; i < n; i++) {
-		reader_init(&r[i], b, 1 + i);
-		r[i].from = b->w.nquery / n * i;
-		r[i].to = b->w.nquery / n * (i + 1);
-		r[i].passes = passes;
-		r[i].cpu = b->cpu[(i + 1) % b->ncpu];
-		pthread_create(&id[i], NULL, read_half, &r[i]);
+		reader_init(&reader[i], bench, 1 + i);
+		reader[i].from = bench->w.nquery / n * i;
+		reader[i].to = bench->w.nquery / n * (i + 1);
+		reader[i].passes = passes;
+		reader[i].cpu = bench->cpu[(i + 1) % bench->ncpu];
+		pthread_create(&id[i], NULL, run_reader, &reader[i]);
 	}
 	for (uint32_t i = 0; i < n; i++) {
 		pthread_join(id[i], NULL);
-		slowest = r[i].ns > slowest ? r[i].ns : slowest;
-		reader_free(&r[i]);
+		slowest = reader[i].ns > slowest ? reader[i].ns : slowest;
+		reader_free(&reader[i]);
 	}
-	return (double)b->w.nquery / n * n * passes / slowest * 1e6;
+	return (double)bench->w.nquery / n * n * passes / slowest * 1e6;
 }
 
-/* New sequences of known pairs: M suffixes to store and remove over and over. */
-static void make_churn(const struct bench *b, struct pb_events *store, struct pb_events *removal,
-		       uint64_t *blocks)
+/* New sequences of known pairs: M suffixes that are stored and removed repeatedly. */
+static void make_churn(const struct bench *bench, struct pb_events *store,
+		       struct pb_events *removal, uint64_t *blocks)
 {
-	const struct pb *w = &b->w;
+	const struct pb *w = &bench->w;
 	uint32_t s = w->d - w->p, m = 262144 / s < 8 ? 8 : 262144 / s, n = 0;
 	uint64_t *sh = pb_alloc((size_t)m * s * 8), *rev = pb_alloc((size_t)m * s * 8);
 
@@ -392,72 +397,73 @@ struct writer {
 	_Atomic bool stop, runs;
 };
 
-static void *write_churn(void *arg)
+static void *run_writer(void *arg)
 {
-	struct writer *w = arg;
+	struct writer *writer = arg;
 	double start;
 
-	pin(w->cpu);
-	rte_rcu_qsbr_thread_register(w->b->qsbr, 3);
-	rte_rcu_qsbr_thread_online(w->b->qsbr, 3);
-	w->runs = true;
+	pin_thread(writer->cpu);
+	rte_rcu_qsbr_thread_register(writer->b->qsbr, 3);
+	rte_rcu_qsbr_thread_online(writer->b->qsbr, 3);
+	writer->runs = true;
 	start = bench_now_ns();
-	while (!w->stop) {
+	while (!writer->stop) {
 		for (int k = 0; k < 2; k++) {
-			const struct pb_events *e = k ? &w->removal : &w->store;
+			const struct pb_events *e = k ? &writer->removal : &writer->store;
 
 			for (uint32_t i = 0; i < e->n; i += BURST) {
-				kvr_prefix_apply_burst(w->b->t, &e->ev[i],
+				kvr_prefix_apply_burst(writer->b->t, &e->ev[i],
 						       e->n - i < BURST ? e->n - i : BURST);
-				rte_rcu_qsbr_quiescent(w->b->qsbr, 3);
+				rte_rcu_qsbr_quiescent(writer->b->qsbr, 3);
 			}
 		}
-		w->done += 2 * w->blocks;
+		writer->done += 2 * writer->blocks;
 	}
-	w->ns = bench_now_ns() - start;
-	rte_rcu_qsbr_thread_offline(w->b->qsbr, 3);
-	rte_rcu_qsbr_thread_unregister(w->b->qsbr, 3);
+	writer->ns = bench_now_ns() - start;
+	rte_rcu_qsbr_thread_offline(writer->b->qsbr, 3);
+	rte_rcu_qsbr_thread_unregister(writer->b->qsbr, 3);
 	return NULL;
 }
 
-static void find_beside_writer(struct bench *b, struct reader *r)
+static void measure_beside_writer(struct bench *bench, struct reader *reader)
 {
-	static struct writer w;
+	static struct writer writer;
 	double v[3 * REPS], alone[3 * REPS];
 	pthread_t id;
 
-	w.b = b;
-	w.cpu = b->cpu[1 % b->ncpu];
-	make_churn(b, &w.store, &w.removal, &w.blocks);
+	writer.b = bench;
+	writer.cpu = bench->cpu[1 % bench->ncpu];
+	make_churn(bench, &writer.store, &writer.removal, &writer.blocks);
 	for (uint32_t i = 0; i < 3 * REPS; i++)
-		alone[i] = find_mean(r, BURST);
-	pthread_create(&id, NULL, write_churn, &w);
-	while (!w.runs)
+		alone[i] = find_mean(reader, BURST);
+	pthread_create(&id, NULL, run_writer, &writer);
+	while (!writer.runs)
 		sched_yield();
 	for (uint32_t i = 0; i < 3 * REPS; i++)
-		v[i] = find_mean(r, BURST);
-	w.stop = true;
-	/* Go on being quiescent, or the writer's pools run dry. */
-	rte_rcu_qsbr_thread_offline(b->qsbr, 0);
+		v[i] = find_mean(reader, BURST);
+	writer.stop = true;
+	/* Stay quiescent, otherwise the writer runs out of memory. */
+	rte_rcu_qsbr_thread_offline(bench->qsbr, 0);
 	pthread_join(id, NULL);
-	rte_rcu_qsbr_thread_online(b->qsbr, 0);
-	say("find_beside_writer_ns", median(v, 3 * REPS));
-	say("find_alone_ns", median(alone, 3 * REPS)); /* as warm as the one beside the writer */
-	say("churn_mblk_s", (double)w.done / w.ns * 1e3);
+	rte_rcu_qsbr_thread_online(bench->qsbr, 0);
+	add_field("find_beside_writer_ns", take_median(v, 3 * REPS));
+	add_field("find_alone_ns",
+		  take_median(alone, 3 * REPS)); /* with the caches as warm as beside the writer */
+	add_field("churn_mblk_s", (double)writer.done / writer.ns * 1e3);
 }
 
-/* Decode: 4,096 sequences of a D = 64, T = 1M table grow by 64 blocks, one event a block. */
-static void one_block_events(uint32_t ranks)
+/* Decode: 4,096 sequences of a table with D = 64, T = 1M grow by 64 blocks, one event per block. */
+static void measure_one_block_events(uint32_t ranks)
 {
 	const uint32_t a = 4096, rounds = 64;
-	static struct bench b;
+	static struct bench bench;
 	struct pb_events add = {0}, del = {0};
 	uint64_t *sh = pb_alloc((size_t)a * rounds * 8);
 	double va[REPS], vd[REPS];
 
-	pb_init(&b.w, ranks, 64, 1000000);
-	open_table(&b, ranks, 1500000, b.w.nseq + a + 4096);
-	apply(&b, &b.w.store, b.w.entries);
+	pb_init(&bench.w, ranks, 64, 1000000);
+	open_table(&bench, ranks, 1500000, bench.w.nseq + a + 4096);
+	apply_events(&bench, &bench.w.store, bench.w.entries);
 	for (uint32_t i = 0; i < a; i++) {
 		struct kvr_rand r = pb_stream(10, i);
 
@@ -466,7 +472,7 @@ static void one_block_events(uint32_t ranks)
 	}
 	for (uint32_t j = 0; j < a * rounds; j++) {
 		uint32_t k = j / a, i = j % a;
-		const uint64_t *before = k ? &sh[j - a] : &b.w.suffix[(size_t)i * 32 + 31];
+		const uint64_t *before = k ? &sh[j - a] : &bench.w.suffix[(size_t)i * 32 + 31];
 
 		pb_stored(&add, pb_worker(i, ranks), before, &sh[j], 1);
 	}
@@ -481,27 +487,26 @@ static void one_block_events(uint32_t ranks)
 		}
 	}
 	for (uint32_t r = 0; r < REPS; r++) {
-		va[r] = apply(&b, &add, add.n);
-		if (stats(&b).entries != b.w.entries + add.n)
-			say_text("error", "appends lost");
-		vd[r] = apply(&b, &del, del.n);
+		va[r] = apply_events(&bench, &add, add.n);
+		if (get_stats(&bench).entries != bench.w.entries + add.n)
+			add_text("error", "appends are missing");
+		vd[r] = apply_events(&bench, &del, del.n);
 	}
-	if (stats(&b).entries != b.w.entries || stats(&b).unknown_removes > 0)
-		say_text("error", "one-block removes lost");
-	close_table(&b);
-	say("append1_mev_s", 1e3 / median(va, REPS));
-	say("remove1_mev_s", 1e3 / median(vd, REPS));
+	if (get_stats(&bench).entries != bench.w.entries || get_stats(&bench).unknown_removes > 0)
+		add_text("error", "one-block removes are missing");
+	close_table(&bench);
+	add_field("append1_mev_s", 1e3 / take_median(va, REPS));
+	add_field("remove1_mev_s", 1e3 / take_median(vd, REPS));
 }
 
-/* Checksums of the reference cells; 0: not among them. */
 /*
- * Full caches of blocks that nobody shares: for each sequence of `d` blocks that a rank stores, it
- * removes the one it has had longest, tail to head. In a table of `t` entries, half of them in use.
+ * Full caches of unshared blocks: for each sequence of `d` blocks that a rank stores, it removes
+ * its oldest one, tail to head. The table has `t` entries, half of them in use.
  */
-static void turnover(uint32_t ranks, uint32_t d, uint64_t t)
+static void measure_turnover(uint32_t ranks, uint32_t d, uint64_t t)
 {
-	const uint32_t n = (uint32_t)(t / 2 / d / ranks) * ranks; /* sequences at a time */
-	static struct bench b;
+	const uint32_t n = (uint32_t)(t / 2 / d / ranks) * ranks; /* sequences in use */
+	static struct bench bench;
 	struct pb_events fill = {0}, turn = {0};
 	uint64_t *sh, *rev, *next;
 	double v[REPS];
@@ -510,8 +515,8 @@ static void turnover(uint32_t ranks, uint32_t d, uint64_t t)
 		return;
 	sh = pb_alloc((size_t)n * 2 * d * 8);
 	next = rev = pb_alloc((size_t)n * 2 * d * 8);
-	pb_init(&b.w, ranks, 64, 1000000);
-	open_table(&b, ranks, t, 4 * n + 4096);
+	pb_init(&bench.w, ranks, 64, 1000000);
+	open_table(&bench, ranks, t, 4 * n + 4096);
 	for (uint32_t i = 0; i < 2 * n; i++) {
 		struct kvr_rand r = pb_stream(11, i);
 
@@ -524,19 +529,22 @@ static void turnover(uint32_t ranks, uint32_t d, uint64_t t)
 		next = pb_removed(&turn, i % ranks, &sh[(size_t)i * d], d, next);
 		pb_stored(&turn, i % ranks, NULL, &sh[(size_t)((i + n) % (2 * n)) * d], d);
 	}
-	apply(&b, &fill, (uint64_t)n * d);
+	apply_events(&bench, &fill, (uint64_t)n * d);
 	for (uint32_t i = 0; i < REPS; i++)
-		v[i] = apply(&b, &turn, (uint64_t)n * 4 * d);
-	if (stats(&b).entries != (uint64_t)n * d ||
-	    stats(&b).dropped + stats(&b).evicted_runs + stats(&b).unknown_removes > 0)
-		say_text("error", "blocks lost in the turnover");
-	close_table(&b);
+		v[i] = apply_events(&bench, &turn, (uint64_t)n * 4 * d);
+	if (get_stats(&bench).entries != (uint64_t)n * d ||
+	    get_stats(&bench).dropped + get_stats(&bench).evicted_runs +
+			    get_stats(&bench).unknown_removes >
+		    0)
+		add_text("error", "blocks are missing after the turnover");
+	close_table(&bench);
 	free(sh);
 	free(rev);
-	say("turnover_mblk_s", 1e3 / median(v, REPS));
+	add_field("turnover_mblk_s", 1e3 / take_median(v, REPS));
 }
 
-static uint64_t expected(uint32_t w, uint32_t d, uint64_t t)
+/* Checksum of a reference cell; 0: the cell has none. */
+static uint64_t expected_sum(uint32_t w, uint32_t d, uint64_t t)
 {
 	static const struct {
 		uint32_t w, d, m;
@@ -557,7 +565,7 @@ static uint64_t expected(uint32_t w, uint32_t d, uint64_t t)
 	return 0;
 }
 
-static const char *hex(uint64_t v)
+static const char *format_hex(uint64_t v)
 {
 	char *s = pb_alloc(17);
 
@@ -565,85 +573,86 @@ static const char *hex(uint64_t v)
 	return s;
 }
 
-static const char *verdict(uint64_t got, uint64_t want)
+static const char *check_sum(uint64_t got, uint64_t want)
 {
 	return want == 0 ? "no reference" : got == want ? "verified" : "WRONG";
 }
 
-static int run_workload(struct bench *b, uint32_t w, uint32_t d, uint64_t t)
+static int run_workload(struct bench *bench, uint32_t w, uint32_t d, uint64_t t)
 {
 	double store[REPS], removal[REPS], find[REPS], single[REPS];
-	uint64_t unique, sum = 0, left = 0, want = expected(w, d, t);
+	uint64_t unique, sum = 0, left = 0, want = expected_sum(w, d, t);
 	struct kvr_prefix_stats s;
-	struct reader r;
+	struct reader reader;
 
-	pb_init(&b->w, w, d, t);
-	place_queries(b);
-	unique = (uint64_t)PB_GROUPS * b->w.p + (uint64_t)b->w.nseq * (d - b->w.p);
-	start_eal(b, (unique + (1u << 20)) * 40);
-	b->chain_ns = bench_chain_ns();
-	open_table(b, w, unique + (1u << 19),
-		   (uint64_t)b->w.nseq * ((d - b->w.p + 511) / 512) + 262144 / (d - b->w.p) +
-			   PB_GROUPS * (b->w.p / 512 + 2) + 4096);
-	reader_init(&r, b, 0);
-	say("ranks", w);
-	say("blocks", d);
-	say("entries", (double)b->w.entries);
-	say_text("isa", kvr_prefix_isa_name(b->t));
+	pb_init(&bench->w, w, d, t);
+	place_queries(bench);
+	unique = (uint64_t)PB_GROUPS * bench->w.p + (uint64_t)bench->w.nseq * (d - bench->w.p);
+	start_bench_eal(bench, (unique + (1u << 20)) * 40);
+	bench->chain_ns = bench_chain_ns();
+	open_table(bench, w, unique + (1u << 19),
+		   (uint64_t)bench->w.nseq * ((d - bench->w.p + 511) / 512) +
+			   262144 / (d - bench->w.p) + PB_GROUPS * (bench->w.p / 512 + 2) + 4096);
+	reader_init(&reader, bench, 0);
+	add_field("ranks", w);
+	add_field("blocks", d);
+	add_field("entries", (double)bench->w.entries);
+	add_text("isa", kvr_prefix_isa_name(bench->t));
 	for (uint32_t i = 0; i < REPS; i++) {
-		store[i] = apply(b, &b->w.store, b->w.entries);
-		find[i] = find_mean(&r, BURST);
-		single[i] = find_mean(&r, 1);
+		store[i] = apply_events(bench, &bench->w.store, bench->w.entries);
+		find[i] = find_mean(&reader, BURST);
+		single[i] = find_mean(&reader, 1);
 		if (i + 1 < REPS)
-			removal[i] = apply(b, &b->w.remove, b->w.entries);
+			removal[i] = apply_events(bench, &bench->w.remove, bench->w.entries);
 	}
-	s = stats(b);
-	sum = checksum(b, &r);
-	say_text("checksum", hex(sum));
-	say_text("checksum_is", verdict(sum, want));
-	say("find_ns_mean", median(find, REPS));
-	say("find_ns_mean_single", median(single, REPS));
-	find_single(b, &r);
-	rte_rcu_qsbr_thread_offline(b->qsbr, 0); /* the readers are other threads now */
-	if (b->ncpu > 1) {
+	s = get_stats(bench);
+	sum = sum_queries(bench, &reader);
+	add_text("checksum", format_hex(sum));
+	add_text("checksum_is", check_sum(sum, want));
+	add_field("find_ns_mean", take_median(find, REPS));
+	add_field("find_ns_mean_single", take_median(single, REPS));
+	measure_single(bench, &reader);
+	rte_rcu_qsbr_thread_offline(bench->qsbr,
+				    0); /* the readers are other threads from here on */
+	if (bench->ncpu > 1) {
 		double one[REPS], two[REPS], ratio[REPS];
 
 		for (uint32_t i = 0; i < REPS; i++) {
-			one[i] = readers_k_s(b, 1, 3);
-			two[i] = readers_k_s(b, 2, 3);
+			one[i] = measure_readers(bench, 1, 3);
+			two[i] = measure_readers(bench, 2, 3);
 			ratio[i] = two[i] / one[i];
 		}
-		say("find_1reader_k_s", median(one, REPS));
-		say("find_2readers_k_s", median(two, REPS));
-		say("readers_ratio", median(ratio, REPS));
+		add_field("find_1reader_k_s", take_median(one, REPS));
+		add_field("find_2readers_k_s", take_median(two, REPS));
+		add_field("readers_ratio", take_median(ratio, REPS));
 	}
-	rte_rcu_qsbr_thread_online(b->qsbr, 0);
-	if (b->ncpu > 1)
-		find_beside_writer(b, &r);
-	say("runs", (double)s.runs);
-	say("bytes_per_entry", (double)s.used_bytes / (double)b->w.entries);
-	say("reserved_per_entry", (double)s.memory_bytes / (double)b->w.entries);
-	removal[REPS - 1] = apply(b, &b->w.remove, b->w.entries);
-	say("store_mblk_s", 1e3 / median(store, REPS));
-	say("remove_mblk_s", 1e3 / median(removal, REPS));
-	left = stats(b).used_bytes;
-	say("left_bytes", (double)left);
-	/* Beside a preempted reader the writer may run out of memory that comes back later. */
-	say("churn_dropped", (double)stats(b).dropped);
-	if (checksum(b, &r) != 0 || s.dropped > 0 || s.evicted_runs > 0)
-		say_text("error", "blocks left or lost");
-	reader_free(&r);
-	close_table(b);
-	one_block_events(w);
-	turnover(w, d, t < 1000000 ? t : 1000000);
-	say("chain_ns", b->chain_ns);
-	say("machine_factor", b->chain_ns / BENCH_REFERENCE_NS);
+	rte_rcu_qsbr_thread_online(bench->qsbr, 0);
+	if (bench->ncpu > 1)
+		measure_beside_writer(bench, &reader);
+	add_field("runs", (double)s.runs);
+	add_field("bytes_per_entry", (double)s.used_bytes / (double)bench->w.entries);
+	add_field("reserved_per_entry", (double)s.memory_bytes / (double)bench->w.entries);
+	removal[REPS - 1] = apply_events(bench, &bench->w.remove, bench->w.entries);
+	add_field("store_mblk_s", 1e3 / take_median(store, REPS));
+	add_field("remove_mblk_s", 1e3 / take_median(removal, REPS));
+	left = get_stats(bench).used_bytes;
+	add_field("left_bytes", (double)left);
+	/* Beside a preempted reader the writer may temporarily run out of memory. */
+	add_field("churn_dropped", (double)get_stats(bench).dropped);
+	if (sum_queries(bench, &reader) != 0 || s.dropped > 0 || s.evicted_runs > 0)
+		add_text("error", "blocks are left or missing");
+	reader_free(&reader);
+	close_table(bench);
+	measure_one_block_events(w);
+	measure_turnover(w, d, t < 1000000 ? t : 1000000);
+	add_field("chain_ns", bench->chain_ns);
+	add_field("machine_factor", bench->chain_ns / BENCH_REFERENCE_NS);
 	return (want != 0 && sum != want) || left != 0;
 }
 
-/* One replay on a fresh table. The summed time of the calls, as the reference has it. */
-static uint64_t replay(struct bench *b, const struct pbt *t, struct kvr_overlap *out,
-		       struct kvr_hist *h, double ns[2])
+/* One replay on a fresh table. Sums the time of the calls, like the reference. */
+static uint64_t replay_trace(struct bench *bench, const struct pbt *t, struct kvr_overlap *out,
+			     struct kvr_hist *hist, double ns[2])
 {
 	double tick = 1e9 / (double)rte_get_tsc_hz();
 	uint64_t acc = 0, find = 0, events = 0;
@@ -653,14 +662,14 @@ static uint64_t replay(struct bench *b, const struct pbt *t, struct kvr_overlap 
 		struct kvr_prefix_query q = {r->sh, r->n, out};
 		uint64_t t0 = rte_rdtsc(), t1, t2;
 
-		kvr_prefix_score_burst(b->t, &q, 1);
+		kvr_prefix_score_burst(bench->t, &q, 1);
 		t1 = rte_rdtsc();
-		rte_rcu_qsbr_quiescent(b->qsbr, 0);
-		kvr_prefix_apply_burst(b->t, r->ev, r->nev);
+		rte_rcu_qsbr_quiescent(bench->qsbr, 0);
+		kvr_prefix_apply_burst(bench->t, r->ev, r->nev);
 		t2 = rte_rdtsc();
 		find += t1 - t0;
 		events += t2 - t1;
-		kvr_hist_add(h, (uint64_t)((double)(t1 - t0) * tick));
+		kvr_hist_add(hist, (uint64_t)((double)(t1 - t0) * tick));
 		acc = acc * 31 + pb_checksum(out);
 	}
 	ns[0] = (double)find * tick;
@@ -675,86 +684,88 @@ static uint64_t expected_trace(const struct pbt *t, uint32_t workers)
 	return workers == 16 ? 0x3671a2494dba2900 : workers == 64 ? 0x66f0aab1c06dbee0 : 0;
 }
 
-static int run_trace(struct bench *b, const char *file, uint32_t workers)
+static int run_trace(struct bench *bench, const char *file, uint32_t workers)
 {
-	static struct kvr_hist h;
+	static struct kvr_hist hist;
 	double ops[REPS], find[REPS], events[REPS], ns[2];
 	uint64_t acc = 0, want;
-	struct kvr_overlap *out = lines(kvr_overlap_size(workers));
+	struct kvr_overlap *out = alloc_lines(kvr_overlap_size(workers));
 	struct pbt t;
 
 	if (!pbt_load(&t, file, workers, (struct pbt_hooks){0})) {
 		perror(file);
 		return 1;
 	}
-	start_eal(b, (uint64_t)workers * PBT_LRU * 40);
-	b->chain_ns = bench_chain_ns();
+	start_bench_eal(bench, (uint64_t)workers * PBT_LRU * 40);
+	bench->chain_ns = bench_chain_ns();
 	want = expected_trace(&t, workers);
 	for (uint32_t i = 0; i < REPS; i++) {
-		open_table(b, workers, (uint64_t)workers * PBT_LRU + 65536, workers * PBT_LRU / 16);
-		memset(&h, 0, sizeof(h));
-		acc = replay(b, &t, out, &h, ns);
+		open_table(bench, workers, (uint64_t)workers * PBT_LRU + 65536,
+			   workers * PBT_LRU / 16);
+		memset(&hist, 0, sizeof(hist));
+		acc = replay_trace(bench, &t, out, &hist, ns);
 		ops[i] = (double)(t.queried + t.stored + t.removed) / (ns[0] + ns[1]) * 1e3;
 		find[i] = ns[0] / t.nrow;
 		events[i] = (double)(t.stored + t.removed) / ns[1] * 1e3;
-		if (stats(b).evicted_runs > 0 || stats(b).dropped > 0)
-			say_text("error", "table too small");
-		close_table(b);
+		if (get_stats(bench).evicted_runs > 0 || get_stats(bench).dropped > 0)
+			add_text("error", "table too small");
+		close_table(bench);
 	}
-	say("workers", workers);
-	say("rows", t.nrow);
-	say("queried", (double)t.queried);
-	say("stored", (double)t.stored);
-	say("removed", (double)t.removed);
-	say("block_mops_s", median(ops, REPS));
-	say("block_mops_s_best", ops[REPS - 1]); /* sorted by now; noise only slows */
-	say("find_ns_mean", median(find, REPS));
-	say("find_ns_p50", (double)kvr_hist_quantile(&h, 0.5));
-	say("find_ns_p99", (double)kvr_hist_quantile(&h, 0.99));
-	say("events_mblk_s", median(events, REPS));
-	say_text("checksum", hex(acc));
-	say_text("checksum_is", verdict(acc, want));
-	say("chain_ns", b->chain_ns);
-	say("machine_factor", b->chain_ns / BENCH_REFERENCE_NS);
+	add_field("workers", workers);
+	add_field("rows", t.nrow);
+	add_field("queried", (double)t.queried);
+	add_field("stored", (double)t.stored);
+	add_field("removed", (double)t.removed);
+	add_field("block_mops_s", take_median(ops, REPS));
+	add_field("block_mops_s_best",
+		  ops[REPS - 1]); /* sorted by take_median(); noise only slows down */
+	add_field("find_ns_mean", take_median(find, REPS));
+	add_field("find_ns_p50", (double)kvr_hist_quantile(&hist, 0.5));
+	add_field("find_ns_p99", (double)kvr_hist_quantile(&hist, 0.99));
+	add_field("events_mblk_s", take_median(events, REPS));
+	add_text("checksum", format_hex(acc));
+	add_text("checksum_is", check_sum(acc, want));
+	add_field("chain_ns", bench->chain_ns);
+	add_field("machine_factor", bench->chain_ns / BENCH_REFERENCE_NS);
 	free(out);
 	return want != 0 && acc != want;
 }
 
-static void say_copy(const char *name, double v)
+static void add_field_copy(const char *name, double v)
 {
-	say(strdup(name), v);
+	add_field(strdup(name), v);
 }
 
-/* One rank of a full table is cleared, then all others at once. */
-static int run_clear(struct bench *b, uint32_t w, uint32_t d, uint64_t t)
+/* Clear one rank of a full table, then all others at once. */
+static int run_clear(struct bench *bench, uint32_t w, uint32_t d, uint64_t t)
 {
-	struct bench_clear c = {.ranks = w, .say = say_copy};
+	struct bench_clear c = {.ranks = w, .report = add_field_copy};
 	uint64_t unique;
 
-	pb_init(&b->w, w, d, t);
-	unique = (uint64_t)PB_GROUPS * b->w.p + (uint64_t)b->w.nseq * (d - b->w.p);
-	start_eal(b, (unique + (1u << 20)) * 40);
-	b->chain_ns = bench_chain_ns();
-	open_table(b, w + 1, unique + (1u << 12),
-		   (uint64_t)b->w.nseq * ((d - b->w.p + 511) / 512) +
-			   PB_GROUPS * (b->w.p / 512 + 2) + 4096);
-	apply(b, &b->w.store, b->w.entries);
-	say("ranks", w);
-	say("blocks", d);
-	say("entries", (double)stats(b).entries);
-	say("runs", (double)stats(b).runs);
-	c.t = b->t;
-	c.qsbr = b->qsbr;
+	pb_init(&bench->w, w, d, t);
+	unique = (uint64_t)PB_GROUPS * bench->w.p + (uint64_t)bench->w.nseq * (d - bench->w.p);
+	start_bench_eal(bench, (unique + (1u << 20)) * 40);
+	bench->chain_ns = bench_chain_ns();
+	open_table(bench, w + 1, unique + (1u << 12),
+		   (uint64_t)bench->w.nseq * ((d - bench->w.p + 511) / 512) +
+			   PB_GROUPS * (bench->w.p / 512 + 2) + 4096);
+	apply_events(bench, &bench->w.store, bench->w.entries);
+	add_field("ranks", w);
+	add_field("blocks", d);
+	add_field("entries", (double)get_stats(bench).entries);
+	add_field("runs", (double)get_stats(bench).runs);
+	c.t = bench->t;
+	c.qsbr = bench->qsbr;
 	bench_clear(&c);
-	while (kvr_prefix_maintain(b->t, 1) > 0)
-		rte_rcu_qsbr_quiescent(b->qsbr, 0);
-	say("left_bytes", (double)stats(b).used_bytes);
-	say("chain_ns", b->chain_ns);
-	say("machine_factor", b->chain_ns / BENCH_REFERENCE_NS);
-	return stats(b).used_bytes != 0;
+	while (kvr_prefix_maintain(bench->t, 1) > 0)
+		rte_rcu_qsbr_quiescent(bench->qsbr, 0);
+	add_field("left_bytes", (double)get_stats(bench).used_bytes);
+	add_field("chain_ns", bench->chain_ns);
+	add_field("machine_factor", bench->chain_ns / BENCH_REFERENCE_NS);
+	return get_stats(bench).used_bytes != 0;
 }
 
-static uint64_t number(const char *s)
+static uint64_t parse_number(const char *s)
 {
 	char *end;
 	double v = strtod(s, &end);
@@ -764,13 +775,13 @@ static uint64_t number(const char *s)
 							    : 1));
 }
 
-static int usage(void)
+static int print_usage(void)
 {
 	fprintf(stderr,
 		"usage: bench-prefix --ranks W --blocks D --entries T [--json]\n"
 		"       bench-prefix --clear --ranks W --blocks D --entries T [--json]\n"
 		"       bench-prefix --trace FILE --workers W [--json]\n"
-		"W 1..%u, D 2..65536, T from 1000 on (4M is 4,000,000)\n",
+		"W 1..%u, D 2..65536, T at least 1000 (4M is 4,000,000)\n",
 		KVR_PREFIX_MAX_RANKS);
 	return 2;
 }
@@ -784,34 +795,34 @@ int main(int argc, char **argv)
 		{"json", no_argument, NULL, 'j'},	   {NULL, 0, NULL, 0}};
 	uint64_t ranks = 64, blocks = 512, entries = 1000000;
 	const char *trace = NULL;
-	static struct bench b;
+	static struct bench bench;
 	bool clear = false;
 	int c, ret;
 
 	while ((c = getopt_long(argc, argv, "", opt, NULL)) != -1) {
 		if (c == 'r' || c == 'w')
-			ranks = number(optarg);
+			ranks = parse_number(optarg);
 		else if (c == 'b')
-			blocks = number(optarg);
+			blocks = parse_number(optarg);
 		else if (c == 'e')
-			entries = number(optarg);
+			entries = parse_number(optarg);
 		else if (c == 't')
 			trace = optarg;
 		else if (c == 'c')
 			clear = true;
 		else if (c == 'j')
-			b.json = true;
+			bench.json = true;
 		else
-			return usage();
+			return print_usage();
 	}
 	if (optind != argc || ranks < 1 || ranks > KVR_PREFIX_MAX_RANKS || blocks < 2 ||
 	    blocks > 65536 || entries < 1000 || entries > 1000000000)
-		return usage();
+		return print_usage();
 	if (clear && ranks == KVR_PREFIX_MAX_RANKS)
-		return usage(); /* one more has nothing */
-	ret = trace   ? run_trace(&b, trace, (uint32_t)ranks)
-	      : clear ? run_clear(&b, (uint32_t)ranks, (uint32_t)blocks, entries)
-		      : run_workload(&b, (uint32_t)ranks, (uint32_t)blocks, entries);
-	print_fields(b.json);
+		return print_usage(); /* the benchmark needs one rank without blocks */
+	ret = trace   ? run_trace(&bench, trace, (uint32_t)ranks)
+	      : clear ? run_clear(&bench, (uint32_t)ranks, (uint32_t)blocks, entries)
+		      : run_workload(&bench, (uint32_t)ranks, (uint32_t)blocks, entries);
+	print_fields(bench.json);
 	return ret;
 }

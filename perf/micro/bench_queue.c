@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Queue operations with N requests waiting: enter, leave by cancel, and take the head (what an
- * admission does to the heap). Keys are random jumps, so neither the best nor the worst case.
+ * Queue operations with N waiting requests: enter, leave by cancel, and remove the head (the heap
+ * operation of an admission). Keys are random, so this is neither the best nor the worst case.
  *
  *   bench-queue [--waiting N] [--json]
  *
- * Means in ns of processor time: push_ns and remove_ns of the heap alone, pop_ns likewise,
- * enqueue_ns and cancel_ns of the whole call through the scheduler.
+ * Reports means in ns of CPU time: push_ns, pop_ns and remove_ns of the heap alone; enqueue_ns and
+ * cancel_ns of the complete scheduler calls.
  */
 
 #include "sched_pvt.h"
@@ -39,8 +39,8 @@ static void node_fill(struct node *n, struct kvr_rand *r, uint64_t seq)
 	n->seq = seq;
 }
 
-/* Bursts of 64 between clock reads, so that N stays within 64 of itself. */
-static void heap(uint32_t waiting, struct figures *f)
+/* The clock is read once per burst of 64, so the queue length stays within 64 of N. */
+static void measure_heap(uint32_t waiting, struct figures *f)
 {
 	struct node *n = aligned_alloc(64, (size_t)(waiting + BURST) * sizeof(*n));
 	double push = 0, pop = 0, drop = 0, again = 0, t;
@@ -68,7 +68,7 @@ static void heap(uint32_t waiting, struct figures *f)
 		pop += cpu_ns() - t;
 		for (uint32_t k = 0; k < BURST; k++)
 			kvr_sched__heap_add(n, &root, gone[k]);
-		for (uint32_t k = 0; k < BURST; k++) /* different ones: a stride from any */
+		for (uint32_t k = 0; k < BURST; k++) /* other nodes, with a stride from anywhere */
 			gone[k] = (i + k * (waiting / BURST + 1)) % (waiting + BURST);
 		t = cpu_ns();
 		for (uint32_t k = 0; k < BURST; k++)
@@ -82,41 +82,41 @@ static void heap(uint32_t waiting, struct figures *f)
 	free(n);
 }
 
-static void whole(uint32_t waiting, struct figures *f)
+static void measure_scheduler(uint32_t waiting, struct figures *f)
 {
-	const struct kvr_sched_worker w = {.id = 1, .dp_size = 1};
+	const struct kvr_sched_worker worker = {.id = 1, .dp_size = 1};
 	struct kvr_sched_req req = {.isl = 64};
-	struct kvr_sched_decision d;
-	struct kvr_pool_conf c;
-	struct kvr_sched *s;
+	struct kvr_sched_decision decision;
+	struct kvr_pool_conf conf;
+	struct kvr_sched *sched;
 	double a, b;
 
-	kvr_pool_conf_defaults(&c);
-	strcpy(c.name, "bench");
-	c.max_requests = waiting + 2 + 4096;
-	c.max_ranks = 64;
-	c.queue_threshold = 0;
-	s = kvr_sched_create(&c, NULL, 0);
-	if (s == NULL || kvr_sched_worker_set(s, &w, 0) != 0)
+	kvr_pool_conf_defaults(&conf);
+	strcpy(conf.name, "bench");
+	conf.max_requests = waiting + 2 + 4096;
+	conf.max_ranks = 64;
+	conf.queue_threshold = 0;
+	sched = kvr_sched_create(&conf, NULL, 0);
+	if (sched == NULL || kvr_sched_worker_set(sched, &worker, 0) != 0)
 		exit(1);
 	for (uint32_t i = 0; i <= waiting; i++)
-		kvr_sched_route(s, i, &req, NULL, i, &d);
+		kvr_sched_route(sched, i, &req, NULL, i, &decision);
 	f->enqueue = f->cancel = 0;
 	for (uint32_t round = 0; round < OPS / 4096; round++) {
 		a = cpu_ns();
 		for (uint32_t i = 0; i < 4096; i++)
-			kvr_sched_route(s, waiting + 1 + i, &req, NULL, waiting + i, &d);
+			kvr_sched_route(sched, waiting + 1 + i, &req, NULL, waiting + i, &decision);
 		b = cpu_ns();
 		for (uint32_t i = 0; i < 4096; i++)
-			kvr_sched_cancel(s, waiting + 1 + i, waiting + i);
+			kvr_sched_cancel(sched, waiting + 1 + i, waiting + i);
 		f->cancel += cpu_ns() - b;
 		f->enqueue += b - a;
 	}
 	f->enqueue /= OPS / 4096 * 4096;
 	f->cancel /= OPS / 4096 * 4096;
-	if (kvr_sched_counters(s)->waiting_now != waiting)
+	if (kvr_sched_counters(sched)->waiting_now != waiting)
 		exit(1);
-	kvr_sched_destroy(s);
+	kvr_sched_destroy(sched);
 }
 
 int main(int argc, char **argv)
@@ -139,8 +139,8 @@ int main(int argc, char **argv)
 	}
 	if (waiting < 4096 || waiting > 1000000)
 		return 2;
-	heap(waiting, &f);
-	whole(waiting, &f);
+	measure_heap(waiting, &f);
+	measure_scheduler(waiting, &f);
 	printf(json ? "{\"waiting\": %u, \"push_ns\": %.1f, \"pop_ns\": %.1f, \"remove_ns\": %.1f, "
 		      "\"enqueue_ns\": %.1f, \"cancel_ns\": %.1f}\n"
 		    : "waiting %u\npush_ns %.1f\npop_ns %.1f\nremove_ns %.1f\nenqueue_ns %.1f\n"

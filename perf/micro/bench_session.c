@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A table full of live sessions, both of its sides driven by one thread: bind them all, resolve
- * each in random order (its time slides), let them expire, bind again, unbind.
+ * A full table of live sessions, with both of its sides driven by one thread: bind all, resolve
+ * each in random order (which restarts its time to live), let them expire, bind again, unbind.
  *
  *   bench-session [--sessions N] [--json]
  *
- * Ids have 16 to 40 random bytes and are laid before the clock where a frame would bring them: what
- * misses the caches is the table. Means are of processor time over bursts of 32 with the lines of
- * the next calls fetched ahead, as a scheduler lcore does; hashing the id is inside. resolve_p50_ns
- * and p99 are of single turns of that loop, some 10 ns of clock in each; resolve_alone_ns is
- * without fetching ahead, two misses one after the other. expire_ns is all that both sides do for
- * a session whose time is over. pause_*_us are the longest single calls of a side over the whole
- * run, those in which the thread was switched out left out and counted (switched). Every result is
- * compared with what was bound. over_100us counts the calls above 100 us; host_gap_us and
- * host_over_100us are the same of a loop that only reads the clock, as long as the measured calls
- * took: what this machine does to a program that does nothing. machine_factor is this machine
- * against the reference one.
+ * Ids have 16 to 40 random bytes. They are copied outside the measurement to where a frame would
+ * bring them, so only the table misses the caches. Means are CPU time over bursts of 32 with
+ * prefetching for the next calls, as on a scheduler lcore, and include hashing the id.
+ * resolve_p50_ns and resolve_p99_ns are of single iterations of that loop, with some 10 ns of clock
+ * in each. resolve_alone_ns is without prefetching: two consecutive misses. expire_ns is the work
+ * of both sides for an expired session. pause_*_us are the longest single calls of a side over the
+ * whole run; calls during which the thread was preempted are excluded and counted (switched). Every
+ * result is compared with the binding.
+ *
+ * over_100us counts the calls above 100 us. host_gap_us and host_over_100us are the same for a loop
+ * that only reads the clock, as long as the measured calls took: the effect of this machine on an
+ * idle program. machine_factor compares this machine with the reference.
  */
 
 #include "bench_machine.h"
@@ -36,7 +37,7 @@
 #include <xxhash.h>
 
 #define BURST	   32u
-#define AHEAD	   8u /* calls from the first fetch to the use; half of it to the second */
+#define AHEAD	   8u /* calls from the first prefetch to the use; half of it to the second */
 #define PASSES	   3u
 #define ID_MAX	   40u
 #define SEC	   UINT64_C(1000000000)
@@ -53,7 +54,7 @@ struct side {
 	double longest_us;
 	uint64_t switched;
 	uint64_t over_100us;
-	uint64_t tsc; /* of all calls */
+	uint64_t tsc; /* ticks of all calls */
 };
 
 struct bench {
@@ -65,7 +66,7 @@ struct bench {
 	double tick_ns, control_ns;
 	long switches;
 	struct side sched, control, host;
-	struct kvr_hist single; /* 1/16 ns */
+	struct kvr_hist single; /* in 1/16 ns */
 	/* the burst */
 	struct id here[BURST];
 	uint32_t number[BURST], ahead;
@@ -82,7 +83,7 @@ static double cpu_ns(void)
 	return (double)ts.tv_sec * 1e9 + (double)ts.tv_nsec;
 }
 
-static void fail(const char *what)
+static void exit_with(const char *what)
 {
 	fprintf(stderr, "bench-session: %s\n", what);
 	exit(1);
@@ -104,25 +105,28 @@ static double tick_ns(void)
 	return ns / (double)(rte_rdtsc() - t);
 }
 
-static bool switched(struct bench *b)
+static bool was_switched(struct bench *bench)
 {
 	struct rusage u;
-	long before = b->switches;
+	long before = bench->switches;
 
 	getrusage(RUSAGE_THREAD, &u);
-	b->switches = u.ru_nivcsw + u.ru_nvcsw;
-	return b->switches != before;
+	bench->switches = u.ru_nivcsw + u.ru_nvcsw;
+	return bench->switches != before;
 }
 
-/* One call took `tsc`; only a long one is worth asking whether the thread ran. */
-static void note_pause(struct bench *b, struct side *side, uint64_t tsc)
+/*
+ * Record a call of `tsc` ticks. Only for a long call it is worth checking whether the thread was
+ * preempted.
+ */
+static void note_pause(struct bench *bench, struct side *side, uint64_t tsc)
 {
-	double us = (double)tsc * b->tick_ns / 1e3;
+	double us = (double)tsc * bench->tick_ns / 1e3;
 
 	side->tsc += tsc;
 	if (us < LONG_US) {
 		side->longest_us = RTE_MAX(us, side->longest_us);
-	} else if (switched(b)) {
+	} else if (was_switched(bench)) {
 		side->switched++;
 	} else {
 		side->longest_us = RTE_MAX(us, side->longest_us);
@@ -130,202 +134,207 @@ static void note_pause(struct bench *b, struct side *side, uint64_t tsc)
 	}
 }
 
-/* What the machine does to a thread that only reads the clock. */
-static void host_gaps(struct bench *b)
+/* Gaps in a thread that only reads the clock. */
+static void host_gaps(struct bench *bench)
 {
 	const uint64_t start = rte_rdtsc();
 	uint64_t last = start, now;
 
-	switched(b);
-	while (last - start < b->sched.tsc) {
+	was_switched(bench);
+	while (last - start < bench->sched.tsc) {
 		now = rte_rdtsc();
-		note_pause(b, &b->host, now - last);
+		note_pause(bench, &bench->host, now - last);
 		last = rte_rdtsc();
 	}
 }
 
-/* ---- what is measured ---- */
+/* ---- measured operations ---- */
 
-static uint32_t control_turn(struct bench *b, struct kvr_session_ref due[], uint32_t n)
+static uint32_t control_turn(struct bench *bench, struct kvr_session_ref due[], uint32_t n)
 {
 	double start = cpu_ns();
 	uint64_t t = rte_rdtsc();
-	uint32_t got = kvr_session_due(b->s, b->now, due, n);
+	uint32_t got = kvr_session_due(bench->s, bench->now, due, n);
 
-	note_pause(b, &b->control, rte_rdtsc() - t);
-	b->control_ns += cpu_ns() - start;
+	note_pause(bench, &bench->control, rte_rdtsc() - t);
+	bench->control_ns += cpu_ns() - start;
 	return got;
 }
 
-static struct kvr_session_binding binding_of(uint32_t i)
+static struct kvr_session_binding make_binding(uint32_t i)
 {
 	return (struct kvr_session_binding){(uint64_t)i * 7 + 1, i % 8, 0};
 }
 
-static void op_bind(struct bench *b, uint32_t i)
+static void op_bind(struct bench *bench, uint32_t i)
 {
-	const struct kvr_session_binding to = binding_of(b->number[i]);
+	const struct kvr_session_binding to = make_binding(bench->number[i]);
 
-	if (kvr_session_bind(b->s, &b->key[i], &to, TTL, b->now, NULL) != 0)
-		fail("not bound");
+	if (kvr_session_bind(bench->s, &bench->key[i], &to, TTL, bench->now, NULL) != 0)
+		exit_with("bind failed");
 }
 
-static void check(struct bench *b, uint32_t i, const struct kvr_session_binding *to)
+static void check_binding(struct bench *bench, uint32_t i, const struct kvr_session_binding *to)
 {
-	const struct kvr_session_binding want = binding_of(b->number[i]);
+	const struct kvr_session_binding want = make_binding(bench->number[i]);
 
 	if (to->worker != want.worker || to->dp_rank != want.dp_rank)
-		fail("wrong binding");
-	b->checksum = b->checksum * 31 + to->worker + to->dp_rank;
+		exit_with("wrong binding");
+	bench->checksum = bench->checksum * 31 + to->worker + to->dp_rank;
 }
 
-static void op_resolve(struct bench *b, uint32_t i)
+static void op_resolve(struct bench *bench, uint32_t i)
 {
 	struct kvr_session_binding to;
 
-	if (kvr_session_resolve(b->s, &b->key[i], b->now, &to, NULL) != KVR_SESSION_BOUND)
-		fail("not found");
-	check(b, i, &to);
+	if (kvr_session_resolve(bench->s, &bench->key[i], bench->now, &to, NULL) !=
+	    KVR_SESSION_BOUND)
+		exit_with("session not found");
+	check_binding(bench, i, &to);
 }
 
-static void op_unbind(struct bench *b, uint32_t i)
+static void op_unbind(struct bench *bench, uint32_t i)
 {
 	struct kvr_session_binding to;
 
-	if (!kvr_session_unbind(b->s, &b->key[i], &to))
-		fail("not unbound");
-	check(b, i, &to);
+	if (!kvr_session_unbind(bench->s, &bench->key[i], &to))
+		exit_with("unbind failed");
+	check_binding(bench, i, &to);
 }
 
-/* One turn of the loop over a burst: fetch for later calls, do this one. */
-static inline void turn(struct bench *b, op_fn *op, uint32_t i, uint32_t n)
+/* One iteration of the loop over a burst: prefetch for later calls, do this one. */
+static inline void run_call(struct bench *bench, op_fn *op, uint32_t i, uint32_t n)
 {
-	const uint32_t first = i + b->ahead, second = i + b->ahead / 2;
+	const uint32_t first = i + bench->ahead, second = i + bench->ahead / 2;
 
 	if (first < n) {
-		kvr_session_key(b->s, b->here[first].b, b->here[first].len, &b->key[first]);
-		if (b->ahead != 0)
-			kvr_session_prefetch(b->s, &b->key[first], 0);
+		kvr_session_key(bench->s, bench->here[first].b, bench->here[first].len,
+				&bench->key[first]);
+		if (bench->ahead != 0)
+			kvr_session_prefetch(bench->s, &bench->key[first], 0);
 	}
-	if (b->ahead != 0 && second < n)
-		kvr_session_prefetch(b->s, &b->key[second], 1);
-	op(b, i);
+	if (bench->ahead != 0 && second < n)
+		kvr_session_prefetch(bench->s, &bench->key[second], 1);
+	op(bench, i);
 }
 
-static void begin(struct bench *b, uint32_t n)
+static void prefetch_first(struct bench *bench, uint32_t n)
 {
-	for (uint32_t i = 0; i < b->ahead && i < n; i++) {
-		kvr_session_key(b->s, b->here[i].b, b->here[i].len, &b->key[i]);
-		kvr_session_prefetch(b->s, &b->key[i], 0);
+	for (uint32_t i = 0; i < bench->ahead && i < n; i++) {
+		kvr_session_key(bench->s, bench->here[i].b, bench->here[i].len, &bench->key[i]);
+		kvr_session_prefetch(bench->s, &bench->key[i], 0);
 	}
-	for (uint32_t i = 0; i < b->ahead / 2 && i < n; i++)
-		kvr_session_prefetch(b->s, &b->key[i], 1);
+	for (uint32_t i = 0; i < bench->ahead / 2 && i < n; i++)
+		kvr_session_prefetch(bench->s, &bench->key[i], 1);
 }
 
-static void one_by_one(struct bench *b, op_fn *op, uint32_t n, bool keep)
+static void one_by_one(struct bench *bench, op_fn *op, uint32_t n, bool keep)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t t = rte_rdtsc();
 
-		turn(b, op, i, n);
+		run_call(bench, op, i, n);
 		t = rte_rdtsc() - t;
-		note_pause(b, &b->sched, t);
+		note_pause(bench, &bench->sched, t);
 		if (keep)
-			kvr_hist_add(&b->single, (uint64_t)((double)t * b->tick_ns * 16));
+			kvr_hist_add(&bench->single, (uint64_t)((double)t * bench->tick_ns * 16));
 	}
 }
 
 enum clock { BY_BURST, BY_CALL };
 
-/* Do `op` to every session in `order`. @return ns of each. */
-static double all(struct bench *b, op_fn *op, uint32_t ahead, enum clock clock)
+/* Apply `op` to every session in `order`. @return ns per session. */
+static double run_all(struct bench *bench, op_fn *op, uint32_t ahead, enum clock clock)
 {
 	double sum = 0;
 
-	b->ahead = ahead;
-	for (uint32_t at = 0, k = 0; at < b->n; at += BURST, k++) {
-		const uint32_t n = b->n - at < BURST ? b->n - at : BURST;
+	bench->ahead = ahead;
+	for (uint32_t at = 0, k = 0; at < bench->n; at += BURST, k++) {
+		const uint32_t n = bench->n - at < BURST ? bench->n - at : BURST;
 		double start;
 
 		for (uint32_t i = 0; i < n; i++) {
-			b->number[i] = b->order[at + i];
-			b->here[i] = b->id[b->order[at + i]];
+			bench->number[i] = bench->order[at + i];
+			bench->here[i] = bench->id[bench->order[at + i]];
 		}
 		start = cpu_ns();
-		begin(b, n);
+		prefetch_first(bench, n);
 		if (clock == BY_CALL)
-			one_by_one(b, op, n, op == op_resolve);
+			one_by_one(bench, op, n, op == op_resolve);
 		else
 			for (uint32_t i = 0; i < n; i++)
-				turn(b, op, i, n);
+				run_call(bench, op, i, n);
 		sum += cpu_ns() - start;
-		b->now += n * 1000; /* a million calls a second */
-		if (k % TURN_EVERY == 0 && control_turn(b, NULL, 0) != 0)
-			fail("expired early");
+		bench->now += n * 1000; /* a million calls per second */
+		if (k % TURN_EVERY == 0 && control_turn(bench, NULL, 0) != 0)
+			exit_with("a session expired early");
 	}
-	return sum / b->n;
+	return sum / bench->n;
 }
 
-/* Time passes, in steps of 1 ms, until all have gone. @return ns of each, both sides. */
-static double expire(struct bench *b)
+/*
+ * Advance time in steps of 1 ms until all sessions have expired. @return ns per session, both
+ * sides.
+ */
+static double expire_all(struct bench *bench)
 {
-	const uint64_t end = b->now + TTL + KVR_SESSION_LATE + 60 * SEC;
+	const uint64_t end = bench->now + TTL + KVR_SESSION_LATE + 60 * SEC;
 	struct kvr_session_ref due[256];
-	struct kvr_session_ended e;
+	struct kvr_session_ended ended;
 	uint32_t gone = 0;
 	double sum = 0;
 
-	b->now += TTL - 10 * SEC;
-	b->control_ns = 0;
-	for (; b->now < end; b->now += 1000000) {
+	bench->now += TTL - 10 * SEC;
+	bench->control_ns = 0;
+	for (; bench->now < end; bench->now += 1000000) {
 		double start;
 		uint32_t n;
 
-		if (!kvr_session_behind(b->s, b->now))
-			continue; /* most turns: the clock would be all of it */
-		n = control_turn(b, due, RTE_DIM(due));
+		if (!kvr_session_behind(bench->s, bench->now))
+			continue; /* most turns; reading the clock would dominate */
+		n = control_turn(bench, due, RTE_DIM(due));
 		start = cpu_ns();
 
 		for (uint32_t i = 0; i < n; i++) {
 			uint64_t t = rte_rdtsc();
 
-			if (kvr_session_confirm(b->s, due[i], b->now, &e)) {
+			if (kvr_session_confirm(bench->s, due[i], bench->now, &ended)) {
 				gone++;
-				b->checksum += e.to.worker;
+				bench->checksum += ended.to.worker;
 			}
-			note_pause(b, &b->sched, rte_rdtsc() - t);
+			note_pause(bench, &bench->sched, rte_rdtsc() - t);
 		}
 		sum += cpu_ns() - start;
 	}
-	if (gone != b->n || kvr_session_count(b->s) != 0)
-		fail("not all expired");
-	return (sum + b->control_ns) / gone;
+	if (gone != bench->n || kvr_session_count(bench->s) != 0)
+		exit_with("sessions did not expire");
+	return (sum + bench->control_ns) / gone;
 }
 
 /* ---- the run ---- */
 
-static void shuffle(struct bench *b, struct kvr_rand *r)
+static void shuffle_order(struct bench *bench, struct kvr_rand *r)
 {
-	for (uint32_t i = b->n - 1; i > 0; i--) {
-		uint32_t k = kvr_rand_below(r, i + 1), t = b->order[i];
+	for (uint32_t i = bench->n - 1; i > 0; i--) {
+		uint32_t k = kvr_rand_below(r, i + 1), t = bench->order[i];
 
-		b->order[i] = b->order[k];
-		b->order[k] = t;
+		bench->order[i] = bench->order[k];
+		bench->order[k] = t;
 	}
 }
 
-static void make_ids(struct bench *b, struct kvr_rand *r)
+static void make_ids(struct bench *bench, struct kvr_rand *r)
 {
-	b->id = calloc(b->n, sizeof(*b->id));
-	b->order = calloc(b->n, sizeof(*b->order));
-	b->s = kvr_session_create(b->n, kvr_rand_u64(r), 0);
-	if (b->id == NULL || b->order == NULL || b->s == NULL)
-		fail("no memory");
-	for (uint32_t i = 0; i < b->n; i++) {
-		b->order[i] = i;
-		b->id[i].len = (uint8_t)(16 + kvr_rand_below(r, 25));
-		for (uint32_t k = 0; k < b->id[i].len; k++)
-			b->id[i].b[k] = (uint8_t)kvr_rand_u64(r);
+	bench->id = calloc(bench->n, sizeof(*bench->id));
+	bench->order = calloc(bench->n, sizeof(*bench->order));
+	bench->s = kvr_session_create(bench->n, kvr_rand_u64(r), 0);
+	if (bench->id == NULL || bench->order == NULL || bench->s == NULL)
+		exit_with("no memory");
+	for (uint32_t i = 0; i < bench->n; i++) {
+		bench->order[i] = i;
+		bench->id[i].len = (uint8_t)(16 + kvr_rand_below(r, 25));
+		for (uint32_t k = 0; k < bench->id[i].len; k++)
+			bench->id[i].b[k] = (uint8_t)kvr_rand_u64(r);
 	}
 }
 
@@ -333,61 +342,61 @@ struct result {
 	double bind, resolve, alone, unbind, expire;
 };
 
-static double middle(double v[PASSES])
+static double take_median(double v[PASSES])
 {
 	qsort(v, PASSES, sizeof(v[0]), bench_by_value);
 	return v[PASSES / 2];
 }
 
-static void run(struct bench *b, struct result *r)
+static void run_benchmark(struct bench *bench, struct result *result)
 {
 	double alone[PASSES], burst[PASSES];
 	struct kvr_rand rand = {11};
 
-	make_ids(b, &rand);
-	switched(b);
-	shuffle(b, &rand);
-	r->bind = all(b, op_bind, AHEAD, BY_BURST);
+	make_ids(bench, &rand);
+	was_switched(bench);
+	shuffle_order(bench, &rand);
+	result->bind = run_all(bench, op_bind, AHEAD, BY_BURST);
 	for (uint32_t i = 0; i < PASSES; i++) {
-		shuffle(b, &rand);
-		burst[i] = all(b, op_resolve, AHEAD, BY_BURST);
-		shuffle(b, &rand);
-		alone[i] = all(b, op_resolve, 0, BY_BURST);
+		shuffle_order(bench, &rand);
+		burst[i] = run_all(bench, op_resolve, AHEAD, BY_BURST);
+		shuffle_order(bench, &rand);
+		alone[i] = run_all(bench, op_resolve, 0, BY_BURST);
 	}
-	r->resolve = middle(burst);
-	r->alone = middle(alone);
-	shuffle(b, &rand);
-	all(b, op_resolve, AHEAD, BY_CALL);
-	r->expire = expire(b);
-	all(b, op_bind, AHEAD, BY_CALL);
-	shuffle(b, &rand);
-	r->unbind = all(b, op_unbind, AHEAD, BY_BURST);
-	if (kvr_session_count(b->s) != 0)
-		fail("some were left");
-	host_gaps(b);
+	result->resolve = take_median(burst);
+	result->alone = take_median(alone);
+	shuffle_order(bench, &rand);
+	run_all(bench, op_resolve, AHEAD, BY_CALL);
+	result->expire = expire_all(bench);
+	run_all(bench, op_bind, AHEAD, BY_CALL);
+	shuffle_order(bench, &rand);
+	result->unbind = run_all(bench, op_unbind, AHEAD, BY_BURST);
+	if (kvr_session_count(bench->s) != 0)
+		exit_with("sessions are left");
+	host_gaps(bench);
 }
 
-static void print(const struct bench *b, const struct result *r, bool json)
+static void print_result(const struct bench *bench, const struct result *result, bool json)
 {
 	const double chain = bench_chain_ns();
 	const struct {
 		const char *name;
 		double value;
 	} v[] = {
-		{"sessions", b->n},
-		{"bind_ns", r->bind},
-		{"resolve_ns", r->resolve},
-		{"resolve_p50_ns", (double)kvr_hist_quantile(&b->single, 0.5) / 16},
-		{"resolve_p99_ns", (double)kvr_hist_quantile(&b->single, 0.99) / 16},
-		{"resolve_alone_ns", r->alone},
-		{"unbind_ns", r->unbind},
-		{"expire_ns", r->expire},
-		{"pause_sched_us", b->sched.longest_us},
-		{"pause_control_us", b->control.longest_us},
-		{"over_100us", (double)b->sched.over_100us},
-		{"host_gap_us", b->host.longest_us},
-		{"host_over_100us", (double)b->host.over_100us},
-		{"switched", (double)(b->sched.switched + b->control.switched)},
+		{"sessions", bench->n},
+		{"bind_ns", result->bind},
+		{"resolve_ns", result->resolve},
+		{"resolve_p50_ns", (double)kvr_hist_quantile(&bench->single, 0.5) / 16},
+		{"resolve_p99_ns", (double)kvr_hist_quantile(&bench->single, 0.99) / 16},
+		{"resolve_alone_ns", result->alone},
+		{"unbind_ns", result->unbind},
+		{"expire_ns", result->expire},
+		{"pause_sched_us", bench->sched.longest_us},
+		{"pause_control_us", bench->control.longest_us},
+		{"over_100us", (double)bench->sched.over_100us},
+		{"host_gap_us", bench->host.longest_us},
+		{"host_over_100us", (double)bench->host.over_100us},
+		{"switched", (double)(bench->sched.switched + bench->control.switched)},
 		{"chain_ns", chain},
 		{"machine_factor", chain / BENCH_REFERENCE_NS},
 	};
@@ -396,7 +405,7 @@ static void print(const struct bench *b, const struct result *r, bool json)
 		printf(json ? "%s\"%s\": %.*f" : "%s%s %.*f\n", json ? (i == 0 ? "{" : ", ") : "",
 		       v[i].name, i == 0 ? 0 : 2, v[i].value);
 	printf(json ? ", \"checksum\": \"%016llx\"}\n" : "checksum %016llx\n",
-	       (unsigned long long)b->checksum);
+	       (unsigned long long)bench->checksum);
 }
 
 int main(int argc, char **argv)
@@ -404,25 +413,25 @@ int main(int argc, char **argv)
 	static const struct option options[] = {{"sessions", required_argument, NULL, 's'},
 						{"json", no_argument, NULL, 'j'},
 						{NULL, 0, NULL, 0}};
-	static struct bench b = {.n = 1000000};
-	struct result r;
+	static struct bench bench = {.n = 1000000};
+	struct result result;
 	bool json = false;
 	int o;
 
 	while ((o = getopt_long(argc, argv, "", options, NULL)) != -1) {
 		if (o == 's')
-			b.n = (uint32_t)strtoul(optarg, NULL, 10);
+			bench.n = (uint32_t)strtoul(optarg, NULL, 10);
 		else if (o == 'j')
 			json = true;
 		else
 			return 2;
 	}
-	if (b.n < BURST || b.n > 10000000) {
-		fprintf(stderr, "bench-session: --sessions is %u to 10000000\n", BURST);
+	if (bench.n < BURST || bench.n > 10000000) {
+		fprintf(stderr, "bench-session: --sessions must be %u to 10000000\n", BURST);
 		return 2;
 	}
-	b.tick_ns = tick_ns();
-	run(&b, &r);
-	print(&b, &r, json);
+	bench.tick_ns = tick_ns();
+	run_benchmark(&bench, &result);
+	print_result(&bench, &result, json);
 	return 0;
 }
