@@ -28,6 +28,7 @@ enum field {
 	F_LOCALITY,
 	F_OWNERSHIP,
 	F_EAGLE,
+	F_ORIGIN,
 	F_SKIP,
 	F_TAIL, /* by type */
 };
@@ -59,6 +60,7 @@ static const struct {
 	NAME("locality", F_LOCALITY),
 	NAME("ownership", F_OWNERSHIP),
 	NAME("is_eagle", F_EAGLE),
+	NAME("origin", F_ORIGIN),
 };
 
 static const enum field stored_places[] = {F_HASHES,  F_PARENT, F_TOKENS, F_BLOCK_SIZE,
@@ -190,6 +192,8 @@ static bool plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 		kind(ev, &o);
 	else if (f == F_LOCALITY)
 		ev->foreign |= !same(&o, "LOCAL");
+	else if (f == F_ORIGIN)
+		ev->reused = same(&o, "REUSED");
 	else
 		ev->fault = KVR_KVEV_SHAPE;
 	return kvr_kvev__skip_rest(&d->in, &o);

@@ -12,14 +12,21 @@ static const struct kvr_counter counters[] = {
 /* Each store of a block that we could name adds one, and each that goes takes one away. */
 const struct kvr_stats_def kvr_kvmap_stats = {"kvmap", counters, NULL};
 
-/* Zeroed memory of large pages where there are some: every look goes somewhere else. */
-static void *large(size_t bytes)
+/* Zeroed memory that takes up room where it is touched. */
+static void *sparse(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
-	if (p == MAP_FAILED)
-		return NULL;
-	madvise(p, bytes, MADV_HUGEPAGE);
+	return p != MAP_FAILED ? p : NULL;
+}
+
+/* The same in huge pages where the kernel has some: each look-up reads another place. */
+static void *large(size_t bytes)
+{
+	void *p = sparse(bytes);
+
+	if (p != NULL)
+		madvise(p, bytes, MADV_HUGEPAGE);
 	return p;
 }
 
@@ -51,8 +58,10 @@ struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uin
 	m->entries = large(m->ring_most * sizeof(m->entries[0]));
 	m->origins = large(m->ring_most * sizeof(m->origins[0]));
 	m->tiers = large(m->ring_most);
+	m->copies = sparse(m->ring_most * sizeof(m->copies[0]));
 	m->buckets = large(m->n_buckets * sizeof(m->buckets[0]));
-	if (m->entries == NULL || m->origins == NULL || m->tiers == NULL || m->buckets == NULL) {
+	if (m->entries == NULL || m->origins == NULL || m->tiers == NULL || m->copies == NULL ||
+	    m->buckets == NULL) {
 		kvr_kvmap_destroy(m);
 		errno = ENOMEM;
 		return NULL;
@@ -67,6 +76,7 @@ void kvr_kvmap_destroy(struct kvr_kvmap *m)
 	give_back(m->entries, m->ring_most * sizeof(m->entries[0]));
 	give_back(m->origins, m->ring_most * sizeof(m->origins[0]));
 	give_back(m->tiers, m->ring_most);
+	give_back(m->copies, m->ring_most * sizeof(m->copies[0]));
 	give_back(m->buckets, m->n_buckets * sizeof(m->buckets[0]));
 	free(m->sh);
 	free(m);

@@ -14,6 +14,8 @@
  *	                                       is held
  */
 
+#include <string.h>
+
 #include "kvr_bucket.h"
 #include "kvr_kvmap.h"
 #include "kvr_prefetch.h"
@@ -34,8 +36,10 @@ struct kvmap_origin {
 	uint64_t ns; /* what its cache namespace adds to the seed of its blocks */
 };
 
-/* Where a block is: a bit for each tier; none: the entry is free. */
+/* Where a block is: a bit for each tier; none: the entry is free. Without KVMAP_COPIES the block
+ * has one copy in each of them, and `copies` of the entry is undefined. */
 #define KVMAP_TIERS	 0x0fu
+#define KVMAP_COPIES	 0x40u
 #define KVMAP_HAS_PARENT 0x80u
 _Static_assert(KVR_TIERS <= 4, "bits");
 
@@ -63,7 +67,8 @@ struct kvr_kvmap {
 	uint64_t seed;
 	struct kvmap_entry *entries;
 	struct kvmap_origin *origins;
-	uint8_t *tiers; /* by entry, with KVMAP_HAS_PARENT */
+	uint8_t *tiers;		       /* by entry, with KVMAP_HAS_PARENT and KVMAP_COPIES */
+	uint32_t (*copies)[KVR_TIERS]; /* by entry: copies beyond the first */
 	struct kvr_bucket *buckets;
 	uint64_t other_groups; /* groups that were seen without full attention */
 	uint64_t *sh;	       /* of the event being stored */
@@ -89,6 +94,25 @@ void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 
 /** Take one out that was found. */
 void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found);
+
+/** Count one more copy of a block that is in the tier. */
+static inline void kvmap_add_copy(struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier)
+{
+	if ((m->tiers[e] & KVMAP_COPIES) == 0)
+		memset(m->copies[e], 0, sizeof(m->copies[e]));
+	m->tiers[e] |= KVMAP_COPIES;
+	m->copies[e][tier] += m->copies[e][tier] != UINT32_MAX;
+}
+
+/** Drop one copy of a block that is in the tier. @return false: it was the last, which remains for
+ * the caller to take out. */
+static inline bool kvmap_drop_copy(struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier)
+{
+	if ((m->tiers[e] & KVMAP_COPIES) == 0 || m->copies[e][tier] == 0)
+		return false;
+	m->copies[e][tier]--;
+	return true;
+}
 
 /** What a loop over many names has at hand: the map's words are not these, for all that the
  * compiler knows after each that is written. Right for the map's life. */

@@ -71,6 +71,7 @@ struct kvr_kvev {
 	uint32_t group;
 	bool other_group; /**< of a cache group that is not full attention */
 	bool foreign;	  /**< remote, or somebody else's */
+	bool reused;	  /**< a store of blocks that were found cached: no new copies */
 };
 
 /** What a batch says beside its events. */

@@ -5,13 +5,18 @@
 /**
  * @file
  * What one rank of an engine caches: the engine's name of each block beside ours (the sequence
- * hash, made of the tokens), so that its events can be told to the router in our names.
+ * hash, made of the tokens), so that its events can be passed to the router in our names.
  *
- * A table of bounded size: a ring of entries in the order in which they came, and an open-addressed
- * index of it (50 bytes an entry at the most; what was never needed at once is never touched). When
- * it is full the oldest goes, and is told as removed: what could not be taken back later must not
- * stay with the router. Presence is a set for each tier: storing twice is storing once, and a
- * removal is believed.
+ * A table of bounded size: a ring of entries in the order of arrival, and an open-addressed index
+ * of it. An entry takes at most 50 bytes, 66 where blocks have copies; memory that was never needed
+ * is never touched. A full table evicts its oldest entry and reports it as removed, as a later
+ * removal of that name could not be translated.
+ *
+ * Copies: an engine may hold a block more than once in a tier, and reports the store and the
+ * removal of each copy. The table counts them; `out` reports the first store and the last removal,
+ * and a dump lists the block once. A store that only announces reused blocks adds no copy. A clear
+ * ends all counts. A count stops at UINT32_MAX, which is more than the blocks of any engine: beyond
+ * that the block leaves before its last copy.
  *
  * One thread; `out` is called from inside the functions. Cost: a hash of the tokens, and one or two
  * cache misses a block.
@@ -46,6 +51,7 @@ struct kvr_kvmap_out {
 	X(KVR_KVMAP_SHORT, few_tokens, COUNT, "blocks", "stored without tokens enough")            \
 	X(KVR_KVMAP_STRANGE, strange, COUNT, "blocks", "stored with keys that we cannot name")     \
 	X(KVR_KVMAP_REMOVED, removed, COUNT, "blocks", "removed")                                  \
+	X(KVR_KVMAP_KEPT, kept, COUNT, "blocks", "removed of which another copy remains")          \
 	X(KVR_KVMAP_ABSENT, absent, COUNT, "blocks", "removed that were not there")                \
 	X(KVR_KVMAP_EVICTED, evicted, COUNT, "blocks", "forgotten for want of room, oldest first") \
 	X(KVR_KVMAP_CLEARED, cleared, COUNT, "events", "the rank holds nothing any more")          \

@@ -12,6 +12,7 @@ struct removing {
 	struct kvmap_view v;
 	const struct kvr_kvev *ev;
 	uint32_t n, gone; /* of m->run; in all */
+	uint32_t kept;	  /* copies that went and left another */
 	uint64_t key[KEPT][GROUP];
 	struct kvmap_guess guess[KEPT][GROUP];
 };
@@ -47,16 +48,21 @@ static __attribute__((noinline)) void guess(struct removing *r, uint32_t group)
 		to[i] = kvmap_guess(&v, key[i]);
 }
 
-/* One that has more tiers, or is not at home, or not there. @return whether it was in this one. */
-static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, uint64_t name, uint64_t key,
-						 uint8_t bit, uint64_t *sh)
+/* One that has more tiers or copies, or is not at home, or not there. @return whether its last copy
+ * left the tier. */
+static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, struct removing *r,
+						 uint64_t name, uint64_t key, uint64_t *sh)
 {
-	const struct kvmap_view v = kvmap_view(m);
-	const uint64_t found = kvmap_find(m, &v, name, key);
+	const uint8_t bit = (uint8_t)(1u << r->ev->tier);
+	const uint64_t found = kvmap_find(m, &r->v, name, key);
 	const uint32_t e = KVMAP_POS(found) - 1;
 
 	if (found == 0 || (m->tiers[e] & bit) == 0)
 		return false;
+	if (kvmap_drop_copy(m, e, r->ev->tier)) {
+		r->kept++;
+		return false;
+	}
 	*sh = m->entries[e].sh;
 	m->tiers[e] = (uint8_t)(m->tiers[e] & ~bit);
 	if ((m->tiers[e] & KVMAP_TIERS) == 0)
@@ -64,7 +70,7 @@ static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, uint64_t n
 	return true;
 }
 
-/* Out of the tier; nearly all are in no other, and go. */
+/* Out of the tier; nearly all are in no other, and have one copy. */
 static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct removing *r,
 					       uint32_t group)
 {
@@ -79,7 +85,7 @@ static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct remov
 	for (uint32_t i = 0; i < size; i++) {
 		const uint64_t key = r->key[group % KEPT][i];
 		const struct kvmap_entry e = v.entries[to[i].entry];
-		const uint8_t tiers = v.tiers[to[i].entry] & KVMAP_TIERS;
+		const uint8_t tiers = v.tiers[to[i].entry] & (KVMAP_TIERS | KVMAP_COPIES);
 
 		if (e.name == name[i] && tiers == bit) {
 			*to[i].tag = 0;
@@ -87,7 +93,7 @@ static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct remov
 			run[n++] = e.sh;
 			gone++;
 		} else {
-			n += remove_any(m, name[i], key, bit, &run[n]);
+			n += remove_any(m, r, name[i], key, &run[n]);
 		}
 	}
 	m->n -= gone;
@@ -122,19 +128,19 @@ static void remove_groups(struct kvr_kvmap *m, struct removing *r)
 
 void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
-	const uint8_t bit = (uint8_t)(1u << ev->tier);
 	struct removing r;
 
 	r.v = kvmap_view(m);
 	r.ev = ev;
-	r.n = r.gone = 0; /* the rest is written before it is read */
+	r.n = r.gone = r.kept = 0; /* the rest is written before it is read */
 	if (ev->n_hashes > FEW)
 		remove_groups(m, &r);
 	else
 		for (uint32_t i = 0; i < ev->n_hashes; i++)
-			r.n += remove_any(m, ev->hashes[i], kvmap_key(&r.v, ev->hashes[i]), bit,
+			r.n += remove_any(m, &r, ev->hashes[i], kvmap_key(&r.v, ev->hashes[i]),
 					  &m->run[r.n]);
 	tell_removed(m, &r);
 	kvr_cell_add(&m->st.removed, r.gone);
-	kvr_cell_add(&m->st.absent, ev->n_hashes - r.gone);
+	kvr_cell_add(&m->st.kept, r.kept);
+	kvr_cell_add(&m->st.absent, ev->n_hashes - r.gone - r.kept);
 }

@@ -111,9 +111,18 @@ static void forget(struct kvr_kvmap *m, uint64_t key, uint64_t found)
 	kvr_kvmap__del(m, key, found);
 }
 
+/* The block of entry e is in the tier of the event already. */
+static void store_again(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t e)
+{
+	kvr_cell_add(&m->st.again, 1);
+	if (!ev->reused)
+		kvmap_add_copy(m, e, ev->tier);
+}
+
 /*
  * The entry of a name that is known, or has no room without another's: where its tier is to be
- * noted; UINT32_MAX: it is there. What goes for it may be of the run: that is told before.
+ * noted; UINT32_MAX: it is there, and this is a copy. A block that leaves for it may be of the run,
+ * so the run is passed on before.
  */
 static uint32_t entry_for(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint64_t key,
 			  uint64_t found)
@@ -126,7 +135,7 @@ static uint32_t entry_for(struct kvr_kvmap *m, struct storing *s, uint32_t i, ui
 		found = 0;
 	}
 	if (found != 0 && (m->tiers[e] >> s->ev->tier & 1) != 0) {
-		kvr_cell_add(&m->st.again, 1);
+		store_again(m, s->ev, e);
 		tell(m, s);
 		return UINT32_MAX;
 	}
@@ -235,7 +244,7 @@ static void move(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		if (pos == 0) {
 			kvr_cell_add(&m->st.orphans, 1);
 		} else if ((*tiers & bit) != 0) {
-			kvr_cell_add(&m->st.again, 1);
+			store_again(m, ev, pos - 1);
 		} else {
 			*tiers |= bit;
 			kvr_cell_add(&m->st.stored, 1);
@@ -326,7 +335,7 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		}
 		parent = m->entries[pos - 1].sh;
 		s.parent = &parent;
-		s.ns = m->origins[pos - 1].ns; /* only the first block's event must tell it */
+		s.ns = m->origins[pos - 1].ns; /* events of later blocks may leave it out */
 	} else if (ev->salt.len > 0) {
 		s.ns = kvr_hash_seed(NULL, 0, ev->salt.p, ev->salt.len) - KVR_HASH_SEED;
 	}

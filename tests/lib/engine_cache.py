@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 import struct
 import time
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 
 import msgpack
 import zmq
@@ -101,6 +101,7 @@ class Cache:
     def __init__(self, o, events):
         self.o, self.events = o, events
         self.blocks = OrderedDict()  # digest -> Block, the least recently used first
+        self.copies = Counter()      # digest -> copies beyond the first
         self.lower = OrderedDict()   # digest -> Block: pushed out to the host's memory
 
     def chain(self, tokens, lora=None, salt=None, mm=()):
@@ -125,34 +126,47 @@ class Cache:
     async def add(self, chain):
         """Hold these blocks; tells what came and what went."""
         new = [b for b in chain if b.digest not in self.blocks]
+        again = chain[-1:] if self.o.copies and not new else []  # its last token is computed again, into another block
         events, went = [], []
         for b in new:
             self.blocks[b.digest] = b
             self.lower.pop(b.digest, None)
         for b in reversed(chain):  # the end of a prompt goes first
             self.blocks.move_to_end(b.digest)
-        while len(self.blocks) > self.o.blocks:
-            went.append(self.blocks.popitem(last=False)[1])
+        self.copies.update(b.digest for b in again)
+        while len(self.blocks) + self.copies.total() > self.o.blocks:
+            went.append(self.evict())
         if went:
             events.append(self.removed(went))
             if self.o.offload:
                 events.append(self.stored(went, 'CPU', with_tokens=False))
         for run in runs(new):
-            events.append(self.stored(run, 'GPU'))
+            events.append(self.stored(run, 'GPU', **self.unknown_key()))
+        if again:
+            events.append(self.stored(again, 'GPU'))
         if self.o.repeat_stores and chain:  # reused blocks are announced again
-            events.append(self.stored(chain, 'GPU'))
+            events.append(self.stored(chain, 'GPU', origin='REUSED'))
         events += self.oddities(chain)
         if events:
             await self.events.publish(events)
 
+    def evict(self):
+        """One block leaves; its hash stays cached while there are copies of it."""
+        digest, block = self.blocks.popitem(last=False)
+        if self.copies[digest] > 0:
+            self.copies[digest] -= 1
+            self.blocks[digest] = block
+        return block
+
     async def clear(self):
         self.blocks.clear()
+        self.copies.clear()
         await self.events.publish([{'type': 'AllBlocksCleared'} if self.o.form == 'map'
                                    else ['AllBlocksCleared']])
 
     async def drop(self, n):
         """n blocks leave, the least recently used first."""
-        went = [self.blocks.popitem(last=False)[1] for _ in range(min(n, len(self.blocks)))]
+        went = [self.evict() for _ in range(min(n, len(self.blocks) + self.copies.total()))]
         if went:
             await self.events.publish([self.removed(went)])
 
@@ -233,8 +247,10 @@ class Cache:
         if self.o.form == 'map':
             out.append(self.stored(strange, 'STORAGE', locality='REMOTE'))
             out.append(self.stored(strange, 'GPU', ownership='somebody-else', session_id='s'))
-            out.append(self.stored(chain, 'GPU', some_new_key={'a': [1, None, 2.5]}))
         return out
+
+    def unknown_key(self):
+        return {'some_new_key': {'a': [1, None, 2.5]}} if self.o.odd and self.o.form == 'map' else {}
 
 
 def runs(blocks):

@@ -18,6 +18,7 @@ TALLY = Tally(260, patience=20.0)
 FORMS = {
     'vLLM, maps': ('--type', 'vllm', '--odd'),
     'vLLM, positional, signed': ('--type', 'vllm', '--form', 'positional', '--hash', 'int', '--odd'),
+    'vLLM, copies': ('--type', 'vllm', '--copies'),
     'vLLM, digests, batch as a map': ('--type', 'vllm', '--hash', 'bytes', '--batch-form', 'map'),
     'vLLM, stored again, no rank, old replay': ('--type', 'vllm', '--repeat-stores', '--no-rank',
                                                '--replay-framing', 'old'),
@@ -59,17 +60,20 @@ def one_form(router, program, name, how, worker):
         engine.test(drop_blocks=40)
         engine.test(drop_blocks=40, rank=1)
         front.same_table(f'{name}, dropped', engine, worker, tokens)
-        engine.test(lose_events=5)
-        engine.test(lose_events=4, rank=1)
         more = prompts(20, 100)
-        front.answers(name, [front.ask(t) for t in more])
+        for _ in range(2):
+            engine.test(lose_events=5)
+            engine.test(lose_events=4, rank=1)
+            front.answers(name, [front.ask(t) for t in more])
         front.same_table(f'{name}, events lost', engine, worker, tokens + more)
         counters = agent.counters()
-        front.check(f'{name}: replayed', counters['agent']['replayed'] >= 9, counters['agent'])
+        front.check(f'{name}: replayed', counters['agent']['replayed'] >= 18, counters['agent'])
         front.check(f'{name}: never clean', counters['agent']['clean_starts'] == 0, counters['agent'])
         state = engine.state()
         for i in range(2):
             held = counters[f'rank {i}']['held']
+            kept = counters[f'rank {i}']['kept']
+            front.check(f'{name}: copies of rank {i}', (kept > 0) == ('--copies' in how), kept)
             front.check(f'{name}: blocks of rank {i}', held == state['ranks'][i]['blocks'], (held, state['ranks']))
         engine.test(clear=True)
         front.same_table(f'{name}, cleared', engine, worker, tokens)

@@ -206,8 +206,23 @@ for medium, tier in (('GPU', 0), ('CPU', 1), ('CPU_PINNED', 1), ('CPU_TIER1', 1)
           [S(tier, SH[:1]), R(tier, SH[:1])])
 scene('a medium nobody knows', [[stored(U[:1], medium='TAPE'), removed(U[:1], medium='TAPE')]], [], medium=2)
 
-scene('stored twice, removed once', [[stored(U[:3])], [stored(U[:3])], [stored(U[:4])], [removed(U[:3]), removed(U[:1])]],
-      [S(0, SH[:3]), S(0, SH[3:4], SH[2]), R(0, SH[:3])], again=6, absent=1)
+scene('copies leave one by one', [[stored(U[:3])], [stored(U[:3])], [stored(U[:4])], [removed(U[:3]), removed(U[:1])], [removed(U[:3])],
+                                  [removed(U[:4])]],
+      [S(0, SH[:3]), S(0, SH[3:4], SH[2]), R(0, SH[:1]), R(0, SH[1:4])], again=6, kept=6, absent=1)
+scene('copies of each tier', [[stored(U[:2]), stored(U[:2])], [stored(U[1:2], tokens=[], medium='CPU')] * 3,
+                              [removed(U[1:2]), removed(U[1:2], medium='CPU'), removed(U[1:2], medium='CPU')], [removed(U[:2])],
+                              [removed(U[:2])], [removed(U[1:2], medium='CPU'), removed(U[1:2], medium='CPU')]],
+      [S(0, SH[:2]), S(1, SH[1:2], SH[0]), R(0, SH[1:2]), R(0, SH[:1]), R(1, SH[1:2])], again=4, kept=4, absent=2)
+scene('a clear ends the counts', [[stored(U[:2])] * 3, [CLEARED], [stored(U[:2])], [removed(U[:2]), removed(U[:2])]],
+      [S(0, SH[:2]), 'C', S(0, SH[:2]), R(0, SH[:2])], again=4, absent=2, cleared=1)
+scene('another name for the content ends its counts', [[stored(U[:1])] * 3, [stored(U[:1], tokens=T[B:2 * B])], [removed(U[:1])]],
+      [S(0, SH[:1]), R(0, SH[:1]), S(0, sh(T[B:2 * B])), R(0, sh(T[B:2 * B]))], again=2)
+scene('blocks that are reused', [[stored(U[:2], origin='NEW')], [stored(U[:2], origin='REUSED'), stored(U[1:2], U[0], T[B:2 * B], origin='NEW')],
+                                 [stored(U[2:3], U[1], T[2 * B:3 * B], origin='REUSED')], [removed(U[:3])]],
+      [S(0, SH[:2]), S(0, SH[2:3], SH[1]), R(0, [SH[0], SH[2]])], again=3, kept=1)
+scene('copies of an evicted block', [[stored(U[:2])] * 2, [stored(U[2:3], U[1], T[2 * B:3 * B])], [removed(U[:2])], [stored(U[:1])], [removed(U[:1])]],
+      [S(0, SH[:2]), R(0, SH[:1]), S(0, SH[2:3], SH[1]), R(0, SH[1:2]), S(0, SH[:1]), R(0, SH[:1])],
+      blocks=2, again=2, evicted=2, kept=1, absent=1)
 scene('a hole that is filled', [[stored(U[:4])], [removed(U[1:2])], [stored(U[:4])]],
       [S(0, SH[:4]), R(0, SH[1:2]), S(0, SH[1:2], SH[0])], again=3)
 scene('a parent nobody knows', [[stored(U[1:3], U[0], T[B:3 * B])]], [], orphans=2)
