@@ -127,8 +127,9 @@ static void medium(struct kvr_kvev *ev, const struct mp *o)
 
 static void kind(struct kvr_kvev *ev, const struct mp *o)
 {
-	ev->other_group = !mp_is(o, "full_attention") && !same(o, "full_attention") &&
-			  !same(o, "mla_attention") && !same(o, "sink_full_attention");
+	ev->full_group = mp_is(o, "full_attention") || same(o, "full_attention") ||
+			 same(o, "mla_attention") || same(o, "sink_full_attention");
+	ev->other_group = !ev->full_group;
 }
 
 static void ownership(struct kvr_kvev *ev, const struct mp *o)

@@ -184,7 +184,7 @@ void kvr_kvmap_forget(struct kvr_kvmap *m)
 {
 	m->learned = 0;
 	m->learned_eagle = false;
-	m->other_groups = 0;
+	m->group_state = KVMAP_NO_GROUP;
 }
 
 uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m)

@@ -56,6 +56,13 @@ _Static_assert(KVR_TIERS <= 4, "bits");
 #define KVMAP_PLACE(found)     ((uint32_t)((found) >> 32) & 15u)
 #define KVMAP_FOUND(b, i, pos) ((uint64_t)(b) << 36 | (uint64_t)(i) << 32 | (pos))
 
+/* What is known of the engine's cache group of full attention. */
+enum kvmap_group {
+	KVMAP_NO_GROUP = 0,
+	KVMAP_GROUP_PRESUMED, /* the first that stored, without a kind */
+	KVMAP_GROUP_KNOWN,
+};
+
 struct kvr_kvmap {
 	struct kvr_kvmap_out out;
 	uint32_t block_size, learned;
@@ -70,8 +77,9 @@ struct kvr_kvmap {
 	uint8_t *tiers;		       /* by entry, with KVMAP_HAS_PARENT and KVMAP_COPIES */
 	uint32_t (*copies)[KVR_TIERS]; /* by entry: copies beyond the first */
 	struct kvr_bucket *buckets;
-	uint64_t other_groups; /* groups that were seen without full attention */
-	uint64_t *sh;	       /* of the event being stored */
+	enum kvmap_group group_state;
+	uint32_t group; /* whose blocks the table holds */
+	uint64_t *sh;	/* of the event being stored */
 	uint32_t cap_sh;
 	uint64_t run[KVMAP_RUN];
 	struct kvr_kvmap_stats st;

@@ -69,7 +69,8 @@ struct kvr_kvev {
 	uint32_t strange_block; /**< first block with a key we cannot name; UINT32_MAX: none */
 	bool has_group;
 	uint32_t group;
-	bool other_group; /**< of a cache group that is not full attention */
+	bool full_group;  /**< the group's kind is given, and is full attention */
+	bool other_group; /**< the group's kind is given, and is another one */
 	bool foreign;	  /**< remote, or somebody else's */
 	bool reused;	  /**< a store of blocks that were found cached: no new copies */
 };

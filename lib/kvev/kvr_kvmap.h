@@ -12,6 +12,10 @@
  * is never touched. A full table evicts its oldest entry and reports it as removed, as a later
  * removal of that name could not be translated.
  *
+ * Groups: a hybrid model has several cache groups, and a block has the same name in each. The table
+ * holds one group: the first of full attention with the pool's block size or, while no kind is
+ * given, the first that stores. Events of other groups change nothing.
+ *
  * Copies: an engine may hold a block more than once in a tier, and reports the store and the
  * removal of each copy. The table counts them; `out` reports the first store and the last removal,
  * and a dump lists the block once. A store that only announces reused blocks adds no copy. A clear
@@ -42,7 +46,7 @@ struct kvr_kvmap_out {
 	X(KVR_KVMAP_BAD, bad, COUNT, "events", "with a field that is missing or wrong")            \
 	X(KVR_KVMAP_MEDIUM, medium, COUNT, "events", "about a medium that is not known")           \
 	X(KVR_KVMAP_FOREIGN, foreign, COUNT, "events", "about blocks that are remote or others'")  \
-	X(KVR_KVMAP_GROUP, group, COUNT, "events", "about cache groups without full attention")    \
+	X(KVR_KVMAP_GROUP, group, COUNT, "events", "about cache groups other than the one held")   \
 	X(KVR_KVMAP_SIZE, size, COUNT, "events", "stored with another block size than the pool's") \
 	X(KVR_KVMAP_STORED, stored, COUNT, "blocks", "stored")                                     \
 	X(KVR_KVMAP_AGAIN, again, COUNT, "blocks", "stored that were there already")               \
@@ -86,7 +90,7 @@ int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 /** Forget all, and tell it as cleared. */
 void kvr_kvmap_clear(struct kvr_kvmap *m);
 
-/** What was learned of the engine, beside its blocks: another one tells from now on. */
+/** Forget block size and cache group, which were learned of the engine: another one follows. */
 void kvr_kvmap_forget(struct kvr_kvmap *m);
 
 /** The block size of the first store of full attention; 0: none yet. */

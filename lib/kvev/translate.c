@@ -256,16 +256,27 @@ static void move(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	}
 }
 
-/* Is it of a cache group that says nothing about prefixes? Removals name only its number. */
-static bool other_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+static void learn_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
-	const uint64_t bit = ev->has_group && ev->group < 64 ? UINT64_C(1) << ev->group : 0;
+	if (ev->block_size != m->block_size || m->group_state == KVMAP_GROUP_KNOWN ||
+	    (m->group_state == KVMAP_GROUP_PRESUMED && !ev->full_group))
+		return;
+	if (m->group_state == KVMAP_GROUP_PRESUMED && m->group != ev->group)
+		kvr_kvmap_clear(m); /* blocks of the other group, whose removals no longer count */
+	m->group = ev->group;
+	m->group_state = ev->full_group ? KVMAP_GROUP_KNOWN : KVMAP_GROUP_PRESUMED;
+}
 
-	if (ev->other_group) {
-		m->other_groups |= bit;
-		return true;
-	}
-	return ev->type == KVR_KVEV_REMOVED && (m->other_groups & bit) != 0;
+/* Whether the event is about the cache group that the table holds. A removal has only a number. */
+static bool is_of_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	if (!ev->has_group || ev->other_group)
+		return !ev->other_group;
+	if (ev->type == KVR_KVEV_STORED)
+		learn_group(m, ev);
+	if (m->group_state == KVMAP_NO_GROUP)
+		return ev->type == KVR_KVEV_STORED;
+	return ev->group == m->group;
 }
 
 /* Blocks of the event that can be named; what cannot is counted. */
@@ -361,7 +372,7 @@ static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		kvr_cell_add(&m->st.foreign, 1);
 		return 0;
 	}
-	if (other_group(m, ev)) {
+	if (!is_of_group(m, ev)) {
 		kvr_cell_add(&m->st.group, 1);
 		return 0;
 	}

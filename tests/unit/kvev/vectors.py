@@ -239,6 +239,20 @@ scene('groups of a hybrid model',
        [removed(U[:2], group_idx=1), flat(removed(U[:2], group_idx=2)), flat(removed(U[:1], group_idx=0))],
        [flat(stored(U[:1], **{**VLLM, 'kv_cache_spec_kind': 'mla_attention'}))]],
       [S(0, SH[:2]), R(0, SH[:1]), S(0, SH[:1])], group=4)
+scene('groups without a kind',
+      [[flat(stored(U[:3], lora_name=None, extra_keys=None, group_idx=i)) for i in (0, 1)], [flat(removed(U[:2], group_idx=1))],
+       [flat(removed(U[2:3], group_idx=0))]], [S(0, SH[:3]), R(0, SH[2:3])], group=2)
+scene('a group that never stored', [[removed(U[:1], group_idx=0)], [stored(U[:2], **VLLM)], [removed(U[:2], group_idx=3)],
+                                    [removed(U[:2], group_idx=0)]], [S(0, SH[:2]), R(0, SH[:2])], group=2)
+scene('a group without a kind, then one of full attention',
+      [[stored(U[:2], group_idx=1)], [stored(U[:2], **VLLM)], [removed(U[:1], group_idx=1)], [removed(U[:1], group_idx=0)]],
+      [S(0, SH[:2]), 'C', S(0, SH[:2]), R(0, SH[:1])], group=1, cleared=1)
+scene('two groups of full attention',
+      [[stored(U[:2], **VLLM), stored(U[:2], **{**VLLM, 'group_idx': 1})], [removed(U[:1], group_idx=1), removed(U[1:2], group_idx=0)]],
+      [S(0, SH[:2]), R(0, SH[1:2])], group=2)
+scene('the first group of full attention has another block size',
+      [[stored(U[4:5], tokens=T[:2 * B], size=2 * B, **VLLM), stored(U[:2], **{**VLLM, 'group_idx': 1})],
+       [removed(U[4:5], group_idx=0), removed(U[1:2], group_idx=1)]], [S(0, SH[:2]), R(0, SH[1:2])], group=1, size=1)
 scene('kinds of a hybrid model',
       [[stored(U[:1], **VLLM),
         stored(U[1:2], U[0], T[B:2 * B], **{**VLLM, 'kv_cache_spec_kind': 'sink_full_attention'})],
