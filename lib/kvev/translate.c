@@ -314,7 +314,7 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	struct storing s;
 	uint64_t parent;
-	uint32_t n;
+	uint32_t n, pos = 0;
 
 	if (ev->n_tokens == 0) {
 		move(m, ev);
@@ -336,14 +336,14 @@ static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	s.parent = NULL;
 	s.n_run = 0;
 	s.ns = 0;
-	if (ev->has_parent) {
-		const uint64_t key = kvmap_key(&s.v, ev->parent);
-		const uint32_t pos = KVMAP_POS(kvmap_find(m, &s.v, ev->parent, key));
-
-		if (pos == 0) {
-			kvr_cell_add(&m->st.orphans, n);
-			return 0;
-		}
+	if (ev->has_parent)
+		pos = KVMAP_POS(kvmap_find(m, &s.v, ev->parent, kvmap_key(&s.v, ev->parent)));
+	if (pos == 0 && ev->has_parent &&
+	    ev->parent != 0) { /* 0: none, in the events of some engines */
+		kvr_cell_add(&m->st.orphans, n);
+		return 0;
+	}
+	if (pos != 0) {
 		parent = m->entries[pos - 1].sh;
 		s.parent = &parent;
 		s.ns = m->origins[pos - 1].ns; /* events of later blocks may leave it out */

@@ -55,10 +55,11 @@ static uint32_t token(unsigned int chain, unsigned int i)
 	return chain * 1000 + i;
 }
 
-/* The engine's names: few bits differ, to make the index work. */
+/* The engine's names: few bits differ, to make the index work; 0 is no parent unless it is known.
+ */
 static uint64_t name(unsigned int chain, unsigned int block)
 {
-	return ((uint64_t)chain << 40) + block;
+	return ((uint64_t)chain << 40) + block + 1;
 }
 
 static void name_all(void)

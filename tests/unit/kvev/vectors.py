@@ -200,6 +200,8 @@ scene('moved to the host and back', [[stored(U[:2]), stored(U[:2], tokens=[], me
                                      [removed(U[1:2], medium='CPU'), removed(U[:1], medium='CPU')],
                                      [stored(U[:1], tokens=[], medium='CPU')]],
       [S(0, SH[:2]), S(1, SH[:1]), S(1, SH[1:2], SH[0]), R(0, SH[:2]), R(1, SH[1:2]), R(1, SH[:1])], orphans=1)
+scene('a parent of 0', [[flat(stored(U[:2], 0))], [stored([0], U[1], T[2 * B:3 * B])], [stored(U[3:4], 0, T[3 * B:4 * B])]],
+      [S(0, SH[:2]), S(0, SH[2:3], SH[1]), S(0, SH[3:4], SH[2])])
 for medium, tier in (('GPU', 0), ('CPU', 1), ('CPU_PINNED', 1), ('CPU_TIER1', 1), ('CPU_TIER2', 2), ('DISK', 2),
                      ('STORAGE', 2), ('EXTERNAL', 3), ('gpu', 0)):
     scene(f'medium {medium}', [[stored(U[:1], medium=medium), removed(U[:1], medium=medium)]],
