@@ -79,6 +79,7 @@ void kvr_kvmap_destroy(struct kvr_kvmap *m)
 	give_back(m->copies, m->ring_most * sizeof(m->copies[0]));
 	give_back(m->buckets, m->n_buckets * sizeof(m->buckets[0]));
 	free(m->sh);
+	free(m->parts);
 	free(m);
 }
 
@@ -173,6 +174,7 @@ void kvr_kvmap_clear(struct kvr_kvmap *m)
 	memset(m->buckets, 0, m->n_buckets * sizeof(m->buckets[0]));
 	memset(m->tiers, 0, m->ring);
 	m->n = 0;
+	m->chunk = 0;
 	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
 	m->next = 0;
 	kvr_cell_set(&m->st.held, 0);

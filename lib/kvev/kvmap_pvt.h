@@ -4,7 +4,8 @@
 
 /**
  * @file
- * The table (kvmap.c) under the translation of events (translate.c, remove.c).
+ * The table (kvmap.c) under the events (events.c) that store (translate.c, lower.c) and remove
+ *blocks (remove.c).
  *
  *	buckets: [10 tags|over|10 places] ...  open addressing by lines of the cache; `over` of a
  *	                          |            bucket: entries that found it full
@@ -33,7 +34,7 @@ struct kvmap_entry {
 /* And what only those ask for that come after it, and dumps. */
 struct kvmap_origin {
 	uint64_t parent;
-	uint64_t ns; /* what its cache namespace adds to the seed of its blocks */
+	uint64_t seed; /* of its chain: adapter and cache namespace */
 };
 
 /* Where a block is: a bit for each tier; none: the entry is free. Without KVMAP_COPIES the block
@@ -81,6 +82,9 @@ struct kvr_kvmap {
 	uint32_t group; /* whose blocks the table holds */
 	uint64_t *sh;	/* of the event being stored */
 	uint32_t cap_sh;
+	uint32_t chunk;	 /* most blocks of one name in a lower tier; 0: no name has several */
+	uint64_t *parts; /* names of blocks of chunks, of the event being stored */
+	uint32_t cap_parts;
 	uint64_t run[KVMAP_RUN];
 	struct kvr_kvmap_stats st;
 };
@@ -97,8 +101,23 @@ uint32_t kvr_kvmap__round(struct kvr_kvmap *m);
 /** Under a name that was not found; beyond its home when that is full. */
 void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos);
 
-/** remove.c: an event without fault that removes blocks. */
-void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+/** translate.c: a store with tokens, of blocks of the table's size. @return 0; -ENOMEM. */
+int kvr_kvmap__store(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+
+/** The blocks of that event that can be named; the others are counted. */
+uint32_t kvr_kvmap__usable(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+
+/** A known block is stored in the tier of the event, too. @return false: it is not known. */
+bool kvr_kvmap__move(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint64_t name);
+
+/** lower.c: a store with tokens in a tier below the device. @return 0; -ENOMEM. */
+int kvr_kvmap__store_lower(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+
+/** Remove the other blocks of names that may be those of chunks. */
+void kvr_kvmap__remove_parts(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+
+/** remove.c: an event without fault that removes blocks. @return names that were not there. */
+uint32_t kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 
 /** Take one out that was found. */
 void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found);

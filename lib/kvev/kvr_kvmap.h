@@ -16,6 +16,9 @@
  * holds one group: the first of full attention with the pool's block size or, while no kind is
  * given, the first that stores. Events of other groups change nothing.
  *
+ * Chunks: a name of a lower tier may cover several blocks (LMCache: 256 tokens). They are entries
+ * of their own and come and go with the name.
+ *
  * Copies: an engine may hold a block more than once in a tier, and reports the store and the
  * removal of each copy. The table counts them; `out` reports the first store and the last removal,
  * and a dump lists the block once. A store that only announces reused blocks adds no copy. A clear
@@ -48,6 +51,8 @@ struct kvr_kvmap_out {
 	X(KVR_KVMAP_FOREIGN, foreign, COUNT, "events", "about blocks that are remote or others'")  \
 	X(KVR_KVMAP_GROUP, group, COUNT, "events", "about cache groups other than the one held")   \
 	X(KVR_KVMAP_SIZE, size, COUNT, "events", "stored with another block size than the pool's") \
+	X(KVR_KVMAP_CHUNKS, chunks, COUNT, "events",                                               \
+	  "stored in a lower tier, of a size that is no multiple of the block size")               \
 	X(KVR_KVMAP_STORED, stored, COUNT, "blocks", "stored")                                     \
 	X(KVR_KVMAP_AGAIN, again, COUNT, "blocks", "stored that were there already")               \
 	X(KVR_KVMAP_ORPHANS, orphans, COUNT, "blocks",                                             \
@@ -93,7 +98,7 @@ void kvr_kvmap_clear(struct kvr_kvmap *m);
 /** Forget block size and cache group, which were learned of the engine: another one follows. */
 void kvr_kvmap_forget(struct kvr_kvmap *m);
 
-/** The block size of the first store of full attention; 0: none yet. */
+/** The block size of the first store of full attention on the device; 0: none yet. */
 uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m);
 
 /** Whether it was of pairs of tokens (eagle); only with a block size. */

@@ -126,7 +126,7 @@ static void remove_groups(struct kvr_kvmap *m, struct removing *r)
 	}
 }
 
-void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+uint32_t kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	struct removing r;
 
@@ -142,5 +142,5 @@ void kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	tell_removed(m, &r);
 	kvr_cell_add(&m->st.removed, r.gone);
 	kvr_cell_add(&m->st.kept, r.kept);
-	kvr_cell_add(&m->st.absent, ev->n_hashes - r.gone - r.kept);
+	return ev->n_hashes - r.gone - r.kept;
 }

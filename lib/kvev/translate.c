@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Events of an engine, applied to the table and told in our names. */
+/* Blocks that are stored: hashed by their tokens, entered in the table, passed to the sink. */
 #include "kvmap_pvt.h"
 
 #include <errno.h>
@@ -39,7 +39,7 @@ struct storing {
 	struct kvmap_view v;
 	const struct kvr_kvev *ev;
 	const uint64_t *parent; /* of its first block, or NULL */
-	uint64_t ns;
+	uint64_t seed;
 	struct kvr_hash_params params;
 	/* Blocks that are new and were not told yet. */
 	const uint64_t *run_parent, *run;
@@ -161,7 +161,7 @@ static void note(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint32_t e)
 
 	if (m->tiers[e] == 0) { /* new */
 		m->entries[e].sh = m->sh[i];
-		m->origins[e] = (struct kvmap_origin){parent != NULL ? *parent : 0, s->ns};
+		m->origins[e] = (struct kvmap_origin){parent != NULL ? *parent : 0, s->seed};
 		m->tiers[e] = parent != NULL ? KVMAP_HAS_PARENT : 0;
 	}
 	m->tiers[e] |= (uint8_t)(1u << s->ev->tier);
@@ -186,9 +186,9 @@ static __attribute__((noinline)) void store_chunk(struct kvr_kvmap *m, struct st
 {
 	const struct kvmap_view v = s->v;
 	const uint64_t *name = s->ev->hashes + at, *sh = m->sh + at;
-	const uint64_t *parent = parent_of(m, s, at), ns = s->ns;
+	const uint64_t *parent = parent_of(m, s, at);
 	const uint8_t bit = (uint8_t)(1u << s->ev->tier);
-	struct kvmap_origin from = {parent != NULL ? *parent : 0, ns};
+	struct kvmap_origin from = {parent != NULL ? *parent : 0, s->seed};
 	uint8_t has_parent = parent != NULL ? KVMAP_HAS_PARENT : 0;
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -230,57 +230,28 @@ static void store(struct kvr_kvmap *m, struct storing *s, uint32_t n)
 	tell(m, s);
 }
 
-/* Blocks without tokens: moved, so they are known. */
-static void move(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+bool kvr_kvmap__move(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint64_t name)
 {
 	const uint8_t bit = (uint8_t)(1u << ev->tier);
 	const struct kvmap_view v = kvmap_view(m);
+	const uint32_t pos = KVMAP_POS(kvmap_find(m, &v, name, kvmap_key(&v, name)));
+	uint8_t *tiers = &m->tiers[pos - 1];
 
-	for (uint32_t i = 0; i < ev->n_hashes; i++) {
-		const uint64_t key = kvmap_key(&v, ev->hashes[i]);
-		const uint32_t pos = KVMAP_POS(kvmap_find(m, &v, ev->hashes[i], key));
-		uint8_t *tiers = &m->tiers[pos - 1];
-
-		if (pos == 0) {
-			kvr_cell_add(&m->st.orphans, 1);
-		} else if ((*tiers & bit) != 0) {
-			store_again(m, ev, pos - 1);
-		} else {
-			*tiers |= bit;
-			kvr_cell_add(&m->st.stored, 1);
-			m->out.stored(m->out.user, ev->tier,
-				      (*tiers & KVMAP_HAS_PARENT) != 0 ? &m->origins[pos - 1].parent
-								       : NULL,
-				      &m->entries[pos - 1].sh, 1);
-		}
+	if (pos == 0)
+		return false;
+	if ((*tiers & bit) != 0) {
+		store_again(m, ev, pos - 1);
+		return true;
 	}
+	*tiers |= bit;
+	kvr_cell_add(&m->st.stored, 1);
+	m->out.stored(m->out.user, ev->tier,
+		      (*tiers & KVMAP_HAS_PARENT) != 0 ? &m->origins[pos - 1].parent : NULL,
+		      &m->entries[pos - 1].sh, 1);
+	return true;
 }
 
-static void learn_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
-{
-	if (ev->block_size != m->block_size || m->group_state == KVMAP_GROUP_KNOWN ||
-	    (m->group_state == KVMAP_GROUP_PRESUMED && !ev->full_group))
-		return;
-	if (m->group_state == KVMAP_GROUP_PRESUMED && m->group != ev->group)
-		kvr_kvmap_clear(m); /* blocks of the other group, whose removals no longer count */
-	m->group = ev->group;
-	m->group_state = ev->full_group ? KVMAP_GROUP_KNOWN : KVMAP_GROUP_PRESUMED;
-}
-
-/* Whether the event is about the cache group that the table holds. A removal has only a number. */
-static bool is_of_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
-{
-	if (!ev->has_group || ev->other_group)
-		return !ev->other_group;
-	if (ev->type == KVR_KVEV_STORED)
-		learn_group(m, ev);
-	if (m->group_state == KVMAP_NO_GROUP)
-		return ev->type == KVR_KVEV_STORED;
-	return ev->group == m->group;
-}
-
-/* Blocks of the event that can be named; what cannot is counted. */
-static uint32_t usable(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+uint32_t kvr_kvmap__usable(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	const uint32_t whole = kvr_hash_count(ev->n_tokens, m->block_size, ev->eagle);
 	uint32_t n = ev->n_hashes;
@@ -310,91 +281,33 @@ static bool room(struct kvr_kvmap *m, uint32_t n)
 	return true;
 }
 
-static int stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+int kvr_kvmap__store(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
+	const uint32_t n = kvr_kvmap__usable(m, ev);
+	uint32_t pos = 0;
 	struct storing s;
 	uint64_t parent;
-	uint32_t n, pos = 0;
 
-	if (ev->n_tokens == 0) {
-		move(m, ev);
-		return 0;
-	}
-	if (m->learned == 0) {
-		m->learned = ev->block_size;
-		m->learned_eagle = ev->eagle;
-	}
-	if (ev->block_size != m->block_size) {
-		kvr_cell_add(&m->st.size, 1);
-		return 0;
-	}
-	n = usable(m, ev);
 	if (!room(m, n))
 		return -ENOMEM;
 	s.v = kvmap_view(m);
 	s.ev = ev;
 	s.parent = NULL;
 	s.n_run = 0;
-	s.ns = 0;
 	if (ev->has_parent)
 		pos = KVMAP_POS(kvmap_find(m, &s.v, ev->parent, kvmap_key(&s.v, ev->parent)));
-	if (pos == 0 && ev->has_parent &&
-	    ev->parent != 0) { /* 0: none, in the events of some engines */
-		kvr_cell_add(&m->st.orphans, n);
-		return 0;
-	}
 	if (pos != 0) {
 		parent = m->entries[pos - 1].sh;
 		s.parent = &parent;
-		s.ns = m->origins[pos - 1].ns; /* events of later blocks may leave it out */
-	} else if (ev->salt.len > 0) {
-		s.ns = kvr_hash_seed(NULL, 0, ev->salt.p, ev->salt.len) - KVR_HASH_SEED;
+		s.seed = m->origins[pos - 1].seed; /* events of later blocks may leave it out */
+	} else if (ev->has_parent && ev->parent != 0) {
+		kvr_cell_add(&m->st.orphans, n);
+		return 0;
+	} else { /* 0: no parent, in the events of some engines */
+		s.seed = kvr_hash_seed(ev->lora.p, ev->lora.len, ev->salt.p, ev->salt.len);
 	}
 	s.params = (struct kvr_hash_params){
-		.seed = kvr_hash_seed(ev->lora.p, ev->lora.len, NULL, 0) + s.ns,
-		.block_size = m->block_size,
-		.eagle = ev->eagle};
+		.seed = s.seed, .block_size = m->block_size, .eagle = ev->eagle};
 	store(m, &s, n);
 	return 0;
-}
-
-static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
-{
-	if (ev->type == KVR_KVEV_UNKNOWN) {
-		kvr_cell_add(&m->st.unknown, 1);
-		return 0;
-	}
-	if (ev->type == KVR_KVEV_CLEARED) {
-		kvr_kvmap_clear(m);
-		return 0;
-	}
-	if (ev->foreign) {
-		kvr_cell_add(&m->st.foreign, 1);
-		return 0;
-	}
-	if (!is_of_group(m, ev)) {
-		kvr_cell_add(&m->st.group, 1);
-		return 0;
-	}
-	if (ev->fault == KVR_KVEV_MEDIUM) { /* nothing was stored there either */
-		kvr_cell_add(&m->st.medium, 1);
-		return 0;
-	}
-	if (ev->fault != KVR_KVEV_FINE) {
-		kvr_cell_add(&m->st.bad, 1);
-		return ev->type == KVR_KVEV_REMOVED ? -EBADMSG : 0;
-	}
-	if (ev->type == KVR_KVEV_STORED)
-		return stored(m, ev);
-	kvr_kvmap__remove(m, ev);
-	return 0;
-}
-
-int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev)
-{
-	const int rc = take(m, ev);
-
-	kvr_cell_add(&m->st.events, 1);
-	kvr_cell_set(&m->st.held, m->n);
-	return rc;
 }

@@ -389,10 +389,22 @@ static void names_of_one_key_are_two(void)
 static void the_block_size_is_learned(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(2 * BLOCK, LEN, 7, &out);
+	const uint32_t tokens[BLOCK] = {token(0, 0), token(0, 1)};
+	const uint64_t hash = name(0, 0);
+	struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
+			      .hashes = &hash,
+			      .n_hashes = 1,
+			      .tokens = tokens,
+			      .n_tokens = BLOCK,
+			      .block_size = BLOCK,
+			      .strange_block = UINT32_MAX};
 
 	name_all();
 	memset(engine, 0, sizeof(engine));
 	memset(router, 0, sizeof(router));
+	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), 0);
+	ev.tier = KVR_TIER_HOST;
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
 	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), 0);
 	store(m, 0, 0, 2);
 	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK);

@@ -200,6 +200,26 @@ scene('moved to the host and back', [[stored(U[:2]), stored(U[:2], tokens=[], me
                                      [removed(U[1:2], medium='CPU'), removed(U[:1], medium='CPU')],
                                      [stored(U[:1], tokens=[], medium='CPU')]],
       [S(0, SH[:2]), S(1, SH[:1]), S(1, SH[1:2], SH[0]), R(0, SH[:2]), R(1, SH[1:2]), R(1, SH[:1])], orphans=1)
+scene('the host without keys', [[stored(U[:2], lora_name='adapter-a', extra_keys=[['adapter-a', 'tenant-a'], ['adapter-a']])],
+                                [stored(U[:3], tokens=T[:3 * B], medium='CPU'), stored(U[3:4], U[2], T[3 * B:4 * B], medium='CPU')],
+                                [removed(U[:2]), removed(U[1:4], medium='CPU')]],
+      [S(0, both[:2]), S(1, both[:1]), S(1, both[1:2], both[0]), S(1, both[2:3], both[1]), S(1, both[3:4], both[2]), R(0, both[:2]), R(1, both[1:4])])
+scene('the host without keys, a picture', [[stored(U[:3], extra_keys=[[[image, 1]], [[image, -3]], None])], [stored(U[:3], medium='CPU')] * 2,
+                                           [removed(U[:3], medium='CPU')] * 2],
+      [S(0, sh(T[:3 * B], mm={0: [a], 1: [a]})), S(1, both_blocks[:1]), S(1, both_blocks[1:2], both_blocks[0]),
+       S(1, sh(T[:3 * B], mm={0: [a], 1: [a]})[2:], both_blocks[1]), R(1, sh(T[:3 * B], mm={0: [a], 1: [a]}))], again=3, kept=3)
+scene('the host with keys', [[stored(U[:2], extra_keys=[['tenant-a'], None], medium='CPU')], [stored(U[2:3], U[1], T[2 * B:3 * B], medium='CPU')]],
+      [S(1, salt[:2]), S(1, salt[2:3], salt[1])])
+scene('chunks of the host', [[stored(U[:1], tokens=T[:2 * B], size=2 * B, medium='CPU'), stored(U[1:3], U[0], T[2 * B:6 * B], size=2 * B, medium='CPU')],
+                             [stored(U[3:5], tokens=T[:2 * B])], [removed(U[1:2], medium='CPU'), removed(U[5:6], medium='CPU')]],
+      [S(1, SH[:2]), S(1, SH[2:6], SH[1]), S(0, SH[:2]), R(1, SH[3:4]), R(1, SH[2:3])], absent=1)
+scene('a chunk stored twice', [[stored(U[:1], tokens=T[:3 * B], size=3 * B, medium='CPU')] * 2, [removed(U[:1], medium='CPU')] * 2],
+      [S(1, SH[:3]), R(1, SH[2:3]), R(1, [SH[1], SH[0]])], again=3, kept=3)
+scene('a chunk with keys', [[stored(U[:1], tokens=T[:2 * B], size=2 * B, medium='CPU', extra_keys=[['tenant-a']]),
+                             stored(U[1:2], U[0], T[2 * B:4 * B], size=2 * B, medium='CPU', extra_keys=[[image]])]], [S(1, salt[:2])], strange=2)
+scene('chunks of a wrong size', [[stored(U[:1], tokens=T[:B - 1], size=B - 1, medium='CPU'), stored(U[:1], tokens=T[:B + 1], size=B + 1, medium='CPU'),
+                                  stored(U[:1], size=0, medium='CPU'), stored(U[:1], size=257 * B, tokens=T[:4], medium='CPU'),
+                                  stored(U[:2], size=2 * B, tokens=T[:3 * B], medium='CPU')]], [S(1, SH[:2])], chunks=4, few_tokens=1)
 scene('a parent of 0', [[flat(stored(U[:2], 0))], [stored([0], U[1], T[2 * B:3 * B])], [stored(U[3:4], 0, T[3 * B:4 * B])]],
       [S(0, SH[:2]), S(0, SH[2:3], SH[1]), S(0, SH[3:4], SH[2])])
 for medium, tier in (('GPU', 0), ('CPU', 1), ('CPU_PINNED', 1), ('CPU_TIER1', 1), ('CPU_TIER2', 2), ('DISK', 2),

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Events of an engine, applied to the table. */
+#include "kvmap_pvt.h"
+
+#include <errno.h>
+
+static void learn_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	if (ev->block_size != m->block_size || m->group_state == KVMAP_GROUP_KNOWN ||
+	    (m->group_state == KVMAP_GROUP_PRESUMED && !ev->full_group))
+		return;
+	if (m->group_state == KVMAP_GROUP_PRESUMED && m->group != ev->group)
+		kvr_kvmap_clear(m); /* blocks of the other group, whose removals no longer count */
+	m->group = ev->group;
+	m->group_state = ev->full_group ? KVMAP_GROUP_KNOWN : KVMAP_GROUP_PRESUMED;
+}
+
+/* Whether the event is about the cache group that the table holds. A removal has only a number. */
+static bool is_of_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	if (!ev->has_group || ev->other_group)
+		return !ev->other_group;
+	if (ev->type == KVR_KVEV_STORED)
+		learn_group(m, ev);
+	if (m->group_state == KVMAP_NO_GROUP)
+		return ev->type == KVR_KVEV_STORED;
+	return ev->group == m->group;
+}
+
+static int take_stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	if (ev->n_tokens == 0) { /* moved, so the blocks are known */
+		for (uint32_t i = 0; i < ev->n_hashes; i++)
+			if (!kvr_kvmap__move(m, ev, ev->hashes[i]))
+				kvr_cell_add(&m->st.orphans, 1);
+		return 0;
+	}
+	if (ev->tier != KVR_TIER_DEVICE)
+		return kvr_kvmap__store_lower(m, ev);
+	if (m->learned == 0) {
+		m->learned = ev->block_size;
+		m->learned_eagle = ev->eagle;
+	}
+	if (ev->block_size == m->block_size)
+		return kvr_kvmap__store(m, ev);
+	kvr_cell_add(&m->st.size, 1);
+	return 0;
+}
+
+static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	if (ev->type == KVR_KVEV_UNKNOWN) {
+		kvr_cell_add(&m->st.unknown, 1);
+		return 0;
+	}
+	if (ev->type == KVR_KVEV_CLEARED) {
+		kvr_kvmap_clear(m);
+		return 0;
+	}
+	if (ev->foreign) {
+		kvr_cell_add(&m->st.foreign, 1);
+		return 0;
+	}
+	if (!is_of_group(m, ev)) {
+		kvr_cell_add(&m->st.group, 1);
+		return 0;
+	}
+	if (ev->fault == KVR_KVEV_MEDIUM) { /* nothing was stored there either */
+		kvr_cell_add(&m->st.medium, 1);
+		return 0;
+	}
+	if (ev->fault != KVR_KVEV_FINE) {
+		kvr_cell_add(&m->st.bad, 1);
+		return ev->type == KVR_KVEV_REMOVED ? -EBADMSG : 0;
+	}
+	if (ev->type == KVR_KVEV_STORED)
+		return take_stored(m, ev);
+	kvr_cell_add(&m->st.absent, kvr_kvmap__remove(m, ev));
+	if (ev->tier != KVR_TIER_DEVICE && m->chunk > 1)
+		kvr_kvmap__remove_parts(m, ev);
+	return 0;
+}
+
+int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+{
+	const int rc = take(m, ev);
+
+	kvr_cell_add(&m->st.events, 1);
+	kvr_cell_set(&m->st.held, m->n);
+	return rc;
+}
