@@ -29,6 +29,7 @@ enum field {
 	F_OWNERSHIP,
 	F_EAGLE,
 	F_ORIGIN,
+	F_LOOKAHEAD,
 	F_SKIP,
 	F_TAIL, /* by type */
 };
@@ -61,6 +62,7 @@ static const struct {
 	NAME("ownership", F_OWNERSHIP),
 	NAME("is_eagle", F_EAGLE),
 	NAME("origin", F_ORIGIN),
+	NAME("lookahead_token_ids", F_LOOKAHEAD),
 };
 
 static const enum field stored_places[] = {F_HASHES,  F_PARENT, F_TOKENS, F_BLOCK_SIZE,
@@ -217,6 +219,16 @@ static bool tail(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	return kvr_kvev__skip(&d->in);
 }
 
+/* The tokens themselves are not needed: the block is known by its own. */
+static bool lookahead(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+{
+	struct mp o;
+
+	kvr_kvev__read(&d->in, &o);
+	ev->lookahead = o.type == MP_ARRAY && o.u > 0;
+	return kvr_kvev__skip_rest(&d->in, &o);
+}
+
 static bool field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 {
 	switch (f) {
@@ -230,6 +242,8 @@ static bool field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 		return kvr_kvev__mm_infos(d, ev);
 	case F_TAIL:
 		return tail(d, ev);
+	case F_LOOKAHEAD:
+		return lookahead(d, ev);
 	case F_NONE:
 	case F_SKIP:
 		return kvr_kvev__skip(&d->in);

@@ -29,6 +29,12 @@ static bool is_of_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 
 static int take_stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
+	if (ev->lookahead && m->newest == NULL) {
+		if (m->n > 0) /* these names are not linked */
+			kvr_kvmap_clear(m);
+		if (kvr_kvmap__link_names(m) < 0)
+			return -ENOMEM;
+	}
 	if (ev->n_tokens == 0) { /* moved, so the blocks are known */
 		for (uint32_t i = 0; i < ev->n_hashes; i++)
 			if (!kvr_kvmap__move(m, ev, ev->hashes[i]))

@@ -80,6 +80,8 @@ void kvr_kvmap_destroy(struct kvr_kvmap *m)
 	give_back(m->buckets, m->n_buckets * sizeof(m->buckets[0]));
 	free(m->sh);
 	free(m->parts);
+	free(m->newest);
+	free(m->newer);
 	free(m);
 }
 
@@ -109,6 +111,8 @@ void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found)
 {
 	for (uint32_t b = KVMAP_HOME(key); b != KVMAP_AT(found); b = next_bucket(m, b))
 		m->buckets[b].over--;
+	if ((m->tiers[KVMAP_POS(found) - 1] & KVMAP_LINKED) != 0)
+		kvr_kvmap__unlink(m, KVMAP_POS(found) - 1);
 	m->buckets[KVMAP_AT(found)].tag[KVMAP_PLACE(found)] = 0;
 	m->tiers[KVMAP_POS(found) - 1] = 0;
 	m->n--;
@@ -128,17 +132,15 @@ void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos)
 	m->buckets[b].value[place] = pos;
 }
 
-/* The oldest goes: the router must not keep what we could never take back. */
-static void evict(struct kvr_kvmap *m, uint32_t e)
+void kvr_kvmap__forget(struct kvr_kvmap *m, uint32_t e)
 {
 	const uint64_t name = m->entries[e].name;
 	const struct kvmap_view v = kvmap_view(m);
 	const uint64_t key = kvmap_key(&v, name);
 
-	for (unsigned int t = 0; t < KVR_TIERS; t++)
-		if (m->tiers[e] >> t & 1)
-			m->out.removed(m->out.user, (enum kvr_tier)t, &m->entries[e].sh, 1);
-	kvr_cell_add(&m->st.evicted, 1);
+	for (enum kvr_tier t = 0; t < KVR_TIERS; t++)
+		if ((m->tiers[e] >> t & 1) != 0 && !kvr_kvmap__is_shared(m, e, t))
+			m->out.removed(m->out.user, t, &m->entries[e].sh, 1);
 	kvr_kvmap__del(m, key, kvmap_find(m, &v, name, key));
 }
 
@@ -162,10 +164,12 @@ uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m)
 		e = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
 	if (m->n < m->max)
 		return e;
-	/* A free place, and none to live in it: look for the oldest. */
+	/* A free place, and none to live in it: the oldest goes, as the router must not keep what
+	 * we could never take back. */
 	for (oldest = e; m->tiers[oldest] == 0;)
 		oldest = oldest + 1 == m->ring ? 0 : oldest + 1;
-	evict(m, oldest);
+	kvr_kvmap__forget(m, oldest);
+	kvr_cell_add(&m->st.evicted, 1);
 	return e;
 }
 
@@ -175,6 +179,8 @@ void kvr_kvmap_clear(struct kvr_kvmap *m)
 	memset(m->tiers, 0, m->ring);
 	m->n = 0;
 	m->chunk = 0;
+	if (m->newest != NULL)
+		memset(m->newest, 0, (m->newest_mask + 1) * sizeof(m->newest[0]));
 	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
 	m->next = 0;
 	kvr_cell_set(&m->st.held, 0);
@@ -215,7 +221,8 @@ bool kvr_kvmap_next(struct kvr_kvmap *m, uint64_t *pos, struct kvr_kvmap_run *ru
 		const struct kvmap_origin *from = &m->origins[i];
 		const bool has_parent = (m->tiers[i] & KVMAP_HAS_PARENT) != 0;
 
-		if ((m->tiers[i] >> tier & 1) == 0)
+		if ((m->tiers[i] >> tier & 1) == 0 ||
+		    kvr_kvmap__is_repeated(m, i, (enum kvr_tier)tier))
 			continue;
 		if (run->n > 0 && (run->tier != tier || run->n == KVMAP_RUN || !has_parent ||
 				   from->parent != m->run[run->n - 1]))

@@ -40,6 +40,7 @@ struct kvmap_origin {
 /* Where a block is: a bit for each tier; none: the entry is free. Without KVMAP_COPIES the block
  * has one copy in each of them, and `copies` of the entry is undefined. */
 #define KVMAP_TIERS	 0x0fu
+#define KVMAP_LINKED	 0x20u
 #define KVMAP_COPIES	 0x40u
 #define KVMAP_HAS_PARENT 0x80u
 _Static_assert(KVR_TIERS <= 4, "bits");
@@ -78,6 +79,10 @@ struct kvr_kvmap {
 	uint8_t *tiers;		       /* by entry, with KVMAP_HAS_PARENT and KVMAP_COPIES */
 	uint32_t (*copies)[KVR_TIERS]; /* by entry: copies beyond the first */
 	struct kvr_bucket *buckets;
+	/* Where names are linked: the newest name of each block, by sh (entry + 1, 0: none), and
+	 * by entry the next newer one, of the newest the oldest. */
+	uint32_t *newest, *newer;
+	uint32_t newest_mask;
 	enum kvmap_group group_state;
 	uint32_t group; /* whose blocks the table holds */
 	uint64_t *sh;	/* of the event being stored */
@@ -100,6 +105,25 @@ uint32_t kvr_kvmap__round(struct kvr_kvmap *m);
 
 /** Under a name that was not found; beyond its home when that is full. */
 void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos);
+
+/** Forget a name: the block leaves the tiers that none of its other names is in. */
+void kvr_kvmap__forget(struct kvr_kvmap *m, uint32_t e);
+
+/** alias.c: link names of one block from now on, of an empty table. @return 0; -ENOMEM. */
+int kvr_kvmap__link_names(struct kvr_kvmap *m);
+
+/** An entry that is not linked yet. @return the entry to forget, as the block has too many names;
+ * UINT32_MAX: none. */
+uint32_t kvr_kvmap__link(struct kvr_kvmap *m, uint32_t e);
+
+/** An entry that is linked. */
+void kvr_kvmap__unlink(struct kvr_kvmap *m, uint32_t e);
+
+/** Whether a dump lists the block under another name in the tier. */
+bool kvr_kvmap__is_repeated(const struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier);
+
+/** Whether another name of the entry's block is in the tier. */
+bool kvr_kvmap__is_shared(const struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier);
 
 /** translate.c: a store with tokens, of blocks of the table's size. @return 0; -ENOMEM. */
 int kvr_kvmap__store(struct kvr_kvmap *m, const struct kvr_kvev *ev);

@@ -72,6 +72,7 @@ struct kvr_kvev {
 	bool full_group;  /**< the group's kind is given, and is full attention */
 	bool other_group; /**< the group's kind is given, and is another one */
 	bool foreign;	  /**< remote, or somebody else's */
+	bool lookahead;	  /**< the names cover tokens behind their blocks */
 	bool reused;	  /**< a store of blocks that were found cached: no new copies */
 };
 

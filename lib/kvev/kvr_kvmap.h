@@ -19,6 +19,11 @@
  * Chunks: a name of a lower tier may cover several blocks (LMCache: 256 tokens). They are entries
  * of their own and come and go with the name.
  *
+ * Aliases: with EAGLE or MTP a name covers the token behind its block, so a block has several
+ * names. After the first such store the table links the names of a block, and the block leaves a
+ * tier with the last of them; an entry takes up to 21 bytes more. A block has at most 32 names; for
+ * one more, the oldest is forgotten.
+ *
  * Copies: an engine may hold a block more than once in a tier, and reports the store and the
  * removal of each copy. The table counts them; `out` reports the first store and the last removal,
  * and a dump lists the block once. A store that only announces reused blocks adds no copy. A clear
@@ -55,6 +60,8 @@ struct kvr_kvmap_out {
 	  "stored in a lower tier, of a size that is no multiple of the block size")               \
 	X(KVR_KVMAP_STORED, stored, COUNT, "blocks", "stored")                                     \
 	X(KVR_KVMAP_AGAIN, again, COUNT, "blocks", "stored that were there already")               \
+	X(KVR_KVMAP_ALIASES, aliases, COUNT, "names", "stored for a block that had another one")   \
+	X(KVR_KVMAP_SURPLUS, surplus, COUNT, "names", "forgotten, oldest first: 32 for a block")   \
 	X(KVR_KVMAP_ORPHANS, orphans, COUNT, "blocks",                                             \
 	  "stored behind a parent that is not known, or moved and not known")                      \
 	X(KVR_KVMAP_SHORT, few_tokens, COUNT, "blocks", "stored without tokens enough")            \

@@ -48,14 +48,15 @@ static __attribute__((noinline)) void guess(struct removing *r, uint32_t group)
 		to[i] = kvmap_guess(&v, key[i]);
 }
 
-/* One that has more tiers or copies, or is not at home, or not there. @return whether its last copy
- * left the tier. */
+/* One that has more tiers, copies or names, or is not at home, or not there. @return whether the
+ * block left the tier. */
 static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, struct removing *r,
 						 uint64_t name, uint64_t key, uint64_t *sh)
 {
 	const uint8_t bit = (uint8_t)(1u << r->ev->tier);
 	const uint64_t found = kvmap_find(m, &r->v, name, key);
 	const uint32_t e = KVMAP_POS(found) - 1;
+	bool shared;
 
 	if (found == 0 || (m->tiers[e] & bit) == 0)
 		return false;
@@ -63,11 +64,13 @@ static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, struct rem
 		r->kept++;
 		return false;
 	}
+	shared = kvr_kvmap__is_shared(m, e, r->ev->tier);
 	*sh = m->entries[e].sh;
 	m->tiers[e] = (uint8_t)(m->tiers[e] & ~bit);
 	if ((m->tiers[e] & KVMAP_TIERS) == 0)
 		kvr_kvmap__del(m, key, found);
-	return true;
+	r->kept += shared;
+	return !shared;
 }
 
 /* Out of the tier; nearly all are in no other, and have one copy. */
@@ -85,7 +88,8 @@ static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct remov
 	for (uint32_t i = 0; i < size; i++) {
 		const uint64_t key = r->key[group % KEPT][i];
 		const struct kvmap_entry e = v.entries[to[i].entry];
-		const uint8_t tiers = v.tiers[to[i].entry] & (KVMAP_TIERS | KVMAP_COPIES);
+		const uint8_t tiers =
+			v.tiers[to[i].entry] & (KVMAP_TIERS | KVMAP_COPIES | KVMAP_LINKED);
 
 		if (e.name == name[i] && tiers == bit) {
 			*to[i].tag = 0;

@@ -100,17 +100,6 @@ static void tell(struct kvr_kvmap *m, struct storing *s)
 	s->n_run = 0;
 }
 
-/* The engine has given a name to other content. */
-static void forget(struct kvr_kvmap *m, uint64_t key, uint64_t found)
-{
-	const uint32_t e = KVMAP_POS(found) - 1;
-
-	for (unsigned int t = 0; t < KVR_TIERS; t++)
-		if (m->tiers[e] >> t & 1)
-			m->out.removed(m->out.user, (enum kvr_tier)t, &m->entries[e].sh, 1);
-	kvr_kvmap__del(m, key, found);
-}
-
 /* The block of entry e is in the tier of the event already. */
 static void store_again(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t e)
 {
@@ -129,9 +118,9 @@ static uint32_t entry_for(struct kvr_kvmap *m, struct storing *s, uint32_t i, ui
 {
 	const uint32_t e = KVMAP_POS(found) - 1;
 
-	if (found != 0 && m->entries[e].sh != m->sh[i]) {
+	if (found != 0 && m->entries[e].sh != m->sh[i]) { /* other content has the name now */
 		tell(m, s);
-		forget(m, key, found);
+		kvr_kvmap__forget(m, e);
 		found = 0;
 	}
 	if (found != 0 && (m->tiers[e] >> s->ev->tier & 1) != 0) {
@@ -158,14 +147,24 @@ static inline void add_to_run(const struct kvr_kvmap *m, struct storing *s, uint
 static void note(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint32_t e)
 {
 	const uint64_t *parent = parent_of(m, s, i);
+	uint32_t surplus = UINT32_MAX;
 
 	if (m->tiers[e] == 0) { /* new */
 		m->entries[e].sh = m->sh[i];
 		m->origins[e] = (struct kvmap_origin){parent != NULL ? *parent : 0, s->seed};
 		m->tiers[e] = parent != NULL ? KVMAP_HAS_PARENT : 0;
+		if (m->newest != NULL)
+			surplus = kvr_kvmap__link(m, e);
 	}
 	m->tiers[e] |= (uint8_t)(1u << s->ev->tier);
-	add_to_run(m, s, i);
+	if (kvr_kvmap__is_shared(m, e, s->ev->tier))
+		tell(m, s);
+	else
+		add_to_run(m, s, i);
+	if (surplus != UINT32_MAX) {
+		kvr_kvmap__forget(m, surplus);
+		kvr_cell_add(&m->st.surplus, 1);
+	}
 }
 
 /* A block that may be known, or has no place at its home, or none at all. */
@@ -190,9 +189,10 @@ static __attribute__((noinline)) void store_chunk(struct kvr_kvmap *m, struct st
 	const uint8_t bit = (uint8_t)(1u << s->ev->tier);
 	struct kvmap_origin from = {parent != NULL ? *parent : 0, s->seed};
 	uint8_t has_parent = parent != NULL ? KVMAP_HAS_PARENT : 0;
+	const bool linked = m->newest != NULL;
 
 	for (uint32_t i = 0; i < n; i++) {
-		const uint32_t e = kvmap_add_home(m, &v, s->key[i]);
+		const uint32_t e = linked ? UINT32_MAX : kvmap_add_home(m, &v, s->key[i]);
 
 		if (e != UINT32_MAX) {
 			v.entries[e] = (struct kvmap_entry){name[i], sh[i]};
@@ -244,6 +244,8 @@ bool kvr_kvmap__move(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint64_t na
 		return true;
 	}
 	*tiers |= bit;
+	if (kvr_kvmap__is_shared(m, pos - 1, ev->tier))
+		return true;
 	kvr_cell_add(&m->st.stored, 1);
 	m->out.stored(m->out.user, ev->tier,
 		      (*tiers & KVMAP_HAS_PARENT) != 0 ? &m->origins[pos - 1].parent : NULL,

@@ -113,9 +113,10 @@ static uint64_t expected(const struct scene *s, const char *name)
 
 static void every_form_means_what_it_says(void)
 {
-	static const char *const faults[] = {"unknown", "bad",	  "medium", "foreign", "group",
-					     "size",	"chunks", "again",  "orphans", "few_tokens",
-					     "strange", "kept",	  "absent", "evicted", "cleared"};
+	static const char *const faults[] = {
+		"unknown", "bad",     "medium",	 "foreign", "group",   "size",
+		"chunks",  "aliases", "surplus", "again",   "orphans", "few_tokens",
+		"strange", "kept",    "absent",	 "evicted", "cleared"};
 
 	for (unsigned int i = 0; i < N; i++) {
 		const struct scene *s = &scenes[i];

@@ -201,8 +201,10 @@ static void compare_dump(struct kvr_kvmap *m)
 	memcpy(told, router, sizeof(told));
 	memset(router, 0, sizeof(router));
 	while (kvr_kvmap_next(m, &pos, &run))
-		for (uint32_t i = 0; i < run.n; i++)
+		for (uint32_t i = 0; i < run.n; i++) {
+			CU_ASSERT(!*cell(run.sh[i], run.tier));
 			*cell(run.sh[i], run.tier) = true;
+		}
 	CU_ASSERT_EQUAL(memcmp(told, router, sizeof(told)), 0);
 }
 
@@ -321,6 +323,97 @@ static void a_full_count_does_not_wrap(void)
 	drop(m, 0, 0, 1, KVR_TIER_DEVICE);
 	CU_ASSERT(router[0][0][0]);
 	kvr_kvmap_destroy(m);
+}
+
+#define ALIASES 8u
+
+/* Copies under each name of the first block of a chain. */
+static unsigned int named[CHAINS][ALIASES][KVR_TIERS];
+
+static void strict_stored(void *user, enum kvr_tier tier, const uint64_t *parent,
+			  const uint64_t s[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		CU_ASSERT(!*cell(s[i], tier));
+	on_stored(user, tier, parent, s, n);
+}
+
+static void strict_removed(void *user, enum kvr_tier tier, const uint64_t s[], uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++)
+		CU_ASSERT(*cell(s[i], tier));
+	on_removed(user, tier, s, n);
+}
+
+/* A store, a move to the host or a removal of one name of one block, or the removal of all. */
+static void a_step_of_names(struct kvr_kvmap *m, struct kvr_rand *r)
+{
+	const unsigned int c = (unsigned int)(kvr_rand_u64(r) % CHAINS);
+	const unsigned int a = (unsigned int)(kvr_rand_u64(r) % ALIASES);
+	const enum kvr_tier tier = (enum kvr_tier)(kvr_rand_u64(r) % 2);
+	const unsigned int what = (unsigned int)(kvr_rand_u64(r) % 8);
+	const uint32_t tokens[BLOCK] = {token(c, 0), token(c, 1)};
+	const unsigned int first = what == 7 ? 0 : a, last = what == 7 ? ALIASES - 1 : a;
+	uint64_t hashes[ALIASES];
+	struct kvr_kvev ev = {.type = what < 4 ? KVR_KVEV_STORED : KVR_KVEV_REMOVED,
+			      .hashes = hashes,
+			      .n_hashes = last - first + 1,
+			      .tokens = tokens,
+			      .n_tokens = tier == KVR_TIER_DEVICE ? BLOCK : 0,
+			      .block_size = BLOCK,
+			      .tier = tier,
+			      .lookahead = true,
+			      .strange_block = UINT32_MAX};
+
+	for (unsigned int i = first; i <= last; i++) {
+		unsigned int *copies = &named[c][i][tier];
+
+		hashes[i - first] = name(c, i);
+		if (what >= 4)
+			*copies -= *copies > 0;
+		else if (tier == KVR_TIER_DEVICE || named[c][i][0] + named[c][i][1] > 0)
+			++*copies;
+	}
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+}
+
+static bool has_name(unsigned int c, unsigned int tier)
+{
+	for (unsigned int a = 0; a < ALIASES; a++)
+		if (named[c][a][tier] > 0)
+			return true;
+	return false;
+}
+
+static void a_block_leaves_with_its_last_name(void)
+{
+	const struct kvr_kvmap_out strict = {strict_stored, strict_removed, on_cleared, NULL};
+
+	for (unsigned int room = 20; room <= 320; room += 300) { /* with evictions, and without */
+		struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, room, 7, &strict);
+		struct kvr_rand r;
+
+		name_all();
+		kvr_rand_init(&r, 13);
+		memset(router, 0, sizeof(router));
+		memset(named, 0, sizeof(named));
+		for (unsigned int i = 0; i < 20000; i++) {
+			a_step_of_names(m, &r);
+			for (unsigned int c = 0; c < CHAINS; c++)
+				for (unsigned int t = 0; t < 2; t++)
+					CU_ASSERT(room > CHAINS * ALIASES
+							  ? router[c][0][t] == has_name(c, t)
+							  : router[c][0][t] <= has_name(c, t));
+			if (i % 50 == 0)
+				compare_dump(m);
+			if (i == 10000) {
+				kvr_kvmap_clear(m);
+				memset(named, 0, sizeof(named));
+			}
+		}
+		CU_ASSERT(kvr_cell_get(&kvr_kvmap_stats_get(m)->aliases) > 0);
+		kvr_kvmap_destroy(m);
+	}
 }
 
 #define NAMES 8192u
@@ -486,6 +579,7 @@ int main(void)
 		 a_name_that_comes_twice_is_removed_once},
 		{"any number of copies is counted", any_number_of_copies_is_counted},
 		{"a full count does not wrap", a_full_count_does_not_wrap},
+		{"a block leaves with its last name", a_block_leaves_with_its_last_name},
 		{"names of one key are two", names_of_one_key_are_two},
 		{"the block size is learned", the_block_size_is_learned},
 		{"what is learned is of one engine", what_is_learned_is_of_one_engine},

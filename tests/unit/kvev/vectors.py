@@ -220,6 +220,29 @@ scene('a chunk with keys', [[stored(U[:1], tokens=T[:2 * B], size=2 * B, medium=
 scene('chunks of a wrong size', [[stored(U[:1], tokens=T[:B - 1], size=B - 1, medium='CPU'), stored(U[:1], tokens=T[:B + 1], size=B + 1, medium='CPU'),
                                   stored(U[:1], size=0, medium='CPU'), stored(U[:1], size=257 * B, tokens=T[:4], medium='CPU'),
                                   stored(U[:2], size=2 * B, tokens=T[:3 * B], medium='CPU')]], [S(1, SH[:2])], chunks=4, few_tokens=1)
+AHEAD = {**VLLM, 'lookahead_token_ids': [[1]]}
+scene('names of one block', [[stored(U[:2], **AHEAD)], [stored(U[2:3], U[0], T[B:2 * B], **AHEAD), stored(U[3:4], U[2], T[2 * B:3 * B], **AHEAD)],
+                             [removed(U[2:3])], [removed(U[1:2])], [removed([U[0], U[3]])]],
+      [S(0, SH[:2]), S(0, SH[2:3], SH[1]), R(0, SH[1:2]), R(0, [SH[0], SH[2]])], aliases=1, kept=1)
+scene('names of one block in two tiers', [[stored(U[:1], **AHEAD), stored(U[1:2], **AHEAD)], [stored(U[:2], tokens=[], medium='CPU')],
+                                          [removed(U[:1]), removed(U[1:2], medium='CPU'), removed(U[1:2]), removed(U[:1], medium='CPU')]],
+      [S(0, SH[:1]), S(1, SH[:1]), R(0, SH[:1]), R(1, SH[:1])], aliases=1, kept=2)
+scene('names of one block, and copies', [[stored(U[:1], **AHEAD)] * 2, [stored(U[1:2], **AHEAD)], [removed(U[:2])], [removed(U[:1])]],
+      [S(0, SH[:1]), R(0, SH[:1])], aliases=1, again=1, kept=2)
+MANY = list(range(1000, 1034))
+scene('more names of a block than are known', [[stored([h], **AHEAD) for h in MANY], [removed(MANY[:2])], [stored(U[:1], MANY[0], T[B:2 * B])],
+                                               [stored(U[:1], MANY[2], T[B:2 * B])], [removed(MANY[2:33])], [removed(MANY[33:])]],
+      [S(0, SH[:1]), S(0, SH[1:2], SH[0]), R(0, SH[:1])], aliases=33, surplus=2, absent=2, kept=31, orphans=1)
+scene('the oldest name of a block alone is in a tier', [[stored(MANY[:1], **AHEAD), stored(MANY[:1], tokens=[], medium='CPU')],
+                                                        [stored([h], **AHEAD) for h in MANY[1:33]]],
+      [S(0, SH[:1]), S(1, SH[:1]), R(1, SH[:1])], aliases=32, surplus=1)
+scene('names before those that are linked', [[stored(U[:2], **VLLM)], [stored(U[2:3], **AHEAD), stored(U[3:4], **AHEAD)], [removed(U[:3])]],
+      [S(0, SH[:2]), 'C', S(0, SH[:1])], aliases=1, absent=2, kept=1, cleared=1)
+scene('an evicted name of a block', [[stored(U[:1], **AHEAD), stored(U[1:2], **AHEAD), stored(U[2:3], U[0], T[B:2 * B], **AHEAD)],
+                                     [stored(U[3:4], tokens=T[2 * B:3 * B], **AHEAD)]],
+      [S(0, SH[:1]), S(0, SH[1:2], SH[0]), R(0, SH[:1]), S(0, sh(T[2 * B:3 * B]))], blocks=2, aliases=1, evicted=2)
+scene('no lookahead', [[stored(U[:1], lookahead_token_ids=None), stored(U[1:2], U[0], T[B:2 * B], lookahead_token_ids=[])]],
+      [S(0, SH[:1]), S(0, SH[1:2], SH[0])])
 scene('a parent of 0', [[flat(stored(U[:2], 0))], [stored([0], U[1], T[2 * B:3 * B])], [stored(U[3:4], 0, T[3 * B:4 * B])]],
       [S(0, SH[:2]), S(0, SH[2:3], SH[1]), S(0, SH[3:4], SH[2])])
 for medium, tier in (('GPU', 0), ('CPU', 1), ('CPU_PINNED', 1), ('CPU_TIER1', 1), ('CPU_TIER2', 2), ('DISK', 2),
