@@ -155,21 +155,32 @@ uint32_t kvr_kvmap__round(struct kvr_kvmap *m)
 	return end;
 }
 
-uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m)
+/* The first one that is not free from `next` on: the router must not keep what we could never take
+ * back. Those before it stay known to be free, so each is looked at once. */
+static void evict_oldest(struct kvr_kvmap *m)
 {
-	uint32_t e = m->next, oldest;
+	uint32_t oldest = m->next + m->gap;
 
-	/* The ring has, or gets, a quarter more than lives: this ends. */
-	while (m->tiers[e] != 0 && m->n < m->max)
-		e = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
-	if (m->n < m->max)
-		return e;
-	/* A free place, and none to live in it: the oldest goes, as the router must not keep what
-	 * we could never take back. */
-	for (oldest = e; m->tiers[oldest] == 0;)
+	if (oldest >= m->ring)
+		oldest -= m->ring;
+	for (; m->tiers[oldest] == 0; m->gap++)
 		oldest = oldest + 1 == m->ring ? 0 : oldest + 1;
+	m->gap++;
 	kvr_kvmap__forget(m, oldest);
 	kvr_cell_add(&m->st.evicted, 1);
+}
+
+uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m)
+{
+	uint32_t e = m->next;
+
+	if (m->n >= m->max) {
+		evict_oldest(m);
+		return e;
+	}
+	/* The ring has, or gets, a quarter more than lives: this ends. */
+	for (; m->tiers[e] != 0; m->gap = 0)
+		e = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
 	return e;
 }
 
@@ -182,7 +193,7 @@ void kvr_kvmap_clear(struct kvr_kvmap *m)
 	if (m->newest != NULL)
 		memset(m->newest, 0, (m->newest_mask + 1) * sizeof(m->newest[0]));
 	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
-	m->next = 0;
+	m->next = m->gap = 0;
 	kvr_cell_set(&m->st.held, 0);
 	kvr_cell_add(&m->st.cleared, 1);
 	m->out.cleared(m->out.user);

@@ -71,6 +71,7 @@ struct kvr_kvmap {
 	bool learned_eagle;
 	uint32_t max, n;
 	uint32_t ring, next; /* entries of the ring; where the next one goes */
+	uint32_t gap;	     /* entries from there on that are known to be free */
 	uint32_t ring_most;
 	uint32_t n_buckets;
 	uint64_t seed;
@@ -234,6 +235,13 @@ static inline uint64_t kvmap_find(const struct kvr_kvmap *m, const struct kvmap_
 	return kvr_kvmap__search(m, name, key);
 }
 
+static inline void kvmap_take_entry(struct kvr_kvmap *m, uint32_t e)
+{
+	m->n++;
+	m->gap -= m->gap != 0;
+	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+}
+
 /** The next entry, where a block is new and has room at its home, with all but the entry written;
  * or UINT32_MAX, and nothing is. */
 static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t key)
@@ -248,8 +256,7 @@ static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_vi
 	kvr_prefetch(&v->origins[e] + KVMAP_NEXT);
 	b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
 	b->value[__builtin_ctz(is)] = e + 1;
-	m->n++;
-	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+	kvmap_take_entry(m, e);
 	return e;
 }
 
@@ -271,8 +278,7 @@ static inline uint32_t kvmap_add(struct kvr_kvmap *m, const struct kvmap_view *v
 		kvr_kvmap__put(m, key, e + 1);
 	}
 	v->entries[e].name = name;
-	m->n++;
-	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+	kvmap_take_entry(m, e);
 	return e;
 }
 

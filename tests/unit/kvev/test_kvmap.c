@@ -253,6 +253,67 @@ static void the_oldest_goes_first(void)
 	kvr_kvmap_destroy(m);
 }
 
+/* A block of a chain of its own. */
+static void put_first(struct kvr_kvmap *m, uint64_t hash, unsigned int chain)
+{
+	const uint32_t tokens[BLOCK] = {token(chain, 0), token(chain, 1)};
+	const struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
+				    .hashes = &hash,
+				    .n_hashes = 1,
+				    .tokens = tokens,
+				    .n_tokens = BLOCK,
+				    .block_size = BLOCK,
+				    .strange_block = UINT32_MAX};
+
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+}
+
+static void take_name(struct kvr_kvmap *m, uint64_t hash)
+{
+	const struct kvr_kvev ev = {.type = KVR_KVEV_REMOVED, .hashes = &hash, .n_hashes = 1};
+
+	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
+}
+
+static void ignore_stored(void *user, enum kvr_tier tier, const uint64_t *parent,
+			  const uint64_t s[], uint32_t n)
+{
+}
+
+static void ignore_removed(void *user, enum kvr_tier tier, const uint64_t s[], uint32_t n)
+{
+}
+
+/* A quarter of the ring is free when the table is full: a search for the oldest that began at the
+ * next entry would pass all of it each time. */
+static void the_search_for_the_oldest_resumes(void)
+{
+	const struct kvr_kvmap_out silent = {ignore_stored, ignore_removed, on_cleared, NULL};
+	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 8192, 7, &silent);
+	uint32_t trap;
+
+	for (uint32_t i = 0; i < 20000; i++)
+		put_first(m, i + 1, i % CHAINS);
+	CU_ASSERT_FATAL(m->gap > 1000);
+	trap = (m->next + 5) %
+	       m->ring; /* has the name of the newest, which a search from `next` evicts */
+	m->entries[trap] = (struct kvmap_entry){.name = 20000};
+	m->tiers[trap] = 1u << KVR_TIER_DEVICE;
+	put_first(m, 20001, 0);
+	m->tiers[trap] = 0;
+	take_name(m, 20000);
+	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->absent), 0);
+	for (uint32_t i = 20001; i < 40000; i++) {
+		put_first(m, i + 1, i % CHAINS);
+		if (i % 3 == 0)
+			take_name(m, i - 5000);
+		CU_ASSERT(m->gap <= m->ring);
+		for (uint32_t k = m->gap; i % 1000 == 0 && k > 0; k--)
+			CU_ASSERT_EQUAL(m->tiers[(m->next + k - 1) % m->ring], 0);
+	}
+	kvr_kvmap_destroy(m);
+}
+
 /* How often each block was told to be removed, and which names were. */
 static unsigned int told_removed;
 
@@ -437,21 +498,6 @@ static bool same_key(const struct kvr_kvmap *m, uint64_t *one, uint64_t *other)
 	return false;
 }
 
-/* A block of a chain of its own. */
-static void put_first(struct kvr_kvmap *m, uint64_t hash, unsigned int chain)
-{
-	const uint32_t tokens[BLOCK] = {token(chain, 0), token(chain, 1)};
-	const struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
-				    .hashes = &hash,
-				    .n_hashes = 1,
-				    .tokens = tokens,
-				    .n_tokens = BLOCK,
-				    .block_size = BLOCK,
-				    .strange_block = UINT32_MAX};
-
-	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
-}
-
 static void names_of_one_key_are_two(void)
 {
 	for (unsigned int goes = 0; goes < 2; goes++) {
@@ -575,6 +621,7 @@ int main(void)
 		 with_room_the_router_holds_what_the_engine_holds},
 		{"without room it never holds more", without_room_it_never_holds_more},
 		{"the oldest goes first", the_oldest_goes_first},
+		{"the search for the oldest resumes", the_search_for_the_oldest_resumes},
 		{"a name that comes twice is removed once",
 		 a_name_that_comes_twice_is_removed_once},
 		{"any number of copies is counted", any_number_of_copies_is_counted},
