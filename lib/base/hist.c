@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Merge and evaluate histograms. The hot path, kvr_hist_add(), is inline in the header. */
 #include "kvr_hist.h"
 
 #include <math.h>
@@ -13,7 +14,7 @@ void kvr_hist_merge(struct kvr_hist *to, const struct kvr_hist *from)
 		to->max = from->max;
 }
 
-/* Middle of a bucket: exact below 2 * 2^SUB_BITS, where a bucket holds one value. */
+/* Middle of a bucket. Exact below 2 * 2^SUB_BITS, where each bucket holds one value. */
 static uint64_t bucket_middle(uint32_t i)
 {
 	uint32_t shift;

@@ -4,10 +4,10 @@
 
 /**
  * @file
- * A bucket of a hash table by lines of the cache: ten values, of whose hashes 16 bits are compared
- * at once, and how many that belong here or before stand behind it. Where those are looked for, and
- * what a value is, is the table's: the index of lib/prefix, the map of lib/kvev. One writer; not
- * for readers beside it.
+ * A bucket of a hash table, one cache line: ten values with a 16-bit tag of their hashes, all
+ * compared at once, and the number of values that belong here but overflowed into a later bucket.
+ * The table defines the probe order and the meaning of a value: the index of lib/prefix, the map of
+ * lib/kvev. One writer, no concurrent readers.
  */
 
 #ifdef __SSE2__
@@ -16,17 +16,18 @@
 
 #include <stdint.h>
 
-#define KVR_BUCKET	10u
-#define KVR_BUCKET_FILL 7u /* values of one when all is full: one in ten has more than places */
+#define KVR_BUCKET 10u
+#define KVR_BUCKET_FILL                                                                            \
+	7u /* average values per bucket at full load; 10 % of the buckets overflow */
 
 struct kvr_bucket {
-	_Alignas(64) uint16_t tag[KVR_BUCKET]; /* of a value, never 0; 0: a free place */
-	uint32_t over;			       /* values that found it full */
-	uint32_t value[KVR_BUCKET];	       /* never 0 where there is a tag */
+	_Alignas(64) uint16_t tag[KVR_BUCKET]; /* tag of a value, never 0; 0 = free place */
+	uint32_t over;			       /* values that overflowed from this bucket */
+	uint32_t value[KVR_BUCKET];	       /* never 0 where the tag is set */
 };
 _Static_assert(sizeof(struct kvr_bucket) == 64, "one line");
 
-/** Bit i: place i has this tag; 0: it is free. */
+/** Places with this tag, as bits; tag 0 finds the free places. */
 static inline uint32_t kvr_bucket_tags(const struct kvr_bucket *b, uint16_t tag)
 {
 #ifdef __SSE2__

@@ -4,16 +4,17 @@
 
 /**
  * @file
- * The epoch of an engine's first life (PROTOCOL.md section 9.1). A router takes only a greater one
- * than the last it knows of the worker, so what starts again takes its epoch from the clock. The
- * clock's number comes round after 497 days, and clocks are set back: a router that refuses the
- * epoch names the one to be above (StaleEpoch, detail[0]), and kvr_epoch_above() makes the next.
+ * The epoch of an engine's first incarnation (PROTOCOL.md section 9.1). A router accepts only an
+ * epoch greater than the last one of the worker, so a program takes its first epoch from the clock.
+ * The clock value wraps after 497 days, and clocks may be set back. A router that rejects an epoch
+ * therefore names the last one (StaleEpoch, detail[0]), from which kvr_epoch_above() makes the
+ * next.
  */
 
 #include <stdint.h>
 #include <time.h>
 
-/** An epoch of now: never 0, higher by one each 10 ms. */
+/** Epoch of the current time: never 0, higher by one every 10 ms. */
 static inline uint32_t kvr_epoch_of_clock(void)
 {
 	struct timespec ts;
@@ -23,11 +24,10 @@ static inline uint32_t kvr_epoch_of_clock(void)
 }
 
 /**
- * The epoch of the life after one that a router refused.
- * @param mine  the refused one
- * @param last  detail[0] of the refusal
- * @return an epoch above both; 0 when the router named none or there is none left: an operator must
- * look
+ * Epoch of the next incarnation after a rejected one.
+ * @param mine  the rejected epoch
+ * @param last  detail[0] of the rejection
+ * @return an epoch above both. 0 if @p last is 0, or if no epoch is left: an operator must act.
  */
 static inline uint32_t kvr_epoch_above(uint32_t mine, uint64_t last)
 {

@@ -4,10 +4,10 @@
 
 /**
  * @file
- * Latency histogram of fixed memory: log-linear buckets, 32 per power of two, so a value is
- * known to 3.2 % from 0 to 2^63. 15 KiB; adding costs one count-leading-zeros and one increment.
- * One writer; readers on other threads may see a sum that is a few values old. Units are the
- * caller's (cycles or nanoseconds).
+ * Latency histogram in fixed memory (15 KiB): log-linear buckets, 32 per power of two, so that a
+ * value is known within 3.2 % from 0 to 2^63. Adding a value takes one count-leading-zeros and one
+ * increment. One writer; readers on other threads may see a sum that lags a few values behind. The
+ * caller chooses the unit (cycles or nanoseconds).
  */
 
 #include <stdint.h>
@@ -15,7 +15,7 @@
 #define KVR_HIST_SUB_BITS 5
 #define KVR_HIST_BUCKETS  ((64 - KVR_HIST_SUB_BITS + 1) << KVR_HIST_SUB_BITS)
 
-/** A zeroed histogram is empty and valid. Fields: owner rw, others ro. */
+/** A zeroed histogram is valid and empty. Fields: written by the owner, read by others. */
 struct kvr_hist {
 	uint64_t count;
 	uint64_t sum;
@@ -49,12 +49,12 @@ static inline void kvr_hist_add(struct kvr_hist *h, uint64_t v)
 void kvr_hist_merge(struct kvr_hist *to, const struct kvr_hist *from);
 
 /**
- * Value at quantile @p q in [0, 1]: the middle of the bucket holding the ceil(q * count)-th
- * smallest value, never above the largest value seen; 0 for an empty histogram.
+ * Value at quantile @p q in [0, 1]: the middle of the bucket that holds the ceil(q * count)-th
+ * smallest value, at most the largest value added; 0 if empty.
  */
 uint64_t kvr_hist_quantile(const struct kvr_hist *h, double q);
 
-/** Mean of all values, 0 for an empty histogram. */
+/** Mean of all values; 0 if empty. */
 double kvr_hist_mean(const struct kvr_hist *h);
 
 #endif

@@ -4,20 +4,22 @@
 
 /**
  * @file
- * A cache line on its way while something else is done. The built-in function alone is not enough:
- * GCC takes a function that does nothing but prefetch for one without effect, and leaves out its
- * calls wherever it has not put it inline before it finds that out (12.2, from -O2 on).
+ * Prefetch of a cache line. The compiler's built-in function alone is not enough: GCC 12.2 (-O2 and
+ * above) treats a function that only prefetches as free of side effects, and removes its calls
+ * unless the function was inlined early.
  */
 
-/** Begin to load the line of @p p, for reading or writing. Any address will do. */
+/** Load the line at @p p into the caches, for reading or writing. Any address is allowed. */
 static inline void kvr_prefetch(const volatile void *p)
 {
 	__builtin_prefetch((const void *)p, 0, 3);
-	__asm__ volatile(""); /* an effect: so who calls this is not left out */
+	__asm__ volatile(""); /* a side effect, so that callers are kept */
 }
 
-/** The same as far as the second cache, which waits for more lines at a time than the first: for
- * hundreds of them. */
+/**
+ * Load the line into the second-level cache, which tracks more outstanding lines than the first:
+ * for hundreds of lines.
+ */
 static inline void kvr_prefetch_far(const volatile void *p)
 {
 	__builtin_prefetch((const void *)p, 0, 2);

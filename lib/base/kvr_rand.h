@@ -5,9 +5,9 @@
 /**
  * @file
  * Seeded random numbers for decisions that must repeat with the same seed (ties, temperature,
- * simulated load). rte_rand() is per lcore and seeded once per process, so it cannot be used
- * where two runs must agree. The generator is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014); any
- * seed is good. One owner, no locking.
+ * simulated load). rte_rand() is seeded once per process and per lcore, so it does not repeat. The
+ * generator is SplitMix64 (Steele, Lea, Flood, OOPSLA 2014); any seed is good. One owner, no
+ * locking.
  */
 
 #include <stdint.h>
@@ -38,7 +38,7 @@ static inline uint64_t kvr_rand_u64(struct kvr_rand *r)
 	return kvr_mix64(r->state);
 }
 
-/** Uniform in [0, n), n > 0, without modulo bias worth naming (Lemire's multiply-shift). */
+/** Uniform in [0, n), n > 0. The bias is below n / 2^32 (Lemire's multiply-shift). */
 static inline uint32_t kvr_rand_below(struct kvr_rand *r, uint32_t n)
 {
 	return (uint32_t)(((kvr_rand_u64(r) >> 32) * n) >> 32);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Table of simulation sites with their counters; empty in builds without KVR_SIM. */
 #include "kvr_sim.h"
 
 #include <stddef.h>

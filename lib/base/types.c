@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Tables of names, generated from the lists of kvr_types.h. */
 #include "kvr_types.h"
 
 #include <stddef.h>
@@ -22,7 +23,7 @@ static const char *text_of(const char *const list[], size_t n, unsigned int i)
 	return i < n && list[i] != NULL ? list[i] : "?";
 }
 
-static int find(const char *const list[], size_t n, const char *text)
+static int find_text(const char *const list[], size_t n, const char *text)
 {
 	for (size_t i = 0; i < n; i++)
 		if (strcmp(list[i], text) == 0)
@@ -62,10 +63,10 @@ bool kvr_code_retryable(unsigned int code)
 
 int kvr_role_find(const char *text)
 {
-	return find(kvr_role_names, KVR_ROLES, text);
+	return find_text(kvr_role_names, KVR_ROLES, text);
 }
 
 int kvr_tier_find(const char *text)
 {
-	return find(tiers, KVR_TIERS, text);
+	return find_text(tiers, KVR_TIERS, text);
 }

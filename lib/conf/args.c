@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Command line options from an option table, parsed by getopt_long(), and the text of --help. */
 #include "kvr_conf.h"
 
 #include <errno.h>
@@ -8,7 +9,7 @@
 
 #include "version.h"
 
-/* getopt's table: one row for each option, and --help. */
+/* Table for getopt_long(): one row for each option, and --help. */
 static struct option *make_rows(const struct kvr_opt *table)
 {
 	struct option *rows;
@@ -26,19 +27,19 @@ static struct option *make_rows(const struct kvr_opt *table)
 	return rows;
 }
 
-static int parse(const struct kvr_opt *table, const struct option *rows, void *obj, int argc,
-		 char **argv, int *first, char *err, size_t errlen)
+static int parse_options(const struct kvr_opt *table, const struct option *rows, void *obj,
+			 int argc, char **argv, int *first, char *err, size_t errlen)
 {
 	char why[200];
 	int at, c;
 
-	optind = 0; /* glibc: also forget where an earlier call stopped */
+	optind = 0; /* glibc: also reset the state of an earlier call */
 	opterr = 0;
 	while ((c = getopt_long(argc, argv, "h", rows, &at)) != -1) {
 		if (c == 'h')
 			return 0;
 		if (c != 'o') {
-			snprintf(err, errlen, "%s: unknown option or missing value; see --help",
+			snprintf(err, errlen, "%s: unknown option or missing value, see --help",
 				 argv[optind - 1]);
 			return -EINVAL;
 		}
@@ -59,11 +60,11 @@ int kvr_conf_args_rest(const struct kvr_opt *table, void *obj, int argc, char **
 	int rc;
 
 	if (rows == NULL) {
-		snprintf(err, errlen, "no memory");
+		snprintf(err, errlen, "out of memory");
 		return -ENOMEM;
 	}
 	kvr_conf_defaults(table, obj);
-	rc = parse(table, rows, obj, argc, argv, first, err, errlen);
+	rc = parse_options(table, rows, obj, argc, argv, first, err, errlen);
 	free(rows);
 	return rc;
 }
@@ -75,7 +76,7 @@ int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv,
 
 	if (rc != 1 || first == argc)
 		return rc;
-	snprintf(err, errlen, "%s: unexpected; see --help", argv[first]);
+	snprintf(err, errlen, "%s: unexpected argument, see --help", argv[first]);
 	return -EINVAL;
 }
 
@@ -93,18 +94,18 @@ void kvr_conf_args_help(const struct kvr_opt *table, const void *obj, int width,
 {
 	char text[4096];
 
-	for (const struct kvr_opt *o = table; o->name != NULL; o++) {
-		kvr_conf_print(o, obj, text, sizeof(text));
-		fprintf(out, "  --%-*s %s", width, o->name, o->help);
-		for (size_t k = 0; o->choices != NULL && o->choices[k] != NULL; k++)
-			fprintf(out, "%s%s", k == 0 ? " (" : ", ", o->choices[k]);
-		fprintf(out, "%s", o->choices != NULL ? ")" : "");
-		if (o->type != KVR_OPT_BOOL)
-			fprintf(out, " [%s%s%s]", text, o->unit != NULL && *o->unit ? " " : "",
-				o->unit != NULL ? o->unit : "");
+	for (const struct kvr_opt *opt = table; opt->name != NULL; opt++) {
+		kvr_conf_print(opt, obj, text, sizeof(text));
+		fprintf(out, "  --%-*s %s", width, opt->name, opt->help);
+		for (size_t k = 0; opt->choices != NULL && opt->choices[k] != NULL; k++)
+			fprintf(out, "%s%s", k == 0 ? " (" : ", ", opt->choices[k]);
+		fprintf(out, "%s", opt->choices != NULL ? ")" : "");
+		if (opt->type != KVR_OPT_BOOL)
+			fprintf(out, " [%s%s%s]", text, opt->unit != NULL && *opt->unit ? " " : "",
+				opt->unit != NULL ? opt->unit : "");
 		fprintf(out, "\n");
 	}
-	fprintf(out, "  --%-*s this text\n", width, "help");
-	fprintf(out, "  --%-*s name and version\n", width, "version");
-	fprintf(out, "Of an option that is given twice the last counts; lists are one value.\n");
+	fprintf(out, "  --%-*s print this text\n", width, "help");
+	fprintf(out, "  --%-*s print name and version\n", width, "version");
+	fprintf(out, "If an option is repeated, the last one wins. A list is one value.\n");
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Single values of an option table: parse, check, store, print. All error messages about allowed
+ * values are made here, from the table.
+ */
 #include "kvr_conf.h"
 
 #include <ctype.h>
@@ -13,14 +17,14 @@
 
 const struct kvr_opt *kvr_conf_find(const struct kvr_opt *table, const char *name)
 {
-	for (const struct kvr_opt *o = table; o->name != NULL; o++)
-		if (strcmp(o->name, name) == 0)
-			return o;
+	for (const struct kvr_opt *opt = table; opt->name != NULL; opt++)
+		if (strcmp(opt->name, name) == 0)
+			return opt;
 	return NULL;
 }
 
-/* Edit distance of short words, to guess what a misspelt key was meant to be. */
-static unsigned int distance(const char *a, const char *b)
+/* Edit distance of short words, to suggest a correction of a misspelt key. */
+static unsigned int edit_distance(const char *a, const char *b)
 {
 	unsigned int row[64];
 	const size_t n = strlen(b);
@@ -44,18 +48,19 @@ static unsigned int distance(const char *a, const char *b)
 	return row[n];
 }
 
-static void say_unknown(const struct kvr_opt *table, const char *name, char *err, size_t errlen)
+static void describe_unknown(const struct kvr_opt *table, const char *name, char *err,
+			     size_t errlen)
 {
 	const char *best = NULL;
-	unsigned int best_d = 3; /* two typing errors are a guess, three are another word */
+	unsigned int best_d = 3; /* suggest a key within two typing errors */
 	size_t used;
 
-	for (const struct kvr_opt *o = table; o->name != NULL; o++) {
-		const unsigned int d = distance(name, o->name);
+	for (const struct kvr_opt *opt = table; opt->name != NULL; opt++) {
+		const unsigned int d = edit_distance(name, opt->name);
 
-		if (d < best_d && d < strlen(o->name)) {
+		if (d < best_d && d < strlen(opt->name)) {
 			best_d = d;
-			best = o->name;
+			best = opt->name;
 		}
 	}
 	if (best != NULL) {
@@ -63,21 +68,21 @@ static void say_unknown(const struct kvr_opt *table, const char *name, char *err
 		return;
 	}
 	used = (size_t)snprintf(err, errlen, "unknown key, allowed:");
-	for (const struct kvr_opt *o = table; o->name != NULL && used < errlen; o++) {
-		if (o->flags & KVR_OPT_F_DEPRECATED)
+	for (const struct kvr_opt *opt = table; opt->name != NULL && used < errlen; opt++) {
+		if (opt->flags & KVR_OPT_F_DEPRECATED)
 			continue;
 		used += (size_t)snprintf(err + used, errlen - used, "%s %s",
-					 err[used - 1] == ':' ? "" : ",", o->name);
+					 err[used - 1] == ':' ? "" : ",", opt->name);
 	}
 }
 
-static const char *range_kind(const struct kvr_opt *o)
+static const char *range_kind(const struct kvr_opt *opt)
 {
-	return o->type == KVR_OPT_F64 ? "a number" : "a whole number";
+	return opt->type == KVR_OPT_F64 ? "a number" : "a whole number";
 }
 
-/* What is allowed, in words. */
-static void say_allowed(const struct kvr_opt *o, const char *value, char *err, size_t errlen)
+/* Describe the allowed values. */
+static void describe_allowed(const struct kvr_opt *opt, const char *value, char *err, size_t errlen)
 {
 	size_t n = (size_t)snprintf(err, errlen, "got \"%.64s\", allowed: ", value);
 
@@ -85,31 +90,32 @@ static void say_allowed(const struct kvr_opt *o, const char *value, char *err, s
 		return;
 	err += n;
 	errlen -= n;
-	if (o->type == KVR_OPT_BOOL) {
+	if (opt->type == KVR_OPT_BOOL) {
 		snprintf(err, errlen, "true or false (also yes/no, on/off, 1/0)");
-	} else if (o->type == KVR_OPT_STRING) {
-		snprintf(err, errlen, "at most %zu printable characters", o->size - 1);
-	} else if (o->type == KVR_OPT_ENUM) {
-		for (size_t i = 0; o->choices[i] != NULL; i++) {
-			n = (size_t)snprintf(err, errlen, "%s%s", i > 0 ? ", " : "", o->choices[i]);
+	} else if (opt->type == KVR_OPT_STRING) {
+		snprintf(err, errlen, "at most %zu printable characters", opt->size - 1);
+	} else if (opt->type == KVR_OPT_ENUM) {
+		for (size_t i = 0; opt->choices[i] != NULL; i++) {
+			n = (size_t)snprintf(err, errlen, "%s%s", i > 0 ? ", " : "",
+					     opt->choices[i]);
 			if (n >= errlen)
 				return;
 			err += n;
 			errlen -= n;
 		}
 	} else {
-		const bool limits = o->min != 0 || o->max != 0;
+		const bool limits = opt->min != 0 || opt->max != 0;
 		char range[96] = "";
 
 		if (limits)
-			snprintf(range, sizeof(range), " %.15g to %.15g", o->min, o->max);
-		else if (o->type == KVR_OPT_U32)
+			snprintf(range, sizeof(range), " %.15g to %.15g", opt->min, opt->max);
+		else if (opt->type == KVR_OPT_U32)
 			snprintf(range, sizeof(range), " 0 to %u", UINT32_MAX);
-		snprintf(err, errlen, "%s%s%s%s%s%s", range_kind(o), range,
-			 o->unit != NULL && o->unit[0] != '\0' ? " " : "",
-			 o->unit != NULL ? o->unit : "",
-			 o->type == KVR_OPT_U64 ? " (k, M, G allowed)" : "",
-			 o->flags & KVR_OPT_F_NONE ? " or none" : "");
+		snprintf(err, errlen, "%s%s%s%s%s%s", range_kind(opt), range,
+			 opt->unit != NULL && opt->unit[0] != '\0' ? " " : "",
+			 opt->unit != NULL ? opt->unit : "",
+			 opt->type == KVR_OPT_U64 ? " (k, M, G allowed)" : "",
+			 opt->flags & KVR_OPT_F_NONE ? " or none" : "");
 	}
 }
 
@@ -127,7 +133,7 @@ static int parse_bool(const char *v, bool *out)
 	return -EINVAL;
 }
 
-/* Decimal or 0x, with an optional power of 1024 when @suffix. */
+/* Decimal or 0x; with @p suffix an optional power of 1024. */
 static int parse_u64(const char *v, bool suffix, uint64_t *out)
 {
 	static const char powers[] = "kMG";
@@ -135,7 +141,7 @@ static int parse_u64(const char *v, bool suffix, uint64_t *out)
 	unsigned long long n;
 	char *end;
 
-	if (!isdigit((unsigned char)v[0])) /* strtoull would take blanks and signs */
+	if (!isdigit((unsigned char)v[0])) /* strtoull() accepts leading blanks and signs */
 		return -EINVAL;
 	errno = 0;
 	n = strtoull(v, &end, hex ? 16 : 10);
@@ -158,38 +164,39 @@ static int parse_u64(const char *v, bool suffix, uint64_t *out)
 	return 0;
 }
 
-static int set_integer(const struct kvr_opt *o, void *field, const char *value)
+static int set_integer(const struct kvr_opt *opt, void *field, const char *value)
 {
-	const bool none = (o->flags & KVR_OPT_F_NONE) && strcasecmp(value, "none") == 0;
-	const uint64_t top = o->type == KVR_OPT_U32 ? UINT32_MAX : UINT64_MAX;
+	const bool none = (opt->flags & KVR_OPT_F_NONE) && strcasecmp(value, "none") == 0;
+	const uint64_t top = opt->type == KVR_OPT_U32 ? UINT32_MAX : UINT64_MAX;
 	uint64_t n = top;
 	uint32_t n32;
 	int rc;
 
 	if (!none) {
-		rc = parse_u64(value, o->type == KVR_OPT_U64, &n);
+		rc = parse_u64(value, opt->type == KVR_OPT_U64, &n);
 		if (rc != 0)
 			return rc;
-		if (n > top || ((o->flags & KVR_OPT_F_NONE) && n == top))
+		if (n > top || ((opt->flags & KVR_OPT_F_NONE) && n == top))
 			return -ERANGE;
-		if ((o->min != 0 || o->max != 0) && ((double)n < o->min || (double)n > o->max))
+		if ((opt->min != 0 || opt->max != 0) &&
+		    ((double)n < opt->min || (double)n > opt->max))
 			return -ERANGE;
 	}
 	n32 = (uint32_t)n;
-	if (o->type == KVR_OPT_U32)
+	if (opt->type == KVR_OPT_U32)
 		memcpy(field, &n32, sizeof(n32));
 	else
 		memcpy(field, &n, sizeof(n));
 	return 0;
 }
 
-static int set_f64(const struct kvr_opt *o, void *field, const char *value)
+static int set_f64(const struct kvr_opt *opt, void *field, const char *value)
 {
 	double d = NAN;
 	char *end;
 
-	if (!(o->flags & KVR_OPT_F_NONE) || strcasecmp(value, "none") != 0) {
-		/* No blanks, no hexadecimal, no "inf" and "nan", whatever strtod would take. */
+	if (!(opt->flags & KVR_OPT_F_NONE) || strcasecmp(value, "none") != 0) {
+		/* Reject blanks, hexadecimal, "inf" and "nan", which strtod() accepts. */
 		if (value[0] == '\0' || value[strspn(value, "+-.0123456789eE")] != '\0')
 			return -EINVAL;
 		d = strtod(value, &end);
@@ -197,34 +204,34 @@ static int set_f64(const struct kvr_opt *o, void *field, const char *value)
 			return -EINVAL;
 		if (!isfinite(d))
 			return -ERANGE;
-		if ((o->min != 0 || o->max != 0) && (d < o->min || d > o->max))
+		if ((opt->min != 0 || opt->max != 0) && (d < opt->min || d > opt->max))
 			return -ERANGE;
 	}
 	memcpy(field, &d, sizeof(d));
 	return 0;
 }
 
-static int set_string(const struct kvr_opt *o, void *field, const char *value)
+static int set_string(const struct kvr_opt *opt, void *field, const char *value)
 {
 	const size_t n = strlen(value);
 
-	if (n >= o->size)
+	if (n >= opt->size)
 		return -ERANGE;
 	for (size_t i = 0; i < n; i++)
 		if (iscntrl((unsigned char)value[i]))
 			return -EINVAL;
-	memset(field, 0, o->size);
+	memset(field, 0, opt->size);
 	memcpy(field, value, n);
 	return 0;
 }
 
-static int set_one(const struct kvr_opt *o, void *obj, const char *value)
+static int set_one(const struct kvr_opt *opt, void *obj, const char *value)
 {
-	void *field = (char *)obj + o->offset;
+	void *field = (char *)obj + opt->offset;
 	bool b;
 	int rc;
 
-	switch (o->type) {
+	switch (opt->type) {
 	case KVR_OPT_BOOL:
 		rc = parse_bool(value, &b);
 		if (rc == 0)
@@ -232,46 +239,46 @@ static int set_one(const struct kvr_opt *o, void *obj, const char *value)
 		return rc;
 	case KVR_OPT_U32:
 	case KVR_OPT_U64:
-		return set_integer(o, field, value);
+		return set_integer(opt, field, value);
 	case KVR_OPT_F64:
-		return set_f64(o, field, value);
+		return set_f64(opt, field, value);
 	case KVR_OPT_ENUM:
-		for (int i = 0; o->choices[i] != NULL; i++) {
-			if (strcasecmp(value, o->choices[i]) == 0) {
+		for (int i = 0; opt->choices[i] != NULL; i++) {
+			if (strcasecmp(value, opt->choices[i]) == 0) {
 				memcpy(field, &i, sizeof(i));
 				return 0;
 			}
 		}
 		return -EINVAL;
 	case KVR_OPT_STRING:
-		return set_string(o, field, value);
+		return set_string(opt, field, value);
 	}
 	return -EINVAL;
 }
 
 void kvr_conf_defaults(const struct kvr_opt *table, void *obj)
 {
-	for (const struct kvr_opt *o = table; o->name != NULL; o++) {
-		if ((o->flags & KVR_OPT_F_DEPRECATED) && o->def == NULL)
-			continue; /* an alias that has no field of its own */
-		if (o->def == NULL || set_one(o, obj, o->def) != 0) {
-			fprintf(stderr, "option %s: default \"%s\" does not parse\n", o->name,
-				o->def != NULL ? o->def : "(null)");
+	for (const struct kvr_opt *opt = table; opt->name != NULL; opt++) {
+		if ((opt->flags & KVR_OPT_F_DEPRECATED) && opt->def == NULL)
+			continue; /* an alias without a field */
+		if (opt->def == NULL || set_one(opt, obj, opt->def) != 0) {
+			fprintf(stderr, "option %s: default \"%s\" does not parse\n", opt->name,
+				opt->def != NULL ? opt->def : "(null)");
 			abort();
 		}
 	}
 }
 
-/* What the choice of a preset sets. */
-static void set_all(const struct kvr_opt *table, void *obj, const struct kvr_opt *preset)
+/* Set the keys of the chosen preset. */
+static void apply_preset(const struct kvr_opt *table, void *obj, const struct kvr_opt *preset)
 {
 	int choice;
 
 	memcpy(&choice, (const char *)obj + preset->offset, sizeof(choice));
 	for (const struct kvr_opt_set *s = preset->sets[choice]; s->key != NULL; s++) {
-		const struct kvr_opt *o = kvr_conf_find(table, s->key);
+		const struct kvr_opt *opt = kvr_conf_find(table, s->key);
 
-		if (o == NULL || set_one(o, obj, s->value) != 0) {
+		if (opt == NULL || set_one(opt, obj, s->value) != 0) {
 			fprintf(stderr, "option %s sets %s = %s, which does not parse\n",
 				preset->name, s->key, s->value);
 			abort();
@@ -282,22 +289,22 @@ static void set_all(const struct kvr_opt *table, void *obj, const struct kvr_opt
 int kvr_conf_set(const struct kvr_opt *table, void *obj, const char *name, const char *value,
 		 char *err, size_t errlen)
 {
-	const struct kvr_opt *o = kvr_conf_find(table, name);
+	const struct kvr_opt *opt = kvr_conf_find(table, name);
 	int rc;
 
-	if (o == NULL) {
-		say_unknown(table, name, err, errlen);
+	if (opt == NULL) {
+		describe_unknown(table, name, err, errlen);
 		return -ENOENT;
 	}
-	rc = set_one(o, obj, value);
+	rc = set_one(opt, obj, value);
 	if (rc != 0)
-		say_allowed(o, value, err, errlen);
-	else if (o->sets != NULL)
-		set_all(table, obj, o);
+		describe_allowed(opt, value, err, errlen);
+	else if (opt->sets != NULL)
+		apply_preset(table, obj, opt);
 	return rc;
 }
 
-/* The shortest text that reads back as the same double. */
+/* Shortest text that parses to the same double. */
 static int print_f64(double d, char *buf, size_t len)
 {
 	for (int digits = 15; digits < 17; digits++) {
@@ -310,17 +317,17 @@ static int print_f64(double d, char *buf, size_t len)
 	return snprintf(buf, len, "%.17g", d);
 }
 
-int kvr_conf_print(const struct kvr_opt *o, const void *obj, char *buf, size_t len)
+int kvr_conf_print(const struct kvr_opt *opt, const void *obj, char *buf, size_t len)
 {
-	const void *field = (const char *)obj + o->offset;
-	const bool none = o->flags & KVR_OPT_F_NONE;
+	const void *field = (const char *)obj + opt->offset;
+	const bool none = opt->flags & KVR_OPT_F_NONE;
 	uint64_t u64;
 	uint32_t u32;
 	double d;
 	bool b;
 	int i;
 
-	switch (o->type) {
+	switch (opt->type) {
 	case KVR_OPT_BOOL:
 		memcpy(&b, field, sizeof(b));
 		return snprintf(buf, len, "%s", b ? "true" : "false");
@@ -339,7 +346,7 @@ int kvr_conf_print(const struct kvr_opt *o, const void *obj, char *buf, size_t l
 		return isnan(d) ? snprintf(buf, len, "none") : print_f64(d, buf, len);
 	case KVR_OPT_ENUM:
 		memcpy(&i, field, sizeof(i));
-		return snprintf(buf, len, "%s", o->choices[i]);
+		return snprintf(buf, len, "%s", opt->choices[i]);
 	case KVR_OPT_STRING:
 		return snprintf(buf, len, "%s", (const char *)field);
 	}
@@ -350,12 +357,12 @@ void kvr_conf_dump(const struct kvr_opt *table, const void *obj, FILE *out)
 {
 	char value[KVR_CONF_MAX_VALUE + 1];
 
-	for (const struct kvr_opt *o = table; o->name != NULL; o++) {
-		if (o->flags & KVR_OPT_F_DEPRECATED)
+	for (const struct kvr_opt *opt = table; opt->name != NULL; opt++) {
+		if (opt->flags & KVR_OPT_F_DEPRECATED)
 			continue;
-		kvr_conf_print(o, obj, value, sizeof(value));
-		fprintf(out, "%s = %s  # %s%s%s%s\n", o->name, value,
-			o->unit != NULL ? o->unit : "", o->unit != NULL ? ", " : "", o->help,
-			o->flags & KVR_OPT_F_LIST ? "; may be repeated" : "");
+		kvr_conf_print(opt, obj, value, sizeof(value));
+		fprintf(out, "%s = %s  # %s%s%s%s\n", opt->name, value,
+			opt->unit != NULL ? opt->unit : "", opt->unit != NULL ? ", " : "",
+			opt->help, opt->flags & KVR_OPT_F_LIST ? "; may be repeated" : "");
 	}
 }

@@ -25,7 +25,7 @@ struct conf_file {
 };
 
 /** @return 0, or -errno with `path:line: ...` in @p err. Nothing to free on error. */
-int kvr_conf__read(const char *path, struct conf_file *f, char *err, size_t errlen);
-void kvr_conf__free(struct conf_file *f);
+int kvr_conf__read(const char *path, struct conf_file *file, char *err, size_t errlen);
+void kvr_conf__free(struct conf_file *file);
 
 #endif

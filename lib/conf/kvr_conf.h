@@ -5,8 +5,8 @@
 /**
  * @file
  * Options declared as tables beside the code that uses them: name, type, range, default, unit,
- * help. Parsing, defaults, range checks, error texts, --dump-config and the documentation all
- * come from the one table. Control thread and start-up only.
+ * help. Parsing, defaults, range checks, error messages, --dump-config and the documentation all
+ * derive from the table. Start-up and control thread only.
  */
 
 #include <stdbool.h>
@@ -25,8 +25,10 @@ enum kvr_opt_type {
 
 /** May be "none": stored as NaN (F64) or all ones (U32, U64). */
 #define KVR_OPT_F_NONE 0x1u
-/** An alias of another name (usually the same offset), kept for old files: parsed, reported as
- * deprecated by kvr_conf_load(), left out of the dump, given no default. */
+/**
+ * An alias of another name (usually with its offset), kept for old files: parsed, reported as
+ * deprecated by kvr_conf_load(), omitted from the dump, without a default.
+ */
 #define KVR_OPT_F_DEPRECATED 0x2u
 /** A STRING that is a list: a file may repeat the key, and the values are joined by blanks. */
 #define KVR_OPT_F_LIST 0x4u
@@ -49,60 +51,67 @@ struct kvr_opt {
 	const char *const *choices; /* ENUM: names, NULL-terminated */
 	const char *unit;
 	const char *help;
-	/* ENUM: what each choice sets in the same table, NULL = it is no preset. In a file every
-	 * key beside it wins, wherever it stands; its default sets nothing. */
+	/*
+	 * ENUM that is a preset: the keys that each choice sets in the same table; NULL = no
+	 * preset. Keys that a file sets beside a preset win, wherever they stand. The default
+	 * choice sets nothing.
+	 */
 	const struct kvr_opt_set *const *sets;
 };
 
 /** The option called @p name, or NULL. */
 const struct kvr_opt *kvr_conf_find(const struct kvr_opt *table, const char *name);
 
-/** Store every default into @p obj. A default that does not parse is a programming error: aborts.
- */
+/** Store every default into @p obj. Aborts if a default does not parse (programming error). */
 void kvr_conf_defaults(const struct kvr_opt *table, void *obj);
 
 /**
- * Parse @p value into the field called @p name.
- * @return 0; -ENOENT unknown name; -EINVAL unparsable; -ERANGE outside the range or too long; on
- * error @p err says what is allowed, nothing is stored.
+ * Parse @p value into the field of @p name.
+ * @return 0; -ENOENT unknown name; -EINVAL malformed; -ERANGE out of range or too long. On error
+ * nothing is stored and @p err describes the allowed values.
  */
 int kvr_conf_set(const struct kvr_opt *table, void *obj, const char *name, const char *value,
 		 char *err, size_t errlen);
 
-/** Print `name = value  # unit, help` for every option, from @p obj. */
+/** Print `name = value  # unit, help` for every option of @p obj. */
 void kvr_conf_dump(const struct kvr_opt *table, const void *obj, FILE *out);
 
-/** Print one option's value as kvr_conf_set() would take it; returns snprintf's result. */
+/** Print one option's value in the syntax of kvr_conf_set(). @return the result of snprintf(). */
 int kvr_conf_print(const struct kvr_opt *opt, const void *obj, char *buf, size_t len);
 
 /**
- * A program's arguments: `--name value` or `--name=value` of the table (a BOOL takes none), and
- * --help. Defaults first. Of an option that is given twice the last counts, so that who starts a
- * program through a script can overrule it (a file refuses a key that is there twice). Uses
+ * Parse a program's arguments into @p obj, after the defaults: `--name value` or `--name=value` for
+ * each option (BOOL without value), and --help. The last occurrence of an option wins, so that a
+ * caller can override the arguments of a script (a file rejects a repeated key). Uses
  * getopt_long(): one thread.
- * @return 1; 0: help is asked for; -EINVAL or -ENOMEM with one line in @p err.
+ * @return 1; 0: help was requested; -EINVAL or -ENOMEM with one line in @p err.
  */
 int kvr_conf_args(const struct kvr_opt *table, void *obj, int argc, char **argv, char *err,
 		  size_t errlen);
 
-/** The same for programs that take words, too, before, between or behind the options: they stand
- * from argv[*first] on. */
+/**
+ * The same for programs that also take words, in any position. On return the words start at
+ * argv[*first].
+ */
 int kvr_conf_args_rest(const struct kvr_opt *table, void *obj, int argc, char **argv, int *first,
 		       char *err, size_t errlen);
 
-/** Whether --version is among the arguments; prints `name version` then. Before anything else is
- * looked at. */
+/**
+ * Return true if --version is among the arguments, and print `name version`. Call it before
+ * parsing.
+ */
 bool kvr_conf_version(int argc, char **argv, const char *name, FILE *out);
 
-/** What --help shows of the table: name in @p width characters, help, choices, and the value that
- * @p obj has with its unit. */
+/**
+ * Print the table for --help: name in @p width characters, help, choices, and the value of @p obj
+ * with its unit.
+ */
 void kvr_conf_args_help(const struct kvr_opt *table, const void *obj, int width, FILE *out);
 
 /**
- * A section of the INI file. `name` is matched whole, or, when it ends in a blank ("pool "), as a
- * prefix whose rest is the instance's name. `get` returns the object the keys go to (instance is
- * "" without prefix), or NULL with errno (EEXIST: given twice, ENOSPC: too many, EINVAL: bad
- * name).
+ * A section of the INI file. `name` is matched whole; a name that ends in a blank ("pool ") is a
+ * prefix, followed by the name of the instance. `get` returns the object to fill (instance ""
+ * without prefix), or NULL with errno: EEXIST given twice, ENOSPC too many, EINVAL bad name.
  */
 struct kvr_conf_section {
 	const char *name;
@@ -110,32 +119,31 @@ struct kvr_conf_section {
 	void *(*get)(void *arg, const char *instance);
 };
 
-#define KVR_CONF_MAX_BYTES (1u << 20) /* of a file */
+#define KVR_CONF_MAX_BYTES (1u << 20) /* bytes of a file */
 #define KVR_CONF_MAX_KEY   63u	      /* characters of a section's name or a key */
 #define KVR_CONF_MAX_VALUE 4095u      /* characters of a value, and of a list */
 
 /**
- * Read @p path and fill the objects of its sections (defaults are the caller's to set in get()).
- * ';' and '#' start a comment anywhere in a line. A section may appear once, and so may a key
- * that is not a list (KVR_OPT_F_LIST). Every problem ends with one line in @p err that names file,
- * line, key and what is allowed: `kvroute.conf:12: [port p0] queues: got "0", allowed: 1 to 64
- * queues`. Needs no EAL.
- * @return 0: @p err is empty, or one line about the first deprecated key; else -errno of the file;
- * -EINVAL syntax or value; -ENOENT unknown section or key (the file: -ENOENT too); -EEXIST
- * duplicate; -ERANGE; -EFBIG; or what get() said.
+ * Read @p path and fill the objects of its sections; get() sets their defaults. ';' and '#' start a
+ * comment anywhere in a line. A section may appear once, and so may a key unless it is a list
+ * (KVR_OPT_F_LIST). An error is one line in @p err with file, line, key and the allowed values:
+ * `kvroute.conf:12: [port p0] queues: got "0", allowed: 1 to 64 queues`. Needs no EAL.
+ * @return 0, with @p err empty or one line about the first deprecated key; -errno of the file;
+ * -EINVAL syntax or value; -ENOENT no such file, unknown section or key; -EEXIST repeated; -ERANGE;
+ * -EFBIG; or the errno of get(), negated.
  */
 int kvr_conf_load(const char *path, const struct kvr_conf_section *sections, void *arg, char *err,
 		  size_t errlen);
 
 /**
- * For checks after loading: write `file:line: [section] key: <message>` into @p err, the line
- * found by reading @p path again; without the key the section's line, without that no line.
- * @p section is the whole name ("pool a"), @p key may be NULL.
+ * Report a fault found after loading: write `file:line: [section] key: <message>` into @p err. The
+ * line is found by reading @p path again: that of the last entry of @p key, else that of the
+ * section, else none. @p section is the whole name ("pool a"); @p key may be NULL.
  */
 void kvr_conf_blame(const char *path, const char *section, const char *key, char *err,
 		    size_t errlen, const char *fmt, ...) __attribute__((format(printf, 6, 7)));
 
-/** kvr_conf_blame() for libraries that answer `key: message`, as kvr_port_create() does. */
+/** kvr_conf_blame() for libraries that report `key: message`, as kvr_port_create() does. */
 void kvr_conf_blame_line(const char *path, const char *section, const char *line, char *err,
 			 size_t errlen);
 

@@ -1,4 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Fill objects from an INI file. Each section is loaded in two passes, presets first, so that other
+ * keys override a preset wherever they stand. A list is joined from all its entries and stored with
+ * the first.
+ */
 #include "kvr_conf.h"
 
 #include "file_pvt.h"
@@ -16,8 +21,8 @@ struct loader {
 	size_t errlen;
 };
 
-static const struct kvr_conf_section *match(const struct kvr_conf_section *s, const char *name,
-					    const char **instance)
+static const struct kvr_conf_section *find_section(const struct kvr_conf_section *s,
+						   const char *name, const char **instance)
 {
 	for (; s->name != NULL; s++) {
 		const size_t n = strlen(s->name);
@@ -33,23 +38,24 @@ static const struct kvr_conf_section *match(const struct kvr_conf_section *s, co
 	return NULL;
 }
 
-static int say_section(const struct loader *l, unsigned int line, const char *name)
+static int report_unknown(const struct loader *loader, unsigned int line, const char *name)
 {
-	size_t n = (size_t)snprintf(l->err, l->errlen,
-				    "%s:%u: [%s]: unknown section, allowed:", l->path, line, name);
+	size_t n = (size_t)snprintf(loader->err, loader->errlen,
+				    "%s:%u: [%s]: unknown section, allowed:", loader->path, line,
+				    name);
 
-	for (const struct kvr_conf_section *s = l->sections; s->name != NULL && n < l->errlen;
-	     s++) {
+	for (const struct kvr_conf_section *s = loader->sections;
+	     s->name != NULL && n < loader->errlen; s++) {
 		const size_t len = strlen(s->name);
 
-		n += (size_t)snprintf(l->err + n, l->errlen - n, "%s [%s%s]",
-				      s == l->sections ? "" : ",", s->name,
+		n += (size_t)snprintf(loader->err + n, loader->errlen - n, "%s [%s%s]",
+				      s == loader->sections ? "" : ",", s->name,
 				      len > 0 && s->name[len - 1] == ' ' ? "NAME" : "");
 	}
 	return -ENOENT;
 }
 
-static int say_get(const struct loader *l, unsigned int line, const char *name, int e)
+static int report_refused(const struct loader *loader, unsigned int line, const char *name, int e)
 {
 	const char *why = strerror(e);
 
@@ -59,7 +65,7 @@ static int say_get(const struct loader *l, unsigned int line, const char *name, 
 		why = "too many sections of this kind";
 	else if (e == EINVAL)
 		why = "bad name";
-	snprintf(l->err, l->errlen, "%s:%u: [%s]: %s", l->path, line, name, why);
+	snprintf(loader->err, loader->errlen, "%s:%u: [%s]: %s", loader->path, line, name, why);
 	return -e;
 }
 
@@ -70,9 +76,9 @@ struct filling {
 	void *obj;
 };
 
-static const struct conf_item *find_first(const struct filling *f, const char *key)
+static const struct conf_item *find_first(const struct filling *section, const char *key)
 {
-	const struct conf_item *it = f->head + 1;
+	const struct conf_item *it = section->head + 1;
 
 	while (strcmp(it->key, key) != 0)
 		it++;
@@ -80,23 +86,23 @@ static const struct conf_item *find_first(const struct filling *f, const char *k
 }
 
 /* Join the values of a list, @p first and its repetitions, by blanks. */
-static int join_values(const struct filling *f, const struct conf_item *first, char *text,
+static int join_values(const struct filling *section, const struct conf_item *first, char *text,
 		       size_t len)
 {
 	size_t used = 0;
 
-	for (const struct conf_item *it = first; it < f->end && used < len; it++)
+	for (const struct conf_item *it = first; it < section->end && used < len; it++)
 		if (strcmp(it->key, first->key) == 0)
 			used += (size_t)snprintf(text + used, len - used, "%s%s",
 						 used == 0 ? "" : " ", it->value);
 	return used < len ? 0 : -ERANGE;
 }
 
-/* Store one entry; a list is stored with its first. On error @p why lacks the place. */
-static int load_entry(const struct filling *f, const struct conf_item *it, bool list, char *why,
-		      size_t len)
+/* Store one entry; a list is stored with its first. On error @p why has no file and line. */
+static int load_entry(const struct filling *section, const struct conf_item *it, bool list,
+		      char *why, size_t len)
 {
-	const struct conf_item *first = find_first(f, it->key);
+	const struct conf_item *first = find_first(section, it->key);
 	char text[KVR_CONF_MAX_VALUE + 1];
 
 	if (it != first && list)
@@ -106,36 +112,36 @@ static int load_entry(const struct filling *f, const struct conf_item *it, bool 
 		return -EEXIST;
 	}
 	if (!list)
-		return kvr_conf_set(f->table, f->obj, it->key, it->value, why, len);
-	if (join_values(f, first, text, sizeof(text)) == 0)
-		return kvr_conf_set(f->table, f->obj, it->key, text, why, len);
+		return kvr_conf_set(section->table, section->obj, it->key, it->value, why, len);
+	if (join_values(section, first, text, sizeof(text)) == 0)
+		return kvr_conf_set(section->table, section->obj, it->key, text, why, len);
 	snprintf(why, len, "values too long together, allowed: %u characters", KVR_CONF_MAX_VALUE);
 	return -ERANGE;
 }
 
 /* Load the entries that are presets, or all others. */
-static int load_entries(const struct loader *l, const struct filling *f, bool presets)
+static int load_entries(const struct loader *loader, const struct filling *section, bool presets)
 {
 	char why[512];
 
-	for (const struct conf_item *it = f->head + 1; it < f->end; it++) {
-		const struct kvr_opt *opt = kvr_conf_find(f->table, it->key);
+	for (const struct conf_item *it = section->head + 1; it < section->end; it++) {
+		const struct kvr_opt *opt = kvr_conf_find(section->table, it->key);
 		const uint32_t flags = opt != NULL ? opt->flags : 0;
 		int rc;
 
 		if ((opt != NULL && opt->sets != NULL) != presets)
 			continue;
-		rc = load_entry(f, it, flags & KVR_OPT_F_LIST, why, sizeof(why));
-		if (rc != 0 || ((flags & KVR_OPT_F_DEPRECATED) && l->err[0] == '\0'))
-			snprintf(l->err, l->errlen, "%s:%u: [%s] %s: %s", l->path, it->line,
-				 it->name, it->key, rc != 0 ? why : "deprecated");
+		rc = load_entry(section, it, flags & KVR_OPT_F_LIST, why, sizeof(why));
+		if (rc != 0 || ((flags & KVR_OPT_F_DEPRECATED) && loader->err[0] == '\0'))
+			snprintf(loader->err, loader->errlen, "%s:%u: [%s] %s: %s", loader->path,
+				 it->line, it->name, it->key, rc != 0 ? why : "deprecated");
 		if (rc != 0)
 			return rc;
 	}
 	return 0;
 }
 
-static int load_section(const struct loader *l, const struct conf_item *head,
+static int load_section(const struct loader *loader, const struct conf_item *head,
 			const struct conf_item *end)
 {
 	struct filling f = {.head = head, .end = end};
@@ -143,16 +149,16 @@ static int load_section(const struct loader *l, const struct conf_item *head,
 	const char *instance;
 	int rc;
 
-	s = match(l->sections, head->name, &instance);
+	s = find_section(loader->sections, head->name, &instance);
 	if (s == NULL)
-		return say_section(l, head->line, head->name);
-	errno = EINVAL; /* for a get() that does not set it */
+		return report_unknown(loader, head->line, head->name);
+	errno = EINVAL; /* default if get() does not set errno */
 	f.table = s->table;
-	f.obj = s->get(l->arg, instance);
+	f.obj = s->get(loader->arg, instance);
 	if (f.obj == NULL)
-		return say_get(l, head->line, head->name, errno);
-	rc = load_entries(l, &f, true);
-	return rc != 0 ? rc : load_entries(l, &f, false);
+		return report_refused(loader, head->line, head->name, errno);
+	rc = load_entries(loader, &f, true);
+	return rc != 0 ? rc : load_entries(loader, &f, false);
 }
 
 int kvr_conf_load(const char *path, const struct kvr_conf_section *sections, void *arg, char *err,

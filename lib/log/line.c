@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The log of a program whose threads write themselves; see kvr_log.h. */
+/* Log of a program whose threads write themselves, without blocking; see kvr_log.h. */
 #include "kvr_log.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static struct {
 	const char *name, *path;
 	enum kvr_log_sink sink;
 	int fd;
-	uint64_t dropped; /* since the last line that was taken */
+	uint64_t dropped; /* since the last accepted line */
 } lg = {PTHREAD_MUTEX_INITIALIZER, "kvroute", NULL, KVR_LOG_TO_STDERR, STDERR_FILENO, 0};
 
 int kvr_log_open(const char *name, enum kvr_log_sink sink, int fd, const char *path)
@@ -38,7 +38,7 @@ int kvr_log_open(const char *name, enum kvr_log_sink sink, int fd, const char *p
 	return to < 0 ? to : 0;
 }
 
-/* A line that a pipe has room for goes whole: it is shorter than PIPE_BUF. */
+/* A pipe with room accepts the whole line, which is shorter than PIPE_BUF. */
 static bool write_out(const char *text, size_t len)
 {
 	struct pollfd p = {.fd = lg.fd, .events = POLLOUT};
@@ -47,7 +47,7 @@ static bool write_out(const char *text, size_t len)
 	       write(lg.fd, text, len) == (ssize_t)len;
 }
 
-/* Its reader may have begun anew since. */
+/* Reconnect once: the reader may have restarted. */
 static bool send_out(const char *text, size_t len)
 {
 	int fd;
@@ -64,8 +64,8 @@ static bool send_out(const char *text, size_t len)
 	return send(lg.fd, text, len, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
 }
 
-static bool put(const struct kvr_log_about *about, const char *text, uint64_t left_out,
-		uint64_t dropped)
+static bool write_line(const struct kvr_log_about *about, const char *text, uint64_t left_out,
+		       uint64_t dropped)
 {
 	char record[KVR_LOG_RECORD];
 	struct timespec now;
@@ -84,10 +84,10 @@ void kvr_log_vline(const struct kvr_log_about *about, uint64_t left_out, const c
 	vsnprintf(text, sizeof(text), fmt, ap);
 	pthread_mutex_lock(&lg.lock);
 	if (lg.dropped != 0 &&
-	    put(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING),
-		"lines of the log were dropped, nobody took them", 0, lg.dropped))
+	    write_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING),
+		       "log lines dropped: the sink accepts them too slowly", 0, lg.dropped))
 		lg.dropped = 0;
-	if (lg.dropped != 0 || !put(about, text, left_out, 0))
+	if (lg.dropped != 0 || !write_line(about, text, left_out, 0))
 		lg.dropped++;
 	pthread_mutex_unlock(&lg.lock);
 }

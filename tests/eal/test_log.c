@@ -120,7 +120,7 @@ static void test_drops_are_told(void)
 	CU_ASSERT_EQUAL(after.dropped, before.dropped);
 	CU_ASSERT_TRUE(read_until("msg=after\n"));
 	CU_ASSERT_PTR_NOT_NULL(
-		strstr(text, "msg=\"lines of the log were dropped, nobody took them\" dropped="));
+		strstr(text, "msg=\"log lines dropped: the sink accepts them too slowly\" dropped="));
 }
 
 static void test_one_worker_is_limited(void)

@@ -80,7 +80,7 @@ static void put_line(const char *text, size_t len, const struct timespec *now)
 
 	if (lg.counts.dropped != lg.reported)
 		n = kvr_log_form(told, NAME, lg.sink, now, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING),
-				 "lines of the log were dropped, nobody took them", 0,
+				 "log lines dropped: the sink accepts them too slowly", 0,
 				 lg.counts.dropped - lg.reported);
 	if (LOG_BYTES - (lg.head - lg.tail) < n + len) {
 		kvr_cell_add(&lg.counts.dropped, 1);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Epochs of lives: from the clock, and above one that was refused. */
+/* Epochs of incarnations: from the clock, and above a rejected one. */
 #include "kvr_epoch.h"
 #include "kvr_test.h"
 
-static void the_clock_gives_one_that_does_not_fall(void)
+static void epochs_from_the_clock_do_not_fall(void)
 {
 	const uint32_t a = kvr_epoch_of_clock(), b = kvr_epoch_of_clock();
 
@@ -11,7 +11,7 @@ static void the_clock_gives_one_that_does_not_fall(void)
 	CU_ASSERT_TRUE((int32_t)(b - a) >= 0);
 }
 
-static void the_next_is_above_both(void)
+static void the_next_epoch_is_above_both(void)
 {
 	CU_ASSERT_EQUAL(kvr_epoch_above(5, 9), 10);
 	CU_ASSERT_EQUAL(kvr_epoch_above(9, 5), 10);
@@ -25,8 +25,8 @@ static void the_next_is_above_both(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"the_clock_gives_one_that_does_not_fall", the_clock_gives_one_that_does_not_fall},
-		{"the_next_is_above_both", the_next_is_above_both},
+		KVR_CASE(epochs_from_the_clock_do_not_fall),
+		KVR_CASE(the_next_epoch_is_above_both),
 		CU_TEST_INFO_NULL,
 	};
 

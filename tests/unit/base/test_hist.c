@@ -65,11 +65,11 @@ static void merge_equals_adding_everything_to_one(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"empty", empty_histogram_reports_zero},
-			       {"small", small_values_are_exact},
-			       {"precision", every_value_is_known_to_four_percent},
-			       {"index", indices_stay_in_range_and_rise},
-			       {"merge", merge_equals_adding_everything_to_one},
+	CU_TestInfo tests[] = {KVR_CASE(empty_histogram_reports_zero),
+			       KVR_CASE(small_values_are_exact),
+			       KVR_CASE(every_value_is_known_to_four_percent),
+			       KVR_CASE(indices_stay_in_range_and_rise),
+			       KVR_CASE(merge_equals_adding_everything_to_one),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("hist", tests);

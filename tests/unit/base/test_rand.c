@@ -60,11 +60,10 @@ static void unit_stays_below_one(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"seed", same_seed_same_numbers},
-			       {"vectors", matches_published_splitmix64},
-			       {"below", below_is_uniform_and_in_range},
-			       {"unit", unit_stays_below_one},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(same_seed_same_numbers),
+			       KVR_CASE(matches_published_splitmix64),
+			       KVR_CASE(below_is_uniform_and_in_range),
+			       KVR_CASE(unit_stays_below_one), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("rand", tests);
 }

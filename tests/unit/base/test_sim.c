@@ -2,32 +2,32 @@
 #ifndef KVR_SIM
 #define KVR_SIM
 #endif
-#include "../../../lib/base/sim.c" /* as it is in a build with sites */
+#include "../../../lib/base/sim.c" /* as in a build with sites */
 
 #include "kvr_test.h"
 
 static enum kvr_sim_site last;
 static bool answer;
 
-static bool asked(void *arg, enum kvr_sim_site site)
+static bool count_and_answer(void *arg, enum kvr_sim_site site)
 {
 	last = site;
 	++*(int *)arg;
 	return answer;
 }
 
-static void a_site_fails_when_the_hook_says_so(void)
+static void a_site_fails_when_the_hook_returns_true(void)
 {
 	int n = 0;
 
-	CU_ASSERT_FALSE(KVR_SIM_FAULT(JOB)); /* nobody asks for it */
-	kvr_sim_hook(asked, &n);
+	CU_ASSERT_FALSE(KVR_SIM_FAULT(JOB)); /* no hook yet */
+	kvr_sim_hook(count_and_answer, &n);
 	CU_ASSERT_FALSE(KVR_SIM_FAULT(PAIR));
 	answer = true;
 	CU_ASSERT_TRUE(KVR_SIM_FAULT(MBUF));
 	CU_ASSERT_EQUAL(last, KVR_SIM_MBUF);
 	CU_ASSERT_EQUAL(n, 2);
-	KVR_SIM_SOMETIMES(START_OVER); /* asks nobody */
+	KVR_SIM_SOMETIMES(START_OVER); /* does not call the hook */
 	CU_ASSERT_EQUAL(n, 2);
 	kvr_sim_hook(NULL, NULL);
 	CU_ASSERT_FALSE(KVR_SIM_FAULT(MBUF));
@@ -59,9 +59,8 @@ static void visits_and_failures_are_counted(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"hook", a_site_fails_when_the_hook_says_so},
-			       {"counts", visits_and_failures_are_counted},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_site_fails_when_the_hook_returns_true),
+			       KVR_CASE(visits_and_failures_are_counted), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("sim", tests);
 }

@@ -4,20 +4,20 @@
 #include "kvr_test.h"
 #include <string.h>
 
-static void a_number_without_a_word_has_none(void)
+static void an_unknown_number_has_no_name(void)
 {
 	CU_ASSERT_STRING_EQUAL(kvr_role_name(KVR_ROLES), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_leg_name(KVR_LEGS), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_way_name(KVR_WAYS), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_tier_name(KVR_TIERS), "?");
-	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_SOURCE_LIMIT + 1), "?"); /* a hole */
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_SOURCE_LIMIT + 1), "?"); /* an unused number */
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_MAX), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(UINT32_MAX), "?");
 	CU_ASSERT_FALSE(kvr_code_retryable(KVR_E_SOURCE_LIMIT + 1));
 	CU_ASSERT_FALSE(kvr_code_retryable(UINT32_MAX));
 }
 
-static void a_word_has_its_text(void)
+static void a_known_number_has_its_name(void)
 {
 	CU_ASSERT_STRING_EQUAL(kvr_leg_name(KVR_LEG_PREFILL), "prefill");
 	CU_ASSERT_STRING_EQUAL(kvr_way_name(KVR_WAY_BYPASSED), "bypassed");
@@ -28,8 +28,8 @@ static void a_word_has_its_text(void)
 	CU_ASSERT_FALSE(kvr_code_retryable(KVR_E_NO_ENDPOINTS));
 }
 
-/* Two codes of one text, or of one number, would be told apart by nobody. */
-static void no_text_stands_twice(void)
+/* Names must be unique. */
+static void no_name_is_used_twice(void)
 {
 	unsigned int n = 0;
 
@@ -43,23 +43,21 @@ static void no_text_stands_twice(void)
 	CU_ASSERT_EQUAL(n, 1 KVR_TYPES_CODES(ONE));
 }
 
-static void texts_are_found_again(void)
+static void names_are_found(void)
 {
 	for (int i = 0; i < KVR_ROLES; i++)
 		CU_ASSERT_EQUAL(kvr_role_find(kvr_role_name((unsigned int)i)), i);
 	for (int i = 0; i < KVR_TIERS; i++)
 		CU_ASSERT_EQUAL(kvr_tier_find(kvr_tier_name((unsigned int)i)), i);
-	CU_ASSERT_EQUAL(kvr_role_find("nobody"), -1);
+	CU_ASSERT_EQUAL(kvr_role_find("unknown"), -1);
 	CU_ASSERT_PTR_NULL(kvr_role_names[KVR_ROLES]);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"holes", a_number_without_a_word_has_none},
-			       {"words", a_word_has_its_text},
-			       {"twice", no_text_stands_twice},
-			       {"texts", texts_are_found_again},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		KVR_CASE(an_unknown_number_has_no_name), KVR_CASE(a_known_number_has_its_name),
+		KVR_CASE(no_name_is_used_twice), KVR_CASE(names_are_found), CU_TEST_INFO_NULL};
 
-	return kvr_test_run("words", tests);
+	return kvr_test_run("types", tests);
 }

@@ -24,7 +24,7 @@ static const char *const modes[] = {"auto", "software", "none", NULL};
 
 static const struct kvr_opt table[] = {
 	{.name = "on", .type = KVR_OPT_BOOL, FIELD(on), .def = "true", .help = "switch"},
-	U32("queues", queues, 1, 64, "4", "queues", "how many"),
+	U32("queues", queues, 1, 64, "4", "queues", "number"),
 	{.name = "limit",
 	 .type = KVR_OPT_U32,
 	 .flags = KVR_OPT_F_NONE,
@@ -39,8 +39,8 @@ static const struct kvr_opt table[] = {
 	 FIELD(share),
 	 .def = "none",
 	 .help = "s"},
-	PICK("mode", mode, modes, "auto", "who"),
-	TEXT("name", name, "", "what"),
+	PICK("mode", mode, modes, "auto", "mode"),
+	TEXT("name", name, "", "name"),
 	{.name = "queue_count",
 	 .type = KVR_OPT_U32,
 	 .flags = KVR_OPT_F_DEPRECATED,
@@ -121,7 +121,7 @@ static void good_values_are_stored(void)
 	}
 }
 
-static void bad_values_change_nothing_and_say_what_is_allowed(void)
+static void bad_values_change_nothing_and_name_the_allowed_ones(void)
 {
 	static const struct {
 		const char *name, *value;
@@ -212,8 +212,8 @@ static void dump_shows_value_unit_and_help(void)
 				     "bytes = 2097152  # bytes, memory\n"
 				     "weight = 0.1  # w\n"
 				     "share = none  # s\n"
-				     "mode = auto  # who\n"
-				     "name =   # what\n"
+				     "mode = auto  # mode\n"
+				     "name =   # name\n"
 				     "hosts =   # h; may be repeated\n");
 	free(text);
 }
@@ -236,11 +236,11 @@ static int args(struct obj *o, char *err, const char *const list[])
 static void arguments_are_options_and_nothing_else(void)
 {
 	static const char *const bad[][2] = {
-		{"--wrong", "--wrong: unknown option or missing value; see --help"},
-		{"--queues", "--queues: unknown option or missing value; see --help"},
+		{"--wrong", "--wrong: unknown option or missing value, see --help"},
+		{"--queues", "--queues: unknown option or missing value, see --help"},
 		{"--queues=0", "--queues: got \"0\", allowed: a whole number 1 to 64 queues"},
-		{"--on=yes", "--on=yes: unknown option or missing value; see --help"},
-		{"rest", "rest: unexpected; see --help"},
+		{"--on=yes", "--on=yes: unknown option or missing value, see --help"},
+		{"rest", "rest: unexpected argument, see --help"},
 	};
 	char err[200];
 	struct obj o;
@@ -249,11 +249,13 @@ static void arguments_are_options_and_nothing_else(void)
 	CU_ASSERT_TRUE(o.on && o.queues == 4);
 	CU_ASSERT_EQUAL(ARGS("--queues", "7", "--mode=none", "--on", NULL), 1);
 	CU_ASSERT_TRUE(o.on && o.queues == 7 && o.mode == 2);
-	CU_ASSERT_EQUAL(ARGS("--queues", "7", NULL), 1); /* again, and nothing is left of before */
+	CU_ASSERT_EQUAL(ARGS("--queues", "7", NULL),
+			1); /* again, without state of the first call */
 	CU_ASSERT_EQUAL(o.mode, 0);
 	CU_ASSERT_EQUAL(ARGS("--queues=7", "--on", "--queues", "9", "--on", NULL), 1);
-	CU_ASSERT_TRUE(o.on && o.queues == 9); /* the last counts ... */
-	CU_ASSERT_EQUAL(ARGS("--queues", "0", "--queues", "9", NULL), -EINVAL); /* of legal ones */
+	CU_ASSERT_TRUE(o.on && o.queues == 9); /* the last one wins ... */
+	CU_ASSERT_EQUAL(ARGS("--queues", "0", "--queues", "9", NULL),
+			-EINVAL); /* ... among valid ones */
 	CU_ASSERT_EQUAL(ARGS("--help", NULL), 0);
 	CU_ASSERT_EQUAL(ARGS("-h", NULL), 0);
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -262,7 +264,7 @@ static void arguments_are_options_and_nothing_else(void)
 	}
 }
 
-static void words_are_left_to_programs_that_take_them(void)
+static void words_are_left_to_the_program(void)
 {
 	char text[5][16] = {"prog", "drain", "--queues", "7", "12"};
 	char *argv[] = {text[0], text[1], text[2], text[3], text[4], NULL};
@@ -277,7 +279,7 @@ static void words_are_left_to_programs_that_take_them(void)
 	CU_ASSERT_STRING_EQUAL(argv[4], "12");
 }
 
-static void version_is_told_before_all_else(void)
+static void version_is_handled_before_other_options(void)
 {
 	char text[4][16] = {"prog", "--wrong", "--version", "--"};
 	char *asks[] = {text[0], text[1], text[2]}, *not [] = {text[0], text[3], text[2]};
@@ -303,26 +305,25 @@ static void help_shows_choices_values_and_units(void)
 	kvr_conf_args_help(table, &o, 6, f);
 	fclose(f);
 	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --on     switch\n"));
-	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --queues how many [4 queues]\n"));
-	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --mode   who (auto, software, none) [auto]\n"));
-	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --help   this text\n"));
-	CU_ASSERT_PTR_NOT_NULL(strstr(text, "given twice the last counts"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --queues number [4 queues]\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --mode   mode (auto, software, none) [auto]\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "  --help   print this text\n"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(text, "the last one wins"));
 	free(text);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"defaults come from the table", defaults_come_from_the_table},
-		{"good values are stored", good_values_are_stored},
-		{"bad values change nothing", bad_values_change_nothing_and_say_what_is_allowed},
-		{"error text fits its buffer", error_text_never_exceeds_its_buffer},
-		{"dump shows value, unit, help", dump_shows_value_unit_and_help},
-		{"arguments are options", arguments_are_options_and_nothing_else},
-		{"words are left", words_are_left_to_programs_that_take_them},
-		{"version", version_is_told_before_all_else},
-		{"help shows choices and values", help_shows_choices_values_and_units},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(defaults_come_from_the_table),
+			       KVR_CASE(good_values_are_stored),
+			       KVR_CASE(bad_values_change_nothing_and_name_the_allowed_ones),
+			       KVR_CASE(error_text_never_exceeds_its_buffer),
+			       KVR_CASE(dump_shows_value_unit_and_help),
+			       KVR_CASE(arguments_are_options_and_nothing_else),
+			       KVR_CASE(words_are_left_to_the_program),
+			       KVR_CASE(version_is_handled_before_other_options),
+			       KVR_CASE(help_shows_choices_values_and_units),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("conf", tests);
 }

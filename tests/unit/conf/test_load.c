@@ -112,8 +112,8 @@ static int load(const char *text)
 	return load_bytes(text, strlen(text));
 }
 
-/* The error line without its file name, which must be there. */
-static const char *what(void)
+/* The error line without the file name, which must be there. */
+static const char *error_text(void)
 {
 	const size_t n = strlen(path);
 
@@ -128,7 +128,7 @@ static void a_good_file_fills_its_objects(void)
 			     "[router]\n"
 			     "  lcores =  3   ; why\n"
 			     "[pool a]\r\n"
-			     "\tmodel=x = y z\t# what\r\n"
+			     "\tmodel=x = y z\t# error_text\r\n"
 			     "[ pool   b ]\n"
 			     "block_size = 32\n"
 			     "model ="),
@@ -144,7 +144,7 @@ static void a_good_file_fills_its_objects(void)
 	CU_ASSERT_STRING_EQUAL(config.pools[1].model, "");
 }
 
-static void a_preset_gives_way_to_keys_before_and_behind_it(void)
+static void keys_before_and_after_a_preset_override_it(void)
 {
 	CU_ASSERT_EQUAL(load("[pool a]\nkind = wide\n[pool b]\nblock_size = 8\nkind = wide\n"
 			     "model = b\n"),
@@ -184,7 +184,7 @@ static void an_empty_file_is_good(void)
 	CU_ASSERT_STRING_EQUAL(err, "");
 }
 
-static void every_mistake_names_line_key_and_what_is_allowed(void)
+static void every_fault_names_line_key_and_allowed_values(void)
 {
 	static const struct {
 		const char *text;
@@ -199,7 +199,7 @@ static void every_mistake_names_line_key_and_what_is_allowed(void)
 		{"[router] x\n", -EINVAL,
 		 ":1: got \"[router] x\", allowed: [section] alone on its line"},
 		{"[]\n", -EINVAL, ":1: empty section name, allowed: 1 to 63 characters"},
-		{"[router]\n= 3\n", -EINVAL, ":2: [router] no key before '='"},
+		{"[router]\n= 3\n", -EINVAL, ":2: [router]: no key before '='"},
 		{"[router]\nlcores = 9\n", -ERANGE,
 		 ":2: [router] lcores: got \"9\", allowed: a whole number 1 to 8 lcores"},
 		{"[router]\n#\nlcores = many\n", -EINVAL,
@@ -228,13 +228,13 @@ static void every_mistake_names_line_key_and_what_is_allowed(void)
 
 	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
 		CU_ASSERT_EQUAL(load(c[i].text), c[i].rc);
-		CU_ASSERT_STRING_EQUAL(what(), c[i].err);
-		if (strcmp(what(), c[i].err) != 0)
+		CU_ASSERT_STRING_EQUAL(error_text(), c[i].err);
+		if (strcmp(error_text(), c[i].err) != 0)
 			printf("  row %zu: %s\n", i, err);
 	}
 }
 
-static void over_long_lines_are_refused_at_their_limit(void)
+static void overlong_text_is_rejected_at_its_limit(void)
 {
 	static char text[3 * KVR_CONF_MAX_VALUE], long_text[KVR_CONF_MAX_VALUE + 2];
 
@@ -242,35 +242,35 @@ static void over_long_lines_are_refused_at_their_limit(void)
 	long_text[sizeof(long_text) - 1] = '\0';
 	snprintf(text, sizeof(text), "[router]\n%.64s = 1\n", long_text);
 	CU_ASSERT_EQUAL(load(text), -EINVAL);
-	CU_ASSERT_PTR_NOT_NULL(strstr(what(), ":2: [router] kkkk"));
+	CU_ASSERT_PTR_NOT_NULL(strstr(error_text(), ":2: [router] kkkk"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "key too long, allowed: 63 characters"));
 	snprintf(text, sizeof(text), "[router]\n%.63s = 1\n", long_text);
-	CU_ASSERT_EQUAL(load(text), -ENOENT); /* fits, but is no key of ours */
+	CU_ASSERT_EQUAL(load(text), -ENOENT); /* fits, but is unknown */
 	snprintf(text, sizeof(text), "[pool a]\nmodel = %.4096s\n", long_text);
 	CU_ASSERT_EQUAL(load(text), -EINVAL);
-	CU_ASSERT_STRING_EQUAL(what(),
+	CU_ASSERT_STRING_EQUAL(error_text(),
 			       ":2: [pool a] model: value of 4096 characters, allowed: 4095");
 	snprintf(text, sizeof(text), "[pool a]\nhosts = %.4000s\nhosts = %.94s\n", long_text,
 		 long_text);
-	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file, not the option */
-	CU_ASSERT_PTR_NOT_NULL(strstr(what(), "allowed: at most 399 printable characters"));
+	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file's limit, not the option's */
+	CU_ASSERT_PTR_NOT_NULL(strstr(error_text(), "allowed: at most 399 printable characters"));
 	snprintf(text, sizeof(text), "[pool a]\nhosts = %.4000s\nhosts = %.95s\n", long_text,
 		 long_text);
 	CU_ASSERT_EQUAL(load(text), -ERANGE);
-	CU_ASSERT_STRING_EQUAL(what(),
+	CU_ASSERT_STRING_EQUAL(error_text(),
 			       ":2: [pool a] hosts: values too long together, allowed: 4095 "
 			       "characters");
 	snprintf(text, sizeof(text), "[pool a]\nmodel = %.4095s\n", long_text);
-	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file, not the option */
+	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file's limit, not the option's */
 	snprintf(text, sizeof(text), "[pool a]\nmodel = %.63s %4000s; %.4000s\n", long_text, "",
 		 long_text);
-	CU_ASSERT_EQUAL(load(text), 0); /* blanks and comments do not count */
+	CU_ASSERT_EQUAL(load(text), 0); /* blanks and comments are not counted */
 	snprintf(text, sizeof(text), "[%.64s]\n", long_text);
 	CU_ASSERT_EQUAL(load(text), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "section name too long, allowed: 63 characters"));
 }
 
-static void unreadable_files_say_why(void)
+static void unreadable_files_are_reported_with_their_cause(void)
 {
 	char dir[] = "/tmp/kvr_conf_dir_XXXXXX", want[256];
 
@@ -287,36 +287,36 @@ static void unreadable_files_say_why(void)
 	unlink(want);
 	rmdir(dir);
 	CU_ASSERT_EQUAL(load_bytes("[router]\0\n", 10), -EINVAL);
-	CU_ASSERT_STRING_EQUAL(what(), ": contains a zero byte, not a text file");
+	CU_ASSERT_STRING_EQUAL(error_text(), ": contains a zero byte, not a text file");
 	CU_ASSERT_EQUAL_FATAL(truncate(path, KVR_CONF_MAX_BYTES + 1), 0);
 	CU_ASSERT_EQUAL(kvr_conf_load(path, sections, &config, err, sizeof(err)), -EFBIG);
-	CU_ASSERT_STRING_EQUAL(what(), ": larger than 1048576 bytes");
+	CU_ASSERT_STRING_EQUAL(error_text(), ": larger than 1048576 bytes");
 }
 
 static void deprecated_key_works_and_is_reported(void)
 {
 	CU_ASSERT_EQUAL(load("[router]\ncores = 2\n"), 0);
 	CU_ASSERT_EQUAL(config.lcores, 2);
-	CU_ASSERT_STRING_EQUAL(what(), ":2: [router] cores: deprecated");
+	CU_ASSERT_STRING_EQUAL(error_text(), ":2: [router] cores: deprecated");
 }
 
 static void blame_finds_key_section_or_file(void)
 {
 	CU_ASSERT_EQUAL(load("[router]\n\nlcores = 2\n[pool a]\n"), 0);
 	kvr_conf_blame(path, "router", "lcores", err, sizeof(err), "lcore %d used twice", 3);
-	CU_ASSERT_STRING_EQUAL(what(), ":3: [router] lcores: lcore 3 used twice");
+	CU_ASSERT_STRING_EQUAL(error_text(), ":3: [router] lcores: lcore 3 used twice");
 	kvr_conf_blame(path, "pool a", "model", err, sizeof(err), "missing");
-	CU_ASSERT_STRING_EQUAL(what(), ":4: [pool a] model: missing");
+	CU_ASSERT_STRING_EQUAL(error_text(), ":4: [pool a] model: missing");
 	kvr_conf_blame(path, "port p0", NULL, err, sizeof(err), "no port given");
-	CU_ASSERT_STRING_EQUAL(what(), ": [port p0]: no port given");
+	CU_ASSERT_STRING_EQUAL(error_text(), ": [port p0]: no port given");
 	kvr_conf_blame_line(path, "router", "lcores: got \"2\", allowed: 1", err, sizeof(err));
-	CU_ASSERT_STRING_EQUAL(what(), ":3: [router] lcores: got \"2\", allowed: 1");
+	CU_ASSERT_STRING_EQUAL(error_text(), ":3: [router] lcores: got \"2\", allowed: 1");
 	kvr_conf_blame_line(path, "router", "no memory", err, sizeof(err));
-	CU_ASSERT_STRING_EQUAL(what(), ":1: [router]: no memory");
+	CU_ASSERT_STRING_EQUAL(error_text(), ":1: [router]: no memory");
 }
 
-/* Any bytes: an answer and no crash; the sanitizer build sees the rest. */
-static void random_text_is_survived(void)
+/* Any bytes: a result and no crash. The sanitizer build checks memory accesses. */
+static void random_text_is_parsed_or_rejected(void)
 {
 	static const char alphabet[] = "[]=;# \t\r\nrouterlcspa019\\\"\001";
 	unsigned int seed = 1;
@@ -336,18 +336,17 @@ static void random_text_is_survived(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"a good file fills its objects", a_good_file_fills_its_objects},
-		{"preset", a_preset_gives_way_to_keys_before_and_behind_it},
-		{"repeated list", values_of_a_repeated_list_are_joined},
-		{"an empty file is good", an_empty_file_is_good},
-		{"every mistake names line, key", every_mistake_names_line_key_and_what_is_allowed},
-		{"over-long lines are refused", over_long_lines_are_refused_at_their_limit},
-		{"unreadable files say why", unreadable_files_say_why},
-		{"deprecated key works", deprecated_key_works_and_is_reported},
-		{"blame finds key, section, file", blame_finds_key_section_or_file},
-		{"random text is survived", random_text_is_survived},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_good_file_fills_its_objects),
+			       KVR_CASE(keys_before_and_after_a_preset_override_it),
+			       KVR_CASE(values_of_a_repeated_list_are_joined),
+			       KVR_CASE(an_empty_file_is_good),
+			       KVR_CASE(every_fault_names_line_key_and_allowed_values),
+			       KVR_CASE(overlong_text_is_rejected_at_its_limit),
+			       KVR_CASE(unreadable_files_are_reported_with_their_cause),
+			       KVR_CASE(deprecated_key_works_and_is_reported),
+			       KVR_CASE(blame_finds_key_section_or_file),
+			       KVR_CASE(random_text_is_parsed_or_rejected),
+			       CU_TEST_INFO_NULL};
 	const int fd = mkstemp(path);
 	int rc;
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The log of programs that write themselves: fields, and nobody waits for a reader. */
+/* Log of programs whose threads write themselves: fields, and no blocking on a slow reader. */
 #include "kvr_log.h"
 
 #include <fcntl.h>
@@ -34,11 +34,11 @@ static void a_line_has_its_fields(void)
 	CU_ASSERT_EQUAL(kvr_log_open("kvroute-test", KVR_LOG_TO_STDERR, p[1], NULL), 0);
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &worker, .pool = "m",
 				   .addr = "10.0.0.1:7650", .reason = "no way"),
-		     "the router refuses %s\n", "it");
+		     "the router rejects %s\n", "pool m");
 	line = read_all(p[0]);
 	CU_ASSERT_EQUAL(strncmp(line, "time=20", 7), 0);
 	CU_ASSERT_PTR_NOT_NULL(
-		strstr(line, "Z level=warning msg=\"the router refuses it?\" worker=17 pool=m "
+		strstr(line, "Z level=warning msg=\"the router rejects pool m?\" worker=17 pool=m "
 			     "addr=10.0.0.1:7650 reason=\"no way\"\n"));
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "short");
 	CU_ASSERT_PTR_NOT_NULL(strstr(read_all(p[0]), "Z level=info msg=short\n"));
@@ -46,15 +46,15 @@ static void a_line_has_its_fields(void)
 	close(p[1]);
 }
 
-/* Who does not read stops nobody, and is told what it has missed. */
-static void a_full_pipe_is_not_waited_for(void)
+/* A reader that stops reading does not block the writer, and gets the number of dropped lines. */
+static void a_full_pipe_does_not_block_the_writer(void)
 {
 	uint32_t written = 0, missed = 0;
 	const char *at;
 	int p[2];
 
 	CU_ASSERT_EQUAL_FATAL(pipe2(p, O_NONBLOCK), 0);
-	fcntl(p[1], F_SETFL, 0); /* as standard error is */
+	fcntl(p[1], F_SETFL, 0); /* blocking, like standard error */
 	CU_ASSERT_EQUAL(kvr_log_open("kvroute-test", KVR_LOG_TO_STDERR, p[1], NULL), 0);
 	for (uint32_t i = 0; i < 2000; i++)
 		kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "a line of some length, %u", i);
@@ -83,8 +83,8 @@ static int listen_at(struct sockaddr_un *to)
 	return fd;
 }
 
-/* The journal is away, and is there again. */
-static void a_socket_comes_again(void)
+/* The journal stops and starts again. */
+static void a_socket_is_reconnected(void)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	char folder[] = "/tmp/kvr-log.XXXXXX", record[KVR_LOG_RECORD];
@@ -119,10 +119,9 @@ static void a_socket_comes_again(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"fields", a_line_has_its_fields},
-			       {"full pipe", a_full_pipe_is_not_waited_for},
-			       {"socket", a_socket_comes_again},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_line_has_its_fields),
+			       KVR_CASE(a_full_pipe_does_not_block_the_writer),
+			       KVR_CASE(a_socket_is_reconnected), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("line", tests);
 }

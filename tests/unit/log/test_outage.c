@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lines about somebody who does not answer: when, how often, and when he does again. */
+/* Log lines about an unresponsive peer: when, how often, and when the peer answers again. */
 #include "kvr_outage.h"
 
 #include "kvr_test.h"
 
-#define START 1000000u /* ms: a clock that has run for a while */
+#define START 1000000u /* ms; the clock does not start at 0 */
 
 static struct kvr_outage s;
 
-static enum kvr_outage_line turn(uint64_t ms, bool heard)
+static enum kvr_outage_line turn(uint64_t ms, bool answered)
 {
-	return kvr_outage_turn(&s, START + ms, heard, KVR_OUTAGE_MS);
+	return kvr_outage_turn(&s, START + ms, answered, KVR_OUTAGE_MS);
 }
 
 static void begin(void)
@@ -19,7 +19,7 @@ static void begin(void)
 	kvr_outage_begin(&s, START);
 }
 
-/* How many lines there are from @p from on, a turn each 100 ms. */
+/* Number of lines in [@p from, @p until) with a turn every 100 ms. */
 static unsigned int lines(uint64_t from, uint64_t until)
 {
 	unsigned int n = 0;
@@ -29,7 +29,7 @@ static unsigned int lines(uint64_t from, uint64_t until)
 	return n;
 }
 
-static void silence_is_said_after_three_seconds(void)
+static void an_outage_is_logged_after_three_seconds(void)
 {
 	begin();
 	CU_ASSERT_EQUAL(turn(0, false), KVR_OUTAGE_NO_LINE);
@@ -37,7 +37,7 @@ static void silence_is_said_after_three_seconds(void)
 	CU_ASSERT_EQUAL(turn(3000, false), KVR_OUTAGE_SILENT);
 }
 
-static void and_once_a_minute(void)
+static void an_outage_is_logged_once_a_minute(void)
 {
 	begin();
 	CU_ASSERT_EQUAL(lines(0, 63000), 1);
@@ -45,7 +45,7 @@ static void and_once_a_minute(void)
 	CU_ASSERT_EQUAL(lines(63100, 603100), 9);
 }
 
-static void the_first_answer_is_said_once(void)
+static void the_first_answer_is_logged_once(void)
 {
 	begin();
 	CU_ASSERT_EQUAL(turn(3000, false), KVR_OUTAGE_SILENT);
@@ -53,7 +53,7 @@ static void the_first_answer_is_said_once(void)
 	CU_ASSERT_EQUAL(turn(4100, true), KVR_OUTAGE_NO_LINE);
 }
 
-static void who_answers_is_not_spoken_of(void)
+static void a_responsive_peer_is_not_logged(void)
 {
 	begin();
 	for (uint64_t ms = 0; ms < 100000; ms += 2900)
@@ -61,20 +61,20 @@ static void who_answers_is_not_spoken_of(void)
 	CU_ASSERT_EQUAL(turn(100000, false), KVR_OUTAGE_NO_LINE);
 }
 
-/* One who comes and goes does not fill the log. */
-static void another_silence_waits_for_its_minute(void)
+/* An intermittent peer does not fill the log. */
+static void a_second_outage_waits_for_its_minute(void)
 {
 	begin();
 	CU_ASSERT_EQUAL(turn(3000, false), KVR_OUTAGE_SILENT);
 	CU_ASSERT_EQUAL(turn(4000, true), KVR_OUTAGE_ANSWERS);
 	CU_ASSERT_EQUAL(turn(8000, false), KVR_OUTAGE_NO_LINE);
-	/* Its end is not said, as it was not said itself. */
+	/* Not logged, because the outage was not. */
 	CU_ASSERT_EQUAL(turn(9000, true), KVR_OUTAGE_NO_LINE);
 	CU_ASSERT_EQUAL(turn(63000, false), KVR_OUTAGE_SILENT);
 }
 
-/* Nobody was asked for an hour. */
-static void time_before_the_question_is_no_silence(void)
+/* An hour without a request. */
+static void time_before_the_first_request_does_not_count(void)
 {
 	begin();
 	CU_ASSERT_EQUAL(turn(3000, false), KVR_OUTAGE_SILENT);
@@ -86,13 +86,13 @@ static void time_before_the_question_is_no_silence(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"after three seconds", silence_is_said_after_three_seconds},
-			       {"once a minute", and_once_a_minute},
-			       {"the first answer", the_first_answer_is_said_once},
-			       {"who answers", who_answers_is_not_spoken_of},
-			       {"another silence", another_silence_waits_for_its_minute},
-			       {"before the question", time_before_the_question_is_no_silence},
+	CU_TestInfo tests[] = {KVR_CASE(an_outage_is_logged_after_three_seconds),
+			       KVR_CASE(an_outage_is_logged_once_a_minute),
+			       KVR_CASE(the_first_answer_is_logged_once),
+			       KVR_CASE(a_responsive_peer_is_not_logged),
+			       KVR_CASE(a_second_outage_waits_for_its_minute),
+			       KVR_CASE(time_before_the_first_request_does_not_count),
 			       CU_TEST_INFO_NULL};
 
-	return kvr_test_run("silence", tests);
+	return kvr_test_run("outage", tests);
 }

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Format one record for each kind of sink. No state, no allocation; fields are bounded, so that a
+ * record always fits KVR_LOG_RECORD.
+ */
 #include "kvr_log.h"
 
 #include <errno.h>
@@ -15,7 +19,7 @@
 #define SYSLOG	"/dev/log"
 #define JOURNAL "/run/systemd/journal/socket"
 #define DAEMON	24u  /* LOG_DAEMON of syslog */
-#define VALUE	200u /* bytes of a field; msg may have KVR_LOG_LINE */
+#define VALUE	200u /* bytes of a field; msg has KVR_LOG_LINE */
 
 struct text {
 	char *at;
@@ -27,52 +31,52 @@ static const char *const level_names[] = {[KVR_LOG_ERROR] = "error",
 					  [KVR_LOG_NOTICE] = "notice",
 					  [KVR_LOG_INFO] = "info"};
 
-static void put_char(struct text *t, char c)
+static void put_char(struct text *text, char c)
 {
-	if (t->len < KVR_LOG_RECORD - 4) /* room for a quote and the end */
-		t->at[t->len++] = c;
+	if (text->len < KVR_LOG_RECORD - 4) /* leave room for a quote and the end */
+		text->at[text->len++] = c;
 }
 
-static void put(struct text *t, const char *s)
+static void put_text(struct text *text, const char *s)
 {
 	while (*s != '\0')
-		put_char(t, *s++);
+		put_char(text, *s++);
 }
 
-/* What others have sent is one line of text, too. */
-static char plain(char c)
+/* Text from the network stays one line of printable ASCII. */
+static char mask_char(char c)
 {
 	return c >= ' ' && c <= '~' ? c : '?';
 }
 
-/* key=value, in quotes where the value needs them. */
-static void pair(struct text *t, const char *key, const char *value, size_t max)
+/* key=value, quoted if the value needs it. */
+static void put_pair(struct text *text, const char *key, const char *value, size_t max)
 {
 	const bool quoted = value[strcspn(value, " \"=\\")] != '\0' || value[0] == '\0';
 
-	if (t->len != 0 && t->at[t->len - 1] != ' ')
-		put_char(t, ' ');
-	put(t, key);
-	put_char(t, '=');
+	if (text->len != 0 && text->at[text->len - 1] != ' ')
+		put_char(text, ' ');
+	put_text(text, key);
+	put_char(text, '=');
 	if (quoted)
-		put_char(t, '"');
+		put_char(text, '"');
 	for (size_t i = 0; value[i] != '\0' && i < max; i++) {
 		if (value[i] == '"' || value[i] == '\\')
-			put_char(t, '\\');
-		put_char(t, plain(value[i]));
+			put_char(text, '\\');
+		put_char(text, mask_char(value[i]));
 	}
 	if (quoted)
-		t->at[t->len++] = '"';
+		text->at[text->len++] = '"';
 }
 
-/* KEY=value and the end of the line. */
-static void field(struct text *t, const char *key, const char *value, size_t max)
+/* KEY=value and a newline. */
+static void put_journal_field(struct text *text, const char *key, const char *value, size_t max)
 {
-	put(t, key);
-	put_char(t, '=');
+	put_text(text, key);
+	put_char(text, '=');
 	for (size_t i = 0; value[i] != '\0' && i < max; i++)
-		put_char(t, plain(value[i]));
-	put_char(t, '\n');
+		put_char(text, mask_char(value[i]));
+	put_char(text, '\n');
 }
 
 struct writer {
@@ -80,34 +84,34 @@ struct writer {
 	bool journal;
 };
 
-static void add(struct writer *w, const char *key, const char *journal_key, const char *value,
-		size_t max)
+static void add_field(struct writer *writer, const char *key, const char *journal_key,
+		      const char *value, size_t max)
 {
 	if (value == NULL)
 		return;
-	if (w->journal)
-		field(&w->t, journal_key, value, max);
+	if (writer->journal)
+		put_journal_field(&writer->t, journal_key, value, max);
 	else
-		pair(&w->t, key, value, max);
+		put_pair(&writer->t, key, value, max);
 }
 
-static void add_u64(struct writer *w, const char *key, const char *journal_key, uint64_t value)
+static void add_u64(struct writer *writer, const char *key, const char *journal_key, uint64_t value)
 {
 	char text[24];
 
 	snprintf(text, sizeof(text), "%" PRIu64, value);
-	add(w, key, journal_key, text, VALUE);
+	add_field(writer, key, journal_key, text, VALUE);
 }
 
-static void begin(struct writer *w, const char *name, enum kvr_log_sink sink,
-		  const struct timespec *now, enum kvr_log_level level)
+static void begin_record(struct writer *writer, const char *name, enum kvr_log_sink sink,
+			 const struct timespec *now, enum kvr_log_level level)
 {
 	char time[48], head[96];
 	struct tm tm;
 
-	if (w->journal) {
+	if (writer->journal) {
 		snprintf(head, sizeof(head), "PRIORITY=%u\nSYSLOG_IDENTIFIER=%s\n", level, name);
-		put(&w->t, head);
+		put_text(&writer->t, head);
 		return;
 	}
 	if (sink == KVR_LOG_TO_SYSLOG) {
@@ -115,14 +119,14 @@ static void begin(struct writer *w, const char *name, enum kvr_log_sink sink,
 		strftime(time, sizeof(time), "%b %e %H:%M:%S", &tm);
 		snprintf(head, sizeof(head), "<%u>%s %s[%d]: ", DAEMON + level, time, name,
 			 (int)getpid());
-		put(&w->t, head);
+		put_text(&writer->t, head);
 	} else {
 		gmtime_r(&now->tv_sec, &tm);
 		strftime(time, sizeof(time), "%Y-%m-%dT%H:%M:%S", &tm);
 		snprintf(head, sizeof(head), "time=%s.%03ldZ", time, now->tv_nsec / 1000000);
-		put(&w->t, head);
+		put_text(&writer->t, head);
 	}
-	pair(&w->t, "level", level_names[level], VALUE);
+	put_pair(&writer->t, "level", level_names[level], VALUE);
 }
 
 size_t kvr_log_form(char out[KVR_LOG_RECORD], const char *name, enum kvr_log_sink sink,
@@ -131,19 +135,20 @@ size_t kvr_log_form(char out[KVR_LOG_RECORD], const char *name, enum kvr_log_sin
 {
 	struct writer w = {.t = {.at = out}, .journal = sink == KVR_LOG_TO_JOURNAL};
 
-	begin(&w, name, sink, now, a->level);
-	add(&w, "msg", "MESSAGE", text, KVR_LOG_LINE);
+	begin_record(&w, name, sink, now, a->level);
+	add_field(&w, "msg", "MESSAGE", text, KVR_LOG_LINE);
 	if (a->worker != NULL)
 		add_u64(&w, "worker", "KVROUTE_WORKER", *a->worker);
-	add(&w, "pool", "KVROUTE_POOL", a->pool, VALUE);
-	add(&w, "port", "KVROUTE_PORT", a->port, VALUE);
-	add(&w, "addr", "KVROUTE_ADDR", a->addr, VALUE);
-	add(&w, "reason", "KVROUTE_REASON", a->reason, VALUE);
+	add_field(&w, "pool", "KVROUTE_POOL", a->pool, VALUE);
+	add_field(&w, "port", "KVROUTE_PORT", a->port, VALUE);
+	add_field(&w, "addr", "KVROUTE_ADDR", a->addr, VALUE);
+	add_field(&w, "reason", "KVROUTE_REASON", a->reason, VALUE);
 	if (left_out != 0)
 		add_u64(&w, "left_out", "KVROUTE_LEFT_OUT", left_out);
 	if (dropped != 0)
 		add_u64(&w, "dropped", "KVROUTE_DROPPED", dropped);
-	out[w.t.len++] = '\n'; /* the journal's record ends with an empty line, of our own */
+	out[w.t.len++] =
+		'\n'; /* a record of the journal ends with an empty line (our own framing) */
 	return w.t.len;
 }
 
@@ -173,7 +178,7 @@ int kvr_log_connect(enum kvr_log_sink sink, const char *path)
 	return -err;
 }
 
-/* JOURNAL_STREAM says which file the service manager has led there: device and inode. */
+/* JOURNAL_STREAM is device:inode of the file that the service manager connected to the journal. */
 enum kvr_log_sink kvr_log_auto(int fd, const char *path)
 {
 	const char *stream = getenv("JOURNAL_STREAM");
