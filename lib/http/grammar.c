@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What reading and writing have in common: bytes, names that do not travel, words for numbers. */
+/* Shared by reader and writer: allowed bytes, hop-by-hop fields, reason phrases. */
 #include "http_pvt.h"
 #include "kvr_http.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Heads in place. The grammar is http_parser's; here are the bounds and what we do not let pass. */
+/*
+ * Parse heads in place. http_parser implements the grammar; this file adds limits and rejects what
+ * must not pass.
+ */
 #include "http_pvt.h"
 #include "kvr_http.h"
 
@@ -11,7 +14,7 @@ int kvr_http__on_begin(http_parser *p)
 {
 	struct kvr_http__parse *s = p->data;
 
-	/* An empty line inside ends the head for the parser: what follows would be another one. */
+	/* An empty line inside the head would end it for the parser and start another message. */
 	if (s->begun)
 		s->err = -EBADMSG;
 	s->begun = true;
@@ -43,7 +46,7 @@ int kvr_http__on_value(http_parser *p, const char *at, size_t len)
 {
 	struct kvr_http__parse *s = p->data;
 
-	if (s->value) { /* a second line of it */
+	if (s->value) { /* a folded value */
 		s->err = -EBADMSG;
 		return -1;
 	}
@@ -92,7 +95,7 @@ int kvr_http__check_fields(const struct kvr_http_head *head)
 	return 0;
 }
 
-static int check(const struct kvr_http_head *head)
+static int check_head(const struct kvr_http_head *head)
 {
 	for (unsigned int i = 0; i < head->n_fields; i++)
 		if (kvr_http_is_hop(head->fields[i].name.p, head->fields[i].name.len))
@@ -100,8 +103,8 @@ static int check(const struct kvr_http_head *head)
 	return kvr_http__check_fields(head);
 }
 
-static int parse(enum http_parser_type type, const char *data, size_t len,
-		 struct kvr_http_head *head)
+static int parse_head(enum http_parser_type type, const char *data, size_t len,
+		      struct kvr_http_head *head)
 {
 	static const http_parser_settings calls = {
 		.on_message_begin = kvr_http__on_begin,
@@ -129,17 +132,17 @@ static int parse(enum http_parser_type type, const char *data, size_t len,
 	if (n != head->len || HTTP_PARSER_ERRNO(&p) != HPE_OK || !s.done || p.http_major != 1 ||
 	    p.http_minor != 1)
 		return -EBADMSG;
-	return check(head);
+	return check_head(head);
 }
 
 int kvr_http_parse_request(const void *data, size_t len, struct kvr_http_head *head)
 {
 	const char *space;
-	int rc = parse(HTTP_REQUEST, data, len, head);
+	int rc = parse_head(HTTP_REQUEST, data, len, head);
 
 	if (rc < 0)
 		return rc;
-	/* The parser knows methods by number; their text is the line's first word. */
+	/* The parser reports methods by number; their text is the first word of the line. */
 	space = memchr(data, ' ', head->len);
 	if (space == NULL || head->target.len == 0)
 		return -EBADMSG;
@@ -150,11 +153,11 @@ int kvr_http_parse_request(const void *data, size_t len, struct kvr_http_head *h
 int kvr_http_parse_response(const void *data, size_t len, struct kvr_http_head *head)
 {
 	const char *line = data;
-	int rc = parse(HTTP_RESPONSE, data, len, head);
+	int rc = parse_head(HTTP_RESPONSE, data, len, head);
 
 	if (rc < 0)
 		return rc;
-	/* "HTTP/1.1 200": the parser has seen that these are digits. */
+	/* "HTTP/1.1 200": the parser has checked that these are digits. */
 	for (int i = 9; i < 12; i++) {
 		if (line[i] < '0' || line[i] > '9')
 			return -EBADMSG;

@@ -4,15 +4,15 @@
 
 /**
  * @file
- * What reading and writing of heads have in common: which bytes may stand where (RFC 9110, section
- * 5), and the callbacks of the parser that collect fields.
+ * Shared by reader and writer of heads: the bytes allowed in each place (RFC 9110, section 5), and
+ * the callbacks of http_parser that collect fields.
  */
 
 #include "kvr_http.h"
 
 #include <http_parser.h>
 
-/** What the parser's callbacks fill; its `data` while it reads a head. */
+/** State of the parser's callbacks, their `data` while a head is parsed. */
 struct kvr_http__parse {
 	struct kvr_http_head *head;
 	int err;
@@ -23,16 +23,19 @@ int kvr_http__on_begin(http_parser *p);
 int kvr_http__on_name(http_parser *p, const char *at, size_t len);
 int kvr_http__on_value(http_parser *p, const char *at, size_t len);
 
-/** No head yet. */
+/** Reset to an empty head. */
 void kvr_http__clear(struct kvr_http_head *head);
 
-/** The parser lets blanks and controls pass in some places. @return 0 or -EBADMSG. */
+/**
+ * Check names and values: the parser accepts blanks and control characters in some places. @return
+ * 0 or -EBADMSG.
+ */
 int kvr_http__check_fields(const struct kvr_http_head *head);
 
-/** A token: what names and methods are made of. */
+/** True for a token, the syntax of names and methods. */
 bool kvr_http__is_token(const char *p, size_t n);
 
-/** What a field's value may have: no control but the tab. */
+/** True for a valid field value: no control characters except the tab. */
 bool kvr_http__is_value(const char *p, size_t n);
 
 #endif

@@ -1,119 +1,120 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A line ends with CR, LF or both; an empty one ends the event. */
+/* A line ends with CR, LF or both; an empty line ends the event. */
 #include "kvr_sse.h"
 
 #include <string.h>
 
-void kvr_sse_init(struct kvr_sse *s, char *buf, uint32_t size)
+void kvr_sse_init(struct kvr_sse *sse, char *buf, uint32_t size)
 {
-	*s = (struct kvr_sse){.buf = buf, .size = size};
+	*sse = (struct kvr_sse){.buf = buf, .size = size};
 }
 
-void kvr_sse_grows(struct kvr_sse *s, kvr_sse_grow_fn *grow, void *arg)
+void kvr_sse_grows(struct kvr_sse *sse, kvr_sse_grow_fn *grow, void *arg)
 {
-	s->grow = grow;
-	s->grow_arg = arg;
+	sse->grow = grow;
+	sse->grow_arg = arg;
 }
 
-static void grow(struct kvr_sse *s, size_t n)
+static void grow_buffer(struct kvr_sse *sse, size_t n)
 {
-	uint32_t size = (uint32_t)(s->len + n);
-	char *larger = n <= UINT32_MAX - s->len ? s->grow(s->grow_arg, &size) : NULL;
+	uint32_t size = (uint32_t)(sse->len + n);
+	char *larger = n <= UINT32_MAX - sse->len ? sse->grow(sse->grow_arg, &size) : NULL;
 
 	if (larger == NULL)
 		return;
-	s->buf = larger;
-	s->size = size;
+	sse->buf = larger;
+	sse->size = size;
 }
 
-static void keep(struct kvr_sse *s, const char *p, size_t n)
+static void keep_bytes(struct kvr_sse *sse, const char *p, size_t n)
 {
 	size_t room;
 
-	if (n > s->size - s->len && s->grow != NULL && !s->cut)
-		grow(s, n);
-	room = s->size - s->len;
+	if (n > sse->size - sse->len && sse->grow != NULL && !sse->cut)
+		grow_buffer(sse, n);
+	room = sse->size - sse->len;
 	if (n > room) {
-		s->cut = true;
+		sse->cut = true;
 		n = room;
 	}
 	if (n > 0)
-		memcpy(s->buf + s->len, p, n);
-	s->len += (uint32_t)n;
+		memcpy(sse->buf + sse->len, p, n);
+	sse->len += (uint32_t)n;
 }
 
-static void start_line(struct kvr_sse *s)
+static void start_line(struct kvr_sse *sse)
 {
-	s->line = 0;
-	s->is_data = s->colon = s->space = false;
+	sse->line = 0;
+	sse->is_data = sse->colon = sse->space = false;
 }
 
-static void end_line(struct kvr_sse *s, kvr_sse_fn *fn, void *arg)
+static void end_line(struct kvr_sse *sse, kvr_sse_fn *fn, void *arg)
 {
-	if (s->line == 0) {
-		if (s->some)
-			fn(arg, s->buf, s->len - (s->len > 0 && !s->cut), s->cut);
-		s->len = 0;
-		s->some = s->cut = false;
-	} else if (s->is_data || (!s->colon && s->line == 4 && memcmp(s->field, "data", 4) == 0)) {
-		s->some = true;
-		keep(s, "\n", 1);
+	if (sse->line == 0) {
+		if (sse->some)
+			fn(arg, sse->buf, sse->len - (sse->len > 0 && !sse->cut), sse->cut);
+		sse->len = 0;
+		sse->some = sse->cut = false;
+	} else if (sse->is_data ||
+		   (!sse->colon && sse->line == 4 && memcmp(sse->field, "data", 4) == 0)) {
+		sse->some = true;
+		keep_bytes(sse, "\n", 1);
 	}
-	start_line(s);
+	start_line(sse);
 }
 
-/* One byte of the name of a line's field. */
-static void name_byte(struct kvr_sse *s, char c)
+/* Read one byte of a line's field name. */
+static void name_byte(struct kvr_sse *sse, char c)
 {
 	if (c == ':') {
-		s->colon = true;
-		s->is_data = s->line == 4 && memcmp(s->field, "data", 4) == 0;
-	} else if (s->line < sizeof(s->field)) {
-		s->field[s->line] = c;
+		sse->colon = true;
+		sse->is_data = sse->line == 4 && memcmp(sse->field, "data", 4) == 0;
+	} else if (sse->line < sizeof(sse->field)) {
+		sse->field[sse->line] = c;
 	}
-	s->line += s->line < UINT32_MAX;
+	sse->line += sse->line < UINT32_MAX;
 }
 
-/* The run of bytes of this line behind the colon. @return its length. */
-static size_t value_bytes(struct kvr_sse *s, const char *p, size_t n)
+/* Read the bytes of this line after the colon. @return their number. */
+static size_t value_bytes(struct kvr_sse *sse, const char *p, size_t n)
 {
 	size_t k = 0;
 
 	while (k < n && p[k] != '\n' && p[k] != '\r')
 		k++;
-	if (k > 0 && !s->space) {
-		s->space = true; /* one blank behind the colon is not meant */
-		if (s->is_data)
-			keep(s, p + (p[0] == ' '), k - (p[0] == ' '));
-	} else if (s->is_data) {
-		keep(s, p, k);
+	if (k > 0 && !sse->space) {
+		sse->space = true; /* one blank after the colon is not part of the value */
+		if (sse->is_data)
+			keep_bytes(sse, p + (p[0] == ' '), k - (p[0] == ' '));
+	} else if (sse->is_data) {
+		keep_bytes(sse, p, k);
 	}
 	return k;
 }
 
-void kvr_sse_add(struct kvr_sse *s, const void *data, size_t len, kvr_sse_fn *fn, void *arg)
+void kvr_sse_add(struct kvr_sse *sse, const void *data, size_t len, kvr_sse_fn *fn, void *arg)
 {
 	const char *p = data, *end = p + len;
 
 	while (p < end) {
-		if (*p == '\n' && s->cr) {
-			s->cr = false;
+		if (*p == '\n' && sse->cr) {
+			sse->cr = false;
 			p++;
 		} else if (*p == '\n' || *p == '\r') {
-			s->cr = *p == '\r';
+			sse->cr = *p == '\r';
 			p++;
-			end_line(s, fn, arg);
-		} else if (s->colon) {
-			s->cr = false;
-			p += value_bytes(s, p, (size_t)(end - p));
+			end_line(sse, fn, arg);
+		} else if (sse->colon) {
+			sse->cr = false;
+			p += value_bytes(sse, p, (size_t)(end - p));
 		} else {
-			s->cr = false;
-			name_byte(s, *p++);
+			sse->cr = false;
+			name_byte(sse, *p++);
 		}
 	}
 }
 
-bool kvr_sse_open(const struct kvr_sse *s)
+bool kvr_sse_open(const struct kvr_sse *sse)
 {
-	return s->some || s->line > 0;
+	return sse->some || sse->line > 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The strict pass. One loop over the tokens; what is open is a stack of bits, one for each level,
- * that say object or array, so that no input can use up the program's stack.
+ * Strict validation: one loop over the tokens. The stack of open objects and arrays is a bit mask,
+ * one bit per level, so that no input exhausts the program's stack.
  */
 #include "json_pvt.h"
 
@@ -12,7 +12,7 @@
 #include <emmintrin.h>
 #endif
 
-const char *kvr_json__plain(const char *p, const char *end)
+const char *kvr_json__find_special(const char *p, const char *end)
 {
 #ifdef __SSE2__
 	const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\');
@@ -20,7 +20,7 @@ const char *kvr_json__plain(const char *p, const char *end)
 
 	for (; end - p >= 16; p += 16) {
 		const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-		/* As signed bytes those with the high bit are below the space, too. */
+		/* bytes >= 0x80 are negative, hence also below the space */
 		const __m128i stop = _mm_or_si128(
 			_mm_or_si128(_mm_cmpeq_epi8(v, quote), _mm_cmpeq_epi8(v, slash)),
 			_mm_cmplt_epi8(v, space));
@@ -36,7 +36,7 @@ const char *kvr_json__plain(const char *p, const char *end)
 	return p;
 }
 
-const char *kvr_json__bracket(const char *p, const char *end)
+const char *kvr_json__find_bracket(const char *p, const char *end)
 {
 #ifdef __SSE2__
 	const __m128i quote = _mm_set1_epi8('"'), bit = _mm_set1_epi8(0x20);
@@ -44,7 +44,7 @@ const char *kvr_json__bracket(const char *p, const char *end)
 
 	for (; end - p >= 16; p += 16) {
 		const __m128i v = _mm_loadu_si128((const __m128i *)(const void *)p);
-		const __m128i any = _mm_or_si128(v, bit); /* [ is { then, and ] is } */
+		const __m128i any = _mm_or_si128(v, bit); /* maps [ to { and ] to } */
 		const __m128i stop = _mm_or_si128(
 			_mm_cmpeq_epi8(v, quote),
 			_mm_or_si128(_mm_cmpeq_epi8(any, open), _mm_cmpeq_epi8(any, shut)));
@@ -59,11 +59,11 @@ const char *kvr_json__bracket(const char *p, const char *end)
 	return p;
 }
 
-unsigned int kvr_json__utf8(const char *p, const char *end)
+unsigned int kvr_json__utf8_len(const char *p, const char *end)
 {
 	const unsigned char *s = (const unsigned char *)p;
 	const size_t left = (size_t)(end - p);
-	unsigned char low = 0x80, high = 0xbf; /* of the second byte */
+	unsigned char low = 0x80, high = 0xbf; /* range of the second byte */
 	unsigned int n;
 
 	if (s[0] < 0x80)
@@ -74,13 +74,13 @@ unsigned int kvr_json__utf8(const char *p, const char *end)
 	if (left < n)
 		return 0;
 	if (s[0] == 0xe0)
-		low = 0xa0; /* shorter forms exist */
+		low = 0xa0; /* reject overlong forms */
 	else if (s[0] == 0xed)
-		high = 0x9f; /* surrogates */
+		high = 0x9f; /* reject surrogates */
 	else if (s[0] == 0xf0)
 		low = 0x90;
 	else if (s[0] == 0xf4)
-		high = 0x8f; /* the end of Unicode */
+		high = 0x8f; /* reject code points above U+10FFFF */
 	if (s[1] < low || s[1] > high)
 		return 0;
 	for (unsigned int i = 2; i < n; i++)
@@ -89,7 +89,7 @@ unsigned int kvr_json__utf8(const char *p, const char *end)
 	return n;
 }
 
-static bool hex4(const char *p)
+static bool is_hex4(const char *p)
 {
 	for (int i = 0; i < 4; i++)
 		if (!((p[i] >= '0' && p[i] <= '9') || (p[i] >= 'a' && p[i] <= 'f') ||
@@ -98,13 +98,13 @@ static bool hex4(const char *p)
 	return true;
 }
 
-/* *p is behind a backslash; then behind the escape. */
-static int escape(const char **p, const char *end)
+/* *p is after a backslash; moves it after the escape. */
+static int check_escape(const char **p, const char *end)
 {
 	if (*p == end)
 		return -EBADMSG;
 	if (**p == 'u') {
-		if (end - *p < 5 || !hex4(*p + 1))
+		if (end - *p < 5 || !is_hex4(*p + 1))
 			return -EBADMSG;
 		*p += 5;
 		return 0;
@@ -115,14 +115,14 @@ static int escape(const char **p, const char *end)
 	return 0;
 }
 
-/* *p is at a quote; then behind the other one. */
-static int string(const char **p, const char *end)
+/* *p is at a quote; moves it after the closing quote. */
+static int check_string(const char **p, const char *end)
 {
 	const char *s = *p + 1;
 	int rc = -EBADMSG;
 
 	for (;;) {
-		s = kvr_json__plain(s, end);
+		s = kvr_json__find_special(s, end);
 		if (s == end || (unsigned char)*s < 0x20)
 			break;
 		if (*s == '"') {
@@ -131,10 +131,10 @@ static int string(const char **p, const char *end)
 		}
 		if (*s == '\\') {
 			s++;
-			if (escape(&s, end) < 0)
+			if (check_escape(&s, end) < 0)
 				break;
 		} else {
-			const unsigned int n = kvr_json__utf8(s, end);
+			const unsigned int n = kvr_json__utf8_len(s, end);
 
 			if (n == 0) {
 				rc = -EILSEQ;
@@ -147,26 +147,26 @@ static int string(const char **p, const char *end)
 	return rc;
 }
 
-static const char *digits(const char *p, const char *end)
+static const char *skip_digits(const char *p, const char *end)
 {
 	while (p < end && *p >= '0' && *p <= '9')
 		p++;
 	return p;
 }
 
-static int number(const char **p, const char *end)
+static int check_number(const char **p, const char *end)
 {
 	const char *s = *p, *from;
 
 	if (*s == '-')
 		s++;
 	from = s;
-	s = digits(s, end);
+	s = skip_digits(s, end);
 	if (s == from || (*from == '0' && s - from > 1))
 		goto bad;
 	if (s < end && *s == '.') {
 		from = ++s;
-		s = digits(s, end);
+		s = skip_digits(s, end);
 		if (s == from)
 			goto bad;
 	}
@@ -175,7 +175,7 @@ static int number(const char **p, const char *end)
 		if (s < end && (*s == '+' || *s == '-'))
 			s++;
 		from = s;
-		s = digits(s, end);
+		s = skip_digits(s, end);
 		if (s == from)
 			goto bad;
 	}
@@ -186,7 +186,7 @@ bad:
 	return -EBADMSG;
 }
 
-static int word(const char **p, const char *end, const char *w)
+static int check_word(const char **p, const char *end, const char *w)
 {
 	for (; *w != 0; w++, (*p)++)
 		if (*p == end || **p != *w)
@@ -194,19 +194,19 @@ static int word(const char **p, const char *end, const char *w)
 	return 0;
 }
 
-static int scalar(const char **p, const char *end)
+static int check_scalar(const char **p, const char *end)
 {
 	switch (**p) {
 	case '"':
-		return string(p, end);
+		return check_string(p, end);
 	case 't':
-		return word(p, end, "true");
+		return check_word(p, end, "true");
 	case 'f':
-		return word(p, end, "false");
+		return check_word(p, end, "false");
 	case 'n':
-		return word(p, end, "null");
+		return check_word(p, end, "null");
 	default:
-		return number(p, end);
+		return check_number(p, end);
 	}
 }
 
@@ -229,35 +229,34 @@ static enum kvr_json_type type_of(char c)
 	}
 }
 
-/* The name of a member and its colon. */
-static int name(const char **p, const char *end)
+/* Check the name of a member and the colon. */
+static int check_name(const char **p, const char *end)
 {
 	int rc;
 
 	if (*p == end || **p != '"')
 		return -EBADMSG;
-	rc = string(p, end);
+	rc = check_string(p, end);
 	if (rc < 0)
 		return rc;
-	*p = kvr_json__blank(*p, end);
+	*p = kvr_json__skip_blanks(*p, end);
 	if (*p == end || **p != ':')
 		return -EBADMSG;
-	*p = kvr_json__blank(*p + 1, end);
+	*p = kvr_json__skip_blanks(*p + 1, end);
 	return 0;
 }
 
 /*
- * Most of a prompt of token ids is whole numbers between commas. @p p is behind a comma of an
- * array. @return where a value begins, all before it being checked: sixteen bytes at a time that
- * are digits, commas and a space behind a comma at most, where no number is missing and none
- * begins with a zero that is not all of it.
+ * Fast path for arrays of token ids. @p p is after a comma of an array. @return the start of a
+ * value such that everything before it is valid: blocks of 16 bytes that contain only digits,
+ * commas and at most one space after a comma, without a missing number and without a leading zero.
  */
 static const char *whole_numbers(const char *p, const char *end)
 {
 #ifdef __SSE2__
 	const __m128i nil = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
 	const __m128i point = _mm_set1_epi8(','), space = _mm_set1_epi8(' ');
-	/* Of the byte before, in bit 0: it is a comma, a comma or space, a zero that begins. */
+	/* Bit 0 describes the byte before: a comma; a comma or space; a leading zero. */
 	unsigned int comma = 1, gap = 1, zero = 0;
 	const char *from = p;
 
@@ -280,7 +279,7 @@ static const char *whole_numbers(const char *p, const char *end)
 		gap >>= 16;
 		zero = z >> 15;
 	}
-	while (p > from && p[-1] >= '0' && p[-1] <= '9') /* it may go on */
+	while (p > from && p[-1] >= '0' && p[-1] <= '9') /* the number may continue */
 		p--;
 #endif
 	(void)end;
@@ -288,15 +287,15 @@ static const char *whole_numbers(const char *p, const char *end)
 }
 
 /*
- * Behind a value: closes what ends here, and goes on to the next value (1) or says that all is
- * closed (0).
+ * After a value: close the objects and arrays that end here. @return 1 if another value follows, 0
+ * if everything is closed.
  */
 static int close_and_go_on(const char **p, const char *end, uint64_t kinds, unsigned int *depth)
 {
 	while (*depth > 0) {
 		const bool object = kinds >> (*depth - 1) & 1;
 
-		*p = kvr_json__blank(*p, end);
+		*p = kvr_json__skip_blanks(*p, end);
 		if (*p == end)
 			return -EBADMSG;
 		if (**p == (object ? '}' : ']')) {
@@ -306,24 +305,24 @@ static int close_and_go_on(const char **p, const char *end, uint64_t kinds, unsi
 		}
 		if (**p != ',')
 			return -EBADMSG;
-		*p = kvr_json__blank(*p + 1, end);
+		*p = kvr_json__skip_blanks(*p + 1, end);
 		if (object) {
-			const int rc = name(p, end);
+			const int rc = check_name(p, end);
 
 			if (rc < 0)
 				return rc;
 		} else if (*p < end && **p >= '0' && **p <= '9') {
-			*p = kvr_json__blank(whole_numbers(*p, end), end);
+			*p = kvr_json__skip_blanks(whole_numbers(*p, end), end);
 		}
 		return 1;
 	}
 	return 0;
 }
 
-static int scan(const char **p, const char *end)
+static int check_text(const char **p, const char *end)
 {
 	unsigned int depth = 0;
-	uint64_t kinds = 0; /* bit d: level d is an object */
+	uint64_t kinds = 0; /* bit d is set if level d is an object */
 	int rc = 1;
 
 	while (rc > 0) {
@@ -336,18 +335,18 @@ static int scan(const char **p, const char *end)
 				return -E2BIG;
 			kinds = (kinds & ~(UINT64_C(1) << depth)) | (uint64_t)object << depth;
 			depth++;
-			*p = kvr_json__blank(*p + 1, end);
+			*p = kvr_json__skip_blanks(*p + 1, end);
 			if (*p == end)
 				return -EBADMSG;
 			if (**p != (object ? '}' : ']')) {
-				rc = object ? name(p, end) : 0;
+				rc = object ? check_name(p, end) : 0;
 				if (rc < 0)
 					return rc;
 				rc = 1;
 				continue;
 			}
 		} else {
-			rc = scalar(p, end);
+			rc = check_scalar(p, end);
 			if (rc < 0)
 				return rc;
 		}
@@ -358,12 +357,12 @@ static int scan(const char **p, const char *end)
 
 int kvr_json_parse(const char *text, size_t len, struct kvr_json_value *root, size_t *at)
 {
-	const char *end = text + len, *p = kvr_json__blank(text, end), *from = p;
-	int rc = scan(&p, end);
+	const char *end = text + len, *p = kvr_json__skip_blanks(text, end), *from = p;
+	int rc = check_text(&p, end);
 
 	*root = (struct kvr_json_value){0};
 	if (rc == 0) {
-		const char *rest = kvr_json__blank(p, end);
+		const char *rest = kvr_json__skip_blanks(p, end);
 
 		*root = (struct kvr_json_value){from, (size_t)(p - from), type_of(*from)};
 		if (rest != end) {
@@ -377,12 +376,12 @@ int kvr_json_parse(const char *text, size_t len, struct kvr_json_value *root, si
 	return rc;
 }
 
-/* Behind the other quote of the string at p. */
+/* After the closing quote of the string at p. */
 static const char *skip_string(const char *p, const char *end)
 {
 	p++;
 	while (p < end) {
-		p = kvr_json__plain(p, end);
+		p = kvr_json__find_special(p, end);
 		if (p == end)
 			break;
 		if (*p == '"')
@@ -392,7 +391,7 @@ static const char *skip_string(const char *p, const char *end)
 	return end;
 }
 
-const char *kvr_json__skip(const char *p, const char *end, enum kvr_json_type *type)
+const char *kvr_json__skip_value(const char *p, const char *end, enum kvr_json_type *type)
 {
 	unsigned int depth = 0;
 
@@ -413,7 +412,7 @@ const char *kvr_json__skip(const char *p, const char *end, enum kvr_json_type *t
 		}
 		if (depth == 0)
 			return p;
-		p = kvr_json__bracket(p, end);
+		p = kvr_json__find_bracket(p, end);
 	}
 	return end;
 }

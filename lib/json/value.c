@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Going through values that were checked, and what single ones say. */
+/* Iterate over validated values, find members, and convert single values. */
 #include "json_pvt.h"
 
 #include <endian.h>
@@ -18,18 +18,18 @@ struct kvr_json_iter kvr_json_begin(const struct kvr_json_value *v)
 
 	if (v->type != KVR_JSON_OBJECT && v->type != KVR_JSON_ARRAY)
 		return it;
-	it.end = v->p + v->len - 1; /* the bracket */
-	it.p = kvr_json__blank(v->p + 1, it.end);
+	it.end = v->p + v->len - 1; /* the closing bracket */
+	it.p = kvr_json__skip_blanks(v->p + 1, it.end);
 	return it;
 }
 
-/* The value at it->p, which moves behind it. */
-static void take(struct kvr_json_iter *it, struct kvr_json_value *v)
+/* Read the value at it->p and move past it. */
+static void take_value(struct kvr_json_iter *it, struct kvr_json_value *v)
 {
 	v->p = it->p;
-	it->p = kvr_json__skip(it->p, it->end, &v->type);
+	it->p = kvr_json__skip_value(it->p, it->end, &v->type);
 	v->len = (size_t)(it->p - v->p);
-	it->p = kvr_json__blank(it->p, it->end);
+	it->p = kvr_json__skip_blanks(it->p, it->end);
 }
 
 bool kvr_json_next(struct kvr_json_iter *it, struct kvr_json_value *name,
@@ -40,18 +40,20 @@ bool kvr_json_next(struct kvr_json_iter *it, struct kvr_json_value *name,
 	if (it->p == it->end)
 		return false;
 	if (*it->p == ',')
-		it->p = kvr_json__blank(it->p + 1, it->end);
+		it->p = kvr_json__skip_blanks(it->p + 1, it->end);
 	if (it->object) {
-		take(it, name);
-		it->p = kvr_json__blank(it->p + 1, it->end); /* the colon */
+		take_value(it, name);
+		it->p = kvr_json__skip_blanks(it->p + 1, it->end); /* the colon */
 	}
-	take(it, value);
+	take_value(it, value);
 	return true;
 }
 
-/* The content of a name: where it stands, or in @p buf when that has escapes. @return its bytes, or
- * -1: it does not fit there, or is no text. */
-static int64_t content(const struct kvr_json_value *name, char *buf, size_t size, const char **p)
+/*
+ * Content of a name: in place, or in @p buf if it has escapes. @return its length; -1 if it does
+ * not fit or is no valid text.
+ */
+static int64_t read_name(const struct kvr_json_value *name, char *buf, size_t size, const char **p)
 {
 	*p = name->p + 1;
 	if (memchr(*p, '\\', name->len - 2) == NULL)
@@ -60,7 +62,10 @@ static int64_t content(const struct kvr_json_value *name, char *buf, size_t size
 	return kvr_json_string(name, buf, size);
 }
 
-/* Each name of the object is read once, however many are looked for: a body may be full of them. */
+/*
+ * Read each name of the object once, however many names are searched for: a body may have many
+ * members.
+ */
 unsigned int kvr_json_members(const struct kvr_json_value *object, const char *const names[],
 			      unsigned int n, struct kvr_json_value out[])
 {
@@ -70,7 +75,7 @@ unsigned int kvr_json_members(const struct kvr_json_value *object, const char *c
 	struct kvr_json_iter it;
 	const char *p;
 	char buf[64];
-	uint64_t lengths = 0; /* of names, modulo 64, as bits */
+	uint64_t lengths = 0; /* lengths of the names modulo 64, as bits */
 	int64_t len;
 
 	memset(out, 0, n * sizeof(out[0]));
@@ -82,12 +87,12 @@ unsigned int kvr_json_members(const struct kvr_json_value *object, const char *c
 	}
 	it = kvr_json_begin(object);
 	while (kvr_json_next(&it, &name, &value)) {
-		len = content(&name, buf, sizeof(buf), &p);
+		len = read_name(&name, buf, sizeof(buf), &p);
 		if (len >= 0 && (lengths >> len % 64 & 1) == 0)
 			continue;
 		for (unsigned int i = 0; i < n; i++) {
 			if (len >= 0 ? (size_t)len != lens[i] || memcmp(p, names[i], lens[i]) != 0
-				     : !kvr_json__same(&name, names[i], lens[i]))
+				     : !kvr_json__text_equals(&name, names[i], lens[i]))
 				continue;
 			found += out[i].type == KVR_JSON_NONE;
 			out[i] = value;
@@ -96,15 +101,15 @@ unsigned int kvr_json_members(const struct kvr_json_value *object, const char *c
 	return found;
 }
 
-static bool member(const struct kvr_json_value *object, const char *text, size_t n,
-		   struct kvr_json_value *out)
+static bool find_member(const struct kvr_json_value *object, const char *text, size_t n,
+			struct kvr_json_value *out)
 {
 	struct kvr_json_iter it = kvr_json_begin(object);
 	struct kvr_json_value name, value;
 	bool found = false;
 
 	while (kvr_json_next(&it, &name, &value)) {
-		if (!kvr_json__same(&name, text, n))
+		if (!kvr_json__text_equals(&name, text, n))
 			continue;
 		*out = value;
 		found = true;
@@ -112,8 +117,8 @@ static bool member(const struct kvr_json_value *object, const char *text, size_t
 	return found;
 }
 
-static bool element(const struct kvr_json_value *array, const char *text, size_t n,
-		    struct kvr_json_value *out)
+static bool find_element(const struct kvr_json_value *array, const char *text, size_t n,
+			 struct kvr_json_value *out)
 {
 	const struct kvr_json_value number = {text, n, KVR_JSON_NUMBER};
 	struct kvr_json_iter it = kvr_json_begin(array);
@@ -134,8 +139,8 @@ bool kvr_json_get(const struct kvr_json_value *root, const char *path, struct kv
 
 	while (*path != 0) {
 		const size_t n = strcspn(path, ".");
-		const bool found = at.type == KVR_JSON_OBJECT  ? member(&at, path, n, &next)
-				   : at.type == KVR_JSON_ARRAY ? element(&at, path, n, &next)
+		const bool found = at.type == KVR_JSON_OBJECT  ? find_member(&at, path, n, &next)
+				   : at.type == KVR_JSON_ARRAY ? find_element(&at, path, n, &next)
 							       : false;
 
 		if (!found) {
@@ -149,7 +154,7 @@ bool kvr_json_get(const struct kvr_json_value *root, const char *path, struct kv
 	return true;
 }
 
-static unsigned int hex(const char *p)
+static unsigned int parse_hex4(const char *p)
 {
 	unsigned int v = 0;
 
@@ -182,8 +187,8 @@ static unsigned int put_utf8(uint32_t c, char out[4])
 	return 4;
 }
 
-/* The escape at *p, behind which *p moves, as UTF-8. @return its bytes, or -EILSEQ. */
-static int unescape(const char **p, const char *end, char out[4])
+/* Decode the escape at *p to UTF-8 and move past it. @return its bytes, or -EILSEQ. */
+static int decode_escape(const char **p, const char *end, char out[4])
 {
 	static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
 	const char *s = *p + 1;
@@ -194,12 +199,12 @@ static int unescape(const char **p, const char *end, char out[4])
 		*p = s + 1;
 		return 1;
 	}
-	c = hex(s + 1);
+	c = parse_hex4(s + 1);
 	*p = s + 5;
 	if (c >= 0xd800 && c < 0xe000) {
 		if (c >= 0xdc00 || end - *p < 6 || (*p)[0] != '\\' || (*p)[1] != 'u')
 			return -EILSEQ;
-		low = hex(*p + 2);
+		low = parse_hex4(*p + 2);
 		if (low < 0xdc00 || low >= 0xe000)
 			return -EILSEQ;
 		c = 0x10000 + ((c - 0xd800) << 10) + (low - 0xdc00);
@@ -208,29 +213,31 @@ static int unescape(const char **p, const char *end, char out[4])
 	return (int)put_utf8(c, out);
 }
 
-/* The next bytes of a string: one, or those of an escape. @p p moves behind them. @return how many,
- * or -EILSEQ. */
-static int next(const char **p, const char *end, char out[4])
+/*
+ * Decode one byte or one escape of a string and move @p p past it. @return the number of bytes, or
+ * -EILSEQ.
+ */
+static int decode_next(const char **p, const char *end, char out[4])
 {
 	if (**p == '\\')
-		return unescape(p, end, out);
+		return decode_escape(p, end, out);
 	out[0] = *(*p)++;
 	return 1;
 }
 
-bool kvr_json__same(const struct kvr_json_value *v, const char *text, size_t n)
+bool kvr_json__text_equals(const struct kvr_json_value *v, const char *text, size_t n)
 {
 	const char *p, *end;
 	char c[4];
 
-	if (v->type != KVR_JSON_STRING) /* one that is not there has no text */
+	if (v->type != KVR_JSON_STRING) /* a missing value has no text */
 		return false;
 	p = v->p + 1;
 	end = v->p + v->len - 1;
 	if (memchr(p, '\\', (size_t)(end - p)) == NULL)
 		return (size_t)(end - p) == n && memcmp(p, text, n) == 0;
 	while (p < end) {
-		const int k = next(&p, end, c);
+		const int k = decode_next(&p, end, c);
 
 		if (k < 0 || (size_t)k > n || memcmp(c, text, (size_t)k) != 0)
 			return false;
@@ -242,7 +249,7 @@ bool kvr_json__same(const struct kvr_json_value *v, const char *text, size_t n)
 
 bool kvr_json_equals(const struct kvr_json_value *v, const char *text)
 {
-	return kvr_json__same(v, text, strlen(text));
+	return kvr_json__text_equals(v, text, strlen(text));
 }
 
 int64_t kvr_json_string(const struct kvr_json_value *v, char *buf, size_t size)
@@ -256,7 +263,7 @@ int64_t kvr_json_string(const struct kvr_json_value *v, char *buf, size_t size)
 	p = v->p + 1;
 	end = v->p + v->len - 1;
 	while (p < end) {
-		const int k = next(&p, end, c);
+		const int k = decode_next(&p, end, c);
 
 		if (k < 0)
 			return k;
@@ -279,8 +286,8 @@ int kvr_json_bool(const struct kvr_json_value *v, bool *out)
 	return 0;
 }
 
-/* Behind the sign. */
-static int whole(const char *p, const char *end, uint64_t *out)
+/* Parse the digits after the sign. */
+static int parse_whole(const char *p, const char *end, uint64_t *out)
 {
 	uint64_t n = 0;
 
@@ -304,8 +311,8 @@ int kvr_json_u64(const struct kvr_json_value *v, uint64_t *out)
 	if (v->type != KVR_JSON_NUMBER)
 		return -EINVAL;
 	if (*v->p != '-')
-		return whole(v->p, v->p + v->len, out);
-	rc = whole(v->p + 1, v->p + v->len, out);
+		return parse_whole(v->p, v->p + v->len, out);
+	rc = parse_whole(v->p + 1, v->p + v->len, out);
 	return rc < 0 ? rc : *out == 0 ? 0 : -ERANGE;
 }
 
@@ -317,7 +324,7 @@ int kvr_json_i64(const struct kvr_json_value *v, int64_t *out)
 
 	if (v->type != KVR_JSON_NUMBER)
 		return -EINVAL;
-	rc = whole(v->p + minus, v->p + v->len, &n);
+	rc = parse_whole(v->p + minus, v->p + v->len, &n);
 	if (rc < 0)
 		return rc;
 	if (n > (uint64_t)INT64_MAX + minus)
@@ -344,7 +351,7 @@ int kvr_json_f64(const struct kvr_json_value *v, double *out)
 	return 0;
 }
 
-/* Of n digits, 1..8, before @p end; nothing before @p from is read. */
+/* Value of the n digits (1 to 8) before @p end. Reads nothing before @p from. */
 static uint32_t short_number(const char *from, const char *end, unsigned int n)
 {
 	const uint64_t nil = UINT64_C(0x3030303030303030), pairs = UINT64_C(0x000000ff000000ff);
@@ -355,7 +362,8 @@ static uint32_t short_number(const char *from, const char *end, unsigned int n)
 		end = (char *)memcpy(first + 8 - n, end - n, n) + n;
 	memcpy(&x, end - 8, sizeof(x));
 	x = le64toh(x) ^ nil;
-	x &= UINT64_MAX << (64 - 8 * n); /* as zeros; the last digit is in the highest byte */
+	x &= UINT64_MAX << (64 -
+			    8 * n); /* clear the other bytes; the last digit is the highest byte */
 	x = x * 10 + (x >> 8);
 	return (uint32_t)(((x & pairs) * (100 + (UINT64_C(1000000) << 32)) +
 			   ((x >> 16) & pairs) * (1 + (UINT64_C(10000) << 32))) >>
@@ -365,8 +373,10 @@ static uint32_t short_number(const char *from, const char *end, unsigned int n)
 #ifdef __SSE2__
 #define WINDOW 64
 
-/* Commas and digits among 64 bytes. @param gap in and out: the byte before them is a comma. @return
- * false: there is something else than digits, commas, and a space behind a comma. */
+/*
+ * Find the commas and digits among 64 bytes. @param gap in and out: the byte before them is a
+ * comma. @return false if there is anything but digits, commas, and a space after a comma.
+ */
 static bool commas_of(const char *p, uint64_t *gap, uint64_t *commas, uint64_t *digits)
 {
 	const __m128i nil = _mm_set1_epi8('0'), nine = _mm_set1_epi8(9);
@@ -391,8 +401,10 @@ static bool commas_of(const char *p, uint64_t *gap, uint64_t *commas, uint64_t *
 	return true;
 }
 
-/* How many numbers end in the whole windows from *start on, which moves behind the last of them.
- * @return -1: one is longer than 8 digits, or there is something else. */
+/*
+ * Count the numbers that end in whole windows from *start on, and move *start past the last of
+ * them. @return -1 if one has more than 8 digits, or if there is anything else.
+ */
 static int64_t count_short(const char **start, const char *end)
 {
 	uint64_t gap = 1, commas, digits;
@@ -405,7 +417,7 @@ static int64_t count_short(const char **start, const char *end)
 			return -1;
 		nine = digits & digits >> 1;
 		nine &= nine >> 2;
-		nine &= nine >> 4; /* bits where eight in a row begin */
+		nine &= nine >> 4; /* bits at which eight digits in a row begin */
 		*start += **start == ' ';
 		if ((nine & digits >> 8) != 0 || p + __builtin_ctzll(commas) - *start > 8)
 			return -1;
@@ -416,8 +428,10 @@ static int64_t count_short(const char **start, const char *end)
 }
 #endif
 
-/* Numbers of at most 8 digits with commas between them: token ids. @return -1: there is something
- * else. */
+/*
+ * Read numbers of at most 8 digits separated by commas: token ids. @return -1 if there is anything
+ * else.
+ */
 static int64_t short_numbers(const struct kvr_json_value *v, uint32_t out[], size_t cap)
 {
 	const char *start = v->p + 1, *end = v->p + v->len - 1;
@@ -443,7 +457,7 @@ static int64_t short_numbers(const struct kvr_json_value *v, uint32_t out[], siz
 		}
 	}
 #endif
-	for (start = kvr_json__blank(start, end); start < end; n++) {
+	for (start = kvr_json__skip_blanks(start, end); start < end; n++) {
 		const char *from = start;
 		uint32_t t = 0;
 
@@ -454,7 +468,7 @@ static int64_t short_numbers(const struct kvr_json_value *v, uint32_t out[], siz
 		if (out != NULL && (size_t)n < cap)
 			out[n] = t;
 		if (start < end)
-			start = kvr_json__blank(start + 1, end);
+			start = kvr_json__skip_blanks(start + 1, end);
 	}
 	return n;
 }

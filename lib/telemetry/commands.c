@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Registry of commands. rte_telemetry cannot remove a path, so a slot per path outlives its
+ * registration. One lock serialises all handlers.
+ */
 #include "kvr_telemetry.h"
 
 #include <ctype.h>
@@ -11,21 +15,22 @@
 
 #include <rte_telemetry.h>
 
-#define MAX_PATH 56u /* rte_telemetry's limit, terminator included */
+#define MAX_PATH 56u /* limit of rte_telemetry, including the terminator */
 
-/* A path once given to rte_telemetry stays there; cmd is NULL while nobody serves it. */
+/* A path cannot be removed from rte_telemetry; cmd is NULL while the path is not registered. */
 struct slot {
 	char path[MAX_PATH];
 	const struct kvr_telemetry_cmd *cmd;
 	void *arg;
 };
 
-/* The lock protects the slots and, for our users, what their handlers read. */
+/* Protects the slots and, for the users of this library, the data that their handlers read. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct slot slots[KVR_TELEMETRY_MAX_CMDS];
 static unsigned int n_slots;
-static uint64_t paced_ns;		       /* the place of the last command in time */
-static char said[RTE_TEL_MAX_STRING_LEN + 32]; /* error of the running handler, "": none */
+static uint64_t paced_ns; /* time slot of the last command */
+static char
+	handler_error[RTE_TEL_MAX_STRING_LEN + 32]; /* error of the running handler; "" = none */
 static void (*on_act)(const char *path, const char *params, const char *error);
 
 void kvr_telemetry_lock(void)
@@ -38,7 +43,7 @@ void kvr_telemetry_unlock(void)
 	pthread_mutex_unlock(&lock);
 }
 
-static struct slot *find(const char *path)
+static struct slot *find_slot(const char *path)
 {
 	for (unsigned int i = 0; i < n_slots; i++)
 		if (strcmp(slots[i].path, path) == 0)
@@ -55,31 +60,31 @@ int kvr_telemetry_error(struct rte_tel_data *d, int err, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	snprintf(said, sizeof(said), "%s: %s", name != NULL ? name : "EIO", text);
-	rte_tel_data_start_dict(d); /* forgets what was filled in */
+	snprintf(handler_error, sizeof(handler_error), "%s: %s", name != NULL ? name : "EIO", text);
+	rte_tel_data_start_dict(d); /* discards what was filled in */
 	rte_tel_data_add_dict_string(d, "error", name != NULL ? name : "EIO");
 	rte_tel_data_add_dict_string(d, "message", text);
 	return 0;
 }
 
-static int run(const char *path, const char *params, struct rte_tel_data *d)
+static int run_handler(const char *path, const char *params, struct rte_tel_data *d)
 {
-	const struct slot *s = find(path);
+	const struct slot *slot = find_slot(path);
 	int rc;
 
-	if (s == NULL)
-		return kvr_telemetry_error(d, ENOENT, "no command %s", path);
-	if (s->cmd == NULL)
-		return kvr_telemetry_error(d, ESHUTDOWN, "%s is not served any more", path);
-	if (s->cmd->params == NULL && params[0] != '\0')
+	if (slot == NULL)
+		return kvr_telemetry_error(d, ENOENT, "unknown command %s", path);
+	if (slot->cmd == NULL)
+		return kvr_telemetry_error(d, ESHUTDOWN, "%s is no longer served", path);
+	if (slot->cmd->params == NULL && params[0] != '\0')
 		return kvr_telemetry_error(d, EINVAL, "%s takes no parameters", path);
-	said[0] = '\0';
-	rc = s->cmd->handler(s->arg, params, d);
-	/* Negative would reach the client as null, without a word. */
+	handler_error[0] = '\0';
+	rc = slot->cmd->handler(slot->arg, params, d);
+	/* A negative result would reach the client as null without a reason. */
 	if (rc < 0)
 		kvr_telemetry_error(d, rc, "%s failed: %s", path, strerror(-rc));
-	if (s->cmd->acts && on_act != NULL)
-		on_act(path, params, said[0] != '\0' ? said : NULL);
+	if (slot->cmd->acts && on_act != NULL)
+		on_act(path, params, handler_error[0] != '\0' ? handler_error : NULL);
 	return 0;
 }
 
@@ -90,8 +95,8 @@ void kvr_telemetry_on_act(void (*fn)(const char *path, const char *params, const
 	kvr_telemetry_unlock();
 }
 
-/* Whoever comes too early waits before the lock, where he is in nobody's way. */
-static void pace(void)
+/* A command above the rate waits before it takes the lock, where it delays no other. */
+static void wait_for_turn(void)
 {
 	struct timespec t;
 	uint64_t wait;
@@ -110,14 +115,14 @@ int kvr_telemetry_call(const char *path, const char *params, struct rte_tel_data
 {
 	int rc;
 
-	pace();
+	wait_for_turn();
 	kvr_telemetry_lock();
-	rc = run(path, params != NULL ? params : "", d);
+	rc = run_handler(path, params != NULL ? params : "", d);
 	kvr_telemetry_unlock();
 	return rc;
 }
 
-/* rte_telemetry allows letters, digits, '_' and '/'; we want one spelling. */
+/* rte_telemetry allows letters, digits, '_' and '/'; this library allows lower case only. */
 static bool good_path(const char *p)
 {
 	if (p[0] != '/' || strlen(p) >= MAX_PATH)
@@ -129,49 +134,49 @@ static int check_table(const struct kvr_telemetry_cmd *table)
 {
 	unsigned int fresh = 0;
 
-	for (const struct kvr_telemetry_cmd *c = table; c->path != NULL; c++) {
-		const struct slot *s = find(c->path);
+	for (const struct kvr_telemetry_cmd *cmd = table; cmd->path != NULL; cmd++) {
+		const struct slot *slot = find_slot(cmd->path);
 
-		if (!good_path(c->path) || c->handler == NULL || c->help == NULL)
+		if (!good_path(cmd->path) || cmd->handler == NULL || cmd->help == NULL)
 			return -EINVAL;
-		if (s != NULL && s->cmd != NULL)
+		if (slot != NULL && slot->cmd != NULL)
 			return -EEXIST;
-		for (const struct kvr_telemetry_cmd *o = table; o < c; o++)
-			if (strcmp(o->path, c->path) == 0)
+		for (const struct kvr_telemetry_cmd *o = table; o < cmd; o++)
+			if (strcmp(o->path, cmd->path) == 0)
 				return -EEXIST;
-		fresh += s == NULL;
+		fresh += slot == NULL;
 	}
 	return fresh > KVR_TELEMETRY_MAX_CMDS - n_slots ? -ENOSPC : 0;
 }
 
-static int add_slot(const struct kvr_telemetry_cmd *c, void *arg)
+static int add_slot(const struct kvr_telemetry_cmd *cmd, void *arg)
 {
-	struct slot *s = find(c->path);
+	struct slot *slot = find_slot(cmd->path);
 	char help[RTE_TEL_MAX_STRING_LEN];
 	int rc;
 
-	if (s == NULL) {
-		snprintf(help, sizeof(help), "%s%s%s", c->help,
-			 c->params != NULL ? ". Parameters: " : "",
-			 c->params != NULL ? c->params : "");
-		rc = rte_telemetry_register_cmd(c->path, kvr_telemetry_call, help);
+	if (slot == NULL) {
+		snprintf(help, sizeof(help), "%s%s%s", cmd->help,
+			 cmd->params != NULL ? ". Parameters: " : "",
+			 cmd->params != NULL ? cmd->params : "");
+		rc = rte_telemetry_register_cmd(cmd->path, kvr_telemetry_call, help);
 		if (rc != 0)
 			return rc;
-		s = &slots[n_slots++];
-		snprintf(s->path, sizeof(s->path), "%s", c->path);
+		slot = &slots[n_slots++];
+		snprintf(slot->path, sizeof(slot->path), "%s", cmd->path);
 	}
-	s->cmd = c;
-	s->arg = arg;
+	slot->cmd = cmd;
+	slot->arg = arg;
 	return 0;
 }
 
-static void drop(const struct kvr_telemetry_cmd *table)
+static void clear_slots(const struct kvr_telemetry_cmd *table)
 {
-	for (const struct kvr_telemetry_cmd *c = table; c->path != NULL; c++) {
-		struct slot *s = find(c->path);
+	for (const struct kvr_telemetry_cmd *cmd = table; cmd->path != NULL; cmd++) {
+		struct slot *slot = find_slot(cmd->path);
 
-		if (s != NULL && s->cmd == c)
-			s->cmd = NULL;
+		if (slot != NULL && slot->cmd == cmd)
+			slot->cmd = NULL;
 	}
 }
 
@@ -181,23 +186,25 @@ int kvr_telemetry_register(const struct kvr_telemetry_cmd *table, void *arg)
 
 	kvr_telemetry_lock();
 	rc = check_table(table);
-	for (const struct kvr_telemetry_cmd *c = table; rc == 0 && c->path != NULL; c++)
-		rc = add_slot(c, arg);
+	for (const struct kvr_telemetry_cmd *cmd = table; rc == 0 && cmd->path != NULL; cmd++)
+		rc = add_slot(cmd, arg);
 	if (rc != 0 && rc != -EEXIST)
-		drop(table);
+		clear_slots(table);
 	kvr_telemetry_unlock();
 	return rc;
 }
 
 void kvr_telemetry_unregister(const struct kvr_telemetry_cmd *table)
 {
-	kvr_telemetry_lock(); /* a running handler holds it */
-	drop(table);
+	kvr_telemetry_lock(); /* waits for a running handler */
+	clear_slots(table);
 	kvr_telemetry_unlock();
 }
 
-/* Of a text that is longer than a part, as much as there is room for: behind a blank, where there
- * is one, or a comma, or a slash. */
+/*
+ * Length of the first part of a long text: up to the last blank, comma or slash that fits, if there
+ * is one.
+ */
 static size_t part_len(const char *text)
 {
 	const size_t room = RTE_TEL_MAX_STRING_LEN - 1;

@@ -6,11 +6,10 @@
  * @file
  * Commands on DPDK's telemetry socket: one table per library or program, explicit registration.
  *
- * rte_telemetry runs callbacks on its own threads (one per connection) and gives them no user
- * pointer; this library keeps the registry that maps a path to its handler and argument, and
- * holds one lock around every handler. The control thread takes the same lock while it changes
- * what handlers read, so a handler never sees half a change and needs no lock of its own. Packet
- * lcores never come here.
+ * rte_telemetry runs callbacks on its own threads (one per connection) and passes no user pointer.
+ * This library maps a path to its handler and argument, and holds one lock around every handler.
+ * The control thread takes the same lock while it changes data that handlers read, so a handler
+ * never sees a partial change and needs no lock of its own. Packet lcores do not use this library.
  *
  * A handler that returns a negative number makes the client print null without a reason;
  * kvr_telemetry_error() answers {"error": "EINVAL", "message": "..."} instead.
@@ -28,33 +27,33 @@ typedef int (*kvr_telemetry_handler_t)(void *arg, const char *params, struct rte
 /** One command; a table ends with path NULL. The table must outlive its registration. */
 struct kvr_telemetry_cmd {
 	const char *path;   /* "/kvroute/pools": [a-z0-9_/], below 56 characters */
-	const char *params; /* "ID[,force]" or NULL: takes none (the library refuses any) */
+	const char *params; /* "ID[,force]"; NULL = no parameters, enforced by the library */
 	const char *help;   /* one line */
 	kvr_telemetry_handler_t handler;
-	bool acts; /* changes something: kvr_telemetry_on_act() is told */
+	bool acts; /* changes state: reported to kvr_telemetry_on_act() */
 };
 
 #define KVR_TELEMETRY_MAX_CMDS 128u
 
 /**
- * Register all commands of @p table with @p arg. Before or after rte_eal_init(). Control thread.
- * A path that was unregistered may be registered again.
- * @return 0; -EEXIST a path is taken; -EINVAL bad path or no handler; -ENOSPC. On error nothing of
- * the table is registered.
+ * Register all commands of @p table with @p arg. Before or after rte_eal_init(). Control thread. A
+ * path that was unregistered may be registered again.
+ * @return 0; -EEXIST a path is taken; -EINVAL bad path or no handler; -ENOSPC. On error no command
+ * of the table is registered.
  */
 int kvr_telemetry_register(const struct kvr_telemetry_cmd *table, void *arg);
 
 /**
- * Take the commands back: waits for a running handler, after that none runs with their argument.
- * The socket still lists the paths (rte_telemetry cannot forget one) and answers ESHUTDOWN.
+ * Unregister the commands. Waits for a running handler; afterwards no handler runs with their
+ * argument. The socket still lists the paths (rte_telemetry cannot remove one) and answers
+ * ESHUTDOWN.
  */
 void kvr_telemetry_unregister(const struct kvr_telemetry_cmd *table);
 
 /**
- * Call @p fn after every command that acts, with its parameters, and what kvr_telemetry_error() has
- * said
- * ("EINVAL: expected a worker id") or NULL when it was done; under the lock. NULL: nobody. Control
- * thread.
+ * Call @p fn after every command that changes state, under the lock. @p error is the text of
+ * kvr_telemetry_error() ("EINVAL: expected a worker id"), or NULL on success. NULL: no callback.
+ * Control thread.
  */
 void kvr_telemetry_on_act(void (*fn)(const char *path, const char *params, const char *error));
 
@@ -63,26 +62,27 @@ void kvr_telemetry_lock(void);
 void kvr_telemetry_unlock(void);
 
 /**
- * What all commands together may cost packet lcores is bounded by how many there are:
- * KVR_TELEMETRY_BURST at once, then one every KVR_TELEMETRY_EACH_NS. Others wait on their own
- * thread.
+ * Bounds the load of telemetry on packet lcores: at most KVR_TELEMETRY_BURST commands at once, then
+ * one per KVR_TELEMETRY_EACH_NS. Other commands wait on their own thread.
  */
 #define KVR_TELEMETRY_BURST   100u
 #define KVR_TELEMETRY_EACH_NS UINT64_C(2000000)
 
-/** A command comes at @p now_ns; @p last_ns is the place in time of the one before, and then its
- * own. Any thread that has it alone. @return ns it has to wait. */
+/**
+ * Admit a command at @p now_ns. @p last_ns is the time slot of the previous command and becomes
+ * that of this one. One caller at a time. @return ns to wait.
+ */
 uint64_t kvr_telemetry_pace(uint64_t *last_ns, uint64_t now_ns);
 
 /**
- * Run the handler of @p path as the socket would, without a socket.
+ * Run the handler of @p path without a socket.
  * @return the handler's result; an unknown path answers ENOENT through kvr_telemetry_error().
  */
 int kvr_telemetry_call(const char *path, const char *params, struct rte_tel_data *d);
 
 /**
- * Make the answer {"error": name of the errno, "message": text}, dropping what was filled in
- * before. @p err may be positive or negative.
+ * Replace the answer by {"error": name of the errno, "message": text}. @p err may be positive or
+ * negative.
  * @return 0, for `return kvr_telemetry_error(d, EINVAL, ...)`.
  */
 int kvr_telemetry_error(struct rte_tel_data *d, int err, const char *fmt, ...)
@@ -90,7 +90,7 @@ int kvr_telemetry_error(struct rte_tel_data *d, int err, const char *fmt, ...)
 
 #define KVR_TELEMETRY_MAX_ARGS 16u
 
-/** Parameters split at commas; blanks around each are dropped. */
+/** Parameters split at commas, without surrounding blanks. */
 struct kvr_telemetry_args {
 	unsigned int n;
 	const char *v[KVR_TELEMETRY_MAX_ARGS]; /* into text */
@@ -98,49 +98,48 @@ struct kvr_telemetry_args {
 };
 
 /**
- * Split @p params; "" gives n = 0.
+ * Split @p params; "" yields n = 0.
  * @return 0; -E2BIG too many or too long.
  */
-int kvr_telemetry_args(struct kvr_telemetry_args *a, const char *params);
+int kvr_telemetry_args(struct kvr_telemetry_args *args, const char *params);
 
 /**
  * Argument @p i as a number in [min, max], decimal or 0x.
  * @return 0; -ENOENT not given; -EINVAL not a number; -ERANGE.
  */
-int kvr_telemetry_arg_u64(const struct kvr_telemetry_args *a, unsigned int i, uint64_t min,
+int kvr_telemetry_arg_u64(const struct kvr_telemetry_args *args, unsigned int i, uint64_t min,
 			  uint64_t max, uint64_t *out);
 
-/** Argument @p i, or NULL when it was not given or is empty. */
-const char *kvr_telemetry_arg(const struct kvr_telemetry_args *a, unsigned int i);
+/** Argument @p i, or NULL if it is missing or empty. */
+const char *kvr_telemetry_arg(const struct kvr_telemetry_args *args, unsigned int i);
 
-/** Is @p flag among the arguments from @p first on? */
-bool kvr_telemetry_arg_has(const struct kvr_telemetry_args *a, unsigned int first,
+/** True if @p flag is among the arguments from @p first on. */
+bool kvr_telemetry_arg_has(const struct kvr_telemetry_args *args, unsigned int first,
 			   const char *flag);
 
 /**
- * A name as a key of a dictionary: rte_telemetry refuses keys with characters other than letters,
- * digits, '_', '/', '[' and ']'; each of them becomes '_'. Any thread.
- * @return @p key, which holds at most @p len bytes with its end.
+ * Make a key of a dictionary from a name: rte_telemetry allows letters, digits, '_', '/', '[' and
+ * ']', and every other character becomes '_'. Any thread.
+ * @return @p key, at most @p len bytes including the terminator.
  */
 const char *kvr_telemetry_key(char *key, size_t len, const char *name);
 
 /**
- * Add a dictionary or array to a dictionary, under kvr_telemetry_key() of @p name. @p part belongs
- * to
- * @p d afterwards, and is freed when it cannot; NULL adds nothing. Any thread.
+ * Add a dictionary or array to a dictionary, under kvr_telemetry_key() of @p name. @p part then
+ * belongs to @p d, and is freed on error; NULL adds nothing. Any thread.
  * @return 0; -ENOMEM no @p part; -ENOSPC, -E2BIG, -EINVAL from rte_telemetry.
  */
 int kvr_telemetry_dict_part(struct rte_tel_data *d, const char *name, struct rte_tel_data *part);
 
 /**
- * Add a text to a dictionary, under kvr_telemetry_key() of @p name: a string, or, when that has no
- * room for it (127 characters), an array of its parts, which one behind the other are the text. A
- * part ends behind a blank, a comma or a slash, where there is one. Any thread.
+ * Add a text to a dictionary, under kvr_telemetry_key() of @p name: a string, or, above 127
+ * characters, an array of parts that yield the text when concatenated. A part ends after a blank, a
+ * comma or a slash if possible. Any thread.
  * @return 0; -ENOMEM; -ENOSPC, -EINVAL from rte_telemetry.
  */
 int kvr_telemetry_dict_text(struct rte_tel_data *d, const char *name, const char *text);
 
-/** Add a floating point value to a dictionary (as text: the socket has integers only). */
+/** Add a floating point value to a dictionary, as text: the socket has integers only. */
 int kvr_telemetry_dict_f64(struct rte_tel_data *d, const char *name, double v, int decimals);
 
 #endif

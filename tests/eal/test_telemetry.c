@@ -132,7 +132,7 @@ static void retired_commands_say_so_and_may_return(void)
 	kvr_telemetry_unregister(first);
 	CU_ASSERT_STRING_EQUAL(ask("/kvroute/hello"),
 			       "{\"/kvroute/hello\":{\"error\":\"ESHUTDOWN\",\"message\":"
-			       "\"/kvroute/hello is not served any more\"}}");
+			       "\"/kvroute/hello is no longer served\"}}");
 	CU_ASSERT_EQUAL(kvr_telemetry_register(first, two), 0);
 	CU_ASSERT_PTR_NOT_NULL(strstr(ask("/kvroute/hello"), "\"who\":\"two\""));
 }

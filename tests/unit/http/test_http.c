@@ -53,7 +53,7 @@ static void a_response_is_read_in_place(void)
 	CU_ASSERT_EQUAL(response("HTTP/1.1 204 No Content\r\n\r\n"), 0);
 }
 
-static void a_head_that_does_not_end_is_waited_for(void)
+static void an_incomplete_head_needs_more_bytes(void)
 {
 	static const char text[] = "POST /x HTTP/1.1\r\na: b\r\n\r\n";
 
@@ -62,7 +62,7 @@ static void a_head_that_does_not_end_is_waited_for(void)
 	CU_ASSERT_EQUAL(kvr_http_parse_request(text, sizeof(text) - 1, &head), 0);
 }
 
-static void hostile_heads_are_refused(void)
+static void hostile_heads_are_rejected(void)
 {
 	static const char *const bad[] = {
 		"POST /x HTTP/1.0\r\n\r\n",
@@ -123,7 +123,7 @@ static void heads_are_bounded(void)
 	CU_ASSERT_EQUAL(request(text), -E2BIG);
 }
 
-static void what_is_written_is_read(void)
+static void written_heads_can_be_read(void)
 {
 	struct kvr_http_put w;
 	char buf[256];
@@ -151,7 +151,7 @@ static void what_is_written_is_read(void)
 	}
 }
 
-/* One field, or method and target, that must not get into a head. */
+/* Write one field, or method and target, that must be rejected. */
 static int written(const char *method, const char *target, const char *name, const char *value)
 {
 	struct kvr_http_put w;
@@ -185,13 +185,13 @@ static void nothing_is_smuggled_into_a_head(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"a request is read in place", a_request_is_read_in_place},
-		{"a response is read in place", a_response_is_read_in_place},
-		{"a head that does not end is waited for", a_head_that_does_not_end_is_waited_for},
-		{"hostile heads are refused", hostile_heads_are_refused},
-		{"heads are bounded", heads_are_bounded},
-		{"what is written is read", what_is_written_is_read},
-		{"nothing is smuggled into a head", nothing_is_smuggled_into_a_head},
+		KVR_CASE(a_request_is_read_in_place),
+		KVR_CASE(a_response_is_read_in_place),
+		KVR_CASE(an_incomplete_head_needs_more_bytes),
+		KVR_CASE(hostile_heads_are_rejected),
+		KVR_CASE(heads_are_bounded),
+		KVR_CASE(written_heads_can_be_read),
+		KVR_CASE(nothing_is_smuggled_into_a_head),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -7,41 +7,41 @@
 
 #include "kvr_test.h"
 
-/* What was told, as text: "200 name=value; |content". */
-static char told[3 * KVR_HTTP_MAX_HEAD];
-static size_t told_len;
-static int head_says, content_says, heads;
+/* Trace of the callbacks: "200 name=value; |content". */
+static char trace[3 * KVR_HTTP_MAX_HEAD];
+static size_t trace_len;
+static int head_rc, content_rc, heads;
 
-static void tell(const char *p, size_t n)
+static void add_trace(const char *p, size_t n)
 {
-	if (told_len + n < sizeof(told))
-		memcpy(told + told_len, p, n);
-	told_len += n;
-	told[told_len < sizeof(told) ? told_len : sizeof(told) - 1] = '\0';
+	if (trace_len + n < sizeof(trace))
+		memcpy(trace + trace_len, p, n);
+	trace_len += n;
+	trace[trace_len < sizeof(trace) ? trace_len : sizeof(trace) - 1] = '\0';
 }
 
 static int on_head(void *arg, const struct kvr_http_head *h)
 {
 	char status[16];
 
-	CU_ASSERT_PTR_EQUAL(arg, told);
+	CU_ASSERT_PTR_EQUAL(arg, trace);
 	heads++;
-	tell(status, (size_t)snprintf(status, sizeof(status), "%u ", h->status));
+	add_trace(status, (size_t)snprintf(status, sizeof(status), "%u ", h->status));
 	for (unsigned int i = 0; i < h->n_fields; i++) {
-		tell(h->fields[i].name.p, h->fields[i].name.len);
-		tell("=", 1);
-		tell(h->fields[i].value.p, h->fields[i].value.len);
-		tell("; ", 2);
+		add_trace(h->fields[i].name.p, h->fields[i].name.len);
+		add_trace("=", 1);
+		add_trace(h->fields[i].value.p, h->fields[i].value.len);
+		add_trace("; ", 2);
 	}
-	tell("|", 1);
-	return head_says;
+	add_trace("|", 1);
+	return head_rc;
 }
 
 static int on_content(void *arg, const char *data, size_t len)
 {
-	CU_ASSERT(arg == told && len > 0);
-	tell(data, len);
-	return content_says;
+	CU_ASSERT(arg == trace && len > 0);
+	add_trace(data, len);
+	return content_rc;
 }
 
 static const struct kvr_http_reader_ops ops = {.head = on_head, .content = on_content};
@@ -51,17 +51,19 @@ struct outcome {
 	bool keeps;
 };
 
-/* Bytes in pieces of @p step, each in memory of its own, until the answer is over; then the end,
- * if @p ends. */
+/*
+ * Feed bytes in pieces of @p step, each in memory of its own, until the response is complete; then
+ * the end of the connection if @p ends.
+ */
 static struct outcome read_bytes(const char *text, size_t len, size_t step, bool is_head, bool ends)
 {
 	struct kvr_http_reader r;
 	struct outcome o = {0};
 
-	told_len = 0;
+	trace_len = 0;
 	heads = 0;
-	told[0] = '\0';
-	kvr_http_reader_init(&r, &ops, told, is_head);
+	trace[0] = '\0';
+	kvr_http_reader_init(&r, &ops, trace, is_head);
 	for (size_t at = 0; at < len && o.rc == 0; at += step) {
 		const size_t n = len - at < step ? len - at : step;
 		char *piece = malloc(n);
@@ -83,7 +85,7 @@ static struct outcome read_text(const char *text, bool ends)
 }
 
 static const struct {
-	const char *text, *told;
+	const char *text, *trace;
 	bool keeps;
 } answers[] = {
 	{"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nA: b \r\n\r\nhello",
@@ -119,11 +121,11 @@ static void answers_read_the_same_wherever_they_are_cut(void)
 
 			CU_ASSERT_EQUAL(o.rc, 1);
 			CU_ASSERT_EQUAL(o.keeps, answers[i].keeps);
-			CU_ASSERT_STRING_EQUAL(told, answers[i].told);
+			CU_ASSERT_STRING_EQUAL(trace, answers[i].trace);
 			CU_ASSERT_EQUAL(heads, 1);
-			if (o.rc != 1 || strcmp(told, answers[i].told) != 0)
+			if (o.rc != 1 || strcmp(trace, answers[i].trace) != 0)
 				fprintf(stderr, "\n%s\nstep %zu: %d %s\n", answers[i].text, step,
-					o.rc, told);
+					o.rc, trace);
 		}
 	}
 }
@@ -138,11 +140,11 @@ static void an_answer_without_a_length_ends_with_its_connection(void)
 		CU_ASSERT_EQUAL(o.rc, 0);
 		o = read_bytes(text, sizeof(text) - 1, step, false, true);
 		CU_ASSERT(o.rc == 1 && !o.keeps);
-		CU_ASSERT_STRING_EQUAL(told, "200 content-type=text/plain; |hello");
+		CU_ASSERT_STRING_EQUAL(trace, "200 content-type=text/plain; |hello");
 	}
 }
 
-static void an_answer_that_breaks_off_is_told(void)
+static void a_truncated_answer_is_reported(void)
 {
 	for (unsigned int i = 0; i < sizeof(answers) / sizeof(answers[0]); i++)
 		for (size_t n = 0; n < strlen(answers[i].text); n++) {
@@ -152,28 +154,28 @@ static void an_answer_that_breaks_off_is_told(void)
 		}
 }
 
-static void nothing_follows_the_answer_to_head(void)
+static void a_response_to_head_has_no_content(void)
 {
 	static const char text[] = "HTTP/1.1 200 OK\r\ncontent-length: 500\r\n\r\n";
 	const struct outcome o = read_bytes(text, sizeof(text) - 1, 3, true, false);
 
 	CU_ASSERT(o.rc == 1 && o.keeps);
-	CU_ASSERT_STRING_EQUAL(told, "200 content-length=500; |");
+	CU_ASSERT_STRING_EQUAL(trace, "200 content-length=500; |");
 }
 
-static void who_sends_more_than_an_answer_is_asked_nothing_more(void)
+static void a_connection_with_surplus_bytes_is_not_reused(void)
 {
 	struct outcome o = read_text(
 		"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nhiHTTP/1.1 200 OK\r\n", false);
 
 	CU_ASSERT(o.rc == 1 && !o.keeps);
-	CU_ASSERT_STRING_EQUAL(told, "200 content-length=2; |hi");
+	CU_ASSERT_STRING_EQUAL(trace, "200 content-length=2; |hi");
 	o = read_text("HTTP/1.1 204 x\r\n\r\ncontent", false);
 	CU_ASSERT(o.rc == 1 && !o.keeps);
-	CU_ASSERT_STRING_EQUAL(told, "204 |");
+	CU_ASSERT_STRING_EQUAL(trace, "204 |");
 }
 
-static void what_is_no_answer_is_refused(void)
+static void malformed_answers_are_rejected(void)
 {
 	static const char *const bad[] = {
 		"hello, world\r\n\r\n",
@@ -214,7 +216,7 @@ static void what_is_no_answer_is_refused(void)
 		}
 }
 
-static void what_goes_on_in_another_protocol_is_refused(void)
+static void a_switch_of_protocols_is_rejected(void)
 {
 	static const char *const other[] = {
 		"HTTP/1.1 101 Switching\r\nupgrade: x\r\nconnection: upgrade\r\n\r\nrubbish",
@@ -228,7 +230,7 @@ static void what_goes_on_in_another_protocol_is_refused(void)
 				read_bytes(other[i], strlen(other[i]), step, false, false);
 
 			CU_ASSERT(o.rc == -EPROTO && !o.keeps);
-			CU_ASSERT_STRING_EQUAL(told, "");
+			CU_ASSERT_STRING_EQUAL(trace, "");
 		}
 }
 
@@ -248,37 +250,33 @@ static void heads_are_bounded(void)
 				-E2BIG);
 }
 
-static void who_is_told_may_end_it(void)
+static void a_callback_may_end_reading(void)
 {
 	static const char text[] = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
 
-	head_says = -ECANCELED;
+	head_rc = -ECANCELED;
 	CU_ASSERT_EQUAL(read_text(text, false).rc, -ECANCELED);
-	CU_ASSERT_STRING_EQUAL(told, "200 content-length=5; |");
-	head_says = 0;
-	content_says = -EOVERFLOW;
+	CU_ASSERT_STRING_EQUAL(trace, "200 content-length=5; |");
+	head_rc = 0;
+	content_rc = -EOVERFLOW;
 	CU_ASSERT_EQUAL(read_text(text, false).rc, -EOVERFLOW);
 	CU_ASSERT_EQUAL(read_bytes(text, sizeof(text) - 1, 1, false, false).rc, -EOVERFLOW);
-	CU_ASSERT_STRING_EQUAL(told, "200 content-length=5; |h");
-	content_says = 0;
+	CU_ASSERT_STRING_EQUAL(trace, "200 content-length=5; |h");
+	content_rc = 0;
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"answers read the same wherever they are cut",
-		 answers_read_the_same_wherever_they_are_cut},
-		{"an answer without a length ends with its connection",
-		 an_answer_without_a_length_ends_with_its_connection},
-		{"an answer that breaks off is told", an_answer_that_breaks_off_is_told},
-		{"nothing follows the answer to HEAD", nothing_follows_the_answer_to_head},
-		{"who sends more than an answer is asked nothing more",
-		 who_sends_more_than_an_answer_is_asked_nothing_more},
-		{"what is no answer is refused", what_is_no_answer_is_refused},
-		{"what goes on in another protocol is refused",
-		 what_goes_on_in_another_protocol_is_refused},
-		{"heads are bounded", heads_are_bounded},
-		{"who is told may end it", who_is_told_may_end_it},
+		KVR_CASE(answers_read_the_same_wherever_they_are_cut),
+		KVR_CASE(an_answer_without_a_length_ends_with_its_connection),
+		KVR_CASE(a_truncated_answer_is_reported),
+		KVR_CASE(a_response_to_head_has_no_content),
+		KVR_CASE(a_connection_with_surplus_bytes_is_not_reused),
+		KVR_CASE(malformed_answers_are_rejected),
+		KVR_CASE(a_switch_of_protocols_is_rejected),
+		KVR_CASE(heads_are_bounded),
+		KVR_CASE(a_callback_may_end_reading),
 		CU_TEST_INFO_NULL,
 	};
 

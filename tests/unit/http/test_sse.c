@@ -6,7 +6,7 @@
 
 #include "kvr_test.h"
 
-/* The events of a stream, each in brackets; "!" before one that was cut. */
+/* The events of a stream, each in brackets; "!" before a truncated one. */
 static char got[512];
 
 static void event(void *arg, const char *data, uint32_t len, bool cut)
@@ -17,7 +17,7 @@ static void event(void *arg, const char *data, uint32_t len, bool cut)
 	snprintf(got + n, sizeof(got) - n, "%s[%.*s]", cut ? "!" : "", (int)len, data);
 }
 
-/* Whatever the cuts: byte by byte, in two pieces, at once. */
+/* Split the stream byte by byte, in two pieces, and not at all. */
 static void expect(const char *text, const char *want, bool open)
 {
 	const size_t n = strlen(text);
@@ -39,14 +39,14 @@ static void expect(const char *text, const char *want, bool open)
 	}
 }
 
-static void each_event_is_told(void)
+static void each_event_is_reported(void)
 {
 	expect("data: a\n\ndata:b\n\ndata: [DONE]\n\n", "[a][b][[DONE]]", false);
 	expect("data:  two blanks\n\n", "[ two blanks]", false);
 	expect("data: a:b: c\n\n", "[a:b: c]", false);
 }
 
-static void any_end_of_line_will_do(void)
+static void any_end_of_line_is_accepted(void)
 {
 	expect("data: a\r\n\r\ndata: b\r\rdata: c\n\n", "[a][b][c]", false);
 }
@@ -56,22 +56,22 @@ static void lines_of_one_event_are_joined(void)
 	expect("data: a\ndata: b\ndata\ndata:\n\n", "[a\nb\n\n]", false);
 }
 
-static void what_is_no_data_is_not_told(void)
+static void events_without_data_are_skipped(void)
 {
 	expect(": comment\n\nevent: x\nid: 1\nretry: 2\n\nnothing\n\ndatax: 1\n\ndat: 2\n\n\n", "",
 	       false);
 	expect("event: x\ndata: a\nid: 2\n\n", "[a]", false);
 }
 
-static void what_is_too_long_is_cut_and_the_rest_goes_on(void)
+static void a_long_event_is_truncated_and_the_stream_continues(void)
 {
 	expect("data: 0123456789abcdefghij\n\ndata: b\n\n", "![0123456789abcdef][b]", false);
 	expect("data: 0123456789\ndata: 0123456789\n\ndata: b\n\n", "![0123456789\n01234][b]",
 	       false);
 }
 
-/* Memory that grows by as much as is asked for, up to 24 bytes. */
-static char *larger(void *arg, uint32_t *size)
+/* Memory that grows as requested, up to 24 bytes. */
+static char *grow_memory(void *arg, uint32_t *size)
 {
 	char **buf = arg;
 
@@ -81,7 +81,7 @@ static char *larger(void *arg, uint32_t *size)
 	return *buf;
 }
 
-static void what_is_too_long_is_kept_where_memory_grows(void)
+static void a_long_event_is_kept_if_memory_grows(void)
 {
 	static const char text[] = "data: 0123456789\ndata: abcdefghij\n\ndata: b\n\n"
 				   "data: 0123456789\ndata: abcdefghijklmnop\n\ndata: c\n\n";
@@ -93,13 +93,12 @@ static void what_is_too_long_is_kept_where_memory_grows(void)
 
 		got[0] = 0;
 		kvr_sse_init(&s, buf, 4);
-		kvr_sse_grows(&s, larger, &buf);
+		kvr_sse_grows(&s, grow_memory, &buf);
 		for (size_t at = 0; at < sizeof(text) - 1; at += step)
 			kvr_sse_add(&s, text + at,
 				    sizeof(text) - 1 - at < step ? sizeof(text) - 1 - at : step,
 				    event, got);
-		/* Of the second one, which fits no memory, there is what had room when that was
-		 * seen. */
+		/* The second event does not fit; the part that fitted at that time is kept. */
 		CU_ASSERT(strncmp(got, want, strlen(want)) == 0);
 		CU_ASSERT_STRING_EQUAL(got + strlen(got) - 4, "][c]");
 		free(buf);
@@ -116,15 +115,13 @@ static void half_an_event_is_open(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"each event is told", each_event_is_told},
-		{"any end of line will do", any_end_of_line_will_do},
-		{"lines of one event are joined", lines_of_one_event_are_joined},
-		{"what is no data is not told", what_is_no_data_is_not_told},
-		{"what is too long is cut, and the rest goes on",
-		 what_is_too_long_is_cut_and_the_rest_goes_on},
-		{"what is too long is kept where memory grows",
-		 what_is_too_long_is_kept_where_memory_grows},
-		{"half an event is open", half_an_event_is_open},
+		KVR_CASE(each_event_is_reported),
+		KVR_CASE(any_end_of_line_is_accepted),
+		KVR_CASE(lines_of_one_event_are_joined),
+		KVR_CASE(events_without_data_are_skipped),
+		KVR_CASE(a_long_event_is_truncated_and_the_stream_continues),
+		KVR_CASE(a_long_event_is_kept_if_memory_grows),
+		KVR_CASE(half_an_event_is_open),
 		CU_TEST_INFO_NULL,
 	};
 

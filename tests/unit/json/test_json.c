@@ -23,7 +23,7 @@ static struct kvr_json_value value(const char *text)
 	return v;
 }
 
-static void what_is_json_passes(void)
+static void valid_json_is_accepted(void)
 {
 	static const char *const good[] = {
 		"{}",
@@ -51,7 +51,7 @@ static void what_is_json_passes(void)
 		CU_ASSERT_EQUAL(parse(good[i]), 0);
 }
 
-static void what_is_not_does_not(void)
+static void invalid_json_is_rejected(void)
 {
 	static const char *const bad[] = {
 		"",
@@ -108,7 +108,7 @@ static void what_is_not_does_not(void)
 		CU_ASSERT_EQUAL(parse(bad[i]), -EBADMSG);
 }
 
-static void bytes_that_are_no_utf8_are_refused(void)
+static void invalid_utf8_is_rejected(void)
 {
 	static const char *const bad[] = {
 		"\"\x80\"",
@@ -129,7 +129,7 @@ static void bytes_that_are_no_utf8_are_refused(void)
 		CU_ASSERT_EQUAL(parse(bad[i]), -EILSEQ);
 }
 
-static void every_beginning_of_a_text_is_refused(void)
+static void every_prefix_of_a_text_is_rejected(void)
 {
 	static const char text[] = "{\"a\":[1,-2.5e3,\"x\\u00e9\\n\",{\"b\":true}],\"c\":null}";
 	struct kvr_json_value v;
@@ -143,7 +143,7 @@ static void every_beginning_of_a_text_is_refused(void)
 	CU_ASSERT_EQUAL(at, sizeof(text) - 1);
 }
 
-static void the_place_of_the_fault_is_told(void)
+static void the_position_of_a_fault_is_reported(void)
 {
 	struct kvr_json_value v;
 	size_t at = 0;
@@ -191,7 +191,7 @@ static void members_are_found_in_one_pass(void)
 	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 5, out), 0);
 }
 
-/* Short and long ones, with escapes and without. */
+/* Short and long names, with and without escapes. */
 static void names_are_compared_whole(void)
 {
 	static const char longest[] =
@@ -223,7 +223,7 @@ static void names_are_compared_whole(void)
 	}
 }
 
-static void the_last_of_equal_names_counts(void)
+static void the_last_of_equal_names_wins(void)
 {
 	static const char *const names[] = {"a"};
 	struct kvr_json_value out, v = value("{\"a\":1,\"b\":0,\"\\u0061\":2}");
@@ -290,7 +290,7 @@ static void strings_are_unescaped(void)
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EINVAL);
 }
 
-static void numbers_fit_or_are_refused(void)
+static void numbers_fit_or_are_rejected(void)
 {
 	static const struct {
 		const char *text;
@@ -365,35 +365,38 @@ static void token_ids_are_read_from_an_array(void)
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), 0);
 }
 
-/* ---- arrays of whole numbers, which go a shorter way ---- */
+/* ---- arrays of whole numbers, which have a fast path ---- */
 
-static const char *a_blank(const char *p)
+static const char *make_blank(const char *p)
 {
 	while (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')
 		p++;
 	return p;
 }
 
-static const char *a_digits(const char *p)
+static const char *make_digits(const char *p)
 {
 	while (*p >= '0' && *p <= '9')
 		p++;
 	return p;
 }
 
-/* A number by the letter of RFC 8259; NULL: none. *whole: it has neither sign, point nor power. */
-static const char *a_number(const char *p, bool *whole)
+/*
+ * Parse a number by the grammar of RFC 8259; NULL: not a number. *whole: it has neither sign,
+ * fraction nor exponent.
+ */
+static const char *read_number(const char *p, bool *whole)
 {
 	const char *from = p += *p == '-';
 
 	*whole &= p[-1] != '-' || *p == '0'; /* -0 is a whole number */
-	p = a_digits(p);
+	p = make_digits(p);
 	if (p == from || (*from == '0' && p - from > 1))
 		return NULL;
 	if (*p == '.') {
 		*whole = false;
 		from = ++p;
-		p = a_digits(p);
+		p = make_digits(p);
 		if (p == from)
 			return NULL;
 	}
@@ -402,36 +405,36 @@ static const char *a_number(const char *p, bool *whole)
 		p++;
 		p += *p == '+' || *p == '-';
 		from = p;
-		p = a_digits(p);
+		p = make_digits(p);
 		if (p == from)
 			return NULL;
 	}
 	return p;
 }
 
-/* What an array of numbers holds. @return -1: it is none, -2: it is one that u32s refuses. */
-static int64_t an_array(const char *p, uint32_t out[])
+/* Parse an array of numbers. @return -1: malformed, -2: kvr_json_u32s() must reject it. */
+static int64_t read_array(const char *p, uint32_t out[])
 {
 	bool whole = true;
 	int64_t n = 0;
 
-	p = a_blank(p + 1);
+	p = make_blank(p + 1);
 	if (*p == ']')
-		return a_blank(p + 1)[0] == '\0' ? 0 : -1;
+		return make_blank(p + 1)[0] == '\0' ? 0 : -1;
 	for (;;) {
 		const char *from = p;
 
-		p = a_number(p, &whole);
+		p = read_number(p, &whole);
 		if (p == NULL)
 			return -1;
 		whole &= strtoull(from, NULL, 10) <= UINT32_MAX && p - from < 20;
 		out[n++] = (uint32_t)strtoull(from, NULL, 10);
-		p = a_blank(p);
+		p = make_blank(p);
 		if (*p == ']')
-			return a_blank(p + 1)[0] != '\0' ? -1 : whole ? n : -2;
+			return make_blank(p + 1)[0] != '\0' ? -1 : whole ? n : -2;
 		if (*p != ',')
 			return -1;
-		p = a_blank(p + 1);
+		p = make_blank(p + 1);
 	}
 }
 
@@ -439,7 +442,7 @@ static void same_numbers(const char *text)
 {
 	uint32_t want[256], got[256];
 	struct kvr_json_value v;
-	const int64_t n = an_array(text, want);
+	const int64_t n = read_array(text, want);
 	size_t at;
 	const int rc = kvr_json_parse(text, strlen(text), &v, &at);
 	int64_t m;
@@ -447,7 +450,7 @@ static void same_numbers(const char *text)
 	CU_ASSERT_EQUAL(rc == 0, n != -1);
 	if (rc != 0 || n == -1)
 		return;
-	CU_ASSERT_EQUAL(v.len, strlen(a_blank(text)));
+	CU_ASSERT_EQUAL(v.len, strlen(make_blank(text)));
 	m = kvr_json_u32s(&v, got, 256);
 	CU_ASSERT_EQUAL(m < 0, n < 0);
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, NULL, 0), m);
@@ -457,7 +460,7 @@ static void same_numbers(const char *text)
 	}
 }
 
-static void every_array_of_numbers_is_read_as_it_stands(void)
+static void every_array_of_numbers_is_read_exactly(void)
 {
 	static const char bytes[] = "0159,. -+eE]\n\"x";
 	static const char *const seeds[] = {
@@ -470,7 +473,7 @@ static void every_array_of_numbers_is_read_as_it_stands(void)
 
 	for (uint32_t s = 0; s < sizeof(seeds) / sizeof(seeds[0]); s++) {
 		same_numbers(seeds[s]);
-		/* Another byte in every place, and one more and one less. */
+		/* Change, insert and delete a byte at every position. */
 		for (size_t i = 1; i < strlen(seeds[s]); i++) {
 			for (const char *b = bytes; *b != '\0'; b++) {
 				strcpy(text, seeds[s]);
@@ -488,7 +491,9 @@ static void every_array_of_numbers_is_read_as_it_stands(void)
 	}
 }
 
-/* They are read in windows: a long number may end in the next one, or be all that is in one. */
+/*
+ * Numbers are read in windows of 64 bytes: a long number may end in the next window, or fill one.
+ */
 static void a_long_number_is_found_at_every_place(void)
 {
 	static const char *const numbers[] = {"99999999", "999999999", "4294967295", "4294967296"};
@@ -509,17 +514,13 @@ static void a_long_number_is_found_at_every_place(void)
 		}
 }
 
-static void what_is_wrong_is_found_where_it_is(void)
+static void faults_are_found_at_their_position(void)
 {
 	static const struct {
 		const char *text;
 		size_t at;
 	} cases[] = {
-		{"[1,2,3,4,5,6,7,8,9,10,11,12,,13,14,15,16,17,18]", 28},
-		{"[1,2,3,4,5,6,7,8,9,10,11,12,013,14,15,16,17,18]", 31},
-		{"[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,]", 46},
-		{"[1,2,3,4,5,6,7,8,9,10,11,12,13 14,15,16,17,18,19]", 31},
-		{"[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19", 48},
+		KVR_CASE(28), KVR_CASE(31), KVR_CASE(46), KVR_CASE(31), KVR_CASE(48),
 	};
 	struct kvr_json_value v;
 	size_t at;
@@ -531,7 +532,7 @@ static void what_is_wrong_is_found_where_it_is(void)
 	}
 }
 
-static void members_behind_large_values_are_found(void)
+static void members_after_large_values_are_found(void)
 {
 	static const char text[] =
 		"{\"a\":[[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16],{\"x\":\"]}[{\\\"\",\"y\":[]}],"
@@ -548,25 +549,25 @@ static void members_behind_large_values_are_found(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"what is JSON passes", what_is_json_passes},
-		{"what is not does not", what_is_not_does_not},
-		{"bytes that are no UTF-8 are refused", bytes_that_are_no_utf8_are_refused},
-		{"every beginning of a text is refused", every_beginning_of_a_text_is_refused},
-		{"the place of the fault is told", the_place_of_the_fault_is_told},
-		{"depth is bounded", depth_is_bounded},
-		{"members are found in one pass", members_are_found_in_one_pass},
-		{"names are compared whole", names_are_compared_whole},
-		{"the last of equal names counts", the_last_of_equal_names_counts},
-		{"paths lead through objects and arrays", paths_lead_through_objects_and_arrays},
-		{"elements come in order", elements_come_in_order},
-		{"strings are unescaped", strings_are_unescaped},
-		{"numbers fit or are refused", numbers_fit_or_are_refused},
-		{"numbers have their values", numbers_have_their_values},
-		{"token ids are read from an array", token_ids_are_read_from_an_array},
-		{"every array of numbers is read", every_array_of_numbers_is_read_as_it_stands},
-		{"a long number", a_long_number_is_found_at_every_place},
-		{"what is wrong is found where it is", what_is_wrong_is_found_where_it_is},
-		{"members behind large values are found", members_behind_large_values_are_found},
+		KVR_CASE(valid_json_is_accepted),
+		KVR_CASE(invalid_json_is_rejected),
+		KVR_CASE(invalid_utf8_is_rejected),
+		KVR_CASE(every_prefix_of_a_text_is_rejected),
+		KVR_CASE(the_position_of_a_fault_is_reported),
+		KVR_CASE(depth_is_bounded),
+		KVR_CASE(members_are_found_in_one_pass),
+		KVR_CASE(names_are_compared_whole),
+		KVR_CASE(the_last_of_equal_names_wins),
+		KVR_CASE(paths_lead_through_objects_and_arrays),
+		KVR_CASE(elements_come_in_order),
+		KVR_CASE(strings_are_unescaped),
+		KVR_CASE(numbers_fit_or_are_rejected),
+		KVR_CASE(numbers_have_their_values),
+		KVR_CASE(token_ids_are_read_from_an_array),
+		KVR_CASE(every_array_of_numbers_is_read_exactly),
+		KVR_CASE(a_long_number_is_found_at_every_place),
+		KVR_CASE(faults_are_found_at_their_position),
+		KVR_CASE(members_after_large_values_are_found),
 		CU_TEST_INFO_NULL,
 	};
 

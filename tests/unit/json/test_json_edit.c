@@ -46,7 +46,7 @@ static void a_member_is_replaced_in_its_place(void)
 	expect("{\"max_token\\u0073\":5}", one, 1, "{\"max_token\\u0073\":1}");
 }
 
-static void one_that_is_missing_is_added_behind_the_last(void)
+static void a_missing_member_is_added_after_the_last(void)
 {
 	static const struct kvr_json_edit two[] = {SET("a", "{\"b\":2}"), SET("c", "null")};
 
@@ -56,7 +56,7 @@ static void one_that_is_missing_is_added_behind_the_last(void)
 	expect("{\"c\":1,\"x\":1}", two, 2, "{\"c\":null,\"x\":1,\"a\":{\"b\":2}}");
 }
 
-static void one_that_goes_takes_its_comma(void)
+static void a_deleted_member_takes_its_comma(void)
 {
 	static const struct kvr_json_edit a[] = {DROP("a")};
 
@@ -84,7 +84,7 @@ static void no_edit_is_a_copy(void)
 	expect(" {\"a\" :1}", NULL, 0, "{\"a\" :1}");
 }
 
-static void what_is_no_object_is_refused(void)
+static void only_objects_are_edited(void)
 {
 	struct kvr_json_value v;
 	char buf[8];
@@ -115,14 +115,13 @@ static void strings_are_quoted(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"a member is replaced in its place", a_member_is_replaced_in_its_place},
-		{"one that is missing is added behind the last",
-		 one_that_is_missing_is_added_behind_the_last},
-		{"one that goes takes its comma", one_that_goes_takes_its_comma},
-		{"copies of a name become one", copies_of_a_name_become_one},
-		{"no edit is a copy", no_edit_is_a_copy},
-		{"what is no object is refused", what_is_no_object_is_refused},
-		{"strings are quoted", strings_are_quoted},
+		KVR_CASE(a_member_is_replaced_in_its_place),
+		KVR_CASE(a_missing_member_is_added_after_the_last),
+		KVR_CASE(a_deleted_member_takes_its_comma),
+		KVR_CASE(copies_of_a_name_become_one),
+		KVR_CASE(no_edit_is_a_copy),
+		KVR_CASE(only_objects_are_edited),
+		KVR_CASE(strings_are_quoted),
 		CU_TEST_INFO_NULL,
 	};
 

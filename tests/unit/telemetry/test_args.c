@@ -27,7 +27,7 @@ static void parameters_split_at_commas(void)
 	CU_ASSERT_FALSE(kvr_telemetry_arg_has(&a, 0, "forc"));
 }
 
-static void too_many_or_too_long_is_refused(void)
+static void too_many_or_too_long_is_rejected(void)
 {
 	char text[600];
 
@@ -70,36 +70,38 @@ static void numbers_are_checked(void)
 	}
 }
 
-static void commands_have_a_pace(void)
+static void commands_are_rate_limited(void)
 {
 	uint64_t last = 0, now = UINT64_C(5000000000), wait = 0, total;
 
 	for (uint32_t i = 0; i < KVR_TELEMETRY_BURST; i++)
 		CU_ASSERT_EQUAL(kvr_telemetry_pace(&last, now), 0);
-	for (uint32_t i = 1; i <= 3; i++) /* who does not wait for his turn waits longer */
+	for (uint32_t i = 1; i <= 3;
+	     i++) /* a caller that does not wait for its slot waits longer */
 		CU_ASSERT_EQUAL(kvr_telemetry_pace(&last, now), i * KVR_TELEMETRY_EACH_NS);
 	now += 3 * KVR_TELEMETRY_EACH_NS;
-	/* Ten readers that come again when they have been served: one each KVR_TELEMETRY_EACH_NS.
+	/*
+	 * Ten callers that repeat as soon as they are served: one command each
+	 * KVR_TELEMETRY_EACH_NS.
 	 */
 	for (total = 0; total < 1000; total++, now += wait)
 		wait = kvr_telemetry_pace(&last, now);
 	CU_ASSERT_EQUAL(now, UINT64_C(5000000000) + 1003 * KVR_TELEMETRY_EACH_NS);
 	now += 2 * KVR_TELEMETRY_BURST *
-	       KVR_TELEMETRY_EACH_NS; /* a pause: so many at once again, no more */
+	       KVR_TELEMETRY_EACH_NS; /* after a pause: one burst again, and no more */
 	for (uint32_t i = 0; i < KVR_TELEMETRY_BURST; i++)
 		CU_ASSERT_EQUAL(kvr_telemetry_pace(&last, now), 0);
 	CU_ASSERT_NOT_EQUAL(kvr_telemetry_pace(&last, now), 0);
 	last = 0;
 	CU_ASSERT_EQUAL(kvr_telemetry_pace(&last, 0),
-			KVR_TELEMETRY_EACH_NS); /* the clock's own beginning */
+			KVR_TELEMETRY_EACH_NS); /* start of the clock */
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"parameters split at commas", parameters_split_at_commas},
-			       {"too many or too long", too_many_or_too_long_is_refused},
-			       {"numbers are checked", numbers_are_checked},
-			       {"pace", commands_have_a_pace},
+	CU_TestInfo tests[] = {KVR_CASE(parameters_split_at_commas),
+			       KVR_CASE(too_many_or_too_long_is_rejected),
+			       KVR_CASE(numbers_are_checked), KVR_CASE(commands_are_rate_limited),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("args", tests);
