@@ -342,9 +342,9 @@ int main(int argc, char **argv)
 		signal(SIGTERM, on_signal);
 		guard.arg = &load;
 		guard.queues = opt.queues;
-		memif_guard(&guard);
+		memif_guard_set(&guard);
 		watch(&load);
-		memif_guard(NULL);
+		memif_guard_set(NULL);
 		rc = report(&load, err, sizeof(err));
 	}
 	load_link_close(&link);

@@ -1,39 +1,45 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * net_memif of DPDK 22.11 believes its peers and its own luck. Everything it does with a peer
- * happens on the EAL's interrupt thread, through a handful of calls to the C library; this file
- * stands in for these calls there (anywhere else, but for connect, they are the system calls and
- * nothing more).
+ * net_memif of DPDK 22.11 trusts its peers and has races with packet lcores. All its work for a
+ * peer happens on the EAL's interrupt thread, through a few functions of the C library. This file
+ * replaces these functions on that thread; on other threads, except for connect(), they only make
+ * the system call.
  *
- *   munmap   The rings of a peer that has left are unmapped while a packet lcore may be inside its
- *            receive or transmit call, which then faults. The driver clears its "connected" flag
- *            first, so a call that starts afterwards touches nothing: all that is missing is a
- *            grace period between the flag and the unmapping.
- *   mmap     The memory of a peer that connects has no pages here yet, and a packet lcore would
- * take a page fault for each the first time round its rings: 2,200 of them. They are taken here,
- *            where nobody waits, for as much of it as rings of frames can need.
- *   sendmsg  When the greeting of a new connection cannot be sent, because its peer has closed it
- *            at once, the driver closes the socket but leaves it among the EAL's interrupt sources.
- *            The EAL then polls a file that is not open, which it takes for a reason to panic. A
- *            send that fails is therefore said to have been done, and the connection shut down:
- *            the hang-up is an event, whose handler removes source and socket as it should. Nor
- *            does it block: a peer that does not read would stop the thread for all.
- *            The driver's burst calls look where a ring is before they look at "connected": one
- *            that began before the rings were mapped, and goes on after, would use an address that
- *            is none. So nobody is inside while it connects, until it has sent what it says then.
- *   recvmsg  What the driver does not check: order of the messages, number of rings, where they
- *            lie. A message with a file that is not wanted would leak it. A bad message is given to
- *            the driver as a short one, which it refuses in the right way.
- *   connect  Of a client, on any thread: a server with a full backlog would hold it for ever. A
- *            socket that is connected does not block from here on, which later calls on it profit
- *            from, too. One that is not is as it was: the EAL's telemetry tries in this way whether
- *            anybody serves its socket, and goes on to listen on it.
- *   accept   Connections that say nothing, or begin and do not end, hold a descriptor each. There
- *            may be CHANNELS of them, and one that is not connected after HANDSHAKE_S makes room.
+ * - munmap: The driver unmaps the rings of a peer that has left while a packet lcore may still be
+ *   inside its receive or transmit call, which then faults. The driver clears its "connected" flag
+ *   first, so that only calls in progress are at risk: this function waits for them before it
+ *   unmaps.
  *
- * What stays is trust in the memory of a connected peer: the descriptors in its rings say where
- * frames lie, and the driver follows them. Whoever may connect to the socket can therefore end the
- * process; the socket's folder says who that is. Remove what the packaged DPDK has repaired.
+ * - mmap: The memory of a new peer has no pages in this process. A packet lcore would take up to
+ *   2,200 page faults in its first pass over the rings. The pages are populated here, up to the
+ *   size that rings of frames can need.
+ *
+ * - sendmsg: If the peer has closed the connection, the greeting cannot be sent. The driver then
+ *   closes the socket but leaves it among the EAL's interrupt sources; the EAL polls a closed file
+ *   and panics. A failed send is therefore reported as successful and the connection is shut down:
+ *   the hang-up event makes the driver remove source and socket. The send does not block, because
+ *   a peer that does not read would stop the thread. A burst call reads the address of a ring
+ *   before it checks "connected". A call that starts before the rings are mapped and continues
+ *   afterwards would use an invalid address. No lcore is therefore inside the driver from the
+ *   connect message until the driver has sent its answer.
+ *
+ * - recvmsg: The driver does not check the order of messages, the number of rings and their
+ *   location, and leaks files that come with other messages. An invalid message is passed to the
+ *   driver as a short one, which the driver rejects correctly.
+ *
+ * - connect: For a client, on any thread: a server with a full backlog would block it forever. A
+ *   connected socket stays non-blocking, which suits later calls. A socket that is not connected
+ *   gets its flags back: the EAL's telemetry tests with connect() whether its socket is served,
+ *   and then listens on it.
+ *
+ * - accept: Connections that stay idle, or start a handshake without finishing it, hold a
+ *   descriptor each. At most CHANNELS are kept; one that is not connected after HANDSHAKE_S is
+ *   closed.
+ *
+ * The memory of a connected peer remains trusted: the descriptors in its rings hold the locations
+ * of frames, which the driver follows. Any user that may connect to the socket can therefore crash
+ * the process; the permissions of the socket's folder are the protection. Remove each function that
+ * a newer packaged DPDK makes unnecessary.
  */
 #include "memif_guard.h"
 
@@ -62,18 +68,19 @@
 #define HANDSHAKE_S 2
 #define REGIONS	    256u
 #define RINGS	    64u
-#define MESSAGE	    128u /* bytes of every message */
-#define RING_HEAD   128u /* bytes before a ring's descriptors */
+#define MESSAGE	    128u /* bytes of each message */
+#define RING_HEAD   128u /* bytes before the descriptors of a ring */
 #define DESCRIPTOR  16u
 #define MAX_LOG2    14u
-#define PAGES_MOST                                                                                 \
-	(UINT64_C(64) << 20) /* a peer's file may be long, and empty: 2^14 frames each way */
+#define MAX_PAGES                                                                                  \
+	(UINT64_C(64)                                                                              \
+	 << 20) /* limit, as a peer's file may be large and sparse: 2^14 frames each way */
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
 
-/* Messages of a client to its server; the rest may come at any time, or never. */
+/* Messages of a client to its server; others are allowed at any time. */
 enum {
 	MSG_ACK = 1,
 	MSG_INIT = 3,
@@ -87,24 +94,24 @@ enum {
 struct channel {
 	int fd; /* 0: free */
 	bool named, connected;
-	bool held;   /* who polls keeps out of the driver */
-	uint32_t id; /* of the interface */
+	bool held;   /* lcores are kept out of the driver */
+	uint32_t id; /* interface id */
 	time_t since;
-	uint32_t rings[2]; /* to the server, from it */
+	uint32_t rings[2]; /* to the server, from the server */
 	struct {
 		uint32_t offset;
 		int event;
 		uint16_t region;
-	} ring[RINGS]; /* to the server */
+	} ring[RINGS]; /* rings to the server */
 	uint32_t n_regions;
-	uint64_t pages; /* bytes that have got them */
+	uint64_t pages; /* bytes populated */
 	struct {
 		uint64_t bytes;
 		int fd;
 	} region[REGIONS];
 };
 
-/* The C library's own: other threads are cancelled inside them. */
+/* Functions of the C library, which are cancellation points of other threads. */
 static struct {
 	int (*accept)(int, struct sockaddr *, socklen_t *);
 	int (*close)(int);
@@ -125,19 +132,20 @@ __attribute__((constructor)) static void find_libc(void)
 static struct channel channels[CHANNELS];
 static _Atomic(const struct memif_guard *) guard;
 
-void memif_guard(const struct memif_guard *g)
+void memif_guard_set(const struct memif_guard *g)
 {
-	atomic_store_explicit(&guard, g, memory_order_release); /* pairs with the load below */
+	atomic_store_explicit(&guard, g,
+			      memory_order_release); /* pairs with the load in load_guard() */
 }
 
-static const struct memif_guard *guarded(void)
+static const struct memif_guard *load_guard(void)
 {
 	return atomic_load_explicit(&guard, memory_order_acquire);
 }
 
 /* ---- connections ---- */
 
-static struct channel *channel_of(int fd)
+static struct channel *find_channel(int fd)
 {
 	for (uint32_t i = 0; fd > 0 && i < CHANNELS; i++)
 		if (channels[i].fd == fd)
@@ -145,7 +153,7 @@ static struct channel *channel_of(int fd)
 	return NULL;
 }
 
-static time_t seconds(void)
+static time_t monotonic_seconds(void)
 {
 	struct timespec t;
 
@@ -153,25 +161,26 @@ static time_t seconds(void)
 	return t.tv_sec;
 }
 
-/* A free place; else that of the oldest connection that is none yet, which is hung up. */
-static struct channel *channel_new(void)
+/* A free slot; else the slot of the oldest connection that is not connected, which is hung up. */
+static struct channel *allocate_channel(void)
 {
 	struct channel *oldest = NULL;
-	const time_t now = seconds();
+	const time_t now = monotonic_seconds();
 
 	for (uint32_t i = 0; i < CHANNELS; i++) {
-		struct channel *c = &channels[i];
+		struct channel *channel = &channels[i];
 
-		if (c->fd > 0 && c->named && !c->connected && now - c->since > HANDSHAKE_S)
-			shutdown(c->fd, SHUT_RDWR); /* it holds a device */
+		if (channel->fd > 0 && channel->named && !channel->connected &&
+		    now - channel->since > HANDSHAKE_S)
+			shutdown(channel->fd, SHUT_RDWR); /* it occupies a device */
 	}
 	for (uint32_t i = 0; i < CHANNELS; i++) {
-		struct channel *c = &channels[i];
+		struct channel *channel = &channels[i];
 
-		if (c->fd <= 0)
-			return c;
-		if (!c->connected && (oldest == NULL || c->since < oldest->since))
-			oldest = c;
+		if (channel->fd <= 0)
+			return channel;
+		if (!channel->connected && (oldest == NULL || channel->since < oldest->since))
+			oldest = channel;
 	}
 	if (oldest != NULL)
 		shutdown(oldest->fd, SHUT_RDWR);
@@ -189,7 +198,7 @@ static bool is_memif(int fd)
 
 int accept(int fd, struct sockaddr *addr, socklen_t *len)
 {
-	struct channel *c;
+	struct channel *channel;
 	int got;
 
 	if (!rte_thread_is_intr() || !is_memif(fd))
@@ -197,17 +206,17 @@ int accept(int fd, struct sockaddr *addr, socklen_t *len)
 	got = (int)syscall(SYS_accept4, fd, addr, len, SOCK_CLOEXEC);
 	if (got < 0)
 		return got;
-	c = channel_of(got);
-	if (c == NULL)
-		c = channel_new();
-	if (c == NULL) {
+	channel = find_channel(got);
+	if (channel == NULL)
+		channel = allocate_channel();
+	if (channel == NULL) {
 		syscall(SYS_close, got);
 		errno = ECONNABORTED;
 		return -1;
 	}
-	memset(c, 0, sizeof(*c));
-	c->fd = got;
-	c->since = seconds();
+	memset(channel, 0, sizeof(*channel));
+	channel->fd = got;
+	channel->since = monotonic_seconds();
 	return got;
 }
 
@@ -228,56 +237,58 @@ int connect(int fd, const struct sockaddr *addr, socklen_t len)
 	return rc;
 }
 
-/* The socket's path, "" for one without; @p a is its memory. */
-static const char *socket_of(const struct channel *c, struct sockaddr_un *a)
+/* Path of the socket, "" if it has none, in the memory of @p a. */
+static const char *socket_path(const struct channel *channel, struct sockaddr_un *a)
 {
 	socklen_t len = sizeof(*a) - 1;
 
 	memset(a, 0, sizeof(*a));
-	if (getsockname(c->fd, (struct sockaddr *)a, &len) != 0)
+	if (getsockname(channel->fd, (struct sockaddr *)a, &len) != 0)
 		return "";
 	return a->sun_path + (a->sun_path[0] == '\0');
 }
 
-/* Tell of its rings to the server, or that they have gone. */
-static void tell_rings(const struct channel *c, const char *path, bool gone)
+/* Report the rings of a connection, or that they are gone. */
+static void report_rings(const struct channel *channel, const char *path, bool gone)
 {
-	const struct memif_guard *g = guarded();
+	const struct memif_guard *g = load_guard();
 
-	for (uint32_t i = 0; g != NULL && g->ring != NULL && i < c->rings[0] && i < RINGS; i++) {
-		const struct memif_guard_ring at = {.region = c->region[c->ring[i].region].fd,
-						    .offset = c->ring[i].offset,
-						    .event = c->ring[i].event};
+	for (uint32_t i = 0; g != NULL && g->ring != NULL && i < channel->rings[0] && i < RINGS;
+	     i++) {
+		const struct memif_guard_ring at = {
+			.region = channel->region[channel->ring[i].region].fd,
+			.offset = channel->ring[i].offset,
+			.event = channel->ring[i].event};
 
-		g->ring(path, c->id, i, gone ? NULL : &at);
+		g->ring(path, channel->id, i, gone ? NULL : &at);
 	}
 }
 
-/* The driver has connected it, or has given up: who polls may look. */
-static void let_in(struct channel *c)
+/* The driver has connected the peer or has given up: lcores may call it again. */
+static void admit_lcores(struct channel *channel)
 {
-	const struct memif_guard *g = guarded();
+	const struct memif_guard *g = load_guard();
 	struct sockaddr_un a;
 
-	if (c->held && g != NULL && g->connected != NULL)
-		g->connected(socket_of(c, &a), c->id);
-	c->held = false;
+	if (channel->held && g != NULL && g->connected != NULL)
+		g->connected(socket_path(channel, &a), channel->id);
+	channel->held = false;
 }
 
 int close(int fd)
 {
-	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
+	struct channel *channel = rte_thread_is_intr() ? find_channel(fd) : NULL;
 	struct sockaddr_un a;
 
-	if (c == NULL)
+	if (channel == NULL)
 		return libc.close != NULL ? libc.close(fd) : (int)syscall(SYS_close, fd);
-	let_in(c);
-	if (c->connected)
-		tell_rings(c, socket_of(c, &a), true);
-	/* The driver closes what it has mapped. */
-	for (uint32_t i = 0; !c->connected && i < c->n_regions; i++)
-		syscall(SYS_close, c->region[i].fd);
-	c->fd = 0;
+	admit_lcores(channel);
+	if (channel->connected)
+		report_rings(channel, socket_path(channel, &a), true);
+	/* The driver closes only the files it has mapped. */
+	for (uint32_t i = 0; !channel->connected && i < channel->n_regions; i++)
+		syscall(SYS_close, channel->region[i].fd);
+	channel->fd = 0;
 	return (int)syscall(SYS_close, fd);
 }
 
@@ -285,12 +296,12 @@ int close(int fd)
 
 ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 {
-	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
+	struct channel *channel = rte_thread_is_intr() ? find_channel(fd) : NULL;
 	ssize_t n;
 
-	if (c == NULL)
+	if (channel == NULL)
 		return libc.sendmsg(fd, m, flags);
-	let_in(c);
+	admit_lcores(channel);
 	n = syscall(SYS_sendmsg, fd, m, flags | MSG_NOSIGNAL | MSG_DONTWAIT);
 	if (n >= 0)
 		return n;
@@ -298,7 +309,7 @@ ssize_t sendmsg(int fd, const struct msghdr *m, int flags)
 	return (ssize_t)m->msg_iov[0].iov_len;
 }
 
-/* Files that came with the message; all but the first are closed, which the driver would not do. */
+/* File that came with the message. Further files are closed, which the driver would not do. */
 static int take_files(struct msghdr *m)
 {
 	int first = -1;
@@ -321,7 +332,7 @@ static int take_files(struct msghdr *m)
 	return first;
 }
 
-static bool add_region(struct channel *c, const uint8_t *b, int fd)
+static bool add_region(struct channel *channel, const uint8_t *b, int fd)
 {
 	struct stat st;
 	uint16_t index;
@@ -329,22 +340,22 @@ static bool add_region(struct channel *c, const uint8_t *b, int fd)
 
 	memcpy(&index, b, sizeof(index));
 	memcpy(&size, b + 2, sizeof(size));
-	if (index != c->n_regions || index >= REGIONS || size == 0 || fstat(fd, &st) != 0 ||
+	if (index != channel->n_regions || index >= REGIONS || size == 0 || fstat(fd, &st) != 0 ||
 	    (uint64_t)st.st_size < size)
 		return false;
-	c->region[c->n_regions].bytes = size;
-	c->region[c->n_regions++].fd = fd;
+	channel->region[channel->n_regions].bytes = size;
+	channel->region[channel->n_regions++].fd = fd;
 	return true;
 }
 
-static uint32_t queues(void)
+static uint32_t max_queues(void)
 {
-	const struct memif_guard *g = guarded();
+	const struct memif_guard *g = load_guard();
 
 	return g != NULL && g->queues > 1 ? g->queues : 1;
 }
 
-static bool add_ring(struct channel *c, const uint8_t *b, int fd)
+static bool add_ring(struct channel *channel, const uint8_t *b, int fd)
 {
 	uint16_t flags, index, region;
 	uint32_t offset;
@@ -354,51 +365,51 @@ static bool add_ring(struct channel *c, const uint8_t *b, int fd)
 	memcpy(&index, b + 2, sizeof(index));
 	memcpy(&region, b + 4, sizeof(region));
 	memcpy(&offset, b + 6, sizeof(offset));
-	if (index != c->rings[!(flags & 1)] || index >= queues() || log2 > MAX_LOG2 ||
-	    region >= c->n_regions ||
-	    offset + RING_HEAD + ((uint64_t)DESCRIPTOR << log2) > c->region[region].bytes)
+	if (index != channel->rings[!(flags & 1)] || index >= max_queues() || log2 > MAX_LOG2 ||
+	    region >= channel->n_regions ||
+	    offset + RING_HEAD + ((uint64_t)DESCRIPTOR << log2) > channel->region[region].bytes)
 		return false;
 	if ((flags & 1) != 0 && index < RINGS) {
-		c->ring[index].region = region;
-		c->ring[index].offset = offset;
-		c->ring[index].event = fd;
+		channel->ring[index].region = region;
+		channel->ring[index].offset = offset;
+		channel->ring[index].event = fd;
 	}
-	c->rings[!(flags & 1)]++;
+	channel->rings[!(flags & 1)]++;
 	return true;
 }
 
 /*
- * A queue without a ring would poll that of another queue: who polls must know how many there are
- * before the driver says that it is connected.
+ * A queue without a ring would poll the ring of another queue: lcores must know the number of rings
+ * before the driver reports the link up.
  */
-static bool connect_ready(struct channel *c)
+static bool prepare_connect(struct channel *channel)
 {
-	const struct memif_guard *g = guarded();
+	const struct memif_guard *g = load_guard();
 	struct sockaddr_un a;
 	char line[160];
 
-	if (c->rings[0] >= 1 && c->rings[1] >= 1) {
-		const char *path = socket_of(c, &a);
+	if (channel->rings[0] >= 1 && channel->rings[1] >= 1) {
+		const char *path = socket_path(channel, &a);
 
-		tell_rings(c, path, false);
+		report_rings(channel, path, false);
 		if (g != NULL && g->rings != NULL) {
-			g->rings(path, c->id, c->rings[0], c->rings[1]);
-			c->held = true;
+			g->rings(path, channel->id, channel->rings[0], channel->rings[1]);
+			channel->held = true;
 			g->wait(g->arg);
 		}
-		c->connected = true;
+		channel->connected = true;
 		return true;
 	}
 	snprintf(line, sizeof(line),
-		 "memif: peer refused: it brings %u and %u rings, needed: at least one each way",
-		 c->rings[0], c->rings[1]);
-	if (g != NULL && g->say != NULL)
-		g->say(line);
+		 "memif: peer rejected: it offers %u and %u rings, needed: at least one each way",
+		 channel->rings[0], channel->rings[1]);
+	if (g != NULL && g->report != NULL)
+		g->report(line);
 	return false;
 }
 
-/* May the driver see this message? It has no file but where one is wanted. */
-static bool sound(struct channel *c, const uint8_t *msg, int fd)
+/* True if the driver may see this message. It carries a file if and only if one is expected. */
+static bool check_message(struct channel *channel, const uint8_t *msg, int fd)
 {
 	const uint8_t *body = msg + 2;
 	uint16_t type;
@@ -409,19 +420,20 @@ static bool sound(struct channel *c, const uint8_t *msg, int fd)
 	switch (type) {
 	case MSG_ACK:
 	case MSG_DISCONNECT:
-		return c->named;
+		return channel->named;
 	case MSG_INIT:
-		if (c->named)
+		if (channel->named)
 			return false;
-		c->named = true;
-		memcpy(&c->id, body + 2, sizeof(c->id)); /* after the version */
+		channel->named = true;
+		memcpy(&channel->id, body + 2,
+		       sizeof(channel->id)); /* after the protocol version */
 		return true;
 	case MSG_ADD_REGION:
-		return c->named && !c->connected && add_region(c, body, fd);
+		return channel->named && !channel->connected && add_region(channel, body, fd);
 	case MSG_ADD_RING:
-		return c->named && !c->connected && add_ring(c, body, fd);
+		return channel->named && !channel->connected && add_ring(channel, body, fd);
 	case MSG_CONNECT:
-		return c->named && !c->connected && connect_ready(c);
+		return channel->named && !channel->connected && prepare_connect(channel);
 	default:
 		return false;
 	}
@@ -429,28 +441,29 @@ static bool sound(struct channel *c, const uint8_t *msg, int fd)
 
 ssize_t recvmsg(int fd, struct msghdr *m, int flags)
 {
-	struct channel *c = rte_thread_is_intr() ? channel_of(fd) : NULL;
+	struct channel *channel = rte_thread_is_intr() ? find_channel(fd) : NULL;
 	ssize_t n;
 	int file;
 
-	if (c == NULL)
+	if (channel == NULL)
 		return libc.recvmsg(fd, m, flags);
 	n = syscall(SYS_recvmsg, fd, m, flags | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
 	if (n < 0)
 		return n;
 	file = take_files(m);
-	if (n == 0 || (n == (ssize_t)MESSAGE && sound(c, m->msg_iov[0].iov_base, file)))
+	if (n == 0 ||
+	    (n == (ssize_t)MESSAGE && check_message(channel, m->msg_iov[0].iov_base, file)))
 		return n;
 	if (file >= 0)
 		syscall(SYS_close, file);
 	m->msg_controllen = 0;
-	return 1; /* "invalid message size" */
+	return 1; /* rejected by the driver as "invalid message size" */
 }
 
 /* ---- memory ---- */
 
-/* The connection whose file this is; NULL: memory of this process. */
-static struct channel *channel_of_file(int fd)
+/* The connection that owns this file; NULL: memory of this process. */
+static struct channel *find_channel_of_file(int fd)
 {
 	for (uint32_t i = 0; i < CHANNELS; i++)
 		for (uint32_t k = 0; channels[i].fd > 0 && k < channels[i].n_regions; k++)
@@ -459,33 +472,33 @@ static struct channel *channel_of_file(int fd)
 	return NULL;
 }
 
-static void give_pages(uint8_t *p, size_t len, int fd)
+static void populate_pages(uint8_t *p, size_t len, int fd)
 {
-	struct channel *c = channel_of_file(fd);
+	struct channel *channel = find_channel_of_file(fd);
 
-	if (c != NULL && len > PAGES_MOST - c->pages)
-		len = PAGES_MOST - c->pages;
-	if (c != NULL)
-		c->pages += len;
-	/* Kernels before 5.14 do not know the advice: then they come one by one. */
+	if (channel != NULL && len > MAX_PAGES - channel->pages)
+		len = MAX_PAGES - channel->pages;
+	if (channel != NULL)
+		channel->pages += len;
+	/* Kernels before 5.14 do not know the advice: pages then fault one by one. */
 	if (len > 0)
 		(void)madvise(p, len, MADV_POPULATE_WRITE);
 }
 
-/* With files of more than 2 GiB, as DPDK is built, this is mmap64(). */
+/* With 64-bit file offsets, as DPDK is built, this is mmap64(). */
 void *mmap(void *addr, size_t len, int prot, int flags, int fd, off_t off)
 {
 	void *p = (void *)syscall(SYS_mmap, addr, len, prot, flags, fd, off);
 
 	if (p != MAP_FAILED && fd >= 0 && (flags & MAP_SHARED) != 0 && rte_thread_is_intr() &&
-	    guarded() != NULL)
-		give_pages(p, len, fd);
+	    load_guard() != NULL)
+		populate_pages(p, len, fd);
 	return p;
 }
 
 int munmap(void *addr, size_t len)
 {
-	const struct memif_guard *g = guarded();
+	const struct memif_guard *g = load_guard();
 
 	if (g != NULL && rte_thread_is_intr())
 		g->wait(g->arg);
@@ -503,11 +516,10 @@ int memif_guard_check(char *err, size_t errlen)
 
 	for (size_t i = 0; i < sizeof(hooks) / sizeof(hooks[0]); i++)
 		if (!kvr_hook_in_effect(hooks[i].name, hooks[i].ours)) {
-			snprintf(err, errlen,
-				 "net_memif does not call %s() of this program, which protects it "
-				 "from its peers: the symbol is not exported; build with default "
-				 "visibility and the link arguments of app/memif/meson.build",
-				 hooks[i].name);
+			snprintf(
+				err, errlen,
+				"net_memif does not call %s() of this program, which protects it from its peers: the symbol is not exported; build with default visibility and the link arguments of app/memif/meson.build",
+				hooks[i].name);
 			return -ENOTSUP;
 		}
 	return 0;
@@ -515,7 +527,7 @@ int memif_guard_check(char *err, size_t errlen)
 
 #else /* another DPDK */
 
-void memif_guard(const struct memif_guard *g)
+void memif_guard_set(const struct memif_guard *g)
 {
 	(void)g;
 }

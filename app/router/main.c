@@ -60,7 +60,7 @@ static void ring(const char *socket, uint32_t id, uint32_t queue, const struct m
 }
 
 static struct memif_guard guard = {.wait = lcores_pass,
-				   .say = say,
+				   .report = say,
 				   .rings = kvr_port_memif_rings,
 				   .connected = kvr_port_memif_connected};
 
@@ -76,14 +76,14 @@ static int start_hooks(struct router *rt, char *err, size_t errlen)
 	guarded = rt;
 	guard.ring = rt->conf.opt.idle == IDLE_INTERRUPT ? ring : NULL;
 	guard.queues = rt->conf.n_ingress;
-	memif_guard(&guard);
+	memif_guard_set(&guard);
 	return 0;
 }
 
 static void stop_hooks(struct router *rt)
 {
 	RTE_SET_USED(rt);
-	memif_guard(NULL);
+	memif_guard_set(NULL);
 }
 
 /* ---- start ---- */

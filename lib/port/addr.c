@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Addresses, paths and prefixes as text. Control thread. */
 #include "kvr_port.h"
 
 #include "net_pvt.h"
@@ -34,20 +35,20 @@ const char *kvr_ip_text(const uint8_t ip[16], char *buf, size_t len)
 	return buf;
 }
 
-const char *kvr_path_text(const struct kvr_path *p, char *buf, size_t len)
+const char *kvr_path_text(const struct kvr_path *path, char *buf, size_t len)
 {
 	char ip[INET6_ADDRSTRLEN], vlan[32] = "";
 
-	if (p->family == 0) {
+	if (path->family == 0) {
 		snprintf(buf, len, "none");
 		return buf;
 	}
-	if (p->vlan_outer != 0)
-		snprintf(vlan, sizeof(vlan), "%%vlan%u.%u", p->vlan_outer & 0xfffu, p->vlan);
-	else if (p->vlan != 0)
-		snprintf(vlan, sizeof(vlan), "%%vlan%u", p->vlan);
-	snprintf(buf, len, p->family == 4 ? "%s:%u%s" : "[%s]:%u%s",
-		 kvr_ip_text(p->ip, ip, sizeof(ip)), p->udp_port, vlan);
+	if (path->vlan_outer != 0)
+		snprintf(vlan, sizeof(vlan), "%%vlan%u.%u", path->vlan_outer & 0xfffu, path->vlan);
+	else if (path->vlan != 0)
+		snprintf(vlan, sizeof(vlan), "%%vlan%u", path->vlan);
+	snprintf(buf, len, path->family == 4 ? "%s:%u%s" : "[%s]:%u%s",
+		 kvr_ip_text(path->ip, ip, sizeof(ip)), path->udp_port, vlan);
 	return buf;
 }
 

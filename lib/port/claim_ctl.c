@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What one process of a network namespace may have: names of abstract sockets, which the kernel
- * takes back when the process dies.
+ * Names that one process of a network namespace may hold: abstract sockets, which the kernel
+ * releases when the process dies.
  */
 #include "port_pvt.h"
 
@@ -29,51 +29,53 @@ int kvr_port__hold(const char *name)
 	return rc;
 }
 
-static int claim(struct kvr_port *p, const char *key, int family, const void *ip, int *held,
-		 struct port_err e)
+static int claim_address(struct kvr_port *port, const char *key, int family, const void *ip,
+			 int *held, struct port_err e)
 {
 	char iface[16], text[INET6_ADDRSTRLEN], name[107];
 	int fd;
 
-	kvr_port__argument(p->conf.device, "iface", iface, sizeof(iface));
+	kvr_port__argument(port->conf.device, "iface", iface, sizeof(iface));
 	if (iface[0] == '\0' || inet_ntop(family, ip, text, sizeof(text)) == NULL)
 		return 0;
-	snprintf(name, sizeof(name), "kvroute-%s-%s-%u-%u", iface, text, p->conf.udp_port,
-		 p->conf.vlan);
+	snprintf(name, sizeof(name), "kvroute-%s-%s-%u-%u", iface, text, port->conf.udp_port,
+		 port->conf.vlan);
 	fd = kvr_port__hold(name);
 	if (fd == -EADDRINUSE)
-		return kvr_port__fail(e, fd,
-				      "%s: \"%s\" with udp_port %u is served at \"%s\" by another "
-				      "process, allowed: one router for each address and port",
-				      key, text, p->conf.udp_port, iface);
+		return kvr_port__fail(
+			e, fd,
+			"%s: \"%s\" with udp_port %u is served at \"%s\" by another process, allowed: one router for each address and port",
+			key, text, port->conf.udp_port, iface);
 	if (fd < 0)
-		return kvr_port__fail(e, fd, "%s: no socket: %s", key, strerror(-fd));
+		return kvr_port__fail(e, fd, "%s: cannot create a socket: %s", key, strerror(-fd));
 	*held = fd;
 	return 0;
 }
 
-/* An interface gives its frames to every packet socket: two routers with one address would answer
- * everything twice, or one would hear nothing where the other has an XDP program. */
-int kvr_port__addresses_claim(struct kvr_port *p, struct port_err e)
+/*
+ * An interface delivers its frames to every packet socket. Two routers with one address would both
+ * answer everything, or one would receive nothing if the other has an XDP program.
+ */
+int kvr_port__addresses_claim(struct kvr_port *port, struct port_err e)
 {
-	const struct kvr_local *l = &p->rules.local;
+	const struct kvr_local *local = &port->rules.local;
 	int rc = 0;
 
-	if (strncmp(p->conf.device, "net_af_packet", 13) != 0 &&
-	    strncmp(p->conf.device, "net_af_xdp", 10) != 0)
+	if (strncmp(port->conf.device, "net_af_packet", 13) != 0 &&
+	    strncmp(port->conf.device, "net_af_xdp", 10) != 0)
 		return 0;
-	if (p->conf.ipv4[0] != '\0')
-		rc = claim(p, "ipv4", AF_INET, l->ip4, &p->claim[0], e);
-	if (rc == 0 && p->conf.ipv6[0] != '\0')
-		rc = claim(p, "ipv6", AF_INET6, l->ip6, &p->claim[1], e);
+	if (port->conf.ipv4[0] != '\0')
+		rc = claim_address(port, "ipv4", AF_INET, local->ip4, &port->claim[0], e);
+	if (rc == 0 && port->conf.ipv6[0] != '\0')
+		rc = claim_address(port, "ipv6", AF_INET6, local->ip6, &port->claim[1], e);
 	return rc;
 }
 
-void kvr_port__addresses_release(struct kvr_port *p)
+void kvr_port__addresses_release(struct kvr_port *port)
 {
-	for (uint32_t i = 0; i < RTE_DIM(p->claim); i++) {
-		if (p->claim[i] > 0)
-			close(p->claim[i]);
-		p->claim[i] = 0;
+	for (uint32_t i = 0; i < RTE_DIM(port->claim); i++) {
+		if (port->claim[i] > 0)
+			close(port->claim[i]);
+		port->claim[i] = 0;
 	}
 }

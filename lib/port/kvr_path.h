@@ -4,13 +4,14 @@
 
 /**
  * @file
- * The way to a peer: everything needed to send it a datagram, learnt from a datagram it sent.
- * 32 bytes, no hidden padding, so it can be stored in tables, compared and hashed as bytes. The
- * first 24 bytes are the peer's identity; the last 8 say how to reach it and may change (its MAC
- * after a fail-over, the frame size it takes).
+ * Network path to a peer: everything needed to send it a datagram, learnt from a datagram it sent.
+ * 32 bytes without hidden padding, so that paths can be stored, compared and hashed as bytes. The
+ * first 24 bytes identify the peer; the last 8 describe how to reach it and may change (MAC after a
+ * fail-over, accepted frame size).
  *
- * There is no routing table: an answer goes back to the MAC the peer's frame came from, which is
- * its own or its gateway's. Paths to peers that never spoke come from kvr_port_resolve().
+ * There is no routing table: an answer goes back to the MAC of the received frame, which is the
+ * peer's or its gateway's. kvr_port_resolve() provides paths to peers that have not sent anything
+ * yet.
  */
 
 #include <assert.h>
@@ -23,7 +24,7 @@
 
 #include "kvr_rand.h"
 
-/** A zeroed path leads nowhere (family 0). */
+/** A zeroed path (family 0) is invalid. */
 struct kvr_path {
 	uint8_t ip[16];	     /* IPv6, or IPv4 as ::ffff:a.b.c.d */
 	uint16_t udp_port;   /* host byte order */
@@ -39,7 +40,7 @@ static_assert(sizeof(struct kvr_path) == 32, "paths are stored by the million");
 #define KVR_PATH_ID_BYTES   24u
 #define KVR_PATH_OUTER_8100 0x8000u /* the outer tag's EtherType is 0x8100 instead of 0x88a8 */
 
-/** The router's side of every path of one port: what goes into the source fields. */
+/** The router's end of every path of one port: contents of the source fields. */
 struct kvr_local {
 	uint8_t mac[6];
 	uint16_t udp_port;   /* host byte order */
@@ -48,17 +49,17 @@ struct kvr_local {
 	uint16_t max_frame4; /* largest UDP payload of this port's MTU over IPv4, bytes */
 	uint16_t max_frame6; /* ... over IPv6 */
 	uint8_t tx_cksum;    /* enum kvr_cksum, resolved */
-	uint8_t port;	     /* index given to every path learnt here */
+	uint8_t port;	     /* index stored in every path learnt here */
 };
 
-/** Who computes checksums of what is sent. */
+/** Checksums of sent frames. */
 enum kvr_cksum {
-	KVR_CKSUM_SOFTWARE, /* we do: IPv4 header and UDP */
-	KVR_CKSUM_OFFLOAD,  /* the NIC does; the mbuf carries the request and the pseudo header */
-	KVR_CKSUM_NONE,	    /* UDP over IPv4 sends 0 = none; IPv4 header, IPv6 UDP in software */
+	KVR_CKSUM_SOFTWARE, /* IPv4 header and UDP in software */
+	KVR_CKSUM_OFFLOAD,  /* by the NIC; the mbuf carries the request and the pseudo header sum */
+	KVR_CKSUM_NONE,	    /* UDP over IPv4 sends 0 (none); IPv4 header and IPv6 UDP in software */
 };
 
-/** Same peer: address, UDP port, VLAN and router port agree (MAC and frame size may not). */
+/** True if address, UDP port, VLAN and router port are equal (MAC and frame size may differ). */
 static inline bool kvr_path_same(const struct kvr_path *a, const struct kvr_path *b)
 {
 	uint64_t x[3], y[3];
@@ -68,45 +69,45 @@ static inline bool kvr_path_same(const struct kvr_path *a, const struct kvr_path
 	return ((x[0] ^ y[0]) | (x[1] ^ y[1]) | (x[2] ^ y[2])) == 0;
 }
 
-/** Same next hop. */
+/** True if the next hop is the same. */
 static inline bool kvr_path_same_hop(const struct kvr_path *a, const struct kvr_path *b)
 {
 	return memcmp(a->mac, b->mac, sizeof(a->mac)) == 0;
 }
 
-/** Hash of the peer's identity; @p seed random per start, as peers choose their addresses. */
-static inline uint32_t kvr_path_hash(const struct kvr_path *p, uint64_t seed)
+/** Hash of the peer's identity. @p seed is random per start, as peers choose their addresses. */
+static inline uint32_t kvr_path_hash(const struct kvr_path *path, uint64_t seed)
 {
 	uint64_t w[3];
 
-	memcpy(w, p, sizeof(w));
+	memcpy(w, path, sizeof(w));
 	return (uint32_t)kvr_mix64(kvr_mix64(kvr_mix64(seed ^ w[0]) ^ w[1]) ^ w[2]);
 }
 
-/** Most bytes kvr_path_write() puts before a payload: Ethernet, two tags, IPv6, UDP. */
+/** Maximum header bytes of kvr_path_write(): Ethernet, two tags, IPv6, UDP. */
 #define KVR_PATH_MAX_HEADERS 70u
 
-/** Bytes of headers on the way to @p p: Ethernet, tags, IP, UDP. */
-static inline uint16_t kvr_path_header_len(const struct kvr_path *p)
+/** Header bytes of @p path: Ethernet, tags, IP, UDP. */
+static inline uint16_t kvr_path_header_len(const struct kvr_path *path)
 {
-	return (uint16_t)(14 + (p->vlan != 0 ? 4 : 0) + (p->vlan_outer != 0 ? 4 : 0) +
-			  (p->family == 4 ? 20 : 40) + 8);
+	return (uint16_t)(14 + (path->vlan != 0 ? 4 : 0) + (path->vlan_outer != 0 ? 4 : 0) +
+			  (path->family == 4 ? 20 : 40) + 8);
 }
 
 /**
- * Turn a payload into a frame: @p m holds exactly the UDP payload (any number of segments); the
- * headers are prepended to its first segment, checksummed as @p l says. IPv4 is sent with "don't
- * fragment", id 0 and TTL 64. The UDP checksum over IPv6 is never left out, so KVR_CKSUM_NONE
- * still reads the payload there. Packet lcores; touches only @p m. About 40 cycles, and 100 more
- * for each KiB summed in software.
- * @return header length; -ENOBUFS no headroom; -EMSGSIZE payload above p->max_frame or the port's;
- * -EAFNOSUPPORT the port has no address of the path's family (or the path leads nowhere). On
- * error @p m is unchanged and still the caller's.
+ * Turn a payload into a frame: @p m holds exactly the UDP payload (any number of segments); headers
+ * and checksums per @p local are prepended to its first segment. IPv4 is sent with "don't
+ * fragment", id 0 and TTL 64. The UDP checksum over IPv6 is mandatory, so KVR_CKSUM_NONE still
+ * reads the payload there. Packet lcores; touches only @p m. About 40 cycles, plus 100 for each KiB
+ * summed in software.
+ * @return header length; -ENOBUFS no headroom; -EMSGSIZE payload above path->max_frame or the
+ * port's limit; -EAFNOSUPPORT the port has no address of the path's family, or the path is invalid.
+ * On error @p m is unchanged and still the caller's.
  */
-int kvr_path_write(const struct kvr_local *l, const struct kvr_path *p, struct rte_mbuf *m);
+int kvr_path_write(const struct kvr_local *local, const struct kvr_path *path, struct rte_mbuf *m);
 
-/** "10.0.0.1:7650", "[fd00::1]:7650", with "%vlan100" when tagged. Control thread. */
-const char *kvr_path_text(const struct kvr_path *p, char *buf, size_t len);
+/** "10.0.0.1:7650", "[fd00::1]:7650", with "%vlan100" if tagged. Control thread. */
+const char *kvr_path_text(const struct kvr_path *path, char *buf, size_t len);
 #define KVR_PATH_TEXT 80
 
 #endif

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Header bytes: numbers of the protocols and access that needs no alignment. Structs of
- * rte_ether.h want even addresses, which neither tests nor every driver give.
+ * Protocol headers as bytes: protocol numbers and access without alignment. The structs of
+ * rte_ether.h require even addresses, which tests and some drivers do not provide.
  */
 
 #include <stdbool.h>
@@ -54,7 +54,7 @@ static inline void net_put16(uint8_t *p, uint32_t v)
 	p[1] = (uint8_t)v;
 }
 
-/* The 12 bytes before every IPv4-mapped address. */
+/* Write an IPv4-mapped address. */
 static inline void net_map4(uint8_t ip[16], const uint8_t ip4[4])
 {
 	memset(ip, 0, 10);
@@ -63,8 +63,8 @@ static inline void net_map4(uint8_t ip[16], const uint8_t ip4[4])
 }
 
 /*
- * One's complement sum (folded, in the byte order of memory) of the pseudo header; `len` bytes of
- * `proto` between the addresses of `alen` bytes each that stand together at `addr`.
+ * One's complement sum (folded, in memory byte order) of the pseudo header for `len` bytes of
+ * `proto`; both addresses of `alen` bytes stand at `addr`.
  */
 static inline uint32_t net_pseudo_sum(const uint8_t *addr, uint32_t alen, uint32_t proto,
 				      uint32_t len)
@@ -98,7 +98,7 @@ static inline bool net_is_zero(const uint8_t *p, size_t n)
 	return any == 0;
 }
 
-/* The same of an IPv4 address: every frame asks. */
+/* The same for an IPv4 address, on the path of every frame. */
 static inline bool net_is_zero4(const uint8_t ip4[4])
 {
 	uint32_t v;
@@ -107,7 +107,7 @@ static inline bool net_is_zero4(const uint8_t ip4[4])
 	return v == 0;
 }
 
-/* rte_raw_cksum() of an IPv4 header without options: five words instead of a loop over bytes. */
+/* rte_raw_cksum() of an IPv4 header without options, as five words instead of a byte loop. */
 static inline uint16_t net_ip4_sum(const uint8_t h[NET_IP4_LEN])
 {
 	uint32_t w[NET_IP4_LEN / 4];
@@ -121,29 +121,30 @@ static inline uint16_t net_ip4_sum(const uint8_t h[NET_IP4_LEN])
 	return (uint16_t)((sum & 0xffff) + (sum >> 16));
 }
 
-/* Ethernet and tags; returns their length. */
-static inline uint32_t net_put_l2(uint8_t *h, const struct kvr_path *p, const uint8_t src[6],
+/* Write Ethernet header and tags. @return their length. */
+static inline uint32_t net_put_l2(uint8_t *h, const struct kvr_path *path, const uint8_t src[6],
 				  uint32_t type)
 {
 	uint32_t n = 12;
 
-	memcpy(h, p->mac, 6);
+	memcpy(h, path->mac, 6);
 	memcpy(h + 6, src, 6);
-	if (p->vlan_outer != 0) {
-		net_put16(h + n, p->vlan_outer & KVR_PATH_OUTER_8100 ? NET_TYPE_TAG : NET_TYPE_AD);
-		net_put16(h + n + 2, p->vlan_outer & 0xfffu);
+	if (path->vlan_outer != 0) {
+		net_put16(h + n,
+			  path->vlan_outer & KVR_PATH_OUTER_8100 ? NET_TYPE_TAG : NET_TYPE_AD);
+		net_put16(h + n + 2, path->vlan_outer & 0xfffu);
 		n += NET_TAG_LEN;
 	}
-	if (p->vlan != 0) {
+	if (path->vlan != 0) {
 		net_put16(h + n, NET_TYPE_TAG);
-		net_put16(h + n + 2, p->vlan);
+		net_put16(h + n + 2, path->vlan);
 		n += NET_TAG_LEN;
 	}
 	net_put16(h + n, type);
 	return n + 2;
 }
 
-/* Flags that describe the memory of an mbuf, not its packet: everything else is forgotten. */
+/* Flags that describe the memory of an mbuf rather than its packet; all others are cleared. */
 #define NET_MEMORY_FLAGS (RTE_MBUF_F_INDIRECT | RTE_MBUF_F_EXTERNAL)
 
 #endif

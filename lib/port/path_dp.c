@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Headers of sent frames. Nearly all frames take the fast path (IPv4, no tag, no offload), which
+ * writes 42 bytes with word stores.
+ */
 #include "kvr_path.h"
 
 #include "net_pvt.h"
@@ -17,31 +21,35 @@ static inline void put_half(uint8_t *h, uint16_t v)
 	memcpy(h, &v, sizeof(v));
 }
 
-static void put_ip4(uint8_t *h, const struct kvr_local *l, const struct kvr_path *p, uint32_t total)
+static void put_ip4(uint8_t *h, const struct kvr_local *local, const struct kvr_path *path,
+		    uint32_t total)
 {
-	/* Version and length, DF, TTL 64, UDP. Id 0 is right for what is never fragmented. */
+	/*
+	 * Version and length, DF, TTL 64, UDP. Id 0 is valid for packets that are never fragmented.
+	 */
 	static const uint8_t fixed[10] = {0x45, 0, 0, 0, 0, 0, 0x40, 0, 64, NET_PROTO_UDP};
 
 	memcpy(h, fixed, 10);
 	net_put16(h + 2, total);
 	memset(h + 10, 0, 2);
-	memcpy(h + 12, l->ip4, 4);
-	memcpy(h + 16, p->ip + 12, 4);
+	memcpy(h + 12, local->ip4, 4);
+	memcpy(h + 16, path->ip + 12, 4);
 }
 
-static void put_ip6(uint8_t *h, const struct kvr_local *l, const struct kvr_path *p, uint32_t len)
+static void put_ip6(uint8_t *h, const struct kvr_local *local, const struct kvr_path *path,
+		    uint32_t len)
 {
 	static const uint8_t fixed[8] = {0x60, 0, 0, 0, 0, 0, NET_PROTO_UDP, 64};
 
 	memcpy(h, fixed, 8);
 	net_put16(h + 4, len);
-	memcpy(h + 8, l->ip6, 16);
-	memcpy(h + 24, p->ip, 16);
+	memcpy(h + 8, local->ip6, 16);
+	memcpy(h + 24, path->ip, 16);
 }
 
 /*
- * Sum over the segments from byte `off` of the first to the end. Not rte_raw_cksum_mbuf(): in
- * 22.11 it loses carries after a segment of odd length.
+ * Sum over the segments from byte `off` of the first to the end. Not rte_raw_cksum_mbuf(), which in
+ * DPDK 22.11 loses carries after a segment of odd length.
  */
 static uint32_t sum_segments(const struct rte_mbuf *m, uint32_t off)
 {
@@ -69,8 +77,8 @@ static uint16_t udp_cksum(const struct rte_mbuf *m, uint32_t udp_off, const uint
 	return sum != 0 ? sum : 0xffff;
 }
 
-static void put_checksums(const struct kvr_local *l, struct rte_mbuf *m, uint32_t l2, uint32_t l3,
-			  uint32_t udp_len)
+static void put_checksums(const struct kvr_local *local, struct rte_mbuf *m, uint32_t l2,
+			  uint32_t l3, uint32_t udp_len)
 {
 	uint8_t *ip = rte_pktmbuf_mtod_offset(m, uint8_t *, l2);
 	uint8_t *udp = ip + l3;
@@ -79,13 +87,13 @@ static void put_checksums(const struct kvr_local *l, struct rte_mbuf *m, uint32_
 	const uint32_t alen = v4 ? 4 : 16;
 	uint16_t sum;
 
-	if (l->tx_cksum == KVR_CKSUM_OFFLOAD) {
+	if (local->tx_cksum == KVR_CKSUM_OFFLOAD) {
 		m->l2_len = l2 & 0x7f;
 		m->l3_len = l3 & 0x1ff;
 		m->ol_flags |= RTE_MBUF_F_TX_UDP_CKSUM;
 		m->ol_flags |=
 			v4 ? RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM : RTE_MBUF_F_TX_IPV6;
-		/* The NIC adds the rest to the pseudo header's sum. */
+		/* The NIC adds the payload to the pseudo header's sum. */
 		sum = net_fold(net_pseudo_sum(addr, alen, NET_PROTO_UDP, udp_len));
 		memcpy(udp + 6, &sum, 2);
 		return;
@@ -94,7 +102,7 @@ static void put_checksums(const struct kvr_local *l, struct rte_mbuf *m, uint32_
 		sum = (uint16_t)~net_ip4_sum(ip);
 		memcpy(ip + 10, &sum, 2);
 	}
-	if (v4 && l->tx_cksum == KVR_CKSUM_NONE)
+	if (v4 && local->tx_cksum == KVR_CKSUM_NONE)
 		return;
 	sum = udp_cksum(m, l2 + l3, addr, alen, udp_len);
 	memcpy(udp + 6, &sum, 2);
@@ -102,27 +110,27 @@ static void put_checksums(const struct kvr_local *l, struct rte_mbuf *m, uint32_
 
 #define PLAIN_LEN (NET_ETH_LEN + NET_IP4_LEN + NET_UDP_LEN)
 
-/* Sum of what is constant in an IPv4 header of ours, in the byte order of memory. */
+/* Sum of the constant fields of an IPv4 header, in memory byte order. */
 #define FIXED_SUM                                                                                  \
 	((uint32_t)RTE_STATIC_BSWAP16(0x4500) + RTE_STATIC_BSWAP16(0x4000) +                       \
 	 RTE_STATIC_BSWAP16(64 << 8 | NET_PROTO_UDP))
 
-/* Nearly every frame: no tag, IPv4, no help of the device. The UDP checksum is 0. */
-static inline void write_plain(uint8_t *h, const struct kvr_local *l, const struct kvr_path *p,
-			       uint32_t udp_len)
+/* Fast path: no tag, IPv4, no checksum offload. The UDP checksum is 0. */
+static inline void write_plain(uint8_t *h, const struct kvr_local *local,
+			       const struct kvr_path *path, uint32_t udp_len)
 {
 	const uint16_t total = rte_cpu_to_be_16((uint16_t)(NET_IP4_LEN + udp_len));
 	uint32_t from, to;
 	uint64_t sum;
 
-	memcpy(&from, l->ip4, 4);
-	memcpy(&to, p->ip + 12, 4);
+	memcpy(&from, local->ip4, 4);
+	memcpy(&to, path->ip + 12, 4);
 	sum = (uint64_t)from + to + FIXED_SUM + total;
 	sum = (sum & UINT32_MAX) + (sum >> 32);
 	sum = (sum & 0xffff) + (sum >> 16);
 	sum = (sum & 0xffff) + (sum >> 16);
-	memcpy(h, p->mac, 6);
-	memcpy(h + 6, l->mac, 6);
+	memcpy(h, path->mac, 6);
+	memcpy(h + 6, local->mac, 6);
 	put_word(h + 12, RTE_STATIC_BSWAP16(NET_TYPE_IP4) | RTE_STATIC_BSWAP16(0x4500) << 16);
 	put_word(h + 16, total);
 	put_word(h + 20, RTE_STATIC_BSWAP16(0x4000) |
@@ -130,59 +138,60 @@ static inline void write_plain(uint8_t *h, const struct kvr_local *l, const stru
 	put_half(h + 24, (uint16_t) ~((sum & 0xffff) + (sum >> 16)));
 	put_word(h + 26, from);
 	put_word(h + 30, to);
-	put_half(h + 34, rte_cpu_to_be_16(l->udp_port));
-	put_half(h + 36, rte_cpu_to_be_16(p->udp_port));
+	put_half(h + 34, rte_cpu_to_be_16(local->udp_port));
+	put_half(h + 36, rte_cpu_to_be_16(path->udp_port));
 	put_word(h + 38, rte_cpu_to_be_16((uint16_t)udp_len));
 }
 
-static int write_any(const struct kvr_local *l, const struct kvr_path *p, struct rte_mbuf *m)
+static int write_any(const struct kvr_local *local, const struct kvr_path *path, struct rte_mbuf *m)
 {
-	const bool v4 = p->family == 4;
+	const bool v4 = path->family == 4;
 	const uint32_t payload = m->pkt_len, udp_len = payload + NET_UDP_LEN;
 	const uint32_t l3 = v4 ? NET_IP4_LEN : NET_IP6_LEN;
-	const uint32_t most = v4 ? l->max_frame4 : l->max_frame6;
+	const uint32_t most = v4 ? local->max_frame4 : local->max_frame6;
 	uint32_t l2;
 	uint8_t *h;
 
-	if (v4 ? net_is_zero4(l->ip4) : p->family != 6 || net_is_zero(l->ip6, 16))
+	if (v4 ? net_is_zero4(local->ip4) : path->family != 6 || net_is_zero(local->ip6, 16))
 		return -EAFNOSUPPORT;
-	if (payload > most || (p->max_frame != 0 && payload > p->max_frame))
+	if (payload > most || (path->max_frame != 0 && payload > path->max_frame))
 		return -EMSGSIZE;
-	h = (uint8_t *)rte_pktmbuf_prepend(m, kvr_path_header_len(p));
+	h = (uint8_t *)rte_pktmbuf_prepend(m, kvr_path_header_len(path));
 	if (h == NULL)
 		return -ENOBUFS;
 	m->ol_flags &= NET_MEMORY_FLAGS;
-	l2 = net_put_l2(h, p, l->mac, v4 ? NET_TYPE_IP4 : NET_TYPE_IP6);
+	l2 = net_put_l2(h, path, local->mac, v4 ? NET_TYPE_IP4 : NET_TYPE_IP6);
 	if (v4)
-		put_ip4(h + l2, l, p, NET_IP4_LEN + udp_len);
+		put_ip4(h + l2, local, path, NET_IP4_LEN + udp_len);
 	else
-		put_ip6(h + l2, l, p, udp_len);
+		put_ip6(h + l2, local, path, udp_len);
 	h += l2 + l3;
-	net_put16(h, l->udp_port);
-	net_put16(h + 2, p->udp_port);
+	net_put16(h, local->udp_port);
+	net_put16(h + 2, path->udp_port);
 	net_put16(h + 4, udp_len);
 	memset(h + 6, 0, 2);
-	put_checksums(l, m, l2, l3, udp_len);
+	put_checksums(local, m, l2, l3, udp_len);
 	return (int)(l2 + l3 + NET_UDP_LEN);
 }
 
-int kvr_path_write(const struct kvr_local *l, const struct kvr_path *p, struct rte_mbuf *m)
+int kvr_path_write(const struct kvr_local *local, const struct kvr_path *path, struct rte_mbuf *m)
 {
 	const uint32_t payload = m->pkt_len, udp_len = payload + NET_UDP_LEN;
 	uint8_t *h;
 
-	if (unlikely(p->family != 4 || (p->vlan | p->vlan_outer) != 0 ||
-		     l->tx_cksum == KVR_CKSUM_OFFLOAD || net_is_zero4(l->ip4) ||
-		     payload > l->max_frame4 || (p->max_frame != 0 && payload > p->max_frame) ||
+	if (unlikely(path->family != 4 || (path->vlan | path->vlan_outer) != 0 ||
+		     local->tx_cksum == KVR_CKSUM_OFFLOAD || net_is_zero4(local->ip4) ||
+		     payload > local->max_frame4 ||
+		     (path->max_frame != 0 && payload > path->max_frame) ||
 		     m->data_off < PLAIN_LEN))
-		return write_any(l, p, m);
+		return write_any(local, path, m);
 	m->data_off = (uint16_t)(m->data_off - PLAIN_LEN);
 	m->data_len = (uint16_t)(m->data_len + PLAIN_LEN);
 	m->pkt_len += PLAIN_LEN;
 	m->ol_flags &= NET_MEMORY_FLAGS;
 	h = rte_pktmbuf_mtod(m, uint8_t *);
-	write_plain(h, l, p, udp_len);
-	if (l->tx_cksum == KVR_CKSUM_SOFTWARE)
+	write_plain(h, local, path, udp_len);
+	if (local->tx_cksum == KVR_CKSUM_SOFTWARE)
 		put_half(h + PLAIN_LEN - 2,
 			 udp_cksum(m, PLAIN_LEN - NET_UDP_LEN, h + NET_ETH_LEN + 12, 4, udp_len));
 	return PLAIN_LEN;

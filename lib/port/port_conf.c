@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Keys of a [port NAME] section, checks of their texts, and the rules built from them. Needs no
+ * EAL.
+ */
 #include "kvr_port.h"
 
 #include "port_pvt.h"
@@ -23,8 +27,7 @@ static const char *const answers[] = {"auto", "on", "off", NULL};
 const struct kvr_opt kvr_port_opts[] = {
 	{.name = "device",
 	 TEXT(device),
-	 .help = "vdev with its arguments (net_memif0,role=server), PCI address, DPDK port name "
-		 "or index"},
+	 .help = "vdev with its arguments (net_memif0,role=server), PCI address, DPDK port name or index"},
 	{.name = "ipv4", TEXT(ipv4), .help = "the router's IPv4 address on this port"},
 	{.name = "ipv6", TEXT(ipv6), .help = "the router's IPv6 address on this port"},
 	{.name = "mac", TEXT(mac), .help = "MAC address instead of the device's"},
@@ -32,8 +35,7 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "queues",
 	 NUMBER(queues, 0, KVR_PORT_MAX_QUEUES, "0"),
 	 .unit = "queues",
-	 .help = "pairs of receive and transmit queues of the device; 0 = one for each ingress CPU "
-		 "if it has as many. With fewer, a source's frames go to one CPU all the same"},
+	 .help = "pairs of receive and transmit queues of the device; 0 = one for each ingress CPU, if the device has as many. With fewer, frames of one source still go to one CPU"},
 	{.name = "rx_descriptors",
 	 NUMBER(rx_descriptors, 32, 32768, "1024"),
 	 .unit = "descriptors",
@@ -45,7 +47,7 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "mbufs",
 	 NUMBER(mbufs, 0, 16777215, "0"),
 	 .unit = "buffers",
-	 .help = "packet buffers of this port; 0 = kvroute derives them from what may hold them"},
+	 .help = "packet buffers of this port; 0 = derived from the sizes of all queues"},
 	{.name = "mbuf_cache",
 	 NUMBER(mbuf_cache, 0, 512, "256"),
 	 .unit = "buffers",
@@ -56,44 +58,38 @@ const struct kvr_opt kvr_port_opts[] = {
 	 .help = "largest IP packet, both directions"},
 	{.name = "vlan",
 	 NUMBER(vlan, 0, 4094, "0"),
-	 .help = "only frames with this VLAN id; 0 = untagged and any tag. Answers use the "
-		 "sender's tags"},
+	 .help = "only frames with this VLAN id; 0 = untagged and any tag. Answers use the sender's tags"},
 	{.name = "tx_checksum",
 	 CHOICE(tx_checksum, tx_checksums, "auto"),
 	 .help = "auto = by the device when it can; none = no UDP checksum over IPv4"},
 	{.name = "rx_checksum",
 	 CHOICE(rx_checksum, rx_checksums, "trust"),
-	 .help = "UDP checksums the device did not check; veth and virtio leave them half done, "
-		 "which "
-		 "verify takes as right"},
+	 .help = "UDP checksums that the device did not check: trust or verify. verify accepts the unfinished checksums of veth and virtio"},
 	{.name = "answer_arp",
 	 CHOICE(answer_arp, answers, "auto"),
-	 .help = "answer ARP, neighbour discovery and ping; auto = unless the kernel has the "
-		 "address on this interface"},
+	 .help = "answer ARP, neighbour discovery and ping; auto = unless the kernel has the address on this interface"},
 	{.name = "answer_rate",
 	 NUMBER(answer_rate, 0, 10000000, "10000"),
 	 .unit = "answers/s",
-	 .help = "of each queue to ARP and neighbour discovery, and as many to ping; 0 = no limit"},
+	 .help = "per queue, to ARP and neighbour discovery, and as many to ping; 0 = no limit"},
 	{.name = "promiscuous",
 	 .type = KVR_OPT_BOOL,
 	 AT(promiscuous),
 	 .def = "false",
-	 .help = "receive frames for other MACs too (they are counted and dropped)"},
+	 .help = "also receive frames for other MACs (which are counted and dropped)"},
 	{.name = "xdp",
 	 .type = KVR_OPT_BOOL,
 	 AT(xdp),
 	 .def = "on",
-	 .help = "net_af_xdp: only UDP to our addresses and port leaves the kernel; off = the "
-		 "driver's own program, which takes every frame"},
+	 .help = "net_af_xdp: only UDP to the router's addresses and port bypasses the kernel; off = the driver's own program, which takes every frame"},
 	{.name = "xdp_rate",
 	 NUMBER(xdp_rate, 0, 100000000, "0"),
 	 .unit = "frames/s",
-	 .help = "of one source (IPv4 address, IPv6 /64); more are dropped by the XDP program; 0 = "
-		 "no limit"},
+	 .help = "of one source (IPv4 address, IPv6 /64); the XDP program drops frames above the rate; 0 = no limit"},
 	{.name = "xdp_burst",
 	 NUMBER(xdp_burst, 1, 100000000, "4096"),
 	 .unit = "frames",
-	 .help = "what a source may send at once below xdp_rate"},
+	 .help = "burst of one source within xdp_rate"},
 	{.name = "allow",
 	 TEXT(allow),
 	 .flags = KVR_OPT_F_LIST,
@@ -101,33 +97,28 @@ const struct kvr_opt kvr_port_opts[] = {
 	{.name = "allow_agents",
 	 TEXT(allow_agents),
 	 .flags = KVR_OPT_F_LIST,
-	 .help = "source prefixes within allow whose agents may register workers; empty = all of "
-		 "allow"},
+	 .help = "source prefixes within allow whose agents may register workers; empty = all of allow"},
 	{.name = "cookie",
 	 .type = KVR_OPT_BOOL,
 	 AT(cookie),
 	 .def = "on",
-	 .help = "clients prove their address before they get more than they send; off where "
-		 "addresses cannot be forged"},
+	 .help = "clients must prove their address before they get more than they send; off where addresses cannot be forged"},
 	{.name = "source_rate",
 	 NUMBER(source_rate, 0, 100000000, "0"),
 	 .unit = "requests/s",
-	 .help = "ROUTE and POTENTIAL_LOADS of one source address (IPv4 address, IPv6 /64); 0 = no "
-		 "limit. This and the next three count at each ingress CPU: a source that reaches "
-		 "several queues, by several UDP ports, has as much at each"},
+	 .help = "ROUTE and POTENTIAL_LOADS of one source address (IPv4 address, IPv6 /64); 0 = no limit. This limit and the next three apply at each ingress CPU: a source that reaches several queues, through several UDP ports, has the full limit at each"},
 	{.name = "source_burst",
 	 NUMBER(source_burst, 0, 100000000, "1000"),
 	 .unit = "requests",
-	 .help = "what a source may send at once below source_rate"},
+	 .help = "burst of one source within source_rate"},
 	{.name = "source_control",
 	 NUMBER(source_control, 0, 1000000, "200"),
 	 .unit = "frames/s",
-	 .help = "CONNECT and HELLO of one source address, 1,024 at once; 0 = no limit"},
+	 .help = "CONNECT and HELLO of one source address, burst 1,024; 0 = no limit"},
 	{.name = "source_answers",
 	 NUMBER(source_answers, 0, 100000000, "1000"),
 	 .unit = "frames/s",
-	 .help = "REJECTED to frames of one source address that are not legal, above its rate, or "
-		 "too much in an overload; as many at once; 0 = no limit"},
+	 .help = "REJECTED to one source address for frames that are malformed, above its rate, or dropped in an overload; the burst is one second's worth; 0 = no limit"},
 	{0},
 };
 
@@ -171,25 +162,24 @@ static int parse_allow(struct kvr_prefix out[], uint16_t *n, const char *key, co
 					      "%s: \"%s\" is one too many, allowed: %u prefixes",
 					      key, w, KVR_PKT_MAX_ALLOW);
 		rc = kvr_prefix_parse(w, &out[*n]);
-		if (rc == -ERANGE) /* one address was meant, or another length */
+		if (rc == -ERANGE) /* a single address, or another length, was intended */
 			return kvr_port__fail(
 				e, -EINVAL,
-				"%s: got \"%s\", which has bits beyond its length, "
-				"allowed: %s%s, or the one address without a length",
+				"%s: got \"%s\", which has bits beyond its length, allowed: %s%s, or the one address without a length",
 				key, w,
 				kvr_ip_text((const uint8_t *)out[*n].addr, net, sizeof(net)),
 				strchr(w, '/'));
 		if (rc != 0)
-			return kvr_port__fail(e, -EINVAL,
-					      "%s: got \"%s\", allowed: prefixes such as "
-					      "10.0.0.0/8 fd00::/8, blank-separated",
-					      key, w);
+			return kvr_port__fail(
+				e, -EINVAL,
+				"%s: got \"%s\", allowed: prefixes such as 10.0.0.0/8 fd00::/8, blank-separated",
+				key, w);
 		(*n)++;
 	}
 	return 0;
 }
 
-/* An address of ours must be one that peers can send to. */
+/* The router's address must be one that peers can send to. */
 static int parse_own(const char *key, const char *text, int family, uint8_t *out, struct port_err e)
 {
 	uint8_t ip[16];
@@ -199,15 +189,15 @@ static int parse_own(const char *key, const char *text, int family, uint8_t *out
 	if (kvr_ip_parse(text, ip) != family ||
 	    (family == 4 && (ip[12] == 0 || ip[12] == 127 || ip[12] >= 224)) ||
 	    (family == 6 && (ip[0] == 0xff || ip[0] == 0)))
-		return kvr_port__fail(e, -EINVAL,
-				      "%s: got \"%s\", allowed: a unicast IPv%d address, not the "
-				      "loopback, no prefix length",
-				      key, text, family);
+		return kvr_port__fail(
+			e, -EINVAL,
+			"%s: got \"%s\", allowed: a unicast IPv%d address, not the loopback, no prefix length",
+			key, text, family);
 	memcpy(out, family == 4 ? ip + 12 : ip, family == 4 ? 4 : 16);
 	return 0;
 }
 
-/* A unicast address, six bytes in hexadecimal. */
+/* A unicast MAC address: six bytes in hexadecimal. */
 static int check_mac(const char *text, struct port_err e)
 {
 	unsigned int b[6];
@@ -220,13 +210,12 @@ static int check_mac(const char *text, struct port_err e)
 		   &rest) == 6 &&
 	    (b[0] & 1) == 0 && (b[0] | b[1] | b[2] | b[3] | b[4] | b[5]) != 0)
 		return 0;
-	return kvr_port__fail(e, -EINVAL,
-			      "mac: got \"%s\", allowed: a unicast address such as "
-			      "02:00:00:00:00:01",
-			      text);
+	return kvr_port__fail(
+		e, -EINVAL, "mac: got \"%s\", allowed: a unicast address such as 02:00:00:00:00:01",
+		text);
 }
 
-static bool in_list(const char *const list[], const char *text, size_t len)
+static bool list_contains(const char *const list[], const char *text, size_t len)
 {
 	for (; *list != NULL; list++)
 		if (strlen(*list) == len && strncmp(*list, text, len) == 0)
@@ -234,7 +223,7 @@ static bool in_list(const char *const list[], const char *text, size_t len)
 	return false;
 }
 
-/* What the drivers of DPDK 22.11 take, for those that a profile or a test uses. */
+/* Arguments of the drivers of DPDK 22.11 that profiles and tests use. */
 #define DRIVER_ARGS 10
 static const struct driver {
 	const char *name;
@@ -257,7 +246,7 @@ static const struct driver {
 	{"net_ring", {"nodeaction"}, NULL},
 };
 
-/* "id, role, ..." but for zero-copy, which must not be. */
+/* "id, role, ...", without zero-copy, which must be off. */
 static void list_args(const struct driver *d, char *out, size_t len)
 {
 	size_t n = 0;
@@ -269,7 +258,7 @@ static void list_args(const struct driver *d, char *out, size_t len)
 					      d->known[i]);
 }
 
-/* Arguments of net_memif that are numbers. */
+/* Numeric arguments of net_memif. */
 static const struct {
 	const char *name;
 	unsigned long least, most;
@@ -302,21 +291,22 @@ static int check_value(const char *arg, const char *value, size_t n, struct port
 {
 	static const char *const roles[] = {"server", "client", "master", "slave", NULL};
 
-	if (strncmp(arg, "role=", 5) == 0 && !in_list(roles, value, n))
+	if (strncmp(arg, "role=", 5) == 0 && !list_contains(roles, value, n))
 		return kvr_port__fail(e, -EINVAL,
 				      "device: role: got \"%.*s\", allowed: server, client", (int)n,
 				      value);
 	if (strncmp(arg, "zero-copy", 9) == 0 && (n != 2 || strncmp(value, "no", 2) != 0))
-		return kvr_port__fail(e, -EINVAL,
-				      "device: zero-copy: got \"%.*s\", allowed: no; the peer "
-				      "could change frames after they have been checked",
-				      (int)n, value);
+		return kvr_port__fail(
+			e, -EINVAL,
+			"device: zero-copy: got \"%.*s\", allowed: no; the peer could change frames after they have been checked",
+			(int)n, value);
 	return check_number(arg, value, n, e);
 }
 
 /*
- * Drivers are no help with arguments: net_memif ignores all of them when it does not know one, and
- * becomes a client of its default socket; net_tap and net_ring ignore the one; others only fail.
+ * Drivers do not report bad arguments: net_memif ignores all of them if one is unknown, and becomes
+ * a client of its default socket; net_tap and net_ring ignore the unknown one; others fail without
+ * a reason.
  */
 static int check_args(const struct driver *d, const char *device, struct port_err e)
 {
@@ -328,7 +318,7 @@ static int check_args(const struct driver *d, const char *device, struct port_er
 	for (const char *p = strchr(device, ','); p != NULL; p = strchr(p, ',')) {
 		const size_t len = strcspn(++p, "=,"), all = strcspn(p, ",");
 
-		if (!in_list(d->known, p, len))
+		if (!list_contains(d->known, p, len))
 			return kvr_port__fail(e, -EINVAL,
 					      "device: %s has no argument \"%.*s\", allowed: %s",
 					      d->name, (int)len, p, allowed);
@@ -351,20 +341,20 @@ static int check_device(const char *device, struct port_err e)
 	return 0;
 }
 
-int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index, struct kvr_pkt_rules *r,
-		   char *err, size_t errlen)
+int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index,
+		   struct kvr_pkt_rules *rules, char *err, size_t errlen)
 {
 	const struct port_err e = {err, errlen};
-	struct kvr_local *l = &r->local;
+	struct kvr_local *local = &rules->local;
 	int rc;
 
-	memset(r, 0, sizeof(*r));
+	memset(rules, 0, sizeof(*rules));
 	if (index >= KVR_PORT_MAX)
 		return kvr_port__fail(e, -EINVAL, "device: port %u, allowed: %u ports", index + 1,
 				      KVR_PORT_MAX);
-	rc = parse_own("ipv4", conf->ipv4, 4, l->ip4, e);
+	rc = parse_own("ipv4", conf->ipv4, 4, local->ip4, e);
 	if (rc == 0)
-		rc = parse_own("ipv6", conf->ipv6, 6, l->ip6, e);
+		rc = parse_own("ipv6", conf->ipv6, 6, local->ip6, e);
 	if (rc == 0 && conf->ipv4[0] == '\0' && conf->ipv6[0] == '\0')
 		rc = kvr_port__fail(e, -EINVAL,
 				    "ipv4: neither ipv4 nor ipv6 is given, one is needed");
@@ -373,14 +363,15 @@ int kvr_port_rules(const struct kvr_port_conf *conf, unsigned int index, struct 
 	if (rc == 0)
 		rc = check_device(conf->device, e);
 	if (rc == 0)
-		rc = parse_allow(r->allow, &r->n_allow, "allow", conf->allow, e);
+		rc = parse_allow(rules->allow, &rules->n_allow, "allow", conf->allow, e);
 	if (rc == 0)
-		rc = parse_allow(r->agents, &r->n_agents, "allow_agents", conf->allow_agents, e);
-	l->udp_port = (uint16_t)conf->udp_port;
-	l->max_frame4 = (uint16_t)(conf->mtu - 20 - 8);
-	l->max_frame6 = (uint16_t)(conf->mtu - 40 - 8);
-	l->port = (uint8_t)index;
-	r->vlan = (uint16_t)conf->vlan;
-	r->verify_udp = conf->rx_checksum == KVR_PORT_RX_VERIFY;
+		rc = parse_allow(rules->agents, &rules->n_agents, "allow_agents",
+				 conf->allow_agents, e);
+	local->udp_port = (uint16_t)conf->udp_port;
+	local->max_frame4 = (uint16_t)(conf->mtu - 20 - 8);
+	local->max_frame6 = (uint16_t)(conf->mtu - 40 - 8);
+	local->port = (uint8_t)index;
+	rules->vlan = (uint16_t)conf->vlan;
+	rules->verify_udp = conf->rx_checksum == KVR_PORT_RX_VERIFY;
 	return rc;
 }

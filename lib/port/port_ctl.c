@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Lifecycle of a port: create, start, tune, stop, destroy, and its facts for telemetry. Control thread.
+ */
 #include "port_pvt.h"
 
 #include <errno.h>
@@ -17,7 +20,7 @@
 
 #define MEMIF_SETTLE_US 50000
 
-/* Does an interface of this machine's kernel have the address? */
+/* True if an interface of this kernel has the address. */
 static bool kernel_has(int family, const void *ip)
 {
 	struct ifaddrs *all, *a;
@@ -45,58 +48,58 @@ static bool kernel_has(int family, const void *ip)
 }
 
 /*
- * Who owns the address answers: the kernel, when it has the address and gets the questions. It
- * does on packet sockets; on AF_XDP only with a program that leaves them to it, as the driver's
- * own takes every frame.
+ * The owner of the address answers ARP and ping: the kernel, if it has the address and receives the
+ * requests. It receives them on packet sockets; on AF_XDP only with a program that passes them on,
+ * as the driver's own program takes every frame.
  */
-static void choose_answers(struct kvr_port *p)
+static void choose_answers(struct kvr_port *port)
 {
-	const char *driver = p->dev.driver_name;
+	const char *driver = port->dev.driver_name;
 	const bool shared = strcmp(driver, "net_af_packet") == 0 ||
 			    (strcmp(driver, "net_af_xdp") == 0 &&
-			     (p->xdp.used || strstr(p->conf.device, "xdp_prog=") != NULL));
-	const bool on = p->conf.answer_arp != KVR_PORT_ANSWER_OFF;
+			     (port->xdp.used || strstr(port->conf.device, "xdp_prog=") != NULL));
+	const bool on = port->conf.answer_arp != KVR_PORT_ANSWER_OFF;
 
-	p->answers4 = on && p->conf.ipv4[0] != '\0';
-	p->answers6 = on && p->conf.ipv6[0] != '\0';
-	if (p->conf.answer_arp != KVR_PORT_ANSWER_AUTO || !shared)
+	port->answers4 = on && port->conf.ipv4[0] != '\0';
+	port->answers6 = on && port->conf.ipv6[0] != '\0';
+	if (port->conf.answer_arp != KVR_PORT_ANSWER_AUTO || !shared)
 		return;
-	p->answers4 = p->answers4 && !kernel_has(AF_INET, p->rules.local.ip4);
-	p->answers6 = p->answers6 && !kernel_has(AF_INET6, p->rules.local.ip6);
+	port->answers4 = port->answers4 && !kernel_has(AF_INET, port->rules.local.ip4);
+	port->answers6 = port->answers6 && !kernel_has(AF_INET6, port->rules.local.ip6);
 }
 
 /*
- * Where frames of the same host arrive as its stack has left them. From a wire one in 65,536 right
- * checksums looks the same, and would protect nothing.
+ * True for drivers that deliver frames of this host with unfinished checksums. On a wire, one valid
+ * checksum in 65,536 looks the same, and the check would protect nothing.
  */
-static bool gives_half_sums(const struct kvr_port *p)
+static bool gives_half_sums(const struct kvr_port *port)
 {
 	static const char *const drivers[] = {"net_af_packet", "net_af_xdp", "net_tap",
 					      "net_virtio",    "net_vhost",  "net_pcap"};
 	bool any = false;
 
 	for (uint32_t i = 0; i < RTE_DIM(drivers); i++)
-		any = any || strncmp(p->dev.driver_name, drivers[i], strlen(drivers[i])) == 0;
+		any = any || strncmp(port->dev.driver_name, drivers[i], strlen(drivers[i])) == 0;
 	return any;
 }
 
-static void init_queues(struct kvr_port *p)
+static void init_queues(struct kvr_port *port)
 {
-	p->live[0] = p->rules;
-	for (uint16_t i = 0; i < p->lcores; i++) {
-		struct kvr_port_queue *q = &p->queues[i];
+	port->live[0] = port->rules;
+	for (uint16_t i = 0; i < port->lcores; i++) {
+		struct kvr_port_queue *q = &port->queues[i];
 
-		q->port = p;
-		atomic_init(&q->rules, &p->live[0]);
-		q->row = kvr_stats_row(p->stats, i);
-		q->pool = p->pool;
-		q->ethdev = p->ethdev;
+		q->port = port;
+		atomic_init(&q->rules, &port->live[0]);
+		q->row = kvr_stats_row(port->stats, i);
+		q->pool = port->pool;
+		q->ethdev = port->ethdev;
 		q->queue = i;
-		q->answers4 = p->answers4;
-		q->answers6 = p->answers6;
-		if (p->conf.answer_rate != 0)
-			q->answer_gap = RTE_MAX(rte_get_tsc_hz() / p->conf.answer_rate, 1u);
-		q->prepare = p->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
+		q->answers4 = port->answers4;
+		q->answers6 = port->answers6;
+		if (port->conf.answer_rate != 0)
+			q->answer_gap = RTE_MAX(rte_get_tsc_hz() / port->conf.answer_rate, 1u);
+		q->prepare = port->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
 	}
 }
 
@@ -111,216 +114,216 @@ struct kvr_port *kvr_port_create_shared(const char *name, const struct kvr_port_
 					size_t errlen)
 {
 	const struct port_err e = {err, errlen};
-	struct kvr_port *p;
+	struct kvr_port *port;
 	size_t bytes;
 	int rc;
 
-	p = calloc(1, sizeof(*p));
-	if (p == NULL) {
-		kvr_port__fail(e, 0, "device: no memory");
+	port = calloc(1, sizeof(*port));
+	if (port == NULL) {
+		kvr_port__fail(e, 0, "device: out of memory");
 		return kvr_null(ENOMEM);
 	}
-	snprintf(p->name, sizeof(p->name), "%s", name);
-	p->conf = *conf;
-	rc = kvr_port_rules(conf, index, &p->rules, err, errlen);
+	snprintf(port->name, sizeof(port->name), "%s", name);
+	port->conf = *conf;
+	rc = kvr_port_rules(conf, index, &port->rules, err, errlen);
 	if (rc != 0)
 		goto err_free;
 	rc = -ENOMEM;
-	p->lcores = lcores;
-	bytes = p->lcores * sizeof(*p->queues);
-	p->queues = aligned_alloc(RTE_CACHE_LINE_SIZE, bytes);
-	p->stats = kvr_stats_create(&kvr_port_stats_def, p->lcores);
-	if (p->queues != NULL)
-		memset(p->queues, 0, bytes);
-	if (p->queues == NULL || p->stats == NULL) {
-		kvr_port__fail(e, 0, "queues: no memory for %u lcores", p->lcores);
+	port->lcores = lcores;
+	bytes = port->lcores * sizeof(*port->queues);
+	port->queues = aligned_alloc(RTE_CACHE_LINE_SIZE, bytes);
+	port->stats = kvr_stats_create(&kvr_port_stats_def, port->lcores);
+	if (port->queues != NULL)
+		memset(port->queues, 0, bytes);
+	if (port->queues == NULL || port->stats == NULL) {
+		kvr_port__fail(e, 0, "queues: no memory for %u lcores", port->lcores);
 		goto err_free;
 	}
-	rc = kvr_port__memif_claim(p, e);
+	rc = kvr_port__memif_claim(port, e);
 	if (rc == 0)
-		rc = kvr_port__xdp_claim(p, e);
+		rc = kvr_port__xdp_claim(port, e);
 	if (rc == 0)
-		rc = kvr_port__addresses_claim(p, e);
+		rc = kvr_port__addresses_claim(port, e);
 	if (rc == 0)
-		rc = kvr_port__open(p, e);
+		rc = kvr_port__open(port, e);
 	if (rc == 0)
-		rc = kvr_port__choose_queues(p, e);
+		rc = kvr_port__choose_queues(port, e);
 	if (rc == 0)
-		rc = kvr_port__configure(p, e);
+		rc = kvr_port__configure(port, e);
 	if (rc == 0)
-		rc = kvr_port__rings_create(p, e);
+		rc = kvr_port__rings_create(port, e);
 	if (rc != 0)
 		goto err_free;
-	choose_answers(p);
-	p->rules.half_udp = gives_half_sums(p);
-	init_queues(p);
-	kvr_port__link_init(p);
-	kvr_port__memif_enter(p);
-	return p;
+	choose_answers(port);
+	port->rules.half_udp = gives_half_sums(port);
+	init_queues(port);
+	kvr_port__link_init(port);
+	kvr_port__memif_enter(port);
+	return port;
 
 err_free:
-	kvr_port_destroy(p);
+	kvr_port_destroy(port);
 	return kvr_null(-rc);
 }
 
-int kvr_port_start(struct kvr_port *p, char *err, size_t errlen)
+int kvr_port_start(struct kvr_port *port, char *err, size_t errlen)
 {
 	const struct port_err e = {err, errlen};
 	int rc;
 
-	rc = rte_eth_dev_start(p->ethdev);
+	rc = rte_eth_dev_start(port->ethdev);
 	if (rc != 0)
-		return kvr_port__fail(e, rc, "device: %s does not start%s%s", p->dev.driver_name,
+		return kvr_port__fail(e, rc, "device: %s does not start%s%s", port->dev.driver_name,
 				      rc == -1 ? "" : ": ", rc == -1 ? "" : strerror(-rc));
-	p->started = true;
-	if (p->xdp.used) {
-		rc = kvr_port_xdp_redirect(p, true);
+	port->started = true;
+	if (port->xdp.used) {
+		rc = kvr_port_xdp_redirect(port, true);
 		if (rc != 0)
-			return kvr_port__fail(e, rc, "xdp: the program's map refuses: %s",
+			return kvr_port__fail(e, rc, "xdp: cannot update the program's map: %s",
 					      strerror(-rc));
 	}
-	/* Software ports have no filters and say "not supported", which is as good. */
-	if (p->conf.promiscuous) {
-		rc = rte_eth_promiscuous_enable(p->ethdev);
+	/* Software ports have no filters and report "not supported", which is fine. */
+	if (port->conf.promiscuous) {
+		rc = rte_eth_promiscuous_enable(port->ethdev);
 		if (rc != 0 && rc != -ENOTSUP)
-			return kvr_port__fail(e, rc, "promiscuous: %s refuses: %s",
-					      p->dev.driver_name, strerror(-rc));
+			return kvr_port__fail(e, rc, "promiscuous: %s rejects it: %s",
+					      port->dev.driver_name, strerror(-rc));
 	}
-	if (p->answers6) /* neighbour solicitations are multicast */
-		rte_eth_allmulticast_enable(p->ethdev);
+	if (port->answers6) /* neighbour solicitations are multicast */
+		rte_eth_allmulticast_enable(port->ethdev);
 	return 0;
 }
 
-/* Of @r and @c, what may change while the port runs. */
-static void take_rules(struct kvr_port *p, const struct kvr_pkt_rules *r,
+/* Copy the rules that may change while the port runs. */
+static void take_rules(struct kvr_port *port, const struct kvr_pkt_rules *rules,
 		       const struct kvr_port_conf *c)
 {
-	p->rules.n_allow = r->n_allow;
-	p->rules.n_agents = r->n_agents;
-	memcpy(p->rules.allow, r->allow, sizeof(r->allow));
-	memcpy(p->rules.agents, r->agents, sizeof(r->agents));
-	p->conf.xdp_rate = c->xdp_rate;
-	p->conf.xdp_burst = c->xdp_burst;
+	port->rules.n_allow = rules->n_allow;
+	port->rules.n_agents = rules->n_agents;
+	memcpy(port->rules.allow, rules->allow, sizeof(rules->allow));
+	memcpy(port->rules.agents, rules->agents, sizeof(rules->agents));
+	port->conf.xdp_rate = c->xdp_rate;
+	port->conf.xdp_burst = c->xdp_burst;
 }
 
-int kvr_port_tune(struct kvr_port *p, const struct kvr_port_conf *conf, void (*wait)(void *arg),
+int kvr_port_tune(struct kvr_port *port, const struct kvr_port_conf *conf, void (*wait)(void *arg),
 		  void *arg, char *err, size_t errlen)
 {
 	const struct port_err e = {err, errlen};
-	const struct kvr_pkt_rules was = p->rules;
-	const struct kvr_port_conf before = p->conf;
+	const struct kvr_pkt_rules was = port->rules;
+	const struct kvr_port_conf before = port->conf;
 	struct kvr_pkt_rules next, *to;
-	int rc = kvr_port_rules(conf, p->rules.local.port, &next, err, errlen);
+	int rc = kvr_port_rules(conf, port->rules.local.port, &next, err, errlen);
 
 	if (rc != 0)
 		return rc;
-	take_rules(p, &next, conf);
-	rc = kvr_port__xdp_tune(p);
+	take_rules(port, &next, conf);
+	rc = kvr_port__xdp_tune(port);
 	if (rc != 0) {
-		take_rules(p, &was, &before);
-		kvr_port__xdp_tune(p);
-		return kvr_port__fail(e, rc, "xdp: the program's maps refuse: %s", strerror(-rc));
+		take_rules(port, &was, &before);
+		kvr_port__xdp_tune(port);
+		return kvr_port__fail(e, rc, "xdp: cannot update the program's maps: %s",
+				      strerror(-rc));
 	}
-	to = &p->live[kvr_port__rules(&p->queues[0]) == &p->live[0]];
-	*to = p->rules;
+	to = &port->live[kvr_port__rules(&port->queues[0]) == &port->live[0]];
+	*to = port->rules;
 	/* Pairs with the acquire load in kvr_port__rules(). */
-	for (uint32_t i = 0; i < p->lcores; i++)
-		atomic_store_explicit(&p->queues[i].rules, to, memory_order_release);
+	for (uint32_t i = 0; i < port->lcores; i++)
+		atomic_store_explicit(&port->queues[i].rules, to, memory_order_release);
 	wait(arg);
 	return 0;
 }
 
-void kvr_port_stop(struct kvr_port *p)
+void kvr_port_stop(struct kvr_port *port)
 {
-	if (!p->started)
+	if (!port->started)
 		return;
-	kvr_port__link_end(p);
-	kvr_port_xdp_redirect(p, false);
-	p->started = false;
-	for (uint16_t i = 0; i < p->lcores; i++) {
-		struct kvr_port_queue *q = &p->queues[i];
+	kvr_port__link_end(port);
+	kvr_port_xdp_redirect(port, false);
+	port->started = false;
+	for (uint16_t i = 0; i < port->lcores; i++) {
+		struct kvr_port_queue *q = &port->queues[i];
 
 		kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, q->n_tx);
 		kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, 0);
 		while (q->n_tx > 0)
 			rte_pktmbuf_free(q->tx[--q->n_tx]);
 	}
-	rte_eth_dev_stop(p->ethdev);
+	rte_eth_dev_stop(port->ethdev);
 }
 
-void kvr_port_destroy(struct kvr_port *p)
+void kvr_port_destroy(struct kvr_port *port)
 {
-	if (p == NULL)
+	if (port == NULL)
 		return;
-	kvr_port_stop(p);
+	kvr_port_stop(port);
 	/*
-	 * A peer that has just left is taken apart by memif on the interrupt thread, without a lock
-	 * against close: let it finish, or both free the same memory ("EAL: Error: Invalid
-	 * memory").
+	 * net_memif tears down a departed peer on the interrupt thread without a lock against
+	 * close. Let it finish, or both free the same memory ("EAL: Error: Invalid memory").
 	 */
-	if (p->dev.driver_name != NULL && strcmp(p->dev.driver_name, "net_memif") == 0)
+	if (port->dev.driver_name != NULL && strcmp(port->dev.driver_name, "net_memif") == 0)
 		rte_delay_us_sleep(MEMIF_SETTLE_US);
-	kvr_port__memif_leave(p);
-	kvr_port__wait_stop(p);
-	kvr_port__rings_free(p);
-	kvr_port__close(p);
-	kvr_port__memif_release(p);
-	kvr_port__xdp_release(p);
-	kvr_port__addresses_release(p);
-	kvr_stats_destroy(p->stats);
-	free(p->queues);
-	free(p);
+	kvr_port__memif_leave(port);
+	kvr_port__wait_stop(port);
+	kvr_port__rings_free(port);
+	kvr_port__close(port);
+	kvr_port__memif_release(port);
+	kvr_port__xdp_release(port);
+	kvr_port__addresses_release(port);
+	kvr_stats_destroy(port->stats);
+	free(port->queues);
+	free(port);
 }
 
-void kvr_port_info(struct kvr_port *p, struct kvr_port_info *out)
+void kvr_port_info(struct kvr_port *port, struct kvr_port_info *out)
 {
 	struct rte_eth_link link = {0};
 
 	memset(out, 0, sizeof(*out));
-	out->name = p->name;
-	out->driver = p->dev.driver_name;
-	out->ethdev = p->ethdev;
-	out->lcores = (uint16_t)p->lcores;
-	out->queues = (uint16_t)p->hw;
-	out->rx_queues = (uint16_t)atomic_load_explicit(&p->rx_on, memory_order_relaxed);
-	out->tx_queues = (uint16_t)atomic_load_explicit(&p->tx_on, memory_order_relaxed);
-	out->mtu = (uint16_t)p->conf.mtu;
-	out->socket = rte_eth_dev_socket_id(p->ethdev);
-	if (rte_eth_link_get_nowait(p->ethdev, &link) == 0) {
+	out->name = port->name;
+	out->driver = port->dev.driver_name;
+	out->ethdev = port->ethdev;
+	out->lcores = (uint16_t)port->lcores;
+	out->queues = (uint16_t)port->hw;
+	out->rx_queues = (uint16_t)atomic_load_explicit(&port->rx_on, memory_order_relaxed);
+	out->tx_queues = (uint16_t)atomic_load_explicit(&port->tx_on, memory_order_relaxed);
+	out->mtu = (uint16_t)port->conf.mtu;
+	out->socket = rte_eth_dev_socket_id(port->ethdev);
+	if (rte_eth_link_get_nowait(port->ethdev, &link) == 0) {
 		out->link_up = link.link_status == RTE_ETH_LINK_UP;
 		out->link_mbps = link.link_speed;
 	}
-	out->rss = p->rss;
-	out->rx_cksum_hw = p->rx_cksum_hw;
-	out->tx_cksum_hw = p->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
-	/* A kernel interface's driver always says up. */
-	if (p->link.ifindex != 0)
+	out->rss = port->rss;
+	out->rx_cksum_hw = port->rx_cksum_hw;
+	out->tx_cksum_hw = port->rules.local.tx_cksum == KVR_CKSUM_OFFLOAD;
+	/* Drivers of kernel interfaces always report the link up. */
+	if (port->link.ifindex != 0)
 		out->link_up =
-			atomic_load_explicit(&p->link.seen, memory_order_relaxed) == KVR_PORT_UP;
-	out->link_lost = atomic_load_explicit(&p->link.lost, memory_order_relaxed);
-	out->answers4 = p->answers4;
-	out->answers6 = p->answers6;
-	out->mbufs = p->pool->size;
-	out->mbufs_free = rte_mempool_avail_count(p->pool);
+			atomic_load_explicit(&port->link.seen, memory_order_relaxed) == KVR_PORT_UP;
+	out->link_lost = atomic_load_explicit(&port->link.lost, memory_order_relaxed);
+	out->answers4 = port->answers4;
+	out->answers6 = port->answers6;
+	out->mbufs = port->pool->size;
+	out->mbufs_free = rte_mempool_avail_count(port->pool);
 }
 
-int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d)
+int kvr_port_tel(struct kvr_port *port, struct rte_tel_data *d)
 {
 	uint64_t v[KVR_PORT_COUNTERS];
 	struct kvr_port_info i;
 	char mac[RTE_ETHER_ADDR_FMT_SIZE];
 	struct rte_ether_addr addr;
 
-	kvr_port_info(p, &i);
-	memcpy(addr.addr_bytes, p->rules.local.mac, 6);
+	kvr_port_info(port, &i);
+	memcpy(addr.addr_bytes, port->rules.local.mac, 6);
 	rte_ether_format_addr(mac, sizeof(mac), &addr);
 	rte_tel_data_add_dict_string(d, "name", i.name);
 	rte_tel_data_add_dict_string(d, "driver", i.driver);
 	rte_tel_data_add_dict_int(d, "ethdev", i.ethdev);
 	rte_tel_data_add_dict_string(d, "mac", mac);
-	rte_tel_data_add_dict_string(d, "ipv4", p->conf.ipv4);
-	rte_tel_data_add_dict_string(d, "ipv6", p->conf.ipv6);
-	rte_tel_data_add_dict_int(d, "udp_port", (int)p->conf.udp_port);
+	rte_tel_data_add_dict_string(d, "ipv4", port->conf.ipv4);
+	rte_tel_data_add_dict_string(d, "ipv6", port->conf.ipv6);
+	rte_tel_data_add_dict_int(d, "udp_port", (int)port->conf.udp_port);
 	rte_tel_data_add_dict_int(d, "lcores", i.lcores);
 	rte_tel_data_add_dict_int(d, "queues", i.queues);
 	rte_tel_data_add_dict_int(d, "rx_queues", i.rx_queues);
@@ -337,37 +340,37 @@ int kvr_port_tel(struct kvr_port *p, struct rte_tel_data *d)
 	rte_tel_data_add_dict_int(d, "answers_nd", i.answers6);
 	rte_tel_data_add_dict_u64(d, "mbufs", i.mbufs);
 	rte_tel_data_add_dict_u64(d, "mbufs_free", i.mbufs_free);
-	kvr_stats_sum(p->stats, v);
+	kvr_stats_sum(port->stats, v);
 	return kvr_stats_tel(&kvr_port_stats_def, v, d);
 }
 
-unsigned int kvr_port_index(const struct kvr_port *p)
+unsigned int kvr_port_index(const struct kvr_port *port)
 {
-	return p->rules.local.port;
+	return port->rules.local.port;
 }
 
-const struct kvr_local *kvr_port_local(const struct kvr_port *p)
+const struct kvr_local *kvr_port_local(const struct kvr_port *port)
 {
-	return &p->rules.local;
+	return &port->rules.local;
 }
 
-struct rte_mempool *kvr_port_pool(struct kvr_port *p)
+struct rte_mempool *kvr_port_pool(struct kvr_port *port)
 {
-	return p->pool;
+	return port->pool;
 }
 
-struct kvr_stats *kvr_port_stats(struct kvr_port *p)
+struct kvr_stats *kvr_port_stats(struct kvr_port *port)
 {
-	return p->stats;
+	return port->stats;
 }
 
-struct kvr_port_queue *kvr_port_queue(struct kvr_port *p, unsigned int i)
+struct kvr_port_queue *kvr_port_queue(struct kvr_port *port, unsigned int i)
 {
-	return &p->queues[i];
+	return &port->queues[i];
 }
 
-/* One request on its way; what arrives meanwhile is answered or dropped by the receive call. */
-static void ask(struct kvr_port_queue *q, const struct kvr_path *path)
+/* Send one request; the receive call answers or drops what arrives meanwhile. */
+static void send_request(struct kvr_port_queue *q, const struct kvr_path *path)
 {
 	struct rte_mbuf *m = kvr_port_alloc(q);
 
@@ -391,27 +394,27 @@ int kvr_port_resolve(struct kvr_port_queue *q, const uint8_t ip[16], uint16_t ud
 {
 	static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 	const uint64_t ms = rte_get_tsc_hz() / 1000, start = rte_get_tsc_cycles();
-	const struct kvr_pkt_rules *r = kvr_port__rules(q);
-	const struct kvr_local *l = &r->local;
+	const struct kvr_pkt_rules *rules = kvr_port__rules(q);
+	const struct kvr_local *local = &rules->local;
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
 	const bool v4 = memcmp(ip, mapped, 12) == 0;
 	uint64_t next = start, now = start;
 
-	if (v4 ? l->ip4[0] == 0 : l->ip6[0] == 0)
+	if (v4 ? local->ip4[0] == 0 : local->ip6[0] == 0)
 		return -EAFNOSUPPORT;
 	memset(path, 0, sizeof(*path));
 	memcpy(path->ip, ip, 16);
 	path->udp_port = udp_port;
-	path->vlan = r->vlan;
-	path->port = l->port;
+	path->vlan = rules->vlan;
+	path->port = local->port;
 	path->family = v4 ? 4 : 6;
-	path->max_frame = v4 ? l->max_frame4 : l->max_frame6;
+	path->max_frame = v4 ? local->max_frame4 : local->max_frame6;
 	q->asking = path;
 	q->answered = false;
 	while (!q->answered && now - start <= timeout_ms * ms) {
 		if (now >= next) {
-			ask(q, path);
+			send_request(q, path);
 			next = now + 100 * ms;
 		}
 		rte_pktmbuf_free_bulk(m, kvr_port_rx_burst(q, m, pkts, KVR_PORT_BURST));

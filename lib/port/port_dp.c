@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Receive and send bursts of one lcore at a port. An lcore has a device queue, or rings to lcores
+ * that have one; rx_on and tx_on, the usable queues, change when a memif peer connects.
+ */
 #include "port_pvt.h"
 
 #include <errno.h>
@@ -6,14 +10,14 @@
 #include <rte_cycles.h>
 #include <rte_ring.h>
 
-/* Times a full device is asked again before frames are dropped: about 1 us in all. */
+/* Attempts at a full device before frames are dropped: about 1 us in total. */
 #define TX_TRIES 16
-/* Most frames of other lcores that one flush sends: 6 us of copies into a memif. */
+/* Maximum frames of other lcores in one flush: 6 us of copies into a memif. */
 #define SEND_TURN (2 * KVR_PORT_BURST)
 
 static inline uint32_t hw_verdict(uint64_t ol_flags)
 {
-	/* NONE: not in the packet but known good inside the machine (virtio). */
+	/* NONE: no checksum in the packet, but valid within the host (virtio). */
 	const uint64_t ip = ol_flags & RTE_MBUF_F_RX_IP_CKSUM_MASK;
 	const uint64_t l4 = ol_flags & RTE_MBUF_F_RX_L4_CKSUM_MASK;
 	uint32_t hw = 0;
@@ -31,13 +35,15 @@ static inline uint32_t hw_verdict(uint64_t ol_flags)
 
 static inline bool is_shut(const struct kvr_port_queue *q)
 {
-	/* Pairs with the release store in kvr_port__gate(): the device was started, or has its
-	 * peer, before it opened. */
+	/*
+	 * Pairs with the release store in kvr_port__gate(): when the gate opens, the device has
+	 * been started or its peer connected.
+	 */
 	return atomic_load_explicit(&q->shut, memory_order_acquire) != 0;
 }
 
-/* What the device did not take: bounded retries, then drop. */
-static uint16_t give(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
+/* Send frames with bounded retries, then drop the rest. */
+static uint16_t send_burst(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
 {
 	uint32_t bytes = 0, tries = 0;
 	uint16_t sent = 0, k;
@@ -66,7 +72,7 @@ static uint16_t give(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
 	return sent;
 }
 
-/* Finished frames to the device. */
+/* Send finished frames to the device. */
 static uint16_t to_device(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_t n)
 {
 	uint16_t sent = 0, good;
@@ -79,7 +85,7 @@ static uint16_t to_device(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_
 	while (n > 0) {
 		good = q->prepare ? rte_eth_tx_prepare(q->ethdev, q->queue, m, n) : n;
 		if (good > 0)
-			sent = (uint16_t)(sent + give(q, m, good));
+			sent = (uint16_t)(sent + send_burst(q, m, good));
 		if (good == n)
 			break;
 		rte_pktmbuf_free(m[good]); /* the driver cannot send this one */
@@ -90,7 +96,7 @@ static uint16_t to_device(struct kvr_port_queue *q, struct rte_mbuf **m, uint16_
 	return sent;
 }
 
-/* Frames of lcores without a queue; the peer may have taken this one's away since they came. */
+/* Send frames of lcores without a queue. The peer may have removed this lcore's queue meanwhile. */
 static uint16_t send_of_others(struct kvr_port_queue *q)
 {
 	struct rte_mbuf *m[SEND_TURN];
@@ -115,8 +121,8 @@ uint16_t kvr_port_flush(struct kvr_port_queue *q)
 	return sent;
 }
 
-/* A finished frame into the buffer. */
-static inline void push(struct kvr_port_queue *q, struct rte_mbuf *m)
+/* Add a finished frame to the send buffer. */
+static inline void push_frame(struct kvr_port_queue *q, struct rte_mbuf *m)
 {
 	if (q->n_tx == KVR_PORT_TX_BUFFER)
 		kvr_port_flush(q);
@@ -125,7 +131,7 @@ static inline void push(struct kvr_port_queue *q, struct rte_mbuf *m)
 	kvr_stats_set(q->row, KVR_PORT_TX_BUFFERED, q->n_tx);
 }
 
-static int refuse(struct kvr_port_queue *q, struct rte_mbuf *m, int rc)
+static int refuse_frame(struct kvr_port_queue *q, struct rte_mbuf *m, int rc)
 {
 	kvr_stats_inc(q->row, KVR_PORT_TX_OFFERED);
 	kvr_stats_inc(q->row, KVR_PORT_TX_REFUSED);
@@ -138,13 +144,13 @@ int kvr_port_send(struct kvr_port_queue *q, const struct kvr_path *path, struct 
 	int rc;
 
 	if (rte_mbuf_refcnt_read(m) != 1)
-		return refuse(q, m, -EBUSY);
+		return refuse_frame(q, m, -EBUSY);
 	if (m->nb_segs > 1 && !q->segments && rte_pktmbuf_linearize(m) != 0)
-		return refuse(q, m, -ENOBUFS);
+		return refuse_frame(q, m, -ENOBUFS);
 	rc = kvr_path_write(&kvr_port__rules(q)->local, path, m);
 	if (rc < 0)
-		return refuse(q, m, rc);
-	push(q, m);
+		return refuse_frame(q, m, rc);
+	push_frame(q, m);
 	return 0;
 }
 
@@ -159,8 +165,9 @@ struct rte_mbuf *kvr_port_alloc(struct kvr_port_queue *q)
 }
 
 /*
- * Who asks is not known; a flood of questions must not take the lcore, nor one of pings the answers
- * that keep the link alive. A second's worth may come at once.
+ * Requests come from unauthenticated senders: a flood must not occupy the lcore, and a flood of
+ * pings must not suppress the answers that keep the link alive. One second's worth may come at
+ * once.
  */
 static bool within_rate(struct kvr_port_queue *q, bool echo)
 {
@@ -176,35 +183,40 @@ static bool within_rate(struct kvr_port_queue *q, bool echo)
 	return true;
 }
 
-/* ARP, neighbour discovery, echo: answer, or see whether it is what resolve() waits for. */
-static void local_frame(struct kvr_port_queue *q, const struct kvr_pkt *p, struct rte_mbuf *m)
+/*
+ * ARP, neighbour discovery, echo: answer, or check for the reply that kvr_port_resolve() waits for.
+ */
+static void local_frame(struct kvr_port_queue *q, const struct kvr_pkt *pkt, struct rte_mbuf *m)
 {
-	const bool v4 =
-		p->verdict == KVR_PKT_ARP || (p->verdict == KVR_PKT_ECHO && p->path.family == 4);
+	const bool v4 = pkt->verdict == KVR_PKT_ARP ||
+			(pkt->verdict == KVR_PKT_ECHO && pkt->path.family == 4);
 
 	if (q->asking != NULL &&
-	    kvr_pkt_reply_for(p, rte_pktmbuf_mtod(m, const uint8_t *), q->asking))
+	    kvr_pkt_reply_for(pkt, rte_pktmbuf_mtod(m, const uint8_t *), q->asking))
 		q->answered = true;
 	if ((v4 ? q->answers4 : q->answers6) && rte_mbuf_refcnt_read(m) == 1 &&
-	    within_rate(q, p->verdict == KVR_PKT_ECHO) &&
-	    kvr_pkt_answer(kvr_port__rules(q), p, m) == 0) {
+	    within_rate(q, pkt->verdict == KVR_PKT_ECHO) &&
+	    kvr_pkt_answer(kvr_port__rules(q), pkt, m) == 0) {
 		kvr_stats_inc(q->row, KVR_PORT_ANSWERED);
-		push(q, m);
+		push_frame(q, m);
 		return;
 	}
 	rte_pktmbuf_free(m);
 }
 
-static enum kvr_pkt_verdict judge(const struct kvr_port_queue *q, struct rte_mbuf *m,
-				  struct kvr_pkt *p)
+static enum kvr_pkt_verdict judge_mbuf(const struct kvr_port_queue *q, struct rte_mbuf *m,
+				       struct kvr_pkt *pkt)
 {
 	if (m->nb_segs > 1 && rte_pktmbuf_linearize(m) != 0)
 		return KVR_PKT_SEGMENTS;
 	return kvr_pkt_parse(kvr_port__rules(q), rte_pktmbuf_mtod(m, const uint8_t *), m->data_len,
-			     hw_verdict(m->ol_flags), p);
+			     hw_verdict(m->ol_flags), pkt);
 }
 
-/* One burst of the device: judged, and given away where another lcore has its source. */
+/*
+ * Receive one burst of the device: parse it, and pass on datagrams whose source belongs to another
+ * lcore.
+ */
 static uint16_t from_device(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 			    struct kvr_pkt pkts[], uint16_t n)
 {
@@ -221,21 +233,21 @@ static uint16_t from_device(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 		rte_prefetch0(rte_pktmbuf_mtod(mbufs[i], const void *));
 	for (uint16_t i = 0; i < got; i++) {
 		struct rte_mbuf *m = mbufs[i];
-		struct kvr_pkt *p = &pkts[kept];
+		struct kvr_pkt *pkt = &pkts[kept];
 		enum kvr_pkt_verdict v;
 
 		bytes += m->pkt_len;
-		v = judge(q, m, p);
+		v = judge_mbuf(q, m, pkt);
 		if (v == KVR_PKT_UDP) {
-			kvr_pkt_strip(m, p);
+			kvr_pkt_strip(m, pkt);
 			udp++;
-			if (!spreads || !kvr_port__spread(q, &p->path, m))
+			if (!spreads || !kvr_port__spread(q, &pkt->path, m))
 				mbufs[kept++] = m;
 			continue;
 		}
 		kvr_stats_inc(q->row, KVR_PORT_RX_VERDICT + v);
 		if (v == KVR_PKT_ARP || v == KVR_PKT_ND || v == KVR_PKT_ECHO)
-			local_frame(q, p, m);
+			local_frame(q, pkt, m);
 		else
 			rte_pktmbuf_free(m);
 	}
@@ -257,7 +269,7 @@ uint16_t kvr_port_rx_burst(struct kvr_port_queue *q, struct rte_mbuf *mbufs[],
 	}
 	if (likely(q->spread == NULL))
 		return from_device(q, mbufs, pkts, n);
-	/* In turns, so that neither waits for the other. */
+	/* Alternate, so that neither starves. */
 	q->ring_next = !q->ring_next;
 	if (q->ring_next || !kvr_port__rx_on(q)) {
 		q->got = kvr_port__take(q, mbufs, pkts, n);
@@ -281,7 +293,7 @@ bool kvr_port_rx_full(const struct kvr_port_queue *q)
 	return q->device_full || q->ring_full;
 }
 
-bool kvr_port_agent_allowed(const struct kvr_port *p, const uint8_t ip[16])
+bool kvr_port_agent_allowed(const struct kvr_port *port, const uint8_t ip[16])
 {
-	return kvr_pkt_agent_allowed(kvr_port__rules(&p->queues[0]), ip);
+	return kvr_pkt_agent_allowed(kvr_port__rules(&port->queues[0]), ip);
 }

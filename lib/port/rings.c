@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Rings and mempools for lcores that may share CPUs; see kvr_rings.h. */
 #include "kvr_rings.h"
 
 #include <errno.h>
@@ -25,9 +26,12 @@ bool kvr_rings_cpus_shared(void)
 	return false;
 }
 
-/* Who fills it waits for nobody, as long as there are places: DPDK has who is an eighth of them
- * before the one that is aside spin for it. Rings of another kind have nothing to set. */
-static void wait_for_nobody(struct rte_ring *r)
+/*
+ * Let an lcore that fills the ring wait for no other while there are free places. By default DPDK
+ * makes lcores spin once they are 1/8 of the ring ahead of a suspended one. No effect on rings of
+ * other kinds.
+ */
+static void set_no_wait(struct rte_ring *r)
 {
 	rte_ring_set_prod_htd_max(r, rte_ring_get_capacity(r));
 }
@@ -40,7 +44,7 @@ struct rte_ring *kvr_rings_create(const char *name, unsigned int size, unsigned 
 		RING_F_SC_DEQ | (kvr_rings_cpus_shared() ? RING_F_MP_RTS_ENQ : 0u));
 
 	if (r != NULL)
-		wait_for_nobody(r);
+		set_no_wait(r);
 	return r;
 }
 
@@ -49,39 +53,43 @@ static const char *pool_ops(const char *usual)
 	return kvr_rings_cpus_shared() ? "ring_mt_rts" : usual;
 }
 
-/* Most objects that one call takes from a pool: a burst, and what fills the cache of an lcore. */
+/* Maximum objects that one call takes from a pool: a burst plus a refill of the lcore's cache. */
 #define AT_ONCE 1024u
 
-/* With so many places, all but AT_ONCE of them behind who is aside, there is one for each object.
+/*
+ * Places of a pool's ring such that each object has one even if all but AT_ONCE places are behind a
+ * suspended lcore.
  */
-static unsigned int places(unsigned int n)
+static unsigned int pool_places(unsigned int n)
 {
 	return rte_align32pow2(2 * n + AT_ONCE);
 }
 
 /*
- * DPDK gives the ring of a pool hardly more places than there are objects. Those behind one that is
- * aside while it takes are not free before it goes on; what is given back meanwhile finds no place,
- * rte_mempool_put() does not say so, and the object is gone for good. So the ring is a longer one,
- * and who takes waits before the places are used up.
+ * DPDK sizes the ring of a pool barely above the number of objects. While an lcore is suspended
+ * inside a get, the places behind it are not free. Objects returned meanwhile may find no place;
+ * rte_mempool_put() does not report it, and the object is lost. The ring is therefore replaced by a
+ * longer one, in which a get waits before the places are exhausted.
  */
-static int lengthen(struct rte_mempool *m)
+static int lengthen_ring(struct rte_mempool *m)
 {
 	struct rte_ring *was = m->pool_data, *r;
 	char name[RTE_RING_NAMESIZE];
 	void *obj;
 
-	/* Of another kind under ThreadSanitizer, whose operations are replaced; or of a pool that a
-	 * router before has left, in tests. */
+	/*
+	 * Rings have another kind under ThreadSanitizer, whose operations are replaced. In tests, a
+	 * former router may have left this pool.
+	 */
 	if (rte_ring_get_cons_sync_type(was) != RTE_RING_SYNC_MT_RTS ||
-	    rte_ring_get_size(was) == places(m->size))
+	    rte_ring_get_size(was) == pool_places(m->size))
 		return 0;
 	snprintf(name, sizeof(name), "ML_%s", m->name);
-	r = rte_ring_create(name, places(m->size), m->socket_id,
+	r = rte_ring_create(name, pool_places(m->size), m->socket_id,
 			    RING_F_MP_RTS_ENQ | RING_F_MC_RTS_DEQ);
 	if (r == NULL)
 		return -rte_errno;
-	wait_for_nobody(r);
+	set_no_wait(r);
 	rte_ring_set_cons_htd_max(r, rte_ring_get_capacity(r) - m->size - AT_ONCE);
 	while (rte_ring_dequeue(was, &obj) == 0)
 		rte_ring_enqueue(r, obj);
@@ -90,10 +98,10 @@ static int lengthen(struct rte_mempool *m)
 	return 0;
 }
 
-/* @return the pool, or NULL. */
+/* Finish a new pool. @return the pool, or NULL with rte_errno. */
 static struct rte_mempool *pool_made(struct rte_mempool *m)
 {
-	const int rc = m != NULL && kvr_rings_cpus_shared() ? lengthen(m) : 0;
+	const int rc = m != NULL && kvr_rings_cpus_shared() ? lengthen_ring(m) : 0;
 
 	if (rc == 0)
 		return m;
@@ -104,7 +112,7 @@ static struct rte_mempool *pool_made(struct rte_mempool *m)
 
 uint64_t kvr_rings_pool_bytes(unsigned int n, bool shared)
 {
-	const unsigned int count = shared ? places(n) : rte_align32pow2(n + 1);
+	const unsigned int count = shared ? pool_places(n) : rte_align32pow2(n + 1);
 
 	return (uint64_t)rte_ring_get_memsize_elem(sizeof(void *), count);
 }

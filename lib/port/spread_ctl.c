@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How many queues of its device a port uses, and the rings for lcores that have none. */
+/* Number of device queues of a port, and the rings for lcores without one. */
 #include "kvr_rings.h"
 #include "port_pvt.h"
 
@@ -11,79 +11,79 @@
 #include <rte_random.h>
 #include <rte_ring.h>
 
-static bool is(const struct kvr_port *p, const char *driver)
+static bool driver_is(const struct kvr_port *port, const char *driver)
 {
-	return strcmp(p->dev.driver_name, driver) == 0;
+	return strcmp(port->dev.driver_name, driver) == 0;
 }
 
-int kvr_port__choose_queues(struct kvr_port *p, struct port_err e)
+int kvr_port__choose_queues(struct kvr_port *port, struct port_err e)
 {
-	const uint32_t most = RTE_MIN(p->dev.max_rx_queues, p->dev.max_tx_queues);
-	const uint32_t asked = p->conf.queues;
+	const uint32_t most = RTE_MIN(port->dev.max_rx_queues, port->dev.max_tx_queues);
+	const uint32_t asked = port->conf.queues;
 
-	p->hw = asked != 0 ? asked : RTE_MIN(p->lcores, most);
-	if (p->hw == 0)
+	port->hw = asked != 0 ? asked : RTE_MIN(port->lcores, most);
+	if (port->hw == 0)
 		return kvr_port__fail(e, -ENODEV, "device: %s has no queue to receive and send",
-				      p->dev.driver_name);
+				      port->dev.driver_name);
 	if (asked > most)
-		return kvr_port__fail(e, -ERANGE,
-				      "queues: got \"%u\", allowed: 1 to %u (limit of %s as it was "
-				      "created)",
-				      asked, most, p->dev.driver_name);
-	if (asked > p->lcores)
-		return kvr_port__fail(e, -ERANGE,
-				      "queues: got \"%u\", allowed: 0 to %u, one for each lcore of "
-				      "the port",
-				      asked, p->lcores);
-	/* The kernel gives frames to every queue that the device was created with. */
-	if ((is(p, "net_af_packet") || is(p, "net_af_xdp")) && p->hw < most)
-		return kvr_port__fail(e, -ERANGE,
-				      "queues: %u are polled, but %s was created with %u and loses "
-				      "what comes to the others; allowed: %u in its arguments",
-				      p->hw, p->dev.driver_name, most, p->hw);
-	atomic_init(&p->rx_on, p->hw);
-	atomic_init(&p->tx_on, p->hw);
+		return kvr_port__fail(
+			e, -ERANGE,
+			"queues: got \"%u\", allowed: 1 to %u (limit of %s as it was created)",
+			asked, most, port->dev.driver_name);
+	if (asked > port->lcores)
+		return kvr_port__fail(
+			e, -ERANGE,
+			"queues: got \"%u\", allowed: 0 to %u, one for each lcore of the port",
+			asked, port->lcores);
+	/* The kernel delivers frames to every queue that the device was created with. */
+	if ((driver_is(port, "net_af_packet") || driver_is(port, "net_af_xdp")) && port->hw < most)
+		return kvr_port__fail(
+			e, -ERANGE,
+			"queues: %u are polled, but %s was created with %u, and frames of the others would be lost; allowed: %u in its arguments",
+			port->hw, port->dev.driver_name, most, port->hw);
+	atomic_init(&port->rx_on, port->hw);
+	atomic_init(&port->tx_on, port->hw);
 	return 0;
 }
 
-static struct rte_ring *ring(const struct kvr_port *p, const char *what, uint32_t i)
+static struct rte_ring *create_ring(const struct kvr_port *port, const char *what, uint32_t i)
 {
 	char name[RTE_RING_NAMESIZE];
 
-	snprintf(name, sizeof(name), "%s%u.%u", what, p->rules.local.port, i);
+	snprintf(name, sizeof(name), "%s%u.%u", what, port->rules.local.port, i);
 	return kvr_rings_create(name, sizeof(void *), KVR_PORT_RING,
-				rte_eth_dev_socket_id(p->ethdev));
+				rte_eth_dev_socket_id(port->ethdev));
 }
 
-int kvr_port__rings_create(struct kvr_port *p, struct port_err e)
+int kvr_port__rings_create(struct kvr_port *port, struct port_err e)
 {
-	/* A memif peer may bring fewer rings than there are queues. */
-	if (p->lcores == 1 || (p->hw == p->lcores && !is(p, "net_memif")))
+	/* A memif peer may have fewer rings than there are queues. */
+	if (port->lcores == 1 || (port->hw == port->lcores && !driver_is(port, "net_memif")))
 		return 0;
-	p->seed = rte_rand();
-	for (uint32_t i = 0; i < p->lcores; i++) {
-		struct kvr_port_queue *q = &p->queues[i];
+	port->seed = rte_rand();
+	for (uint32_t i = 0; i < port->lcores; i++) {
+		struct kvr_port_queue *q = &port->queues[i];
 
-		q->spread = ring(p, "spread", i);
-		q->send = ring(p, "send", i);
+		q->spread = create_ring(port, "spread", i);
+		q->send = create_ring(port, "send", i);
 		if (q->spread == NULL || q->send == NULL)
 			return kvr_port__fail(e, -rte_errno,
 					      "queues: no memory for the rings between %u lcores",
-					      p->lcores);
+					      port->lcores);
 	}
 	return 0;
 }
 
-uint32_t kvr_port_waiting(const struct kvr_port *p)
+uint32_t kvr_port_waiting(const struct kvr_port *port)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < p->lcores && p->queues[i].spread != NULL; i++)
-		n += rte_ring_count(p->queues[i].spread) + rte_ring_count(p->queues[i].send);
+	for (uint32_t i = 0; i < port->lcores && port->queues[i].spread != NULL; i++)
+		n += rte_ring_count(port->queues[i].spread) + rte_ring_count(port->queues[i].send);
 	return n;
 }
 
-static void drain(struct rte_ring *r)
+static void drain_ring(struct rte_ring *r)
 {
 	struct rte_mbuf *m;
 
@@ -92,11 +92,11 @@ static void drain(struct rte_ring *r)
 	rte_ring_free(r);
 }
 
-void kvr_port__rings_free(struct kvr_port *p)
+void kvr_port__rings_free(struct kvr_port *port)
 {
-	for (uint32_t i = 0; p->queues != NULL && i < p->lcores; i++) {
-		drain(p->queues[i].spread);
-		drain(p->queues[i].send);
-		p->queues[i].spread = p->queues[i].send = NULL;
+	for (uint32_t i = 0; port->queues != NULL && i < port->lcores; i++) {
+		drain_ring(port->queues[i].spread);
+		drain_ring(port->queues[i].send);
+		port->queues[i].spread = port->queues[i].send = NULL;
 	}
 }

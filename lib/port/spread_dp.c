@@ -1,31 +1,31 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rings between the lcores of a port. A datagram goes to the lcore that its source address names,
- * so that a client's rate, its share and the fragments of its messages are known in one place
- * whatever queue it came by. What an lcore without a queue sends goes to one that has.
+ * Rings between the lcores of a port. A datagram goes to the lcore selected by its source address,
+ * so that rate, quota and fragments of a client are kept in one place, whatever queue a datagram
+ * arrives on. Frames of an lcore without a queue go to one that has a queue.
  */
 #include "port_pvt.h"
 
 #include <rte_ring.h>
 
-/* The headroom's first bytes, as headers are written right before the data. */
+/* The path is stored in the first bytes of the headroom; headers end right before the data. */
 _Static_assert(RTE_PKTMBUF_HEADROOM >= sizeof(struct kvr_path) + KVR_PATH_MAX_HEADERS,
 	       "path and headers share the headroom");
 
-/* An IPv6 host has all addresses of its /64. */
-static inline uint32_t lcore_of(const struct kvr_port *p, const struct kvr_path *from)
+/* An IPv6 host owns all addresses of its /64. */
+static inline uint32_t lcore_of(const struct kvr_port *port, const struct kvr_path *from)
 {
 	uint64_t w[2];
 
 	memcpy(w, from->ip, sizeof(w));
-	w[0] = kvr_mix64(p->seed ^ (from->family == 4 ? w[1] : w[0]));
-	return (uint32_t)(((w[0] >> 32) * p->lcores) >> 32);
+	w[0] = kvr_mix64(port->seed ^ (from->family == 4 ? w[1] : w[0]));
+	return (uint32_t)(((w[0] >> 32) * port->lcores) >> 32);
 }
 
 bool kvr_port__spread(struct kvr_port_queue *q, const struct kvr_path *from, struct rte_mbuf *m)
 {
-	struct kvr_port *p = q->port;
-	struct kvr_port_queue *to = &p->queues[lcore_of(p, from)];
+	struct kvr_port *port = q->port;
+	struct kvr_port_queue *to = &port->queues[lcore_of(port, from)];
 
 	if (to == q)
 		return false;
@@ -55,12 +55,12 @@ uint16_t kvr_port__take(struct kvr_port_queue *q, struct rte_mbuf *mbufs[], stru
 
 uint16_t kvr_port__pass(struct kvr_port_queue *q, struct rte_mbuf *m[], uint16_t n)
 {
-	struct kvr_port *p = q->port;
-	const uint32_t on = atomic_load_explicit(&p->tx_on, memory_order_relaxed);
+	struct kvr_port *port = q->port;
+	const uint32_t on = atomic_load_explicit(&port->tx_on, memory_order_relaxed);
 	uint32_t k = 0;
 
 	if (on > 0)
-		k = rte_ring_enqueue_burst(p->queues[q->queue % on].send, (void **)m, n, NULL);
+		k = rte_ring_enqueue_burst(port->queues[q->queue % on].send, (void **)m, n, NULL);
 	kvr_stats_add(q->row, KVR_PORT_TX_PASSED, k);
 	kvr_stats_add(q->row, KVR_PORT_TX_DROPPED, n - k);
 	rte_pktmbuf_free_bulk(m + k, n - k);

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What control writes into the maps of its XDP program: whose frames, from whom, at which rate. */
+/*
+ * Rules of the XDP program, written to its maps by the control thread: addresses, allow-list, rate.
+ */
 #include "port_pvt.h"
 
 #include <errno.h>
@@ -24,16 +26,16 @@ struct keys {
 	uint32_t n;
 };
 
-static void in_map(const struct kvr_port *p, struct keys *m)
+static void in_map(const struct kvr_port *port, struct keys *m)
 {
 	m->n = 0;
 	while (m->n < KVR_XDP_ALLOW &&
-	       bpf_map_get_next_key(p->xdp.allow, m->n != 0 ? &m->k[m->n - 1] : NULL,
+	       bpf_map_get_next_key(port->xdp.allow, m->n != 0 ? &m->k[m->n - 1] : NULL,
 				    &m->k[m->n]) == 0)
 		m->n++;
 }
 
-static bool has(const struct keys *m, const struct kvr_xdp_prefix *key)
+static bool keys_contain(const struct keys *m, const struct kvr_xdp_prefix *key)
 {
 	for (uint32_t i = 0; i < m->n; i++)
 		if (memcmp(&m->k[i], key, sizeof(*key)) == 0)
@@ -41,19 +43,21 @@ static bool has(const struct keys *m, const struct kvr_xdp_prefix *key)
 	return false;
 }
 
-/* What the map has is not written again: Linux before 6.13 refuses to replace an element when the
- * map is full, as it is between two full lists. */
-int kvr_port__xdp_allow(const struct kvr_port *p)
+/*
+ * Existing elements are not written again: Linux before 6.13 rejects an update of a full map, which
+ * it is between two full lists.
+ */
+int kvr_port__xdp_allow(const struct kvr_port *port)
 {
 	const uint32_t yes = 1;
 	struct keys before;
 
-	in_map(p, &before);
-	for (uint32_t i = 0; i < p->rules.n_allow; i++) {
-		const struct kvr_xdp_prefix key = key_of(&p->rules.allow[i]);
-		const int rc = has(&before, &key)
+	in_map(port, &before);
+	for (uint32_t i = 0; i < port->rules.n_allow; i++) {
+		const struct kvr_xdp_prefix key = key_of(&port->rules.allow[i]);
+		const int rc = keys_contain(&before, &key)
 				       ? 0
-				       : bpf_map_update_elem(p->xdp.allow, &key, &yes, BPF_ANY);
+				       : bpf_map_update_elem(port->xdp.allow, &key, &yes, BPF_ANY);
 
 		if (rc != 0)
 			return rc;
@@ -61,33 +65,33 @@ int kvr_port__xdp_allow(const struct kvr_port *p)
 	return 0;
 }
 
-/* Of the former list. */
-static int forget_others(const struct kvr_port *p)
+/* Delete the prefixes of the former list. */
+static int forget_others(const struct kvr_port *port)
 {
-	struct keys now, list = {.n = p->rules.n_allow};
+	struct keys now, list = {.n = port->rules.n_allow};
 	int rc = 0;
 
 	for (uint32_t i = 0; i < list.n; i++)
-		list.k[i] = key_of(&p->rules.allow[i]);
-	in_map(p, &now);
+		list.k[i] = key_of(&port->rules.allow[i]);
+	in_map(port, &now);
 	for (uint32_t i = 0; rc == 0 && i < now.n; i++)
-		if (!has(&list, &now.k[i]))
-			rc = bpf_map_delete_elem(p->xdp.allow, &now.k[i]);
+		if (!keys_contain(&list, &now.k[i]))
+			rc = bpf_map_delete_elem(port->xdp.allow, &now.k[i]);
 	return rc;
 }
 
-static struct kvr_xdp_conf make_conf(const struct kvr_port *p, bool on)
+static struct kvr_xdp_conf make_conf(const struct kvr_port *port, bool on)
 {
-	const struct kvr_port_conf *c = &p->conf;
+	const struct kvr_port_conf *c = &port->conf;
 	struct kvr_xdp_conf v = {.on = on,
 				 .udp_port = rte_cpu_to_be_16((uint16_t)c->udp_port),
 				 .vlan = (uint16_t)c->vlan,
 				 .has4 = c->ipv4[0] != '\0',
 				 .has6 = c->ipv6[0] != '\0',
-				 .restricted = p->rules.n_allow != 0};
+				 .restricted = port->rules.n_allow != 0};
 
-	memcpy(v.ip4, p->rules.local.ip4, 4);
-	memcpy(v.ip6, p->rules.local.ip6, 16);
+	memcpy(v.ip4, port->rules.local.ip4, 4);
+	memcpy(v.ip6, port->rules.local.ip6, 16);
 	if (c->xdp_rate != 0) {
 		v.gap_ns = RTE_MAX(1000000000u / c->xdp_rate, 1u);
 		v.burst_ns = v.gap_ns * (c->xdp_burst - 1);
@@ -95,39 +99,39 @@ static struct kvr_xdp_conf make_conf(const struct kvr_port *p, bool on)
 	return v;
 }
 
-int kvr_port_xdp_redirect(struct kvr_port *p, bool on)
+int kvr_port_xdp_redirect(struct kvr_port *port, bool on)
 {
-	const struct kvr_xdp_conf v = make_conf(p, on);
+	const struct kvr_xdp_conf v = make_conf(port, on);
 	const uint32_t zero = 0;
 
-	if (!p->xdp.used || p->xdp.conf <= 0)
+	if (!port->xdp.used || port->xdp.conf <= 0)
 		return -ENOTSUP;
-	return bpf_map_update_elem(p->xdp.conf, &zero, &v, BPF_ANY);
+	return bpf_map_update_elem(port->xdp.conf, &zero, &v, BPF_ANY);
 }
 
-int kvr_port_xdp_redirects(const struct kvr_port *p)
+int kvr_port_xdp_redirects(const struct kvr_port *port)
 {
 	struct kvr_xdp_conf v;
 	const uint32_t zero = 0;
 	int rc;
 
-	if (!p->xdp.used || p->xdp.conf <= 0)
+	if (!port->xdp.used || port->xdp.conf <= 0)
 		return -ENOTSUP;
-	rc = bpf_map_lookup_elem(p->xdp.conf, &zero, &v);
+	rc = bpf_map_lookup_elem(port->xdp.conf, &zero, &v);
 	return rc < 0 ? rc : v.on != 0;
 }
 
-/* Between the steps both lists count. */
-int kvr_port__xdp_tune(struct kvr_port *p)
+/* Between the steps both lists are in effect. */
+int kvr_port__xdp_tune(struct kvr_port *port)
 {
 	int rc;
 
-	if (!p->xdp.used || p->xdp.conf <= 0)
+	if (!port->xdp.used || port->xdp.conf <= 0)
 		return 0;
-	rc = kvr_port__xdp_allow(p);
+	rc = kvr_port__xdp_allow(port);
 	if (rc == 0)
-		rc = kvr_port_xdp_redirects(p);
+		rc = kvr_port_xdp_redirects(port);
 	if (rc >= 0)
-		rc = kvr_port_xdp_redirect(p, rc != 0);
-	return rc != 0 ? rc : forget_others(p);
+		rc = kvr_port_xdp_redirect(port, rc != 0);
+	return rc != 0 ? rc : forget_others(port);
 }

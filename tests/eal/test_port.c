@@ -20,7 +20,7 @@
 
 static char err[512];
 static unsigned int pairs;
-static uint32_t answer_rate; /* of the next ports; 0: no limit */
+static uint32_t answer_rate; /* of the next ports; 0 = no limit */
 
 static struct kvr_port_conf conf_of(const char *device, unsigned int host)
 {
@@ -49,7 +49,7 @@ static struct kvr_port *open_port(const struct kvr_port_conf *c, unsigned int in
 	return p;
 }
 
-/* Two ports joined by a ring in each direction: what one sends the other receives. */
+/* Two ports joined by a ring in each direction: each receives what the other sends. */
 static void open_pair(struct kvr_port *p[2], unsigned int slots, uint32_t mtu)
 {
 	struct rte_ring *ring[2];
@@ -83,7 +83,7 @@ static uint64_t counter(struct kvr_port *p, unsigned int i)
 	return v[i];
 }
 
-/* Counters obey their equations and every buffer is back. */
+/* Counters satisfy their equations, and every buffer has been returned. */
 static void check_quiet(struct kvr_port *p)
 {
 	uint64_t v[KVR_PORT_COUNTERS];
@@ -110,7 +110,9 @@ static void learn(struct kvr_port *p[2], int family, struct kvr_path *path)
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
 
-	/* One question without waiting, the answer, then the wait that finds it. */
+	/*
+	 * Send one request without waiting, let it be answered, then call again to find the answer.
+	 */
 	kvr_ip_parse(family == 4 ? "10.0.0.2" : "fd00::2", ip);
 	CU_ASSERT_EQUAL(kvr_port_resolve(q[0], ip, 7650, 0, path), -EHOSTUNREACH);
 	CU_ASSERT_EQUAL(kvr_port_rx_burst(q[1], m, pkts, KVR_PORT_BURST), 0);
@@ -118,7 +120,7 @@ static void learn(struct kvr_port *p[2], int family, struct kvr_path *path)
 	CU_ASSERT_EQUAL(kvr_port_resolve(q[0], ip, 7650, 1000, path), 0);
 	CU_ASSERT_EQUAL(memcmp(path->mac, kvr_port_local(p[1])->mac, 6), 0);
 	CU_ASSERT_EQUAL(path->family, family);
-	/* The second question is answered into the void of this test. */
+	/* The answer to the second request is never read. */
 	kvr_port_rx_burst(q[1], m, pkts, KVR_PORT_BURST);
 	kvr_port_flush(q[1]);
 	kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST);
@@ -164,7 +166,7 @@ static void datagrams_travel_both_ways(void)
 		CU_ASSERT_EQUAL(m[0]->pkt_len, 1);
 		CU_ASSERT_EQUAL(m[1]->pkt_len, most);
 		CU_ASSERT_EQUAL(*rte_pktmbuf_mtod_offset(m[1], uint8_t *, most - 1), 2);
-		/* Back along the learnt path, in place. */
+		/* Send back along the learnt path, in place. */
 		CU_ASSERT_EQUAL(kvr_port_send(kvr_port_queue(p[1], 0), &pkts[1].path, m[1]), 0);
 		rte_pktmbuf_free(m[0]);
 		CU_ASSERT_EQUAL(kvr_port_flush(kvr_port_queue(p[1], 0)), 1);
@@ -175,7 +177,7 @@ static void datagrams_travel_both_ways(void)
 	close_pair(p);
 }
 
-static void what_cannot_be_sent_is_refused_and_counted(void)
+static void frames_that_cannot_be_sent_are_rejected_and_counted(void)
 {
 	struct kvr_path to, nowhere = {0};
 	struct rte_mbuf *m, *shared;
@@ -197,8 +199,9 @@ static void what_cannot_be_sent_is_refused_and_counted(void)
 
 static uint32_t passed_once, passed_again;
 
-/* What a capture sees. */
-static uint16_t passing(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n, void *q)
+/* The view of a capture. */
+static uint16_t count_passing(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n,
+			      void *q)
 {
 	(void)port, (void)queue, (void)m;
 	*(kvr_port_tx_again(q) ? &passed_again : &passed_once) += n;
@@ -221,14 +224,14 @@ static void a_full_device_drops_and_counts(void)
 	kvr_port_info(p[0], &info);
 	passed_once = passed_again = 0;
 	CU_ASSERT_PTR_NOT_NULL(
-		rte_eth_add_tx_callback(info.ethdev, 0, passing, kvr_port_queue(p[0], 0)));
+		rte_eth_add_tx_callback(info.ethdev, 0, count_passing, kvr_port_queue(p[0], 0)));
 	for (int i = 0; i < 100; i++)
-		CU_ASSERT_EQUAL(send_one(p[0], &to, 64, 0), 0); /* flushes itself when full */
+		CU_ASSERT_EQUAL(send_one(p[0], &to, 64, 0), 0); /* flushes when full */
 	kvr_port_flush(kvr_port_queue(p[0], 0));
 	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_SENT) - before, 63);
 	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_DROPPED), 37);
 	CU_ASSERT_TRUE(counter(p[0], KVR_PORT_TX_RETRIES) > 0);
-	/* Each once, the dropped ones too, however often the device was asked. */
+	/* Each frame once, dropped ones included, however often the device was tried. */
 	CU_ASSERT_EQUAL(passed_once, 100);
 	CU_ASSERT_TRUE(passed_again >= 37);
 	while ((got = receive(p[1], m, pkts)) > 0) {
@@ -236,14 +239,14 @@ static void a_full_device_drops_and_counts(void)
 		rte_pktmbuf_free_bulk(m, got);
 	}
 	CU_ASSERT_EQUAL(all, 63);
-	/* What is buffered at the stop is freed and counted. */
+	/* Frames buffered at the stop are freed and counted. */
 	CU_ASSERT_EQUAL(send_one(p[0], &to, 64, 0), 0);
 	kvr_port_stop(p[0]);
 	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_DROPPED), 38);
 	close_pair(p);
 }
 
-/* Raw frames from outside the library, straight into the other port's ring. */
+/* Write raw frames of another origin straight into the other port's ring. */
 static void inject(struct kvr_port *p, const void *bytes, uint16_t n, uint16_t first)
 {
 	struct rte_mempool *pool = kvr_port_pool(p);
@@ -262,7 +265,7 @@ static void inject(struct kvr_port *p, const void *bytes, uint16_t n, uint16_t f
 	CU_ASSERT_EQUAL_FATAL(rte_eth_tx_burst(info.ethdev, 0, &m, 1), 1);
 }
 
-static void every_frame_is_counted_once_whatever_it_is(void)
+static void every_frame_is_counted_once(void)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST], *good;
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -273,7 +276,7 @@ static void every_frame_is_counted_once_whatever_it_is(void)
 
 	open_pair(p, 256, 1500);
 	learn(p, 4, &to);
-	/* Take a good frame apart: its bytes are on the wire side of p[0]. */
+	/* Modify a valid frame: its bytes are on the wire side of p[0]. */
 	good = kvr_port_alloc(kvr_port_queue(p[0], 0));
 	memset(rte_pktmbuf_append(good, 100), 7, 100);
 	CU_ASSERT_EQUAL(kvr_path_write(kvr_port_local(p[0]), &to, good), 42);
@@ -313,7 +316,7 @@ struct seed {
 	uint16_t n;
 };
 
-/* Good frames for p[1]: datagrams and questions over both families. */
+/* Valid frames for p[1]: datagrams and requests over both families. */
 static void make_seeds(struct kvr_port *p[2], struct seed seeds[4])
 {
 	for (int i = 0; i < 4; i++) {
@@ -333,8 +336,11 @@ static void make_seeds(struct kvr_port *p[2], struct seed seeds[4])
 	}
 }
 
-/* Damage, cut and split frames by the hundred thousand: equations hold, no buffer is lost. */
-static void damaged_frames_leave_nothing_behind(void)
+/*
+ * Damage, truncate and split hundreds of thousands of frames: the equations hold and no buffer is
+ * lost.
+ */
+static void damaged_frames_leak_no_buffer(void)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -357,7 +363,7 @@ static void damaged_frames_leave_nothing_behind(void)
 			inject(p[0], s.b, s.n, (uint16_t)(1 + kvr_rand_below(&r, s.n)));
 		}
 		while ((n = receive(p[1], m, pkts)) > 0)
-			for (uint16_t i = 0; i < n; i++) /* half goes back, half ends here */
+			for (uint16_t i = 0; i < n; i++) /* half is sent back, half is freed */
 				if (i & 1)
 					kvr_port_send(kvr_port_queue(p[1], 0), &pkts[i].path, m[i]);
 				else
@@ -391,8 +397,8 @@ static void make_ping(struct kvr_port *p[2], uint8_t f[98])
 	memcpy(f + 36, &sum, 2);
 }
 
-/* One answer a second: pings beyond it are counted, and take nothing from ARP. */
-static void answers_have_a_rate_and_ping_its_own(void)
+/* One answer a second: pings above it are counted and do not reduce the answers to ARP. */
+static void ping_has_its_own_answer_rate(void)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -418,8 +424,8 @@ static void answers_have_a_rate_and_ping_its_own(void)
 	close_pair(p);
 }
 
-/* The same for questions about addresses, of each family: they take nothing from ping. */
-static void questions_have_a_rate_of_their_own(void)
+/* The same for ARP and neighbour discovery, which do not reduce the answers to ping. */
+static void address_requests_have_their_own_answer_rate(void)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -460,14 +466,17 @@ static void questions_have_a_rate_of_their_own(void)
 	}
 }
 
-/* Several queues of a device that can spread by flow: it is told to, by addresses and ports. */
-static void a_device_that_can_is_told_to_spread(void)
+/*
+ * A device with several queues that can distribute by flow is configured to do so, by addresses and
+ * ports.
+ */
+static void a_capable_device_distributes_by_flow(void)
 {
 	static const uint32_t queues[] = {1, 2, 4};
 
 	for (unsigned int i = 0; i < RTE_DIM(queues); i++) {
 		struct kvr_port_conf c = conf_of("net_null9", 1);
-		struct rte_eth_conf told;
+		struct rte_eth_conf conf;
 		struct rte_eth_dev_info dev;
 		struct kvr_port_info info;
 		struct kvr_port *p;
@@ -481,10 +490,10 @@ static void a_device_that_can_is_told_to_spread(void)
 		CU_ASSERT_EQUAL(info.rss, queues[i] > 1);
 		CU_ASSERT_EQUAL(rte_eth_dev_info_get(info.ethdev, &dev), 0);
 		CU_ASSERT_NOT_EQUAL_FATAL(dev.flow_type_rss_offloads & RTE_ETH_RSS_UDP, 0);
-		CU_ASSERT_EQUAL(rte_eth_dev_conf_get(info.ethdev, &told), 0);
-		CU_ASSERT_EQUAL(told.rxmode.mq_mode,
+		CU_ASSERT_EQUAL(rte_eth_dev_conf_get(info.ethdev, &conf), 0);
+		CU_ASSERT_EQUAL(conf.rxmode.mq_mode,
 				queues[i] > 1 ? RTE_ETH_MQ_RX_RSS : RTE_ETH_MQ_RX_NONE);
-		CU_ASSERT_EQUAL(told.rx_adv_conf.rss_conf.rss_hf,
+		CU_ASSERT_EQUAL(conf.rx_adv_conf.rss_conf.rss_hf,
 				queues[i] > 1 ? dev.flow_type_rss_offloads &
 							(RTE_ETH_RSS_IP | RTE_ETH_RSS_UDP)
 					      : 0);
@@ -493,7 +502,7 @@ static void a_device_that_can_is_told_to_spread(void)
 	}
 }
 
-static void null_port_swallows_and_refuses(void)
+static void a_null_port_discards_and_rejects(void)
 {
 	struct kvr_port_conf c = conf_of("net_null7,size=64", 1);
 	struct kvr_port *p = open_port(&c, 0);
@@ -514,12 +523,12 @@ static void null_port_swallows_and_refuses(void)
 	CU_ASSERT_EQUAL(counter(p, KVR_PORT_RX_FRAMES), KVR_PORT_BURST);
 	check_quiet(p);
 	kvr_port_destroy(p);
-	/* The device was removed with it and can be made again. */
+	/* The device was removed with the port and can be created again. */
 	p = open_port(&c, 0);
 	kvr_port_destroy(p);
 }
 
-/* Both roles in one process; the connection comes from EAL's interrupt thread. */
+/* Both roles in one process; the connection is made on the EAL's interrupt thread. */
 static void memif_carries_large_frames(void)
 {
 	struct kvr_port_conf c;
@@ -561,7 +570,7 @@ static void memif_carries_large_frames(void)
 	close_pair(p);
 }
 
-/* Two queue pairs: what leaves on queue 1 arrives on queue 1, and counters sum over queues. */
+/* Two queue pairs: a frame sent on queue 1 arrives on queue 1, and counters sum over queues. */
 static void queues_are_separate(void)
 {
 	struct kvr_port *p[2];
@@ -628,7 +637,7 @@ static void bad_devices_and_limits_name_the_key(void)
 	CU_ASSERT_EQUAL(errno, ENODEV);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "device: got \"77\" (no such index)"));
 	c = conf_of("net_null8", 1);
-	c.queues = 2; /* one queue pair unless its arguments say otherwise */
+	c.queues = 2; /* one queue pair unless its arguments specify more */
 	c.mbufs = 0;
 	p = kvr_port_create("x", &c, 0, err, sizeof(err));
 	kvr_port_destroy(p);
@@ -709,7 +718,7 @@ static void prefixes_change_while_it_runs(void)
 	CU_ASSERT_TRUE(kvr_port_agent_allowed(p[1], ip));
 	CU_ASSERT_EQUAL(counter(p[1], V(DENIED)), 2);
 	CU_ASSERT_EQUAL(waits, 2);
-	/* A mistake changes nothing. */
+	/* A bad value changes nothing. */
 	strcpy(c.allow, "10.0.0.1 10.0.0.1/8");
 	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), -EINVAL);
 	CU_ASSERT_EQUAL(strncmp(err, "allow: got \"10.0.0.1/8\"", 23), 0);
@@ -723,21 +732,20 @@ static void prefixes_change_while_it_runs(void)
 
 int main(int argc, char **argv)
 {
-	CU_TestInfo tests[] = {
-		{"datagrams travel both ways", datagrams_travel_both_ways},
-		{"what cannot be sent is refused", what_cannot_be_sent_is_refused_and_counted},
-		{"a full device drops and counts", a_full_device_drops_and_counts},
-		{"every frame is counted once", every_frame_is_counted_once_whatever_it_is},
-		{"damaged frames", damaged_frames_leave_nothing_behind},
-		{"answer rate", answers_have_a_rate_and_ping_its_own},
-		{"question rate", questions_have_a_rate_of_their_own},
-		{"prefixes change while it runs", prefixes_change_while_it_runs},
-		{"rss", a_device_that_can_is_told_to_spread},
-		{"null port", null_port_swallows_and_refuses},
-		{"memif carries large frames", memif_carries_large_frames},
-		{"queues are separate", queues_are_separate},
-		{"bad devices and limits", bad_devices_and_limits_name_the_key},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(datagrams_travel_both_ways),
+			       KVR_CASE(frames_that_cannot_be_sent_are_rejected_and_counted),
+			       KVR_CASE(a_full_device_drops_and_counts),
+			       KVR_CASE(every_frame_is_counted_once),
+			       KVR_CASE(damaged_frames_leak_no_buffer),
+			       KVR_CASE(ping_has_its_own_answer_rate),
+			       KVR_CASE(address_requests_have_their_own_answer_rate),
+			       KVR_CASE(prefixes_change_while_it_runs),
+			       KVR_CASE(a_capable_device_distributes_by_flow),
+			       KVR_CASE(a_null_port_discards_and_rejects),
+			       KVR_CASE(memif_carries_large_frames),
+			       KVR_CASE(queues_are_separate),
+			       KVR_CASE(bad_devices_and_limits_name_the_key),
+			       CU_TEST_INFO_NULL};
 	char *eal[] = {
 		argv[0], "--no-huge",	   "--no-shconf",	   "-m", "128", "--no-pci", "-l",
 		"0",	 "--no-telemetry", "--log-level=emergency"};

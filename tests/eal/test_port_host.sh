@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# The host scripts of drivers-cfg against a made-up /sys and /proc: without --apply nothing
-# changes, with it the right files do. Argument: the folder drivers-cfg/host.
+# The host scripts of drivers-cfg on a fake /sys and /proc: without --apply nothing
+# changes, with --apply the right files do. Argument: the folder drivers-cfg/host.
 set -eu
 host=$1
 top=$(mktemp -d)
@@ -62,7 +62,7 @@ mkdir -p "$net/queues/rx-0" "$net/queues/rx-1"
 ! "$host/afxdp.sh" eth1 2 2>/dev/null || fail "mtu 9000 accepted"
 make "$net/mtu" 1500
 "$host/afxdp.sh" eth1 1 | grep -q "+ ethtool -L eth1 combined 1" || fail "ethtool"
-! "$host/afxdp.sh" eth1 2 | grep -q ethtool || fail "ethtool for nothing"
+! "$host/afxdp.sh" eth1 2 | grep -q ethtool || fail "needless ethtool"
 [ ! -e "$net/napi_defer_hard_irqs" ] || fail "changed without --apply"
 ! "$host/afxdp.sh" eth7 1 2>/dev/null || fail "missing interface accepted"
 echo ok

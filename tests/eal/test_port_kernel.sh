@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Ports against the kernel's own stack, in a network namespace of their own: net_af_packet and
-# net_af_xdp on a veth end, and net_tap. The kernel resolves us by ARP and neighbour discovery,
-# pings us, and checks the checksums of what we echo. Arguments: path of port_echo, device kind, and "sleep=on" where
-# it is to sleep until the device wakes it: a wake-up that is lost is an answer that does not come.
+# Ports against the kernel's network stack, in a network namespace of their own: net_af_packet and
+# net_af_xdp on a veth end, and net_tap. The kernel resolves the port by ARP and neighbour discovery,
+# pings it, and verifies the checksums of echoed datagrams. Arguments: path of port_echo, device kind, and "sleep=on" if
+# port_echo sleeps until the device wakes it: a lost wake-up is a missing answer.
 # 77 = cannot run here: no user namespaces, or AF_XDP without being root.
 set -eu
 echo_bin=$1
@@ -38,7 +38,7 @@ af_xdp)
 	ip link set vb addrgenmode none
 	ip link set va up
 	device=net_af_xdp0,iface=va
-	keys=xdp=off # the driver's own program, which takes every frame; ours: test_port_xdp.sh
+	keys=xdp=off # the driver's own program, which takes every frame; test_port_xdp.sh tests ours
 	peer=vb
 	mtu=1500
 	;;
@@ -125,7 +125,7 @@ cat "$out"
 grep -q '^rx_udp=14$' "$out"
 [ -z "$sleep" ] || { grep -q '^cannot=0$' "$out" && ! grep -q '^woken=0$' "$out"; }
 grep -q '^answers_arp=1$' "$out"
-if [ "$kind" = af_packet ]; then # the kernel answers for an address it has
+if [ "$kind" = af_packet ]; then # the kernel answers for its own addresses
 	ip addr add 10.9.0.1/24 dev va
 	"$echo_bin" "$device" 10.9.0.1 fd09::1 $mtu 0 >"$out" 2>&1
 	grep -q '^answers_arp=0$' "$out"

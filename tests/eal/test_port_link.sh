@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# What a link goes through, on a veth in a network namespace of its own: down and up at either end, a peer with a new MAC address
-# (a fail-over), an interface that is removed, frames of one VLAN only, and those jumbo frames. Arguments: path of port_echo, af_packet or af_xdp (our program).
+# Changes of a link, on a veth in a network namespace of its own: down and up at either end, a peer with a new MAC address
+# (a fail-over), a removed interface, and jumbo frames of one VLAN. Arguments: path of port_echo, af_packet or af_xdp (our program).
 # 77 = cannot run here.
 set -eu
 echo_bin=$1
@@ -12,7 +12,7 @@ ns=-rnm
 in_namespace $ns "$echo_bin" "$kind"
 make_veth
 
-# start COUNT MTU KEY...: the router's end echoes so many
+# start COUNT MTU KEY...: start port_echo for COUNT datagrams
 start() {
 	count=$1 mtu=$2
 	shift 2
@@ -20,17 +20,17 @@ start() {
 	if [ "$kind" = af_xdp ]; then device=net_af_xdp0,iface=va mbufs=16383; fi
 	run_echo $device 10.9.0.1 fd09::1 "$mtu" "$count" mbufs=$mbufs "$@"
 }
-# said TEXT: it has noticed
-said() {
+# wait_line TEXT: wait until port_echo prints this line
+wait_line() {
 	i=0
 	until grep -qx "$1" "$out"; do
 		i=$((i + 1))
-		[ $i -lt 400 ] || fail "it does not say: $1"
+		[ $i -lt 400 ] || fail "missing line: $1"
 		sleep 0.05
 	done
 }
-# say ADDRESS BYTES: a datagram from there is answered; repeated, as clients do: what is sent while an end is down is lost
-say() { in_peer python3 - "$1" "$2" <<'PY'
+# ask ADDRESS BYTES: a datagram from ADDRESS is answered. Retransmits, because a datagram sent while an end is down is lost
+ask() { in_peer python3 - "$1" "$2" <<'PY'
 import socket, sys, time
 data = bytes(i * 31 & 255 for i in range(int(sys.argv[2])))
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -47,7 +47,7 @@ for n in range(100):
 sys.exit(1)
 PY
 }
-carrier() { # of our end
+carrier() { # STATE: wait for the carrier of the router's end
 	i=0
 	until [ "$(cat /sys/class/net/va/carrier 2>/dev/null || echo 0)" = "$1" ]; do
 		i=$((i + 1))
@@ -55,7 +55,7 @@ carrier() { # of our end
 		sleep 0.02
 	done
 }
-finish() { # what is left of its count
+finish() { # send the rest of COUNT
 	nsenter -t "$peer" -n timeout 30 python3 -c 'import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 while True:
@@ -68,24 +68,24 @@ while True:
 }
 [ "$kind" != af_xdp ] || ip addr add 10.9.0.1/24 dev va # the kernel answers ARP
 start 12 1500
-say 10.9.0.2 1000 || fail "before"
+ask 10.9.0.2 1000 || fail "before"
 in_peer ip link set vb down
 carrier 0
-said "link down"
-kill -0 "$pid" || fail "it ended with the link"
+wait_line "link down"
+kill -0 "$pid" || fail "port_echo ended with the link"
 in_peer ip link set vb up
 carrier 1
-said "link up"
-say 10.9.0.2 1001 || fail "the peer's end was down and is up"
+wait_line "link up"
+ask 10.9.0.2 1001 || fail "the peer's end was down and is up"
 ip link set va down
 in_peer true
 ip link set va up
 carrier 1
-say 10.9.0.2 1002 || fail "our end was down and is up"
-# A second router with one of the addresses is told; the first does not notice.
+ask 10.9.0.2 1002 || fail "our end was down and is up"
+# A second router with one of the addresses fails to start; the first is not affected.
 refused() {
 	"$echo_bin" net_af_packet0,iface=va "$@" 0 mbufs=6143 >"$out.2" 2>&1 && fail "two routers: $*"
-	grep -q "is served at \"va\" by another process" "$out.2" || { cat "$out.2"; fail "what a second one says: $*"; }
+	grep -q "is served at \"va\" by another process" "$out.2" || { cat "$out.2"; fail "message of a second router: $*"; }
 }
 refused 10.9.0.1 fd09::9 1500
 refused 10.9.0.9 fd09::1 1500
@@ -96,16 +96,16 @@ in_peer ip link set vb down
 in_peer ip link set vb address 02:00:00:00:77:02
 in_peer ip link set vb up
 carrier 1
-say 10.9.0.2 1003 || fail "the peer has another MAC address"
+ask 10.9.0.2 1003 || fail "the peer has another MAC address"
 in_peer ip link set vb address 02:00:00:00:77:03
-say 10.9.0.2 1004 || fail "and another one, without a pause"
+ask 10.9.0.2 1004 || fail "and another one, without a pause"
 finish
 
-# The interface is removed: nothing of it stays behind, and one of that name is another router's to take.
+# The interface is removed: nothing stays behind, and another router can use an interface of that name.
 start 1000 1500
 ip link del va
-said "link gone"
-kill -0 "$pid" || fail "it ended with its interface"
+wait_line "link gone"
+kill -0 "$pid" || fail "port_echo ended with its interface"
 [ ! -e /sys/fs/bpf/kvroute-va ] || fail "pins stay"
 gone=$pid
 ip link add va type veth peer name vb netns "$peer"
@@ -115,12 +115,12 @@ in_peer ip link set vb up
 carrier 1
 [ "$kind" != af_xdp ] || ip addr add 10.9.0.1/24 dev va
 start 2 1500
-say 10.9.0.2 1005 || fail "a second router, on a new interface of that name"
+ask 10.9.0.2 1005 || fail "a second router, on a new interface of that name"
 finish
 kill "$gone"
 wait "$gone" 2>/dev/null || true
 
-# One VLAN, and the largest frames in it: made by hand, as not every kernel has VLANs.
+# One VLAN with the largest frames, built by hand, as not every kernel supports VLANs.
 largest=1472
 if [ "$kind" = af_packet ]; then
 	ip link set va mtu 9100
@@ -133,7 +133,7 @@ import socket, struct, sys
 
 ALL, AUX, TCI_VALID = 3, 8, 0x10
 s = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ALL))
-s.setsockopt(263, AUX, 1)  # SOL_PACKET, PACKET_AUXDATA: the tag comes beside the frame
+s.setsockopt(263, AUX, 1)  # SOL_PACKET, PACKET_AUXDATA: the kernel delivers the tag separately
 s.bind(("vb", 0))
 s.settimeout(20)
 ours, mac = bytes.fromhex("020000007709"), bytes.fromhex(sys.argv[1].replace(":", ""))
@@ -176,9 +176,9 @@ pid=
 cat "$out"
 [ "$(sed -n 's/^rx_udp=//p' "$out")" = 3 ] || fail "3 of the VLAN"
 if [ "$kind" = af_packet ]; then
-	[ "$(sed -n 's/^rx_other_vlan=//p' "$out")" -ge 2 ] || fail "2 that are not"
-else # the program leaves them to the kernel
+	[ "$(sed -n 's/^rx_other_vlan=//p' "$out")" -ge 2 ] || fail "2 of other VLANs"
+else # the program passes them to the kernel
 	[ "$(sed -n 's/^rx_frames=//p' "$out")" = 3 ] || fail "only those of the VLAN"
-	[ "$(sed -n 's/^xdp_redirected=//p' "$out")" = 3 ] || fail "of the VLAN, 3 for the router"
-	[ "$(sed -n 's/^xdp_kernel=//p' "$out")" -ge 2 ] || fail "the kernel's"
+	[ "$(sed -n 's/^xdp_redirected=//p' "$out")" = 3 ] || fail "3 of the VLAN for the router"
+	[ "$(sed -n 's/^xdp_kernel=//p' "$out")" -ge 2 ] || fail "frames for the kernel"
 fi

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Every shipped profile is a complete, valid configuration (its CPUs replaced by one we may use).
+# Every shipped profile is a complete, valid configuration (with its CPUs replaced by an available one).
 # Arguments: the kvroute program, the folder drivers-cfg/profiles.
 set -eu
 cpu=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')

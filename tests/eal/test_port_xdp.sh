@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# net_af_xdp with our XDP program: router and peer in network namespaces of their own, joined by a
+# net_af_xdp with our XDP program: router and peer in network namespaces of their own, connected by a
 # veth pair (native mode) or through a macvlan on it (generic mode). Arguments: path of port_echo, mode.
 # The kernel keeps the interface's address, ARP, ping and every other port; the program is detached
-# at the end, cleaned up after a kill, and neither doubled nor put over somebody else's.
+# at the end, cleaned up after a kill, and never attached twice or over a foreign program.
 # 77 = cannot run here: not root, or no XDP.
 set -eu
 echo_bin=$1
@@ -12,10 +12,10 @@ mode=$2
 in_namespace -nm "$echo_bin" "$mode"
 make_veth
 iface=va
-if [ "$mode" = generic ]; then # a macvlan has no XDP of its own
+if [ "$mode" = generic ]; then # a macvlan supports generic XDP only
 	ip link add link va name mv type macvlan mode bridge || exit 77
 	ip link set mv addrgenmode none up
-	ip link set va arp off # it would answer for the macvlan's address, and whose answer is first wins
+	ip link set va arp off # it would also answer for the macvlan's address
 	iface=mv
 fi
 ip addr add 10.9.0.1/24 dev $iface
@@ -24,7 +24,7 @@ in_peer ip addr add 10.9.0.3/24 dev vb
 in_peer ip -6 addr add fd09::2/64 dev vb nodad
 
 program() { ip link show $iface | sed -n 's/.*prog\/xdp id [0-9]* name \([^ ]*\).*/\1/p'; }
-# Arguments: how many to echo, then more keys.
+# start COUNT KEY...
 start() {
 	count=$1
 	shift
@@ -60,14 +60,14 @@ for a in sys.argv[1:]:
 PY
 }
 
-# Ours to the router, the rest to the kernel, checksums of both directions looked at.
+# Frames to the router's port reach the router, others the kernel; checksums are verified in both directions.
 start 16 rx_checksum=verify
 [ "$(program)" = kvroute_xdp ] || fail "no program at $iface"
 [ "$(counter answers_arp)$(counter answers_nd)" = 00 ] || fail "answers for the kernel"
 "$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out.2" 2>&1 && fail "two routers"
-grep -q "served by another process" "$out.2" || { cat "$out.2"; fail "what a second one says"; }
+grep -q "served by another process" "$out.2" || { cat "$out.2"; fail "message of a second router"; }
 rm -f "$out.2"
-[ "$(program)" = kvroute_xdp ] || fail "a second start took the program off"
+[ "$(program)" = kvroute_xdp ] || fail "a second start detached the program"
 ! grep -q "^bpf /sys/fs/bpf" /proc/mounts || [ -e /sys/fs/bpf/kvroute-$iface/counts ] || fail "no pins"
 set --
 for n in 1 2 3 4; do
@@ -76,12 +76,12 @@ done
 talk "10.9.0.2>7651=refused" "fd09::2>7651=refused" "$@" || fail "talk"
 talk "10.9.0.2>7650=echo" "10.9.0.2>7650=echo" "10.9.0.2>7650=echo" "10.9.0.2>7650=echo" || fail "talk"
 finish
-[ "$(counter rx_udp)" = 16 ] && [ "$(counter rx_frames)" = 16 ] || fail "more than ours arrived"
+[ "$(counter rx_udp)" = 16 ] && [ "$(counter rx_frames)" = 16 ] || fail "frames of others arrived"
 [ "$(counter xdp_redirected)" = 16 ] && [ "$(counter xdp_kernel)" -ge 2 ] || fail "counts of the program"
 [ "$(program)" = "" ] || fail "the program stays"
 [ ! -e /sys/fs/bpf/kvroute-$iface ] || fail "pins stay"
 
-# The allow-list and the rate are looked at before the router.
+# The program applies the allow-list and the rate.
 start 3 allow="10.9.0.2 fd09::/64"
 talk "10.9.0.3>7650=nothing" "10.9.0.2>7650=echo" "fd09::2>7650=echo" "10.9.0.2>7650=echo" || fail "allow-list"
 finish
@@ -91,38 +91,38 @@ talk "10.9.0.2>7650=echo" "10.9.0.2>7650=echo" "10.9.0.2>7650=nothing" "10.9.0.3
 finish
 [ "$(counter xdp_limited)" = 1 ] && [ "$(counter rx_frames)" = 3 ] || fail "the rate"
 
-# Killed: what was ours is dropped, all else stays the kernel's; the next start cleans up.
+# After a kill the router's frames are dropped and others go to the kernel; the next start cleans up.
 start 1000
 kill -9 "$pid"
 wait "$pid" 2>/dev/null || true
 pid=
-[ "$(program)" = kvroute_xdp ] || fail "nothing was left behind: the next test shows nothing"
+[ "$(program)" = kvroute_xdp ] || fail "the program is gone: the next test would prove nothing"
 talk "10.9.0.2>7650=nothing" "10.9.0.2>7651=refused" || fail "after a kill"
 start 1
 talk "10.9.0.2>7650=echo" || fail "after the next start"
 finish
 [ "$(program)" = "" ] || fail "the program stays"
 
-# Killed, and started without our program: what is left would drop the frames before a packet socket sees them.
+# Killed and restarted without our program: a program left behind would drop frames before a packet socket receives them.
 left() {
 	start 1000
 	kill -9 "$pid"
 	wait "$pid" 2>/dev/null || true
 	pid=
-	[ "$(program)" = kvroute_xdp ] || fail "nothing was left behind"
+	[ "$(program)" = kvroute_xdp ] || fail "the program is gone"
 }
 left
 ip addr del 10.9.0.1/24 dev $iface
 run_echo "net_af_packet0,iface=$iface" 10.9.0.1 fd09::1 1500 1
-[ "$(program)" = "" ] || fail "what was left stays beside a packet socket"
+[ "$(program)" = "" ] || fail "the program stays beside a packet socket"
 [ ! -e /sys/fs/bpf/kvroute-$iface ] || fail "pins stay"
 talk "10.9.0.2>7650=echo" || fail "a packet socket after a kill"
 finish
 ip addr add 10.9.0.1/24 dev $iface
-if [ "$mode" = native ]; then # libxdp attaches nothing to a macvlan
+if [ "$mode" = native ]; then # libxdp does not attach to a macvlan
 	left
 	run_echo "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 mbufs=16383 xdp=off
-	[ "$(program)" != kvroute_xdp ] || fail "what was left stays beside another program"
+	[ "$(program)" != kvroute_xdp ] || fail "the program stays beside another one"
 	kill "$pid"
 	wait "$pid" || true
 	pid=
@@ -130,50 +130,50 @@ if [ "$mode" = native ]; then # libxdp attaches nothing to a macvlan
 fi
 left
 "$echo_bin" "net_af_packet0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 || fail "off"
-[ "$(program)" = "" ] || fail "what was left stays"
-# It serves: nobody else takes it off.
+[ "$(program)" = "" ] || fail "the program stays"
+# The router is running: another process must not detach its program.
 start 2
 "$echo_bin" "net_af_packet0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out.2" 2>&1 || fail "off beside a router"
-[ "$(program)" = kvroute_xdp ] || fail "the program of a router that serves was taken off"
+[ "$(program)" = kvroute_xdp ] || fail "the program of a running router was detached"
 rm -f "$out.2"
 talk "10.9.0.2>7650=echo" "10.9.0.2>7650=echo" || fail "after that"
 finish
 
-# A user of its own, with what the service has: it starts, but may not read whose the program of a dead one is; root may.
-# Less, and the kernel refuses the program.
+# A user with the capabilities of the service: the router starts, but cannot read the owner of a dead router's program; root can.
+# With fewer capabilities the kernel rejects the program.
 service=net_raw,net_admin,bpf,perfmon,ipc_lock
-less() { echo "setpriv --reuid 54321 --regid 54321 --clear-groups --no-new-privs --inh-caps=-all,$1 --ambient-caps=-all,$1 --bounding-set=-all,$1 env XDG_RUNTIME_DIR=$run"; }
+with_caps() { echo "setpriv --reuid 54321 --regid 54321 --clear-groups --no-new-privs --inh-caps=-all,$1 --ambient-caps=-all,$1 --bounding-set=-all,$1 env XDG_RUNTIME_DIR=$run"; }
 if setpriv --reuid 54321 --clear-groups test -x "$echo_bin" 2>/dev/null && setpriv --bounding-set=-all,+perfmon true 2>/dev/null; then
-	as=$(less "+$(echo $service | sed 's/,/,+/g')")
+	as=$(with_caps "+$(echo $service | sed 's/,/,+/g')")
 	start 2 rx_checksum=verify
 	[ "$(program)" = kvroute_xdp ] || fail "no program at $iface"
-	talk "10.9.0.2>7651=refused" "10.9.0.2>7650=echo" "fd09::2>7650=echo" || fail "a user of its own"
+	talk "10.9.0.2>7651=refused" "10.9.0.2>7650=echo" "fd09::2>7650=echo" || fail "service user"
 	finish
-	[ "$(program)" = "" ] && [ "$(counter xdp_redirected)" = 2 ] || fail "a user of its own: the program"
+	[ "$(program)" = "" ] && [ "$(counter xdp_redirected)" = 2 ] || fail "service user: the program"
 	start 1000
 	kill -9 "$pid"
 	wait "$pid" 2>/dev/null || true
 	pid=
-	$as "$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "it cannot know whose that is"
-	grep -q "has an XDP program already (unreadable" "$out" || fail "what it says"
-	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 || fail "taken off by root"
-	[ "$(program)" = "" ] || fail "the program of a dead one stays"
-	as=$(less "+$(echo $service | sed 's/perfmon,//; s/,/,+/g')")
+	$as "$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "started without reading the owner of the program"
+	grep -q "has an XDP program already (unreadable" "$out" || fail "error message"
+	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 || fail "detached by root"
+	[ "$(program)" = "" ] || fail "the program of a dead router stays"
+	as=$(with_caps "+$(echo $service | sed 's/perfmon,//; s/,/,+/g')")
 	$as "$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "CAP_PERFMON is not needed"
-	grep -q "CAP_PERFMON" "$out" || fail "what it lacks is not said"
+	grep -q "CAP_PERFMON" "$out" || fail "the missing capability is not named"
 	as=
 fi
 
-# Somebody else's is left alone.
+# A foreign program is left in place.
 if command -v clang >/dev/null; then
 	printf '__attribute__((section("xdp"))) int foreign(void *c) { return 2; }' |
 		clang -O2 -target bpf -x c -c - -o "$out.o"
 	ip link set $iface xdp obj "$out.o" sec xdp 2>/dev/null || ip link set $iface xdpgeneric obj "$out.o" sec xdp
 	rm -f "$out.o"
 	: >"$out"
-	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "started over another's program"
-	grep -q "has an XDP program already (foreign" "$out" || fail "what it says"
-	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 && fail "another's was taken off"
-	ip link show $iface | grep -q foreign || fail "another's program was taken off"
+	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 1 >"$out" 2>&1 && fail "started over a foreign program"
+	grep -q "has an XDP program already (foreign" "$out" || fail "error message"
+	"$echo_bin" "net_af_xdp0,iface=$iface" 10.9.0.1 fd09::1 1500 off >"$out" 2>&1 && fail "a foreign program was detached"
+	ip link show $iface | grep -q foreign || fail "a foreign program was detached"
 fi
 echo ok

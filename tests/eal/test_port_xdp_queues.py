@@ -4,10 +4,10 @@
 
     test_port_xdp_queues.py PORT_ECHO CHANNELS native|skb|generic
 
-This program is the wire: a frame written to descriptor i is received on queue i, and what queue i sends is read there. A write that
-does not wait runs the program in the driver (native), one that may wait runs it on an skb, as generic mode does (skb); generic: the
-interface is a macvlan on the tap, which has no XDP of its own. CHANNELS is the library to be preloaded where the kernel
-does not tell how many queues there are. Exit status 77: no root, no tap or no XDP here.
+This program is the wire: a frame written to descriptor i is received on queue i, and frames sent on queue i are read from it. A
+non-blocking write runs the program in the driver (native), a blocking write runs it on an skb, like generic mode (skb); generic: the
+interface is a macvlan on the tap, which supports generic XDP only. CHANNELS is the library to preload where the kernel
+does not report the number of queues. Exit status 77: no root, no tap or no XDP.
 """
 
 import fcntl
@@ -31,7 +31,7 @@ QUEUES = 2
 ADDRESS = {4: '10.9.0.1', 6: 'fd09::1'}
 PEERS = ['10.9.0.2', '10.9.0.3', 'fd09::2', 'fd09::3:1']
 PORT, OTHER = 7650, 7651
-LONGEST = 60.0  # s: what a busy machine takes; only a failure waits for it
+LONGEST = 60.0  # s: enough on a busy machine; only a failure waits that long
 
 
 def skip(why):
@@ -64,7 +64,7 @@ def pseudo(src, dst, udp):
 
 
 class Wire:
-    """The tap; MACs of the peers end as their addresses do."""
+    """The tap; the MACs of the peers end like their addresses."""
 
     def __init__(self, name):
         wait = os.O_NONBLOCK if MODE == 'native' else 0
@@ -80,7 +80,7 @@ class Wire:
         return b'\x02\0\0\0\0' + packed(address)[-1:]
 
     def send(self, queue, source, port, payload):
-        """@return what an echo is known by."""
+        """@return the data that identifies the echo."""
         v, src, dst = family(source), packed(source), packed(ADDRESS[family(source)])
         self.sent += 1
         data = struct.pack('!I', self.sent) + payload
@@ -95,7 +95,7 @@ class Wire:
         return data
 
     def receive(self, seconds):
-        """The next answer: queue, "echo" or "refused", and the data of the datagram; None: none came."""
+        """The next answer: queue, "echo" or "refused", and the data of the datagram; None if none arrives."""
         end = time.monotonic() + seconds
         while (left := end - time.monotonic()) > 0:
             for fd in select.select(self.fds, [], [], left)[0]:
@@ -124,7 +124,7 @@ class Wire:
         if want == 'nothing':
             return
         got = self.receive(LONGEST)
-        # A macvlan gives what it sends to any queue below it, and the kernel what it refuses.
+        # A macvlan sends on any queue of the lower device, and so does the kernel with ICMP errors.
         right = got and got[1] == want and (got[2] == data if want == 'echo' else data.startswith(got[2]))
         check(f'{source} on queue {queue} to port {port}: {want}', right, got)
         if want == 'echo' and MODE != 'generic':
@@ -132,7 +132,7 @@ class Wire:
 
 
 class Echo:
-    """port_echo at the interface."""
+    """port_echo on the interface."""
 
     def __init__(self, count, *more, queues=QUEUES, first=0, polled=QUEUES):
         self.out = tempfile.TemporaryFile('w+')
@@ -187,7 +187,7 @@ def left():
 
 
 def both_queues(*more):
-    """Frames of every peer on every queue; of the first queue more. The kernel keeps the rest."""
+    """Frames of every peer on every queue, more on the first one. Other frames go to the kernel."""
     echo = Echo(3 * 4 + 4, *more).ready()
     attached()
     for q in range(QUEUES):
@@ -199,13 +199,13 @@ def both_queues(*more):
     got = echo.end()
     same('both queues', got, rx_frames=16, rx_udp=16, tx_sent=16, xdp_redirected=16, xdp_no_socket=0, queue0_rx_frames=12,
          queue0_tx_sent=12, queue1_rx_frames=4, queue1_tx_sent=4)
-    check('the kernel had the rest', int(got['xdp_kernel']) >= 4, got)
+    check('other frames went to the kernel', int(got['xdp_kernel']) >= 4, got)
     left()
     return got
 
 
 def rules():
-    """The program looks at the source, not at the queue."""
+    """Rules apply to the source, not to the queue."""
     echo = Echo(2, 'allow=10.9.0.2').ready()
     for q in range(QUEUES):
         WIRE.ask(q, '10.9.0.3', want='nothing')
@@ -221,7 +221,7 @@ def rules():
 
 
 def without_socket(polled, idle):
-    """The interface has a queue more than the port."""
+    """The interface has one queue more than the port."""
     echo = Echo(2, queues=1, first=polled, polled=1).ready()
     for _ in range(3):
         WIRE.ask(idle, '10.9.0.2', want='nothing')
@@ -234,15 +234,15 @@ def without_socket(polled, idle):
 
 def refused():
     for arguments, words in (({'polled': 1}, 'queues: 1 are polled, but net_af_xdp was created with 2'),
-                             ({'queues': 3, 'polled': 3}, 'its driver refuses it or its arguments')):
+                             ({'queues': 3, 'polled': 3}, 'rejected by its driver, or bad arguments')):
         echo = Echo(1, **arguments)
         echo.end(2)
-        check(f'it says: {words}', words in echo.text(), echo.text())
+        check(f'message: {words}', words in echo.text(), echo.text())
         left()
 
 
 def killed():
-    """What was the router's is dropped on every queue, the rest is the kernel's, and the next start cleans up."""
+    """The router's frames are dropped on every queue, others go to the kernel, and the next start cleans up."""
     echo = Echo(1000).ready()
     for q in range(QUEUES):
         WIRE.ask(q, '10.9.0.2')
@@ -266,7 +266,7 @@ def gone():
         os.close(fd)
     end = time.monotonic() + LONGEST
     while 'link gone' not in echo.text():
-        check('it says that its interface is gone', echo.process.poll() is None and time.monotonic() < end, echo.text())
+        check('port_echo reports that its interface is gone', echo.process.poll() is None and time.monotonic() < end, echo.text())
         time.sleep(0.02)
     check('no pins stay', not os.path.exists(f'/sys/fs/bpf/kvroute-{IFACE}'))
     echo.process.kill()
@@ -286,10 +286,10 @@ def addresses():
 
 
 def environment():
-    """CHANNELS where the kernel does not tell the queues."""
-    tells = shutil.which('ethtool') and f'Combined:\t{QUEUES}\n' in run('ethtool', '-l', IFACE, check=False)
-    print('queues:', 'as the kernel says' if tells else 'CHANNELS says')
-    return dict(os.environ) if tells else dict(os.environ, LD_PRELOAD=CHANNELS, KVR_CHANNELS=str(QUEUES))
+    """Preload CHANNELS where the kernel does not report the queues."""
+    reported = shutil.which('ethtool') and f'Combined:\t{QUEUES}\n' in run('ethtool', '-l', IFACE, check=False)
+    print('queues:', 'from the kernel' if reported else 'from CHANNELS')
+    return dict(os.environ) if reported else dict(os.environ, LD_PRELOAD=CHANNELS, KVR_CHANNELS=str(QUEUES))
 
 
 if os.environ.get('KVR_IN_NS') is None:
@@ -310,8 +310,8 @@ except subprocess.CalledProcessError as e:
 ENVIRONMENT = environment()
 both_queues()
 woken = both_queues('sleep=on')
-check('it slept, and each queue is woken by its own socket', int(woken['woken']) >= 8, woken)
-same('it sleeps', woken, misled=0, cannot=0)
+check('port_echo slept, and each queue was woken by its own socket', int(woken['woken']) >= 8, woken)
+same('sleep', woken, misled=0, cannot=0)
 rules()
 without_socket(0, 1)
 without_socket(1, 0)

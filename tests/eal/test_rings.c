@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rings and pools of lcores that share a CPU, on an EAL that has three on one: who was put aside in
- * the midst of filling a ring keeps nobody waiting. The threads of the lcores sleep; this one plays
- * them.
+ * Rings and pools of lcores that share a CPU, on an EAL with three lcores on one CPU: an lcore
+ * suspended while it fills a ring does not block the others. The threads of the lcores sleep; the
+ * main thread plays their parts.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -17,9 +17,9 @@
 #include "kvr_test.h"
 
 #define SIZE	 64u
-#define HANGS_IN 60u /* s; with a ring of the usual kind this would never end */
+#define HANGS_IN 60u /* s; with a default ring this test would never end */
 
-static void who_is_put_aside_keeps_nobody_waiting(void)
+static void a_suspended_producer_blocks_no_other(void)
 {
 	struct rte_ring *r = kvr_rings_create("r", sizeof(void *), SIZE, SOCKET_ID_ANY);
 	uint32_t head, room;
@@ -28,16 +28,16 @@ static void who_is_put_aside_keeps_nobody_waiting(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
 	CU_ASSERT(rte_ring_is_cons_single(r));
 	CU_ASSERT_EQUAL_FATAL(rte_ring_get_prod_sync_type(r), RTE_RING_SYNC_MT_RTS);
-	/* One has its place, and is put aside before it says that something is there. */
+	/* One producer has reserved its place, and is suspended before it publishes the element. */
 	CU_ASSERT_EQUAL(__rte_ring_rts_move_prod_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &room), 1);
 	__rte_ring_enqueue_elems(r, head, &(void *){&head}, sizeof(void *), 1);
 	alarm(HANGS_IN);
-	for (uint32_t i = 1; i < SIZE - 1; i++) /* as many as there are places */
+	for (uint32_t i = 1; i < SIZE - 1; i++) /* as many as the ring has places */
 		CU_ASSERT_EQUAL(rte_ring_enqueue(r, &got[i]), 0);
 	CU_ASSERT(rte_ring_enqueue(r, &room) < 0);
 	alarm(0);
 	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, SIZE, NULL), 0);
-	__rte_ring_rts_update_tail(&r->rts_prod); /* it goes on */
+	__rte_ring_rts_update_tail(&r->rts_prod); /* the producer continues */
 	CU_ASSERT_EQUAL(rte_ring_dequeue_burst(r, got, SIZE, NULL), SIZE - 1);
 	CU_ASSERT(got[0] == &head);
 	for (uint32_t i = 1; i < SIZE - 1; i++)
@@ -51,8 +51,8 @@ static void number(struct rte_mempool *m, void *arg, void *obj, unsigned int i)
 	*(uint32_t *)obj = i + 1;
 }
 
-/* The ring of a full pool: one that takes, and one that gives back, is put aside. */
-static void aside_in(struct rte_ring *r)
+/* The ring of a full pool: suspended once while taking an object, once while returning one. */
+static void suspend_in(struct rte_ring *r)
 {
 	void *one, *obj[SIZE - 1];
 	uint32_t head, n;
@@ -72,8 +72,11 @@ static void aside_in(struct rte_ring *r)
 	alarm(0);
 }
 
-/* One that takes is put aside, and others go on: what they give back is there afterwards. */
-static void nothing_is_lost_behind(struct rte_mempool *m)
+/*
+ * A consumer is suspended while others continue: the objects they return are all present
+ * afterwards.
+ */
+static void nothing_is_lost_behind_a_suspended_consumer(struct rte_mempool *m)
 {
 	struct rte_ring *r = m->pool_data;
 	void *one, *obj[SIZE / 2];
@@ -90,15 +93,15 @@ static void nothing_is_lost_behind(struct rte_mempool *m)
 	alarm(0);
 	rte_mempool_put(m, one);
 	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
-	for (uint32_t i = 0; i < 10 * SIZE; i++) { /* the ring goes round */
+	for (uint32_t i = 0; i < 10 * SIZE; i++) { /* the ring wraps around */
 		CU_ASSERT_EQUAL(rte_mempool_get_bulk(m, obj, SIZE / 2), 0);
 		rte_mempool_put_bulk(m, obj, SIZE / 2);
 	}
 	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
 }
 
-/* Who takes waits, before there is no place left for what is given back. */
-static void takers_wait_before_it_is_full(struct rte_mempool *m)
+/* A get waits before the places for returned objects are exhausted. */
+static void consumers_wait_before_the_ring_is_full(struct rte_mempool *m)
 {
 	const struct rte_ring *r = m->pool_data;
 
@@ -120,16 +123,16 @@ static void pools_are_of_the_same_kind(void)
 	CU_ASSERT_EQUAL(seen, ~UINT64_C(1)); /* 1 to 63, each */
 	rte_mempool_put_bulk(m, obj, SIZE - 1);
 	CU_ASSERT_EQUAL(rte_mempool_avail_count(m), SIZE - 1);
-	aside_in(m->pool_data);
-	nothing_is_lost_behind(m);
-	takers_wait_before_it_is_full(m);
+	suspend_in(m->pool_data);
+	nothing_is_lost_behind_a_suspended_consumer(m);
+	consumers_wait_before_the_ring_is_full(m);
 	rte_mempool_free(m);
 	m = kvr_rings_mbufs("b", SIZE - 1, 0, 2048, SOCKET_ID_ANY);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(m);
 	CU_ASSERT_STRING_EQUAL(rte_mempool_get_ops(m->ops_index)->name, "ring_mt_rts");
-	aside_in(m->pool_data);
-	nothing_is_lost_behind(m);
-	takers_wait_before_it_is_full(m);
+	suspend_in(m->pool_data);
+	nothing_is_lost_behind_a_suspended_consumer(m);
+	consumers_wait_before_the_ring_is_full(m);
 	rte_mempool_free(m);
 }
 
@@ -152,9 +155,8 @@ static int start(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"put aside", who_is_put_aside_keeps_nobody_waiting},
-			       {"pools", pools_are_of_the_same_kind},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_suspended_producer_blocks_no_other),
+			       KVR_CASE(pools_are_of_the_same_kind), CU_TEST_INFO_NULL};
 
 	if (start() < 0)
 		return 1;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * More lcores than the device has queues, or the peer of a memif has rings: every frame comes to
- * one lcore, all of a source to the same, and every lcore can answer. All on one thread, which
- * plays the lcores. With the argument "packet" the cases that want a network of their own: exit
- * status 77 where there is none to be had.
+ * More lcores than the device has queues, or than the peer of a memif has rings: every frame
+ * reaches exactly one lcore, all frames of a source reach the same one, and every lcore can answer.
+ * One thread plays all lcores. With the argument "packet": the cases that need a network namespace
+ * of their own; exit status 77 if there is none.
  */
 #include "kvr_port.h"
 
@@ -28,7 +28,7 @@
 #define SOURCES 64u
 
 static char err[512];
-static uint32_t host = 1; /* last byte of the next port's addresses */
+static uint32_t host = 1; /* last byte of the addresses of the next port */
 static struct rte_ring *in, *out;
 static struct rte_mempool *peers;
 
@@ -53,7 +53,7 @@ static struct kvr_port *open_port(const char *device, uint32_t lcores, uint32_t 
 	return p;
 }
 
-/* A port of @lcores lcores whose device is one ring each way. */
+/* A port of @p lcores lcores whose device has one ring each way. */
 static struct kvr_port *ring_port(uint32_t lcores)
 {
 	static unsigned int round;
@@ -76,7 +76,7 @@ static struct kvr_port *ring_port(uint32_t lcores)
 	return p;
 }
 
-/* One datagram to @to of host @source, byte @tag in it. */
+/* One datagram to @p to from host @p source, tagged with byte @p tag. */
 static void from_source(struct kvr_port *to, int family, uint32_t source, uint16_t udp, uint8_t tag)
 {
 	struct kvr_local l = *kvr_port_local(to);
@@ -90,7 +90,7 @@ static void from_source(struct kvr_port *to, int family, uint32_t source, uint16
 	memcpy(l.mac, "\x02\0\0\0\0\x02", 6);
 	memcpy(l.ip4, (const uint8_t[]){10, 1, (uint8_t)(source >> 8), (uint8_t)source}, 4);
 	l.ip6[6] = (uint8_t)source;	   /* another network */
-	l.ip6[15] = (uint8_t)(udp & 0x7f); /* and another host of it: the same source */
+	l.ip6[15] = (uint8_t)(udp & 0x7f); /* another host of it is the same source */
 	l.udp_port = udp;
 	CU_ASSERT_FATAL(kvr_path_write(&l, &path, m) > 0);
 	CU_ASSERT_EQUAL_FATAL(rte_ring_enqueue(in, m), 0);
@@ -104,7 +104,7 @@ static uint64_t counter(struct kvr_port *p, uint32_t lcore, unsigned int i)
 	return v[i];
 }
 
-/* Every row for itself, as its lcore is between two bursts. */
+/* Check each row alone, as its lcore sees it between two bursts. */
 static void check_rows(struct kvr_port *p, uint32_t lcores)
 {
 	uint64_t v[KVR_PORT_COUNTERS];
@@ -127,7 +127,7 @@ static void close_port(struct kvr_port *p, uint32_t lcores)
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(peers), 0);
 }
 
-/* Every lcore takes what it has, and sends it back where it came from. @return frames. */
+/* Every lcore receives and echoes what it has. @return frames. */
 static uint32_t turns(struct kvr_port *p, int8_t owner[SOURCES * 2])
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
@@ -154,7 +154,7 @@ static uint32_t turns(struct kvr_port *p, int8_t owner[SOURCES * 2])
 	return all;
 }
 
-static void a_source_has_one_lcore_whatever_its_port(void)
+static void a_source_has_one_lcore_for_all_its_ports(void)
 {
 	struct kvr_port *p = ring_port(LCORES);
 	int8_t owner[2 * SOURCES];
@@ -173,7 +173,7 @@ static void a_source_has_one_lcore_whatever_its_port(void)
 	for (uint32_t s = 0; s < 2 * SOURCES; s++)
 		used[owner[s]]++;
 	for (uint32_t i = 0; i < LCORES; i++) {
-		/* 128 sources over 4: less than 8 has odds of one in 10^8. */
+		/* 128 sources over 4 lcores: the probability of fewer than 8 on one is 10^-8. */
 		CU_ASSERT(used[i] >= 8);
 		CU_ASSERT_EQUAL(counter(p, i, KVR_PORT_RX_KEPT), used[i] * 8);
 		spread += counter(p, i, KVR_PORT_SPREAD_IN);
@@ -187,8 +187,7 @@ static void a_source_has_one_lcore_whatever_its_port(void)
 	close_port(p, LCORES);
 }
 
-/* Nobody polls the other lcore: what its ring does not hold is dropped, by the one who counts it.
- */
+/* The other lcore does not poll: its sender drops and counts what its ring does not hold. */
 static void full_rings_drop_and_count(void)
 {
 	struct kvr_port *p = ring_port(2);
@@ -203,7 +202,7 @@ static void full_rings_drop_and_count(void)
 	do { /* a source of lcore 1 */
 		from_source(p, 4, ++source, 1, 1);
 		n = kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST);
-		n += kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST); /* the ring's turn */
+		n += kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST); /* turn of the ring */
 		rte_pktmbuf_free_bulk(m, n);
 	} while (n != 0 && source < 60);
 	CU_ASSERT_FATAL(n == 0);
@@ -235,7 +234,7 @@ static void full_rings_drop_and_count(void)
 	close_port(p, 2);
 }
 
-/* What the rings hold at the stop is given back. */
+/* Frames in the rings at the stop are freed. */
 static void a_stop_leaves_nothing(void)
 {
 	struct kvr_port *p = ring_port(LCORES);
@@ -251,7 +250,7 @@ static void a_stop_leaves_nothing(void)
 	close_port(p, LCORES);
 }
 
-static void queues_are_obeyed_or_refused(void)
+static void queues_are_applied_or_rejected(void)
 {
 	struct kvr_port_info info;
 	struct kvr_port *p = open_port("net_ring7", 4, 2);
@@ -261,7 +260,7 @@ static void queues_are_obeyed_or_refused(void)
 	CU_ASSERT(info.queues == 2 && info.lcores == 4 && info.rx_queues == 2);
 	CU_ASSERT_TRUE(kvr_port_spreads(kvr_port_queue(p, 3)));
 	kvr_port_destroy(p);
-	p = open_port("net_ring6", 2, 0); /* it has more than enough */
+	p = open_port("net_ring6", 2, 0); /* the device has more queues than needed */
 	CU_ASSERT_PTR_NOT_NULL_FATAL(p);
 	kvr_port_info(p, &info);
 	CU_ASSERT(info.queues == 2 && info.lcores == 2);
@@ -279,7 +278,7 @@ static void no_wait(void *arg)
 	(void)arg; /* this thread polls */
 }
 
-/* Whoever polls while a peer is being connected does not come into the driver. */
+/* No lcore enters the driver while a peer is being connected. */
 static struct kvr_port_queue *looked_at;
 static uint32_t in_driver, looks, in_driver_then;
 static bool connecting;
@@ -305,7 +304,7 @@ static uint16_t driver_was_called(uint16_t port, uint16_t queue, struct rte_mbuf
 	return n;
 }
 
-/* One of the two threads at a time: the other waits for the link. */
+/* Only one of the two threads runs at a time: the other waits for the link. */
 static void look(void *arg)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
@@ -314,7 +313,7 @@ static void look(void *arg)
 
 	(void)arg;
 	if (!connecting)
-		return; /* a peer has gone */
+		return; /* a peer has left */
 	CU_ASSERT_EQUAL(kvr_port_rx_burst(looked_at, m, pkts, KVR_PORT_BURST), 0);
 	in_driver_then += in_driver - before;
 	looks++;
@@ -349,7 +348,7 @@ static bool linked_one(struct kvr_port *p)
 	return false;
 }
 
-/* Both are, and the client has given the server room to send to. */
+/* Both ends are up, and the client has given the server buffers to send. */
 static bool linked(struct kvr_port *server, struct kvr_port *client)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
@@ -365,7 +364,7 @@ static bool linked(struct kvr_port *server, struct kvr_port *client)
 	return true;
 }
 
-/* Frames to the server, one by one; each must come once, and its answer, too. */
+/* Send frames to the server one by one; each must arrive once, and so must its answer. */
 static void ask(struct kvr_port *server, struct kvr_port *client, uint32_t queues)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
@@ -404,7 +403,7 @@ static void ask(struct kvr_port *server, struct kvr_port *client, uint32_t queue
 	CU_ASSERT_EQUAL(back, 200);
 }
 
-static void only_rings_of_the_peer_are_polled(void)
+static void only_the_rings_of_the_peer_are_polled(void)
 {
 	static const struct memif_guard guard = {.wait = look,
 						 .rings = begin_to_connect,
@@ -417,7 +416,7 @@ static void only_rings_of_the_peer_are_polled(void)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(socket));
 	snprintf(path, sizeof(path), "%s/memif", socket);
-	memif_guard(&guard);
+	memif_guard_set(&guard);
 	server = memif(path, "server", LCORES, 0);
 	looked_at = kvr_port_queue(server, 0);
 	kvr_port_info(server, &info);
@@ -441,7 +440,7 @@ static void only_rings_of_the_peer_are_polled(void)
 		kvr_port_destroy(client);
 	}
 	kvr_port_destroy(server);
-	memif_guard(NULL);
+	memif_guard_set(NULL);
 	rmdir(socket);
 }
 
@@ -449,11 +448,11 @@ static void only_rings_of_the_peer_are_polled(void)
 
 static struct echo {
 	struct kvr_port_queue *q;
-	uint8_t seen[SOURCES]; /* sources that came here */
+	uint8_t seen[SOURCES]; /* sources seen by this lcore */
 } echoes[LCORES] __rte_cache_aligned;
 static _Atomic int stop;
 
-/* They share CPUs: each lets the others have its own after every turn. */
+/* The threads share CPUs: each yields after every turn. */
 static int echo(void *arg)
 {
 	struct echo *e = arg;
@@ -473,7 +472,7 @@ static int echo(void *arg)
 	return 0;
 }
 
-/* The other end: two rings, or queues of a memif client, whose frames are made here. */
+/* The other end: two rings, or queues of a memif client, with frames made here. */
 static uint16_t peer_queues, peer_dev;
 
 static uint16_t peer_take(struct rte_mbuf *m[], uint16_t n)
@@ -500,7 +499,7 @@ static void peer_give(uint32_t i)
 		sched_yield();
 }
 
-/* A window of 32 frames; all of them come back, once each. */
+/* A window of 32 frames; each must return exactly once. */
 static void ask_threads(struct kvr_port *p)
 {
 	uint32_t back[SOURCES] = {0}, rounds = 60;
@@ -519,7 +518,7 @@ static void ask_threads(struct kvr_port *p)
 				const uint8_t *b = rte_pktmbuf_mtod(m[i], const uint8_t *);
 
 				if (memcmp(&b[12], "\x08\0", 2) != 0)
-					continue; /* the kernel's, at a veth: it has IPv6 there */
+					continue; /* frames of the kernel: a veth has IPv6 */
 				back[b[42] % SOURCES]++;
 				n++;
 			}
@@ -549,7 +548,7 @@ static void poll_with(struct kvr_port *p, uint32_t threads)
 			seen += echoes[i].seen[s];
 	for (uint32_t i = 0; i < threads; i++)
 		busy += counter(p, i, KVR_PORT_RX_KEPT) > 0;
-	CU_ASSERT_EQUAL(seen, SOURCES); /* one thread each */
+	CU_ASSERT_EQUAL(seen, SOURCES); /* one thread per lcore */
 	CU_ASSERT_EQUAL(busy, threads);
 	CU_ASSERT_EQUAL(kvr_port_waiting(p), 0);
 	check_rows(p, threads);
@@ -579,7 +578,7 @@ static void threads_on_a_memif(void)
 	struct kvr_port_info info;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(socket));
-	memif_guard(&guard);
+	memif_guard_set(&guard);
 	for (size_t i = 0; i < RTE_DIM(runs); i++) {
 		struct kvr_port *server, *client;
 
@@ -596,18 +595,21 @@ static void threads_on_a_memif(void)
 		kvr_port_destroy(client);
 		kvr_port_destroy(server);
 	}
-	memif_guard(NULL);
+	memif_guard_set(NULL);
 	rmdir(socket);
 }
 
-/* Packet sockets among which the kernel spreads, or one, at va; the other end of the veth is vb. */
+/*
+ * Packet sockets between which the kernel distributes, or one, on va; the other end of the veth is
+ * vb.
+ */
 static void threads_on_packet_sockets(void)
 {
 	static const uint32_t threads[] = {1, 2, 4};
 	static const char *const device =
 		"net_af_packet%u,iface=%s,qpairs=%u,blocksz=4096,framesz=2048,framecnt=512";
 
-	close_port(ring_port(1), 1); /* its rings carry what the peer sends */
+	close_port(ring_port(1), 1); /* its rings carry the peer's frames */
 	for (uint32_t i = 0; i < RTE_DIM(threads); i++) {
 		struct kvr_port *server, *client;
 		struct kvr_port_info info;
@@ -631,7 +633,7 @@ static void threads_on_packet_sockets(void)
 	}
 }
 
-/* A network of its own, for others than root as its root, with a veth. */
+/* Enter a network namespace with a veth, as its root if the user is not root. */
 static bool make_veth(void)
 {
 	const uid_t uid = getuid();
@@ -652,16 +654,15 @@ static bool make_veth(void)
 
 int main(int argc, char **argv)
 {
-	CU_TestInfo tests[] = {{"a source has one lcore", a_source_has_one_lcore_whatever_its_port},
-			       {"full rings drop and count", full_rings_drop_and_count},
-			       {"a stop leaves nothing", a_stop_leaves_nothing},
-			       {"queues obeyed or refused", queues_are_obeyed_or_refused},
-			       {"only rings of the peer", only_rings_of_the_peer_are_polled},
-			       {"1, 2 and 4 threads on a ring", threads_on_one_ring},
-			       {"1, 2 and 4 threads on a memif", threads_on_a_memif},
+	CU_TestInfo tests[] = {KVR_CASE(a_source_has_one_lcore_for_all_its_ports),
+			       KVR_CASE(full_rings_drop_and_count),
+			       KVR_CASE(a_stop_leaves_nothing),
+			       KVR_CASE(queues_are_applied_or_rejected),
+			       KVR_CASE(only_the_rings_of_the_peer_are_polled),
+			       KVR_CASE(threads_on_one_ring),
+			       KVR_CASE(threads_on_a_memif),
 			       CU_TEST_INFO_NULL};
-	CU_TestInfo packet[] = {{"1, 2 and 4 threads on packet sockets", threads_on_packet_sockets},
-				CU_TEST_INFO_NULL};
+	CU_TestInfo packet[] = {KVR_CASE(threads_on_packet_sockets), CU_TEST_INFO_NULL};
 	const bool sockets = argc > 1 && strcmp(argv[1], "packet") == 0;
 	char *eal[] = {argv[0],	       "--no-huge", "--no-shconf",    "-m",
 		       "256",	       "--no-pci",  "--lcores",	      "",

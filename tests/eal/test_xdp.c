@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The XDP program, frame by frame, in the kernel (BPF_PROG_TEST_RUN): what it decides and where it
- * counts. There is no socket here, so that a frame of the router's ends as no_socket; the redirect
- * itself is test_port_xdp.sh's. Exits 77 where programs may not be loaded.
+ * The XDP program, frame by frame, in the kernel (BPF_PROG_TEST_RUN): its decision and its counter.
+ * There is no socket here, so a frame for the router ends as no_socket; test_port_xdp.sh covers the
+ * redirect. Exits 77 where programs may not be loaded.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -27,7 +27,7 @@
 
 static struct kvroute_xdp *skel;
 
-/* A frame that grows at its end. */
+/* A frame that is built from its start. */
 struct frame {
 	uint8_t b[MAX];
 	uint32_t n;
@@ -130,7 +130,7 @@ static uint64_t counted(uint32_t what)
 	return sum;
 }
 
-/* Run @f; the counter that moved, which must be one and by one; @action is checked. */
+/* Run @p f. Exactly one counter must grow by one: returns it. @p action is checked. */
 static int run(const struct frame *f, uint32_t action)
 {
 	uint64_t before[KVR_XDP_COUNTS];
@@ -249,7 +249,10 @@ static void test_off(void)
 	CU_ASSERT_EQUAL(run(&f, XDP_PASS), KVR_XDP_OFF);
 }
 
-/* Every length from none to the whole: never read beyond, and ours only with its UDP header. */
+/*
+ * Every length from 0 to the whole frame: never read beyond it, and redirected only with its UDP
+ * header.
+ */
 static void test_truncated(void)
 {
 	struct frame whole = usual4(2), f;
@@ -274,10 +277,10 @@ static void test_truncated(void)
 		KERNEL(f);
 	}
 	f = usual4(2);
-	f.b[14] = 0x44; /* a header shorter than one */
+	f.b[14] = 0x44; /* header length below the minimum */
 	KERNEL(f);
 	f = usual4(2);
-	f.b[14] = 0x4f; /* longer than the frame's rest */
+	f.b[14] = 0x4f; /* longer than the rest of the frame */
 	f.n = 14 + 40;
 	KERNEL(f);
 }
@@ -288,19 +291,19 @@ static void test_fragments(void)
 
 	configure(usual());
 	f = eth();
-	ip4(&f, 2, 1, 0, 0x2000, IPPROTO_UDP); /* the first, of ours */
+	ip4(&f, 2, 1, 0, 0x2000, IPPROTO_UDP); /* the first fragment, to our port */
 	f = udp(f, PORT);
 	DROP(f, KVR_XDP_FRAGMENT);
 	f = eth();
-	ip4(&f, 2, 1, 0, 0x2000, IPPROTO_UDP); /* the first, of another */
+	ip4(&f, 2, 1, 0, 0x2000, IPPROTO_UDP); /* the first fragment, to another port */
 	f = udp(f, PORT + 1);
 	KERNEL(f);
 	f = eth();
-	ip4(&f, 2, 1, 0, 0x2010, IPPROTO_UDP); /* what stands there is no port */
+	ip4(&f, 2, 1, 0, 0x2010, IPPROTO_UDP); /* these bytes are not a port */
 	f = udp(f, PORT);
 	KERNEL(f);
 	f = eth();
-	ip4(&f, 2, 1, 0, 0x4000, IPPROTO_UDP); /* must not be fragmented, and is not */
+	ip4(&f, 2, 1, 0, 0x4000, IPPROTO_UDP); /* don't fragment, and not fragmented */
 	f = udp(f, PORT);
 	OURS(f);
 	f = eth();
@@ -334,7 +337,7 @@ static void test_extensions(void)
 	}
 	f = eth();
 	ip6(&f, 0, 2, 1, IPPROTO_AH);
-	ext(&f, IPPROTO_UDP, 1, 0); /* of 4 + 2 words of four bytes: 12 bytes */
+	ext(&f, IPPROTO_UDP, 1, 0); /* length field 1 = 12 bytes, in words of four plus 2 */
 	f.n = 14 + 40 + 12;
 	f = udp(f, PORT);
 	DROP(f, KVR_XDP_IP6_EXT);
@@ -408,7 +411,7 @@ static void test_allow_list(void)
 
 	c.restricted = 1;
 	configure(c);
-	DROP(f, KVR_XDP_DENIED); /* of an empty list nobody is */
+	DROP(f, KVR_XDP_DENIED); /* a list without entries contains no source */
 	allow(96 + 31, (uint8_t[16]){[10] = 0xff, 0xff, 10, 0, 0, 2});
 	allow(64, (uint8_t[16]){0xfd, [7] = 5});
 	OURS(f);
@@ -425,12 +428,12 @@ static void test_allow_list(void)
 	f = udp(f, PORT);
 	DROP(f, KVR_XDP_DENIED);
 	f = eth();
-	ip4(&f, 4, 1, 0, 0, IPPROTO_UDP); /* what is not ours is nobody's business */
+	ip4(&f, 4, 1, 0, 0, IPPROTO_UDP); /* frames for others are not checked */
 	f = udp(f, PORT + 1);
 	KERNEL(f);
 }
 
-/* A frame an hour: what the clock does meanwhile makes no difference. */
+/* One frame an hour: the progress of the clock during the test does not matter. */
 static void test_rate(void)
 {
 	struct kvr_xdp_conf c = usual();
@@ -460,19 +463,19 @@ static void test_rate(void)
 	ip6(&f, 9, 2, 1, IPPROTO_UDP);
 	f = udp(f, PORT);
 	OURS(f);
-	/* A source that was ahead once is not for ever: its time lies behind the clock. */
+	/* A source that was ahead once recovers: its time is behind the clock. */
 	c.gap_ns = 1;
 	c.burst_ns = 0;
 	configure(c);
 	f = usual4(22);
 	OURS(f);
 	OURS(f);
-	f = usual4(20); /* its time, of the slower rate, is hours away */
+	f = usual4(20); /* its time, from the slower rate, is hours ahead */
 	OURS(f);
 }
 
 #define FLOODS 4u
-#define FLOOD  1000000u /* frames of each */
+#define FLOOD  1000000u /* frames per thread */
 
 static void *flood(void *arg)
 {
@@ -487,11 +490,11 @@ static uint64_t now_ns(void)
 {
 	struct timespec t;
 
-	clock_gettime(CLOCK_MONOTONIC, &t); /* the program's clock */
+	clock_gettime(CLOCK_MONOTONIC, &t); /* the clock of the program */
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/* A source at several queues has one rate: what the time allows, and one burst. */
+/* A source on several queues has one rate: the elapsed time's worth, and one burst. */
 static void test_rate_of_queues(void)
 {
 	const uint64_t before = counted(KVR_XDP_NO_SOCKET), limited = counted(KVR_XDP_LIMITED);
@@ -516,7 +519,7 @@ static void test_rate_of_queues(void)
 	CU_ASSERT_EQUAL(taken + counted(KVR_XDP_LIMITED) - limited, FLOODS * FLOOD);
 }
 
-static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+static int ignore_message(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	(void)level, (void)fmt, (void)ap;
 	return 0;
@@ -524,20 +527,20 @@ static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"address and port", test_address_and_port},
-			       {"one family", test_one_family},
-			       {"off", test_off},
-			       {"truncated", test_truncated},
-			       {"fragments", test_fragments},
-			       {"IPv6 extensions", test_extensions},
-			       {"VLAN", test_vlan},
-			       {"allow-list", test_allow_list},
-			       {"rate", test_rate},
-			       {"rate of several queues", test_rate_of_queues},
+	CU_TestInfo tests[] = {KVR_CASE(test_address_and_port),
+			       KVR_CASE(test_one_family),
+			       KVR_CASE(test_off),
+			       KVR_CASE(test_truncated),
+			       KVR_CASE(test_fragments),
+			       KVR_CASE(test_extensions),
+			       KVR_CASE(test_vlan),
+			       KVR_CASE(test_allow_list),
+			       KVR_CASE(test_rate),
+			       KVR_CASE(test_rate_of_queues),
 			       CU_TEST_INFO_NULL};
 	int rc;
 
-	libbpf_set_print(quiet);
+	libbpf_set_print(ignore_message);
 	skel = kvroute_xdp__open_and_load();
 	if (skel == NULL) {
 		fprintf(stderr, "the XDP program is not loaded: %s\n", strerror(errno));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Another allow-list while the router runs, in the maps of the XDP program: the kernel may refuse
- * any step of it. Then the old list counts, in the program and at the lcores, and a later change is
- * possible. Also two lists that have no prefix in common and fill the map together, and a kernel
- * of before 6.13, which refuses to replace an element of a full map. Exits 77 where programs may
- * not be loaded.
+ * Changes of the allow-list while the router runs, in the maps of the XDP program. The kernel may
+ * reject any step: the old list then stays in effect, in the program and at the lcores, and a later
+ * change is possible. Also two lists without a common prefix that fill the map together, and a
+ * kernel before 6.13, which rejects an update of an element of a full map. Exits 77 where programs
+ * may not be loaded.
  */
 #include <dlfcn.h>
 #include <errno.h>
@@ -29,11 +29,11 @@ static struct kvroute_xdp *skel;
 static struct kvr_port *port;
 static struct kvr_port_conf conf;
 static char err[200];
-static int refuse_at; /* this change of a map fails, counted from 1; 0: none does */
+static int refuse_at; /* number of the map update that fails, from 1; 0 = none */
 static int changes;
 static bool old_kernel;
 
-/* ---- what the library calls ---- */
+/* ---- functions that the library calls ---- */
 
 static uint32_t elements(int map)
 {
@@ -45,7 +45,7 @@ static uint32_t elements(int map)
 	return n;
 }
 
-static bool refused(void)
+static bool fails_now(void)
 {
 	return ++changes == refuse_at;
 }
@@ -56,7 +56,7 @@ int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 
 	if (next == NULL)
 		*(void **)&next = dlsym(RTLD_NEXT, "bpf_map_update_elem");
-	if (refused() || (old_kernel && fd == port->xdp.allow && elements(fd) == KVR_XDP_ALLOW)) {
+	if (fails_now() || (old_kernel && fd == port->xdp.allow && elements(fd) == KVR_XDP_ALLOW)) {
 		errno = ENOSPC;
 		return -ENOSPC;
 	}
@@ -69,7 +69,7 @@ int bpf_map_delete_elem(int fd, const void *key)
 
 	if (next == NULL)
 		*(void **)&next = dlsym(RTLD_NEXT, "bpf_map_delete_elem");
-	if (refused()) {
+	if (fails_now()) {
 		errno = ENOMEM;
 		return -ENOMEM;
 	}
@@ -89,7 +89,7 @@ static int tune(void)
 	return kvr_port_tune(port, &conf, no_wait, NULL, err, sizeof(err));
 }
 
-/* @n addresses 10.@net.0.x. */
+/* Set the list to @p n addresses 10.@p net.0.x. */
 static void list_of(unsigned int net, unsigned int n)
 {
 	size_t len = 0;
@@ -102,7 +102,7 @@ static void list_of(unsigned int net, unsigned int n)
 
 #define FRAME 64u
 
-/* To the router from 10.@net.0.@host. */
+/* Frame to the router from 10.@p net.0.@p host. */
 static void frame(uint8_t f[FRAME], unsigned int net, unsigned int host)
 {
 	memset(f, 0, FRAME);
@@ -127,8 +127,8 @@ static uint64_t counted(uint32_t what)
 	return sum;
 }
 
-/* What is let in ends without a socket: there is none. */
-static bool program_lets(const uint8_t f[FRAME])
+/* An accepted frame ends without a socket, as there is none. */
+static bool program_accepts(const uint8_t f[FRAME])
 {
 	const uint64_t denied = counted(KVR_XDP_DENIED), in = counted(KVR_XDP_NO_SOCKET);
 	LIBBPF_OPTS(bpf_test_run_opts, o, .data_in = f, .data_size_in = FRAME, .repeat = 1);
@@ -139,7 +139,7 @@ static bool program_lets(const uint8_t f[FRAME])
 	return counted(KVR_XDP_DENIED) == denied;
 }
 
-static bool lcores_let(const uint8_t f[FRAME])
+static bool lcores_accept(const uint8_t f[FRAME])
 {
 	struct kvr_pkt p;
 	const enum kvr_pkt_verdict v = kvr_pkt_parse(kvr_port__rules(&port->queues[0]), f, FRAME,
@@ -149,8 +149,8 @@ static bool lcores_let(const uint8_t f[FRAME])
 	return v == KVR_PKT_UDP;
 }
 
-/* Of the nets 0 to 3, @bits are let in, each with @n addresses. */
-static bool let(unsigned int bits, unsigned int n)
+/* Check that of the nets 0 to 3 exactly those in @p bits are accepted, each with @p n addresses. */
+static bool check_accepted(unsigned int bits, unsigned int n)
 {
 	bool good = true;
 
@@ -160,7 +160,7 @@ static bool let(unsigned int bits, unsigned int n)
 			uint8_t f[FRAME];
 
 			frame(f, net, i + 2);
-			good = good && program_lets(f) == want && lcores_let(f) == want;
+			good = good && program_accepts(f) == want && lcores_accept(f) == want;
 		}
 	return good;
 }
@@ -173,7 +173,7 @@ static void begin(void)
 	old_kernel = false;
 	list_of(0, 0);
 	CU_ASSERT_EQUAL(tune(), 0);
-	CU_ASSERT_TRUE(let(0xf, 1));
+	CU_ASSERT_TRUE(check_accepted(0xf, 1));
 	CU_ASSERT_EQUAL(elements(port->xdp.allow), 0);
 }
 
@@ -183,18 +183,18 @@ static void test_full_lists(void)
 	for (unsigned int net = 0; net < 4; net++) {
 		list_of(net, 64);
 		CU_ASSERT_EQUAL(tune(), 0);
-		CU_ASSERT_TRUE(let(1u << net, 64));
+		CU_ASSERT_TRUE(check_accepted(1u << net, 64));
 		CU_ASSERT_EQUAL(elements(port->xdp.allow), 64);
 	}
-	/* One more than there is room for: nothing of it is taken. */
+	/* One prefix too many: the whole list is rejected. */
 	strcat(conf.allow, "10.9.0.9");
 	CU_ASSERT_EQUAL(tune(), -EINVAL);
 	CU_ASSERT_NOT_EQUAL(strstr(err, "one too many"), NULL);
 	CU_ASSERT_EQUAL(changes, 0);
-	CU_ASSERT_TRUE(let(8, 64));
+	CU_ASSERT_TRUE(check_accepted(8, 64));
 }
 
-/* Every step fails once; what the list was counts on. */
+/* Let each step fail once; the old list stays in effect. */
 static void every_step(unsigned int n, bool old)
 {
 	int steps;
@@ -212,46 +212,46 @@ static void every_step(unsigned int n, bool old)
 	for (refuse_at = 1; refuse_at <= steps; refuse_at++) {
 		list_of(2, n);
 		CU_ASSERT(tune() < 0);
-		CU_ASSERT_NOT_EQUAL(strstr(err, "xdp: the program's maps refuse"), NULL);
-		CU_ASSERT_TRUE(let(2, n));
+		CU_ASSERT_NOT_EQUAL(strstr(err, "xdp: cannot update the program's maps"), NULL);
+		CU_ASSERT_TRUE(check_accepted(2, n));
 		CU_ASSERT_EQUAL(elements(port->xdp.allow), n);
 	}
 	refuse_at = 0;
 	list_of(2, n);
 	CU_ASSERT_EQUAL(tune(), 0);
-	CU_ASSERT_TRUE(let(4, n));
+	CU_ASSERT_TRUE(check_accepted(4, n));
 	CU_ASSERT_EQUAL(elements(port->xdp.allow), n);
 	old_kernel = false;
 }
 
-static void test_refused(void)
+static void test_failed_update(void)
 {
 	every_step(3, false);
 	every_step(64, false);
 }
 
-static void test_refused_old_kernel(void)
+static void test_failed_update_old_kernel(void)
 {
 	every_step(3, true);
 	every_step(64, true);
 }
 
-/* Everybody, then some; some, then everybody. */
-static void test_refused_beside_everybody(void)
+/* From all sources to a list, and back. */
+static void test_failed_update_from_all_sources(void)
 {
 	for (int step = 1; step <= 4; step++) {
 		begin();
 		refuse_at = step;
 		list_of(1, 3);
 		CU_ASSERT(tune() < 0);
-		CU_ASSERT_TRUE(let(0xf, 3));
+		CU_ASSERT_TRUE(check_accepted(0xf, 3));
 		refuse_at = 0;
 		CU_ASSERT_EQUAL(tune(), 0);
-		CU_ASSERT_TRUE(let(2, 3));
+		CU_ASSERT_TRUE(check_accepted(2, 3));
 		refuse_at = step;
 		list_of(0, 0);
 		CU_ASSERT(tune() < 0);
-		CU_ASSERT_TRUE(let(2, 3));
+		CU_ASSERT_TRUE(check_accepted(2, 3));
 	}
 }
 
@@ -275,7 +275,7 @@ static int create_port(void)
 	return rc == 0 ? kvr_port_xdp_redirect(port, true) : rc;
 }
 
-static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
+static int ignore_message(enum libbpf_print_level level, const char *fmt, va_list ap)
 {
 	(void)level, (void)fmt, (void)ap;
 	return 0;
@@ -283,14 +283,12 @@ static int quiet(enum libbpf_print_level level, const char *fmt, va_list ap)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"full lists", test_full_lists},
-			       {"refused", test_refused},
-			       {"refused, old kernel", test_refused_old_kernel},
-			       {"refused beside everybody", test_refused_beside_everybody},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(test_full_lists), KVR_CASE(test_failed_update),
+			       KVR_CASE(test_failed_update_old_kernel),
+			       KVR_CASE(test_failed_update_from_all_sources), CU_TEST_INFO_NULL};
 	int rc;
 
-	libbpf_set_print(quiet);
+	libbpf_set_print(ignore_message);
 	skel = kvroute_xdp__open_and_load();
 	if (skel == NULL) {
 		fprintf(stderr, "the XDP program is not loaded: %s\n", strerror(errno));

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# For test_port_link.sh and test_port_xdp.sh, to be read by them: two network namespaces with a veth between, va (the
-# router's end) and vb (in_peer), and port_echo at va. Before: echo_bin; a program that skips ends with 77.
+# Sourced by test_port_link.sh and test_port_xdp.sh: two network namespaces connected by a veth, va (the
+# router's end) and vb (in_peer), and port_echo on va. Set echo_bin first. A skipped test ends with 77.
 
-# in_namespace UNSHARE-FLAGS ARGUMENT...: the calling script once more, in namespaces of its own
+# in_namespace UNSHARE-FLAGS ARGUMENT...: run the calling script again, in namespaces of its own
 in_namespace() {
 	flags=$1
 	shift
@@ -20,7 +20,7 @@ in_peer() { nsenter -t "$peer" -n "$@"; }
 make_veth() {
 	command -v ip >/dev/null && command -v python3 >/dev/null || { echo "ip or python3 missing"; exit 77; }
 	out=$(mktemp)
-	run=$(mktemp -d) # for who may not write to /run
+	run=$(mktemp -d) # for users that may not write to /run
 	chmod 777 "$run"
 	pid= peer=
 	trap '[ -z "$pid" ] || kill -9 "$pid" 2>/dev/null || true; [ -z "$peer" ] || kill "$peer" 2>/dev/null || true; rm -rf "$out" "$run"' EXIT
@@ -40,7 +40,7 @@ make_veth() {
 	in_peer ip addr add 10.9.0.2/24 dev vb
 	in_peer ip link set vb up
 }
-# run_echo ARGUMENT...: port_echo, until it is ready; "as" names a program that runs it with less
+# run_echo ARGUMENT...: start port_echo and wait until it is ready; "as" is a command that drops privileges
 as=
 run_echo() {
 	: >"$out"
@@ -49,7 +49,7 @@ run_echo() {
 	i=0
 	until grep -q ready "$out"; do
 		i=$((i + 1))
-		# Not where it has run before.
+		# Skip only if port_echo has never started.
 		[ -n "${ran:-}" ] || ! grep -q 'Failed to configure xdp socket' "$out" || { cat "$out"; exit 77; }
 		[ $i -lt 1200 ] && kill -0 "$pid" 2>/dev/null || fail "no start"
 		sleep 0.05

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Frames written byte by byte, with checksums computed the slow way, so that tests do not check
- * the library against itself; and an mbuf on the stack.
+ * Frames written byte by byte, with checksums from an independent simple implementation, so that
+ * tests do not check the library against itself; and an mbuf on the stack.
  */
 
 #include <arpa/inet.h>
@@ -30,19 +30,19 @@ struct frame {
 	uint32_t len;
 };
 
-static inline void add(struct frame *f, const void *p, uint32_t n)
+static inline void append(struct frame *f, const void *p, uint32_t n)
 {
 	memcpy(f->b + f->len, p, n);
 	f->len += n;
 }
 
-static inline void add16(struct frame *f, uint32_t v)
+static inline void append16(struct frame *f, uint32_t v)
 {
 	f->b[f->len++] = (uint8_t)(v >> 8);
 	f->b[f->len++] = (uint8_t)v;
 }
 
-/* RFC 1071 in its plainest form; odd lengths are padded with zero. */
+/* RFC 1071 in its simplest form; odd lengths are padded with zero. */
 static inline uint32_t slow_sum(const uint8_t *p, uint32_t n, uint32_t sum)
 {
 	for (uint32_t i = 0; i < n; i++)
@@ -52,8 +52,10 @@ static inline uint32_t slow_sum(const uint8_t *p, uint32_t n, uint32_t sum)
 	return sum;
 }
 
-/* Checksum of `n` bytes of `proto` behind an IP header at `ip` (4 or 6 by its first nibble). */
-static inline uint32_t slow_l4(const uint8_t *ip, const uint8_t *l4, uint32_t n, uint32_t proto)
+/*
+ * Checksum of `n` bytes of `proto` after an IP header at `ip` (version 4 or 6 by its first nibble).
+ */
+static inline uint32_t slow_l4_sum(const uint8_t *ip, const uint8_t *l4, uint32_t n, uint32_t proto)
 {
 	const uint32_t sum = ip[0] >> 4 == 4 ? slow_sum(ip + 12, 8, 0) : slow_sum(ip + 8, 32, 0);
 
@@ -69,26 +71,26 @@ static inline void set16(uint8_t *p, uint32_t v)
 static inline void add_eth(struct frame *f, const void *dst, const void *src, uint32_t type)
 {
 	f->len = 0;
-	add(f, dst, 6);
-	add(f, src, 6);
-	add16(f, type);
+	append(f, dst, 6);
+	append(f, src, 6);
+	append16(f, type);
 }
 
-/* IPv4 header of `payload` following bytes; `words` of options. Returns its offset. */
+/* IPv4 header for `payload` following bytes, with `words` of options. Returns its offset. */
 static inline uint32_t add_ip4(struct frame *f, const void *src, const void *dst, uint32_t proto,
 			       uint32_t payload, uint32_t words)
 {
 	const uint32_t at = f->len, hl = 20 + 4 * words;
 	const uint8_t start[2] = {(uint8_t)(0x40 | hl / 4), 0};
 
-	add(f, start, 2);
-	add16(f, hl + payload);
-	add16(f, 0x1234);
-	add16(f, 0);
-	add16(f, 64 << 8 | proto);
-	add16(f, 0);
-	add(f, src, 4);
-	add(f, dst, 4);
+	append(f, start, 2);
+	append16(f, hl + payload);
+	append16(f, 0x1234);
+	append16(f, 0);
+	append16(f, 64 << 8 | proto);
+	append16(f, 0);
+	append(f, src, 4);
+	append(f, dst, 4);
 	memset(f->b + f->len, 1, 4 * words); /* no-operation options */
 	f->len += 4 * words;
 	set16(f->b + at + 10, ~slow_sum(f->b + at, hl, 0));
@@ -100,12 +102,12 @@ static inline uint32_t add_ip6(struct frame *f, const void *src, const void *dst
 {
 	const uint32_t at = f->len;
 
-	add16(f, 0x6000);
-	add16(f, 0);
-	add16(f, payload);
-	add16(f, next << 8 | hop_limit);
-	add(f, src, 16);
-	add(f, dst, 16);
+	append16(f, 0x6000);
+	append16(f, 0);
+	append16(f, payload);
+	append16(f, next << 8 | hop_limit);
+	append(f, src, 16);
+	append(f, dst, 16);
 	return at;
 }
 
@@ -114,30 +116,30 @@ static inline void add_udp(struct frame *f, uint32_t ip_at, uint32_t sport, uint
 {
 	const uint32_t at = f->len;
 
-	add16(f, sport);
-	add16(f, dport);
-	add16(f, 8 + payload);
-	add16(f, 0);
+	append16(f, sport);
+	append16(f, dport);
+	append16(f, 8 + payload);
+	append16(f, 0);
 	for (uint32_t i = 0; i < payload; i++)
 		f->b[f->len++] = (uint8_t)(i * 7 + 1);
-	set16(f->b + at + 6, ~slow_l4(f->b + ip_at, f->b + at, 8 + payload, 17));
+	set16(f->b + at + 6, ~slow_l4_sum(f->b + ip_at, f->b + at, 8 + payload, 17));
 }
 
-/* A good datagram from the peer to us. */
-static inline void good4(struct frame *f, uint32_t payload)
+/* A valid datagram from the peer to the router. */
+static inline void make_good4(struct frame *f, uint32_t payload)
 {
 	add_eth(f, OUR_MAC, PEER_MAC, 0x0800);
 	add_udp(f, add_ip4(f, PEER_IP4, OUR_IP4, 17, 8 + payload, 0), PEER_PORT, OUR_PORT, payload);
 }
 
-static inline void good6(struct frame *f, uint32_t payload)
+static inline void make_good6(struct frame *f, uint32_t payload)
 {
 	add_eth(f, OUR_MAC, PEER_MAC, 0x86dd);
 	add_udp(f, add_ip6(f, PEER_IP6, OUR_IP6, 17, 8 + payload, 64), PEER_PORT, OUR_PORT,
 		payload);
 }
 
-/* Put `n` bytes of tags after the MACs. */
+/* Insert `n` bytes of tags after the MACs. */
 static inline void insert_tag(struct frame *f, uint32_t type, uint32_t vid)
 {
 	memmove(f->b + 16, f->b + 12, f->len - 12);
@@ -146,7 +148,7 @@ static inline void insert_tag(struct frame *f, uint32_t type, uint32_t vid)
 	f->len += 4;
 }
 
-static inline void our_rules(struct kvr_pkt_rules *r)
+static inline void make_rules(struct kvr_pkt_rules *r)
 {
 	memset(r, 0, sizeof(*r));
 	memcpy(r->local.mac, OUR_MAC, 6);

@@ -55,7 +55,7 @@ static void prefixes_read_and_mask(void)
 		CU_ASSERT_EQUAL(kvr_prefix_parse(bad[i], &p), -EINVAL);
 }
 
-static void paths_print_for_people(void)
+static void paths_print_as_text(void)
 {
 	struct kvr_path p = {.family = 4, .udp_port = 7650};
 	char text[KVR_PATH_TEXT];
@@ -72,7 +72,7 @@ static void paths_print_for_people(void)
 	CU_ASSERT_STRING_EQUAL(kvr_path_text(&p, text, sizeof(text)), "none");
 }
 
-static void identity_is_what_paths_are_compared_by(void)
+static void paths_are_compared_by_identity(void)
 {
 	struct kvr_path a = {.family = 4, .udp_port = 1, .vlan = 2, .port = 3, .ip = {[15] = 9}};
 	struct kvr_path b = a;
@@ -166,7 +166,7 @@ static void bad_configuration_names_the_key(void)
 	strcpy(conf.ipv4, "10.0.0.1");
 	conf.allow[0] = '\0';
 	CU_ASSERT_EQUAL(kvr_port_rules(&conf, KVR_PORT_MAX, &r, err, sizeof(err)), -EINVAL);
-	for (int i = 0; i < 64; i++) /* the longest text of a prefix, as often as it fits */
+	for (int i = 0; i < 64; i++) /* 64 prefixes of the longest form fill the list exactly */
 		strcat(conf.allow, "ffff:ffff:ffff:ffff:ffff:ffff:255.255.255.255/128 ");
 	conf.allow[strlen(conf.allow) - 1] = '\0';
 	CU_ASSERT_EQUAL(strlen(conf.allow), KVR_PORT_ALLOW_LEN - 1);
@@ -178,7 +178,7 @@ static void bad_configuration_names_the_key(void)
 	CU_ASSERT_STRING_EQUAL(err, "allow: \"::3\" is one too many, allowed: 64 prefixes");
 }
 
-/* Every verdict stands in the receive equation, every counter has a name of its own. */
+/* Every verdict is in the receive equation, and every counter has a unique name. */
 static void counters_are_complete(void)
 {
 	const struct kvr_stats_def *d = &kvr_port_stats_def;
@@ -199,14 +199,10 @@ static void counters_are_complete(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"addresses read and print", addresses_read_and_print},
-		{"prefixes read and mask", prefixes_read_and_mask},
-		{"paths print for people", paths_print_for_people},
-		{"paths compare by identity", identity_is_what_paths_are_compared_by},
-		{"configuration becomes rules", configuration_becomes_rules},
-		{"bad configuration names the key", bad_configuration_names_the_key},
-		{"counters are complete", counters_are_complete},
-		CU_TEST_INFO_NULL};
+		KVR_CASE(addresses_read_and_print),    KVR_CASE(prefixes_read_and_mask),
+		KVR_CASE(paths_print_as_text),	       KVR_CASE(paths_are_compared_by_identity),
+		KVR_CASE(configuration_becomes_rules), KVR_CASE(bad_configuration_names_the_key),
+		KVR_CASE(counters_are_complete),       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("addr", tests);
 }

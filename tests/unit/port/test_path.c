@@ -17,15 +17,15 @@ static struct kvr_path learn(bool v6, int tags)
 	struct kvr_pkt pkt;
 	struct frame f;
 
-	our_rules(&rules);
-	v6 ? good6(&f, 4) : good4(&f, 4);
+	make_rules(&rules);
+	v6 ? make_good6(&f, 4) : make_good4(&f, 4);
 	if (tags > 0)
 		insert_tag(&f, 0x8100, 100);
 	if (tags > 1)
 		insert_tag(&f, 0x88a8, 200);
 	CU_ASSERT_EQUAL_FATAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_UDP);
-	/* What the peer believes: the same with the sides exchanged. */
-	our_rules(&peer_rules);
+	/* The peer's view: the same with both ends exchanged. */
+	make_rules(&peer_rules);
 	memcpy(peer_rules.local.mac, PEER_MAC, 6);
 	memcpy(peer_rules.local.ip4, PEER_IP4, 4);
 	memcpy(peer_rules.local.ip6, PEER_IP6, 16);
@@ -43,7 +43,7 @@ static void payload(uint16_t n)
 	make_mbuf(&m, buf, sizeof(buf), 128, bytes, n);
 }
 
-static void what_is_sent_is_what_the_peer_reads(void)
+static void the_peer_reads_the_frames_that_are_sent(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
 		for (int tags = 0; tags < 3; tags++) {
@@ -67,10 +67,10 @@ static void what_is_sent_is_what_the_peer_reads(void)
 				CU_ASSERT_EQUAL(got.path.vlan_outer, to.vlan_outer);
 				CU_ASSERT_EQUAL(got.path.udp_port, OUR_PORT);
 				CU_ASSERT_EQUAL(memcmp(got.path.mac, OUR_MAC, 6), 0);
-				/* Not checked against ourselves alone: */
-				CU_ASSERT_EQUAL(
-					slow_l4(b + hl - (v6 ? 48 : 28), b + hl - 8, 8u + n, 17),
-					0xffff);
+				/* An absolute check, independent of the library's parser: */
+				CU_ASSERT_EQUAL(slow_l4_sum(b + hl - (v6 ? 48 : 28), b + hl - 8,
+							    8u + n, 17),
+						0xffff);
 			}
 		}
 	}
@@ -109,12 +109,12 @@ static void segmented_payload_is_summed_whole(void)
 			CU_ASSERT_EQUAL(m.data_len, hl + cut);
 			memcpy(flat, rte_pktmbuf_mtod(&m, void *), m.data_len);
 			memcpy(flat + m.data_len, second, 30u - cut);
-			CU_ASSERT_EQUAL(slow_l4(flat + 14, flat + hl - 8, 38, 17), 0xffff);
+			CU_ASSERT_EQUAL(slow_l4_sum(flat + 14, flat + hl - 8, 38, 17), 0xffff);
 		}
 	}
 }
 
-/* Find a payload whose sum is 0, which must be sent as 0xffff: 0 means "none". */
+/* Find a payload whose sum is 0, which must be sent as 0xffff, because 0 means "none". */
 static void zero_checksum_is_sent_as_ones(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
@@ -137,7 +137,7 @@ static void zero_checksum_is_sent_as_ones(void)
 	}
 }
 
-static void checksum_mode_none_spares_ipv4_udp_only(void)
+static void checksum_mode_none_omits_ipv4_udp_only(void)
 {
 	struct kvr_path to = learn(false, 0);
 	const uint8_t *b;
@@ -153,7 +153,7 @@ static void checksum_mode_none_spares_ipv4_udp_only(void)
 	payload(10);
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), 62);
 	b = rte_pktmbuf_mtod(&m, const uint8_t *);
-	CU_ASSERT_EQUAL(slow_l4(b + 14, b + 54, 18, 17), 0xffff);
+	CU_ASSERT_EQUAL(slow_l4_sum(b + 14, b + 54, 18, 17), 0xffff);
 }
 
 static void offload_leaves_pseudo_header_and_flags(void)
@@ -175,16 +175,16 @@ static void offload_leaves_pseudo_header_and_flags(void)
 		CU_ASSERT_EQUAL(m.l2_len, 18);
 		CU_ASSERT_EQUAL(m.l3_len, v6 ? 40 : 20);
 		b = rte_pktmbuf_mtod(&m, const uint8_t *);
-		/* What the NIC does: sum over the UDP bytes as they are, complemented. */
+		/* The NIC's part: complement of the sum over the UDP bytes. */
 		sum = slow_sum(b + hl - 8, 18, 0);
 		set16(rte_pktmbuf_mtod_offset(&m, uint8_t *, hl - 2), ~sum);
-		CU_ASSERT_EQUAL(slow_l4(b + 18, b + hl - 8, 18, 17), 0xffff);
+		CU_ASSERT_EQUAL(slow_l4_sum(b + 18, b + hl - 8, 18, 17), 0xffff);
 		if (!v6)
 			CU_ASSERT_EQUAL(b[28] | b[29], 0);
 	}
 }
 
-static void refused_frames_are_left_alone(void)
+static void rejected_frames_stay_unchanged(void)
 {
 	struct kvr_path to = learn(false, 0), none = {0};
 	struct rte_mbuf before;
@@ -192,7 +192,7 @@ static void refused_frames_are_left_alone(void)
 	payload(1473);
 	before = m;
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);
-	to.max_frame = 0; /* then the port's limit alone counts */
+	to.max_frame = 0; /* then only the port's limit applies */
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);
 	to.max_frame = 100;
 	payload(101);
@@ -210,7 +210,7 @@ static void refused_frames_are_left_alone(void)
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), 42);
 }
 
-/* A relay: the payload of a received frame is sent on in place, to any kind of path. */
+/* Relaying: the payload of a received frame is sent on in place, along any kind of path. */
 static void received_payload_is_relayed_in_place(void)
 {
 	for (int from = 0; from < 6; from++) {
@@ -219,7 +219,7 @@ static void received_payload_is_relayed_in_place(void)
 			struct kvr_pkt pkt, got;
 			struct frame f;
 
-			from & 1 ? good6(&f, 64) : good4(&f, 64);
+			from & 1 ? make_good6(&f, 64) : make_good4(&f, 64);
 			for (int t = 0; t < from / 2; t++)
 				insert_tag(&f, t == 0 ? 0x8100 : 0x88a8, 9);
 			make_mbuf(&m, buf, sizeof(buf), 128, f.b, (uint16_t)f.len);
@@ -240,14 +240,14 @@ static void received_payload_is_relayed_in_place(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"sent is what the peer reads", what_is_sent_is_what_the_peer_reads},
-			       {"IPv4 header is exact", ipv4_header_is_exact},
-			       {"segmented payload is summed", segmented_payload_is_summed_whole},
-			       {"zero checksum is sent as ones", zero_checksum_is_sent_as_ones},
-			       {"mode none", checksum_mode_none_spares_ipv4_udp_only},
-			       {"offload", offload_leaves_pseudo_header_and_flags},
-			       {"refused frames are left alone", refused_frames_are_left_alone},
-			       {"relayed in place", received_payload_is_relayed_in_place},
+	CU_TestInfo tests[] = {KVR_CASE(the_peer_reads_the_frames_that_are_sent),
+			       KVR_CASE(ipv4_header_is_exact),
+			       KVR_CASE(segmented_payload_is_summed_whole),
+			       KVR_CASE(zero_checksum_is_sent_as_ones),
+			       KVR_CASE(checksum_mode_none_omits_ipv4_udp_only),
+			       KVR_CASE(offload_leaves_pseudo_header_and_flags),
+			       KVR_CASE(rejected_frames_stay_unchanged),
+			       KVR_CASE(received_payload_is_relayed_in_place),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("path", tests);

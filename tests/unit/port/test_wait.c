@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Before an lcore sleeps on a memif ring: it asks to be woken first and looks then, so that a frame
- * is either seen or its sender sees the question.
+ * Before an lcore sleeps on a memif ring, it first requests a wake-up and then checks the ring, so
+ * that a frame is either seen or its sender sees the request.
  */
 #include "kvr_test.h"
 #include "port_pvt.h"
@@ -12,7 +12,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define AT   192u /* of the ring in its file */
+#define AT   192u /* offset of the ring in its file */
 #define HEAD (AT + 6)
 #define TAIL (AT + 64)
 
@@ -41,9 +41,9 @@ static void put(uint32_t where, uint16_t v)
 	memcpy(file + where, &v, sizeof(v));
 }
 
-#define FLAGS (get(AT + 4)) /* 1: do not wake me */
+#define FLAGS (get(AT + 4)) /* 1 = no wake-up requested */
 
-static uint64_t rung(void)
+static uint64_t has_event(void)
 {
 	uint64_t n = 0;
 
@@ -73,7 +73,7 @@ static void end(void)
 	close(at.event);
 }
 
-static void an_empty_ring_asks(void)
+static void an_empty_ring_requests_a_wakeup(void)
 {
 	const uint64_t one = 1;
 	int fd = -1;
@@ -81,22 +81,22 @@ static void an_empty_ring_asks(void)
 	begin();
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	CU_ASSERT_EQUAL(FLAGS, 0);
-	/* The peer's file, by a number of our own. */
+	/* The peer's file, through a descriptor of the test. */
 	CU_ASSERT(fd >= 0 && fd != at.event);
 	CU_ASSERT_EQUAL(write(fd, &one, sizeof(one)), (ssize_t)sizeof(one));
-	CU_ASSERT_EQUAL(rung(), 1);
+	CU_ASSERT_EQUAL(has_event(), 1);
 	kvr_port_wait_disarm(&queue);
 	CU_ASSERT_EQUAL(FLAGS, 1);
 	end();
 }
 
-/* A frame that came before the question: its sender did not ring. */
-static void a_frame_before_the_question_is_seen(void)
+/* A frame that arrived before the request: its sender did not write to the eventfd. */
+static void a_frame_before_the_request_is_seen(void)
 {
 	int fd = -1;
 
 	begin();
-	put(HEAD, 0); /* numbers go round */
+	put(HEAD, 0); /* indices wrap around */
 	put(TAIL, 65535);
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), -EAGAIN);
 	CU_ASSERT_EQUAL(fd, -1);
@@ -107,8 +107,8 @@ static void a_frame_before_the_question_is_seen(void)
 	end();
 }
 
-/* A ring that was rung before is not taken for a new one. */
-static void old_rings_are_forgotten(void)
+/* An old event is not mistaken for a new one. */
+static void old_events_are_cleared(void)
 {
 	const uint64_t three = 3;
 	int fd;
@@ -117,25 +117,25 @@ static void old_rings_are_forgotten(void)
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	CU_ASSERT_EQUAL(write(at.event, &three, sizeof(three)), (ssize_t)sizeof(three));
 	kvr_port_wait_disarm(&queue);
-	CU_ASSERT_EQUAL(rung(), 0);
-	kvr_port_wait_disarm(&queue); /* nothing to read: it does not wait */
+	CU_ASSERT_EQUAL(has_event(), 0);
+	kvr_port_wait_disarm(&queue); /* nothing to read: does not block */
 	end();
 }
 
-static void without_a_peer_nothing_comes(void)
+static void without_a_peer_nothing_arrives(void)
 {
 	int fd = 7;
 
 	begin();
-	CU_ASSERT_EQUAL(passes, 0); /* there was none before */
+	CU_ASSERT_EQUAL(passes, 0); /* no ring before */
 	kvr_port__wait_ring(&port, 0, NULL, pass, NULL);
-	CU_ASSERT_EQUAL(passes, 1); /* nobody reads the old one when it is freed */
+	CU_ASSERT_EQUAL(passes, 1); /* not read any more when it is freed */
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	CU_ASSERT_EQUAL(fd, -1);
 	kvr_port_wait_disarm(&queue);
-	port.wakes = false; /* a device that cannot */
+	port.wakes = false; /* a device without wake-up */
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), -ENOTSUP);
-	/* A queue that the peer has no ring for: other lcores receive. */
+	/* A queue without a ring of the peer: other lcores receive. */
 	atomic_store(&port.rx_on, 0);
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	end();
@@ -143,11 +143,10 @@ static void without_a_peer_nothing_comes(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"an empty ring asks", an_empty_ring_asks},
-			       {"a frame before it", a_frame_before_the_question_is_seen},
-			       {"old rings", old_rings_are_forgotten},
-			       {"no peer", without_a_peer_nothing_comes},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(an_empty_ring_requests_a_wakeup),
+			       KVR_CASE(a_frame_before_the_request_is_seen),
+			       KVR_CASE(old_events_are_cleared),
+			       KVR_CASE(without_a_peer_nothing_arrives), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("wait", tests);
 }
