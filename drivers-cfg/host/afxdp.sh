@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Prepare a kernel interface for net_af_xdp: afxdp.sh [--apply] IFACE QUEUES
-# As many queues as ingress CPUs, so that no frame lands on a queue nobody reads; interrupts
-# deferred, as the polling CPU runs the interface's work itself (busy polling).
+# Use as many queues as ingress CPUs, so that every queue is polled. Interrupts are deferred,
+# because the polling CPU runs the interface's work itself (busy polling).
 set -eu
 . "$(dirname "$0")/lib.sh"
 iface= queues=
@@ -18,7 +18,7 @@ case $queues in '' | *[!0-9]*) die "usage: afxdp.sh [--apply] IFACE QUEUES" ;; e
 dir=$SYSFS/class/net/$iface
 [ -d "$dir" ] || die "$iface: no such interface"
 [ "$(cat "$dir/mtu")" -le 3000 ] ||
-	die "$iface: mtu $(cat "$dir/mtu"); AF_XDP keeps a packet in one page: ip link set $iface mtu 1500"
+	die "$iface: mtu $(cat "$dir/mtu"); AF_XDP stores a packet in one page: ip link set $iface mtu 1500"
 have=$(find "$dir/queues" -name 'rx-*' | wc -l)
 [ "$have" -eq "$queues" ] || run ethtool -L "$iface" combined "$queues"
 put 2 "$dir/napi_defer_hard_irqs"

@@ -1,9 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Give PCI functions to vfio-pci: bind.sh [--apply] [--force] [--noiommu] 0000:3b:00.0...
-# or back to the kernel: bind.sh [--apply] --back 0000:3b:00.0...
-# Prints what it would do; --apply does it. Refuses an interface that is up with an address (it
-# may carry your ssh session) unless --force, and NVIDIA functions, which must stay with mlx5_core.
+# Bind PCI functions to vfio-pci: bind.sh [--apply] [--force] [--noiommu] 0000:3b:00.0...
+# or back to their kernel driver: bind.sh [--apply] --back 0000:3b:00.0...
+# Prints the changes; --apply makes them. Rejects an interface that is up with an address (it
+# may carry your ssh session) unless --force is given, and NVIDIA functions, which need mlx5_core.
 set -eu
 . "$(dirname "$0")/lib.sh"
 force=no back=no noiommu=no
@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
-[ -n "$functions" ] || die "which PCI function? (lspci -D | grep Ethernet)"
+[ -n "$functions" ] || die "PCI function missing (lspci -D | grep Ethernet lists them)"
 
 check() { # FUNCTION
 	dir=$SYSFS/bus/pci/devices/$1
@@ -28,7 +28,7 @@ check() { # FUNCTION
 	0x02*) ;;
 	*) die "$1: not a network function" ;;
 	esac
-	[ "$(cat "$dir/vendor")" != 0x15b3 ] || die "$1: NVIDIA; leave it with mlx5_core (nic/mlx5.md)"
+	[ "$(cat "$dir/vendor")" != 0x15b3 ] || die "$1: NVIDIA functions must stay with mlx5_core (nic/mlx5.md)"
 	[ "$force" = no ] || return 0
 	for net in "$dir"/net/*; do
 		[ -e "$net" ] || continue
@@ -43,7 +43,7 @@ driver_of() { # FUNCTION
 		basename "$(readlink "$SYSFS/bus/pci/devices/$1/driver")"
 }
 
-move() { # FUNCTION DRIVER ("" = the kernel's choice)
+rebind() { # FUNCTION DRIVER ("" = the kernel's choice)
 	now=$(driver_of "$1")
 	echo "$1: driver ${now:-none}"
 	[ "$now" != "$2" ] || [ -z "$2" ] || return 0
@@ -58,11 +58,11 @@ done
 if [ "$back" = no ]; then
 	run modprobe vfio-pci
 	if [ -z "$(ls "$SYSFS/kernel/iommu_groups" 2>/dev/null)" ]; then
-		[ "$noiommu" = yes ] || die "no IOMMU: boot with intel_iommu=on (or amd_iommu), or use --noiommu: the NIC can then write all memory"
+		[ "$noiommu" = yes ] || die "no IOMMU: boot with intel_iommu=on (or amd_iommu), or use --noiommu, with which the NIC can write all memory"
 		put 1 "$SYSFS/module/vfio/parameters/enable_unsafe_noiommu_mode"
 	fi
 fi
 for f in $functions; do
-	if [ "$back" = yes ]; then move "$f" ""; else move "$f" vfio-pci; fi
+	if [ "$back" = yes ]; then rebind "$f" ""; else rebind "$f" vfio-pci; fi
 done
 finish

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
 # Reserve huge pages: hugepages.sh [--apply] [--size 2M|1G] [--node N] COUNT
-# Prints what it would do; --apply does it. For a reservation that survives a reboot (and for 1G
-# pages, which are hard to find later) it prints the kernel arguments too.
+# Prints the changes; --apply makes them. Also prints the kernel arguments for a reservation that
+# survives a reboot, which 1G pages usually need.
 set -eu
 . "$(dirname "$0")/lib.sh"
 size=2M node= count=
@@ -16,7 +16,7 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
-case $count in '' | *[!0-9]*) die "COUNT of pages is missing" ;; esac
+case $count in '' | *[!0-9]*) die "COUNT, the number of pages, is missing" ;; esac
 case $size in
 2M) kb=2048 ;;
 1G) kb=1048576 ;;
@@ -24,7 +24,7 @@ case $size in
 esac
 dir=$SYSFS/kernel/mm/hugepages/hugepages-${kb}kB
 [ -z "$node" ] || dir=$SYSFS/devices/system/node/node$node/hugepages/hugepages-${kb}kB
-[ -e "$dir/nr_hugepages" ] || die "$dir: no such page size or node here"
+[ -e "$dir/nr_hugepages" ] || die "$dir: no such page size or node"
 old=$(cat "$dir/nr_hugepages")
 echo "now: $old pages of $size, wanted: $count"
 [ "$old" -ge "$count" ] || put "$count" "$dir/nr_hugepages"
@@ -35,6 +35,6 @@ fi
 echo "for every boot: default_hugepagesz=$size hugepagesz=$size hugepages=$count"
 if [ "$apply" = yes ]; then
 	got=$(cat "$dir/nr_hugepages")
-	[ "$got" -ge "$count" ] || die "the kernel found only $got pages; use the boot arguments"
+	[ "$got" -ge "$count" ] || die "the kernel reserved only $got pages; use the boot arguments"
 fi
 finish

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# Keep the kernel off the polling CPUs: isolate.sh [--apply] CPUS (like 2-5 or 2,4)
-# --apply moves interrupts away and sets the performance governor, until the next boot; the kernel
-# arguments that keep the scheduler and timers away are printed, never written.
+# Keep the kernel off the polling CPUs: isolate.sh [--apply] CPUS (such as 2-5 or 2,4)
+# --apply moves interrupts away and sets the performance governor, until the next boot. The kernel
+# arguments that keep the scheduler and timers away are only printed.
 set -eu
 . "$(dirname "$0")/lib.sh"
 cpus=
@@ -14,7 +14,7 @@ while [ $# -gt 0 ]; do
 	esac
 	shift
 done
-case $cpus in '' | *[!0-9,-]*) die "CPUS is a list like 2-5 or 2,4" ;; esac
+case $cpus in '' | *[!0-9,-]*) die "CPUS is a list such as 2-5 or 2,4" ;; esac
 
 expand() { # LIST -> one number a line
 	echo "$1" | tr ',' '\n' | while IFS=- read -r a b; do seq "$a" "${b:-$a}"; done
@@ -31,7 +31,7 @@ for irq in "$PROCFS"/irq/[0-9]*; do
 	[ -e "$irq/smp_affinity_list" ] || continue
 	for c in $(expand "$(cat "$irq/smp_affinity_list")"); do
 		if echo "$poll" | grep -qx "$c"; then
-			# Some belong to one CPU for ever; that is not an error.
+			# Some interrupts are bound to one CPU; that is not an error.
 			put "$rest" "$irq/smp_affinity_list" || echo "  ($(basename "$irq") cannot move)"
 			break
 		fi

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Shared by the scripts of this folder: every change goes through run or put, which print it and
-# do it only with --apply. SYSFS and PROCFS can be set to a copy, for tests.
+# Shared by the scripts of this folder: run and put print every change and make it only with
+# --apply. Tests set SYSFS and PROCFS to a copy.
 SYSFS=${SYSFS:-/sys}
 PROCFS=${PROCFS:-/proc}
 apply=no
@@ -21,5 +21,5 @@ die() {
 }
 
 finish() {
-	[ "$apply" = yes ] || echo "(nothing was changed; --apply does it)"
+	[ "$apply" = yes ] || echo "(nothing was changed; use --apply)"
 }

@@ -1,25 +1,26 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which frames of a kernel interface are the router's: UDP to its addresses and port goes to the
- * AF_XDP socket of the frame's queue, all else (ssh, ARP, neighbour discovery, ping, other ports)
- * stays with the kernel. What is decided for the odd ones:
+ * Select the router's frames on a kernel interface: UDP to its addresses and port goes to the
+ * AF_XDP socket of the frame's queue; all other frames (ssh, ARP, neighbour discovery, ping, other
+ * ports) stay with the kernel. Special cases:
  *
- * - IP fragments: the first one, when it names the router's port, is dropped: the protocol has
- *   fragments of its own. The others do not tell their port and go to the kernel, which never
- *   completes them.
+ * - IP fragments: a first fragment to the router's port is dropped, as the protocol has fragments
+ *   of its own. Later fragments do not contain the port and go to the kernel, which never completes
+ *   them.
  *
- * - VLAN: up to two tags are read. With [port] vlan only its id, else any; a tag that the device
- *   strips is not seen here.
+ * - VLAN: up to two tags are read. With [port] vlan only this id is accepted, else any. A tag
+ *   stripped by the device is not seen here.
  *
- * - IPv6 extension headers: up to MAX_EXT are read; before the router's port they mean dropped,
- * else the kernel's. More of them go to the kernel.
+ * - IPv6 extension headers: up to MAX_EXT are read. A frame to the router's port with such headers
+ *   is dropped, others go to the kernel, and so do frames with more headers.
  *
- * - Malformed: what cannot be read to its port goes to the kernel; the other checks are ingress's.
+ * - Malformed: a frame that cannot be parsed up to its port goes to the kernel; all other checks
+ *   are done by ingress.
  *
- * - Allow-list and rate are looked at for the router's frames only.
+ * - Allow-list and rate apply to the router's frames only.
  *
- * One frame costs, beside the redirect, one array, and with a list or a rate one trie or hash
- * look-up.
+ * Cost of a frame beside the redirect: one array look-up, and one trie or hash look-up if there is
+ * a list or a rate.
  */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -36,7 +37,7 @@
 #include "kvroute_xdp.h"
 
 #define MAX_EXT	  4
-#define CAS_TRIES 4 /* lost to other CPUs that count the same source */
+#define CAS_TRIES 4 /* attempts against other CPUs that update the same source */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_XSKMAP);
@@ -78,15 +79,15 @@ struct vlan_tag {
 	__be16 tci, type;
 };
 
-/* A frame while it is read. */
+/* Parser state of a frame. */
 struct frame {
 	void *data, *end;
 	struct kvr_xdp_ip src;
-	__u32 at; /* of the UDP header */
+	__u32 at; /* offset of the UDP header */
 	bool fragment, ext;
 };
 
-static __always_inline int count(__u32 reason, int action)
+static __always_inline int count_frame(__u32 reason, int action)
 {
 	__u64 *n = bpf_map_lookup_elem(&counts, &reason);
 
@@ -102,7 +103,7 @@ static __always_inline bool same16(const void *a, const void *b)
 	return x[0] == y[0] && x[1] == y[1] && x[2] == y[2] && x[3] == y[3];
 }
 
-/* The headers' type behind the tags; false: not a VLAN of ours. */
+/* Read the type after the tags. @return false if the VLAN is not accepted. */
 static __always_inline bool read_tags(struct frame *f, const struct kvr_xdp_conf *c, __be16 *type)
 {
 	__u32 vlan = 0;
@@ -121,7 +122,7 @@ static __always_inline bool read_tags(struct frame *f, const struct kvr_xdp_conf
 	return c->vlan == 0 || vlan == c->vlan;
 }
 
-/* To us, over UDP or a fragment of it? */
+/* True if the packet is UDP, or a first fragment of it, to the router. */
 static __always_inline bool read_ip4(struct frame *f, const struct kvr_xdp_conf *c)
 {
 	const struct iphdr *h = f->data + f->at;
@@ -130,7 +131,7 @@ static __always_inline bool read_ip4(struct frame *f, const struct kvr_xdp_conf 
 	    h->daddr != *(const __u32 *)c->ip4)
 		return false;
 	if (h->frag_off & bpf_htons(0x1fff))
-		return false; /* without a port */
+		return false; /* contains no port */
 	f->fragment = h->frag_off & bpf_htons(0x2000);
 	f->src.b[10] = 0xff;
 	f->src.b[11] = 0xff;
@@ -156,7 +157,7 @@ static __always_inline bool read_ip6(struct frame *f, const struct kvr_xdp_conf 
 			return false;
 		if (next == IPPROTO_FRAGMENT) {
 			if ((x[2] << 8 | x[3]) & 0xfff8)
-				return false; /* without a port */
+				return false; /* contains no port */
 			f->fragment = true;
 			f->at += 8;
 		} else if (next == IPPROTO_HOPOPTS || next == IPPROTO_ROUTING ||
@@ -175,10 +176,11 @@ static __always_inline bool read_ip6(struct frame *f, const struct kvr_xdp_conf 
 }
 
 /*
- * A source has a time: when the next of its frames would be due, were it at its rate. Each frame
- * moves it on by one gap; ahead of the clock by more than a burst, frames are dropped (GCRA, ITU-T
- * I.371). Further ahead than that, it has its time from a slower rate, and begins anew. The clock
- * is read after the time, or else what another CPU has added meanwhile would look so.
+ * GCRA (ITU-T I.371): each source has the time at which its next frame is due at its rate. Each
+ * frame advances it by one gap. If the time is ahead of the clock by more than a burst, the frame
+ * is dropped. If the time is even further ahead, it stems from a slower rate and is reset. The
+ * clock is read after the time, so that a concurrent update by another CPU is not mistaken for that
+ * case.
  */
 static __always_inline bool within_rate(const struct kvr_xdp_conf *c, struct kvr_xdp_ip *src,
 					bool ip6)
@@ -227,34 +229,34 @@ int kvroute_xdp(struct xdp_md *ctx)
 	bool ours = false, ip6;
 
 	if (!c || !c->on)
-		return count(KVR_XDP_OFF, XDP_PASS);
+		return count_frame(KVR_XDP_OFF, XDP_PASS);
 	if ((void *)(eth + 1) > f.end)
-		return count(KVR_XDP_KERNEL, XDP_PASS);
+		return count_frame(KVR_XDP_KERNEL, XDP_PASS);
 	type = eth->h_proto;
 	f.at = sizeof(*eth);
 	if (!read_tags(&f, c, &type))
-		return count(KVR_XDP_KERNEL, XDP_PASS);
+		return count_frame(KVR_XDP_KERNEL, XDP_PASS);
 	ip6 = type == bpf_htons(ETH_P_IPV6);
 	if (type == bpf_htons(ETH_P_IP))
 		ours = read_ip4(&f, c);
 	else if (ip6)
 		ours = read_ip6(&f, c);
 	if (!ours || f.at > 2048)
-		return count(KVR_XDP_KERNEL, XDP_PASS);
+		return count_frame(KVR_XDP_KERNEL, XDP_PASS);
 	udp = f.data + f.at;
 	if ((void *)(udp + 1) > f.end || udp->dest != c->udp_port)
-		return count(KVR_XDP_KERNEL, XDP_PASS);
+		return count_frame(KVR_XDP_KERNEL, XDP_PASS);
 	if (f.fragment)
-		return count(KVR_XDP_FRAGMENT, XDP_DROP);
+		return count_frame(KVR_XDP_FRAGMENT, XDP_DROP);
 	if (f.ext)
-		return count(KVR_XDP_IP6_EXT, XDP_DROP);
+		return count_frame(KVR_XDP_IP6_EXT, XDP_DROP);
 	if (c->restricted && !is_allowed(&f.src))
-		return count(KVR_XDP_DENIED, XDP_DROP);
+		return count_frame(KVR_XDP_DENIED, XDP_DROP);
 	if (c->gap_ns && !within_rate(c, &f.src, ip6))
-		return count(KVR_XDP_LIMITED, XDP_DROP);
+		return count_frame(KVR_XDP_LIMITED, XDP_DROP);
 	if (!bpf_map_lookup_elem(&xsks_map, &queue))
-		return count(KVR_XDP_NO_SOCKET, XDP_DROP);
-	count(KVR_XDP_REDIRECTED, 0);
+		return count_frame(KVR_XDP_NO_SOCKET, XDP_DROP);
+	count_frame(KVR_XDP_REDIRECTED, 0);
 	return (int)bpf_redirect_map(&xsks_map, queue, XDP_DROP);
 }
 
