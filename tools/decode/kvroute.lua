@@ -4,8 +4,8 @@
 --   wireshark -X lua_script:tools/decode/kvroute.lua -r capture.pcap
 --   tshark -X lua_script:tools/decode/kvroute.lua -r capture.pcap -Y 'kvroute.kind == 16' -V
 --
--- UDP port 7650 by default (preference "kvroute.port"); other ports are recognised by the magic.
--- A message in several frames is decoded in its first one as far as that reaches.
+-- UDP port 7650 by default (preference "kvroute.port"); on other ports the magic number identifies the protocol.
+-- A message in several frames is decoded in its first frame, as far as that frame contains it.
 
 local kvr = Proto("kvroute", "kvroute protocol")
 
@@ -83,7 +83,7 @@ local function bits(prefix, width, list)
 	return out
 end
 
--- Header and structs: lists of {field, size}; "skip" is reserved.
+-- Header and structs: lists of {field, size}; "skip" marks reserved bytes.
 local skip = false
 
 local f_magic = field("magic", ProtoField.uint16, "Magic", base.HEX)
@@ -214,7 +214,7 @@ local f_pool_name = field("pool_name", ProtoField.string, "Pool name")
 local f_session_id = field("session_id", ProtoField.string, "Session")
 local f_fragment = field("fragment", ProtoField.bytes, "Fragment of a message")
 
--- Hints: how the value is shown.
+-- Hints: functions that display the value.
 local function hint_string(name, title)
 	local f = field("hint." .. name, ProtoField.string, title)
 	return function(tree, v) tree:add(f, v) end
@@ -223,7 +223,7 @@ local function hint_number(name, title, ctor, size)
 	local f = field("hint." .. name, ctor, title)
 	return function(tree, v) if v:len() == size then tree:add_le(f, v) end end
 end
--- `skip` bytes of a fixed part, then a string.
+-- A fixed part, then a string.
 local function hint_after(name, title, fixed)
 	local f = field("hint." .. name, ProtoField.string, title)
 	return function(tree, v)
@@ -365,7 +365,7 @@ local function size_of(list)
 	return n
 end
 
--- Add the members of a struct at `at`; returns a table of the plain numbers by abbreviation.
+-- Add the members of a struct at `at`; returns the offset after it.
 local function add_struct(tree, tvb, at, list)
 	for _, e in ipairs(list) do
 		if e[1] then
@@ -385,8 +385,8 @@ local function malformed(tree, what)
 	return nil
 end
 
--- Every tail function gets (tree, tvb, at): `at` stands behind the fixed part; it returns the
--- place behind what it has shown, or nil after a complaint.
+-- Every tail function gets (tree, tvb, at), where `at` is the offset after the fixed part. It returns the
+-- offset after the bytes it has displayed, or nil after a malformed message.
 
 local function tail_hints(tree, tvb, at, len)
 	local stop = at + len
