@@ -166,6 +166,9 @@ static void carry_out(struct kvr_sc_req *r, const struct kvr_rq_order *o)
 	const uint64_t now = r->pool->world->now;
 
 	switch (o->kind) {
+	case KVR_RQO_KEEP:
+		kvr_sched_renew(s, slot, now);
+		break;
 	case KVR_RQO_PREFILL_DONE:
 		kvr_sched_prefill_done(s, slot, now);
 		break;

@@ -196,7 +196,7 @@ static void poll(struct kvr_sc_world *w)
 	}
 }
 
-static void bookings_expire(struct kvr_sc_pool *pool)
+static void bookings_release(struct kvr_sc_pool *pool)
 {
 	uint32_t slot;
 
@@ -204,7 +204,6 @@ static void bookings_expire(struct kvr_sc_pool *pool)
 		struct kvr_sc_req *r = ex_pool(pool)->by_slot[slot];
 
 		kvr_sc_line_expired(r);
-		r->failed = true;
 		event(r, (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED, .leg = ex_leg_of(r, pool)});
 	}
 }
@@ -257,7 +256,7 @@ static void expire(struct kvr_sc_world *w)
 	uint64_t due;
 
 	for (uint32_t i = 0; i < w->n_pools; i++)
-		bookings_expire(&w->pool[i]);
+		bookings_release(&w->pool[i]);
 	while ((r = opening(w)) != NULL && ex_req(r)->open_due <= w->now)
 		event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
 	while ((r = unheard(w, &leg, &due)) != NULL && due <= w->now) {

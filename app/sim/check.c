@@ -12,22 +12,31 @@
 
 /* ---- loads ---- */
 
-/* Bookings of the requests there are, by pool and rank: what loads must add up to. */
-static uint32_t live[2][SIM_ENGINES * SIM_RANKS + 16];
+/* Bookings of the requests there are, by pool and rank: what loads must add up to. Released ones
+ * have no load. */
+static uint32_t live[2][SIM_ENGINES * SIM_RANKS + 16], released[2];
+
+static void count_leg(const struct kvr_leg *leg, ptrdiff_t pool)
+{
+	if (leg->booked && leg->released)
+		released[pool]++;
+	else if (leg->booked)
+		live[pool][leg->rank]++;
+}
 
 static void count_live(const struct router *rt)
 {
 	memset(live, 0, sizeof(live));
+	memset(released, 0, sizeof(released));
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
 
 		for (uint32_t k = 0; k < p->n_requests; k++) {
 			const struct kvr_leg *leg = p->request[k].rq.leg;
 
-			if (leg[KVR_LEG_MAIN].booked)
-				live[i][leg[KVR_LEG_MAIN].rank]++;
-			if (leg[KVR_LEG_PREFILL].booked)
-				live[p->prefill - rt->pool][leg[KVR_LEG_PREFILL].rank]++;
+			count_leg(&leg[KVR_LEG_MAIN], i);
+			if (p->prefill != NULL)
+				count_leg(&leg[KVR_LEG_PREFILL], p->prefill - rt->pool);
 		}
 	}
 }
@@ -70,6 +79,10 @@ void check_loads(struct host *h)
 				 "pool %s: %" PRIu64 " requests are booked, it says %" PRIu64,
 				 rt->pool[i].name, sum,
 				 (uint64_t)kvr_sched_counters(rt->pool[i].sched)->booked_now);
+		if (released[i] != kvr_sched_counters(rt->pool[i].sched)->released_now)
+			sim_fail(h->sim, "pool %s: %u bookings are released, it says %" PRIu64,
+				 rt->pool[i].name, released[i],
+				 (uint64_t)kvr_sched_counters(rt->pool[i].sched)->released_now);
 	}
 }
 
@@ -202,10 +215,7 @@ static void check_asks(struct sim *s)
 			sim_fail(s, "request %u has %u outcomes", i, s->ask[i].outcomes);
 	for (uint32_t i = 0; i < s->plan.engines; i++)
 		for (uint32_t k = s->engine[i].runs; k != 0; k = s->run[k - 1].next)
-			/* Who never answers never hears that nobody wants to know. */
-			if (s->run[k - 1].state != RUN_MUTE)
-				sim_fail(s, "engine %u runs request %u still", i,
-					 s->run[k - 1].ask);
+			sim_fail(s, "engine %u runs request %u still", i, s->run[k - 1].ask);
 }
 
 /* What is known of a request that the router does not let go. */

@@ -56,6 +56,7 @@ static bool pool_at_rest(const struct pool *p)
 	bool ok = sessions_at_rest(p, where);
 
 	ZERO("bookings", kvr_sched_counters(p->sched)->booked_now);
+	ZERO("released bookings", kvr_sched_counters(p->sched)->released_now);
 	ZERO("waiting", kvr_sched_counters(p->sched)->waiting_now);
 	ZERO("slots", kvr_flight_count(p->requests));
 	ZERO("jobs", rte_mempool_in_use_count(p->jobs));

@@ -22,10 +22,10 @@
  * The next hop to the client may change while the slot is published: together with the frame size
  * it is one word, stored and loaded as a whole.
  *
- * Only `seen` and `passed` are written by the ingress lcore that relays the stream (the lcore of
- * the agent's frames; acknowledgements may arrive at another lcore, which only reads). Both contain
- * the generation they refer to, so a late write refers to an earlier request of the slot, not to
- * the current one.
+ * Only `seen`, `passed` and `active_period` are written by the ingress lcore that relays the stream
+ * (the lcore of the agent's frames; acknowledgements may arrive at another lcore, which only
+ * reads). The first two contain the generation they refer to, so a late write refers to an earlier
+ * request of the slot, not to the current one.
  *
  * An ended request stays for KVR_FLIGHT_LINGER_NS or until the client has acknowledged the end, so
  * that retransmitted last items still reach it. If slots are needed, the request that ended first
@@ -106,6 +106,8 @@ struct kvr_flight {
 		seen;		 /* generation:32 | 1 + reported generated tokens:32 */
 	_Atomic uint64_t passed; /* same writer. generation:32 | 1 + last item sent to the client:31
 				    | final item was sent:1 */
+	_Atomic uint32_t active_period; /* same writer: period in which the scheduler last received
+					 * a message about an item */
 	/* scheduler: rw (relaxed, publishes nothing), ingress: ro */
 	_Atomic uint32_t relay_mode; /* enum kvr_flight_relay_mode */
 
@@ -215,6 +217,21 @@ static inline void kvr_flight_set_seen(struct kvr_flight *flight, uint64_t handl
 {
 	atomic_store_explicit(&flight->seen, (handle & ~(uint64_t)UINT32_MAX) | (generated + 1),
 			      memory_order_relaxed);
+}
+
+/**
+ * The period (a number of the caller) in which the scheduler last received a message about an item
+ * of the slot. The item may belong to an earlier request. Ingress lcore of the stream.
+ */
+static inline uint32_t kvr_flight_active_period(const struct kvr_flight *flight)
+{
+	return atomic_load_explicit(&flight->active_period, memory_order_relaxed);
+}
+
+/** Record that the scheduler is sent a message in @p period. Ingress lcore of the stream. */
+static inline void kvr_flight_set_active_period(struct kvr_flight *flight, uint32_t period)
+{
+	atomic_store_explicit(&flight->active_period, period, memory_order_relaxed);
 }
 
 /**
@@ -355,8 +372,8 @@ struct kvr_flight *kvr_flight_by_handle(struct kvr_flight_table *table, uint64_t
 
 /**
  * Copy the data needed to forward a frame of @p handle. Any ingress lcore.
- * @return the slot (the caller may access only `seen` and `passed`), or NULL if the handle is not
- *   in use.
+ * @return the slot (the caller may access only `seen`, `passed` and `active_period`), or NULL if
+ *   the handle is not in use.
  */
 struct kvr_flight *kvr_flight_relay(struct kvr_flight_table *table, uint64_t handle,
 				    struct kvr_relay *out);

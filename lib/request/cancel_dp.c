@@ -109,6 +109,10 @@ bool kvr_rq__late(const struct step *x, bool client_gone)
 
 	if (r->told == KVR_RQ_OVER || (!waits && !client_gone))
 		return false;
+	/* A worker that runs the request finds out that the client has gone. A worker that has been
+	 * silent for long may not run it any more. */
+	if (leg_in(r, MAIN, AT(RUNNING)) && !r->leg[MAIN].released)
+		return false;
 	kvr_rq__reject(x, &why);
 	give_up(x, KVR_RQ_EXPIRED);
 	return true;
@@ -119,6 +123,8 @@ void kvr_rq__repeated(const struct step *x, const struct kvr_rq_event *e)
 	struct kvr_request *r = x->r;
 
 	KVR_SIM_SOMETIMES(ROUTE_AGAIN);
+	if (r->book) /* the client runs the request */
+		kvr_rq__keep(x, MAIN);
 	if (r->end.code != KVR_OK) {
 		order(x, KVR_RQO_REJECTED, MAIN)->why = r->end;
 		return;

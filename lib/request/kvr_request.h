@@ -88,9 +88,9 @@ enum kvr_rq_event_kind {
 	KVR_RQE_ADMITTED,     /**< booked after it has waited */
 	KVR_RQE_NOT_ADMITTED, /**< it has waited, and left the queue without a booking */
 	KVR_RQE_LOST,	      /**< its booking went with its worker */
-	KVR_RQE_EXPIRED,      /**< its booking reached the age limit, and is gone */
+	KVR_RQE_EXPIRED,      /**< its booking was released after silence; the leg goes on */
 	/* a worker's, of a leg */
-	KVR_RQE_TAKEN,	    /**< it has the leg */
+	KVR_RQE_TAKEN,	    /**< it runs the leg; repeated by every report */
 	KVR_RQE_DECLINED,   /**< it does not take the leg; code is its own */
 	KVR_RQE_ITEM,	    /**< progress, not the last; tokens, FIRST */
 	KVR_RQE_FIN,	    /**< the last one; tokens, FIRST, ERROR, CANCELLED, RESULT */
@@ -105,7 +105,8 @@ enum kvr_rq_event_kind {
 	KVR_RQE_FIN_ACKED, /**< the client has the last item */
 	/* the executor's timers over requests that no worker has */
 	KVR_RQE_DEADLINE,    /**< of the client's */
-	KVR_RQE_CLIENT_GONE, /**< not heard of for too long; SENT: nobody will send it again */
+	KVR_RQE_CLIENT_GONE, /**< not heard of for too long; SENT: nobody will send it again;
+			      * RUNNING: only after a release */
 	KVR_RQE_LEASE_OVER,  /**< booked only: its client, who runs it, is not heard of any more */
 	KVR_RQE_UNWANTED,    /**< prefill leg: its worker has had long enough to end it since
 			      * nobody waits for it */
@@ -160,9 +161,10 @@ enum kvr_rq_order_kind {
 	KVR_RQO_REJECTED,  /**< `why` */
 	KVR_RQO_CANCELLED, /**< answer to CANCEL */
 	/* to the scheduler and the index */
+	KVR_RQO_KEEP,	      /**< leg: its booking is renewed; so it is by the next two */
 	KVR_RQO_PREFILL_DONE, /**< leg */
 	KVR_RQO_OUTPUT,	      /**< leg: n tokens so far */
-	KVR_RQO_FREE,	      /**< leg: its booking is over */
+	KVR_RQO_FREE,	      /**< leg: its booking, or a released one, is over */
 	KVR_RQO_LEAVE,	      /**< leg: it leaves its pool's queue */
 	KVR_RQO_PREDICT,      /**< leg: its rank will hold the prompt */
 	/* to the executor's own books */
@@ -208,7 +210,6 @@ enum kvr_rq_session_how {
 enum kvr_rq_over_kind {
 	KVR_RQ_DEADLINE = 1, /**< its client's own limit for waiting */
 	KVR_RQ_SILENT = 2,   /**< its client has not been heard for long */
-	KVR_RQ_AGE = 3,	     /**< the age limit of bookings */
 };
 
 struct kvr_rq_why {
@@ -309,6 +310,7 @@ struct kvr_leg {
 	uint8_t state; /**< enum kvr_rq_state */
 	bool booked;
 	bool aborting; /**< an ABORT is not acknowledged */
+	bool released; /**< booked without load, after a long silence of its worker */
 	uint32_t rank; /**< dense index of its booking */
 	uint64_t worker;
 	uint32_t epoch; /**< the worker's life */

@@ -55,6 +55,7 @@ static const char *const orders[KVR_RQ_ORDERS_N] = {
 	[KVR_RQO_ACCEPTED] = "accepted",
 	[KVR_RQO_REJECTED] = "rejected",
 	[KVR_RQO_CANCELLED] = "cancelled",
+	[KVR_RQO_KEEP] = "KEEP",
 	[KVR_RQO_PREFILL_DONE] = "prefill_done",
 	[KVR_RQO_OUTPUT] = "output",
 	[KVR_RQO_FREE] = "free",

@@ -139,6 +139,10 @@ bool kvr_rq__rank_missing(const struct step *x);
 bool kvr_rq__booked(const struct step *x, uint32_t leg, const struct kvr_sched_decision *d,
 		    struct kvr_rq_worker *w);
 
+/** A message about a leg has come from its worker: renew the booking. With BOOK the message is the
+ * client's, and renews both bookings. */
+void kvr_rq__keep(const struct step *x, uint32_t leg);
+
 void kvr_rq__send(const struct step *x, uint32_t leg);
 
 /* ---- binding_dp.c ---- */

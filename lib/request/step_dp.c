@@ -201,8 +201,12 @@ static void refused(const struct step *x, uint32_t leg, const struct kvr_sched_d
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
+/* An acknowledgement or a report: no progress. */
 static void taken(const struct step *x, uint32_t leg)
 {
+	kvr_rq__keep(x, leg);
+	if (leg_in(x->r, leg, AT(RUNNING)))
+		return;
 	place(x, leg, KVR_RQS_RUNNING);
 	if (leg == MAIN && x->r->quiet)
 		kvr_rq__accept(x, KVR_RQ_SERVED);
@@ -235,23 +239,6 @@ static void lost(const struct step *x, uint32_t leg)
 	fails(x, leg, &why, KVR_RQ_LOST);
 }
 
-static void expired(const struct step *x, uint32_t leg)
-{
-	const struct kvr_rq_why why = kvr_rq__why(x->r, KVR_E_EXPIRED, KVR_RQ_AGE);
-	struct kvr_leg *l = &x->r->leg[leg];
-
-	l->booked = false;
-	l->aborting = at_worker(x->r, leg);
-	if (l->aborting) {
-		struct kvr_rq_order *o = order(x, KVR_RQO_ABORT, leg);
-
-		o->how = KVR_RQ_EXPIRED;
-		o->why = why;
-	}
-	x->r->reroutes = 0; /* it is too old for another try */
-	fails(x, leg, &why, KVR_RQ_EXPIRED);
-}
-
 /* Its computation ended, of which the scheduler learns how fast ranks are; so does the booking. */
 static void prefilled(const struct step *x)
 {
@@ -267,6 +254,10 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 	place(x, e->leg, KVR_RQS_RUNNING);
 	if (r->session != NULL && (e->flags & KVR_RQEF_ERROR) == 0)
 		kvr_rq__session_succeeded(x, e->leg);
+	/* FIN ends the booking; PREFILL_DONE and OUTPUT below renew it. */
+	if (e->kind == KVR_RQE_ITEM &&
+	    (e->leg == PREFILL || r->probe || (e->tokens == 0 && (e->flags & KVR_RQEF_FIRST) == 0)))
+		kvr_rq__keep(x, e->leg);
 	if (e->leg == PREFILL)
 		return;
 	r->answers = true;
@@ -394,7 +385,7 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 		lost(x, leg);
 		return true;
 	case KVR_RQE_EXPIRED:
-		expired(x, leg);
+		x->r->leg[leg].released = true;
 		return true;
 	case KVR_RQE_TAKEN:
 		taken(x, leg);

@@ -54,10 +54,10 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 	[KVR_RQS_RUNNING] =
 		{
 			/* What a decode leg was to fetch may have gone. */
-			.go = CLIENT | E(ITEM) | E(FIN) | E(STOP) | E(LOST) | E(EXPIRED) |
-			      E(LEASE_OVER) | E(UNWANTED) | E(UNHEARD),
-			/* Every copy of a DISPATCH is acknowledged. */
-			.late = OPENING | E(TAKEN) | E(DEADLINE) | E(CLIENT_GONE),
+			.go = CLIENT | E(TAKEN) | E(ITEM) | E(FIN) | E(STOP) | E(LOST) |
+			      E(EXPIRED) | E(LEASE_OVER) | E(UNWANTED) | E(UNHEARD) |
+			      E(CLIENT_GONE),
+			.late = OPENING | E(DEADLINE),
 			.next = S(UNDECIDED) | S(ENDED) | S(FREE),
 		},
 	[KVR_RQS_ENDED] =

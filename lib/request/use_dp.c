@@ -193,6 +193,7 @@ bool kvr_rq__booked(const struct step *x, uint32_t leg, const struct kvr_sched_d
 	struct kvr_leg *l = &x->r->leg[leg];
 
 	l->booked = d->result == KVR_SCHED_ROUTED;
+	l->released = false;
 	l->rank = d->rank;
 	l->worker = d->worker;
 	l->dp_rank = d->dp_rank;
@@ -204,6 +205,13 @@ bool kvr_rq__booked(const struct step *x, uint32_t leg, const struct kvr_sched_d
 		return false;
 	l->epoch = w->epoch;
 	return true;
+}
+
+void kvr_rq__keep(const struct step *x, uint32_t leg)
+{
+	for (uint32_t i = MAIN; i <= PREFILL; i++)
+		if ((i == leg || x->r->book) && x->r->leg[i].booked && !x->r->leg[i].released)
+			order(x, KVR_RQO_KEEP, i);
 }
 
 void kvr_rq__send(const struct step *x, uint32_t leg)

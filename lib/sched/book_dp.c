@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bookings: begin, first token, output, end. Exactly one end per booking. */
+/* Bookings: begin, renewal, first token, output, release, end. Exactly one end per booking. */
 #include "sched_pvt.h"
 
 #include <rte_common.h>
 
-static void age_add(struct kvr_sched *s, uint32_t slot)
+static struct worker *worker_of(struct kvr_sched *s, uint32_t rank)
+{
+	return &s->worker[s->rank[rank].worker];
+}
+
+/* The list of a rank is in the order of renewal, oldest first. */
+static void silence_add(struct kvr_sched *s, uint32_t slot)
 {
 	struct slot *b = &s->slot[slot];
 	struct rank *r = &s->rank[b->rank];
@@ -18,7 +24,7 @@ static void age_add(struct kvr_sched *s, uint32_t slot)
 	r->bk_tail = slot;
 }
 
-static void age_remove(struct kvr_sched *s, uint32_t slot)
+static void silence_remove(struct kvr_sched *s, uint32_t slot)
 {
 	struct slot *b = &s->slot[slot];
 	struct rank *r = &s->rank[b->rank];
@@ -31,6 +37,17 @@ static void age_remove(struct kvr_sched *s, uint32_t slot)
 		r->bk_tail = b->bk_prev;
 	else
 		s->slot[b->bk_next].bk_prev = b->bk_prev;
+}
+
+static void renew(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+
+	b->renewed_at = now - s->still_ns;
+	if (b->bk_next == NIL)
+		return;
+	silence_remove(s, slot);
+	silence_add(s, slot);
 }
 
 /* One after the other. */
@@ -55,7 +72,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
-	b->booked_at = now - s->still_ns;
+	b->renewed_at = now - s->still_ns;
 	b->marked = false;
 	b->in_prefill = false;
 	b->exec_isl = isl;
@@ -66,9 +83,10 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->adapter = kvr_sched__lora_begin(s, req->hints);
 	kvr_sched__fly(s, c, d->slot, now);
 	s->requests[d->rank]++;
-	s->worker[s->rank[d->rank].worker].bookings++;
+	worker_of(s, d->rank)->bookings++;
+	worker_of(s, d->rank)->slots++;
 	kvr_cell_add(&s->cnt.booked_now, 1);
-	age_add(s, d->slot);
+	silence_add(s, d->slot);
 	if (c->p.track_prefill && s->mode->needs_cache && left > 0) {
 		b->pf_tokens = left;
 		b->pf_duration = kvr_sched__duration(s, b->pf_tokens, isl - left);
@@ -87,21 +105,23 @@ void kvr_sched__book_probe(struct kvr_sched *s, const struct kvr_sched_decision 
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
-	b->booked_at = now - s->still_ns;
+	b->renewed_at = now - s->still_ns;
 	b->probe = b->marked = true;
 	b->in_prefill = b->fades = false;
 	b->exec_isl = 0;
 	b->generated = UINT32_MAX; /* whatever is told of it is nothing new */
 	b->act = (struct kvr_active_booking){.rank = d->rank};
 	kvr_cell_add(&s->cnt.probes_now, 1);
-	age_add(s, d->slot);
+	worker_of(s, d->rank)->slots++;
+	silence_add(s, d->slot);
 }
 
 static void unbook_probe(struct kvr_sched *s, uint32_t slot)
 {
 	struct slot *b = &s->slot[slot];
 
-	age_remove(s, slot);
+	silence_remove(s, slot);
+	worker_of(s, b->rank)->slots--;
 	b->state = KVR_SLOT_FREE;
 	b->rank = NIL;
 	kvr_cell_add(&s->cnt.probes_ended, 1);
@@ -121,17 +141,64 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cel
 	}
 	kvr_cell_add(how, 1);
 	kvr_sched__prefill_remove(s, slot, now);
-	age_remove(s, slot);
+	silence_remove(s, slot);
 	left = leave_prompt(s, slot, now);
 	kvr_sched__lora_end(s, b->adapter);
 	s->requests[rank]--;
-	s->worker[s->rank[rank].worker].bookings--;
+	worker_of(s, rank)->bookings--;
+	worker_of(s, rank)->slots--;
 	kvr_cell_sub(&s->cnt.booked_now, 1);
 	b->state = KVR_SLOT_FREE;
 	b->rank = NIL;
 	if (left)
 		kvr_sched__report(s, rank, now);
 	s->changed = true;
+}
+
+/* The load goes; the rank is kept, so that its removal ends the slot. The end of the prompt may
+ * still be under way in slices, which use other fields of the slot. */
+static void release(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	struct slot *b = &s->slot[slot];
+	const uint32_t rank = b->rank;
+	struct rank *r = &s->rank[rank];
+
+	if (b->probe) {
+		silence_remove(s, slot);
+	} else {
+		kvr_sched__unbook(s, slot, now, &s->cnt.expired);
+		worker_of(s, rank)->slots++;
+		kvr_cell_add(&s->cnt.released_now, 1);
+	}
+	b->state = KVR_SLOT_RELEASED;
+	b->rank = rank;
+	b->rel_prev = NIL;
+	b->rel_next = r->rel_head;
+	if (r->rel_head != NIL)
+		s->slot[r->rel_head].rel_prev = slot;
+	r->rel_head = slot;
+}
+
+void kvr_sched__released_end(struct kvr_sched *s, uint32_t slot)
+{
+	struct slot *b = &s->slot[slot];
+
+	if (b->rel_prev == NIL)
+		s->rank[b->rank].rel_head = b->rel_next;
+	else
+		s->slot[b->rel_prev].rel_next = b->rel_next;
+	if (b->rel_next != NIL)
+		s->slot[b->rel_next].rel_prev = b->rel_prev;
+	worker_of(s, b->rank)->slots--;
+	b->state = KVR_SLOT_FREE;
+	b->rank = NIL;
+	if (b->probe) {
+		kvr_cell_add(&s->cnt.probes_ended, 1);
+		kvr_cell_sub(&s->cnt.probes_now, 1);
+	} else {
+		kvr_cell_add(&s->cnt.released_ended, 1);
+		kvr_cell_sub(&s->cnt.released_now, 1);
+	}
 }
 
 /* The list links of a slot are in its second line; any other instead of a slot that is none. */
@@ -171,10 +238,21 @@ void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_
 
 static bool booked(struct kvr_sched *s, uint32_t slot)
 {
-	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_BOOKED)
+	const uint32_t state = slot < s->conf.max_requests ? s->slot[slot].state : KVR_SLOT_FREE;
+
+	if (state == KVR_SLOT_BOOKED)
 		return true;
-	kvr_cell_add(&s->cnt.late, 1);
+	if (state != KVR_SLOT_RELEASED)
+		kvr_cell_add(&s->cnt.late, 1);
 	return false;
+}
+
+bool kvr_sched_renew(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	if (!booked(s, slot))
+		return false;
+	renew(s, slot, now);
+	return true;
 }
 
 static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
@@ -195,7 +273,7 @@ static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
 
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
-	return booked(s, slot) && mark(s, slot, now);
+	return kvr_sched_renew(s, slot, now) && mark(s, slot, now);
 }
 
 static uint64_t blocks_of(const struct kvr_sched *s, uint64_t tokens)
@@ -208,7 +286,7 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 	struct slot *b;
 	uint64_t more;
 
-	if (!booked(s, slot))
+	if (!kvr_sched_renew(s, slot, now))
 		return false;
 	if (s->owed.any)
 		kvr_sched__settle(s);
@@ -232,6 +310,12 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 	return true;
 }
 
+static void end_released(struct kvr_sched *s, uint32_t slot)
+{
+	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_RELEASED)
+		kvr_sched__released_end(s, slot);
+}
+
 bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	if (slot < s->conf.max_requests && s->slot[slot].state == KVR_SLOT_WAITING) {
@@ -239,8 +323,10 @@ bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now)
 		kvr_cell_add(&s->cnt.cancelled_waiting, 1);
 		return false;
 	}
-	if (!booked(s, slot))
+	if (!booked(s, slot)) {
+		end_released(s, slot);
 		return false;
+	}
 	kvr_sched__unbook(s, slot, now, &s->cnt.finished);
 	return true;
 }
@@ -259,8 +345,10 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now)
 		kvr_cell_add(&s->cnt.cancelled_waiting, 1);
 		return true;
 	}
-	if (!booked(s, slot))
+	if (!booked(s, slot)) {
+		end_released(s, slot);
 		return false;
+	}
 	kvr_sched__unbook(s, slot, now, &s->cnt.cancelled_booked);
 	return true;
 }
@@ -270,23 +358,24 @@ void kvr_sched_stood_still(struct kvr_sched *s, uint64_t ns)
 	s->still_ns = ns > s->still_ns ? ns : s->still_ns;
 }
 
-/* Every rank's bookings stand in order of age, so a sweep looks at one head per rank. */
+/* Every rank's bookings stand in the order of their renewal, so a sweep looks at one head per rank.
+ */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n)
 {
 	const uint64_t old = now - s->still_ns;
 	uint32_t done = 0;
 
-	if (now < s->next_sweep)
+	if (now < s->next_sweep || s->expiry_ns == 0)
 		return 0;
 	for (; s->sweep_rank < s->n_ranks; s->sweep_rank++) {
 		const struct rank *r = &s->rank[s->order[s->sweep_rank]];
 
-		while (r->bk_head != NIL && old > s->slot[r->bk_head].booked_at &&
-		       old - s->slot[r->bk_head].booked_at > s->expiry_ns) {
+		while (r->bk_head != NIL && old > s->slot[r->bk_head].renewed_at &&
+		       old - s->slot[r->bk_head].renewed_at > s->expiry_ns) {
 			if (done == n)
 				return done;
 			slots[done++] = r->bk_head;
-			kvr_sched__unbook(s, r->bk_head, now, &s->cnt.expired);
+			release(s, r->bk_head, now);
 		}
 	}
 	s->sweep_rank = 0;

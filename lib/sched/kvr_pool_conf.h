@@ -107,8 +107,8 @@ struct kvr_pool_conf {
 	bool track_prefill_tokens;
 	bool track_active_blocks;
 	bool track_output_blocks;
-	double request_expiry_s;
-	int prefill_model; /**< enum kvr_prefill_model */
+	double request_expiry_s; /**< silence that releases a booking; 0 = never */
+	int prefill_model;	 /**< enum kvr_prefill_model */
 	double prefill_base_ms;
 	double prefill_us_per_token;
 	double prefill_us_per_cached_token;

@@ -27,9 +27,12 @@
  * prompt and what is fetched ahead a decision takes 1,575 / 3,150 (0.75 / 1.5 us). Queue operations
  * 210 (100 ns) with 10,000 waiting. perf/micro/bench-decide and bench-queue measure them.
  *
- * Life of a slot:   free --route--> booked --finish/cancel/expire/worker gone--> free
+ * Life of a slot:   free --route--> booked --finish/cancel/worker gone--> free
+ *                     |                \--expire--> released --finish/cancel/worker gone--> free
  *                     \--route--> waiting --poll--> booked, or free with an error
  *                                      \--cancel--> free
+ * A released slot has no load any more, and none again: prefill_done, output and renew change
+ * nothing. Its rank is kept, so that the loss of the worker ends it.
  * Each slot that was booked is freed exactly once, whatever ends it; ending a free slot is a
  * counted no-op, so late and duplicate messages are harmless. The caller must not reuse a slot
  * number for another request before it has seen its end.
@@ -62,7 +65,8 @@ struct kvr_sched_ops {
 	 */
 	bool (*refresh)(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 			struct kvr_sched_overlap *out);
-	/** A booking ended because its rank went; the slot is already free. */
+	/** A booking, or what was left of a released one, ended because its rank went; the slot is
+	 * already free. */
 	void (*dropped)(void *arg, uint32_t slot, uint32_t rank);
 	/** A dense index was given to (worker, dp_rank) / taken back (empty by then). */
 	void (*rank_added)(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank);
@@ -159,6 +163,11 @@ void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_
 
 #define KVR_SCHED_AHEAD 4
 
+/** A message about the request has come from its worker, or from its client if that runs it: the
+ * silence that releases the booking starts again. prefill_done and output do the same. @return
+ * whether the slot is booked. */
+bool kvr_sched_renew(struct kvr_sched *s, uint32_t slot, uint64_t now);
+
 /** First token seen. Idempotent. @return true the first time on a booked slot. */
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);
 
@@ -169,24 +178,26 @@ bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now);
  */
 bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, uint64_t now);
 
-/** The request ended, whatever the cause. @return true when a booking was freed. */
+/** The request ended, whatever the cause. @return true when a booking was freed, false too when it
+ * had been released before. */
 bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now);
 
 /** As finish, but only when the booking is on dense index @p rank. */
 bool kvr_sched_finish_on(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now);
 
-/** The client went away: leave the queue, or free the booking. @return true when either was. */
+/** The client went away: leave the queue, or free the booking. @return true when either was, false
+ * too when the booking had been released before. */
 bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now);
 
 /**
- * The owner has stood still, or could not listen, for @p ns in all since create; never falls. No
- * booking grows old in it: what its worker has said meanwhile has not been read.
+ * The owner has stood still, or could not receive, for @p ns in all since create; never falls.
+ * That time counts as no silence: messages of workers were not read in it.
  */
 void kvr_sched_stood_still(struct kvr_sched *s, uint64_t ns);
 
 /**
- * Free bookings older than request_expiry_s, oldest first; kvr_sched_stood_still() is no part of
- * their age. @return how many; when it equals @p n, call again.
+ * Release the bookings that were not renewed for more than request_expiry_s, once in 60 s; 0: none
+ * ever. @return how many; when it equals @p n, call again.
  */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n);
 
@@ -262,6 +273,7 @@ enum kvr_sched_slot_state {
 	KVR_SLOT_FREE,
 	KVR_SLOT_BOOKED,
 	KVR_SLOT_WAITING,
+	KVR_SLOT_RELEASED,
 };
 
 enum kvr_sched_slot_state kvr_sched_slot_state(const struct kvr_sched *s, uint32_t slot);

@@ -84,7 +84,9 @@ int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
 	X(KVR_SCHED_C_CANCELLED_BOOKED, cancelled_booked, COUNT, "requests", "bookings cancelled") \
 	X(KVR_SCHED_C_CANCELLED_WAITING, cancelled_waiting, COUNT, "requests",                     \
 	  "waiting requests cancelled")                                                            \
-	X(KVR_SCHED_C_EXPIRED, expired, COUNT, "requests", "bookings that reached the age limit")  \
+	X(KVR_SCHED_C_EXPIRED, expired, COUNT, "requests", "bookings released after silence")      \
+	X(KVR_SCHED_C_RELEASED_ENDED, released_ended, COUNT, "requests",                           \
+	  "of expired, those whose request has ended since")                                       \
 	X(KVR_SCHED_C_DROPPED, dropped, COUNT, "requests", "bookings lost with their rank")        \
 	X(KVR_SCHED_C_LATE, late, COUNT, "calls", "calls that named a free slot")                  \
 	X(KVR_SCHED_C_PREFILL_MARKS, prefill_marks, COUNT, "requests",                             \
@@ -110,6 +112,8 @@ int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
 	X(KVR_SCHED_C_PROBES_ENDED, probes_ended, COUNT, "requests", "of them, over")              \
 	X(KVR_SCHED_C_PROBES_NOW, probes_now, GAUGE, "requests", "health probes now")              \
 	X(KVR_SCHED_C_BOOKED_NOW, booked_now, GAUGE, "requests", "bookings now")                   \
+	X(KVR_SCHED_C_RELEASED_NOW, released_now, GAUGE, "requests",                               \
+	  "requests that go on after their booking was released")                                  \
 	X(KVR_SCHED_C_WAITING_NOW, waiting_now, GAUGE, "requests", "requests waiting now")
 
 /** Then refusals, by reason: of all calls, and those of kvr_sched_poll() and close_queue among

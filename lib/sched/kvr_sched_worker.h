@@ -34,8 +34,9 @@ struct kvr_sched_worker {
  */
 int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, uint64_t now);
 
-/** End up to @p n bookings of a worker that is about to leave (ops->dropped): what
- * kvr_sched_worker_gone() would have to do at once. @return bookings left; 0 for an unknown one. */
+/** End up to @p n bookings of a worker that is about to leave, released ones too (ops->dropped):
+ * what kvr_sched_worker_gone() would have to do at once. @return how many are left; 0 for an
+ * unknown one. */
 uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uint64_t now);
 
 /**

@@ -71,13 +71,24 @@ static void taints_put(struct kvr_sched *s, const struct worker *e,
 
 /* ---- ranks ------------------------------------------------------------------------------- */
 
-/* End up to n bookings of the rank. @return how many of the n are left. */
+static bool first_slot(const struct kvr_sched *s, uint32_t r, uint32_t *slot)
+{
+	const struct rank *rank = &s->rank[r];
+
+	*slot = rank->bk_head != NIL ? rank->bk_head : rank->rel_head;
+	return *slot != NIL;
+}
+
+/* End up to n bookings of the rank, released ones too. @return how many of the n are left. */
 static uint32_t rank_drop(struct kvr_sched *s, uint32_t r, uint32_t n, uint64_t now)
 {
-	for (; n > 0 && s->rank[r].bk_head != NIL; n--) {
-		uint32_t slot = s->rank[r].bk_head;
+	uint32_t slot;
 
-		kvr_sched__unbook(s, slot, now, &s->cnt.dropped);
+	for (; n > 0 && first_slot(s, r, &slot); n--) {
+		if (s->slot[slot].state == KVR_SLOT_RELEASED)
+			kvr_sched__released_end(s, slot);
+		else
+			kvr_sched__unbook(s, slot, now, &s->cnt.dropped);
 		if (s->ops.dropped != NULL)
 			s->ops.dropped(s->ops.arg, slot, r);
 	}
@@ -104,7 +115,8 @@ static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
 			      .pf_head = NIL,
 			      .pf_tail = NIL,
 			      .bk_head = NIL,
-			      .bk_tail = NIL};
+			      .bk_tail = NIL,
+			      .rel_head = NIL};
 	s->n_ranks--;
 	if (s->ops.rank_removed != NULL)
 		s->ops.rank_removed(s->ops.arg, r, id, dp);
@@ -275,7 +287,7 @@ uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uin
 		return 0;
 	for (uint32_t i = 0; i < s->worker[at].dp_size && n > 0; i++)
 		n = rank_drop(s, s->order[s->worker[at].at + i], n, now);
-	return s->worker[at].bookings;
+	return s->worker[at].slots;
 }
 
 bool kvr_sched_worker_unpin(struct kvr_sched *s, uint64_t id, uint32_t dp_start, uint32_t dp_size,

@@ -381,7 +381,7 @@ uint64_t kvr_sched_next_timer(const struct kvr_sched *s)
 {
 	uint64_t t = UINT64_MAX;
 
-	if (s->cnt.booked_now > 0 || s->cnt.probes_now > 0)
+	if (s->expiry_ns != 0 && (s->cnt.booked_now > 0 || s->cnt.probes_now > 0))
 		t = s->next_sweep;
 	if (s->pending.count > 0 && s->next_drain < t)
 		t = s->next_drain;

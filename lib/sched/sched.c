@@ -203,7 +203,8 @@ static void init(struct kvr_sched *s, uint64_t now)
 					   .pf_head = NIL,
 					   .pf_tail = NIL,
 					   .bk_head = NIL,
-					   .bk_tail = NIL};
+					   .bk_tail = NIL,
+					   .rel_head = NIL};
 	init_classes(s);
 	init_model(s);
 	kvr_rand_init(&s->rand, c->seed);

@@ -35,6 +35,7 @@ struct worker {
 	uint32_t dp_size; /* 0 = entry not in use */
 	uint32_t at;
 	uint32_t bookings;
+	uint32_t slots;	 /* bookings, probes and released slots: all that ends with it */
 	uint32_t n_over; /* ranks overloaded */
 	bool available;
 	bool draining;
@@ -63,8 +64,9 @@ struct rank {
 	double going;  /* tokens of the oldest that can go before its end is seen */
 	uint64_t seen; /* when prefill last began or ended here */
 
-	/* bookings in order of age */
+	/* bookings in the order of renewal, oldest first; released slots */
 	uint32_t bk_head, bk_tail;
+	uint32_t rel_head;
 
 	/* what the overload detector was last told */
 	bool reported, kv_reported, over;
@@ -83,8 +85,13 @@ struct owed {
 /** One booking. Two cache lines. */
 struct slot {
 	alignas(64) struct kvr_active_booking act;
-	uint64_t booked_at; /* less sched.still_ns */
-	uint64_t pf_tokens;
+	uint64_t renewed_at; /* less sched.still_ns */
+	union {
+		uint64_t pf_tokens;
+		struct {
+			uint32_t rel_prev, rel_next; /* released */
+		};
+	};
 	uint64_t pf_duration; /* ns, or NO_DURATION */
 	uint8_t state;	      /* enum kvr_sched_slot_state */
 	bool in_prefill;
@@ -106,7 +113,7 @@ struct slot {
 	uint32_t generated;
 	uint32_t expected;
 	uint16_t adapter; /* see lora_dp.c */
-	bool probe;	  /* without weight: nothing but its age and its rank is kept */
+	bool probe;	  /* without weight: nothing but its renewal and its rank is kept */
 };
 
 _Static_assert(sizeof(struct slot) == 128, "two cache lines a booking");
@@ -272,8 +279,8 @@ struct kvr_sched {
 	/* time */
 	uint64_t origin;
 	uint64_t next_sweep;
-	uint64_t expiry_ns;
-	uint64_t still_ns;   /* no part of a booking's age */
+	uint64_t expiry_ns;  /* 0: never */
+	uint64_t still_ns;   /* no part of a booking's silence */
 	uint64_t refresh_ns; /* 0 = never */
 	uint32_t sweep_rank; /* where an unfinished sweep goes on */
 
@@ -428,6 +435,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d);
 void kvr_sched__book_probe(struct kvr_sched *s, const struct kvr_sched_decision *d, uint64_t now);
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cell_t *how);
+void kvr_sched__released_end(struct kvr_sched *s, uint32_t slot);
 uint32_t kvr_sched__exec_isl(const struct kvr_sched_req *req);
 uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
 			 const struct kvr_sched_decision *d);

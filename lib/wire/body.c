@@ -324,6 +324,18 @@ static enum kvr_code check_heartbeat_ack(const void *body, uint32_t len, struct 
 	return KVR_OK;
 }
 
+static enum kvr_code check_alive(const void *body, uint32_t len, struct kvr_fault *f)
+{
+	const struct kvr_wire_alive *m = body;
+	const uint64_t handle = sizeof(uint64_t);
+
+	if (m->reserved != 0)
+		return reserved_set(f);
+	if (sizeof(*m) + m->n * handle != len)
+		return bad_length(f, m->n, (len - sizeof(*m)) / handle);
+	return KVR_OK;
+}
+
 static enum kvr_code check_kv_ack(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_kv_ack *m = body;
@@ -393,6 +405,7 @@ static check_fn *const checkers[KVR_WIRE_KIND_MAX] = {
 	[KVR_WELCOME] = check_welcome,
 	[KVR_HEARTBEAT] = check_heartbeat,
 	[KVR_HEARTBEAT_ACK] = check_heartbeat_ack,
+	[KVR_ALIVE] = check_alive,
 	[KVR_KV_EVENTS] = kvr_wire__check_kv_events,
 	[KVR_KV_ACK] = check_kv_ack,
 	[KVR_SESSION_OPEN] = check_session_open,

@@ -85,6 +85,10 @@ int kvr_put_heartbeat(void *buf, size_t cap, const struct kvr_wire_ids *ids,
 		      const struct kvr_wire_rank_load rank[], uint32_t n, uint16_t flags,
 		      uint16_t wish);
 
+/** ALIVE of @p n requests, 1 to KVR_WIRE_ALIVE_MOST. */
+int kvr_put_alive(void *buf, size_t cap, const struct kvr_wire_ids *ids, const uint64_t handle[],
+		  uint32_t n);
+
 /**
  * CONNECTED: as many of the @p n pools as fit @p cap; body->n_pools and total_pools are set
  * here, entry name_len from @p name.

@@ -88,6 +88,7 @@ enum kvr_wire_kind {
 	KVR_HEARTBEAT_ACK = 35,	 /* router -> agent: struct kvr_wire_heartbeat_ack */
 	KVR_GOODBYE = 36,	 /* agent -> router: empty */
 	KVR_GOODBYE_ACK = 37,	 /* router -> agent: empty */
+	KVR_ALIVE = 38,		 /* agent -> router: struct kvr_wire_alive and its handles */
 	KVR_KV_EVENTS = 48,	 /* agent -> router: struct kvr_wire_kv_events */
 	KVR_KV_ACK = 49,	 /* router -> agent: struct kvr_wire_kv_ack */
 	KVR_SESSION_OPEN = 64,	 /* router -> agent: struct kvr_wire_session */

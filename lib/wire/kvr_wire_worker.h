@@ -90,6 +90,18 @@ struct kvr_wire_heartbeat_ack {
 	uint32_t bookings; /* live bookings on this worker */
 } __rte_packed;
 
+/**
+ * ALIVE: 8 bytes and n handles of requests that run here, in one frame. Not acknowledged: the next
+ * report says the same.
+ */
+struct kvr_wire_alive {
+	uint32_t n; /* 1 to KVR_WIRE_ALIVE_MOST */
+	uint32_t reserved;
+} __rte_packed;
+
+#define KVR_WIRE_ALIVE_MOST 64u /* handles of a frame */
+#define KVR_WIRE_ALIVE_S    30u /* each request is reported at least so often */
+
 /* ---- KV events -------------------------------------------------------------------------- */
 
 #define KVR_KV_F_DUMP_BEGIN 0x0001u /* with DUMP, position 0: forget what the rank holds */

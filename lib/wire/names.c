@@ -36,6 +36,7 @@ static const struct kvr_kind_info kinds[KVR_WIRE_KIND_MAX] = {
 	[KVR_HEARTBEAT_ACK] = {"HEARTBEAT_ACK", FIXED(heartbeat_ack), R, A, false, false},
 	[KVR_GOODBYE] = {"GOODBYE", 0, 0, A, R, false, true},
 	[KVR_GOODBYE_ACK] = {"GOODBYE_ACK", 0, 0, R, A, false, false},
+	[KVR_ALIVE] = {"ALIVE", SIZE(alive) + 8, SIZE(alive) + 8 * KVR_WIRE_ALIVE_MOST, A, R, false, false},
 	[KVR_KV_EVENTS] = {"KV_EVENTS", SIZE(kv_events), ONE, A, R, false, true},
 	[KVR_KV_ACK] = {"KV_ACK", FIXED(kv_ack), R, A, false, false},
 	[KVR_SESSION_OPEN] = {"SESSION_OPEN", SESSION, R, A, false, false},

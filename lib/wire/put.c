@@ -121,6 +121,17 @@ int kvr_put_heartbeat(void *buf, size_t cap, const struct kvr_wire_ids *ids,
 			       (struct kvr_slice){rank, n * (uint32_t)sizeof(*rank)});
 }
 
+int kvr_put_alive(void *buf, size_t cap, const struct kvr_wire_ids *ids, const uint64_t handle[],
+		  uint32_t n)
+{
+	const struct kvr_wire_alive body = {.n = n};
+
+	if (n == 0 || n > KVR_WIRE_ALIVE_MOST)
+		return -EMSGSIZE;
+	return kvr_put_message(buf, cap, KVR_ALIVE, ids, (struct kvr_slice){&body, sizeof(body)},
+			       (struct kvr_slice){handle, n * (uint32_t)sizeof(*handle)});
+}
+
 int kvr_put_connected(void *buf, size_t cap, const struct kvr_wire_ids *ids,
 		      struct kvr_wire_connected body, const struct kvr_wire_pool pool[],
 		      const struct kvr_str name[], uint32_t n)

@@ -75,6 +75,9 @@ static bool carry_out(struct sim *s, uint32_t slot, const struct kvr_rq_order *o
 	case KVR_RQO_SEND:
 		r->rank = (uint32_t)l->r.leg[KVR_LEG_MAIN].worker;
 		return true;
+	case KVR_RQO_KEEP:
+		kvr_sched_renew(s->sched, slot, s->now);
+		break;
 	case KVR_RQO_PREFILL_DONE:
 		kvr_sched_prefill_done(s->sched, slot, s->now);
 		break;

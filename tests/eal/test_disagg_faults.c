@@ -37,7 +37,7 @@ static const struct row {
 	 BIT(P_DONE) | BIT(D_SENT) | BIT(ANSWERED), "", "c.FIN"},
 	{BIT(P_GOODBYE) | BIT(P_SILENCE) | BIT(P_EPOCH) | BIT(P_REFUSES) | BIT(P_ERROR) |
 		 BIT(D_GOODBYE) | BIT(D_SILENCE) | BIT(D_EPOCH) | BIT(D_REFUSES) | BIT(DEADLINE) |
-		 BIT(EXPIRY) | BIT(LOST),
+		 BIT(LOST),
 	 BOTH, BIT(ENDED), "", ""},
 	{BIT(P_GOODBYE) | BIT(P_SILENCE), SYNC, BIT(P_QUEUED), "", "d.DISPATCH c.DISPATCHED c.FIN"},
 	/* What it has computed went with it. */
@@ -101,18 +101,20 @@ static const struct row {
 	{BIT(DEADLINE), SYNC, BIT(D_QUEUED), "c.Expired", "d.DISPATCH d.ABORT c.FIN-CANCELLED"},
 	{BIT(DEADLINE) | BIT(LOST), SYNC, BIT(SENT), "p.DISPATCH", "d.DISPATCH c.DISPATCHED c.FIN"},
 	{BIT(DEADLINE), SYNC, BIT(ACKED), "", "d.DISPATCH c.DISPATCHED c.FIN"},
-	{BIT(EXPIRY), BOOTSTRAP, BIT(P_QUEUED), "p.DISPATCH d.DISPATCH c.DISPATCHED", "c.FIN"},
-	{BIT(EXPIRY), BOOTSTRAP, BIT(SENT) | BIT(ACKED), "d.ABORT c.Expired p.ABORT",
-	 "c.FIN-CANCELLED"},
-	{BIT(EXPIRY), BOOTSTRAP, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED p.ABORT d.ABORT c.Expired",
-	 "c.FIN-CANCELLED"},
-	{BIT(EXPIRY), BOTH, BIT(P_DONE) | BIT(D_SENT) | BIT(ANSWERED), "d.ABORT c.Expired",
-	 "c.FIN-CANCELLED"},
-	/* A client that waits and is not heard for so long is gone. */
-	{BIT(EXPIRY), SYNC, BIT(P_QUEUED), "p.DISPATCH c.Expired",
-	 "d.DISPATCH d.ABORT c.FIN-CANCELLED"},
-	{BIT(EXPIRY), SYNC, BIT(SENT) | BIT(ACKED), "p.ABORT c.Expired", ""},
-	{BIT(EXPIRY), SYNC, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED", "c.FIN"},
+	/* Its client asks, and it goes on; what has waited gets the room of what was released. */
+	{BIT(EXPIRY), BOOTSTRAP, BIT(P_QUEUED), "p.DISPATCH d.DISPATCH c.DISPATCHED c.DISPATCHED",
+	 "c.FIN"},
+	{BIT(EXPIRY), BOOTSTRAP, BIT(SENT), "d.DISPATCH p.DISPATCH c.DISPATCHED", "c.FIN"},
+	{BIT(EXPIRY), BOOTSTRAP, BIT(ACKED) | BIT(P_DONE) | BIT(ANSWERED), "c.RUNNING", "c.FIN"},
+	{BIT(EXPIRY), BOOTSTRAP, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED p.DISPATCH c.DISPATCHED",
+	 "c.FIN"},
+	{BIT(EXPIRY), BOTH, BIT(D_SENT), "d.DISPATCH c.DISPATCHED", "c.FIN"},
+	{BIT(EXPIRY), BOTH, BIT(ENDED), "c.Ended", ""},
+	{BIT(EXPIRY), SYNC, BIT(P_QUEUED) | BIT(SENT), "p.DISPATCH c.QUEUED",
+	 "d.DISPATCH c.DISPATCHED c.FIN"},
+	{BIT(EXPIRY), SYNC, BIT(ACKED), "c.QUEUED", "d.DISPATCH c.DISPATCHED c.FIN"},
+	{BIT(EXPIRY), SYNC, BIT(P_DONE) | BIT(ANSWERED), "c.RUNNING", "c.FIN"},
+	{BIT(EXPIRY), SYNC, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED c.DISPATCHED", "c.FIN"},
 	{BIT(TWICE), BOTH, BIT(P_QUEUED), "c.QUEUED c.QUEUED",
 	 "p.DISPATCH d.DISPATCH c.DISPATCHED c.FIN"},
 	{BIT(TWICE), BOOTSTRAP, BIT(SENT) | BIT(D_SENT), "c.DISPATCHED c.DISPATCHED", "c.FIN"},
@@ -219,8 +221,8 @@ static void turns(void)
 		pipeline_turn();
 }
 
-/* Bookings expire before a deadline is seen or a timer ends, as all of them are due. */
-static void expire(void)
+/* Bookings are released before a deadline is seen or a timer ends, as all of them are due. */
+static void release(void)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		struct pool *p = &rt->pool[i];
@@ -279,7 +281,8 @@ static void strike(uint64_t id, enum cause c, bool bootstrap)
 		break;
 	case EXPIRY:
 		pipeline_skip(400000);
-		expire();
+		release();
+		pair_client(id, KVR_PROBE); /* it waits still */
 		turns();
 		break;
 	case TWICE:

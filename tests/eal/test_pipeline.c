@@ -732,9 +732,9 @@ static void draining_worker_takes_nothing_new_and_ends_drained(void)
 	end();
 }
 
-/* An engine that never answers: the age limit of bookings bounds the drain, and its client knows.
- */
-static void a_drain_ends_with_the_age_of_bookings(void)
+/* An agent that says nothing of what it has: the silence of its requests bounds the drain; one
+ * whose client is silent, too, ends then. */
+static void a_drain_ends_with_the_silence_of_bookings(void)
 {
 	uint32_t seconds = 0;
 
@@ -751,7 +751,7 @@ static void a_drain_ends_with_the_age_of_bookings(void)
 		pipeline_advance(1000);
 		seconds++;
 	}
-	CU_ASSERT(seconds <= 2 + 60 + 1); /* the age, and the pause between two sweeps */
+	CU_ASSERT(seconds <= 2 + 60 + 1); /* the limit, and the pause between two sweeps */
 	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_DRAINED);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), KVR_E_EXPIRED);
@@ -1261,7 +1261,7 @@ int main(void)
 			       {"probe", probe_says_where_a_request_stands},
 			       {"lost worker", lost_worker_fails_its_requests_and_is_forgotten},
 			       {"drain", draining_worker_takes_nothing_new_and_ends_drained},
-			       {"drain's end", a_drain_ends_with_the_age_of_bookings},
+			       {"drain's end", a_drain_ends_with_the_silence_of_bookings},
 			       {"drain's bound", a_drain_with_a_bound_cuts_off_what_is_left},
 			       {"direct", direct_path_is_accounted_by_progress},
 			       {"other prompt", other_prompt_under_a_live_id_is_refused},

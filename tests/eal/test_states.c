@@ -543,7 +543,9 @@ static void out_of_turn_is_counted(void)
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_EARLY), 1);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 1);
 	dispatch_ack(handle, 0);
-	dispatch_ack(handle, 0);
+	dispatch_ack(handle, 0); /* a copy: it has it still */
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE), 0);
+	session(KVR_SESSION_OPENED, serving(), 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE), 1);
 	dispatch_ack(handle, 7); /* it has been taken */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 2);

@@ -270,12 +270,19 @@ static void loads_of_all_ranks(void)
 
 /* ---- time ---- */
 
-static uint64_t expired(void)
+static uint64_t handle_of(uint64_t request)
 {
-	return counter(PC_EXPIRED);
+	struct kvr_flight_table *t = rt->pool[0].requests;
+
+	return kvr_flight_handle(t, kvr_flight_lookup(t, 77, request));
 }
 
-static void bookings_that_reach_their_age_together(void)
+static uint64_t released(void)
+{
+	return counter(PC_RELEASED);
+}
+
+static void bookings_released_together(void)
 {
 	uint64_t most = 0;
 
@@ -283,8 +290,7 @@ static void bookings_that_reach_their_age_together(void)
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
 	routes(MANY);
 	for (uint64_t i = 1; i <= id; i++) { /* their worker has them: no client is waited for */
-		const uint64_t h = kvr_flight_handle(
-			rt->pool[0].requests, kvr_flight_lookup(rt->pool[0].requests, 77, i));
+		const uint64_t h = handle_of(i);
 		const struct kvr_wire_dispatch_ack a = {.code = 0};
 		const struct kvr_wire_ids ids = {.source = 77, .id = i, .handle = h, .epoch = 1};
 		uint8_t buf[64];
@@ -297,14 +303,44 @@ static void bookings_that_reach_their_age_together(void)
 	turn();
 	pipeline_skip(400000);
 	begin_measure();
-	while (expired() < MANY) {
-		const uint64_t before = expired();
+	while (released() < MANY) {
+		const uint64_t before = released();
 
-		most = RTE_MAX(most, round_beside(expired));
-		CU_ASSERT_FATAL(expired() > before);
+		most = RTE_MAX(most, round_beside(released));
+		CU_ASSERT_FATAL(released() > before);
 	}
-	report("bookings expired", most);
+	report("bookings released", most);
 	CU_ASSERT(most <= ENDS_TURN);
+	end();
+}
+
+/* All requests of a large worker are reported at once, and those of others beside them. */
+static void reports_of_live_requests(void)
+{
+	uint64_t handle[KVR_WIRE_ALIVE_MOST], before, most = 0;
+	const struct kvr_wire_ids ids = {.source = WORKER, .epoch = 1};
+	uint8_t buf[KVR_WIRE_DEF_FRAME];
+
+	begin("max_jobs = 4096\n");
+	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
+	routes(MANY);
+	for (uint64_t i = 0; i < MANY; i += KVR_WIRE_ALIVE_MOST) {
+		for (uint32_t k = 0; k < KVR_WIRE_ALIVE_MOST; k++)
+			handle[k] = handle_of(1 + (i * 97 + k * 61) % MANY);
+		pipeline_send(
+			PEER_AGENT, buf,
+			(size_t)kvr_put_alive(buf, sizeof(buf), &ids, handle, KVR_WIRE_ALIVE_MOST));
+	}
+	begin_measure();
+	for (uint32_t turns = 0; turns < 2 * MANY / KVR_WIRE_ALIVE_MOST; turns++) {
+		before = counter(PC_ALIVE);
+		turn();
+		most = RTE_MAX(most, counter(PC_ALIVE) - before);
+	}
+	report("requests reported", most);
+	CU_ASSERT_EQUAL(counter(PC_ALIVE), MANY);
+	CU_ASSERT_EQUAL(counter(PC_ALIVE_UNKNOWN), 0);
+	CU_ASSERT(most <= 2 * KVR_WIRE_ALIVE_MOST);
 	end();
 }
 
@@ -365,7 +401,8 @@ int main(void)
 			       {"aborts", aborts_due_after_a_pause},
 			       {"legs", legs_due_after_a_pause},
 			       {"loads", loads_of_all_ranks},
-			       {"expired", bookings_that_reach_their_age_together},
+			       {"released", bookings_released_together},
+			       {"reports", reports_of_live_requests},
 			       {"gone", clients_that_go_together},
 			       {"stop", all_at_the_stop},
 			       CU_TEST_INFO_NULL};

@@ -405,6 +405,7 @@ static void workers(struct maker *m)
 						    .canaries_missed = 7},
 						   {.dp_rank = 1, .kv_used_blocks = UINT64_MAX}};
 	const struct kvr_wire_heartbeat_ack state = {.state = KVR_WORKER_SERVING, .bookings = 5};
+	const uint64_t live[] = {0x0000000701000005, 0x0000000301000009};
 
 	kvr_hint_put_str(&h, KVR_HINT_POOL, "llama-70b");
 	kvr_hint_put_str(&h, KVR_HINT_TAINT, "gpu=h100");
@@ -415,6 +416,7 @@ static void workers(struct maker *m)
 	PUT("welcome", KVR_WELCOME, A, kvr_put_welcome(b, cap, &r, &welcome));
 	PUT("heartbeat", KVR_HEARTBEAT, R, kvr_put_heartbeat(b, cap, &a, ranks, 2, 0, 0));
 	PUT("heartbeat-ack", KVR_HEARTBEAT_ACK, A, kvr_put_heartbeat_ack(b, cap, &r, &state));
+	PUT("alive", KVR_ALIVE, R, kvr_put_alive(b, cap, &a, live, 2));
 	PUT("goodbye", KVR_GOODBYE, R, kvr_put_empty(b, cap, KVR_GOODBYE, &a));
 	PUT("goodbye-ack", KVR_GOODBYE_ACK, A, kvr_put_empty(b, cap, KVR_GOODBYE_ACK, &r));
 }

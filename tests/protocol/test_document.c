@@ -162,6 +162,8 @@ static const struct {
 	F(heartbeat_ack, state),
 	F(heartbeat_ack, reserved0),
 	F(heartbeat_ack, bookings),
+	F(alive, n),
+	F(alive, reserved),
 	F(kv_events, first_event_id),
 	F(kv_events, resume_event_id),
 	F(kv_events, dp_rank),

@@ -38,7 +38,7 @@ KINDS = {
     'CANCELLED': 20, 'PROBE': 21, 'MISSING': 22, 'DISPATCH': 24, 'DISPATCH_ACK': 25, 'RESPONSE': 26,
     'RESPONSE_ACK': 27, 'PROGRESS': 28, 'PROGRESS_ACK': 29, 'ABORT': 30, 'ABORT_ACK': 31,
     'HELLO': 32, 'WELCOME': 33, 'HEARTBEAT': 34, 'HEARTBEAT_ACK': 35, 'GOODBYE': 36,
-    'GOODBYE_ACK': 37, 'KV_EVENTS': 48, 'KV_ACK': 49, 'SESSION_OPEN': 64, 'SESSION_OPENED': 65,
+    'GOODBYE_ACK': 37, 'ALIVE': 38, 'KV_EVENTS': 48, 'KV_ACK': 49, 'SESSION_OPEN': 64, 'SESSION_OPENED': 65,
     'SESSION_CLOSE': 66, 'SESSION_CLOSED': 67, 'SESSION_RELEASE': 68, 'SESSION_RELEASED': 69,
     'POTENTIAL_LOADS': 80, 'LOADS': 81,
 }
@@ -1069,6 +1069,7 @@ class Agent(Endpoint):
                                           0) + hints
         self.ranks = {dp_start + i: Rank() for i in range(ranks)}
         self.jobs, self.state, self.welcome, self.bookings = {}, None, None, None
+        self.alive_due = 0.0
         self.active = None  # requests that heartbeats claim for every rank; None: those it has
         self.unread = self.event_block_size = self.event_form = self.canaries_missed = 0
         self.hello_timer = self.beat_due = self.leaving = None
@@ -1121,6 +1122,12 @@ class Agent(Endpoint):
             body += struct.pack('<IIQQIHBB', number, active, M64, rank.next, self.unread, self.event_block_size, self.event_form,
                                 self.canaries_missed)
         self.send('HEARTBEAT', 3, body)
+
+    def alive(self, handles):
+        """Section 7.6: these requests run here."""
+        for at in range(0, len(handles), 64):
+            part = handles[at:at + 64]
+            self.send('ALIVE', 0, struct.pack(f'<II{len(part)}Q', len(part), 0, *part))
 
     # KV events
 
@@ -1421,6 +1428,9 @@ class Agent(Endpoint):
             self.send('GOODBYE', 2, seq=self.goodbye_seq)
         if self.beat_due is not None and self.welcome and now >= self.beat_due:
             self.heartbeat(now)
+            if now >= self.alive_due:
+                self.alive_due = now + 15
+                self.alive([job.handle for job in self.jobs.values() if not (job.fin or job.gone or job.aborted is not None)])
         for number, rank in self.ranks.items():
             if rank.dump is not None:
                 if rank.dump_timer.passed(now):

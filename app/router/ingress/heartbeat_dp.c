@@ -2,10 +2,12 @@
 /*
  * HEARTBEAT, at ingress: who says it, its marks in the worker's beat, the answer in the same
  * buffer. Nothing here waits for another lcore or takes anything from a pool, so heartbeats pass
- * whatever else is going on. The control thread looks at the beats every 10 ms.
+ * whatever else is going on. The control thread looks at the beats every 10 ms. ALIVE goes to the
+ * scheduler, which owns the requests.
  */
 #include "ingress/ingress.h"
 #include "ingress/source.h"
+#include "lcore/notes.h"
 #include "lcore/out.h"
 
 #include <string.h>
@@ -119,4 +121,27 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 	in_count(lc, IN_HEARTBEATS);
 	mark(lc, w, from, load, b->n_ranks, (uint32_t)b->wish << 16 | b->flags);
 	answer(lc, m, from, w);
+}
+
+/* The next report repeats it. */
+static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
+{
+	in_count(lc, IN_IGNORED);
+	in_count(lc, why);
+	rte_pktmbuf_free(m);
+}
+
+void ingress_alive(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+{
+	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
+	const struct note n = {.type = NOTE_ALIVE, .m = m};
+	struct refusal why = {0};
+
+	if (unlikely(known(w, h, from, &why) != KVR_OK))
+		ignore(lc, m, IN_LATE);
+	else if (unlikely(notes_put(&lc->rt->pool[w->pool], &n) != 0))
+		ignore(lc, m, IN_RING_FULL);
+	else
+		in_count(lc, IN_NOTES);
 }

@@ -22,6 +22,9 @@ uint32_t ingress_poll(struct lcore *lc);
 /** HEARTBEAT: mark it and answer. */
 void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
+/** ALIVE: to the scheduler of the worker's pool. Never answered. */
+void ingress_alive(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
 /* ---- relay_dp.c ---- */
 
 /** RESPONSE from an agent, whole or in fragments, RESPONSE_ACK from a client, MISSING of either:

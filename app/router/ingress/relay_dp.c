@@ -144,18 +144,23 @@ static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t 
 				    blocks((uint64_t)isl + seen - 1, p->block_size);
 }
 
-/* Tell the scheduler what an item changes. @return -1 when the ring is full, 1: it is the first of
- * its stream. */
-static int response_note(struct pool *p, struct kvr_flight *r, const struct kvr_relay *relay,
-			 const struct kvr_wire_hdr *h, const struct kvr_wire_response *w)
+/* Notify the scheduler of an item that changes something; of an item that changes nothing once in
+ * 8.6 s, because it renews the booking. @return -1 when the ring is full, 1: it is the first of its
+ * stream. */
+static int response_note(const struct lcore *lc, struct pool *p, struct kvr_flight *r,
+			 const struct kvr_relay *relay, const struct kvr_wire_hdr *h,
+			 const struct kvr_wire_response *w)
 {
 	const uint32_t seen = kvr_flight_seen(r, h->handle);
+	const uint32_t period = (uint32_t)(lc->now_ns >> 33);
 	const struct note n = note_item(h->handle, w);
 
-	if ((w->flags & KVR_RESP_F_FIN) == 0 && !is_news(p, relay->isl, seen, w->generated_tokens))
+	if ((w->flags & KVR_RESP_F_FIN) == 0 && likely(kvr_flight_active_period(r) == period) &&
+	    !is_news(p, relay->isl, seen, w->generated_tokens))
 		return 0;
 	if (unlikely(notes_put(p, &n) != 0))
 		return -1;
+	kvr_flight_set_active_period(r, period);
 	if (w->generated_tokens >= seen && w->generated_tokens != UINT32_MAX)
 		kvr_flight_set_seen(r, h->handle, w->generated_tokens);
 	return seen == 0;
@@ -283,7 +288,7 @@ static void relay_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 		ignore(lc, m, IN_LATE);
 	} else if (m->pkt_len > most) {
 		item_too_large(lc, m, from, m->pkt_len, most);
-	} else if (first && (news = response_note(p, r, &relay, h, w)) < 0) {
+	} else if (first && (news = response_note(lc, p, r, &relay, h, w)) < 0) {
 		ignore(lc, m, IN_RING_FULL);
 	} else if (news > 0 && !kvr_flight_may_pass_first(r)) {
 		ignore(lc, m, IN_LATE); /* its agent says it again */
@@ -330,7 +335,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		tracked_item(lc, p, r, m);
 		return;
 	}
-	news = response_note(p, r, &relay, h, w);
+	news = response_note(lc, p, r, &relay, h, w);
 	if (unlikely(news < 0)) {
 		ignore(lc, m, IN_RING_FULL);
 		return;

@@ -16,6 +16,7 @@ const struct frame_kind frame_kinds[KVR_WIRE_KIND_MAX] = {
 	/* of agents */
 	[KVR_HELLO] = {ingress_hello, control_hello, false},
 	[KVR_HEARTBEAT] = {ingress_heartbeat, NULL, false},
+	[KVR_ALIVE] = {ingress_alive, NULL, false},
 	[KVR_GOODBYE] = {ingress_to_control, control_goodbye, false},
 	[KVR_DISPATCH_ACK] = {note_from_agent, NULL, false},
 	[KVR_RESPONSE] = {relay_response, NULL, false},

@@ -46,6 +46,7 @@ enum note_part {
 	X(NOTE_CANCEL, "CANCEL", NOTE_PART_FRAME)                                                  \
 	X(NOTE_PROBE, "PROBE", NOTE_PART_FRAME)                                                    \
 	X(NOTE_DISPATCH_ACK, "DISPATCH_ACK", NOTE_PART_CODE)                                       \
+	X(NOTE_ALIVE, "ALIVE", NOTE_PART_FRAME)                                                    \
 	X(NOTE_PROGRESS, "PROGRESS", NOTE_PART_PROGRESS)                                           \
 	X(NOTE_RESULT, "RESULT", NOTE_PART_FRAME)                                                  \
 	X(NOTE_LONG_RESULT, "LONG_RESULT", NOTE_PART_FRAMES)                                       \

@@ -118,9 +118,7 @@ static uint64_t limit_ms(const struct pool *p, const struct job *j, uint64_t kin
 {
 	if (kind == KVR_RQ_DEADLINE)
 		return j != NULL ? since_ns(j->deadline_ns, j->arrival_ns) / 1000000 : 0;
-	if (kind == KVR_RQ_SILENT)
-		return p->rt->conf.opt.client_timeout_ms;
-	return kind == KVR_RQ_AGE ? (uint64_t)(p->conf->request_expiry_s * 1e3) : 0;
+	return kind == KVR_RQ_SILENT ? p->rt->conf.opt.client_timeout_ms : 0;
 }
 
 /* What the code alone does not say. */

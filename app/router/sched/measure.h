@@ -90,7 +90,7 @@ enum shortfall { SHORT_MISSING, SHORT_EVICTED, SHORT_NOTHING, SHORT_ENGINE, SHOR
 #define RANK_COUNTER_LIST(X)                                                                       \
 	X(RC_ROUTED, routed, COUNT, "legs", "legs sent")                                           \
 	X(RC_FINISHED, finished, COUNT, "legs", "legs ended by their last item")                   \
-	X(RC_FAILED, failed, COUNT, "legs", "legs that failed, expired, were refused or lost")     \
+	X(RC_FAILED, failed, COUNT, "legs", "legs that failed, were given up, refused or lost")    \
 	X(RC_CANCELLED, cancelled, COUNT, "legs", "legs stopped by the client or their other leg") \
 	X(RC_UNHEARD, unheard, COUNT, "legs",                                                      \
 	  "of the failed: DISPATCH was not acknowledged in dispatch_ms, and another rank got it")  \
@@ -161,9 +161,6 @@ void measure_output(const struct life *x, uint32_t tokens);
 
 /** Order FREE; @p how: enum kvr_rq_how. */
 void measure_freed(const struct life *x, uint32_t leg, uint32_t how);
-
-/** A booking of the rank reached its age limit. */
-void measure_expired(struct pool *p, uint32_t rank);
 
 /** The engine of a leg that has ended tells what it found: @p actual of @p predicted tokens. Not
  * for bookings: there a client says so. */

@@ -143,11 +143,6 @@ void measure_freed(const struct life *x, uint32_t leg, uint32_t how)
 		t->prefill_end_ns = now;
 }
 
-void measure_expired(struct pool *p, uint32_t rank)
-{
-	rank_count(p, rank, RC_FAILED, 1);
-}
-
 /* ---- predicted and found ---- */
 
 /* What is known of the reason; the first that fits. */

@@ -155,11 +155,12 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 	_Static_assert(RTE_DIM(as) == KVR_RQ_CUT + 1, "each way to end is counted");
 	struct pool *p = leg_pool(x, o->leg);
 
-	kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
+	/* A released booking was counted at its release. */
+	if (likely(kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns)))
+		request_count(p, x->r, (enum pool_counter)as[o->how], 1);
 	if (unlikely(o->how == KVR_RQ_UNHEARD))
 		kvr_sched_silent(p->sched, x->r->rq.leg[o->leg].worker,
 				 kvr_request_silent_ns(x->r->rq.pool), x->lc->now_ns);
-	request_count(p, x->r, (enum pool_counter)as[o->how], 1);
 	measure_freed(x, o->leg, o->how);
 }
 
@@ -296,6 +297,10 @@ static void to_scheduler(const struct life *x, const struct kvr_rq_order *o)
 	struct pool *p = leg_pool(x, o->leg);
 	const uint32_t slot = x->r->slot[o->leg]->slot;
 
+	if (o->kind == KVR_RQO_KEEP) {
+		kvr_sched_renew(p->sched, slot, x->lc->now_ns);
+		return;
+	}
 	if (o->kind == KVR_RQO_PREFILL_DONE)
 		kvr_sched_prefill_done(p->sched, slot, x->lc->now_ns);
 	else
@@ -341,6 +346,7 @@ static void carry_out(const struct life *x, const struct kvr_rq_order *o)
 	case KVR_RQO_CANCELLED:
 		to_client(x, o);
 		break;
+	case KVR_RQO_KEEP:
 	case KVR_RQO_PREFILL_DONE:
 	case KVR_RQO_OUTPUT:
 		to_scheduler(x, o);

@@ -116,7 +116,6 @@ static void expired(struct kvr_reason *t, const struct refusal *why)
 	static const char *const what[] = {
 		[KVR_RQ_DEADLINE] = "it has waited for as long as it wanted to",
 		[KVR_RQ_SILENT] = "nothing has been heard of its client",
-		[KVR_RQ_AGE] = "the age limit of bookings is over",
 	};
 	const uint64_t kind = why->detail[0];
 

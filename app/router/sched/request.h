@@ -9,7 +9,8 @@
  * rule of a request's life stands here.
  *
  *   share, held, decision, leg, abort  <-  send  <-  slot, answer, session, ask, tally  <-  orders
- * <- session_note, request (frames as events)  <-  timers (time as events)  <-  sched (the turn)
+ * <- session_note, alive  <-  request (frames as events)  <-  timers (time as events)  <-  sched
+ * (the turn)
  *
  * Each file calls those before it only.
  *
@@ -241,6 +242,15 @@ void message_over(const struct life *x);
 
 /** The slot has lingered long enough, or its room is needed. */
 void linger_over(struct lcore *lc, struct pool *p, struct kvr_flight *slot);
+
+/* ---- alive_dp.c ---- */
+
+/** A message about the request of a slot has come from its worker, or from its client if that runs
+ * the request. @p slot NULL: the handle is unknown. */
+void worker_said(const struct lcore *lc, struct pool *p, const struct kvr_flight *slot);
+
+/** NOTE_ALIVE. */
+void alive_on_note(struct lcore *lc, struct pool *p, const struct note *n);
 
 /* ---- request_dp.c: frames as events ---- */
 

@@ -154,13 +154,6 @@ static void on_loads(struct lcore *lc, struct pool *p, const struct note *n)
 
 /* ---- workers ---- */
 
-/* Its worker has said something about a slot's request, perhaps about one that has left it. */
-static void worker_says(struct pool *p, const struct kvr_flight *slot)
-{
-	if (unlikely(kvr_sched_n_silent(p->sched) != 0) && slot != NULL && !slot->relay.booked)
-		kvr_sched_heard(p->sched, slot->relay.worker);
-}
-
 static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	const struct kvr_rq_event e = {.kind = n->code != 0 ? KVR_RQE_DECLINED : KVR_RQE_TAKEN,
@@ -168,7 +161,7 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 
-	worker_says(p, slot);
+	worker_said(lc, p, slot);
 	slot_event(lc, p, slot, e);
 }
 
@@ -228,9 +221,7 @@ static void item(struct lcore *lc, struct pool *p, const struct note *n, struct 
 				 .tokens = n->progress.tokens};
 	uint32_t leg = MAIN, predicted = 0, rank = 0;
 
-	worker_says(p, slot);
-	if (booked)
-		r->heard_ns = lc->quiet.now_ns; /* it is the client who says so */
+	worker_said(lc, p, slot);
 	if (fin && r != NULL) {
 		leg = leg_of(slot);
 		predicted = r->rq.leg[leg].cached_tokens;
@@ -430,6 +421,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_CANCEL] = on_cancel,
 	[NOTE_PROBE] = on_probe,
 	[NOTE_DISPATCH_ACK] = on_dispatch_ack,
+	[NOTE_ALIVE] = alive_on_note,
 	[NOTE_PROGRESS] = on_progress,
 	[NOTE_RESULT] = on_result,
 	[NOTE_LONG_RESULT] = on_long_result,

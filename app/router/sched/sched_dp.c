@@ -13,8 +13,9 @@
 
 #include <string.h>
 
-#define LOADS_TURN  1024u		  /* ranks in answers to POTENTIAL_LOADS, 30 ns each */
-#define STEPS_AHEAD (1 + KVR_SCHED_AHEAD) /* the job, then what it or the slot leads to */
+#define LOADS_TURN  1024u		      /* ranks in answers to POTENTIAL_LOADS, 30 ns each */
+#define ALIVE_RANKS (8 * KVR_WIRE_ALIVE_MOST) /* the cost of an ALIVE, in such ranks */
+#define STEPS_AHEAD (1 + KVR_SCHED_AHEAD)     /* the job, then what it or the slot leads to */
 
 /* ---- what is fetched ahead ---- */
 
@@ -100,19 +101,21 @@ void sched_gauges(struct pool *p)
 
 /*
  * Notes of this turn, read and not taken yet. A question about all ranks costs what ten decisions
- * cost: further ones wait when the ranks that have been told of are enough.
+ * cost, and a report of live requests half of that: further ones wait for the next turn.
  */
 static uint32_t turn_notes(const struct pool *p, struct note n[])
 {
 	const uint32_t got = notes_take_start(p, n, BURST);
-	uint32_t take, told = 0;
+	uint32_t take, spent = 0;
 
 	for (take = 0; take < got; take++) {
-		if (likely(n[take].type != NOTE_LOADS))
+		const bool loads = n[take].type == NOTE_LOADS;
+
+		if (likely(!loads && n[take].type != NOTE_ALIVE))
 			continue;
-		if (told != 0 && told + p->max_ranks > LOADS_TURN)
+		if (spent != 0 && spent + (loads ? p->max_ranks : ALIVE_RANKS) > LOADS_TURN)
 			break;
-		told += p->max_ranks;
+		spent += loads ? p->max_ranks : ALIVE_RANKS;
 	}
 	return take;
 }
@@ -177,18 +180,14 @@ uint32_t sched_poll(struct lcore *lc, struct pool *p)
 	return done;
 }
 
-static void expired(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
+static void released(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 {
-	const struct request *r = request_of(slot);
-	const uint32_t leg = r != NULL ? leg_of(slot) : MAIN;
-	const uint32_t rank = r != NULL ? r->rq.leg[leg].rank : 0;
-	const bool sent = r != NULL && r->times.sent_ns[leg] != 0, probe = slot_probes(slot);
+	const bool probe = slot_probes(slot);
 
 	if (!slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED}))
 		return;
 	pool_count(p, PC_EXPIRED, !probe);
-	if (sent) /* a rank's account begins with that */
-		measure_expired(p, rank);
+	pool_count(p, PC_RELEASED, !probe);
 }
 
 bool sched_tick(struct lcore *lc, void *arg)
@@ -203,7 +202,7 @@ bool sched_tick(struct lcore *lc, void *arg)
 	kvr_sched_stood_still(p->sched, since_ns(lc->now_ns, lc->quiet.now_ns));
 	got = kvr_sched_expire(p->sched, lc->now_ns, slot, ENDS_TURN);
 	for (uint32_t i = 0; i < got; i++)
-		expired(lc, p, kvr_flight_slot(p->requests, slot[i]));
+		released(lc, p, kvr_flight_slot(p->requests, slot[i]));
 	if (got == ENDS_TURN || !deadlines_poll(lc, p))
 		return false; /* the turn sets the gauges */
 	sched_gauges(p);

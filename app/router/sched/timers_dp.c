@@ -34,12 +34,13 @@ static bool lost_of(struct lcore *lc, struct pool *p)
 
 	for (; i < p->live.n_lost; i++) {
 		struct kvr_flight *slot = kvr_flight_slot(p->requests, p->lost[i]);
-		const bool probe = slot_probes(slot);
+		const struct request *r = request_of(slot);
+		const bool counts = r != NULL && !r->rq.probe && !r->rq.leg[leg_of(slot)].released;
 
 		if (!prompts_idle(p))
 			break;
 		if (slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LOST}))
-			pool_count(p, PC_LOST, !probe);
+			pool_count(p, PC_LOST, counts);
 	}
 	p->live.n_lost -= i;
 	if (unlikely(i > 0 && p->live.n_lost > 0))
@@ -106,13 +107,13 @@ static bool is_repeated(const struct lcore *lc, const struct request *r)
 
 /* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
  * waiting; one that was sent may be with its worker, so its client gets all the time that clients
- * take. */
+ * take. After a release, both sides must have been silent for that time. */
 static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_rq_event *e)
 {
 	const uint64_t waits_ns = lc->rt->conf.opt.client_timeout_ms * UINT64_C(1000000);
-	const uint64_t gone_ns = leg_state(r, MAIN) == KVR_RQS_SENT
-					 ? RTE_MAX(waits_ns, KVR_FLIGHT_LINGER_NS)
-					 : waits_ns;
+	const bool at_worker = !r->rq.book && (leg_state(r, MAIN) == KVR_RQS_SENT ||
+					       leg_state(r, MAIN) == KVR_RQS_RUNNING);
+	const uint64_t gone_ns = at_worker ? RTE_MAX(waits_ns, KVR_FLIGHT_LINGER_NS) : waits_ns;
 	const uint64_t deadline_ns = r->job != NULL ? r->job->deadline_ns : 0;
 
 	e->kind = r->rq.book && leg_state(r, MAIN) == KVR_RQS_RUNNING ? KVR_RQE_LEASE_OVER
@@ -141,14 +142,14 @@ static bool is_over(struct lcore *lc, struct pool *p, const struct kvr_flight *s
 
 	if (leg_of(slot) == PREFILL)
 		return is_unwanted(lc, r, e);
-	if (leg_state(r, MAIN) == KVR_RQS_RUNNING && !r->rq.book)
-		return is_in_vain(lc, p, r, e);
-	return is_late(lc, r, e);
+	if (leg_state(r, MAIN) != KVR_RQS_RUNNING || r->rq.book)
+		return is_late(lc, r, e);
+	return (r->rq.leg[MAIN].released && is_late(lc, r, e)) || is_in_vain(lc, p, r, e);
 }
 
 /* The next slot of the round, when the main leg of a request has it that no worker has, or that is
- * its client's to run, or that lives on the result of another worker, or a prefill leg for which
- * nobody waits. */
+ * its client's to run, or whose booking was released, or that lives on the result of
+ * another worker, or a prefill leg for which nobody waits. */
 static struct kvr_flight *look(struct pool *p)
 {
 	uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
@@ -158,7 +159,7 @@ static struct kvr_flight *look(struct pool *p)
 	p->live.sweep = p->live.sweep + 1 == kvr_flight_size(p->requests) ? 0 : p->live.sweep + 1;
 	if (r != NULL && leg_of(slot) == PREFILL)
 		return kvr_request_unwanted(&r->rq) ? slot : NULL;
-	if (r != NULL && (r->rq.book || r->rq.way == KVR_WAY_SYNC))
+	if (r != NULL && (r->rq.book || r->rq.way == KVR_WAY_SYNC || r->rq.leg[MAIN].released))
 		states |= 1u << KVR_RQS_RUNNING;
 	if (r == NULL || (states >> leg_state(r, MAIN) & 1) == 0 || r->rq.told == KVR_RQ_OVER)
 		return NULL;

@@ -81,7 +81,9 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	X(PC_REFUSED, refused, COUNT, "requests", "bookings refused by the worker")                \
 	X(PC_LOST, lost, COUNT, "requests", "bookings lost with their worker")                     \
 	X(PC_EXPIRED, expired, COUNT, "requests",                                                  \
-	  "bookings that reached the age limit, or whose client fell silent")                      \
+	  "bookings ended by silence: released, or of a client that runs its request")             \
+	X(PC_RELEASED, released, COUNT, "requests",                                                \
+	  "of expired, those whose worker was silent; their requests went on")                     \
 	X(PC_LIVE, live, GAUGE, "requests", "bookings now")                                        \
 	X(PC_DISAGG, disagg, COUNT, "requests", "requests that began with a prefill leg")          \
 	X(PC_BYPASSED, bypassed, COUNT, "requests", "requests that went past the prefill pool")    \
@@ -98,6 +100,9 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	  "bookings taken from a worker that had not acknowledged DISPATCH in dispatch_ms")        \
 	X(PC_CLIENT_GONE, client_gone, COUNT, "requests",                                          \
 	  "requests that no worker had, or that were booked only, when their client fell silent")  \
+	X(PC_ALIVE, alive, COUNT, "reports", "requests that agents reported as alive")             \
+	X(PC_ALIVE_UNKNOWN, alive_unknown, COUNT, "reports",                                       \
+	  "of alive, those of no request that this worker has")                                    \
 	X(PC_LATE, late, COUNT, "frames",                                                          \
 	  "frames about requests that came again, or too late to matter")                          \
 	X(PC_OUT_OF_TURN, out_of_turn, COUNT, "frames",                                            \

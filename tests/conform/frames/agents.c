@@ -54,8 +54,6 @@ static void aborted(struct talk *t, const struct peers_agent *at, const struct p
 	const uint32_t leg = t->run[PREFILL].handle == g->handle ? PREFILL : MAIN;
 	struct peers_run old = {.at = *at, .id = g->id, .handle = g->handle};
 
-	if (g->code == KVR_E_EXPIRED)
-		client_expired_line(t);
 	peers_aborted(&old);
 	if (t->run[leg].handle != g->handle)
 		return; /* of a try before */

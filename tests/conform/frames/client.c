@@ -170,13 +170,17 @@ static void open_failed_line(const struct talk *t)
 	kvr_sc_line_session(r->pool->world, r, &o);
 }
 
-void client_expired_line(struct talk *t)
+void client_released_lines(struct talk *t)
 {
-	if (t->r == NULL || t->expired_told)
+	struct peers_life is;
+
+	if (!peers_life(frames_pool(t->r->pool), t->id, &is))
 		return;
-	t->expired_told = true;
-	t->r->failed = true;
-	kvr_sc_line_expired(t->r);
+	for (uint32_t leg = MAIN; leg <= PREFILL; leg++) {
+		if (is.released[leg] && !t->released[leg])
+			kvr_sc_line_expired(t->r);
+		t->released[leg] = is.released[leg];
+	}
 }
 
 void client_rejected(struct kvr_sc_world *w, struct talk *t, const struct peers_got *g)
@@ -198,8 +202,6 @@ void client_rejected(struct kvr_sc_world *w, struct talk *t, const struct peers_
 		client_bypassed_line(t);
 	if (has_line(t, g))
 		kvr_sc_line_rejected(r, &why);
-	else if (g->code == KVR_E_EXPIRED)
-		client_expired_line(t);
 	else if (g->code == KVR_E_SESSION_OPEN_FAILED)
 		open_failed_line(t);
 	if (!t->again)

@@ -59,9 +59,10 @@ void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sche
 
 /** What the router knows of a request. */
 struct peers_life {
-	uint32_t way;	 /* enum kvr_way */
-	uint32_t try;	 /* 0 the first */
-	uint64_t handle; /* of its main leg; another one when that was sent and begins anew */
+	uint32_t way;	  /* enum kvr_way */
+	uint32_t try;	  /* 0 the first */
+	uint64_t handle;  /* of its main leg; another one when that was sent and begins anew */
+	bool released[2]; /* by leg: its booking, after silence */
 };
 
 /** @return false: the router has no trace of it. */

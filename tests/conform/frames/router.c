@@ -144,9 +144,11 @@ bool peers_life(uint32_t pool, uint64_t id, struct peers_life *out)
 
 	if (r == NULL)
 		return false;
-	*out = (struct peers_life){.way = r->rq.way,
-				   .try = r->rq.tries,
-				   .handle = kvr_flight_handle(rt->pool[pool].requests, slot)};
+	*out = (struct peers_life){
+		.way = r->rq.way,
+		.try = r->rq.tries,
+		.handle = kvr_flight_handle(rt->pool[pool].requests, slot),
+		.released = {r->rq.leg[MAIN].released, r->rq.leg[PREFILL].released}};
 	return true;
 }
 

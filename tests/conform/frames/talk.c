@@ -106,14 +106,16 @@ bool talk_renewed(const struct talk *t)
 	       is.handle != t->handle;
 }
 
-/* Of a request that waits no frame says so. */
-static void bypassed(struct kvr_sc_world *w)
+/* What no frame says: that a request that waits is bypassed, that a booking was released. */
+static void unsaid(struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r;
 
-	TAILQ_FOREACH (r, &w->live, link)
+	TAILQ_FOREACH (r, &w->live, link) {
+		client_released_lines(r->own);
 		if (talk_bypassed(r->own))
 			client_bypassed_line(r->own);
+	}
 }
 
 /* ---- settling ---------------------------------------------------------------------------- */
@@ -146,7 +148,7 @@ void frames_settle(struct kvr_sc_world *w)
 				client_told(w, &g);
 		}
 		agents_sessions(w);
-		bypassed(w);
+		unsaid(w);
 		prefill_ends(w);
 		frames_sessions(w);
 	}

@@ -30,9 +30,9 @@ struct talk {
 	bool again;		     /* its ROUTE was repeated with another body */
 	uint32_t copy;		     /* of the body */
 	uint32_t bypass_told;	     /* try of which a line says that it is, + 1 */
-	bool expired_told;
-	bool opening; /* SESSION_OPEN waits for an answer */
-	bool renewed; /* another try's was seen, its ACCEPTED was not */
+	bool released[2];	     /* a line says so */
+	bool opening;		     /* SESSION_OPEN waits for an answer */
+	bool renewed;		     /* another try's was seen, its ACCEPTED was not */
 	uint64_t open_id;
 	bool prefilled; /* the prefill leg of this try has its worker, or is done */
 	struct peers_agent open_at;
@@ -78,7 +78,7 @@ void client_prefill_line(struct talk *t, uint8_t way, const struct kvr_wire_acce
 void client_bypassed_line(struct talk *t);
 
 void client_accepted_line(struct talk *t, enum kvr_rq_state state);
-void client_expired_line(struct talk *t);
+void client_released_lines(struct talk *t);
 
 /** The answer to POTENTIAL_LOADS since client_loads_asked(), or NULL. */
 const struct peers_got *client_loads(void);

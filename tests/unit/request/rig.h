@@ -52,6 +52,7 @@ static void rig_decide(struct rig *g, struct rig_call *c, const struct kvr_rq_or
 		c->d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
 						   .err = KVR_E_NO_MEMORY};
 	c->booked[o->leg] = c->d.result == KVR_SCHED_ROUTED;
+	c->released[o->leg] = false;
 	c->queued[o->leg] = c->d.result == KVR_SCHED_QUEUED;
 	c->at[o->leg] = c->d.worker;
 	e.kind = (uint8_t)kvr_request_decided(&c->d, false);
@@ -143,6 +144,10 @@ static void rig_carry_one(struct rig *g, struct rig_call *c, const struct kvr_rq
 	case KVR_RQO_CANCELLED:
 		c->cancels++;
 		rig_say(g, "c.CANCELLED");
+		break;
+	case KVR_RQO_KEEP:
+		CU_ASSERT(c->booked[leg] && !c->released[leg]);
+		c->kept[leg]++;
 		break;
 	case KVR_RQO_PREFILL_DONE:
 	case KVR_RQO_OUTPUT:
@@ -293,12 +298,22 @@ static inline bool rig_turn(struct rig *g, struct rig_call *c, uint32_t leg)
 	rig_route(g, kvr_request_pool(&c->r, leg), q, true, &c->d);
 	c->queued[leg] = false;
 	c->booked[leg] = c->d.result == KVR_SCHED_ROUTED;
+	c->released[leg] = false;
 	c->at[leg] = c->d.worker;
 	rig_event(g, c,
 		  (struct kvr_rq_event){.kind = (uint8_t)kvr_request_decided(&c->d, true),
 					.leg = (uint8_t)leg,
 					.d = &c->d});
 	return true;
+}
+
+/** The pool releases the booking of a leg, if it has one. */
+static inline void rig_release(struct rig *g, struct rig_call *c, uint32_t leg)
+{
+	if (!c->live || !c->booked[leg] || c->released[leg])
+		return;
+	c->released[leg] = true;
+	CU_ASSERT_EQUAL(RIG(g, c, EXPIRED, .leg = (uint8_t)leg), KVR_RQ_GO);
 }
 
 /** A worker leaves: its bookings with it; who waits for nobody is told. */

@@ -45,7 +45,8 @@ struct rig_call {
 	/* the books */
 	bool live, msg_kept, held, main_slot, prefill_slot, main_ended, prefill_ended, opening;
 	bool repeated; /* the message has come again: it may be sent */
-	bool booked[2], queued[2], aborting[2];
+	bool booked[2], released[2], queued[2], aborting[2];
+	uint32_t kept[2];	    /* renewals of the booking that are orders of their own */
 	uint64_t at[2];		    /* worker of the booking */
 	uint64_t muted;		    /* worker of an old main leg that is being stopped */
 	uint32_t told_last, tries;  /* last words to the client */

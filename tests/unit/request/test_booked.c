@@ -76,6 +76,29 @@ static void a_worker_that_goes_ends_it(void)
 	end();
 }
 
+/* Its client stands for the workers: every word of it renews what it has booked. */
+static void the_client_renews_it(void)
+{
+	struct rig_call *c = begin();
+
+	rig_join(&g, 'p', &g.p, false);
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, PROBED);
+	RIG(&g, c, ITEM);
+	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME);
+	CU_ASSERT(c->kept[0] == 3 && c->kept[1] == 3);
+	RIG(&g, c, ITEM, .tokens = 1);
+	RIG(&g, c, PROBED);
+	CU_ASSERT(c->kept[0] == 4 && c->kept[1] == 3);
+	rig_release(&g, c, 0);
+	RIG(&g, c, PROBED);
+	RIG(&g, c, ITEM, .tokens = 2);
+	CU_ASSERT_EQUAL(c->kept[0], 4);
+	CU_ASSERT_EQUAL(RIG(&g, c, LEASE_OVER), KVR_RQ_GO);
+	CU_ASSERT_FALSE(c->booked[0]);
+	end();
+}
+
 static void who_waits_is_booked_in_its_turn(void)
 {
 	struct rig_call *c = begin();
@@ -162,6 +185,7 @@ int main(void)
 			       {"a cancel tells no worker", a_cancel_tells_no_worker},
 			       {"a dead client frees it", a_dead_client_frees_it},
 			       {"a worker that goes ends it", a_worker_that_goes_ends_it},
+			       {"the client renews it", the_client_renews_it},
 			       {"who waits is booked in its turn", who_waits_is_booked_in_its_turn},
 			       {"legs of both paths", legs_of_both_paths},
 			       {"an early end frees both legs", an_early_end_frees_both_legs},

@@ -26,7 +26,7 @@ static const struct row {
 	{BIT(P_GOODBYE) | BIT(P_SILENCE), SYNC, BIT(D_QUEUED), "",
 	 "q.DISPATCH d.DISPATCH c.DISPATCHED c.FIN"},
 	{BIT(P_GOODBYE) | BIT(P_SILENCE) | BIT(P_EPOCH) | BIT(P_REFUSES) | BIT(P_ERROR) |
-		 BIT(DEADLINE) | BIT(LOST),
+		 BIT(DEADLINE) | BIT(EXPIRY) | BIT(LOST),
 	 BOTH, BIT(P_DONE) | BIT(D_SENT) | BIT(ANSWERED), "", "c.FIN"},
 	{BIT(P_GOODBYE) | BIT(P_SILENCE) | BIT(P_EPOCH) | BIT(P_REFUSES) | BIT(P_ERROR) |
 		 BIT(D_GOODBYE) | BIT(D_SILENCE) | BIT(D_EPOCH) | BIT(D_REFUSES) | BIT(D_ERROR) |
@@ -52,9 +52,9 @@ static const struct row {
 	 BIT(P_DONE) | BIT(D_SENT) | BIT(ANSWERED), "c.WorkerLost", ""},
 	{BIT(D_EPOCH) | BIT(LOST), BOTH, BIT(P_QUEUED), "",
 	 "p.DISPATCH d.DISPATCH c.DISPATCHED c.FIN"},
-	{BIT(D_EPOCH) | BIT(DEADLINE) | BIT(LOST), SYNC, BIT(SENT) | BIT(ACKED), "",
+	{BIT(D_EPOCH) | BIT(DEADLINE) | BIT(EXPIRY) | BIT(LOST), SYNC, BIT(SENT) | BIT(ACKED), "",
 	 "d.DISPATCH c.DISPATCHED c.FIN"},
-	{BIT(D_EPOCH), BOTH, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED", "c.FIN"},
+	{BIT(D_EPOCH) | BIT(EXPIRY), BOTH, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED", "c.FIN"},
 	{BIT(D_REFUSES), BOOTSTRAP, BIT(SENT), "c.DispatchFailed", ""},
 	{BIT(D_REFUSES), BOTH, BIT(P_DONE) | BIT(ANSWERED), "", "c.FIN"},
 	{BIT(D_REFUSES), BOTH, BIT(D_SENT), "c.DispatchFailed", ""},
@@ -68,15 +68,8 @@ static const struct row {
 	{BIT(CANCEL), BOTH, BIT(P_DONE) | BIT(D_SENT) | BIT(ANSWERED), "d.ABORT c.CANCELLED",
 	 "c.FIN-CANCELLED"},
 	{BIT(DEADLINE), BOTH, BIT(P_QUEUED), "c.Expired", ""},
-	{BIT(DEADLINE) | BIT(LOST), BOOTSTRAP, BIT(SENT) | BIT(ACKED), "", "c.FIN"},
+	{BIT(DEADLINE) | BIT(EXPIRY) | BIT(LOST), BOOTSTRAP, BIT(SENT) | BIT(ACKED), "", "c.FIN"},
 	{BIT(DEADLINE), BOTH, BIT(D_QUEUED), "c.Expired", "d.DISPATCH d.ABORT c.FIN-CANCELLED"},
-	{BIT(EXPIRY), BOOTSTRAP, BIT(SENT) | BIT(ACKED), "d.ABORT c.Expired p.ABORT",
-	 "c.FIN-CANCELLED"},
-	{BIT(EXPIRY), SYNC, BIT(SENT) | BIT(ACKED), "p.ABORT c.Expired", ""},
-	{BIT(EXPIRY), BOOTSTRAP, BIT(D_QUEUED), "p.ABORT c.Expired", ""},
-	{BIT(EXPIRY), SYNC, BIT(D_QUEUED), "d.DISPATCH c.DISPATCHED", "c.FIN"},
-	{BIT(EXPIRY), BOTH, BIT(P_DONE) | BIT(D_SENT) | BIT(ANSWERED), "d.ABORT c.Expired",
-	 "c.FIN-CANCELLED"},
 	{BIT(TWICE), BOTH, BIT(P_QUEUED), "c.QUEUED c.QUEUED",
 	 "p.DISPATCH d.DISPATCH c.DISPATCHED c.FIN"},
 	{BIT(TWICE), BOOTSTRAP, BIT(SENT), "c.DISPATCHED c.DISPATCHED", "c.FIN"},
@@ -156,12 +149,8 @@ static void expire(struct rig_call *c)
 {
 	static const uint8_t order[] = {KVR_LEG_MAIN, KVR_LEG_PREFILL};
 
-	for (uint32_t i = 0; i < 2; i++) {
-		if (!c->booked[order[i]])
-			continue;
-		c->booked[order[i]] = false;
-		RIG(&g, c, EXPIRED, .leg = order[i]);
-	}
+	for (uint32_t i = 0; i < 2; i++)
+		rig_release(&g, c, order[i]);
 	g.full_d = g.full_p = false; /* whoever kept the workers busy has expired, too */
 	poll_queues(c);
 }

@@ -314,15 +314,37 @@ static void prefill_side_goes_while_a_leg_waits(void)
 	end();
 }
 
+/* Each leg has its own booking, and its own worker that speaks of it. */
+static void legs_are_released_apart(void)
+{
+	struct rig_call *c = pair(true);
+
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, TAKEN, .leg = 1);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, TAKEN, .leg = 1);
+	RIG(&g, c, ITEM, .leg = 1);
+	CU_ASSERT(c->kept[0] == 1 && c->kept[1] == 3);
+	rig_release(&g, c, 1);
+	RIG(&g, c, TAKEN, .leg = 1);
+	RIG(&g, c, TAKEN);
+	CU_ASSERT(c->kept[0] == 2 && c->kept[1] == 3);
+	rig_release(&g, c, 0);
+	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
+	RIG(&g, c, ITEM, .tokens = 1);
+	CU_ASSERT_FALSE(c->booked[1]); /* the first token ends it */
+	end();
+}
+
 /* Its worker has not heard that it must stop: the slot is still needed for that. */
-static void expired_prefill_leg_keeps_its_slot(void)
+static void unwanted_prefill_leg_keeps_its_slot(void)
 {
 	struct rig_call *c = pair(false);
 
 	rig_arrive(&g, c, &g.d);
-	c->booked[1] = false;
-	RIG(&g, c, EXPIRED, .leg = 1);
-	RIG_SAID(&g, "p.DISPATCH c.QUEUED p.ABORT c.Expired");
+	RIG(&g, c, CANCEL);
+	RIG(&g, c, UNWANTED, .leg = 1);
+	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.CANCELLED p.ABORT");
 	CU_ASSERT_TRUE(c->prefill_slot && c->prefill_ended);
 	RIG(&g, c, FIN_ACKED);
 	CU_ASSERT_TRUE(c->live);
@@ -416,7 +438,8 @@ int main(void)
 		{"stop", router_stops_every_leg},
 		{"refused", refused_by_the_prefill_pool},
 		{"gone", prefill_side_goes_while_a_leg_waits},
-		{"expired", expired_prefill_leg_keeps_its_slot},
+		{"released", legs_are_released_apart},
+		{"unwanted", unwanted_prefill_leg_keeps_its_slot},
 		CU_TEST_INFO_NULL,
 	};
 

@@ -28,7 +28,8 @@ static void aggregated_request(void)
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
 	CU_ASSERT_FALSE(c->msg_kept); /* its client sends it again */
 	RIG(&g, c, TAKEN);
-	CU_ASSERT_EQUAL(RIG(&g, c, TAKEN), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, TAKEN), KVR_RQ_GO); /* it has it still */
+	CU_ASSERT_EQUAL(c->kept[0], 2);
 	RIG(&g, c, ITEM, .flags = KVR_RQEF_FIRST, .tokens = 1);
 	RIG(&g, c, FIN, .tokens = 2);
 	CU_ASSERT_FALSE(c->booked[0]);
@@ -169,15 +170,71 @@ static void worker_declines(void)
 	end();
 }
 
-static void booking_expires(void)
+/* The load goes, the request does not; what is said of it later is no renewal. */
+static void booking_is_released(void)
 {
 	struct rig_call *c = begin();
 
 	rig_arrive(&g, c, &g.a);
-	c->booked[0] = false;
-	RIG(&g, c, EXPIRED);
-	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED a.ABORT c.Expired");
-	CU_ASSERT_EQUAL(RIG(&g, c, ABORTED), KVR_RQ_GO);
+	RIG(&g, c, TAKEN);
+	rig_said(&g);
+	rig_release(&g, c, 0);
+	RIG(&g, c, TAKEN);
+	RIG(&g, c, ITEM);
+	RIG(&g, c, ITEM, .flags = KVR_RQEF_FIRST, .tokens = 1);
+	RIG(&g, c, PROBED);
+	RIG_SAID(&g, "c.RUNNING");
+	CU_ASSERT_EQUAL(c->kept[0], 1);
+	RIG(&g, c, FIN, .tokens = 2);
+	CU_ASSERT_FALSE(c->booked[0]); /* its slot is given back once */
+	end();
+}
+
+/* What ends a request ends one without a booking, too. */
+static void released_request_ends_as_any(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	rig_release(&g, c, 0);
+	RIG(&g, c, CANCEL);
+	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED a.ABORT c.CANCELLED");
+	RIG(&g, c, LINGERED);
+	c = rig_new(&g);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, TAKEN);
+	rig_release(&g, c, 0);
+	rig_said(&g);
+	rig_leave(&g, 'a');
+	RIG_SAID(&g, "c.WorkerLost");
+	rig_join(&g, 'a', &g.a, false);
+	c = rig_new(&g);
+	rig_arrive(&g, c, &g.a);
+	RIG(&g, c, TAKEN);
+	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE);
+	rig_release(&g, c, 0);
+	rig_said(&g);
+	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_GO); /* nobody speaks of it */
+	RIG_SAID(&g, "c.Expired a.ABORT");
+	end();
+}
+
+/* Twenty minutes of prefill, two hours of answer: each word counts once, whatever it is. */
+static void every_word_of_the_worker_is_a_renewal(void)
+{
+	struct rig_call *c = begin();
+
+	rig_arrive(&g, c, &g.a);
+	for (uint32_t i = 0; i < 40; i++)
+		RIG(&g, c, TAKEN);
+	RIG(&g, c, ITEM); /* without a token */
+	CU_ASSERT_EQUAL(c->kept[0], 41);
+	RIG(&g, c, ITEM, .flags = KVR_RQEF_FIRST);
+	RIG(&g, c, ITEM, .tokens = 1); /* these two are orders that renew it */
+	CU_ASSERT_EQUAL(c->kept[0], 41);
+	RIG(&g, c, PROBED);
+	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME);
+	CU_ASSERT_EQUAL(c->kept[0], 41); /* that its client waits says nothing of its worker */
 	end();
 }
 
@@ -315,7 +372,9 @@ int main(void)
 		{"view", worker_unknown_to_the_view},
 		{"closed", closed_pool_takes_nobody},
 		{"declined", worker_declines},
-		{"expired", booking_expires},
+		{"released", booking_is_released},
+		{"ends", released_request_ends_as_any},
+		{"renewed", every_word_of_the_worker_is_a_renewal},
 		{"stop", router_stops},
 		{"cancel", cancel_in_each_place},
 		{"repeated", repeated_route},

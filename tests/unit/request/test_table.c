@@ -39,9 +39,9 @@ static const char *const verdicts[KVR_RQ_STATES_N] = {
 			 "lG.G",
 	[KVR_RQS_RUNNING] = "....GG"
 			    ".....GG"
-			    "l.GG.lll"
+			    "G.GG.lll"
 			    "GGG."
-			    "llGG",
+			    "lGGG",
 	[KVR_RQS_ENDED] = "...Gll"
 			  ".....ll"
 			  "llllGlll"
@@ -137,7 +137,7 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 		c->booked[0] = true;
 		c->at[0] = 'a';
 	}
-	if ((e == KVR_RQE_LOST || e == KVR_RQE_EXPIRED) && want == KVR_RQ_GO)
+	if (e == KVR_RQE_LOST && want == KVR_RQ_GO)
 		c->booked[0] = false;
 	got = kvr_request_step(&g->ctx, &c->r, &ev, &out);
 	if (e == KVR_RQE_LEASE_OVER || e == KVR_RQE_UNWANTED)
@@ -146,6 +146,8 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 		want = KVR_RQ_LATE; /* it has been sent a moment ago */
 	if (e == KVR_RQE_UNHEARD && s == KVR_RQS_RUNNING)
 		want = KVR_RQ_LATE; /* it fetches from nobody */
+	if (e == KVR_RQE_CLIENT_GONE && s == KVR_RQS_RUNNING)
+		want = KVR_RQ_LATE; /* its worker is heard */
 	if (beside(e) || (s == KVR_RQS_UNDECIDED && e == KVR_RQE_DEADLINE))
 		want = got; /* its prefill leg runs: it does not wait */
 	CU_ASSERT_EQUAL(got, want);

@@ -99,16 +99,6 @@ static void somebody_says(struct rig_call *c)
 	fire(c, e);
 }
 
-static void expires(struct rig_call *c)
-{
-	const uint8_t leg = (uint8_t)below(2);
-
-	if (!c->booked[leg])
-		return;
-	c->booked[leg] = false;
-	fire(c, (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED, .leg = leg});
-}
-
 /* rig_turn() and rig_leave(), with the books of this file. */
 static void turn(struct rig_call *c)
 {
@@ -212,7 +202,7 @@ static void walk(uint64_t seed)
 			break;
 		case 4:
 			if (c->live)
-				expires(c);
+				rig_release(&g, c, below(2));
 			break;
 		case 5:
 		case 6:
@@ -241,7 +231,7 @@ static void nothing_is_left_whatever_happens(void)
 	}
 	/* The walk is worth something: every kind of event, every verdict. */
 	for (uint32_t e = 0; e < KVR_RQ_EVENTS_N; e++)
-		CU_ASSERT(kinds[e] > 0 || (e >= KVR_RQE_ROUTED && e <= KVR_RQE_LOST));
+		CU_ASSERT(kinds[e] > 0 || (e >= KVR_RQE_ROUTED && e <= KVR_RQE_EXPIRED));
 	for (uint32_t v = 0; v < 3; v++)
 		CU_ASSERT(verdicts_seen[v] > 1000);
 }

@@ -107,7 +107,7 @@ static void its_slot_is_anothers_afterwards(void)
 	kvr_sched_destroy(s);
 }
 
-static void a_lost_worker_and_age_end_it(void)
+static void a_lost_worker_ends_it_and_silence_does_not(void)
 {
 	struct kvr_sched *s = make(KVR_MODE_KV);
 	struct kvr_sched_decision d;
@@ -117,10 +117,12 @@ static void a_lost_worker_and_age_end_it(void)
 	CU_ASSERT_NOT_EQUAL(kvr_sched_next_timer(s), UINT64_MAX);
 	CU_ASSERT_EQUAL(kvr_sched_expire(s, 400 * SEC, slot, 4), 1);
 	CU_ASSERT_EQUAL(slot[0], 5);
+	CU_ASSERT_EQUAL(kvr_sched_slot_state(s, 5), KVR_SLOT_RELEASED);
+	CU_ASSERT_EQUAL(kvr_sched_counters(s)->probes_now, 1);
 	untouched(s);
 	CU_ASSERT_EQUAL_FATAL(probe(s, 6, 1, &d), KVR_SCHED_ROUTED);
-	kvr_sched_worker_drop(s, 1, 10, 400 * SEC);
-	CU_ASSERT_EQUAL(lost, 1);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drop(s, 1, 10, 400 * SEC), 0);
+	CU_ASSERT_EQUAL(lost, 2);
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->probes_ended, 2);
 	untouched(s);
 	kvr_sched_destroy(s);
@@ -143,7 +145,7 @@ int main(void)
 {
 	CU_TestInfo tests[] = {{"weight", it_has_no_weight_in_any_mode},
 			       {"slot", its_slot_is_anothers_afterwards},
-			       {"ends", a_lost_worker_and_age_end_it},
+			       {"ends", a_lost_worker_ends_it_and_silence_does_not},
 			       {"refusal", a_refusal_is_counted_apart},
 			       CU_TEST_INFO_NULL};
 
