@@ -108,6 +108,8 @@ static void timer(void *user, struct kvr_timer *t)
 		kvr_agent__register_timer(a);
 	else if (t->kind == AGENT_T_REPEAT)
 		kvr_agent__repeat(a, container_of(t, struct agent_req, repeat));
+	else if (t->kind == AGENT_T_ALIVE)
+		kvr_agent__alive_timer(a);
 	else
 		kvr_agent__kv_timer(a, container_of(t, struct agent_rank, timer));
 }
@@ -151,6 +153,8 @@ static int init_requests(struct kvr_agent *a)
 	buckets = rte_align32pow2(a->n_req);
 	TAILQ_INIT(&a->free);
 	TAILQ_INIT(&a->over);
+	TAILQ_INIT(&a->live);
+	a->alive.kind = AGENT_T_ALIVE;
 	a->req = malloc(a->n_req * sizeof(*a->req)); /* one is written when it is taken first */
 	a->bucket = calloc(buckets, sizeof(*a->bucket));
 	if (a->req == NULL || a->bucket == NULL)
@@ -184,7 +188,7 @@ static int init_link(struct kvr_agent *a, const struct kvr_udp *udp)
 	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_AGENT,
 				   .epoch = a->conf.epoch != 0 ? a->conf.epoch
 							       : kvr_epoch_of_clock(),
-				   .timers = a->n_req + a->conf.dp_size + 1,
+				   .timers = a->n_req + a->conf.dp_size + 2,
 				   .assembly_bytes = a->conf.assembly_bytes,
 				   .seed = kvr_link_random(udp),
 				   .ops = &link_user,

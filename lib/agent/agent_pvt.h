@@ -9,8 +9,9 @@
  * - registration (register.c, hello.c): HELLO until WELCOME, then HEARTBEAT; silence, "unknown
  * worker", "stale epoch" or "not allowed" lead back to HELLO with the same epoch; when that one is
  * stale, a new life begins with a greater one; GOODBYE until answered.
- * - requests (dispatch.c, respond.c, slot.c): one slot per handle. A slot that is over is kept,
- * oldest first to go, so that late copies of its DISPATCH are answered and not run.
+ * - requests (dispatch.c, respond.c, slot.c, alive.c): one slot per handle. Those that
+ * run are reported to the router. A slot that is over is kept, oldest first to go, so that late
+ * copies of its DISPATCH are answered and not run.
  * - sessions (session.c): the answers given lately, so that copies get the same and call nobody.
  * - KV events of each rank (kv.c, dump.c, events.c): a ring of bytes with the events as they go to
  * the wire, in id order; [first, acked) is kept for repair, [acked, to_send) is on its way,
@@ -39,8 +40,12 @@
 #define AGENT_WINDOW_FRAMES    64u   /* ... and the frames of these; an item of more goes alone */
 #define AGENT_PACE_US	       1000u /* of an item in fragments, so many in each of these */
 #define AGENT_PACE_FRAMES      64u
-#define AGENT_OVER_KEPT	       4096u  /* handles remembered after their end, beside the slots */
-#define AGENT_KV_WINDOW_BYTES  65536u /* on their way at once, of one rank */
+#define AGENT_ALIVE_US	       20000000u /* a request is reported so long after the last time ... */
+#define AGENT_ALIVE_EARLY_US   10000000u /* ... or by so much earlier, with others in one frame */
+#define AGENT_ALIVE_FRAMES     4u	 /* at once; the next ones AGENT_PACE_US later */
+#define AGENT_ALIVE_WAIT_US    1000000u	 /* between attempts while not registered */
+#define AGENT_OVER_KEPT	       4096u	 /* handles remembered after their end, beside the slots */
+#define AGENT_KV_WINDOW_BYTES  65536u	 /* on their way at once, of one rank */
 #define AGENT_KV_REPEAT_US     20000u
 #define AGENT_KV_REPEAT_MAX_US 1000000u
 #define AGENT_KV_BUSY_US       20000u  /* the router cannot take events now: let it drain */
@@ -54,7 +59,9 @@
 #define AGENT_CODE_NOT_OURS    1u    /* another worker, or a rank we do not have */
 #define AGENT_CODE_ABORTED     499u  /* its ABORT came first */
 
-enum agent_timer { AGENT_T_REGISTER = 1, AGENT_T_REPEAT, AGENT_T_KV };
+_Static_assert(AGENT_ALIVE_US + AGENT_ALIVE_WAIT_US < KVR_WIRE_ALIVE_S * 1000000u, "often enough");
+
+enum agent_timer { AGENT_T_REGISTER = 1, AGENT_T_REPEAT, AGENT_T_KV, AGENT_T_ALIVE };
 
 /** One item of an answer: the body of its message, in one piece. */
 struct agent_item {
@@ -78,8 +85,10 @@ enum agent_req_state {
 
 struct agent_req {
 	LIST_ENTRY(agent_req) hash;
-	TAILQ_ENTRY(agent_req) order; /* free list, or the ones that are over by age */
+	/* Of a list: free, over by age, or live by their last report. */
+	TAILQ_ENTRY(agent_req) order;
 	uint64_t handle, source, id;
+	uint64_t reported_us;	    /* last report to the router; at first DISPATCH */
 	struct agent_rank *rank;    /* where it runs; NULL: nowhere */
 	uint32_t epoch;		    /* life of the router that knows it */
 	struct kvr_udp_addr client; /* direct: where items go */
@@ -196,7 +205,8 @@ struct kvr_agent {
 	uint32_t running, adrift; /* adrift: of those that run */
 	struct agent_bucket *bucket;
 	uint32_t bucket_mask;
-	struct agent_order free, over;
+	struct agent_order free, over, live;
+	struct kvr_timer alive;	     /* for the first of `live` */
 	struct agent_answer *answer; /* AGENT_ANSWER_BUCKETS of AGENT_ANSWER_WAYS, or NULL */
 	uint64_t answers_given;
 	struct agent_rank *rank;
@@ -246,6 +256,11 @@ void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_ag
 void kvr_agent__end_all(struct kvr_agent *a, uint16_t code);
 /** A new life of the router: handles of others mean nothing now. */
 void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch);
+
+/* alive.c */
+/** The timer runs for the first live request, if there is one. */
+void kvr_agent__alive_start(struct kvr_agent *a);
+void kvr_agent__alive_timer(struct kvr_agent *a);
 
 /* dispatch.c */
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,

@@ -210,6 +210,7 @@ struct kvr_agent_stats {
 	uint64_t fragments_again; /* of items of several frames, because they were asked for */
 	uint64_t kv_events, kv_frames, kv_resent, kv_gaps, kv_dumps, kv_overruns;
 	uint64_t hellos, heartbeats;
+	uint64_t reports; /* handles in ALIVE frames */
 	/* Another life of the router answered: a restart, or two routers have one address. That is
 	 * sure of a life that is back in the place of another one. */
 	uint64_t router_lives, routers_back;

@@ -56,10 +56,13 @@ struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wir
 				.state = AGENT_RUNNING,
 				.cached_tokens = KVR_NONE32,
 				.backoff_us = AGENT_REPEAT_US,
-				.progress_us = a->link.now_us};
+				.progress_us = a->link.now_us,
+				.reported_us = a->link.now_us};
 	r->repeat.kind = AGENT_T_REPEAT;
 	STAILQ_INIT(&r->items);
 	LIST_INSERT_HEAD(bucket_of(a, h->handle), r, hash);
+	TAILQ_INSERT_TAIL(&a->live, r, order);
+	kvr_agent__alive_start(a);
 	a->running++;
 	return r;
 }
@@ -96,6 +99,7 @@ void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
 	free(r->echo);
 	r->echo = NULL;
 	r->state = AGENT_OVER;
+	TAILQ_REMOVE(&a->live, r, order);
 	TAILQ_INSERT_TAIL(&a->over, r, order);
 	a->running--;
 	a->adrift -= r->adrift;
