@@ -32,6 +32,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "alive.h"
 #include "cache.h"
 #include "kvlog.h"
 #include "kvr_frame.h"
@@ -181,14 +182,15 @@ enum load_worker_state {
 /** One simulated engine. Load lcore: rw. */
 struct load_engine {
 	uint64_t worker;
-	uint64_t heartbeat;	/* period */
-	uint64_t next_tx;	/* next HELLO, HEARTBEAT or GOODBYE */
-	uint64_t revive_at;	/* killed: when it returns */
-	uint32_t epoch, router; /* its own, and of the router that welcomed it */
-	uint8_t state;		/* enum load_worker_state */
-	uint8_t role;		/* enum kvr_role */
-	bool bootstrap;		/* a prefill engine that publishes its address */
-	bool deaf;		/* killed, and not greeted in its new life */
+	uint64_t heartbeat;	 /* period */
+	uint64_t next_tx;	 /* next HELLO, HEARTBEAT or GOODBYE */
+	uint64_t revive_at;	 /* killed: when it returns */
+	uint32_t epoch, router;	 /* its own, and of the router that welcomed it */
+	uint8_t state;		 /* enum load_worker_state */
+	uint8_t role;		 /* enum kvr_role */
+	bool bootstrap;		 /* a prefill engine that publishes its address */
+	bool deaf;		 /* killed, and not greeted in its new life */
+	struct load_alive alive; /* its next ALIVE */
 };
 
 /** One client source. Load lcore: rw. */
@@ -258,20 +260,18 @@ struct load {
 	uint64_t us;	       /* cycles of a microsecond */
 	double prefill_cycles; /* per token not cached */
 	double decode_cycles;  /* per token */
-	uint32_t epoch;
-	uint32_t engine_seq;
+	uint32_t epoch, engine_seq;
 	uint16_t pool; /* number of our pool */
-	uint32_t max_frame;
-	uint32_t max_event_blocks;
+	uint32_t max_frame, max_event_blocks;
 	uint64_t *removed; /* victims of one store */
 	uint32_t *kv_work; /* ranks whose log has work */
-	uint32_t n_kv_work;
-	uint32_t kv_turn;
+	uint32_t n_kv_work, kv_turn;
 	struct load_dump dump;
-	uint32_t *tokens;   /* scratch of one prompt */
-	uint8_t *body;	    /* pattern of --body-bytes */
-	uint8_t *item;	    /* data of one item */
-	uint64_t next_duty; /* next look at greetings and heartbeats */
+	uint32_t *tokens;	 /* scratch of one prompt */
+	uint8_t *body;		 /* pattern of --body-bytes */
+	uint8_t *item;		 /* data of one item */
+	uint64_t next_duty;	 /* next look at greetings and heartbeats */
+	struct load_round round; /* of ALIVE */
 
 	_Atomic uint32_t phase; /* enum load_phase: lcore rw, main ro */
 	_Atomic uint32_t stop;	/* main rw, lcore ro: 1 no more arrivals, 2 do not drain either */

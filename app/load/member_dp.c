@@ -12,7 +12,6 @@
  * `id`, which the answer repeats.
  */
 
-#define DUTY_US	      500
 #define GREET_US      100000
 #define MAX_GREETINGS 32 /* a tick */
 
@@ -123,7 +122,7 @@ void load_member_duty(struct load *l)
 
 	if (l->now < l->next_duty)
 		return;
-	l->next_duty = l->now + DUTY_US * l->us;
+	l->next_duty = l->now + LOAD_DUTY_US * l->us;
 	for (uint32_t i = 0; i < l->n_clients && n < MAX_GREETINGS; i++) {
 		struct load_client *c = &l->clients[i];
 
@@ -139,6 +138,7 @@ void load_member_duty(struct load *l)
 		engine_duty(l, i);
 		n++;
 	}
+	load_alive_duty(l);
 }
 
 bool load_member_ready(const struct load *l)

@@ -366,6 +366,43 @@ static void a_stale_epoch_is_left_behind(void)
 	end();
 }
 
+/* One round of looks. */
+static void round_of_reports(void)
+{
+	load.now += 15 * SECOND;
+	n_sent = 0;
+	for (uint32_t i = 0; i <= load.n_slots + load.n_engines; i++)
+		load_alive_duty(&load);
+}
+
+static void engines_report_what_they_run(void)
+{
+	const struct kvr_wire_hdr *h;
+	struct dispatch d;
+
+	BEGIN(PAIR);
+	round_of_reports();
+	CU_ASSERT_PTR_NULL(find(KVR_ALIVE, 0));
+	d = decode(route(0, 0, 0), D_FIRST);
+	add_worker(&d, P_BOOTSTRAP);
+	add_room(&d, 41); /* nobody comes to it: the leg waits */
+	deliver(&d);
+	for (uint32_t i = 0; i < 3; i++) {
+		round_of_reports();
+		h = find(KVR_ALIVE, 0);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(h);
+		CU_ASSERT_EQUAL(h->source, load.engines[D_FIRST].worker);
+		CU_ASSERT_EQUAL(kvr_body_check(KVR_ALIVE, h + 1, h->msg_len, NULL), KVR_OK);
+		CU_ASSERT_EQUAL(((const struct kvr_wire_alive *)(h + 1))->n, 1);
+		CU_ASSERT_EQUAL(((const uint64_t *)(h + 1))[1], d.handle);
+		CU_ASSERT_PTR_NULL(find(KVR_ALIVE, 1));
+	}
+	load_engine_check(&load, d.slot); /* it has waited for too long */
+	round_of_reports();
+	CU_ASSERT_PTR_NULL(find(KVR_ALIVE, 0));
+	end();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
@@ -389,6 +426,7 @@ int main(void)
 		{"answers_to_a_life_before_do_not_end_the_present_one",
 		 answers_to_a_life_before_do_not_end_the_present_one},
 		{"a_stale_epoch_is_left_behind", a_stale_epoch_is_left_behind},
+		{"engines_report_what_they_run", engines_report_what_they_run},
 		CU_TEST_INFO_NULL,
 	};
 
