@@ -16,6 +16,7 @@
 #define FULL_NS	   (5 * SIM_MS)
 #define REFUSED	   77
 #define FAILED	   500
+#define MUTE_NS	   (40 * SIM_S) /* agents give an engine up that says nothing of a request */
 
 /* ---- executions ---- */
 
@@ -88,6 +89,8 @@ static void draw_bugs(struct sim *s, struct engine *e, struct run *r, uint32_t i
 		return;
 	if (sim_chance(&e->rand, s->plan.bug_mute)) {
 		r->state = RUN_MUTE;
+		r->at_ns = s->now_ns + MUTE_NS;
+		r->fails_at = 0;
 		sim_bug(SIM_BUG_MUTE);
 	}
 	if (sim_chance(&e->rand, s->plan.bug_error)) {
@@ -271,6 +274,7 @@ static void step(struct sim *s, struct engine *e, struct run *r)
 			if (s->run[i - 1].state == RUN_QUEUED)
 				s->run[i - 1].at_ns = s->now_ns;
 		break;
+	case RUN_MUTE:
 	case RUN_DECODE:
 		respond(s, e, r);
 		break;

@@ -48,11 +48,11 @@ static int pool_text(const struct sim_plan *o, uint32_t id, const char *role, ch
 		text, len,
 		"[pool %s]\nid = %u\n%sblock_size = %u\nmax_ranks = %u\nmax_requests = %u\n"
 		"max_jobs = 64\nmax_blocks = %u\nmax_runs = %u\nmax_active_blocks = 65536\n"
-		"max_prompt_blocks = %u\nactive_request_expiry_secs = 40\n"
+		"max_prompt_blocks = %u\nactive_request_expiry_secs = %u\n"
 		"max_sessions = 64\nsession_affinity_ttl_secs = 5\ndecision_ring = 256\n%s%s%s",
 		id == SIM_POOL ? "m" : "p", id, role, SIM_BLOCK, RTE_ALIGN_CEIL(ranks, 16u),
 		o->small_router ? 16 : 512, blocks, o->small_router ? 0 : runs, 2 * SIM_PROMPT,
-		o->queueing ? "router_queue_threshold = 1.0\n" : "",
+		o->expiry, o->queueing ? "router_queue_threshold = 1.0\n" : "",
 		o->predict ? "router_predicted_ttl_secs = 2\n" : "",
 		o->late_binding ? "router_mode = ttft\nttft_late_binding = true\n"
 				  "ttft_late_tokens = 64\nttft_late_ms = 1500\n"

@@ -77,7 +77,8 @@
 	X(long_items, 1, 200, 30, 0, FAULT,                                                        \
 	  "items and transfer results of up to 64 KiB, of 1,000")                                  \
 	X(late_binding, 1, 1, 25, 0, FAULT, "requests wait in the router for ranks that are idle") \
-	X(quiets, 1, 1000, 40, 0, FAULT, "requests that can do without ACCEPTED, of 1,000")
+	X(quiets, 1, 1000, 40, 0, FAULT, "requests that can do without ACCEPTED, of 1,000")        \
+	X(expiry, 1, 60, 50, 300, SIZE, "seconds of silence that release a booking")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 

@@ -15,15 +15,15 @@
 /* How long it may take, in virtual time, once everybody is well. A refused HELLO is said again
  * after 10 s; a request ends after its 20 s, 15 s of silence and 6 s; what has ended is remembered
  * for 18 s. */
-#define NOTICE_NS   (3 * SIM_S)	  /* all have noticed that the router is another one */
-#define EXPIRE_NS   (102 * SIM_S) /* bookings have reached their age: 40 s, seen once a minute */
-#define UNWANTED_NS (30 * SIM_S)  /* after 10 s of a client's silence and 18 s legs are stopped */
-#define SERVE_NS    (15 * SIM_S)  /* all engines serve */
-#define ENDS_NS	    (45 * SIM_S)  /* requests of before have ended */
-#define PROBES_NS   (60 * SIM_S)  /* new requests have succeeded */
-#define REST_NS	    (90 * SIM_S)  /* nothing is left of them */
-#define SETTLE_NS   SIM_S	  /* events have been applied */
-#define LEAVE_NS    (5 * SIM_S)	  /* all have gone, and nothing is left of them */
+#define NOTICE_NS   (3 * SIM_S)	 /* all have noticed that the router is another one */
+#define MUTE_NS	    (42 * SIM_S) /* agents have given up mute engines: 40 s */
+#define UNWANTED_NS (30 * SIM_S) /* after 10 s of a client's silence and 18 s legs are stopped */
+#define SERVE_NS    (15 * SIM_S) /* all engines serve */
+#define ENDS_NS	    (45 * SIM_S) /* requests of before have ended */
+#define PROBES_NS   (60 * SIM_S) /* new requests have succeeded */
+#define REST_NS	    (90 * SIM_S) /* nothing is left of them */
+#define SETTLE_NS   SIM_S	 /* events have been applied */
+#define LEAVE_NS    (5 * SIM_S)	 /* all have gone, and nothing is left of them */
 #define PROBES	    2u
 #define STEPS	    UINT64_C(200000000) /* no world needs so many: it goes round in circles */
 
@@ -54,9 +54,8 @@ static bool anything_left(const struct router *rt)
 static bool anything_runs(const struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.engines; i++)
-		for (uint32_t k = s->engine[i].runs; k != 0; k = s->run[k - 1].next)
-			if (s->run[k - 1].state != RUN_MUTE)
-				return true;
+		if (s->engine[i].runs != 0)
+			return true;
 	return false;
 }
 
@@ -79,10 +78,10 @@ static void healed(struct sim *s, uint64_t since)
 	 * leg can release what it may have got ready. */
 	if (s->plan.pairs && s->plan.bug_mute != 0 && since < UNWANTED_NS)
 		return;
-	/* An engine that says nothing keeps its booking until the age limit (PROTOCOL.md 7.4), and
-	 * others wait for its rank. */
+	/* An engine that says nothing keeps its booking until its agent gives it up (PROTOCOL.md
+	 * 7.4), and others wait for its rank. */
 	if (s->plan.queueing && s->plan.bug_mute != 0 && s->plan.client_kills != 0 &&
-	    since < EXPIRE_NS)
+	    since < MUTE_NS)
 		return;
 	if (since < NOTICE_NS || !check_serving(s, false) || customers_waiting(s) != 0)
 		return;
