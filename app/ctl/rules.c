@@ -101,8 +101,9 @@ const struct doctor_rule doctor_rules[] = {
 	 "--worker ID, or see why its HELLO is refused (kvroute-ctl refused)",
 	 DOCTOR_POOL},
 	{"expired", "pools", rule_expired,
-	 "look whether the engine still knows these requests: it has neither answered nor refused "
-	 "them",
+	 "released: look whether the agent still runs them (kvroute-ctl oldest POOL), as it "
+	 "reports "
+	 "what it runs every 30 s; in flight until then: look why callers of /pick stop renewing",
 	 DOCTOR_POOL},
 	{"request-unknown", "oldest, events", rule_request_unknown,
 	 "cancel it at its client; when it comes again, look why the engine forgets requests: its "

@@ -57,12 +57,22 @@ bool rule_empty_pool(const struct doctor_look *l)
 			  l->name, l->name);
 }
 
+/* Two ends of bookings: the request goes on after the first, and has ended with the second. */
 bool rule_expired(const struct doctor_look *l)
 {
-	const double n = doctor_grown(l, "requests.expired");
+	const double released = doctor_grown(l, "requests.released");
+	const double ended = doctor_grown(l, "requests.expired") - released;
 
-	return n > 0 && doctor_say(l, "pool %s: %.0f %s in flight until the time for it was over",
-				   l->name, n, doctor_word(n, "request was", "requests were"));
+	if (released > 0)
+		return doctor_say(l,
+				  "pool %s: the load of %.0f %s was released, as no agent "
+				  "reported %s for active_request_expiry_secs; %s on",
+				  l->name, released, doctor_word(released, "request", "requests"),
+				  doctor_word(released, "it", "them"),
+				  doctor_word(released, "it goes", "they go"));
+	return ended > 0 &&
+	       doctor_say(l, "pool %s: %.0f %s in flight until the client fell silent", l->name,
+			  ended, doctor_word(ended, "request was", "requests were"));
 }
 
 bool rule_queue_stands(const struct doctor_look *l)

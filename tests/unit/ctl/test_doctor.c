@@ -20,7 +20,7 @@ static const char was_text[] =
 	"   'requests': {'routes': 100, 'routed': 90, 'finished': 90, 'rejected': 0, 'no_blocks': "
 	"5, 'waiting': 0, "
 	"'admitted': 4,"
-	"     'expired': 0, 'predicted_cached': 9000, 'actual_cached': 8900},"
+	"     'expired': 0, 'released': 0, 'predicted_cached': 9000, 'actual_cached': 8900},"
 	"   'events': {'frames': 50, 'applied': 50, 'gaps': 0, 'stale': 1, 'unknown': 0},"
 	"   'prefix': {'blocks': 400, 'used_bytes': 1000, 'memory_bytes': 100000, 'orphans': 0,"
 	"     'evicted_entries': 0, 'dropped': 0, 'removed': 7, 'unknown_removes': 0}}},"
@@ -153,7 +153,11 @@ static const struct fault {
 	 " 'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'pool': 'other'}}}}",
 	 "pool m has no worker: no kvroute-agent --pool m is attached"},
-	{"expired", "", "{'pools': {'m': {'requests': {'expired': 2}}}}", "2 requests"},
+	{"expired", "", "{'pools': {'m': {'requests': {'expired': 2}}}}",
+	 "pool m: 2 requests were in flight until the client fell silent"},
+	{"expired", "", "{'pools': {'m': {'requests': {'expired': 3, 'released': 1}}}}",
+	 "pool m: the load of 1 request was released, as no agent reported it for "
+	 "active_request_expiry_secs; it goes on"},
 	{"queue-stands", "{'pools': {'m': {'requests': {'waiting': 6}}}}",
 	 "{'pools': {'m': {'requests': {'waiting': 9}}}}", "9 requests wait"},
 	{"slots-full", "", "{'pools': {'m': {'slots_used': 950}}}", "940 of 1000"},
