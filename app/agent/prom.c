@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum what { WAITING, RUNNING, KV_USE, CONFIG };
+enum what { WAITING, RUNNING, KV_USE, BLOCK_SIZE, BLOCKS, CONFIG };
 
 static const struct {
 	const char *name;
@@ -15,8 +15,9 @@ static const struct {
 	{"vllm:kv_cache_usage_perc", KV_USE},	  {"vllm:gpu_cache_usage_perc", KV_USE},
 	{"vllm:cache_config_info", CONFIG},	  {"sglang:num_queue_reqs", WAITING},
 	{"sglang:num_running_reqs", RUNNING},	  {"sglang:token_usage", KV_USE},
-	{"sglang:cache_config_info", CONFIG},	  {"trtllm_num_requests_waiting", WAITING},
-	{"trtllm_num_requests_running", RUNNING}, {"trtllm_kv_cache_utilization", KV_USE},
+	{"sglang:page_size", BLOCK_SIZE},	  {"sglang:num_pages", BLOCKS},
+	{"trtllm_num_requests_waiting", WAITING}, {"trtllm_num_requests_running", RUNNING},
+	{"trtllm_kv_cache_utilization", KV_USE},
 };
 
 struct span {
@@ -68,11 +69,18 @@ static void config(struct agent_prom *out, struct span labels)
 	struct span name, value;
 
 	while (label(&labels, &name, &value)) {
-		if (out->block_size == 0 && (is(name, "block_size") || is(name, "page_size")))
+		if (out->block_size == 0 && is(name, "block_size"))
 			out->block_size = number(value);
-		if (out->blocks == 0 && (is(name, "num_gpu_blocks") || is(name, "num_pages")))
+		if (out->blocks == 0 && is(name, "num_gpu_blocks"))
 			out->blocks = number(value);
 	}
+}
+
+/* A gauge that is a whole number; each rank has the same, the first one counts. */
+static void keep_whole(uint64_t *out, double v)
+{
+	if (*out == 0 && v >= 1 && v <= UINT32_MAX && v == floor(v))
+		*out = (uint64_t)v;
 }
 
 static void sample(struct agent_prom *out, enum what what, struct span labels, double v)
@@ -84,6 +92,10 @@ static void sample(struct agent_prom *out, enum what what, struct span labels, d
 	out->samples++;
 	if (what == CONFIG) {
 		config(out, labels);
+		return;
+	}
+	if (what == BLOCK_SIZE || what == BLOCKS) {
+		keep_whole(what == BLOCKS ? &out->blocks : &out->block_size, v);
 		return;
 	}
 	while (label(&labels, &name, &value))

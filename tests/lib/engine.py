@@ -283,10 +283,13 @@ class Engine:
             out += [f'{o.type}:{metric}{{{label}="{r.number}",model_name="{o.model}"}} {float(value(r))}'
                     for r in self.ranks]
         size = o.metric_block_size or o.block_size
-        keys = ('block_size', 'num_gpu_blocks') if o.type == 'vllm' else ('page_size', 'num_pages')
-        out.append(f'# TYPE {o.type}:cache_config_info gauge')
-        out.append(f'{o.type}:cache_config_info{{{keys[0]}="{size}",cache_dtype="auto",'
-                   f'{keys[1]}="{o.blocks}"}} 1.0')
+        if o.type == 'vllm':
+            out.append('# TYPE vllm:cache_config_info gauge')
+            out.append(f'vllm:cache_config_info{{block_size="{size}",cache_dtype="auto",num_gpu_blocks="{o.blocks}"}} 1.0')
+        else:
+            for metric, value in (('page_size', size), ('num_pages', o.blocks)):
+                out.append(f'# TYPE sglang:{metric} gauge')
+                out += [f'sglang:{metric}{{dp_rank="{r.number}",model_name="{o.model}"}} {float(value)}' for r in self.ranks]
         return '\n'.join(out) + '\n'
 
     def state(self):

@@ -40,7 +40,9 @@ static void sglang_is_read_too(void)
 {
 	page("sglang:num_queue_reqs{dp_rank=\"2\"} 1\r\nsglang:num_running_reqs 2\n"
 	     "sglang:token_usage{model_name=\"m\"} 1.5\n"
-	     "sglang:cache_config_info{page_size=\"64\",num_pages=\"100\"} 1");
+	     "sglang:page_size{model_name=\"m\",tp_rank=\"0\"} 64.0\n"
+	     "sglang:page_size{model_name=\"m\",tp_rank=\"1\"} 64.0\n"
+	     "sglang:num_pages{model_name=\"m\",tp_rank=\"0\"} 100.0");
 	CU_ASSERT(got.rank[2].waiting == 1 && got.rank[0].running == 2 && got.rank[0].kv_use == 1);
 	CU_ASSERT(got.block_size == 64 && got.blocks == 100);
 	CU_ASSERT_STRING_EQUAL(got.engine, "sglang");
@@ -66,6 +68,10 @@ static void nonsense_says_nothing(void)
 		"1",
 		"vllm:cache_config_info{block_size=\"1",
 		"vllm:cache_config_info{=\"1\",\"\"} 1",
+		"sglang:page_size -1\nsglang:num_pages NaN",
+		"sglang:page_size 1e300\nsglang:num_pages 0.5",
+		"sglang:page_size +Inf\nsglang:num_pages",
+		"sglang:cache_config_info{page_size=\"64\",num_pages=\"100\"} 1",
 	};
 
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
