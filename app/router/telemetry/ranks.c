@@ -154,6 +154,7 @@ static void add_load(const struct page *g, uint32_t i, struct rte_tel_data *t)
 	if (r->kv_used_blocks != UINT64_MAX)
 		rte_tel_data_add_dict_u64(t, "kv_used_blocks", r->kv_used_blocks);
 	rte_tel_data_add_dict_u64(t, "kv_total_blocks", r->total_kv_blocks);
+	rte_tel_data_add_dict_u64(t, "max_num_batched_tokens", r->max_num_batched_tokens);
 	for (uint32_t c = 0; c < RC_SHORT; c++)
 		rte_tel_data_add_dict_u64(t, rank_counter_names[c],
 					  count_of(g, i, (enum rank_counter)c));
