@@ -11,6 +11,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "kvr_hash.h"
+
 static enum agent_reach reach4(uint32_t a)
 {
 	if (a == INADDR_ANY)
@@ -123,4 +125,16 @@ int agent_address_tell(const char *host, const char *port, const char *facing,
 		return -EADDRNOTAVAIL;
 	n = snprintf(out, size, strchr(host, ':') != NULL ? "[%s]:%s" : "%s:%s", host, port);
 	return n < (int)size ? 0 : -ENAMETOOLONG;
+}
+
+uint64_t agent_address_number(const char *machine, const char *engine, const char *pool,
+			      uint32_t first_rank)
+{
+	char name[1024];
+	const int n =
+		snprintf(name, sizeof(name), "%s\n%s\n%s\n%u", machine, engine, pool, first_rank);
+	const uint64_t hash =
+		kvr_hash_bytes(name, n < (int)sizeof(name) ? (uint64_t)n : sizeof(name) - 1) >> 16;
+
+	return hash != 0 ? hash : 1;
 }

@@ -11,6 +11,7 @@
  */
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum agent_reach {
 	AGENT_REACH_NAME,  /**< a name: who asks will see */
@@ -54,5 +55,14 @@ void agent_address_facing(const char *router, char *out, size_t size);
  */
 int agent_address_tell(const char *host, const char *port, const char *facing,
 		       enum agent_replace replace, char *out, size_t size);
+
+/**
+ * The number of a worker that was given none: the same for the same four, 1 to 2^48 - 1, so that
+ * two of 10,000 workers share one with a probability of 2e-7.
+ * @param machine name of this machine
+ * @param engine address of the engine, as others reach it
+ */
+uint64_t agent_address_number(const char *machine, const char *engine, const char *pool,
+			      uint32_t first_rank);
 
 #endif

@@ -26,12 +26,12 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
+#include "facts.h"
 #include "kvr_agent.h"
 #include "kvr_log.h"
 #include "kvr_outage.h"
 #include "kvr_stats.h"
 #include "options.h"
-#include "prom.h"
 #include "quiet.h"
 
 #define APP_COUNTER_LIST(X)                                                                        \
@@ -58,6 +58,10 @@
 	X(APP_CLEAN_STARTS, clean_starts, COUNT, "times", "a rank started clean")                  \
 	X(APP_HEALTH_FAILED, health_failed, COUNT, "looks", "at /health that failed")              \
 	X(APP_METRICS_FAILED, metrics_failed, COUNT, "looks", "at /metrics that told nothing")     \
+	X(APP_PAGES_FAILED, pages_failed, COUNT, "pages",                                          \
+	  "of the engine's description that could not be read")                                    \
+	X(APP_FACTS_BAD, facts_bad, COUNT, "values",                                               \
+	  "of the engine's description that are out of range, or no endpoint")                     \
 	X(APP_BODIES, bodies, COUNT, "bodies", "that clients have brought here themselves")        \
 	X(APP_BODIES_AWAITED, bodies_awaited, COUNT, "bodies", "announced by a request")           \
 	X(APP_BODIES_MISSED, bodies_missed, COUNT, "bodies", "that have not come in time")         \
@@ -76,13 +80,14 @@ struct app_stats {
 };
 extern const struct kvr_stats_def app_stats_def;
 
-#define APP_LOOK_MS 5000L /* for a look at /health or /metrics */
+#define APP_LOOK_MS   5000L	 /* for a look at /health or /metrics */
+#define APP_PAGE_MOST (4u << 20) /* bytes of an answer */
 
 enum app_state { APP_WAITING, APP_SERVING, APP_LEAVING, APP_DRAINING, APP_GOING };
 enum app_fd { APP_FD_ROUTER = 1, APP_FD_CURL, APP_FD_ZMQ, APP_FD_BODY, APP_FD_ENGINE };
 
 /** What curl's private pointer points to begins with this. */
-enum app_transfer { APP_PROBE, APP_CANARY };
+enum app_transfer { APP_PROBE, APP_PAGE, APP_CANARY };
 
 /** What the log was told last of something that goes on. */
 struct app_news {
@@ -106,6 +111,17 @@ struct app_probe {
 	struct app_news news;
 };
 
+/** The pages of an engine that describe it, one after the other, before it is registered. */
+struct app_describe {
+	enum app_transfer kind;
+	enum agent_page page; /**< asked for now */
+	CURL *easy;
+	struct app_page body;
+	bool busy;
+	uint32_t attempts; /**< rounds that ended without an answer, since the last that did not */
+	struct app_news news[AGENT_PAGES];
+};
+
 struct app_bodies;
 struct app_canary;
 struct app_engine;
@@ -115,7 +131,10 @@ LIST_HEAD(app_bucket, app_job);
 TAILQ_HEAD(app_jobs, app_job);
 
 struct app {
-	struct agent_options o;
+	struct agent_options given; /* the command line */
+	struct agent_options o;	    /* in force: what `facts` knows fills its gaps */
+	struct agent_facts facts;   /* of this life of the engine */
+	struct app_describe describe;
 	enum app_state state;
 	struct kvr_agent *agent; /* NULL: waiting */
 	int epoll;
@@ -131,8 +150,11 @@ struct app {
 	struct agent_quiet quiet; /* of the engine */
 	struct app_news start;	  /* why the worker cannot begin though the engine is fine */
 	struct agent_prom prom;	  /* of this life of the engine */
-	uint32_t block_size;	  /* the same: --block-size, or what its metrics say */
-	uint32_t *live;		  /* requests of each rank here */
+	uint32_t block_size;	  /* the same: --block-size, or as the engine reports */
+	uint64_t metrics_size;	  /* the same: block size of /metrics, which tells of a restart */
+	uint64_t blocks;	  /* the same: KV blocks of a rank; 0: unknown */
+	struct app_news missing;  /* values that are not known */
+	uint32_t live[AGENT_PROM_RANKS]; /* requests of each rank here */
 	struct app_bodies *bodies;
 	struct app_canary *canary; /* NULL: none */
 	char facing[64];	   /* our address towards the router, in numbers; "" unknown */
@@ -170,6 +192,18 @@ void app_log_end(struct app *a);
  * @return 0 or -errno. */
 int app_watch(struct app *a, int op, int fd, enum app_fd kind, uint32_t name, uint32_t events);
 
+/* describe.c */
+/** Ask the engine to describe itself. */
+void app_describe_begin(struct app *a);
+/** A page has come, or has not. @return true: it was the last but the metrics. */
+bool app_describe_ended(struct app *a, CURLcode result);
+/** A description that is under way is given up. */
+void app_describe_forget(struct app *a);
+void app_describe_fini(struct app *a);
+/** After the metrics: options in force. @return false with a line in the log: the engine cannot be
+ * registered. */
+bool app_describe_apply(struct app *a);
+
 /* page.c */
 /** Prepare @p easy to get @p path of the engine within @p most_ms, and keep in @p page what comes;
  * @p whose is its private pointer. */
@@ -203,6 +237,8 @@ uint32_t app_jobs_running(const struct app *a);
 /* probe.c */
 /** Begin a look that is due. */
 void app_probe_turn(struct app *a);
+/** Look at /metrics now, unless it is being looked at. */
+void app_probe_metrics(struct app *a);
 void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result);
 uint64_t app_probe_due_us(const struct app *a);
 /** Looks that are under way are not waited for: what they tell is of an engine that was given up.

@@ -12,9 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kinds.h"
 #include "kvr_types.h"
-
-enum agent_engine { AGENT_VLLM, AGENT_SGLANG };
 
 /** The leg of a disaggregated request; zeroed: none. */
 struct agent_leg {

@@ -303,10 +303,13 @@ static void missed(struct app *a)
 	found(a, false);
 }
 
-/* One for a worker that the router does not have, or refuses, would only cost the engine. */
+/* One for a worker that the router does not have, or refuses, would only cost the engine. One half
+ * of SGLang's refuses a request that does not name a room where the other half waits. */
 static bool begins(const struct app *a)
 {
-	return a->canary->step == IDLE && kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
+	return a->canary->step == IDLE && a->o.events[0] != '\0' &&
+	       (a->o.type != AGENT_SGLANG || a->o.role == 0) &&
+	       kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
 }
 
 void app_canary_turn(struct app *a)
@@ -339,8 +342,7 @@ uint64_t app_canary_due_us(const struct app *a)
 
 int app_canary_start(struct app *a)
 {
-	/* One half of SGLang's refuses what does not name a room where the other half waits. */
-	if (a->o.canary_s == 0 || a->o.events[0] == '\0' || (a->o.type == 1 && a->o.role != 0))
+	if (a->o.canary_s == 0)
 		return 0;
 	a->canary = calloc(1, sizeof(*a->canary));
 	if (a->canary == NULL)

@@ -41,8 +41,7 @@ int app_http_init(struct app *a)
 	TAILQ_INIT(&a->blocked);
 	a->curl_due_us = UINT64_MAX;
 	a->buckets = calloc(BUCKETS, sizeof(a->buckets[0]));
-	a->live = calloc(a->o.ranks, sizeof(a->live[0]));
-	if (a->buckets == NULL || a->live == NULL || curl_global_init(CURL_GLOBAL_ALL) != 0)
+	if (a->buckets == NULL || curl_global_init(CURL_GLOBAL_ALL) != 0)
 		return -ENOMEM;
 	a->multi = curl_multi_init();
 	if (a->multi == NULL)
@@ -59,12 +58,12 @@ void app_http_fini(struct app *a)
 	app_canary_stop(a);
 	app_probe_fini(&a->health);
 	app_probe_fini(&a->metrics);
+	app_describe_fini(a);
 	app_engine_fini(a);
 	if (a->multi != NULL)
 		curl_multi_cleanup(a->multi);
 	curl_global_cleanup();
 	free(a->buckets);
-	free(a->live);
 }
 
 void app_http_ready(struct app *a, int fd, uint32_t events)
@@ -84,8 +83,10 @@ static void ended(struct app *a, const CURLMsg *m)
 	curl_easy_getinfo(m->easy_handle, CURLINFO_PRIVATE, (char **)&kind);
 	if (*kind == APP_CANARY)
 		app_canary_ended(a, m->data.result);
-	else
+	else if (*kind == APP_PROBE)
 		app_probe_ended(a, (struct app_probe *)kind, m->data.result);
+	else if (app_describe_ended(a, m->data.result))
+		app_probe_metrics(a);
 }
 
 void app_http_turn(struct app *a)

@@ -51,7 +51,7 @@ void app_log(struct app *a, const struct kvr_log_about *about, const char *fmt, 
 		return;
 	}
 	t->next_us = (t->next_us > a->now_us ? t->next_us : a->now_us) + 1000000;
-	ours.worker = &a->o.worker;
+	ours.worker = a->o.worker != 0 ? &a->o.worker : NULL; /* 0: not chosen yet */
 	ours.pool = a->o.pool;
 	va_start(ap, fmt);
 	kvr_log_vline(&ours, t->left_out, fmt, ap);

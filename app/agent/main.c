@@ -5,6 +5,7 @@
 #include "job.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +20,8 @@
 #include "kvr_timer_slack.h"
 #include "version.h"
 
-#define EVENTS 256
+#define EVENTS	    256
+#define RANKS_USUAL 16u /* of an engine that was not asked yet */
 
 static volatile sig_atomic_t stop_asked, stats_asked, rest_asked;
 
@@ -186,7 +188,8 @@ static void loop(struct app *a)
 /* A connection for each request, and some: a shell's usual limit is less. */
 static void allow_files(struct app *a)
 {
-	const rlim_t want = a->o.max_requests + 8ul * a->o.ranks + 128;
+	const uint32_t ranks = a->given.ranks != 0 ? a->given.ranks : RANKS_USUAL;
+	const rlim_t want = a->o.max_requests + 8ul * ranks + 128;
 	struct rlimit r;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= want)
@@ -194,7 +197,8 @@ static void allow_files(struct app *a)
 	r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
 	setrlimit(RLIMIT_NOFILE, &r);
 	if (r.rlim_cur < want) {
-		a->o.max_requests = r.rlim_cur > 128 ? (uint32_t)r.rlim_cur - 64 : 64;
+		a->given.max_requests = r.rlim_cur > 128 ? (uint32_t)r.rlim_cur - 64 : 64;
+		a->o.max_requests = a->given.max_requests;
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"%lu open files are allowed: %u requests at once; raise the limit (ulimit "
 			"-n "
@@ -283,12 +287,30 @@ static bool find_facing(struct app *a)
 	}
 }
 
+/* Two agents with one number are found out by the router, which refuses the second one. */
+static void choose_worker(struct app *a)
+{
+	char machine[256] = "";
+
+	if (a->given.worker != 0)
+		return;
+	gethostname(machine, sizeof(machine) - 1);
+	a->given.worker = agent_address_number(
+		machine, a->engine_addr[0] != '\0' ? a->engine_addr : a->o.engine, a->o.pool,
+		a->o.first_rank);
+	a->o.worker = a->given.worker;
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
+		"worker %" PRIu64
+		": the number of %s on %s, pool %s, first rank %u (--worker auto)",
+		a->o.worker, a->engine_addr[0] != '\0' ? a->engine_addr : a->o.engine, machine,
+		a->o.pool, a->o.first_rank);
+}
+
 static void banner(struct app *a)
 {
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
-		"kvroute-agent %s runs as process %d: engine %s, %u rank%s from %u, events %s",
-		KVR_VERSION, (int)getpid(), a->o.engine, a->o.ranks, a->o.ranks == 1 ? "" : "s",
-		a->o.first_rank, a->o.events[0] != '\0' ? a->o.events : "none");
+		"kvroute-agent %s runs as process %d: engine %s", KVR_VERSION, (int)getpid(),
+		a->o.engine);
 }
 
 static int run(struct app *a)
@@ -302,6 +324,7 @@ static int run(struct app *a)
 	signal(SIGPIPE, SIG_IGN);
 	a->now_us = now_us();
 	allow_files(a);
+	agent_prom_read(&a->prom, "", 0);
 	a->health.path = "/health";
 	a->metrics.path = "/metrics";
 	a->epoll = epoll_create1(EPOLL_CLOEXEC);
@@ -315,6 +338,7 @@ static int run(struct app *a)
 	if (tell_engine(a) != 0 || tell_bodies(a) != 0)
 		return 1;
 	banner(a);
+	choose_worker(a);
 	loop(a);
 	app_log_end(a);
 	destroy_agent(a);
@@ -334,13 +358,14 @@ int main(int argc, char **argv)
 
 	if (kvr_conf_version(argc, argv, "kvroute-agent", stdout))
 		return 0;
-	rc = agent_options_parse(&a.o, argc, argv, err, sizeof(err));
+	rc = agent_options_parse(&a.given, argc, argv, err, sizeof(err));
 	if (rc < 0) {
 		fprintf(stderr, "kvroute-agent: %s\n", err);
 		return 2;
 	}
 	if (rc == 0)
 		return 0;
+	a.o = a.given;
 	rc = kvr_log_open("kvroute-agent", (enum kvr_log_sink)a.o.log_to, STDERR_FILENO, NULL);
 	if (rc < 0) {
 		fprintf(stderr, "kvroute-agent: --log-to: nobody is there: %s\n", strerror(-rc));

@@ -6,11 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "endpoint.h"
+#include "kinds.h"
 #include "kvr_conf_rows.h"
 #include "kvr_log.h"
 #include "paths.h"
 
-static const char *const types[] = {"vllm", "sglang", NULL};
+static const char *const transfers[] = {"none", "preferred", "required", NULL};
 static const char *const sinks[] = {KVR_LOG_SINKS};
 static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
 
@@ -20,21 +22,26 @@ static const struct kvr_opt table[] = {
 	TEXT("engine", engine, "", "the engine's HTTP, http://HOST:PORT; required"),
 	TEXT("router", router, "", "the router, HOST or HOST:PORT; required"),
 	TEXT("pool", pool, "", "pool of the router that serves this model; required"),
-	U64("worker", worker, 0, 0, "0", "", "id of this engine, unique in the router; required"),
-	PICK("type", type, types, "vllm", "what the engine is"),
+	TEXT("worker", worker_text, AGENT_ASK,
+	     "number of this engine, unique in the router; auto = made of host name, address of "
+	     "the engine, pool and first rank, the same at each start"),
+	PICK("type", type, agent_kinds, "auto", "kind of the engine; auto = as it reports"),
 	PICK("role", role, roles, "aggregated", "what its pool does"),
-	U32("ranks", ranks, 1, 256, "1", "ranks", "data-parallel ranks behind this HTTP port"),
+	U32("ranks", ranks, 0, 256, "0", "ranks",
+	    "data-parallel ranks behind this HTTP port; 0 = as the engine reports, else 1"),
 	U32("first-rank", first_rank, 0, 65535, "0", "", "number of the first of them"),
 	FLAG("local-ranks", local_ranks,
 	     "the engine numbers its ranks from 0, whatever the first is (hybrid load balancer)"),
 	U32("block-size", block_size, 0, 4096, "0", "tokens",
-	    "of a KV block, as the pool has it; 0 = what the engine's metrics say"),
-	TEXT("events", events, "",
+	    "of a KV block, as the pool has it; 0 = as the engine reports"),
+	U32("max-num-batched-tokens", max_num_batched_tokens, 0, UINT32_MAX, "0", "tokens",
+	    "prompt tokens that a step of a rank computes at most; 0 = as the engine reports"),
+	TEXT("events", events, AGENT_ASK,
 	     "ZMQ publisher of rank 0, tcp://HOST:5557; rank n is at the port + n; empty = no "
-	     "events"),
-	TEXT("replay", replay, "",
+	     "events; auto = as the engine reports"),
+	TEXT("replay", replay, AGENT_ASK,
 	     "ZMQ replay socket of rank 0, tcp://HOST:PORT, as with --events"),
-	TEXT("topic", topic, "", "topic of the events; empty = all"),
+	TEXT("topic", topic, "", "topic of the events; empty = as the engine reports, else all"),
 	U32("kv-blocks", kv_blocks, 0, 1 << 30, "0", "blocks",
 	    "of a rank that are known by name, 66 to 82 bytes each; 0 = twice what the engine has, "
 	    "or 1 M"),
@@ -45,6 +52,14 @@ static const struct kvr_opt table[] = {
 	    "not sent"),
 	TEXT("taints", taints, "", "taints of the worker, separated by commas"),
 	TEXT("topology", topology, "", "key=value pairs of the worker, separated by commas"),
+	FLAG("cpu", cpu, "the engine computes on CPUs (router_mode = device-aware-weighted)"),
+	PICK("kv-transfer", kv_transfer, transfers, "none",
+	     "where decode of --role prefill runs: on workers with the same value of "
+	     "--kv-transfer-domain in their --topology, preferred or required"),
+	NUM("kv-transfer-weight", KVR_OPT_F64, kv_transfer_weight, 0, 1, "1", "",
+	    "weight of --kv-transfer preferred"),
+	TEXT("kv-transfer-domain", kv_transfer_domain, "",
+	     "key of --topology that --kv-transfer compares"),
 	TEXT("advertise", advertise, "",
 	     "HOST:PORT of the engine's HTTP for those who go there themselves (/pick of the "
 	     "gateway); empty = that of --engine, with our address for a loopback one"),
@@ -98,8 +113,8 @@ static void help(void)
 
 	kvr_conf_defaults(table, &d);
 	printf("kvroute-agent: speaks for one engine (vLLM, SGLang) to a kvroute router\n\n"
-	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME --worker "
-	       "ID [options]\n\n");
+	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME "
+	       "[options]\n\n");
 	kvr_conf_args_help(table, &d, 16, stdout);
 	printf("\nSIGTERM drains and leaves. SIGUSR2 drains, and resumes when it comes again. "
 	       "SIGUSR1 prints\n"
@@ -113,7 +128,7 @@ static const char *check_bootstrap(struct agent_options *o)
 	char *end;
 
 	if (o->bootstrap[0] == '\0')
-		return o->type == 1 && o->role == 1
+		return o->type == AGENT_SGLANG && o->role == 1
 			       ? "--role prefill of --type sglang needs --bootstrap HOST:PORT, "
 				 "where the engine waits for decode engines"
 			       : NULL;
@@ -128,25 +143,52 @@ static const char *check_bootstrap(struct agent_options *o)
 	return NULL;
 }
 
-/* Empty, or of a transport that needs no port, or tcp://HOST:PORT. */
-static bool is_endpoint(const char *text)
+/* "auto", or a number that is not 0. */
+static bool parse_worker(struct agent_options *o)
 {
-	const char *colon = strrchr(text, ':');
-	unsigned long port;
 	char *end;
 
-	if (text[0] == '\0' || strncmp(text, "ipc://", 6) == 0 ||
-	    strncmp(text, "inproc://", 9) == 0)
+	if (strcmp(o->worker_text, AGENT_ASK) == 0)
 		return true;
-	if (strncmp(text, "tcp://", 6) != 0 || colon < text + 7)
-		return false;
-	port = strtoul(colon + 1, &end, 10);
-	return colon[1] != '\0' && *end == '\0' && port > 0 && port <= 65535;
+	errno = 0;
+	o->worker = strtoull(o->worker_text, &end, 0);
+	return o->worker_text[0] >= '0' && o->worker_text[0] <= '9' && *end == '\0' && errno == 0 &&
+	       o->worker != 0;
+}
+
+static bool is_endpoint(const char *text)
+{
+	return text[0] == '\0' || strcmp(text, AGENT_ASK) == 0 || agent_endpoint_valid(text);
+}
+
+static const char *check_events(const struct agent_options *o)
+{
+	if (o->replay[0] != '\0' && strcmp(o->replay, AGENT_ASK) != 0 && o->events[0] == '\0')
+		return "--replay needs --events";
+	if (!is_endpoint(o->events))
+		return "--events takes tcp://HOST:PORT, the publisher's address";
+	if (!is_endpoint(o->replay))
+		return "--replay takes tcp://HOST:PORT, the address of the replay socket";
+	return NULL;
+}
+
+static const char *check_transfer(const struct agent_options *o)
+{
+	if (o->kv_transfer == 0)
+		return o->kv_transfer_domain[0] == '\0'
+			       ? NULL
+			       : "--kv-transfer-domain needs --kv-transfer preferred or required";
+	if (o->role != 1)
+		return "--kv-transfer is for --role prefill";
+	return o->kv_transfer_domain[0] != '\0'
+		       ? NULL
+		       : "--kv-transfer needs --kv-transfer-domain, a key of --topology";
 }
 
 /* What one row alone cannot say. */
 static const char *check(struct agent_options *o)
 {
+	const char *bad;
 	size_t n = strlen(o->engine);
 
 	if (n == 0)
@@ -160,8 +202,8 @@ static const char *check(struct agent_options *o)
 		return "--router is missing: HOST or HOST:PORT";
 	if (o->pool[0] == '\0')
 		return "--pool is missing: a [pool NAME] of the router";
-	if (o->worker == 0)
-		return "--worker is missing: a number that no other engine has, not 0";
+	if (!parse_worker(o))
+		return "--worker takes auto, or a number that no other engine has, not 0";
 	if (o->first_rank + o->ranks > 65536)
 		return "--first-rank + --ranks must stay at or below 65536";
 	if (o->advertise[0] == '\0' && strcspn(o->engine + 7, "/") < sizeof(o->advertise)) {
@@ -171,13 +213,10 @@ static const char *check(struct agent_options *o)
 	}
 	if (!agent_paths_valid(o->paths))
 		return "--paths takes paths separated by commas: /v1/completions, /v1/x* or *";
-	if (o->replay[0] != '\0' && o->events[0] == '\0')
-		return "--replay needs --events";
-	if (!is_endpoint(o->events))
-		return "--events takes tcp://HOST:PORT, the publisher's address";
-	if (!is_endpoint(o->replay))
-		return "--replay takes tcp://HOST:PORT, the address of the replay socket";
-	return check_bootstrap(o);
+	bad = check_events(o);
+	if (bad == NULL)
+		bad = check_transfer(o);
+	return bad != NULL ? bad : check_bootstrap(o);
 }
 
 int agent_options_parse(struct agent_options *o, int argc, char **argv, char *err, size_t errlen)

@@ -11,19 +11,27 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/** --events, --replay: the engine reports them. */
+#define AGENT_ASK "auto"
+
 struct agent_options {
 	char engine[256], router[256], bind[128], pool[64];
-	uint64_t worker;
+	char worker_text[32];
+	uint64_t worker; /* 0: of the engine's address */
 	int type, role;
 	uint32_t ranks, first_rank;
 	bool local_ranks;
 	uint32_t block_size;
 	char events[256], replay[256], topic[256];
-	uint32_t kv_blocks;
+	uint32_t kv_blocks, max_num_batched_tokens;
 	char bootstrap[280];
 	uint32_t prefill_ranks;
 	char paths[1024];
 	char taints[256], topology[256], advertise[101];
+	bool cpu;
+	int kv_transfer; /* KV_TRANSFER of the protocol */
+	double kv_transfer_weight;
+	char kv_transfer_domain[256];
 	uint32_t max_requests, request_bytes, frame_bytes;
 	uint32_t health_ms, silent_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
 	char bodies[128], bodies_advertise[101];

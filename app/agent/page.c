@@ -6,13 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PAGE_MOST (4u << 20) /* bytes of an answer */
-
 static size_t on_page(char *data, size_t size, size_t count, void *user)
 {
 	const size_t n = size * count;
 	struct app_page *page = user;
-	char *larger = page->len + n <= PAGE_MOST ? realloc(page->p, page->len + n) : NULL;
+	char *larger = page->len + n <= APP_PAGE_MOST ? realloc(page->p, page->len + n) : NULL;
 
 	if (larger == NULL)
 		return 0;

@@ -34,6 +34,12 @@ void app_probe_turn(struct app *a)
 		begin(a, &a->metrics);
 }
 
+void app_probe_metrics(struct app *a)
+{
+	if (!a->metrics.busy)
+		begin(a, &a->metrics);
+}
+
 uint64_t app_probe_due_us(const struct app *a)
 {
 	uint64_t due = !looks(a) || a->health.busy ? UINT64_MAX : a->health.due_us;
@@ -54,7 +60,8 @@ void app_probe_forget(struct app *a)
 {
 	forget(a, &a->health);
 	forget(a, &a->metrics);
-	a->prom = (struct agent_prom){0};
+	app_describe_forget(a);
+	agent_prom_read(&a->prom, "", 0);
 }
 
 /* What is wrong with the answer; "": nothing. */
@@ -80,8 +87,8 @@ static void health_ended(struct app *a, const char *why, bool there)
 	a->health.due_us = a->now_us + a->o.health_ms * UINT64_C(1000);
 	if (*why == '\0') {
 		a->health_failures = 0;
-		if (a->state == APP_WAITING && !a->metrics.busy)
-			begin(a, &a->metrics);
+		if (a->state == APP_WAITING && !a->metrics.busy && !a->describe.busy)
+			app_describe_begin(a);
 		return;
 	}
 	kvr_cell_add(&a->st.health_failed, 1);

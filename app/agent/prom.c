@@ -5,21 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum what { WAITING, RUNNING, KV_USE, BLOCK_SIZE, BLOCKS, CONFIG };
-
-static const struct {
-	const char *name;
-	enum what what;
-} metrics[] = {
-	{"vllm:num_requests_waiting", WAITING},	  {"vllm:num_requests_running", RUNNING},
-	{"vllm:kv_cache_usage_perc", KV_USE},	  {"vllm:gpu_cache_usage_perc", KV_USE},
-	{"vllm:cache_config_info", CONFIG},	  {"sglang:num_queue_reqs", WAITING},
-	{"sglang:num_running_reqs", RUNNING},	  {"sglang:token_usage", KV_USE},
-	{"sglang:page_size", BLOCK_SIZE},	  {"sglang:num_pages", BLOCKS},
-	{"trtllm_num_requests_waiting", WAITING}, {"trtllm_num_requests_running", RUNNING},
-	{"trtllm_kv_cache_utilization", KV_USE},
-};
-
 struct span {
 	const char *p, *end;
 };
@@ -64,58 +49,76 @@ static uint64_t number(struct span s)
 	return n;
 }
 
-static void config(struct agent_prom *out, struct span labels)
+/* The label @p want. @return false: there is none. */
+static bool get_label(struct span labels, const char *want, struct span *value)
 {
-	struct span name, value;
+	struct span name;
 
-	while (label(&labels, &name, &value)) {
-		if (out->block_size == 0 && is(name, "block_size"))
-			out->block_size = number(value);
-		if (out->blocks == 0 && is(name, "num_gpu_blocks"))
-			out->blocks = number(value);
-	}
+	while (label(&labels, &name, value))
+		if (is(name, want))
+			return true;
+	return false;
 }
 
-/* A gauge that is a whole number; each rank has the same, the first one counts. */
-static void keep_whole(uint64_t *out, double v)
+/* The value of a sample that is a whole number. */
+static uint64_t whole_number(double v)
 {
-	if (*out == 0 && v >= 1 && v <= UINT32_MAX && v == floor(v))
-		*out = (uint64_t)v;
+	return v >= 1 && v <= UINT32_MAX && v == floor(v) ? (uint64_t)v : 0;
 }
 
-static void sample(struct agent_prom *out, enum what what, struct span labels, double v)
+static void keep_first(struct agent_prom *out, unsigned int row, uint64_t *at, uint64_t n)
+{
+	const enum agent_value value = agent_rows[row].value;
+
+	if (n == 0 || out->row[value] != 0)
+		return;
+	*at = n;
+	out->row[value] = (uint16_t)(row + 1);
+}
+
+static void read_load(struct agent_prom *out, enum agent_value value, struct span labels, double v)
 {
 	struct agent_prom_rank *r;
-	struct span name, value;
+	struct span at;
 	uint64_t rank = 0;
 
-	out->samples++;
-	if (what == CONFIG) {
-		config(out, labels);
-		return;
-	}
-	if (what == BLOCK_SIZE || what == BLOCKS) {
-		keep_whole(what == BLOCKS ? &out->blocks : &out->block_size, v);
-		return;
-	}
-	while (label(&labels, &name, &value))
-		if (is(name, "engine") || is(name, "dp_rank") || is(name, "engine_idx"))
-			rank = number(value);
+	if (get_label(labels, "engine", &at) || get_label(labels, "dp_rank", &at) ||
+	    get_label(labels, "engine_idx", &at))
+		rank = number(at);
 	if (rank >= AGENT_PROM_RANKS || !isfinite(v) || v < 0)
 		return;
 	r = &out->rank[rank];
 	r->seen = true;
-	if (what == WAITING)
+	if (value == AGENT_V_WAITING)
 		r->waiting = v;
-	else if (what == RUNNING)
+	else if (value == AGENT_V_RUNNING)
 		r->running = v;
 	else
 		r->kv_use = v < 1 ? v : 1;
 }
 
+static void read_sample(struct agent_prom *out, unsigned int row, struct span labels, double v)
+{
+	const struct agent_row *r = &agent_rows[row];
+	uint64_t *const at = r->value == AGENT_V_BLOCKS ? &out->blocks : &out->block_size;
+	struct span text;
+
+	if (r->form == AGENT_FORM_SAMPLES) {
+		out->engines += get_label(labels, r->inside, &text);
+		out->row[r->value] = out->engines != 0 ? (uint16_t)(row + 1) : 0;
+	} else if (r->form == AGENT_FORM_GAUGE && r->value >= AGENT_V_WAITING) {
+		read_load(out, r->value, labels, v);
+	} else if (r->form == AGENT_FORM_GAUGE) {
+		keep_first(out, row, at, whole_number(v));
+	} else if (get_label(labels, r->inside, &text)) {
+		keep_first(out, row, at, number(text));
+	}
+}
+
 static void line(struct agent_prom *out, struct span s)
 {
 	struct span name = {s.p, s.p}, labels = {s.end, s.end};
+	bool known = false;
 	char text[64];
 	size_t n;
 
@@ -135,23 +138,32 @@ static void line(struct agent_prom *out, struct span s)
 	n = (size_t)(s.end - s.p) < sizeof(text) - 1 ? (size_t)(s.end - s.p) : sizeof(text) - 1;
 	memcpy(text, s.p, n);
 	text[n] = 0;
-	for (unsigned int i = 0; i < sizeof(metrics) / sizeof(metrics[0]); i++) {
-		if (is(name, metrics[i].name)) {
-			if (strncmp(metrics[i].name, "vllm:", 5) == 0)
-				out->engine = "vllm";
-			else if (strncmp(metrics[i].name, "sglang:", 7) == 0)
-				out->engine = "sglang";
-			sample(out, metrics[i].what, labels, strtod(text, NULL));
-			return;
-		}
+	for (unsigned int i = 0; agent_rows[i].where != NULL; i++) {
+		const struct agent_row *r = &agent_rows[i];
+
+		if (r->page != AGENT_PAGE_METRICS || !is(name, r->where))
+			continue;
+		out->kind = r->kind;
+		known = true;
+		read_sample(out, i, labels, strtod(text, NULL));
 	}
+	out->samples += known;
+}
+
+/* A sum over all engines of the page is divided among them. */
+static void share_blocks(struct agent_prom *out)
+{
+	const uint16_t row = out->row[AGENT_V_BLOCKS];
+
+	if (row != 0 && agent_rows[row - 1].form == AGENT_FORM_SHARE && out->engines > 1)
+		out->blocks /= out->engines;
 }
 
 void agent_prom_read(struct agent_prom *out, const char *page, size_t len)
 {
 	const char *p = page, *end = page + len;
 
-	memset(out, 0, sizeof(*out));
+	*out = (struct agent_prom){.kind = AGENT_AUTO};
 	while (p < end) {
 		const char *nl = memchr(p, '\n', (size_t)(end - p));
 		const struct span s = {p, nl != NULL ? nl : end};
@@ -160,4 +172,5 @@ void agent_prom_read(struct agent_prom *out, const char *page, size_t len)
 			line(out, s);
 		p = s.end + 1;
 	}
+	share_blocks(out);
 }

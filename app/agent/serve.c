@@ -99,7 +99,12 @@ static struct kvr_agent *create(struct app *a)
 		.block_size = a->block_size,
 		.dp_start = o->first_rank,
 		.dp_size = o->ranks,
-		.total_kv_blocks = a->prom.blocks,
+		.total_kv_blocks = a->blocks,
+		.max_num_batched_tokens = o->max_num_batched_tokens,
+		.cpu = o->cpu,
+		.kv_transfer_enforcement = (uint8_t)o->kv_transfer,
+		.kv_transfer_weight = o->kv_transfer_weight,
+		.kv_transfer_domain = o->kv_transfer != 0 ? o->kv_transfer_domain : NULL,
 		.engine_addr = a->engine_addr[0] != '\0' ? a->engine_addr : NULL,
 		.body_addr = a->body_addr[0] != '\0' ? a->body_addr : NULL,
 		.taints = taint,
@@ -122,45 +127,23 @@ static struct kvr_agent *create(struct app *a)
 	return kvr_agent_create(&conf);
 }
 
-/* What the metrics say is only a default: hybrid models say something else there. An engine that
- * comes again may have been given another one. */
-static bool know_block_size(struct app *a)
+/* Requests run all the same; what differs shows late, and elsewhere. */
+static void compare_type(struct app *a)
 {
-	a->block_size = a->o.block_size;
-	if (a->block_size != 0)
-		return true;
-	if (a->prom.block_size == 0 || a->prom.block_size > 4096) {
-		if (app_is_news(a, &a->start, "no block size"))
-			app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine),
-				"the worker cannot be registered: /metrics does not tell the block "
-				"size: give --block-size, as the pool has it");
-		return false;
-	}
-	a->block_size = (uint32_t)a->prom.block_size;
-	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "blocks of %u tokens, says the engine",
-		a->block_size);
-	return true;
-}
-
-/* Requests run all the same; what differs is seen late, and by nobody who would look here. */
-static void look_at_type(struct app *a)
-{
-	const char *want = a->o.type == AGENT_SGLANG ? "sglang" : "vllm";
-
-	if (a->prom.engine != NULL && strcmp(a->prom.engine, want) != 0)
+	if (a->prom.kind != AGENT_AUTO && (int)a->prom.kind != a->o.type)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.engine),
 			"the engine's metrics are those of %s, this agent has --type %s: KV events "
 			"are read, and legs of prefill and decode asked for, in the other's way",
-			a->prom.engine, want);
+			agent_kinds[a->prom.kind], agent_kinds[a->o.type]);
 }
 
 void app_engine_fine(struct app *a)
 {
 	int rc;
 
-	if (!know_block_size(a))
+	if (!app_describe_apply(a))
 		return;
-	look_at_type(a);
+	compare_type(a);
 	a->agent = create(a);
 	if (a->agent == NULL) {
 		const char *why = strerror(errno);
@@ -209,8 +192,8 @@ void app_engine_fine(struct app *a)
 /* It was started again between two looks at /health. @return whether the worker leaves. */
 static bool has_other_blocks(struct app *a)
 {
-	if (a->state != APP_SERVING || a->o.block_size != 0 || a->prom.block_size == 0 ||
-	    a->prom.block_size == a->block_size)
+	if (a->state != APP_SERVING || a->given.block_size != 0 || a->metrics_size == 0 ||
+	    a->prom.block_size == 0 || a->prom.block_size == a->metrics_size)
 		return false;
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine),
 		"the engine has blocks of %u tokens no longer: the worker leaves, and begins anew",
@@ -235,9 +218,8 @@ void app_load_known(struct app *a)
 		if (active < a->live[i])
 			active = a->live[i];
 		kvr_agent_load(a->agent, a->o.first_rank + i, active,
-			       r->seen && a->prom.blocks > 0
-				       ? (uint64_t)(r->kv_use * (double)a->prom.blocks)
-				       : UINT64_MAX);
+			       r->seen && a->blocks > 0 ? (uint64_t)(r->kv_use * (double)a->blocks)
+							: UINT64_MAX);
 	}
 }
 

@@ -391,16 +391,16 @@ static struct app_stream *new_stream(struct app *a, uint32_t dp_rank, uint32_t b
 	s->seen = s->behind = NONE;
 	zmq_msg_init(&s->shown);
 	s->audit_us = a->now_us + a->o.audit_s * UINT64_C(1000000);
-	s->decoder = kvr_kvev_create(a->o.type == 1);
+	s->decoder = kvr_kvev_create(a->o.type == AGENT_SGLANG);
 	s->map = app_stream_table(s, blocks, seed);
 	return s;
 }
 
 int app_streams_start(struct app *a)
 {
-	uint64_t blocks = a->o.kv_blocks != 0	? a->o.kv_blocks
-			  : a->prom.blocks != 0 ? 2 * a->prom.blocks
-						: 1u << 20;
+	uint64_t blocks = a->o.kv_blocks != 0 ? a->o.kv_blocks
+			  : a->blocks != 0    ? 2 * a->blocks
+					      : 1u << 20;
 
 	if (blocks > 1u << 30)
 		blocks = 1u << 30;

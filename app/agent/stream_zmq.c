@@ -10,21 +10,6 @@
 #include <sys/epoll.h>
 #include <zmq.h>
 
-/* tcp://host:5557 of rank 2 is tcp://host:5559; others end with the rank. */
-static void endpoint(const char *base, uint32_t rank, char *buf, size_t len)
-{
-	const char *colon = strrchr(base, ':');
-	char *end = NULL;
-	unsigned long port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
-
-	if (strncmp(base, "tcp://", 6) == 0 && end != NULL && *end == '\0' && port > 0)
-		snprintf(buf, len, "%.*s:%lu", (int)(colon - base), base, port + rank);
-	else if (rank == 0)
-		snprintf(buf, len, "%s", base);
-	else
-		snprintf(buf, len, "%s.%u", base, rank);
-}
-
 static int set(void *socket, int option, int value)
 {
 	return zmq_setsockopt(socket, option, &value, sizeof(value));
@@ -68,11 +53,12 @@ static void *open_socket(struct app_stream *s, int type)
 	return z;
 }
 
-static int connect_socket(struct app_stream *s, void *z, const char *base)
+static int connect_socket(struct app_stream *s, void *z, bool replay)
 {
 	char where[300];
 
-	endpoint(base, s->dp_rank - s->app->o.first_rank, where, sizeof(where));
+	agent_facts_endpoint(&s->app->facts, &s->app->given, replay,
+			     s->dp_rank - s->app->o.first_rank, where, sizeof(where));
 	if (zmq_connect(z, where) < 0) {
 		app_log(s->app,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = where,
@@ -86,7 +72,7 @@ static int connect_socket(struct app_stream *s, void *z, const char *base)
 void app_stream_open_dealer(struct app_stream *s)
 {
 	s->dealer = open_socket(s, ZMQ_DEALER);
-	if (s->dealer != NULL && connect_socket(s, s->dealer, s->app->o.replay) < 0) {
+	if (s->dealer != NULL && connect_socket(s, s->dealer, true) < 0) {
 		zmq_close(s->dealer);
 		s->dealer = NULL;
 	}
@@ -110,7 +96,7 @@ int app_stream_open(struct app_stream *s)
 	    zmq_connect(s->monitor, where) < 0)
 		return -EINVAL;
 	rc = watch(s->app, s->monitor);
-	return rc < 0 ? rc : connect_socket(s, s->sub, s->app->o.events);
+	return rc < 0 ? rc : connect_socket(s, s->sub, false);
 }
 
 static void look(void *socket)

@@ -37,6 +37,9 @@ void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, s
 	case CURLE_PARTIAL_FILE:
 		snprintf(why, len, "it broke off in its answer");
 		break;
+	case CURLE_WRITE_ERROR:
+		snprintf(why, len, "an answer of more than %u MiB", APP_PAGE_MOST >> 20);
+		break;
 	case CURLE_GOT_NOTHING:
 		snprintf(why, len, "it hung up without an answer");
 		break;

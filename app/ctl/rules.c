@@ -9,8 +9,8 @@
 
 const struct doctor_rule doctor_rules[] = {
 	{"no-events", "pools", rule_no_events,
-	 "let the engines publish KV events and give their agents --events, or set use_kv_events "
-	 "= false",
+	 "start the engines with --kv-events-config, which their agents then find (kvroute-agent "
+	 "logs what it lacks), or set use_kv_events = false",
 	 DOCTOR_POOL},
 	{"event-gap", "pools", rule_event_gap,
 	 "agents repair it by themselves; when it comes again, look for losses between engine and "
@@ -62,7 +62,9 @@ const struct doctor_rule doctor_rules[] = {
 	 "are late",
 	 DOCTOR_POOL},
 	{"no-rank-events", "loads, events", rule_silent_rank,
-	 "give this engine's agent --events, and look whether the engine publishes", DOCTOR_RANK},
+	 "start this engine with --kv-events-config; the log of its agent names the endpoint that "
+	 "it listens to, or the flag that is missing",
+	 DOCTOR_RANK},
 	{"not-authoritative", "events", rule_not_authoritative,
 	 "look whether the agent can send the missing events or a dump: --replay", DOCTOR_RANK},
 	{"event-lag", "events", rule_lags,
@@ -97,8 +99,8 @@ const struct doctor_rule doctor_rules[] = {
 	 "raise overlap_score_credit, or give busy ranks more room: load outweighs what is cached",
 	 DOCTOR_POOL},
 	{"empty-pool", "workers, pools", rule_empty_pool,
-	 "beside each engine of the pool run kvroute-agent --engine URL --router HOST --pool POOL "
-	 "--worker ID, or see why its HELLO is refused (kvroute-ctl refused)",
+	 "beside each engine of the pool run kvroute-agent --engine URL --router HOST --pool POOL, "
+	 "or see why its HELLO is refused (kvroute-ctl refused)",
 	 DOCTOR_POOL},
 	{"expired", "pools", rule_expired,
 	 "released: look whether the agent still runs them (kvroute-ctl oldest POOL), as it "

@@ -19,6 +19,7 @@ import uuid
 from collections import deque
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import engine_shapes  # noqa: E402
 from engine_cache import Cache, Events  # noqa: E402
 from engine_http import Answer, Gone, Http, Refused, get, post  # noqa: E402
 
@@ -273,24 +274,7 @@ class Engine:
         o = self.o
         if o.garbage_metrics:
             return 'vllm:num_requests_running{ 7\n\x00\xff nonsense NaN\n# TYPE\n'
-        name = {'vllm': ('num_requests_waiting', 'num_requests_running', 'kv_cache_usage_perc'),
-                'sglang': ('num_queue_reqs', 'num_running_reqs', 'token_usage')}[o.type]
-        out = []
-        for metric, value in zip(name, (lambda r: r.waiting, lambda r: r.running,
-                                        lambda r: len(r.cache.blocks) / o.blocks)):
-            out.append(f'# HELP {o.type}:{metric} of the engine\n# TYPE {o.type}:{metric} gauge')
-            label = 'engine' if o.type == 'vllm' else 'dp_rank'
-            out += [f'{o.type}:{metric}{{{label}="{r.number}",model_name="{o.model}"}} {float(value(r))}'
-                    for r in self.ranks]
-        size = o.metric_block_size or o.block_size
-        if o.type == 'vllm':
-            out.append('# TYPE vllm:cache_config_info gauge')
-            out.append(f'vllm:cache_config_info{{block_size="{size}",cache_dtype="auto",num_gpu_blocks="{o.blocks}"}} 1.0')
-        else:
-            for metric, value in (('page_size', size), ('num_pages', o.blocks)):
-                out.append(f'# TYPE sglang:{metric} gauge')
-                out += [f'sglang:{metric}{{dp_rank="{r.number}",model_name="{o.model}"}} {float(value)}' for r in self.ranks]
-        return '\n'.join(out) + '\n'
+        return engine_shapes.metrics(o, self.ranks)
 
     def state(self):
         return {'count': self.count, 'seen': list(self.seen), 'asked': list(self.asked), 'held': len(self.held), 'gave': self.gave, 'id': self.id,
@@ -338,18 +322,15 @@ class Engine:
             while o.health_hangs and not http.gone():
                 await asyncio.sleep(0.05)
             return await http.reply(503 if o.ill else 200, b'', 'text/plain')
+        if path in o.pages:  # a test's own
+            page = o.pages[path]
+            return await http.reply(page.get('status', 200), page['text'].encode('latin1') * page.get('times', 1))
         if path == '/metrics':
             return await http.reply(200, self.metrics().encode('latin1'), 'text/plain; version=0.0.4')
-        if path == '/v1/models':
-            return await http.reply(200, {'object': 'list', 'data': [
-                {'id': m, 'object': 'model', 'created': 1, 'owned_by': o.type,
-                 'max_model_len': o.max_model_len, 'parent': None if m == o.model else o.model}
-                for m in [o.model, *o.lora]]})
-        if path in ('/server_info', '/get_server_info') and o.type == 'sglang':
-            host, _, port = (o.events or 'tcp://*:0').rpartition('/')[2].partition(':')
-            return await http.reply(200, {'page_size': o.block_size, 'dp_size': o.ranks, 'kv_events': {
-                'publisher': 'zmq', 'endpoint_host': host, 'endpoint_port_base': int(port),
-                'topic': o.topic, 'block_size': o.block_size, 'dp_size': o.ranks}})
+        described = {'/v1/models': engine_shapes.models, '/server_info': engine_shapes.server_info,
+                     **({'/get_server_info': engine_shapes.server_info} if o.type == 'sglang' else {'/kv_event_sources': engine_shapes.event_sources})}
+        if path in described and method == 'GET' and (page := described[path](o)) is not None:
+            return await http.reply(200, page)
         if method != 'POST':
             raise Refused(404 if method == 'GET' else 405, 'Not Found')
         body = http.json()
@@ -401,6 +382,9 @@ def options(argv):
     p.add_argument('--host', default='127.0.0.1')
     p.add_argument('--port', type=int, default=8000)
     p.add_argument('--type', choices=('vllm', 'sglang'), default='vllm')
+    p.add_argument('--version', help='a folder of tests/data/engines; default the newest')
+    p.add_argument('--dev', action='store_true', help='vLLM: VLLM_SERVER_DEV_MODE, which has /server_info')
+    p.add_argument('--batched-tokens', type=int, default=8192, help='max_num_batched_tokens, chunked_prefill_size')
     p.add_argument('--model', default='model')
     p.add_argument('--lora', nargs='*', default=[], help='adapters it has')
     p.add_argument('--role', choices=('aggregated', 'prefill', 'decode'), default='aggregated')
@@ -446,7 +430,9 @@ def options(argv):
     p.add_argument('--break-after', type=int, default=0, help='tokens after which connections break')
     o = p.parse_args(argv)
     o.hash = o.hash or ('int' if o.type == 'sglang' else 'uint')
-    o.replay_framing = o.replay_framing or ('old' if o.type == 'sglang' else 'new')
+    o.replay_framing = o.replay_framing or ('old' if o.early else 'new')
+    o.version = o.version or engine_shapes.versions(o.type)[0]
+    o.pages = {}  # path -> {'text': ..., 'times': 1, 'status': 200}: instead of what it has there
     return o
 
 

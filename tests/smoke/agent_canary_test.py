@@ -22,7 +22,7 @@ def main(kvroute, program, ctl):
     front = Front(TALLY, ADDRESSES[0])
     log = f'{router.dir}/agent.log'
     engines = [Engine('--type', 'vllm', ranks=2), Engine('--type', 'sglang', ranks=1), Engine('--event-block-size', '8', ranks=1)]
-    agents = [Agent(program, engine, ADDRESSES[0], 50 + i, '--block-size', '16', '--canary-s', '1', log=log)
+    agents = [Agent(program, engine, ADDRESSES[0], 50 + i, '--type', 'vllm', '--block-size', '16', '--canary-s', '1', log=log)
               for i, engine in enumerate(engines)]
 
     def counted(agent, name, least):

@@ -50,16 +50,18 @@ def cpu(process):
 class Engine:
     """The stand-in on ports of its own; it may be killed and started again."""
 
-    def __init__(self, *how, ranks=2, **more):
+    def __init__(self, *how, ranks=2, bare=False):
+        """Bare: without KV events."""
         self.port = next(PORTS)
         self.events, self.replay, self.ranks = self.port + 1, self.port + 10, ranks
         self.how = [*how, '--ranks', str(ranks)]
+        if not bare:
+            self.how += ['--events', f'tcp://*:{self.events}', '--replay', f'tcp://*:{self.replay}']
         self.start()
 
     def start(self):
         self.process = child.start(
-            [sys.executable, ENGINE, '--port', str(self.port), '--events', f'tcp://127.0.0.1:{self.events}',
-             '--replay', f'tcp://127.0.0.1:{self.replay}', *self.how], stdout=subprocess.PIPE, text=True)
+            [sys.executable, ENGINE, '--port', str(self.port), *self.how], stdout=subprocess.PIPE, text=True)
         self.process.stdout.readline()
 
     def kill(self):
@@ -80,11 +82,13 @@ class Engine:
 class Agent:
     """kvroute-agent beside an engine."""
 
-    def __init__(self, program, engine, router, worker, *how, pool='llama', log=None):
-        self.args = [program, '--engine', f'http://127.0.0.1:{engine.port}', '--router', router, '--pool', pool,
+    def __init__(self, program, engine, router, worker, *how, pool='llama', log=None, how_all=None):
+        """How_all: all options but the engine, the router and the pool."""
+        self.args = [program, '--engine', f'http://127.0.0.1:{engine.port}', '--router', router, '--pool', pool, *(how_all or (
                      '--worker', str(worker), '--ranks', str(engine.ranks), '--events',
                      f'tcp://127.0.0.1:{engine.events}', '--replay', f'tcp://127.0.0.1:{engine.replay}',
-                     '--health-ms', '200', '--canary-s', '0', *how]
+                     '--health-ms', '200', '--canary-s', '0', *how))]
+        self.ranks = engine.ranks
         self.worker, self.log = worker, open(log, 'ab')
         self.start()
 
@@ -105,7 +109,7 @@ class Agent:
             with open(self.log.name) as f:
                 f.seek(at)
                 text = f.read()
-            if f'rank {int(self.args[self.args.index("--ranks") + 1]) - 1}: held' in text:
+            if f'rank {self.ranks - 1}: held' in text:
                 break
         out = {}
         for line in text.splitlines():

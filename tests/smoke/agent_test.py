@@ -153,7 +153,7 @@ def waits(router, program):
     try:
         front.until('it speaks', agent.lines)
         front.until('it has looked five times', lambda: looks_failed(agent) >= 5)
-        front.check('one rank', any('8000, 1 rank from 0' in line.replace(str(engine.port), '8000') for line in agent.lines()), agent.lines())
+        front.check('the engine is named', any(f'engine http://127.0.0.1:{engine.port}"' in line for line in agent.lines()), agent.lines())
         front.check('refused, once', said('waiting for the engine', '"Connection refused"') == 1, agent.lines())
         engine.start()
         front.until('ill', lambda: said('waiting for the engine', '"status 503"') == 1, agent.lines)

@@ -99,7 +99,7 @@ def listen(*how):
             if seq != next_seq:
                 got, framing = replayed(context, replay, next_seq)
                 lost.append(seq - next_seq)
-                check(f'{name}: replay framing', framing == (3 if 'sglang' in how else 4), framing)
+                check(f'{name}: replay framing', framing == (3 if '--early' in how or 'old' in how else 4), framing)
                 for s, p in got:
                     if next_seq <= s < seq:
                         for e in msgpack.unpackb(p)[1]:

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+#include "kinds.h"
 #include "options.h"
 
 #include <errno.h>
@@ -11,7 +12,7 @@
 static struct agent_options o;
 static char err[400];
 
-/* Words behind the four that must be there, and may be said again. */
+/* Words behind four options; the last of two equal ones counts. */
 static int parse(const char *const words[])
 {
 	char *argv[MOST] = {"kvroute-agent", "--engine", "http://e:8000/", "--router", "r",
@@ -48,14 +49,21 @@ static void each_mistake_is_one_line_that_says_what_to_do(void)
 		{{"--engine", "http://user:word@e"}, "http://HOST:PORT"},
 		{{"--router", ""}, "--router is missing"},
 		{{"--pool", ""}, "--pool is missing"},
-		{{"--worker", "0"}, "--worker is missing"},
-		{{"--worker", "x"}, "--worker"},
+		{{"--worker", "0"}, "--worker takes auto"},
+		{{"--worker", "x"}, "--worker takes auto"},
+		{{"--worker", "-1"}, "--worker takes auto"},
+		{{"--worker", "18446744073709551616"}, "--worker takes auto"},
 		{{"--type", "other"}, "vllm"},
-		{{"--ranks", "0"}, "--ranks"},
+		{{"--ranks", "257"}, "--ranks"},
 		{{"--ranks"}, "missing value"},
 		{{"--nonsense"}, "unknown option"},
 		{{"stray"}, "unexpected"},
-		{{"--replay", "tcp://a:1"}, "--replay needs --events"},
+		{{"--replay", "tcp://a:1", "--events", ""}, "--replay needs --events"},
+		{{"--kv-transfer", "required"}, "--kv-transfer is for --role prefill"},
+		{{"--kv-transfer", "preferred", "--role", "prefill"},
+		 "--kv-transfer needs --kv-transfer-domain"},
+		{{"--kv-transfer-domain", "zone"}, "needs --kv-transfer preferred"},
+		{{"--kv-transfer-weight", "-1"}, "--kv-transfer-weight"},
 		{{"--events", "a:1"}, "--events takes tcp://HOST:PORT"},
 		{{"--events", "tcp://a"}, "--events takes tcp://HOST:PORT"},
 		{{"--events", "tcp://a:1", "--replay", "tcp://a:70000"},
@@ -77,10 +85,45 @@ static void each_mistake_is_one_line_that_says_what_to_do(void)
 	}
 }
 
+static void three_are_enough(void)
+{
+	char *argv[] = {"kvroute-agent", "--engine", "http://e:8000", "--router", "r",
+			"--pool",	 "m"};
+
+	CU_ASSERT_EQUAL(agent_options_parse(&o, 7, argv, err, sizeof(err)), 1);
+	CU_ASSERT(o.worker == 0 && o.ranks == 0 && o.block_size == 0);
+	CU_ASSERT_EQUAL(o.type, AGENT_AUTO);
+	CU_ASSERT_STRING_EQUAL(o.events, AGENT_ASK);
+	CU_ASSERT_STRING_EQUAL(o.replay, AGENT_ASK);
+}
+
+static void kv_transfer_is_kept(void)
+{
+	static const char *const words[] = {"--role",
+					    "prefill",
+					    "--kv-transfer",
+					    "preferred",
+					    "--kv-transfer-domain",
+					    "zone",
+					    "--kv-transfer-weight",
+					    "0.5",
+					    "--cpu",
+					    "--max-num-batched-tokens",
+					    "8192",
+					    NULL};
+
+	CU_ASSERT_EQUAL(parse(words), 1);
+	CU_ASSERT(o.kv_transfer == 1 && o.kv_transfer_weight == 0.5 && o.cpu);
+	CU_ASSERT_STRING_EQUAL(o.kv_transfer_domain, "zone");
+	CU_ASSERT_EQUAL(o.max_num_batched_tokens, 8192);
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
 		{"what is given is kept", what_is_given_is_kept},
+		{"engine, router and pool are enough", three_are_enough},
+		{"KV transfer, batch budget and CPU are kept", kv_transfer_is_kept},
 		{"each mistake is one line that says what to do",
 		 each_mistake_is_one_line_that_says_what_to_do},
 		CU_TEST_INFO_NULL,

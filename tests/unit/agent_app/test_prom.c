@@ -28,12 +28,14 @@ static void vllm_is_read_rank_by_rank(void)
 	     "vllm:num_requests_running{engine=\"1\",model_name=\"m\"} 5 1700000000\n"
 	     "vllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n"
 	     "vllm:num_requests_waiting_by_reason{engine=\"0\"} 99\n"
-	     "vllm:cache_config_info{block_size=\"16\",cache_dtype=\"auto\",num_gpu_blocks="
-	     "\"8192\"} 1.0\n");
+	     "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"8192\"} 1\n"
+	     "vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"8192\"} "
+	     "1.0\n");
 	CU_ASSERT(got.rank[0].seen && got.rank[0].waiting == 3 && got.rank[0].kv_use == 0.25);
 	CU_ASSERT(got.rank[1].waiting == 4 && got.rank[1].running == 5);
-	CU_ASSERT(got.block_size == 16 && got.blocks == 8192 && got.samples == 5);
-	CU_ASSERT_STRING_EQUAL(got.engine, "vllm");
+	/* num_gpu_blocks is the sum over all ranks. */
+	CU_ASSERT(got.block_size == 16 && got.engines == 2 && got.blocks == 4096);
+	CU_ASSERT(got.samples == 6 && got.kind == AGENT_VLLM);
 }
 
 static void sglang_is_read_too(void)
@@ -45,9 +47,9 @@ static void sglang_is_read_too(void)
 	     "sglang:num_pages{model_name=\"m\",tp_rank=\"0\"} 100.0");
 	CU_ASSERT(got.rank[2].waiting == 1 && got.rank[0].running == 2 && got.rank[0].kv_use == 1);
 	CU_ASSERT(got.block_size == 64 && got.blocks == 100);
-	CU_ASSERT_STRING_EQUAL(got.engine, "sglang");
+	CU_ASSERT(got.kind == AGENT_SGLANG && got.engines == 0);
 	page("trtllm_num_requests_waiting 1\n");
-	CU_ASSERT(got.samples == 1 && got.engine == NULL);
+	CU_ASSERT(got.samples == 0 && got.kind == AGENT_AUTO);
 }
 
 static void nonsense_says_nothing(void)

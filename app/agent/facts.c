@@ -1,0 +1,459 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+#include "facts.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "endpoint.h"
+#include "kvr_json.h"
+
+#define TEXT_MOST 16384u /* bytes of JSON in a string */
+
+void agent_facts_clear(struct agent_facts *f, enum agent_engine type)
+{
+	*f = (struct agent_facts){.kind = type};
+}
+
+/* ---- one value ---- */
+
+/* A value is taken once, from its first row. @return false: another row has it. */
+static bool take_row(struct agent_facts *f, unsigned int row, uint32_t number)
+{
+	const enum agent_value v = agent_rows[row].value;
+
+	if (f->row[v] != 0 && f->row[v] <= row + 1)
+		return false;
+	f->row[v] = (uint16_t)(row + 1);
+	f->number[v] = number;
+	if (f->kind == AGENT_AUTO && agent_rows[row].kind != AGENT_AUTO)
+		f->kind = agent_rows[row].kind;
+	return true;
+}
+
+static void refuse_row(struct agent_facts *f, unsigned int row)
+{
+	if (f->bad++ == 0)
+		f->bad_row = (uint16_t)(row + 1);
+}
+
+static void read_number(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v)
+{
+	int64_t n;
+
+	if (v->type == KVR_JSON_NULL)
+		return;
+	if (kvr_json_i64(v, &n) < 0 || n < -1 || n == 0 || n > agent_rows[row].most)
+		refuse_row(f, row);
+	else if (n > 0)
+		take_row(f, row, (uint32_t)n);
+}
+
+static bool is_printable(const char *text)
+{
+	for (; *text != '\0'; text++)
+		if (*text < ' ' || *text > '~')
+			return false;
+	return true;
+}
+
+/* @return false: it is null, or refused. */
+static bool get_text(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v,
+		     char *buf, size_t size)
+{
+	const int64_t n = kvr_json_string(v, buf, size);
+
+	if (v->type == KVR_JSON_NULL)
+		return false;
+	if (n >= 0 && strlen(buf) == (size_t)n && is_printable(buf))
+		return true;
+	refuse_row(f, row);
+	return false;
+}
+
+static void read_text(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v)
+{
+	const bool topic = agent_rows[row].value == AGENT_V_TOPIC;
+	char text[sizeof(f->topic)];
+
+	if (get_text(f, row, v, text, topic ? sizeof(f->topic) : sizeof(f->model)) &&
+	    take_row(f, row, 0))
+		snprintf(topic ? f->topic : f->model, topic ? sizeof(f->topic) : sizeof(f->model),
+			 "%s", text);
+}
+
+static void read_kind(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v)
+{
+	for (unsigned int i = 0; i < AGENT_AUTO; i++) {
+		if (!kvr_json_equals(v, agent_kinds[i]))
+			continue;
+		if (f->kind == AGENT_AUTO)
+			f->kind = (enum agent_engine)i;
+		take_row(f, row, i);
+	}
+}
+
+static void read_count(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v)
+{
+	struct kvr_json_iter it = kvr_json_begin(v);
+	struct kvr_json_value name, value, inside;
+	uint32_t n = 0;
+
+	if (v->type != KVR_JSON_ARRAY && v->type != KVR_JSON_OBJECT) {
+		refuse_row(f, row);
+		return;
+	}
+	while (kvr_json_next(&it, &name, &value))
+		n += agent_rows[row].inside == NULL ||
+		     (kvr_json_get(&value, agent_rows[row].inside, &inside) &&
+		      inside.type == KVR_JSON_STRING);
+	if (n > agent_rows[row].most)
+		refuse_row(f, row);
+	else if (n > 0 || agent_rows[row].inside != NULL)
+		take_row(f, row, n);
+}
+
+/* ---- endpoints ---- */
+
+typedef char endpoints[AGENT_PROM_RANKS][AGENT_ENDPOINT];
+
+static endpoints *endpoints_of(struct agent_facts *f, unsigned int row)
+{
+	return agent_rows[row].value == AGENT_V_REPLAY ? &f->replay : &f->events;
+}
+
+/* Of all ranks, counted on from the first. */
+static void take_endpoint(struct agent_facts *f, unsigned int row, const char *first)
+{
+	endpoints *list = endpoints_of(f, row);
+
+	if (!agent_endpoint_valid(first))
+		refuse_row(f, row);
+	else if (take_row(f, row, 0))
+		for (uint32_t i = 0; i < AGENT_PROM_RANKS; i++)
+			agent_endpoint_of(first, i, (*list)[i], AGENT_ENDPOINT);
+}
+
+static void read_endpoint(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v)
+{
+	char text[AGENT_ENDPOINT];
+
+	if (get_text(f, row, v, text, sizeof(text)))
+		take_endpoint(f, row, text);
+}
+
+static void read_port(struct agent_facts *f, unsigned int row, const struct kvr_json_value *page,
+		      const struct kvr_json_value *v)
+{
+	char host[64], text[AGENT_ENDPOINT];
+	struct kvr_json_value beside;
+	uint64_t port;
+
+	kvr_json_get(page, agent_rows[row].inside, &beside);
+	if (v->type == KVR_JSON_NULL)
+		return;
+	if (kvr_json_u64(v, &port) < 0 || port > agent_rows[row].most) {
+		refuse_row(f, row);
+		return;
+	}
+	if (!get_text(f, row, &beside, host, sizeof(host)))
+		return;
+	snprintf(text, sizeof(text), "tcp://%s:%u", host, (unsigned int)port);
+	take_endpoint(f, row, text);
+}
+
+struct place {
+	uint64_t rank;
+	struct kvr_json_value value;
+};
+
+static int compare_places(const void *a, const void *b)
+{
+	const struct place *x = a, *y = b;
+
+	return x->rank < y->rank ? -1 : x->rank > y->rank;
+}
+
+/* Members in the order of their ranks. @return how many, or -1: refused. */
+static int get_places(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v,
+		      struct place *place)
+{
+	struct kvr_json_iter it = kvr_json_begin(v);
+	struct kvr_json_value name, value;
+	int n = 0;
+
+	while (kvr_json_next(&it, &name, &value)) {
+		const struct kvr_json_value digits = {name.p + 1, name.len - 2, KVR_JSON_NUMBER};
+
+		if (v->type != KVR_JSON_OBJECT || n == (int)AGENT_PROM_RANKS ||
+		    kvr_json_u64(&digits, &place[n].rank) < 0) {
+			refuse_row(f, row);
+			return -1;
+		}
+		kvr_json_get(&value, agent_rows[row].inside, &place[n++].value);
+	}
+	qsort(place, (size_t)n, sizeof(*place), compare_places);
+	return n;
+}
+
+static void read_endpoints(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v)
+{
+	struct place place[AGENT_PROM_RANKS];
+	const int n = get_places(f, row, v, place);
+	char text[AGENT_PROM_RANKS][AGENT_ENDPOINT] = {0};
+
+	if (n > 0 && agent_rows[row].value == AGENT_V_TOPIC) {
+		read_text(f, row, &place[0].value);
+		return;
+	}
+	for (int i = 0; i < n; i++) {
+		if (!get_text(f, row, &place[i].value, text[i], sizeof(text[i])))
+			return;
+		if (!agent_endpoint_valid(text[i])) {
+			refuse_row(f, row);
+			return;
+		}
+	}
+	if (n > 0 && take_row(f, row, 0))
+		memcpy(*endpoints_of(f, row), text, sizeof(text));
+}
+
+/* ---- pages ---- */
+
+/* The value at a row's path: A.B, or A>B. @return false: there is none. */
+static bool find_value(const struct kvr_json_value *page, const char *where, char *text,
+		       struct kvr_json_value *v)
+{
+	const char *inner = strchr(where, '>');
+	struct kvr_json_value outer, inside;
+	char path[64];
+	int64_t n;
+
+	if (inner == NULL)
+		return kvr_json_get(page, where, v);
+	snprintf(path, sizeof(path), "%.*s", (int)(inner - where), where);
+	if (!kvr_json_get(page, path, &outer))
+		return false;
+	n = kvr_json_string(&outer, text, TEXT_MOST);
+	return n >= 0 && kvr_json_parse(text, (size_t)n, &inside, NULL) == 0 &&
+	       kvr_json_get(&inside, inner + 1, v);
+}
+
+static void read_row(struct agent_facts *f, unsigned int row, const struct kvr_json_value *page)
+{
+	char text[TEXT_MOST];
+	struct kvr_json_value v;
+
+	if (!find_value(page, agent_rows[row].where, text, &v))
+		return;
+	switch (agent_rows[row].form) {
+	case AGENT_FORM_NUMBER:
+	case AGENT_FORM_TOKENS:
+		read_number(f, row, &v);
+		break;
+	case AGENT_FORM_TEXT:
+		read_text(f, row, &v);
+		break;
+	case AGENT_FORM_KIND:
+		read_kind(f, row, &v);
+		break;
+	case AGENT_FORM_MEMBERS:
+	case AGENT_FORM_CHILDREN:
+		read_count(f, row, &v);
+		break;
+	case AGENT_FORM_ENDPOINT:
+		read_endpoint(f, row, &v);
+		break;
+	case AGENT_FORM_PORT:
+		read_port(f, row, page, &v);
+		break;
+	case AGENT_FORM_ENDPOINTS:
+		read_endpoints(f, row, &v);
+		break;
+	default: /* of metrics */
+		break;
+	}
+}
+
+static bool is_ours(const struct agent_facts *f, const struct agent_row *r)
+{
+	return f->kind == AGENT_AUTO || r->kind == AGENT_AUTO || r->kind == f->kind;
+}
+
+int agent_facts_read(struct agent_facts *f, enum agent_page page, const char *text, size_t len)
+{
+	struct kvr_json_value root;
+
+	if (kvr_json_parse(text, len, &root, NULL) < 0 || root.type != KVR_JSON_OBJECT)
+		return -EBADMSG;
+	if (page == AGENT_PAGE_SERVER_OLD)
+		page = AGENT_PAGE_SERVER;
+	for (unsigned int i = 0; agent_rows[i].where != NULL; i++)
+		if (agent_rows[i].page == page && is_ours(f, &agent_rows[i]))
+			read_row(f, i, &root);
+	return 0;
+}
+
+void agent_facts_metrics(struct agent_facts *f, const struct agent_prom *prom)
+{
+	if (f->kind == AGENT_AUTO)
+		f->kind = prom->kind;
+	for (unsigned int i = 0; agent_rows[i].where != NULL; i++) {
+		const struct agent_row *r = &agent_rows[i];
+		const uint64_t n = prom->row[r->value] != i + 1	    ? 0
+				   : r->value == AGENT_V_BLOCK_SIZE ? prom->block_size
+				   : r->value == AGENT_V_BLOCKS	    ? prom->blocks
+				   : r->value == AGENT_V_RANKS	    ? prom->engines
+								    : 0;
+
+		if (n == 0 || !is_ours(f, r))
+			continue;
+		if (n > r->most)
+			refuse_row(f, i);
+		else
+			take_row(f, i, (uint32_t)n);
+	}
+}
+
+/* ---- use ---- */
+
+static const struct {
+	const char *option, *form; /* NULL: no option; of a number */
+} shown[AGENT_V_WAITING] = {
+	[AGENT_V_KIND] = {"--type", "type"},
+	[AGENT_V_MODEL] = {NULL, "model"},
+	[AGENT_V_LENGTH] = {NULL, "length"},
+	[AGENT_V_ADAPTERS] = {NULL, "adapters"},
+	[AGENT_V_BLOCK_SIZE] = {"--block-size", "block size"},
+	[AGENT_V_BLOCKS] = {NULL, "blocks a rank"},
+	[AGENT_V_RANKS] = {"--ranks", "ranks"},
+	[AGENT_V_EVENTS] = {"--events", "events"},
+	[AGENT_V_REPLAY] = {"--replay", "replay"},
+	[AGENT_V_TOPIC] = {"--topic", "topic"},
+	[AGENT_V_BATCH] = {"--max-num-batched-tokens", "batch budget"},
+};
+
+static bool is_given(const struct agent_options *given, enum agent_value value)
+{
+	switch (value) {
+	case AGENT_V_KIND:
+		return given->type != AGENT_AUTO;
+	case AGENT_V_BLOCK_SIZE:
+		return given->block_size != 0;
+	case AGENT_V_RANKS:
+		return given->ranks != 0;
+	case AGENT_V_EVENTS:
+		return strcmp(given->events, AGENT_ASK) != 0;
+	case AGENT_V_REPLAY:
+		return strcmp(given->replay, AGENT_ASK) != 0;
+	case AGENT_V_TOPIC:
+		return given->topic[0] != '\0';
+	case AGENT_V_BATCH:
+		return given->max_num_batched_tokens != 0;
+	default:
+		return false;
+	}
+}
+
+/* The path of a page, without its query. */
+static int path_len(const char *page)
+{
+	return (int)strcspn(page, "?");
+}
+
+const char *agent_facts_source(const struct agent_facts *f, const struct agent_options *given,
+			       enum agent_value value)
+{
+	if (is_given(given, value))
+		return shown[value].option;
+	if (f->row[value] != 0)
+		return agent_pages[agent_rows[f->row[value] - 1].page];
+	/* A row of one kind alone has shown it. */
+	return value == AGENT_V_KIND && f->kind != AGENT_AUTO ? "its answers" : "";
+}
+
+void agent_facts_endpoint(const struct agent_facts *f, const struct agent_options *given,
+			  bool replay, uint32_t i, char *buf, size_t len)
+{
+	const char *text = replay ? given->replay : given->events;
+	const char *found = i >= AGENT_PROM_RANKS ? "" : replay ? f->replay[i] : f->events[i];
+
+	buf[0] = '\0';
+	if (is_given(given, replay ? AGENT_V_REPLAY : AGENT_V_EVENTS)) {
+		if (text[0] != '\0')
+			agent_endpoint_of(text, i, buf, len);
+	} else if (found[0] != '\0') {
+		agent_endpoint_reach(found, given->engine, buf, len);
+	}
+}
+
+void agent_facts_apply(const struct agent_facts *f, const struct agent_options *given,
+		       struct agent_options *o)
+{
+	*o = *given;
+	if (given->type == AGENT_AUTO)
+		o->type = f->kind == AGENT_AUTO ? AGENT_VLLM : f->kind;
+	if (given->block_size == 0)
+		o->block_size = f->number[AGENT_V_BLOCK_SIZE];
+	if (given->ranks == 0)
+		o->ranks = f->row[AGENT_V_RANKS] != 0 ? f->number[AGENT_V_RANKS] : 1;
+	if (given->topic[0] == '\0')
+		snprintf(o->topic, sizeof(o->topic), "%s", f->topic);
+	if (given->max_num_batched_tokens == 0)
+		o->max_num_batched_tokens = f->number[AGENT_V_BATCH];
+	agent_facts_endpoint(f, given, false, 0, o->events, sizeof(o->events));
+	agent_facts_endpoint(f, given, true, 0, o->replay, sizeof(o->replay));
+	if (o->events[0] == '\0')
+		o->replay[0] = '\0';
+}
+
+uint64_t agent_facts_blocks(const struct agent_facts *f, uint32_t block_size)
+{
+	const uint16_t row = f->row[AGENT_V_BLOCKS];
+	const bool tokens = row != 0 && agent_rows[row - 1].form == AGENT_FORM_TOKENS;
+
+	return f->number[AGENT_V_BLOCKS] / (tokens && block_size != 0 ? block_size : 1);
+}
+
+static void value_text(const struct agent_facts *f, const struct agent_options *o,
+		       enum agent_value value, char *buf, size_t len)
+{
+	const char *text = value == AGENT_V_KIND     ? agent_kinds[o->type]
+			   : value == AGENT_V_MODEL  ? f->model
+			   : value == AGENT_V_EVENTS ? o->events
+			   : value == AGENT_V_REPLAY ? o->replay
+			   : value == AGENT_V_TOPIC  ? o->topic
+						     : NULL;
+	const uint64_t n = value == AGENT_V_BLOCK_SIZE ? o->block_size
+			   : value == AGENT_V_BLOCKS   ? agent_facts_blocks(f, o->block_size)
+			   : value == AGENT_V_RANKS    ? o->ranks
+			   : value == AGENT_V_BATCH    ? o->max_num_batched_tokens
+						       : f->number[value];
+
+	if (text == NULL)
+		snprintf(buf, len, "%llu", (unsigned long long)n);
+	else
+		snprintf(buf, len, "%s", text[0] != '\0' ? text : "\"\"");
+}
+
+void agent_facts_line(const struct agent_facts *f, const struct agent_options *given, char *buf,
+		      size_t len)
+{
+	struct agent_options o;
+	char value[256];
+	size_t n = 0;
+
+	agent_facts_apply(f, given, &o);
+	for (enum agent_value v = 0; v < AGENT_V_WAITING && n < len; v++) {
+		const char *from = agent_facts_source(f, given, v);
+		const bool usual = v == AGENT_V_KIND || v == AGENT_V_RANKS;
+		const bool known = *from != '\0' || usual;
+
+		value_text(f, &o, v, value, sizeof(value));
+		from = *from != '\0' ? from : usual ? "default" : "-";
+		n += (size_t)snprintf(buf + n, len - n, "%s%s %s (%.*s)", n != 0 ? ", " : "",
+				      shown[v].form, known ? value : "unknown", path_len(from),
+				      from);
+	}
+}
