@@ -82,6 +82,10 @@ const struct doctor_rule doctor_rules[] = {
 	 "to "
 	 "agent get lost; those from agent to router arrive",
 	 DOCTOR_RANK},
+	{"batch-unknown", "pools, loads", rule_batch_unknown,
+	 "give its agent --max-num-batched-tokens, or let the engine report it: vLLM with "
+	 "VLLM_SERVER_DEV_MODE=1, SGLang in /server_info",
+	 DOCTOR_RANK},
 	{"requests-fail", "loads", rule_requests_fail,
 	 "look at the log of its agent, which has the engine's reason, and at the engine",
 	 DOCTOR_RANK},

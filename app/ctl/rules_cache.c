@@ -222,6 +222,19 @@ bool rule_useless_cache(const struct doctor_look *l)
 			  doctor_grown(l, "routed"));
 }
 
+bool rule_batch_unknown(const struct doctor_look *l)
+{
+	const char *key = json_string_value(snap_at(l->is, "pools", l->pool, "batch_key", NULL));
+
+	return key != NULL && key[0] != '\0' &&
+	       json_object_get(l->now, "max_num_batched_tokens") != NULL &&
+	       doctor_now(l, "max_num_batched_tokens") == 0 &&
+	       doctor_say(l,
+			  "pool %s: the batch budget of rank %s is unknown, so %s has no effect on "
+			  "it",
+			  l->pool, l->name, key);
+}
+
 /* It may be asked, and is not, though its pool is busy. */
 bool rule_unused(const struct doctor_look *l)
 {

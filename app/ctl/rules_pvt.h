@@ -43,6 +43,7 @@ bool rule_lags(const struct doctor_look *l);
 bool rule_useless_cache(const struct doctor_look *l);
 bool rule_unused(const struct doctor_look *l);
 bool rule_unheard(const struct doctor_look *l);
+bool rule_batch_unknown(const struct doctor_look *l);
 bool rule_requests_fail(const struct doctor_look *l);
 bool rule_worker_lost(const struct doctor_look *l);
 bool rule_other_hashes(const struct doctor_look *l);

@@ -185,6 +185,14 @@ int kvr_pool_conf_set(struct kvr_pool_conf *c, const char *name, const char *val
  */
 int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen);
 
+/**
+ * The first key that is set and has no effect on ranks of @p c without max_num_batched_tokens, by
+ * its name; "": none, a fraction of 0 is the same for any. @p decode is the pool whose prefill pool
+ * @p c is, or NULL. Any thread.
+ */
+const char *kvr_pool_conf_batch_key(const struct kvr_pool_conf *c,
+				    const struct kvr_pool_conf *decode);
+
 /** What two pools are to each other. */
 enum kvr_pool_relation {
 	KVR_POOLS_APART,

@@ -305,6 +305,22 @@ int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen)
 	return 0;
 }
 
+const char *kvr_pool_conf_batch_key(const struct kvr_pool_conf *c,
+				    const struct kvr_pool_conf *decode)
+{
+	for (uint32_t i = 0; i < c->n_classes; i++)
+		if (c->classes[i].busy_threshold_frac > 0)
+			return "prefill_busy_threshold_frac";
+	if (c->n_classes == 0 && c->queue_threshold > 0)
+		return "router_queue_threshold";
+	if (c->prefill_tokens_threshold_frac > 0)
+		return "active_prefill_tokens_threshold_frac";
+	return decode != NULL && decode->disagg_policy >= KVR_DISAGG_PREFILL_LOAD &&
+			       decode->disagg_prefill_busy > 0
+		       ? "conditional_disagg_prefill_busy_threshold"
+		       : "";
+}
+
 static const char *model_of(const struct kvr_pool_conf *c)
 {
 	return c->model[0] != '\0' ? c->model : c->name;

@@ -127,6 +127,9 @@ class Faults:
     # ---- caches ----
 
     def caches(self):
+        self.router.telemetry('/kvroute/set,active_prefill_tokens_threshold_frac=1000,llama')
+        self.says(self.doctor(['batch-unknown']), 'the batch budget of rank 100/0 is unknown, so active_prefill_tokens_threshold_frac')
+        self.router.telemetry('/kvroute/set,active_prefill_tokens_threshold_frac=none,llama')
         self.says(self.doctor(['useless-cache'], lambda: self.ask(25, first=3 * 10 ** 6)), 'rank 100/0 holds')
         self.cached = 0
         self.doctor(['other-hashes'], lambda: self.predicted(20, 0))

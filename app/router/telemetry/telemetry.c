@@ -167,6 +167,11 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	rte_tel_data_add_dict_u64(d, "block_size", p->block_size);
 	rte_tel_data_add_dict_u64(d, "eagle", p->eagle);
 	rte_tel_data_add_dict_u64(d, "max_ranks", p->max_ranks);
+	rte_tel_data_add_dict_string(
+		d, "batch_key",
+		kvr_pool_conf_batch_key(kvr_sched_conf(p->sched),
+					p->decode != NULL ? kvr_sched_conf(p->decode->sched)
+							  : NULL));
 	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
 	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));

@@ -14,7 +14,7 @@ static const char was_text[] =
 	"{'at': 100.0, 'info_at': 100.01, 'info': {'epoch': 7, 'uptime_ms': 50000},"
 	" 'workers': {'total': 1, 'workers': {'1': {'state': 'serving', 'pool': 'm', 'bookings': 3,"
 	"   'silent_ms': 20, 'state_ms': 40000}}},"
-	" 'pools': {'m': {'name': 'm', 'block_size': 16, 'eagle': 0, 'slots': 1000, 'slots_used': "
+	" 'pools': {'m': {'name': 'm', 'block_size': 16, 'eagle': 0, 'batch_key': '', 'slots': 1000, 'slots_used': "
 	"30,"
 	"   'slots_lingering': 10, 'frames_held': 5, 'frames_held_max': 500,"
 	"   'requests': {'routes': 100, 'routed': 90, 'finished': 90, 'rejected': 0, 'no_blocks': "
@@ -28,7 +28,7 @@ static const char was_text[] =
 	"1000,"
 	"   'told_predicted_tokens': 9000, 'short': {'nothing_shared': 0}}},"
 	" 'loads': {'m': {'total': 1, 'ranks': {'1/0': {'eligible': 1, 'why': 'open', "
-	"'active_requests': 0, 'unheard': 1,"
+	"'active_requests': 0, 'max_num_batched_tokens': 8192, 'unheard': 1,"
 	"   'routed': 90, 'finished': 90, 'failed': 1, 'predicted_tokens': 9000}}}},"
 	" 'events': {'m': {'total': 1, 'ranks': {'1/0': {'next_event_id': 500, 'authoritative': 1,"
 	"   'lag': 3, 'stored': 310, 'held': 300, 'gaps': 0, 'unread': 2, 'block_size': 16,"
@@ -138,6 +138,10 @@ static const struct fault {
 	 "rank 1/0 got none of 310 requests"},
 	{"unheard", "", "{'loads': {'m': {'ranks': {'1/0': {'unheard': 61}}}}}",
 	 "rank 1/0 is not silent, but has not acknowledged 60 requests"},
+	{"batch-unknown", "",
+	 "{'pools': {'m': {'batch_key': 'router_queue_threshold'}}, 'loads': {'m': {'ranks': "
+	 "{'1/0': {'max_num_batched_tokens': 0}}}}}",
+	 "batch budget of rank 1/0 is unknown, so router_queue_threshold has no effect"},
 	{"requests-fail", "", "{'loads': {'m': {'ranks': {'1/0': {'failed': 31, 'unheard': 1}}}}}",
 	 "pool m: 30 of 130 requests failed at rank 1/0"},
 	{"worker-lost", "{'workers': {'lost': 1, 'workers': {'9': {'state': 'serving'}}}}",

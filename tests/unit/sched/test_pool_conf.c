@@ -191,6 +191,38 @@ static void a_class_has_no_limits_unless_they_are_given(void)
 	CU_ASSERT_EQUAL(k.quantum, 1);
 }
 
+static void keys_that_need_a_batch_budget_are_found(void)
+{
+	struct kvr_pool_conf c, decode;
+
+	kvr_pool_conf_defaults(&c);
+	kvr_pool_conf_defaults(&decode);
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, NULL), "");
+	decode.disagg_policy = KVR_DISAGG_ISL_BOUNDING;
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, &decode), "");
+	decode.disagg_policy = KVR_DISAGG_ISL_OR_LOAD;
+	decode.disagg_prefill_busy = 0;
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, &decode), "");
+	decode.disagg_prefill_busy = 0.5;
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, &decode),
+			       "conditional_disagg_prefill_busy_threshold");
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&decode, NULL), "");
+	c.prefill_tokens_threshold_frac = 2;
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, NULL),
+			       "active_prefill_tokens_threshold_frac");
+	c.queue_threshold = 0;
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, NULL),
+			       "active_prefill_tokens_threshold_frac");
+	c.queue_threshold = 1;
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, NULL), "router_queue_threshold");
+	c.n_classes = 1; /* the key of the pool is that of its one class alone */
+	kvr_pool_class_init(&c.classes[0], "gold");
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, NULL),
+			       "active_prefill_tokens_threshold_frac");
+	c.classes[0].busy_threshold_frac = 1;
+	CU_ASSERT_STRING_EQUAL(kvr_pool_conf_batch_key(&c, NULL), "prefill_busy_threshold_frac");
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {{"defaults", defaults_are_those_of_the_newest_version},
@@ -199,6 +231,7 @@ int main(void)
 			       {"preset", a_preset_sets_its_keys_and_reference_none},
 			       {"relation", a_model_has_one_pool_or_one_of_each_half},
 			       {"class", a_class_has_no_limits_unless_they_are_given},
+			       {"batch budget", keys_that_need_a_batch_budget_are_found},
 			       {"check", checks_see_what_single_keys_cannot},
 			       CU_TEST_INFO_NULL};
 
