@@ -5,11 +5,15 @@ protocol_test.sh starts it: agent_describe_test.py KVROUTE KVROUTE_AGENT
 """
 
 import json
+import os
+import re
+import shlex
 import sys
 
 from agent_lib import B, POOLS, Agent, Engine, Front
 from protocol_router import ADDRESSES, Router, Tally
 
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
 TALLY = Tally(150, patience=20.0)
 #            options of the engine                                   its start line has                              unknown
 ENGINES = {
@@ -69,6 +73,37 @@ def engines(router, program):
         finally:
             agent.kill()
             engine.stop()
+
+
+def documents(router, program):
+    """The two lines of README and of the manual, engine and agent: what the agent's has suffices for what the engine's turns on."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 65
+    for file in ('README.md', 'app/agent/manual.md'):
+        text = open(os.path.join(ROOT, file)).read().replace('\\\n', ' ')
+        agents = [shlex.split(line) for line in text.splitlines() if re.match(r' *kvroute-agent --engine ', line)]
+        starts = {kind: shlex.split(line) for line in text.splitlines() for kind, pattern in (('vllm', r' *vllm serve MODEL '), ('sglang', r' *python -m sglang'))
+                  if re.match(pattern, line)}
+        front.check(f'{file}: two engines and their agents', len(starts) == 2 and agents, (starts, agents))
+        for kind, words in starts.items():
+            config = json.loads(words[words.index('--kv-events-config') + 1])
+            size = words[words.index({'vllm': '--block-size', 'sglang': '--page-size'}[kind]) + 1]
+            engine = Engine('--type', kind, '--block-size', size, bare=True, ranks=1)
+            engine.kill()
+            for key, option, port in (('endpoint', '--events', engine.events), ('replay_endpoint', '--replay', engine.replay)):
+                engine.how += [option, config[key].rpartition(':')[0] + f':{port}']
+            engine.start()
+            front.check(f'{file}: nothing but three options', all(line[1::2] == ['--engine', '--router', '--pool'] for line in agents), agents)
+            agent = Alone(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_{worker}.log')
+            try:
+                front.serving(f'{file}: {kind}', router, worker)
+                tokens = prompts(2, 10 * worker)
+                front.answers(file, [front.ask(t, pin=(worker, 0)) for t in tokens])
+                front.same_table(f'{file}: {kind}', engine, worker, tokens)
+                agent.stop()
+            finally:
+                agent.kill()
+                engine.stop()
+            worker += 1
 
 
 def flags(router, program):
@@ -192,6 +227,7 @@ def main(kvroute, program):
 
     def test():
         engines(router, program)
+        documents(router, program)
         flags(router, program)
         lies(router, program)
         numbers(router, program)
