@@ -34,17 +34,6 @@ int shared_clock_begin(void)
 	return 0;
 }
 
-int shared_clock_check(char *err, size_t errlen)
-{
-	if (!KVR_HOOK || kvr_hook_in_effect("rte_pcapng_copy", rte_pcapng_copy))
-		return 0;
-	snprintf(
-		err, errlen,
-		"librte_pdump does not call rte_pcapng_copy() of this program, so captured frames "
-		"would have wrong times: the symbol is not exported; build with default visibility");
-	return -ENOTSUP;
-}
-
 void shared_clock_set(uint64_t tsc, uint64_t ns)
 {
 	struct shared_clock *k = &shared_clock;

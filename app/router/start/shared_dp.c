@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "start/shared.h"
 
+#include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <rte_mbuf.h>
@@ -40,3 +42,14 @@ struct rte_mbuf *rte_pcapng_copy(uint16_t port, uint32_t queue, const struct rte
 }
 
 #endif
+
+/* Control thread; beside the hook whose address it checks. */
+int shared_clock_check(char *err, size_t errlen)
+{
+	if (!KVR_HOOK || kvr_hook_in_effect("rte_pcapng_copy", rte_pcapng_copy))
+		return 0;
+	snprintf(
+		err, errlen,
+		"librte_pdump does not call rte_pcapng_copy() of this program, so captured frames would have wrong times: the symbol is not exported; build with default visibility");
+	return -ENOTSUP;
+}
