@@ -18,7 +18,7 @@ static const struct {
 	bool retryable;
 } codes[KVR_E_MAX] = {[KVR_OK] = {"Ok", false}, KVR_TYPES_CODES(CODE)};
 
-static const char *text_of(const char *const list[], size_t n, unsigned int i)
+static const char *name_at(const char *const list[], size_t n, unsigned int i)
 {
 	return i < n && list[i] != NULL ? list[i] : "?";
 }
@@ -33,22 +33,22 @@ static int find_text(const char *const list[], size_t n, const char *text)
 
 const char *kvr_role_name(unsigned int role)
 {
-	return text_of(kvr_role_names, KVR_ROLES, role);
+	return name_at(kvr_role_names, KVR_ROLES, role);
 }
 
 const char *kvr_leg_name(unsigned int leg)
 {
-	return text_of(legs, KVR_LEGS, leg);
+	return name_at(legs, KVR_LEGS, leg);
 }
 
 const char *kvr_way_name(unsigned int way)
 {
-	return text_of(ways, KVR_WAYS, way);
+	return name_at(ways, KVR_WAYS, way);
 }
 
 const char *kvr_tier_name(unsigned int tier)
 {
-	return text_of(tiers, KVR_TIERS, tier);
+	return name_at(tiers, KVR_TIERS, tier);
 }
 
 const char *kvr_code_name(unsigned int code)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lifecycle of a port: create, start, tune, stop, destroy, and its facts for telemetry. Control thread.
+ * Lifecycle of a port: create, start, tune, stop, destroy, and its facts for telemetry. Control
+ * thread.
  */
 #include "port_pvt.h"
 

@@ -12,7 +12,7 @@
 
 #include "kvroute_xdp.h"
 
-static struct kvr_xdp_prefix key_of(const struct kvr_prefix *r)
+static struct kvr_xdp_prefix make_key(const struct kvr_prefix *r)
 {
 	struct kvr_xdp_prefix key = {0};
 
@@ -54,7 +54,7 @@ int kvr_port__xdp_allow(const struct kvr_port *port)
 
 	in_map(port, &before);
 	for (uint32_t i = 0; i < port->rules.n_allow; i++) {
-		const struct kvr_xdp_prefix key = key_of(&port->rules.allow[i]);
+		const struct kvr_xdp_prefix key = make_key(&port->rules.allow[i]);
 		const int rc = keys_contain(&before, &key)
 				       ? 0
 				       : bpf_map_update_elem(port->xdp.allow, &key, &yes, BPF_ANY);
@@ -72,7 +72,7 @@ static int forget_others(const struct kvr_port *port)
 	int rc = 0;
 
 	for (uint32_t i = 0; i < list.n; i++)
-		list.k[i] = key_of(&port->rules.allow[i]);
+		list.k[i] = make_key(&port->rules.allow[i]);
 	in_map(port, &now);
 	for (uint32_t i = 0; rc == 0 && i < now.n; i++)
 		if (!keys_contain(&list, &now.k[i]))

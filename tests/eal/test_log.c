@@ -119,8 +119,8 @@ static void test_drops_are_told(void)
 	} while (after.lines == before.lines);
 	CU_ASSERT_EQUAL(after.dropped, before.dropped);
 	CU_ASSERT_TRUE(read_until("msg=after\n"));
-	CU_ASSERT_PTR_NOT_NULL(
-		strstr(text, "msg=\"log lines dropped: the sink accepts them too slowly\" dropped="));
+	CU_ASSERT_PTR_NOT_NULL(strstr(
+		text, "msg=\"log lines dropped: the sink accepts them too slowly\" dropped="));
 }
 
 static void test_one_worker_is_limited(void)

@@ -67,7 +67,7 @@ def read(seconds, enough):
 
 
 def lines():
-    return [x for x in text.decode(errors='replace').lstrip('x').split('\n')[:-1] if 'log were dropped' not in x]
+    return [x for x in text.decode(errors='replace').lstrip('x').split('\n')[:-1] if 'log lines dropped' not in x]
 
 
 def counted():
@@ -84,8 +84,8 @@ case.check(any(' left_out=' in x for x in lines()), 'nobody says what the limit 
 load = case.load(LOAD, 50, 1, 1, '--worker-base', '5000', *PATIENT)
 load.communicate(timeout=120)
 counts = telemetry(case, 'one', '/kvroute/log')
-read(20, lambda: b'log were dropped' in text and len(lines()) >= counts['lines'])
-told = sum(int(n) for n in re.findall(rb'lines of the log were dropped.* dropped=([0-9]+)\n', text))
+read(20, lambda: b'log lines dropped' in text and len(lines()) >= counts['lines'])
+told = sum(int(n) for n in re.findall(rb'log lines dropped.* dropped=([0-9]+)\n', text))
 case.check(told == counts['dropped'] and len(lines()) == counts['lines'], 'dropped, told, lines read:', counts, told, len(lines()))
 case.end(router)
 sys.exit(bool(case.failures))

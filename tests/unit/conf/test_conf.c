@@ -207,7 +207,7 @@ static void dump_shows_value_unit_and_help(void)
 	kvr_conf_dump(table, &o, f);
 	fclose(f);
 	CU_ASSERT_STRING_EQUAL(text, "on = true  # switch\n"
-				     "queues = 4  # queues, how many\n"
+				     "queues = 4  # queues, number\n"
 				     "limit = none  # most\n"
 				     "bytes = 2097152  # bytes, memory\n"
 				     "weight = 0.1  # w\n"

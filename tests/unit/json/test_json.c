@@ -367,14 +367,14 @@ static void token_ids_are_read_from_an_array(void)
 
 /* ---- arrays of whole numbers, which have a fast path ---- */
 
-static const char *make_blank(const char *p)
+static const char *skip_blanks(const char *p)
 {
 	while (*p == ' ' || *p == '\n' || *p == '\r' || *p == '\t')
 		p++;
 	return p;
 }
 
-static const char *make_digits(const char *p)
+static const char *skip_digits(const char *p)
 {
 	while (*p >= '0' && *p <= '9')
 		p++;
@@ -390,13 +390,13 @@ static const char *read_number(const char *p, bool *whole)
 	const char *from = p += *p == '-';
 
 	*whole &= p[-1] != '-' || *p == '0'; /* -0 is a whole number */
-	p = make_digits(p);
+	p = skip_digits(p);
 	if (p == from || (*from == '0' && p - from > 1))
 		return NULL;
 	if (*p == '.') {
 		*whole = false;
 		from = ++p;
-		p = make_digits(p);
+		p = skip_digits(p);
 		if (p == from)
 			return NULL;
 	}
@@ -405,7 +405,7 @@ static const char *read_number(const char *p, bool *whole)
 		p++;
 		p += *p == '+' || *p == '-';
 		from = p;
-		p = make_digits(p);
+		p = skip_digits(p);
 		if (p == from)
 			return NULL;
 	}
@@ -418,9 +418,9 @@ static int64_t read_array(const char *p, uint32_t out[])
 	bool whole = true;
 	int64_t n = 0;
 
-	p = make_blank(p + 1);
+	p = skip_blanks(p + 1);
 	if (*p == ']')
-		return make_blank(p + 1)[0] == '\0' ? 0 : -1;
+		return skip_blanks(p + 1)[0] == '\0' ? 0 : -1;
 	for (;;) {
 		const char *from = p;
 
@@ -429,12 +429,12 @@ static int64_t read_array(const char *p, uint32_t out[])
 			return -1;
 		whole &= strtoull(from, NULL, 10) <= UINT32_MAX && p - from < 20;
 		out[n++] = (uint32_t)strtoull(from, NULL, 10);
-		p = make_blank(p);
+		p = skip_blanks(p);
 		if (*p == ']')
-			return make_blank(p + 1)[0] != '\0' ? -1 : whole ? n : -2;
+			return skip_blanks(p + 1)[0] != '\0' ? -1 : whole ? n : -2;
 		if (*p != ',')
 			return -1;
-		p = make_blank(p + 1);
+		p = skip_blanks(p + 1);
 	}
 }
 
@@ -450,7 +450,7 @@ static void same_numbers(const char *text)
 	CU_ASSERT_EQUAL(rc == 0, n != -1);
 	if (rc != 0 || n == -1)
 		return;
-	CU_ASSERT_EQUAL(v.len, strlen(make_blank(text)));
+	CU_ASSERT_EQUAL(v.len, strlen(skip_blanks(text)));
 	m = kvr_json_u32s(&v, got, 256);
 	CU_ASSERT_EQUAL(m < 0, n < 0);
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, NULL, 0), m);
@@ -520,7 +520,11 @@ static void faults_are_found_at_their_position(void)
 		const char *text;
 		size_t at;
 	} cases[] = {
-		KVR_CASE(28), KVR_CASE(31), KVR_CASE(46), KVR_CASE(31), KVR_CASE(48),
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,,13,14,15,16,17,18]", 28},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,013,14,15,16,17,18]", 31},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,]", 46},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,13 14,15,16,17,18,19]", 31},
+		{"[1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19", 48},
 	};
 	struct kvr_json_value v;
 	size_t at;
