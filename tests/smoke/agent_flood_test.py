@@ -164,7 +164,8 @@ class Engine:
                 self.rank[rank].publish(f, lost)
 
     def flood(self, passes):
-        """Everything is stored and removed so many times; then it is stored."""
+        """What is held is removed; everything is stored and removed so many times; then it is stored."""
+        self.drop(sorted(self.rank[0].held))
         for _ in range(passes):
             self.publish(0, self.store)
             self.publish(0, self.remove)
@@ -174,6 +175,11 @@ class Engine:
     def drop(self, numbers):
         self.publish(0, [self.remove[i] for i in numbers])
         self.rank[0].held -= set(numbers)
+
+    def fill(self):
+        """What is missing is stored: a second store would be a second copy."""
+        self.publish(0, [f for i, f in enumerate(self.store) if i not in self.rank[0].held])
+        self.rank[0].held = set(range(CHAINS))
 
     def canary(self, tokens):
         """A prompt of the agent's own is in the cache."""
@@ -339,6 +345,8 @@ class Test:
         self.router.hold()
         n = HELD * MIB // (BLOCKS * 8) + SOCKET // 4
         self.engine.publish(0, [(self.engine.remove, self.engine.store)[i // CHAINS % 2][i % CHAINS] for i in range(n)])
+        for i in range(n):
+            (self.engine.rank[0].held.discard, self.engine.rank[0].held.add)[i // CHAINS % 2](i % CHAINS)
         self.stuck(name)
 
     def canaries(self):
@@ -351,8 +359,7 @@ class Test:
         self.until('it has come', lambda: self.counted('canaries') > fine, self.agent.counters)
         now = self.agent.counters()['agent']
         check('no canary is missed', now['canaries_bad'] == now['canaries_failed'] == 0, now)
-        self.engine.publish(0, self.engine.store)
-        self.engine.rank[0].held = set(range(CHAINS))
+        self.engine.fill()
         self.same('canaries')
 
     def engine_restarts_behind_some(self):
