@@ -151,9 +151,10 @@ struct app {
 	struct app_news start;	  /* why the worker cannot begin though the engine is fine */
 	struct agent_prom prom;	  /* of this life of the engine */
 	uint32_t block_size;	  /* the same: --block-size, or as the engine reports */
-	uint64_t metrics_size;	  /* the same: block size of /metrics, which tells of a restart */
-	uint64_t blocks;	  /* the same: KV blocks of a rank; 0: unknown */
-	struct app_news missing;  /* values that are not known */
+	struct agent_prom
+		described;	 /* the same: the first metrics, whose constants show a restart */
+	uint64_t blocks;	 /* the same: KV blocks of a rank; 0: unknown */
+	struct app_news missing; /* values that are not known */
 	uint32_t live[AGENT_PROM_RANKS]; /* requests of each rank here */
 	struct app_bodies *bodies;
 	struct app_canary *canary; /* NULL: none */

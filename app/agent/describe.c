@@ -222,7 +222,7 @@ bool app_describe_apply(struct app *a)
 		return refuse_engine(a, "--first-rank + ranks must stay at or below 65536");
 	drop_own_endpoints(a);
 	a->blocks = agent_facts_blocks(&a->facts, a->block_size);
-	a->metrics_size = a->prom.block_size;
+	a->described = a->prom;
 	agent_facts_line(&a->facts, &a->given, line, sizeof(line));
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.engine), "the engine: %s",
 		line);

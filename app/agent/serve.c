@@ -189,15 +189,19 @@ void app_engine_fine(struct app *a)
 	app_canary_begin(a);
 }
 
-/* It was started again between two looks at /health. @return whether the worker leaves. */
-static bool has_other_blocks(struct app *a)
+/* Constants of the metrics have other values: the engine was started again between two looks at
+ * /health. @return whether the worker leaves. */
+static bool is_another_engine(struct app *a)
 {
-	if (a->state != APP_SERVING || a->given.block_size != 0 || a->metrics_size == 0 ||
-	    a->prom.block_size == 0 || a->prom.block_size == a->metrics_size)
+	const struct agent_prom *p = &a->prom, *was = &a->described;
+
+	if (a->state != APP_SERVING || p->block_size == 0 || was->block_size == 0 ||
+	    (p->block_size == was->block_size && p->blocks == was->blocks &&
+	     p->engines == was->engines))
 		return false;
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine),
-		"the engine has blocks of %u tokens no longer: the worker leaves, and begins anew",
-		a->block_size);
+		"the engine has another block size, capacity or number of ranks than when it was "
+		"registered: the worker leaves, and registers again");
 	app_leave(a, false);
 	return true;
 }
@@ -205,7 +209,7 @@ static bool has_other_blocks(struct app *a)
 /* What the engine counts and what we count: the larger, as its numbers are of a moment ago. */
 void app_load_known(struct app *a)
 {
-	if (has_other_blocks(a))
+	if (is_another_engine(a))
 		return;
 	for (uint32_t i = 0; i < a->o.ranks; i++) {
 		const uint32_t number = a->o.local_ranks ? i : a->o.first_rank + i;

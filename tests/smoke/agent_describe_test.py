@@ -203,10 +203,10 @@ def numbers(router, program):
 
 
 def changed(router, program):
-    """An engine that comes again with another number of ranks is asked again."""
+    """An engine that comes again with another number of ranks, unseen by /health, is asked again."""
     front, worker = Front(TALLY, ADDRESSES[0]), 95
     engine = Engine('--type', 'vllm', ranks=1)
-    agent = Alone(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_changed.log')
+    agent = Alone(program, engine, ADDRESSES[0], worker, '--health-ms', '60000', log=f'{router.dir}/agent_changed.log')
     try:
         epoch = front.serving('one rank', router, worker)
         engine.kill()
