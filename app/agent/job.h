@@ -28,6 +28,7 @@ struct app_job {
 	uint16_t status;
 	bool stream, prefill, bootstrap;
 	bool over, failed;
+	char link[40];	 /* to its trace, a JSON object; "": none */
 	char words[256]; /* why it has failed; "": nothing is known */
 	char *out;	 /* not handed on yet */
 	size_t len, cap;

@@ -111,6 +111,8 @@ static struct kvr_agent_item item_of(const struct app_job *j, const void *data, 
 				       .len = (uint32_t)len,
 				       .status = j->status,
 				       .generated_tokens = j->usage.generated,
+				       .trace_link = j->link,
+				       .trace_link_len = (uint32_t)strlen(j->link),
 				       .cached_known = j->usage.cached_known,
 				       .cached_tokens = j->usage.cached};
 }

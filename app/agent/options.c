@@ -60,6 +60,9 @@ static const struct kvr_opt table[] = {
 	    "weight of --kv-transfer preferred"),
 	TEXT("kv-transfer-domain", kv_transfer_domain, "",
 	     "key of --topology that --kv-transfer compares"),
+	FLAG("trace-span", trace_span,
+	     "gives each request with a traceparent a span, of which the engine's are children; a "
+	     "client that tracks its request gets it as trace_link {\"span_id\": ...}"),
 	TEXT("advertise", advertise, "",
 	     "HOST:PORT of the engine's HTTP for those who go there themselves (/pick of the "
 	     "gateway); empty = that of --engine, with our address for a loopback one"),

@@ -28,7 +28,7 @@ struct agent_options {
 	uint32_t prefill_ranks;
 	char paths[1024];
 	char taints[256], topology[256], advertise[101];
-	bool cpu;
+	bool cpu, trace_span;
 	int kv_transfer; /* KV_TRANSFER of the protocol */
 	double kv_transfer_weight;
 	char kv_transfer_domain[256];

@@ -4,14 +4,17 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 
 #include "body.h"
 #include "pack.h"
 #include "paths.h"
+#include "trace.h"
 
 /* Text put together in memory of a fixed size. */
 struct text {
@@ -30,6 +33,22 @@ static void __attribute__((format(printf, 2, 3))) put(struct text *t, const char
 	va_end(ap);
 	assert(n < room); /* its maker has counted */
 	t->len += n < room ? n : room - 1;
+}
+
+/* A field of the client's. A traceparent becomes that of a span of ours. */
+static void put_field(struct app_job *j, struct text *t, const struct kvr_http_field *f)
+{
+	char child[AGENT_TRACEPARENT];
+	uint64_t span = 0;
+
+	if (j->app->o.trace_span && kvr_http_equals(f->name, "traceparent") &&
+	    getrandom(&span, sizeof(span), GRND_NONBLOCK) == sizeof(span) && span != 0 &&
+	    agent_trace_child(f->value.p, f->value.len, span, child)) {
+		put(t, "traceparent: %s\r\n", child);
+		snprintf(j->link, sizeof(j->link), "{\"span_id\":\"%016" PRIx64 "\"}", span);
+		return;
+	}
+	put(t, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p, (int)f->value.len, f->value.p);
 }
 
 /* The head, with the fields of the message, and the rank. @return false: no memory. */
@@ -54,8 +73,7 @@ static bool set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t 
 		const struct kvr_http_field *f = &h->fields[i];
 
 		if (!kvr_http_equals(f->name, "x-data-parallel-rank"))
-			put(&t, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p, (int)f->value.len,
-			    f->value.p);
+			put_field(j, &t, f);
 	}
 	if (o->ranks > 1 || o->first_rank > 0)
 		put(&t, "X-data-parallel-rank: %u\r\n",

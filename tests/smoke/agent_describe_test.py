@@ -10,7 +10,8 @@ import re
 import shlex
 import sys
 
-from agent_lib import B, POOLS, Agent, Engine, Front
+from agent_lib import B, POOLS, Agent, Engine, Front, message
+from kvrproto import ROUTE_TRACK
 from protocol_router import ADDRESSES, Router, Tally
 
 ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), '..', '..')
@@ -202,6 +203,31 @@ def numbers(router, program):
             e.stop()
 
 
+def tells_more(router, program):
+    """Options for what engines do not report: CPU, KV transfer, and a span for the trace."""
+    front, worker = Front(TALLY, ADDRESSES[0]), 96
+    engine = Engine('--type', 'vllm', ranks=1)
+    agent = Alone(program, engine, ADDRESSES[0], worker, '--cpu', '--trace-span', log=f'{router.dir}/agent_more.log')
+    trace, parent = '0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331'
+    try:
+        front.serving('more', router, worker)
+        for tracked in (True, False):
+            r = front.ask(prompts(1, 970)[0], pin=(worker, 0), flags=ROUTE_TRACK if tracked else 0, raw=message(
+                '/v1/completions', {'prompt': 'x', 'max_tokens': 1}, traceparent=f'00-{trace}-{parent}-01'))
+            front.answers('more', [r])
+            sent = engine.state()['seen'][-1]['headers']['traceparent'].split('-')
+            front.check('the engine is in the trace, below a span of the agent', sent[:2] == ['00', trace] and sent[2] != parent and sent[3] == '01', sent)
+            link = getattr(r, 'link', None)
+            front.check(f'tracked {tracked}: the link', (link and json.loads(link)) == ({'span_id': sent[2]} if tracked else None), link)
+        front.answers('no trace', [front.ask(prompts(1, 971)[0], pin=(worker, 0), flags=ROUTE_TRACK, raw=message(
+            '/v1/completions', {'prompt': 'x', 'max_tokens': 1}, traceparent='nonsense'))])
+        front.check('another traceparent passes as it is', engine.state()['seen'][-1]['headers']['traceparent'] == 'nonsense')
+        front.check('more: exit status', agent.stop() == 0)
+    finally:
+        agent.kill()
+        engine.stop()
+
+
 def changed(router, program):
     """An engine that comes again with another number of ranks, unseen by /health, is asked again."""
     front, worker = Front(TALLY, ADDRESSES[0]), 95
@@ -231,6 +257,7 @@ def main(kvroute, program):
         flags(router, program)
         lies(router, program)
         numbers(router, program)
+        tells_more(router, program)
         changed(router, program)
         TALLY.balanced(router)
     TALLY.beside(router, test, f'{router.dir}/agent.log')
