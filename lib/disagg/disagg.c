@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Rules of disaggregated serving. Functions that depend on the pools query their schedulers with
+ * query_only set, so that nothing is booked.
+ */
+
 #include "kvr_disagg.h"
 
 #include <math.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Creation and destruction of the table of requests in flight; flight_pvt.h and kvr_flight.h
+ * describe the structure.
+ */
+
 #include "flight_pvt.h"
 #include "kvr_flight.h"
 

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Slots, names and handles of requests in flight. Scheduler calls change the index and the slots;
+ * ingress lcores read a slot under its generation, like readers of a sequence lock. R0, R1, H0 and
+ * H1 name the pairs of atomic operations.
+ */
+
 #include "flight_pvt.h"
 #include "kvr_flight.h"
 

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Block and sequence hashes with XXH3. Whole arrays of text blocks use the one-shot functions, with
+ * code of their own for blocks of 64 and 128 bytes. Streams feed the tokens of a window to an XXH3
+ * state only if the window is split between two calls or has multimodal hashes.
+ */
+
 #include "kvr_hash.h"
 
 #include <assert.h>

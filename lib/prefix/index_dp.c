@@ -1,5 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
+/*
+ * The out-of-line operations of the writer's index. Those of the event path are inline in
+ * index_pvt.h, which describes the structure.
+ */
+
 #include "index_pvt.h"
 
 #include <errno.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Generation of the cookie key: the only part that needs randomness, and therefore not on packet
+ * lcores.
+ */
+
 #include "kvr_cookie.h"
 
 #include <errno.h>

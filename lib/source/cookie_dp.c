@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Making and checking cookies: SipHash of the path and the number of the time window. 0 is not a
+ * cookie, as it marks a missing one on the wire.
+ */
+
 #include "kvr_cookie.h"
 
 #include <sodium/crypto_shorthash.h>

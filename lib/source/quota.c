@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Creation and destruction of quotas. All memory is allocated and touched here. */
+
 #include "quota_pvt.h"
 
 #include <errno.h>

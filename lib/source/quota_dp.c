@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Taking and returning units. Entries are in chained buckets and numbered, so that the reference of
+ * a unit leads to its entry without a search. The entry of an IPv6 source links to the entry of its
+ * /48, which counts the units of all its /64.
+ */
+
 #include "quota_pvt.h"
 
 #include <assert.h>

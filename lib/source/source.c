@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Creation, destruction and text of sources: everything that is not on the packet path. */
+
 #include "source_pvt.h"
 
 #include <arpa/inet.h>

@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Lookup of sources in sets of WAYS entries. The keys of a set share one cache line, so a lookup
+ * reads that line and the entry. Recent requests decay by halving `count` for every window that has
+ * passed, when an entry is next read.
+ */
+
 #include "source_pvt.h"
 
 static uint32_t set_of(const struct kvr_source_table *table, uint64_t key)

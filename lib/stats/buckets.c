@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Bounds, sums and text of histograms: everything except counting, which is inline in
+ * kvr_buckets.h.
+ */
+
 #include "kvr_buckets.h"
 
 #include <errno.h>

@@ -1,4 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * Rows of counters, checks of equations, and the OpenMetrics text. Counting is inline in
+ * kvr_stats.h.
+ */
+
 #include "kvr_stats.h"
 
 #include <assert.h>

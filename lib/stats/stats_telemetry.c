@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/* The only part that needs librte_telemetry. */
+
 #include "kvr_stats.h"
 
 #include <rte_telemetry.h>

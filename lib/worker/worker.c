@@ -1,4 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/*
+ * The registry and its views, on the control thread. Workers are in an array in order of joining
+ * and found by a linear search, as only control searches here; packet lcores use the hashed index
+ * of a view (worker_dp.c).
+ */
+
 #include "kvr_worker.h"
 
 #include <errno.h>

@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+
+/* Lookups in a view, on any lcore. */
+
 #include "kvr_worker.h"
 
 #include "kvr_rand.h"
