@@ -20,7 +20,7 @@
 
 #include "kvr_conf.h"
 #include "kvr_sim.h"
-#include "scale.h"
+#include "scale/study.h"
 #include "sim.h"
 
 struct options {

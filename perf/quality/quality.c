@@ -14,9 +14,9 @@
  * for each of three bounds.
  */
 
-#include "sim.h"
+#include "arrivals.h"
+#include "cluster.h"
 #include "trace.h"
-#include "work.h"
 
 #include <getopt.h>
 #include <rte_eal.h>

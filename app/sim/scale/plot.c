@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The plot of kvroute-sim --scale: SVG, a row of charts for each workload. */
-#include "scale.h"
+#include "study.h"
 
 #include <errno.h>
 #include <math.h>

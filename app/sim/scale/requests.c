@@ -4,7 +4,7 @@
  * of the scheduler and the prefix table, and what engines do becomes its events. Frames there are
  * none: a request that is sent is at its engine.
  */
-#include "sim.h"
+#include "cluster.h"
 
 #include "kvr_request.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The two kinds of engine. */
-#include "sim.h"
+#include "cluster.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "scale.h"
+#include "study.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -10,8 +10,8 @@
 
 #include <rte_eal.h>
 
-#include "quality/sim.h"
-#include "quality/work.h"
+#include "arrivals.h"
+#include "cluster.h"
 #include "trace.h"
 
 #define STUDIES	     4u

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The heap of events, and the router's side: score, route, book, events of blocks. */
-#include "sim.h"
+#include "cluster.h"
 
 #include <math.h>
 #include <stdio.h>

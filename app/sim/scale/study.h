@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef SIM_SCALE_H
-#define SIM_SCALE_H
+#ifndef SCALE_STUDY_H
+#define SCALE_STUDY_H
 
 /**
  * @file

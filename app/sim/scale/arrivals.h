@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef QUALITY_WORK_H
-#define QUALITY_WORK_H
+#ifndef SCALE_ARRIVALS_H
+#define SCALE_ARRIVALS_H
 
 /**
  * @file
  * Workloads: rows by time, blocks of 512 tokens named by hashes that stand for all before them.
  */
 
-#include "sim.h"
+#include "cluster.h"
 
 struct work {
 	struct sim_req *req;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef QUALITY_SIM_H
-#define QUALITY_SIM_H
+#ifndef SCALE_CLUSTER_H
+#define SCALE_CLUSTER_H
 
 /**
  * @file

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "work.h"
+#include "arrivals.h"
 
 #include "trace.h"
 
