@@ -23,17 +23,14 @@
 
 /* ---- the cache ---- */
 
-/* Make the first n blocks resident on the rank, tell the router, return what was before. */
-static uint32_t store(struct load *l, uint32_t task, uint32_t n)
+/* Make the first @n blocks resident on the rank and report the change to the router.
+ * @return blocks that were resident before. */
+static uint32_t store_blocks(struct load *l, uint32_t task, uint32_t n)
 {
 	const uint32_t rank = load_leg(l, task)->rank;
 	const uint64_t *h = load_slot(l, task)->prompt->hashes;
-	struct load_rank *r = &l->ranks[rank];
-	struct load_cache_change c;
+	const struct engine_cache_change c = engine_store(&l->ranks[rank].model, h, n, l->removed);
 
-	if (r->cache == NULL || n == 0)
-		return 0;
-	c = load_cache_store(r->cache, h, n, l->removed);
 	if (c.n_removed > 0)
 		load_kv_add(l, rank, KVR_KV_REMOVED, NULL, l->removed, c.n_removed);
 	if (c.n > c.have)
@@ -76,83 +73,45 @@ static void note_cached(struct load *l, uint32_t task, uint32_t cached)
 		kvr_stats_inc(l->row, LOAD_PREDICTION_EXACT);
 }
 
-static void look_up(struct load *l, uint32_t task)
-{
-	const struct load_rank *r = &l->ranks[load_leg(l, task)->rank];
-	const struct load_prompt *p = load_slot(l, task)->prompt;
-
-	note_cached(l, task,
-		    r->cache != NULL ? load_cache_match(r->cache, p->hashes, p->n_blocks) : 0);
-}
-
 /* ---- a rank's work ---- */
 
-static void at(struct load *l, uint32_t task, double cycles)
+static void add_timer(struct load *l, uint32_t task, double cycles)
 {
 	/* Room for a timer per leg and stale ones; at most one of each leg's is current. */
 	load_timers_add(&l->timers, (struct load_timer){l->now + (uint64_t)cycles, task,
 							load_leg(l, task)->gen});
 }
 
-/* Tokens that the prefill of this leg must compute. */
-static uint32_t fresh_tokens(const struct load *l, const struct load_slot *s,
-			     const struct load_leg *g)
+/* A decode leg computes nothing: its blocks have been transferred. */
+static void start_prefill(struct load *l, struct load_rank *r)
 {
-	const uint32_t cached = g->cached * l->opt->block_size;
+	struct engine_task *next = engine_next(&r->model);
+	const struct load_prompt *p;
+	struct engine_prompt prompt;
+	struct load_leg *g;
+	double cycles;
 
-	if (g->flags & LOAD_L_DECODE)
-		return 0; /* its blocks have been transferred */
-	return s->prompt->isl > cached ? s->prompt->isl - cached : 1;
+	if (next == NULL)
+		return;
+	g = load_leg(l, next->id);
+	p = load_slot(l, next->id)->prompt;
+	prompt = (struct engine_prompt){p->hashes, p->n_blocks, l->opt->block_size,
+					g->flags & LOAD_L_DECODE ? 0 : RTE_MAX(p->isl, 1u)};
+	cycles = engine_prefill_begin(&r->model, next, &prompt);
+	note_cached(l, next->id, next->blocks);
+	g->estate = LOAD_E_PREFILL;
+	add_timer(l, next->id, cycles);
 }
 
-static void start_prefills(struct load *l, struct load_rank *r)
-{
-	while (r->prefilling == LOAD_NO_SLOT && r->q_head != LOAD_NO_SLOT &&
-	       r->running < l->opt->max_running) {
-		const uint32_t task = r->q_head;
-		struct load_leg *g = load_leg(l, task);
-
-		r->q_head = g->next;
-		if (r->q_head == LOAD_NO_SLOT)
-			r->q_tail = LOAD_NO_SLOT;
-		look_up(l, task);
-		g->estate = LOAD_E_PREFILL;
-		r->prefilling = task;
-		r->running++;
-		at(l, task, fresh_tokens(l, load_slot(l, task), g) * l->prefill_cycles);
-	}
-}
-
-static void enqueue(struct load *l, uint32_t task)
+static void enqueue_task(struct load *l, uint32_t task)
 {
 	struct load_leg *g = load_leg(l, task);
 	struct load_rank *r = &l->ranks[g->rank];
 
-	g->next = LOAD_NO_SLOT;
+	g->task = (struct engine_task){.id = task};
 	g->estate = LOAD_E_QUEUED;
-	if (r->q_tail != LOAD_NO_SLOT)
-		load_leg(l, r->q_tail)->next = task;
-	else
-		r->q_head = task;
-	r->q_tail = task;
-	start_prefills(l, r);
-}
-
-static void unqueue(struct load *l, uint32_t task)
-{
-	struct load_rank *r = &l->ranks[load_leg(l, task)->rank];
-	uint32_t before = LOAD_NO_SLOT, i = r->q_head;
-
-	while (i != task) {
-		before = i;
-		i = load_leg(l, i)->next;
-	}
-	if (before == LOAD_NO_SLOT)
-		r->q_head = load_leg(l, task)->next;
-	else
-		load_leg(l, before)->next = load_leg(l, task)->next;
-	if (r->q_tail == task)
-		r->q_tail = before;
+	engine_enqueue(&r->model, &g->task);
+	start_prefill(l, r);
 }
 
 /* The last item has been made. A decode leg may have waited for this prefill leg. */
@@ -177,15 +136,15 @@ static void next_item(struct load *l, uint32_t task)
 
 	load_item_make(l, task);
 	if (g->made < g->n_items) {
-		at(l, task,
-		   (load_item_tokens(s, g, g->made) - load_item_tokens(s, g, g->made - 1)) *
-			   l->decode_cycles);
+		add_timer(l, task,
+			  (load_item_tokens(s, g, g->made) - load_item_tokens(s, g, g->made - 1)) *
+				  l->speed.decode);
 		return;
 	}
-	store(l, task, blocks_after(l, task));
-	r->running--;
+	store_blocks(l, task, blocks_after(l, task));
+	engine_drop(&r->model, task);
 	all_made(l, task);
-	start_prefills(l, r);
+	start_prefill(l, r);
 }
 
 /* Prefill, decode and the end in one: the cache is looked up once for all of them. */
@@ -193,7 +152,7 @@ static void answer_at_once(struct load *l, uint32_t task)
 {
 	struct load_leg *g = load_leg(l, task);
 
-	note_cached(l, task, store(l, task, blocks_after(l, task)));
+	note_cached(l, task, store_blocks(l, task, blocks_after(l, task)));
 	g->estate = LOAD_E_DECODE;
 	while (g->made < g->n_items)
 		load_item_make(l, task);
@@ -205,7 +164,7 @@ void load_engine_run(struct load *l, uint32_t task)
 	if (l->opt->instant)
 		answer_at_once(l, task);
 	else
-		enqueue(l, task);
+		enqueue_task(l, task);
 }
 
 void load_engine_timers(struct load *l)
@@ -220,11 +179,11 @@ void load_engine_timers(struct load *l)
 			continue;
 		r = &l->ranks[g->rank];
 		if (g->estate == LOAD_E_PREFILL) {
-			r->prefilling = LOAD_NO_SLOT;
+			engine_prefill_end(&r->model);
 			g->estate = LOAD_E_DECODE;
-			store(l, t.slot, load_slot(l, t.slot)->prompt->n_blocks);
+			store_blocks(l, t.slot, load_slot(l, t.slot)->prompt->n_blocks);
 			next_item(l, t.slot);
-			start_prefills(l, r);
+			start_prefill(l, r);
 		} else if (g->estate == LOAD_E_DECODE) {
 			next_item(l, t.slot);
 		}
@@ -237,16 +196,14 @@ static void finish(struct load *l, uint32_t task)
 	struct load_rank *r = &l->ranks[g->rank];
 
 	if (g->estate == LOAD_E_QUEUED) {
-		unqueue(l, task);
+		engine_dequeue(&r->model, &g->task);
 	} else if (g->estate == LOAD_E_PREFILL || g->estate == LOAD_E_DECODE) {
-		if (r->prefilling == task)
-			r->prefilling = LOAD_NO_SLOT;
-		r->running--;
+		engine_drop(&r->model, task);
 	}
 	g->estate = LOAD_E_IDLE;
 	g->gen++; /* its timers mean nothing from here on */
 	if (!l->opt->instant)
-		start_prefills(l, r);
+		start_prefill(l, r);
 }
 
 void load_engine_drop(struct load *l, uint32_t task)

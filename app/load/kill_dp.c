@@ -43,8 +43,8 @@ static void kill_engine(struct load *l, uint32_t engine)
 	for (uint32_t i = 0; i < l->opt->ranks; i++) {
 		const uint32_t rank = engine * l->opt->ranks + i;
 
-		if (l->ranks[rank].cache != NULL)
-			load_cache_clear(l->ranks[rank].cache);
+		if (l->ranks[rank].model.cache != NULL)
+			engine_cache_clear(l->ranks[rank].model.cache);
 		load_kv_restart(l, rank);
 	}
 }

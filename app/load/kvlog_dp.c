@@ -120,7 +120,7 @@ void load_kv_restart(struct load *l, uint32_t rank)
 	g->dump_wanted = false;
 	if (l->dump.rank == rank)
 		l->dump.rank = LOAD_UNPINNED;
-	if (l->ranks[rank].cache != NULL && load_cache_used(l->ranks[rank].cache) > 0)
+	if (l->ranks[rank].model.cache != NULL && engine_cache_used(l->ranks[rank].model.cache) > 0)
 		want_dump(l, rank);
 }
 
@@ -225,7 +225,7 @@ static void dump_begin(struct load *l, uint32_t rank)
 	g->dump_wanted = false;
 	b.head.dp_rank = l->ranks[rank].dp_rank;
 	dump_open(&b);
-	load_cache_walk(l->ranks[rank].cache, d->scratch, dump_chain, &b);
+	engine_cache_walk(l->ranks[rank].model.cache, d->scratch, dump_chain, &b);
 	if (!b.full)
 		dump_close(&b);
 	last = (void *)&d->bytes[d->at[d->n_frames - 1] + sizeof(struct kvr_wire_hdr)];
@@ -352,7 +352,7 @@ void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
 		return; /* of a dump that is over */
 	if (a->code == KVR_KV_DUMP_WANTED ||
 	    (a->next_event_id < g->acked_id && a->code == KVR_KV_GAP)) {
-		if (l->ranks[rank].cache != NULL)
+		if (l->ranks[rank].model.cache != NULL)
 			want_dump(l, rank);
 		return;
 	}

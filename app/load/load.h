@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 #include "alive.h"
-#include "cache.h"
+#include "engine_model.h"
 #include "kvlog.h"
 #include "kvr_frame.h"
 #include "kvr_hints.h"
@@ -93,10 +93,11 @@ enum load_engine_state {
 
 /** A leg: what an engine owes the router. Load lcore: rw. */
 struct load_leg {
-	uint64_t handle;      /* the router's name */
-	uint64_t resp_tx;     /* first item given to the device */
-	uint64_t elast_tx;    /* last items sent */
-	uint64_t progress_at; /* last item made or acknowledged */
+	struct engine_task task; /* at its rank, unless engines are instant */
+	uint64_t handle;	 /* the router's name */
+	uint64_t resp_tx;	 /* first item given to the device */
+	uint64_t elast_tx;	 /* last items sent */
+	uint64_t progress_at;	 /* last item made or acknowledged */
 	uint32_t rank;
 	uint32_t gen; /* rises when timers of the past must be ignored */
 	uint32_t n_items;
@@ -104,7 +105,6 @@ struct load_leg {
 	uint32_t acked;
 	uint32_t cached;    /* blocks found in the rank's cache */
 	uint32_t predicted; /* blocks the router believed cached */
-	uint32_t next;	    /* task behind it in the rank's queue */
 	uint32_t got;	    /* DISPATCH: body bytes received in order */
 	uint32_t hints_off; /* where its hints stand */
 	uint16_t hints_len;
@@ -160,14 +160,11 @@ struct load_pair {
 
 /** One simulated rank. Load lcore: rw. */
 struct load_rank {
-	struct load_cache *cache;
+	struct engine_rank model;
 	struct load_kvlog log;
 	uint32_t engine;
 	uint32_t dp_rank;
-	uint32_t in_flight;	 /* client side: sent there and not ended */
-	uint32_t running;	 /* past the queue */
-	uint32_t prefilling;	 /* task, or LOAD_NO_SLOT */
-	uint32_t q_head, q_tail; /* tasks */
+	uint32_t in_flight; /* client side: sent there and not ended */
 } __rte_cache_aligned;
 
 enum load_worker_state {
@@ -257,9 +254,8 @@ struct load {
 	uint32_t n_clients, n_engines, n_ranks;
 	uint32_t *in_flight; /* per rank, for the policy */
 	struct load_timers timers;
-	uint64_t us;	       /* cycles of a microsecond */
-	double prefill_cycles; /* per token not cached */
-	double decode_cycles;  /* per token */
+	uint64_t us;		   /* cycles of a microsecond */
+	struct engine_speed speed; /* in cycles */
 	uint32_t epoch, engine_seq;
 	uint16_t pool; /* number of our pool */
 	uint32_t max_frame, max_event_blocks;

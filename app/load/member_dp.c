@@ -55,8 +55,9 @@ static void heartbeat(struct load *l, uint32_t engine)
 
 		load[i] = (struct kvr_wire_rank_load){
 			.dp_rank = i,
-			.active_requests = r->running,
-			.kv_used_blocks = r->cache != NULL ? load_cache_used(r->cache) : UINT64_MAX,
+			.active_requests = engine_running(&r->model),
+			.kv_used_blocks = r->model.cache != NULL ? engine_cache_used(r->model.cache)
+								 : UINT64_MAX,
 			.next_event_id = r->log.next_id};
 	}
 	if (cap > l->max_frame)

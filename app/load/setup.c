@@ -86,13 +86,14 @@ static int setup_rank(struct load *l, uint32_t i)
 
 	r->engine = i / l->opt->ranks;
 	r->dp_rank = i % l->opt->ranks;
-	r->prefilling = r->q_head = r->q_tail = LOAD_NO_SLOT;
+	engine_init(&r->model, &l->speed);
+	r->model.max_running = l->opt->max_running;
 	if (l->opt->blocks_per_rank == 0)
 		return 0;
-	r->cache = load_cache_create(l->opt->blocks_per_rank, kvr_rand_u64(&l->rand));
+	r->model.cache = engine_cache_create(l->opt->blocks_per_rank, kvr_rand_u64(&l->rand));
 	r->log.size = KVLOG_WORDS;
 	r->log.words = zeroed(KVLOG_WORDS, sizeof(*r->log.words));
-	return r->cache == NULL || r->log.words == NULL ? -ENOMEM : 0;
+	return r->model.cache == NULL || r->log.words == NULL ? -ENOMEM : 0;
 }
 
 static int setup_members(struct load *l)
@@ -187,8 +188,8 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 	/* Half the shortest patience, within reason: each look costs a cache line. */
 	l->check_period =
 		(uint64_t)(RTE_MIN(RTE_MAX(opt->repeat_ms / 2, 1.0), 50.0) * 1e-3 * (double)l->hz);
-	l->prefill_cycles = opt->prefill_us * (double)l->hz * 1e-6;
-	l->decode_cycles = opt->decode_us * (double)l->hz * 1e-6;
+	l->speed.prefill = opt->prefill_us * (double)l->hz * 1e-6;
+	l->speed.decode = opt->decode_us * (double)l->hz * 1e-6;
 	l->epoch = kvr_epoch_of_clock();
 	l->due_at = UINT64_MAX;
 	kvr_rand_init(&l->rand, kvr_mix64(opt->seed + 3));
@@ -220,7 +221,7 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 void load_teardown(struct load *l)
 {
 	for (uint32_t i = 0; l->ranks != NULL && i < l->n_ranks; i++) {
-		load_cache_destroy(l->ranks[i].cache);
+		engine_cache_destroy(l->ranks[i].model.cache);
 		free(l->ranks[i].log.words);
 	}
 	load_timers_fini(&l->timers);

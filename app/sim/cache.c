@@ -10,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
+/* The model counts prompts in blocks: the full ones, and one for the tokens behind them, which is
+ * always computed. Items are paced by the request, not by the model. */
+static const struct engine_speed speed = {.prefill = 60000};
 
 int cache_begin(struct sim *s, struct engine *e, uint32_t rank)
 {
@@ -19,20 +21,16 @@ int cache_begin(struct sim *s, struct engine *e, uint32_t rank)
 	/* Else routers may take it for the life before until they have heard HELLO. */
 	if (!s->plan.bug_epoch && !s->plan.clock_back)
 		announced_free(&k->told);
-	*k = (struct rank){.cache = load_cache_create(s->plan.cache_blocks, s->plan.seed),
-			   .told = k->told};
-	return k->cache != NULL ? 0 : -errno;
+	*k = (struct rank){.told = k->told};
+	engine_init(&k->model, &speed);
+	k->model.cache = engine_cache_create(s->plan.cache_blocks, s->plan.seed);
+	return k->model.cache != NULL ? 0 : -errno;
 }
 
 void cache_end(struct engine *e, uint32_t rank)
 {
-	load_cache_destroy(e->rank[rank].cache);
-	e->rank[rank].cache = NULL;
-}
-
-uint32_t cache_match(struct engine *e, const struct run *r)
-{
-	return load_cache_match(e->rank[r->rank].cache, r->hash, r->n_hashes);
+	engine_cache_destroy(e->rank[rank].model.cache);
+	e->rank[rank].model.cache = NULL;
 }
 
 /* ---- events ---- */
@@ -87,7 +85,7 @@ void cache_store(struct sim *s, struct engine *e, struct run *r)
 	struct rank *k = &e->rank[r->rank];
 	struct kvr_rand *rand = &e->rand;
 	const bool bugs = sim_faults(s);
-	const struct load_cache_change c = load_cache_store(k->cache, r->hash, r->n_hashes, gone);
+	const struct engine_cache_change c = engine_store(&k->model, r->hash, r->n_hashes, gone);
 	const uint64_t *parent = c.have > 0 ? &r->hash[c.have - 1] : NULL;
 	const uint64_t lie = kvr_rand_u64(rand);
 
@@ -120,18 +118,18 @@ void cache_store(struct sim *s, struct engine *e, struct run *r)
 void cache_forget(struct sim *s, struct engine *e, uint32_t rank)
 {
 	RTE_SET_USED(s);
-	load_cache_clear(e->rank[rank].cache);
+	engine_cache_clear(e->rank[rank].model.cache);
 	e->rank[rank].dirty = true;
 	sim_bug(SIM_BUG_FORGOT);
 }
 
 void cache_move(struct sim *s, struct engine *e, struct engine *f, uint32_t rank)
 {
-	struct load_cache *cache = e->rank[rank].cache;
+	struct engine_cache *cache = e->rank[rank].model.cache;
 
 	RTE_SET_USED(s);
-	e->rank[rank].cache = f->rank[rank].cache;
-	f->rank[rank].cache = cache;
+	e->rank[rank].model.cache = f->rank[rank].model.cache;
+	f->rank[rank].model.cache = cache;
 	e->rank[rank].dirty = f->rank[rank].dirty = true;
 	sim_bug(SIM_BUG_MOVED);
 }
@@ -142,13 +140,13 @@ void cache_walk(struct engine *e, uint32_t rank,
 		void (*fn)(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n),
 		void *arg)
 {
-	const uint32_t n = load_cache_used(e->rank[rank].cache);
+	const uint32_t n = engine_cache_used(e->rank[rank].model.cache);
 	uint64_t *scratch = malloc((e->sim->plan.cache_blocks + 1) * sizeof(*scratch));
 
 	if (scratch == NULL)
 		abort();
 	if (n > 0)
-		load_cache_walk(e->rank[rank].cache, scratch, fn, arg);
+		engine_cache_walk(e->rank[rank].model.cache, scratch, fn, arg);
 	free(scratch);
 }
 
@@ -199,7 +197,7 @@ int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_a
 
 	RTE_SET_USED(a);
 	if (pos == 0) {
-		const uint32_t n = load_cache_used(t->engine->rank[dp_rank].cache);
+		const uint32_t n = engine_cache_used(t->engine->rank[dp_rank].model.cache);
 
 		free(t->dump);
 		free(t->dump_hash);

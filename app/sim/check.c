@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "cache.h"
 #include "rest.h"
 #include "sched/request.h"
 

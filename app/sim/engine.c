@@ -12,11 +12,10 @@
 
 #include "kvr_agent_on.h"
 
-#define PREFILL_US 60u /* a block that is not cached */
-#define FULL_NS	   (5 * SIM_MS)
-#define REFUSED	   77
-#define FAILED	   500
-#define MUTE_NS	   (40 * SIM_S) /* agents give an engine up that says nothing of a request */
+#define FULL_NS (5 * SIM_MS)
+#define REFUSED 77
+#define FAILED	500
+#define MUTE_NS (40 * SIM_S) /* agents give an engine up that says nothing of a request */
 
 /* ---- executions ---- */
 
@@ -56,8 +55,8 @@ static void over(struct sim *s, struct engine *e, struct run *r)
 	while (*at != (uint32_t)(r - s->run) + 1)
 		at = &s->run[*at - 1].next;
 	*at = r->next;
-	if (k->busy == (uint32_t)(r - s->run) + 1)
-		k->busy = 0;
+	if (r->task.begun)
+		engine_drop(&k->model, r->task.id);
 	r->state = RUN_OVER;
 	e->due_ns = s->now_ns; /* the next one may begin */
 }
@@ -129,6 +128,7 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 			  .rank = q->dp_rank,
 			  .attempt = q->attempt,
 			  .prefill = q->leg == KVR_ROLE_PREFILL,
+			  .task = {.id = no},
 			  .handle = q->handle,
 			  .at_ns = s->now_ns,
 			  .began_ns = s->now_ns,
@@ -219,7 +219,7 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 				    .len = item_len(s, r->ask, r->made, r->prefill, fails),
 				    .generated_tokens = r->made + 1,
 				    .cached_known = true,
-				    .cached_tokens = r->hits * SIM_BLOCK};
+				    .cached_tokens = r->task.blocks * SIM_BLOCK};
 	int rc;
 
 	memcpy(data, &b, sizeof(b));
@@ -251,21 +251,20 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 
 static void step(struct sim *s, struct engine *e, struct run *r)
 {
+	const struct engine_prompt prompt = {r->hash, r->n_hashes, 1, r->n_hashes + 1};
 	struct rank *k = &e->rank[r->rank];
 
 	switch (r->state) {
 	case RUN_QUEUED:
-		if (k->busy != 0) {
+		if (k->model.prefilling != ENGINE_NO_TASK) {
 			r->at_ns = SIM_NEVER;
 			break;
 		}
-		k->busy = (uint32_t)(r - s->run) + 1;
-		r->hits = cache_match(e, r);
 		r->state = RUN_PREFILL;
-		r->at_ns = s->now_ns + (r->n_hashes - r->hits + 1) * PREFILL_US * UINT64_C(1000);
+		r->at_ns = s->now_ns + (uint64_t)engine_prefill_begin(&k->model, &r->task, &prompt);
 		break;
 	case RUN_PREFILL:
-		k->busy = 0;
+		engine_prefill_end(&k->model);
 		cache_store(s, e, r);
 		engine_wake(e); /* the agents tell it */
 		r->state = RUN_DECODE;
@@ -290,7 +289,8 @@ static void work(struct sim *s, struct engine *e)
 	e->due_ns = SIM_NEVER;
 	for (uint32_t i = e->runs; i != 0; i = next) {
 		next = s->run[i - 1].next;
-		if (s->run[i - 1].state == RUN_QUEUED && e->rank[s->run[i - 1].rank].busy == 0)
+		if (s->run[i - 1].state == RUN_QUEUED &&
+		    e->rank[s->run[i - 1].rank].model.prefilling == ENGINE_NO_TASK)
 			s->run[i - 1].at_ns = s->now_ns;
 		if (s->run[i - 1].at_ns <= s->now_ns)
 			step(s, e, &s->run[i - 1]);

@@ -36,6 +36,7 @@
 
 #include "box.h"
 #include "bugs.h"
+#include "engine_model.h"
 #include "kvr_agent.h"
 #include "kvr_client.h"
 #include "kvr_rand.h"
@@ -141,12 +142,10 @@ struct run {
 	enum { RUN_QUEUED, RUN_PREFILL, RUN_DECODE, RUN_MUTE, RUN_SENT, RUN_OVER } state;
 	uint32_t made, fails_at; /* items; UINT32_MAX: does not fail */
 	uint32_t next;		 /* in its engine's list + 1 */
-	uint32_t hits;
+	struct engine_task task;
 	uint32_t n_hashes;
 	const uint64_t *hash; /* of its prompt */
 };
-
-struct load_cache;
 
 /** Sequence hashes: none is 0. */
 struct announced {
@@ -155,10 +154,10 @@ struct announced {
 };
 
 struct rank {
-	struct load_cache *cache;
+	struct engine_rank
+		model;	       /* tasks: numbers of executions. Its queue is not used: see work() */
 	struct announced told; /* ever, in this life */
 	bool dirty;	       /* the agent was not told the truth */
-	uint32_t busy;	       /* execution in prefill + 1 */
 };
 
 /** An engine's agent for one of the routers. */
@@ -457,7 +456,6 @@ static inline uint64_t engine_worker(uint32_t i)
 
 int cache_begin(struct sim *s, struct engine *e, uint32_t rank);
 void cache_end(struct engine *e, uint32_t rank);
-uint32_t cache_match(struct engine *e, const struct run *r);
 /** The prompt of an execution is in the cache now; told by events, with the engine's bugs. */
 void cache_store(struct sim *s, struct engine *e, struct run *r);
 /** The engine lost it all and its agent hears nothing of that. */

@@ -30,7 +30,7 @@ struct opt {
 	const char *trace;
 	char workload;
 	double cache, load;
-	struct sim_conf c;
+	struct cluster_conf c;
 };
 
 /* ---- bounds: caches that see all requests in their order -------------------------------- */
@@ -43,35 +43,36 @@ struct bound {
 
 static struct bound bound(const struct work *w, const char *name, uint32_t blocks)
 {
-	struct bound b = {.name = name, .have = need(w->n, sizeof(*b.have))};
-	struct load_cache *c = load_cache_create(blocks, 1);
-	uint64_t *gone = need(blocks + 1ul, 8);
+	struct bound b = {.name = name, .have = cluster_alloc(w->n, sizeof(*b.have))};
+	struct engine_cache *c = engine_cache_create(blocks, 1);
+	uint64_t *gone = cluster_alloc(blocks + 1ul, 8);
 
 	if (c == NULL)
 		exit(1);
 	for (uint32_t i = 0; i < w->n; i++) {
-		const struct sim_req *r = &w->req[i];
-		const uint32_t tokens = load_cache_store(c, r->sh, r->n, gone).have * SIM_BLOCK;
+		const struct cluster_req *r = &w->req[i];
+		const uint32_t tokens =
+			engine_cache_store(c, r->sh, r->n, gone).have * CLUSTER_BLOCK;
 
 		b.have[i] = tokens < r->isl ? tokens : r->isl - 1;
 		b.hit += i >= w->n / 10 ? tokens : 0;
 	}
-	load_cache_destroy(c);
+	engine_cache_destroy(c);
 	free(gone);
 	return b;
 }
 
 /* ---- one policy -------------------------------------------------------------------------- */
 
-static void run(struct work *w, const struct sim_conf *c, double stretch)
+static void run(struct work *w, const struct cluster_conf *c, double stretch)
 {
-	struct sim *s;
+	struct cluster *s;
 
 	for (uint32_t i = 0; i < w->n; i++)
 		w->req[i].at = (uint64_t)((double)w->at[i] * stretch);
-	s = sim_create(c, w->req, w->n);
-	sim_run(s);
-	sim_destroy(s);
+	s = cluster_create(c, w->req, w->n);
+	cluster_run(s);
+	cluster_destroy(s);
 }
 
 /* Part of the ranks' time that prefill took, at 100 us a token. */
@@ -87,11 +88,11 @@ static double busy(const struct work *w, uint32_t ranks)
 
 static double calibrate(struct work *w, const struct opt *o)
 {
-	struct sim_conf c = {.ranks = o->c.ranks,
-			     .cache_blocks = o->c.cache_blocks,
-			     .policy = "reference",
-			     .turn = 1,
-			     .seed = o->c.seed};
+	struct cluster_conf c = {.ranks = o->c.ranks,
+				 .cache_blocks = o->c.cache_blocks,
+				 .policy = "reference",
+				 .turn = 1,
+				 .seed = o->c.seed};
 	double stretch = 1;
 
 	for (int i = 0; i < CALIBRATIONS; i++) {
@@ -108,14 +109,14 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* tenant SIM_NONE: all */
+/* tenant CLUSTER_NONE: all */
 static void times(const struct work *w, uint32_t tenant, const char *name)
 {
-	double *t = need(w->n, sizeof(*t)), sum = 0;
+	double *t = cluster_alloc(w->n, sizeof(*t)), sum = 0;
 	uint32_t n = 0;
 
 	for (uint32_t i = w->n / 10; i < w->n; i++)
-		if (tenant == SIM_NONE || w->req[i].tenant == tenant) {
+		if (tenant == CLUSTER_NONE || w->req[i].tenant == tenant) {
 			t[n] = (double)(w->req[i].first - w->req[i].at) / 1e9;
 			sum += t[n++];
 		}
@@ -145,19 +146,20 @@ static uint64_t serve(uint64_t *free_at, uint32_t ranks, uint64_t now, uint64_t 
  */
 static void print_bound(struct work *w, const struct opt *o, const struct bound *b, bool queue)
 {
-	uint64_t *free_at = need(o->c.ranks, sizeof(*free_at));
+	uint64_t *free_at = cluster_alloc(o->c.ranks, sizeof(*free_at));
 	double all = 0;
 
 	for (uint32_t i = 0; i < w->n; i++) {
-		struct sim_req *r = &w->req[i];
-		const uint64_t ns = engine_alone(&o->c, r->isl - b->have[i]);
+		struct cluster_req *r = &w->req[i];
+		const uint64_t ns = (uint64_t)engine_idle_prefill(cluster_speed(o->c.engine),
+								  r->isl - b->have[i]);
 
 		r->first = queue ? serve(free_at, o->c.ranks, r->at, ns) : r->at + ns;
 		all += i >= w->n / 10 ? r->isl : 0;
 	}
 	free(free_at);
 	printf("{\"policy\": \"%s%s\"", b->name, queue ? "-queue" : "");
-	times(w, SIM_NONE, "");
+	times(w, CLUSTER_NONE, "");
 	if (w->tenants)
 		times(w, 0, "quiet_");
 	printf(", \"hits\": %.6f}\n", b->hit / all);
@@ -171,11 +173,11 @@ static void print(const struct work *w, const struct opt *o, const char *policy,
 	uint32_t decoded = 0;
 
 	for (uint32_t i = w->n / 10; i < w->n; i++) {
-		const struct sim_req *r = &w->req[i];
+		const struct cluster_req *r = &w->req[i];
 
 		hit += r->cached;
 		computed += r->isl - r->cached;
-		if (r->wasted != SIM_NONE) {
+		if (r->wasted != CLUSTER_NONE) {
 			wasted += r->wasted;
 			looked += r->isl - r->cached;
 		}
@@ -185,7 +187,7 @@ static void print(const struct work *w, const struct opt *o, const char *policy,
 		decoded++;
 	}
 	printf("{\"policy\": \"%s\", \"load\": %.3f", policy, busy(w, o->c.ranks));
-	times(w, SIM_NONE, "");
+	times(w, CLUSTER_NONE, "");
 	if (w->tenants)
 		times(w, 0, "quiet_");
 	printf(", \"tpot\": %.6f, \"hits\": %.6f, \"pooled\": %.6f, \"infinite\": %.6f, "
@@ -219,13 +221,13 @@ static double number(const char *s)
 	return v;
 }
 
-static enum sim_engine engine(const char *s)
+static enum cluster_engine engine(const char *s)
 {
 	if (strcmp(s, "fcfs") != 0 && strcmp(s, "chunked") != 0) {
 		fprintf(stderr, "quality: '%s' is neither fcfs nor chunked\n", s);
 		exit(2);
 	}
-	return *s == 'f' ? SIM_FCFS : SIM_CHUNKED;
+	return *s == 'f' ? CLUSTER_FCFS : CLUSTER_CHUNKED;
 }
 
 static void options(int argc, char **argv, struct opt *o)
@@ -313,7 +315,7 @@ int main(int argc, char **argv)
 	infinite = bound(&w, "bound-infinite", (uint32_t)w.unique + 1);
 	stretch = calibrate(&w, &o);
 	for (int i = optind; i < argc; i++) {
-		struct sim_conf c = o.c;
+		struct cluster_conf c = o.c;
 
 		c.policy = argv[i];
 		run(&w, &c, stretch);

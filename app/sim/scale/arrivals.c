@@ -17,7 +17,7 @@ static int by_hash(const void *a, const void *b)
 
 static int by_time(const void *a, const void *b)
 {
-	const struct sim_req *x = a, *y = b;
+	const struct cluster_req *x = a, *y = b;
 
 	return x->at != y->at ? (x->at < y->at ? -1 : 1) : (x->sh < y->sh ? -1 : x->sh > y->sh);
 }
@@ -29,13 +29,13 @@ static void finish(struct work *w)
 	uint64_t *all;
 
 	qsort(w->req, w->n, sizeof(*w->req), by_time);
-	w->at = need(w->n, sizeof(*w->at));
+	w->at = cluster_alloc(w->n, sizeof(*w->at));
 	for (uint32_t i = 0; i < w->n; i++) {
 		w->at[i] = w->req[i].at;
 		w->longest = w->req[i].n > w->longest ? w->req[i].n : w->longest;
 		n += w->req[i].n;
 	}
-	all = need(n, 8);
+	all = cluster_alloc(n, 8);
 	n = 0;
 	for (uint32_t i = 0; i < w->n; i++) {
 		memcpy(all + n, w->req[i].sh, w->req[i].n * 8ul);
@@ -64,8 +64,8 @@ void work_copies(struct work *w, const struct load_trace *of, uint32_t copies)
 {
 	const struct load_trace t = *of;
 
-	w->req = need(t.n_rows * copies, sizeof(*w->req));
-	w->sh = need(t.n_ids * copies, 8);
+	w->req = cluster_alloc(t.n_rows * copies, sizeof(*w->req));
+	w->sh = cluster_alloc(t.n_ids * copies, 8);
 	for (uint32_t c = 0; c < copies; c++) {
 		const double shift = t.length_ms / (double)t.n_rows * c / copies;
 		uint64_t *sh = w->sh + t.n_ids * c;
@@ -76,11 +76,11 @@ void work_copies(struct work *w, const struct load_trace *of, uint32_t copies)
 			const struct load_trace_row *r = &t.rows[i];
 
 			w->req[w->n++] =
-				(struct sim_req){.at = (uint64_t)((r->at_ms + shift) * 1e6),
-						 .sh = sh + r->first_id,
-						 .isl = r->isl,
-						 .osl = r->osl > 0 ? r->osl : 1,
-						 .n = r->isl / SIM_BLOCK};
+				(struct cluster_req){.at = (uint64_t)((r->at_ms + shift) * 1e6),
+						     .sh = sh + r->first_id,
+						     .isl = r->isl,
+						     .osl = r->osl > 0 ? r->osl : 1,
+						     .n = r->isl / CLUSTER_BLOCK};
 		}
 	}
 	finish(w);
@@ -121,13 +121,13 @@ static uint64_t *add(struct maker *m, double at_s, const uint64_t *sh, uint32_t 
 	memcpy(out, sh, n * 8ul);
 	for (uint32_t i = n; i < blocks; i++)
 		out[i] = kvr_mix64(++m->fresh);
-	w->req[w->n++] = (struct sim_req){.at = (uint64_t)(at_s * 1e9),
-					  .sh = out,
-					  .isl = blocks * SIM_BLOCK + 1 +
-						 kvr_rand_below(&m->r, SIM_BLOCK - 1),
-					  .osl = 50 + kvr_rand_below(&m->r, 300),
-					  .n = blocks,
-					  .tenant = tenant};
+	w->req[w->n++] = (struct cluster_req){.at = (uint64_t)(at_s * 1e9),
+					      .sh = out,
+					      .isl = blocks * CLUSTER_BLOCK + 1 +
+						     kvr_rand_below(&m->r, CLUSTER_BLOCK - 1),
+					      .osl = 50 + kvr_rand_below(&m->r, 300),
+					      .n = blocks,
+					      .tenant = tenant};
 	return out;
 }
 
@@ -170,8 +170,8 @@ static void room(struct maker *m, struct work *w, uint32_t n, uint64_t seed)
 {
 	*m = (struct maker){.w = w, .room = n, .fresh = 1};
 	kvr_rand_init(&m->r, seed);
-	w->req = need(n, sizeof(*w->req));
-	w->sh = need((size_t)n * ROOM, 8);
+	w->req = cluster_alloc(n, sizeof(*w->req));
+	w->sh = cluster_alloc((size_t)n * ROOM, 8);
 }
 
 void work_agents(struct work *w, uint32_t ranks, uint64_t seed)
@@ -205,8 +205,8 @@ void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t s
 	struct maker m = {.w = w, .fresh = 1};
 
 	kvr_rand_init(&m.r, seed);
-	w->req = need((size_t)sessions * turns, sizeof(*w->req));
-	w->sh = need((size_t)sessions * room, 8);
+	w->req = cluster_alloc((size_t)sessions * turns, sizeof(*w->req));
+	w->sh = cluster_alloc((size_t)sessions * room, 8);
 	for (uint32_t i = 0; i < sessions; i++) {
 		uint64_t *sh = w->sh + (size_t)i * room;
 		double at = drawn(&m, 0, LENGTH_S);
@@ -218,12 +218,13 @@ void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t s
 			sh[k] = kvr_mix64(++m.fresh);
 		for (uint32_t k = 0; k < turns; k++, at += drawn(&m, 1, 30)) {
 			n += 1 + kvr_rand_below(&m.r, 4);
-			w->req[w->n++] = (struct sim_req){
-				.at = (uint64_t)(at * 1e9),
-				.sh = sh,
-				.isl = n * SIM_BLOCK + 1 + kvr_rand_below(&m.r, SIM_BLOCK - 1),
-				.osl = 50 + kvr_rand_below(&m.r, 300),
-				.n = n};
+			w->req[w->n++] =
+				(struct cluster_req){.at = (uint64_t)(at * 1e9),
+						     .sh = sh,
+						     .isl = n * CLUSTER_BLOCK + 1 +
+							    kvr_rand_below(&m.r, CLUSTER_BLOCK - 1),
+						     .osl = 50 + kvr_rand_below(&m.r, 300),
+						     .n = n};
 		}
 	}
 	finish(w);

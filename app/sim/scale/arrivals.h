@@ -10,7 +10,7 @@
 #include "cluster.h"
 
 struct work {
-	struct sim_req *req;
+	struct cluster_req *req;
 	uint64_t *at; /* ns, before any stretching */
 	uint64_t *sh;
 	uint32_t n, longest;

@@ -10,7 +10,7 @@
 #define SLOTS	(1u << 17)
 #define CHANGES (1u << 16) /* events under way */
 
-void *need(size_t n, size_t size)
+void *cluster_alloc(size_t n, size_t size)
 {
 	void *p = aligned_alloc(64, (n * size + 63) / 64 * 64);
 
@@ -59,18 +59,18 @@ struct event heap_pop(struct heap *h)
 	return top;
 }
 
-void sim_at(struct sim *s, uint64_t at, uint32_t kind, uint32_t who)
+void cluster_add_event(struct cluster *s, uint64_t at, uint32_t kind, uint32_t who)
 {
-	const uint32_t life = kind == EV_PREFILLED ? s->req[who].life : 0;
+	const uint32_t stay = kind == EV_PREFILLED ? s->req[who].stays : 0;
 
-	heap_push(&s->events, (struct event){at, s->number++, kind, who, life});
+	heap_push(&s->events, (struct event){at, s->number++, kind, who, stay});
 }
 
 /* ---- blocks ------------------------------------------------------------------------------ */
 
-static void apply(struct sim *s, const struct kv_change *c)
+static void apply(struct cluster *s, const struct kv_change *c)
 {
-	const struct sim_req *r = c->req;
+	const struct cluster_req *r = c->req;
 
 	if (c->epoch != s->rank[c->rank].epoch)
 		return;
@@ -83,8 +83,8 @@ static void apply(struct sim *s, const struct kv_change *c)
 				  c->n_removed);
 }
 
-void router_blocks(struct sim *s, uint32_t rank, const struct sim_req *r,
-		   const struct load_cache_change *c)
+void cluster_blocks(struct cluster *s, uint32_t rank, const struct cluster_req *r,
+		    const struct engine_cache_change *c)
 {
 	struct kv_change x = {rank, c->n_removed, c->have, r, s->scratch, s->rank[rank].epoch};
 
@@ -101,22 +101,22 @@ void router_blocks(struct sim *s, uint32_t rank, const struct sim_req *r,
 		if (tries == CHANGES)
 			exit(1);
 	}
-	x.removed = need(c->n_removed + 1, 8);
+	x.removed = cluster_alloc(c->n_removed + 1, 8);
 	memcpy(x.removed, s->scratch, c->n_removed * 8ul);
 	s->change[s->n_change] = x;
-	sim_at(s, s->now + (uint64_t)(s->c.late_s * 1e9), EV_KV, s->n_change);
+	cluster_add_event(s, s->now + (uint64_t)(s->c.late_s * 1e9), EV_KV, s->n_change);
 }
 
-static void on_kv(struct sim *s, uint32_t i)
+static void on_kv(struct cluster *s, uint32_t i)
 {
 	apply(s, &s->change[i]);
 	free(s->change[i].removed);
 	s->change[i].req = NULL;
 }
 
-static void housekeeping(struct sim *s)
+static void housekeeping(struct cluster *s)
 {
-	const uint64_t ms = s->now / SIM_MS;
+	const uint64_t ms = s->now / CLUSTER_MS;
 
 	rte_rcu_qsbr_quiescent(s->qsbr, 0);
 	if (ms < s->swept_ms + 100)
@@ -131,11 +131,11 @@ static void housekeeping(struct sim *s)
 /* ---- requests ---------------------------------------------------------------------------- */
 
 /* Most of the prompt cached, of ranks with at most 1.25 of the mean load and one request. */
-static uint64_t most_overlap(struct sim *s, const uint32_t *device)
+static uint64_t most_overlap(struct cluster *s, const uint32_t *device)
 {
 	struct kvr_sched_rank_info r;
 	double mean = 0;
-	uint32_t best = SIM_NONE, load = 0;
+	uint32_t best = CLUSTER_NONE, load = 0;
 
 	for (uint32_t i = 0; i < s->c.ranks; i++) {
 		kvr_sched_rank_get(s->sched, i, &r);
@@ -145,17 +145,17 @@ static uint64_t most_overlap(struct sim *s, const uint32_t *device)
 		kvr_sched_rank_get(s->sched, i, &r);
 		if (r.active_requests > 1.25 * mean + 1)
 			continue;
-		if (best == SIM_NONE || device[i] > device[best] ||
+		if (best == CLUSTER_NONE || device[i] > device[best] ||
 		    (device[i] == device[best] && r.active_requests < load))
 			best = i, load = r.active_requests;
 	}
 	return best;
 }
 
-bool router_look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
-		    struct kvr_sched_overlap *out)
+bool cluster_look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+		     struct kvr_sched_overlap *out)
 {
-	struct sim *s = arg;
+	struct cluster *s = arg;
 	struct kvr_prefix_query query = {req->sh, req->n, s->ov};
 
 	(void)slot;
@@ -166,18 +166,18 @@ bool router_look_up(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 }
 
 /* At its engine: what lib/request has sent. */
-static void lives_on(struct sim *s, struct sim_req *r)
+static void lives_on(struct cluster *s, struct cluster_req *r)
 {
-	engine_take(s, (uint32_t)(r - s->req));
-	sim_life_taken(s, r);
+	cluster_engine_take(s, (uint32_t)(r - s->req));
+	cluster_request_taken(s, r);
 }
 
-static void routed(struct sim *s, const struct kvr_sched_decision *d)
+static void routed(struct cluster *s, const struct kvr_sched_decision *d)
 {
-	struct sim_req *r = s->of_slot[d->slot];
+	struct cluster_req *r = s->of_slot[d->slot];
 
 	if (s->lives != NULL) {
-		sim_life_admitted(s, d);
+		cluster_request_admitted(s, d);
 		lives_on(s, r);
 		return;
 	}
@@ -191,12 +191,13 @@ static void routed(struct sim *s, const struct kvr_sched_decision *d)
 		exit(1);
 	}
 	if (s->predict)
-		kvr_prefix_predict(s->table, (uint16_t)r->rank, r->sh, r->n, s->now / SIM_MS,
+		kvr_prefix_predict(s->table, (uint16_t)r->rank, r->sh, r->n, s->now / CLUSTER_MS,
 				   (uint32_t)s->predict_ms);
-	engine_take(s, (uint32_t)(r - s->req));
+	cluster_engine_take(s, (uint32_t)(r - s->req));
 }
 
-static enum kvr_sched_result decide(struct sim *s, struct sim_req *r, struct kvr_sched_decision *d)
+static enum kvr_sched_result decide(struct cluster *s, struct cluster_req *r,
+				    struct kvr_sched_decision *d)
 {
 	struct kvr_sched_req *req = &s->asked[r->slot];
 	struct kvr_sched_hints pin = {.flags = KVR_SHINT_BACKEND_ID};
@@ -204,7 +205,7 @@ static enum kvr_sched_result decide(struct sim *s, struct sim_req *r, struct kvr
 	enum kvr_sched_result result;
 
 	*req = (struct kvr_sched_req){.sh = r->sh, .n = r->n, .isl = r->isl};
-	router_look_up(s, r->slot, req, &ov);
+	cluster_look_up(s, r->slot, req, &ov);
 	if (s->pick_most) {
 		pin.backend_id = most_overlap(s, ov.device);
 		req->hints = &pin;
@@ -215,15 +216,16 @@ static enum kvr_sched_result decide(struct sim *s, struct sim_req *r, struct kvr
 }
 
 /* @return it has an engine, and does not wait. */
-static bool arrive(struct sim *s, struct sim_req *r, struct kvr_sched_decision *d)
+static bool arrive(struct cluster *s, struct cluster_req *r, struct kvr_sched_decision *d)
 {
-	return s->lives != NULL ? sim_life_arrive(s, r) : decide(s, r, d) != KVR_SCHED_QUEUED;
+	return s->lives != NULL ? cluster_request_arrive(s, r)
+				: decide(s, r, d) != KVR_SCHED_QUEUED;
 }
 
-void router_route(struct sim *s, uint32_t q)
+void cluster_route(struct cluster *s, uint32_t q)
 {
-	struct sim_req *r = &s->req[q];
-	struct sim_cost *cost = s->c.cost;
+	struct cluster_req *r = &s->req[q];
+	struct cluster_cost *cost = s->c.cost;
 	struct kvr_sched_decision d;
 	uint64_t began;
 	bool placed;
@@ -248,7 +250,7 @@ void router_route(struct sim *s, uint32_t q)
 }
 
 /* Whatever happened, somebody's turn may have come. */
-static void admit(struct sim *s)
+static void admit(struct cluster *s)
 {
 	struct kvr_sched_decision d[32];
 	uint32_t n;
@@ -265,38 +267,38 @@ static void admit(struct sim *s)
 	if (!s->waits || at == UINT64_MAX || (s->poll_at > s->now && s->poll_at <= at))
 		return;
 	s->poll_at = at > s->now ? at : s->now + 1;
-	sim_at(s, s->poll_at, EV_POLL, 0);
+	cluster_add_event(s, s->poll_at, EV_POLL, 0);
 }
 
-void router_prefilled(struct sim *s, uint32_t q)
+void cluster_prefilled(struct cluster *s, uint32_t q)
 {
 	if (s->lives != NULL)
-		sim_life_prefilled(s, &s->req[q]);
+		cluster_request_prefilled(s, &s->req[q]);
 	else
 		kvr_sched_prefill_done(s->sched, s->req[q].slot, s->now);
 }
 
-void router_ended(struct sim *s, uint32_t q)
+void cluster_ended(struct cluster *s, uint32_t q)
 {
 	if (s->lives != NULL) {
-		sim_life_ended(s, &s->req[q]);
+		cluster_request_ended(s, &s->req[q]);
 		return;
 	}
 	kvr_sched_finish(s->sched, s->req[q].slot, s->now);
 	s->slot_free[s->n_free++] = s->req[q].slot;
 }
 
-static void on_restart(struct sim *s)
+static void on_restart(struct cluster *s)
 {
 	for (uint32_t r = 0; r < s->c.ranks; r += 3) {
 		kvr_prefix_clear_rank(s->table, (uint16_t)r);
 		while (!kvr_prefix_ready(s->table, (uint16_t)r)) {
-			kvr_prefix_maintain(s->table, s->now / SIM_MS);
+			kvr_prefix_maintain(s->table, s->now / CLUSTER_MS);
 			rte_rcu_qsbr_quiescent(s->qsbr, 0);
 		}
 	}
 	for (uint32_t r = 0; r < s->c.ranks; r += 3)
-		engine_restart(s, r);
+		cluster_engine_restart(s, r);
 }
 
 /* ---- set up ------------------------------------------------------------------------------ */
@@ -312,7 +314,7 @@ static void set(struct kvr_pool_conf *c, const char *key, const char *value)
 }
 
 /* A policy is MODE[,key=value...], or one of these names. */
-static void policy(struct sim *s, struct kvr_pool_conf *c)
+static void policy(struct cluster *s, struct kvr_pool_conf *c)
 {
 	char text[512], *save = NULL, *word;
 
@@ -335,9 +337,9 @@ static void policy(struct sim *s, struct kvr_pool_conf *c)
 	s->predict_ms = s->predict ? (uint64_t)(c->predicted_ttl_s * 1000) : 0;
 }
 
-static void make_router(struct sim *s, uint32_t blocks)
+static void make_router(struct cluster *s, uint32_t blocks)
 {
-	const struct kvr_sched_ops ops = {.arg = s, .refresh = router_look_up};
+	const struct kvr_sched_ops ops = {.arg = s, .refresh = cluster_look_up};
 	struct kvr_pool_conf c;
 	struct kvr_prefix_conf p = {.name = "quality",
 				    .max_ranks = (s->c.ranks + 63) / 64 * 64,
@@ -347,7 +349,7 @@ static void make_router(struct sim *s, uint32_t blocks)
 
 	kvr_pool_conf_defaults(&c);
 	strcpy(c.name, "quality");
-	c.block_size = SIM_BLOCK;
+	c.block_size = CLUSTER_BLOCK;
 	c.max_ranks = s->c.ranks;
 	c.max_requests = s->c.slots;
 	c.seed = s->c.seed;
@@ -355,7 +357,7 @@ static void make_router(struct sim *s, uint32_t blocks)
 	policy(s, &c);
 	s->waits = c.ttft_late_binding;
 	s->sched = kvr_sched_create(&c, &ops, 0);
-	s->qsbr = need(1, rte_rcu_qsbr_get_memsize(1));
+	s->qsbr = cluster_alloc(1, rte_rcu_qsbr_get_memsize(1));
 	rte_rcu_qsbr_init(s->qsbr, 1);
 	rte_rcu_qsbr_thread_register(s->qsbr, 0);
 	rte_rcu_qsbr_thread_online(s->qsbr, 0);
@@ -365,26 +367,26 @@ static void make_router(struct sim *s, uint32_t blocks)
 		fprintf(stderr, "quality: no memory for a table of %u blocks\n", p.max_blocks);
 		exit(1);
 	}
-	s->ov = need(1, kvr_overlap_size(p.max_ranks));
+	s->ov = cluster_alloc(1, kvr_overlap_size(p.max_ranks));
 	for (uint64_t id = 0; id < s->c.ranks; id++) {
 		const struct kvr_sched_worker w = {.id = id, .dp_size = 1};
 
 		if (kvr_sched_worker_set(s->sched, &w, 0) != 0)
 			exit(1);
 	}
-	s->slot_free = need(s->c.slots, sizeof(uint32_t));
-	s->of_slot = need(s->c.slots, sizeof(*s->of_slot));
+	s->slot_free = cluster_alloc(s->c.slots, sizeof(uint32_t));
+	s->of_slot = cluster_alloc(s->c.slots, sizeof(*s->of_slot));
 	if (s->c.lives)
-		sim_life_begin(s, &c);
+		cluster_request_begin(s, &c);
 	else
-		s->asked = need(s->c.slots, sizeof(*s->asked));
+		s->asked = cluster_alloc(s->c.slots, sizeof(*s->asked));
 	while (s->n_free < s->c.slots)
 		s->slot_free[s->n_free] = s->n_free, s->n_free++;
 }
 
-struct sim *sim_create(const struct sim_conf *c, struct sim_req *req, uint32_t n)
+struct cluster *cluster_create(const struct cluster_conf *c, struct cluster_req *req, uint32_t n)
 {
-	struct sim *s = need(1, sizeof(*s));
+	struct cluster *s = cluster_alloc(1, sizeof(*s));
 	uint32_t longest = 0;
 
 	s->c = *c;
@@ -392,52 +394,52 @@ struct sim *sim_create(const struct sim_conf *c, struct sim_req *req, uint32_t n
 	s->req = req;
 	s->n_req = n;
 	kvr_rand_init(&s->rand, c->seed);
-	s->rank = need(c->ranks, sizeof(*s->rank));
+	s->rank = cluster_alloc(c->ranks, sizeof(*s->rank));
 	for (uint32_t i = 0; i < c->ranks; i++) {
-		struct sim_rank *k = &s->rank[i];
+		struct cluster_rank *k = &s->rank[i];
 
-		k->cache = load_cache_create(c->cache_blocks, c->seed + i);
-		k->first = k->last = SIM_NONE;
+		engine_init(&k->model, cluster_speed(c->engine));
+		k->model.cache = engine_cache_create(c->cache_blocks, c->seed + i);
 		k->slow = 1 - c->spread + 2 * c->spread * kvr_rand_unit(&s->rand);
-		if (k->cache == NULL)
+		if (k->model.cache == NULL)
 			exit(1);
 	}
 	for (uint32_t i = 0; i < n; i++)
 		longest = req[i].n > longest ? req[i].n : longest;
-	s->scratch = need(longest + 1, 8);
-	s->change = need(CHANGES, sizeof(*s->change));
+	s->scratch = cluster_alloc(longest + 1, 8);
+	s->change = cluster_alloc(CHANGES, sizeof(*s->change));
 	make_router(s, c->cache_blocks * c->ranks);
 	for (uint32_t i = 0; i < n; i++)
-		sim_at(s, req[i].at, EV_ARRIVE, i);
+		cluster_add_event(s, req[i].at, EV_ARRIVE, i);
 	s->half = req[n - 1].at / 2;
 	if (c->restart)
-		sim_at(s, s->half, EV_RESTART, 0);
+		cluster_add_event(s, s->half, EV_RESTART, 0);
 	return s;
 }
 
-void sim_run(struct sim *s)
+void cluster_run(struct cluster *s)
 {
 	while (s->events.n > 0) {
 		const struct event e = heap_pop(&s->events);
 
 		s->now = e.at;
 		if (e.kind == EV_ARRIVE)
-			router_route(s, e.who);
+			cluster_route(s, e.who);
 		else if (e.kind == EV_KV)
 			on_kv(s, e.who);
 		else if (e.kind == EV_RESTART)
 			on_restart(s);
 		else if (e.kind != EV_POLL)
-			engine_event(s, &e);
+			cluster_engine_event(s, &e);
 		admit(s);
 	}
 }
 
-void sim_destroy(struct sim *s)
+void cluster_destroy(struct cluster *s)
 {
-	sim_life_end(s);
+	cluster_request_end(s);
 	for (uint32_t i = 0; i < s->c.ranks; i++) {
-		load_cache_destroy(s->rank[i].cache);
+		engine_cache_destroy(s->rank[i].model.cache);
 		free(s->rank[i].ends.v);
 	}
 	kvr_sched_destroy(s->sched);

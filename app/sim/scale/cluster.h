@@ -16,19 +16,19 @@
  *            budget; a step takes a base time, and more for each token of either kind
  */
 
-#include "cache.h"
+#include "engine_model.h"
 #include "kvr_prefix.h"
 #include "kvr_rand.h"
 #include "kvr_sched.h"
 
-#define SIM_BLOCK 512u /* tokens, as the traces count */
-#define SIM_NONE  UINT32_MAX
-#define SIM_MS	  1000000u
+#define CLUSTER_BLOCK 512u /* tokens, as the traces count */
+#define CLUSTER_NONE  UINT32_MAX
+#define CLUSTER_MS    1000000u
 
-enum sim_engine { SIM_FCFS, SIM_CHUNKED };
+enum cluster_engine { CLUSTER_FCFS, CLUSTER_CHUNKED };
 
 /** A request: its part of the trace, and what became of it. */
-struct sim_req {
+struct cluster_req {
 	uint64_t at;
 	const uint64_t *sh;
 	uint32_t isl, osl, n;
@@ -36,25 +36,26 @@ struct sim_req {
 	/* result */
 	uint64_t begun, first, end; /* of the prefill; first token; all of it */
 	uint32_t cached;	    /* tokens found by the engine */
-	uint32_t wasted; /* tokens computed that another rank had; SIM_NONE: not looked */
+	uint32_t wasted; /* tokens computed that another rank had; CLUSTER_NONE: not looked */
 	uint32_t rank;
 	/* under way */
-	uint32_t slot, next, left;
-	uint32_t life; /* times an engine took it */
-	bool in_engine, decoding;
+	uint32_t slot;
+	uint32_t stays; /* times an engine took it */
+	struct engine_task task;
+	bool decoding;
 };
 
 /** What decisions cost. */
-struct sim_cost {
+struct cluster_cost {
 	uint64_t (*clock_ns)(void);
 	uint64_t decisions, ns; /* looking up, choosing, booking; with lives all of an arrival */
 };
 
 /** What is varied; the rest is the study's. */
-struct sim_conf {
+struct cluster_conf {
 	uint32_t ranks;
 	uint32_t cache_blocks; /* a rank */
-	enum sim_engine engine;
+	enum cluster_engine engine;
 	const char *policy;
 	double stretch; /* of the trace's times */
 	double late_s;	/* events reach the table so much later */
@@ -63,17 +64,17 @@ struct sim_conf {
 	double turn;	/* factor of all service times from the middle on */
 	bool restart;	/* a third of the ranks lose everything in the middle */
 	uint64_t seed;
-	uint32_t slots;	       /* requests at once; 0: 131,072 */
-	bool lives;	       /* through lib/request: each request lives one of its lives */
-	struct sim_cost *cost; /* NULL: no clock is read */
+	uint32_t slots;		   /* requests at once; 0: 131,072 */
+	bool lives;		   /* through lib/request: each request lives one of its lives */
+	struct cluster_cost *cost; /* NULL: no clock is read */
 };
 
-struct sim;
+struct cluster;
 
 /** @p req is written to; in order of time. */
-struct sim *sim_create(const struct sim_conf *c, struct sim_req *req, uint32_t n);
-void sim_run(struct sim *s);
-void sim_destroy(struct sim *s);
+struct cluster *cluster_create(const struct cluster_conf *c, struct cluster_req *req, uint32_t n);
+void cluster_run(struct cluster *s);
+void cluster_destroy(struct cluster *s);
 
 /* ---- between the files ------------------------------------------------------------------ */
 
@@ -81,7 +82,7 @@ enum { EV_ARRIVE, EV_PREFILLED, EV_END, EV_STEP, EV_KV, EV_RESTART, EV_POLL };
 
 struct event {
 	uint64_t at, number;
-	uint32_t kind, who, life;
+	uint32_t kind, who, stay;
 };
 
 struct heap {
@@ -92,11 +93,9 @@ struct heap {
 void heap_push(struct heap *h, struct event e);
 struct event heap_pop(struct heap *h);
 
-struct sim_rank {
-	struct load_cache *cache;
-	double slow;	      /* times the usual service time */
-	uint32_t first, last; /* waiting for prefill or in it, linked */
-	uint32_t n_decode;
+struct cluster_rank {
+	struct engine_rank model;
+	double slow; /* times the usual service time */
 	uint64_t steps;
 	bool stepping;
 	struct heap ends; /* chunked: by step */
@@ -107,18 +106,18 @@ struct sim_rank {
 struct kv_change {
 	uint32_t rank, n_removed;
 	uint32_t have;
-	const struct sim_req *req; /* NULL: the slot is free */
+	const struct cluster_req *req; /* NULL: the slot is free */
 	uint64_t *removed;
 	uint32_t epoch;
 };
 
-struct sim {
-	struct sim_conf c;
-	struct sim_req *req;
+struct cluster {
+	struct cluster_conf c;
+	struct cluster_req *req;
 	uint32_t n_req;
 	uint64_t now, number, half;
 	struct heap events;
-	struct sim_rank *rank;
+	struct cluster_rank *rank;
 	struct kvr_rand rand;
 	struct kv_change *change;
 	uint32_t n_change;
@@ -129,7 +128,7 @@ struct sim {
 	struct rte_rcu_qsbr *qsbr;
 	struct kvr_overlap *ov;
 	uint32_t *slot_free, n_free;
-	struct sim_req **of_slot;
+	struct cluster_req **of_slot;
 	struct kvr_sched_req *asked; /* by slot: those that wait are kept */
 	uint64_t poll_at;	     /* the next EV_POLL; 0: none */
 	struct lives *lives;	     /* NULL: the scheduler is called without lib/request */
@@ -137,39 +136,37 @@ struct sim {
 	uint64_t predict_ms, swept_ms;
 };
 
-void sim_at(struct sim *s, uint64_t at, uint32_t kind, uint32_t who);
+void cluster_add_event(struct cluster *s, uint64_t at, uint32_t kind, uint32_t who);
 
 /* engine.c */
-/** ns to the first token of a prompt of which so many tokens are not cached, with nothing beside.
- */
-uint64_t engine_alone(const struct sim_conf *c, uint32_t tokens);
-void engine_take(struct sim *s, uint32_t req);
-void engine_event(struct sim *s, const struct event *e);
-void engine_restart(struct sim *s, uint32_t rank);
+const struct engine_speed *cluster_speed(enum cluster_engine engine);
+void cluster_engine_take(struct cluster *s, uint32_t req);
+void cluster_engine_event(struct cluster *s, const struct event *e);
+void cluster_engine_restart(struct cluster *s, uint32_t rank);
 
 /* quality side of the router: sim.c */
-void router_route(struct sim *s, uint32_t req);
-void router_prefilled(struct sim *s, uint32_t req);
-void router_ended(struct sim *s, uint32_t req);
-void router_blocks(struct sim *s, uint32_t rank, const struct sim_req *r,
-		   const struct load_cache_change *c);
+void cluster_route(struct cluster *s, uint32_t req);
+void cluster_prefilled(struct cluster *s, uint32_t req);
+void cluster_ended(struct cluster *s, uint32_t req);
+void cluster_blocks(struct cluster *s, uint32_t rank, const struct cluster_req *r,
+		    const struct engine_cache_change *c);
 /** What the table knows now; also of one that has waited. */
-bool router_look_up(void *sim, uint32_t slot, const struct kvr_sched_req *req,
-		    struct kvr_sched_overlap *out);
-void *need(size_t n, size_t size);
+bool cluster_look_up(void *sim, uint32_t slot, const struct kvr_sched_req *req,
+		     struct kvr_sched_overlap *out);
+void *cluster_alloc(size_t n, size_t size);
 
 /* life.c */
-void sim_life_begin(struct sim *s, const struct kvr_pool_conf *c);
+void cluster_request_begin(struct cluster *s, const struct kvr_pool_conf *c);
 /** Every life is over, and nothing was said that its place does not allow; else the program ends.
  */
-void sim_life_end(struct sim *s);
+void cluster_request_end(struct cluster *s);
 /** It has its slot. @return it has an engine, @p q->rank; false: it waits. */
-bool sim_life_arrive(struct sim *s, struct sim_req *q);
+bool cluster_request_arrive(struct cluster *s, struct cluster_req *q);
 /** One that has waited has an engine. */
-void sim_life_admitted(struct sim *s, const struct kvr_sched_decision *d);
+void cluster_request_admitted(struct cluster *s, const struct kvr_sched_decision *d);
 /** Its engine has it, has its first token, all of them: the slot is free. */
-void sim_life_taken(struct sim *s, const struct sim_req *q);
-void sim_life_prefilled(struct sim *s, const struct sim_req *q);
-void sim_life_ended(struct sim *s, const struct sim_req *q);
+void cluster_request_taken(struct cluster *s, const struct cluster_req *q);
+void cluster_request_prefilled(struct cluster *s, const struct cluster_req *q);
+void cluster_request_ended(struct cluster *s, const struct cluster_req *q);
 
 #endif

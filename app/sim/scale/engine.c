@@ -1,233 +1,218 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The two kinds of engine. */
+/*
+ * Engines of the cluster: the shared model of a rank (app/engine) on the event queue. The service
+ * time of a rank is the model's, times its own factor, a change in the middle of the trace, and
+ * noise.
+ */
 #include "cluster.h"
 
 #include <math.h>
 
-#define PREFILL_NS 100000.0 /* a token */
-#define DECODE_NS  20000000.0
-#define BUDGET	   2048u /* tokens of a step */
-#define STEP_NS	   10000000.0
-#define BESIDE_NS  100000.0 /* a token of decode in a step */
+/* ns; one prefill at a time, or steps of at most 2,048 tokens. */
+static const struct engine_speed speeds[] = {
+	[CLUSTER_FCFS] = {.prefill = 100000, .decode = 20000000},
+	[CLUSTER_CHUNKED] = {.prefill = 100000, .budget = 2048, .step = 10000000, .beside = 100000},
+};
 
-uint64_t engine_alone(const struct sim_conf *c, uint32_t tokens)
+const struct engine_speed *cluster_speed(enum cluster_engine engine)
 {
-	const uint32_t steps = c->engine == SIM_FCFS ? 0 : (tokens + BUDGET - 1) / BUDGET;
-
-	return (uint64_t)(tokens * PREFILL_NS + steps * STEP_NS);
+	return &speeds[engine];
 }
 
-static double gauss(struct kvr_rand *r)
+static double draw_gauss(struct kvr_rand *r)
 {
 	const double u = kvr_rand_unit(r), v = kvr_rand_unit(r);
 
 	return sqrt(-2 * log(1 - u)) * cos(2 * M_PI * v);
 }
 
-static double service(struct sim *s, const struct sim_rank *k)
+/* Factor of the service times of a rank now. */
+static double service_factor(struct cluster *s, const struct cluster_rank *rank)
 {
 	const double sigma = s->c.noise;
-	double x = k->slow * (s->now >= s->half ? s->c.turn : 1);
+	double x = rank->slow * (s->now >= s->half ? s->c.turn : 1);
 
-	return sigma > 0 ? x * exp(sigma * gauss(&s->rand) - sigma * sigma / 2) : x;
+	return sigma > 0 ? x * exp(sigma * draw_gauss(&s->rand) - sigma * sigma / 2) : x;
 }
 
-static uint32_t found(const struct sim_rank *k, const struct sim_req *r)
+static struct engine_prompt prompt_of(const struct cluster_req *r)
 {
-	const uint32_t tokens = load_cache_match(k->cache, r->sh, r->n) * SIM_BLOCK;
-
-	return tokens < r->isl ? tokens : r->isl - 1; /* the last token is always computed */
+	return (struct engine_prompt){r->sh, r->n, CLUSTER_BLOCK, r->isl};
 }
 
-/* What others have; of one request in some, as every rank is asked. */
-static uint32_t found_elsewhere(const struct sim *s, const struct sim_req *r)
+/* Tokens that another rank has and this one does not. Looked up for a sample of the requests only,
+ * as every rank is searched. */
+static uint32_t find_elsewhere(const struct cluster *s, const struct cluster_req *r)
 {
+	const struct engine_prompt prompt = prompt_of(r);
 	uint32_t best = 0;
 
 	for (uint32_t i = 0; i < s->c.ranks; i++) {
-		const uint32_t other = found(&s->rank[i], r);
+		const uint32_t other = engine_cached_tokens(&s->rank[i].model, &prompt);
 
 		best = other > best ? other : best;
 	}
 	return best > r->cached ? best - r->cached : 0;
 }
 
-/* A prefill begins. */
-static void begin(struct sim *s, struct sim_rank *k, struct sim_req *r)
+/* @return ns of the prefill on a rank of factor 1. */
+static double begin_prefill(struct cluster *s, struct cluster_req *r)
 {
 	const uint32_t every = s->c.ranks > 8 ? s->c.ranks / 8 : 1;
+	const struct engine_prompt prompt = prompt_of(r);
+	const double ns = engine_prefill_begin(&s->rank[r->rank].model, &r->task, &prompt);
 
 	r->begun = s->now;
-	r->cached = found(k, r);
-	r->left = r->isl - r->cached;
-	r->in_engine = true;
-	r->wasted = s->number % every == 0 ? found_elsewhere(s, r) : SIM_NONE;
+	r->cached = r->task.cached;
+	r->wasted = s->number % every == 0 ? find_elsewhere(s, r) : CLUSTER_NONE;
+	return ns;
 }
 
-static uint32_t leave(struct sim *s, struct sim_rank *k)
+/* The first token exists: the blocks are resident and the request decodes. */
+static void end_prefill(struct cluster *s, uint32_t q)
 {
-	const uint32_t q = k->first;
-
-	k->first = s->req[q].next;
-	if (k->first == SIM_NONE)
-		k->last = SIM_NONE;
-	return q;
-}
-
-/* The first token is there; the request decodes, or is over. */
-static void prefilled(struct sim *s, struct sim_rank *k, uint32_t q)
-{
-	struct sim_req *r = &s->req[q];
-	const struct load_cache_change c = load_cache_store(k->cache, r->sh, r->n, s->scratch);
+	struct cluster_req *r = &s->req[q];
+	const struct engine_cache_change change =
+		engine_store(&s->rank[r->rank].model, r->sh, r->n, s->scratch);
 
 	r->first = s->now;
 	r->decoding = true;
-	router_blocks(s, r->rank, r, &c);
-	router_prefilled(s, q);
+	cluster_blocks(s, r->rank, r, &change);
+	cluster_prefilled(s, q);
 }
 
-static void over(struct sim *s, uint32_t q)
+static void end_request(struct cluster *s, uint32_t q)
 {
-	s->req[q].end = s->now;
-	s->req[q].decoding = s->req[q].in_engine = false;
-	router_ended(s, q);
+	struct cluster_req *r = &s->req[q];
+
+	r->end = s->now;
+	r->decoding = false;
+	engine_drop(&s->rank[r->rank].model, q);
+	cluster_ended(s, q);
 }
 
 /* ---- one prefill at a time ---- */
 
-static void start_next(struct sim *s, struct sim_rank *k)
+static void start_next(struct cluster *s, struct cluster_rank *rank)
 {
-	struct sim_req *r;
+	const struct engine_task *task = engine_next(&rank->model);
+	double ns;
 
-	if (k->first == SIM_NONE || s->req[k->first].in_engine)
+	if (task == NULL)
 		return;
-	r = &s->req[k->first];
-	begin(s, k, r);
-	sim_at(s, s->now + (uint64_t)(r->left * PREFILL_NS * service(s, k)), EV_PREFILLED,
-	       k->first);
+	ns = begin_prefill(s, &s->req[task->id]);
+	cluster_add_event(s, s->now + (uint64_t)(ns * service_factor(s, rank)), EV_PREFILLED,
+			  task->id);
 }
 
-static void on_prefilled(struct sim *s, uint32_t q, uint32_t life)
+static void on_prefilled(struct cluster *s, uint32_t q, uint32_t stay)
 {
-	struct sim_rank *k = &s->rank[s->req[q].rank];
+	struct cluster_rank *rank = &s->rank[s->req[q].rank];
 
-	if (s->req[q].life != life)
-		return; /* it was thrown out in a restart */
-	leave(s, k);
-	prefilled(s, k, q);
-	sim_at(s, s->now + (uint64_t)((s->req[q].osl - 1) * DECODE_NS), EV_END, q);
-	start_next(s, k);
+	if (s->req[q].stays != stay)
+		return; /* a restart removed it */
+	engine_prefill_end(&rank->model);
+	end_prefill(s, q);
+	cluster_add_event(s, s->now + (uint64_t)((s->req[q].osl - 1) * rank->model.speed->decode),
+			  EV_END, q);
+	start_next(s, rank);
 }
 
 /* ---- steps ---- */
 
-static uint32_t step_tokens(struct sim *s, struct sim_rank *k)
+static void begin_in_step(void *arg, struct engine_task *task)
 {
-	uint32_t room = BUDGET > k->n_decode ? BUDGET - k->n_decode : 0, used = 0;
+	struct cluster *s = arg;
 
-	for (uint32_t q = k->first; q != SIM_NONE && room > 0; q = s->req[q].next) {
-		struct sim_req *r = &s->req[q];
-		uint32_t take;
-
-		if (!r->in_engine)
-			begin(s, k, r);
-		take = r->left < room ? r->left : room;
-		r->left -= take;
-		room -= take;
-		used += take;
-	}
-	return used;
+	begin_prefill(s, &s->req[task->id]);
 }
 
-static void step(struct sim *s, uint32_t rank)
+static void start_step(struct cluster *s, uint32_t no)
 {
-	struct sim_rank *k = &s->rank[rank];
-	uint32_t used;
-	double ns;
+	struct cluster_rank *rank = &s->rank[no];
+	const double ns = engine_step_begin(&rank->model, begin_in_step, s);
 
-	k->stepping = k->first != SIM_NONE || k->n_decode > 0;
-	if (!k->stepping)
-		return;
-	used = step_tokens(s, k);
-	ns = STEP_NS + k->n_decode * BESIDE_NS + used * PREFILL_NS;
-	sim_at(s, s->now + (uint64_t)(ns * service(s, k)), EV_STEP, rank);
+	rank->stepping = ns > 0;
+	if (rank->stepping)
+		cluster_add_event(s, s->now + (uint64_t)(ns * service_factor(s, rank)), EV_STEP,
+				  no);
 }
 
-/* The step under way has ended: tokens are there. */
-static void on_step(struct sim *s, uint32_t rank)
+static void on_step(struct cluster *s, uint32_t no)
 {
-	struct sim_rank *k = &s->rank[rank];
+	struct cluster_rank *rank = &s->rank[no];
+	const struct engine_task *task;
 
-	k->steps++;
-	while (k->ends.n > 0 && k->ends.v[0].at <= k->steps) {
-		const uint32_t q = heap_pop(&k->ends).who;
+	rank->steps++;
+	while (rank->ends.n > 0 && rank->ends.v[0].at <= rank->steps)
+		end_request(s, heap_pop(&rank->ends).who);
+	while ((task = engine_step_end(&rank->model)) != NULL) {
+		const uint32_t q = task->id;
 
-		k->n_decode--;
-		over(s, q);
-	}
-	while (k->first != SIM_NONE && s->req[k->first].in_engine && s->req[k->first].left == 0) {
-		const uint32_t q = leave(s, k);
-
-		prefilled(s, k, q);
+		end_prefill(s, q);
 		if (s->req[q].osl <= 1) {
-			over(s, q);
+			end_request(s, q);
 			continue;
 		}
-		k->n_decode++;
-		heap_push(&k->ends, (struct event){.at = k->steps + s->req[q].osl - 1,
-						   .number = s->number++,
-						   .who = q});
+		heap_push(&rank->ends, (struct event){.at = rank->steps + s->req[q].osl - 1,
+						      .number = s->number++,
+						      .who = q});
 	}
-	step(s, rank);
+	start_step(s, no);
 }
 
 /* ---- */
 
-void engine_take(struct sim *s, uint32_t q)
+void cluster_engine_take(struct cluster *s, uint32_t q)
 {
-	struct sim_rank *k = &s->rank[s->req[q].rank];
+	struct cluster_req *r = &s->req[q];
+	struct cluster_rank *rank = &s->rank[r->rank];
 
-	s->req[q].next = SIM_NONE;
-	s->req[q].life++;
-	s->req[q].in_engine = s->req[q].decoding = false;
-	if (k->last == SIM_NONE)
-		k->first = q;
-	else
-		s->req[k->last].next = q;
-	k->last = q;
-	if (s->c.engine == SIM_FCFS)
-		start_next(s, k);
-	else if (!k->stepping)
-		step(s, s->req[q].rank);
+	r->stays++;
+	r->decoding = false;
+	r->task = (struct engine_task){.id = q};
+	engine_enqueue(&rank->model, &r->task);
+	if (s->c.engine == CLUSTER_FCFS)
+		start_next(s, rank);
+	else if (!rank->stepping)
+		start_step(s, r->rank);
 }
 
-void engine_event(struct sim *s, const struct event *e)
+void cluster_engine_event(struct cluster *s, const struct event *e)
 {
 	if (e->kind == EV_PREFILLED)
-		on_prefilled(s, e->who, e->life);
+		on_prefilled(s, e->who, e->stay);
 	else if (e->kind == EV_STEP)
 		on_step(s, e->who);
 	else if (s->req[e->who].decoding)
-		over(s, e->who);
+		end_request(s, e->who);
 }
 
-/* The queue goes elsewhere, from the start; what decodes is let end, to keep the cells comparable.
- */
-void engine_restart(struct sim *s, uint32_t rank)
+static void route_again(struct cluster *s, uint32_t q)
 {
-	struct sim_rank *k = &s->rank[rank];
-	uint32_t q = k->first;
+	s->req[q].stays++; /* invalidates the end of its prefill */
+	cluster_ended(s, q);
+	cluster_route(s, q);
+}
 
-	load_cache_clear(k->cache);
-	k->epoch++;
-	k->first = k->last = SIM_NONE;
-	while (q != SIM_NONE) {
-		const uint32_t next = s->req[q].next;
+/* The running prefill and the queue are routed again, from the start. Decoding requests may end, so
+ * that the cells of a study stay comparable. */
+void cluster_engine_restart(struct cluster *s, uint32_t no)
+{
+	struct cluster_rank *rank = &s->rank[no];
+	const uint32_t running = rank->model.prefilling;
+	struct engine_tasks queue = TAILQ_HEAD_INITIALIZER(queue);
+	struct engine_task *task;
 
-		s->req[q].in_engine = false;
-		s->req[q].life++; /* its prefill ends no more, and it may wait now */
-		router_ended(s, q);
-		router_route(s, q);
-		q = next;
+	engine_cache_clear(rank->model.cache);
+	rank->epoch++;
+	TAILQ_CONCAT(&queue, &rank->model.queue, link);
+	if (running != ENGINE_NO_TASK) {
+		engine_drop(&rank->model, running);
+		route_again(s, running);
+	}
+	while ((task = TAILQ_FIRST(&queue)) != NULL) {
+		TAILQ_REMOVE(&queue, task, link);
+		route_again(s, task->id);
 	}
 }

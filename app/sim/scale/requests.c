@@ -26,7 +26,7 @@ struct lives {
 
 static bool worker(void *arg, const struct kvr_rq_pool *p, uint64_t id, struct kvr_rq_worker *out)
 {
-	const struct sim *s = arg;
+	const struct cluster *s = arg;
 
 	(void)p;
 	*out = (struct kvr_rq_worker){.epoch = 1, .dp_size = 1};
@@ -35,19 +35,19 @@ static bool worker(void *arg, const struct kvr_rq_pool *p, uint64_t id, struct k
 
 static const struct kvr_rq_ops ops = {.worker = worker};
 
-void sim_life_begin(struct sim *s, const struct kvr_pool_conf *c)
+void cluster_request_begin(struct cluster *s, const struct kvr_pool_conf *c)
 {
-	struct lives *l = need(1, sizeof(*l));
+	struct lives *l = cluster_alloc(1, sizeof(*l));
 
 	l->conf = *c;
-	l->of = need(s->c.slots, sizeof(*l->of));
+	l->of = cluster_alloc(s->c.slots, sizeof(*l->of));
 	kvr_rand_init(&l->rand, s->c.seed);
 	kvr_request_pool_init(&l->pool, &l->conf, NULL, l->count);
 	l->pool.predict = s->predict;
 	s->lives = l;
 }
 
-void sim_life_end(struct sim *s)
+void cluster_request_end(struct cluster *s)
 {
 	struct lives *l = s->lives;
 
@@ -66,10 +66,10 @@ void sim_life_end(struct sim *s)
 
 /* ---- orders ------------------------------------------------------------------------------ */
 
-static bool carry_out(struct sim *s, uint32_t slot, const struct kvr_rq_order *o)
+static bool carry_out(struct cluster *s, uint32_t slot, const struct kvr_rq_order *o)
 {
 	struct life *l = &s->lives->of[slot];
-	struct sim_req *r = s->of_slot[slot];
+	struct cluster_req *r = s->of_slot[slot];
 
 	switch (o->kind) {
 	case KVR_RQO_SEND:
@@ -89,7 +89,7 @@ static bool carry_out(struct sim *s, uint32_t slot, const struct kvr_rq_order *o
 		break;
 	case KVR_RQO_PREDICT:
 		kvr_prefix_predict(s->table, (uint16_t)l->r.leg[KVR_LEG_MAIN].rank, l->msg.req.sh,
-				   l->msg.req.n, s->now / SIM_MS, (uint32_t)s->predict_ms);
+				   l->msg.req.n, s->now / CLUSTER_MS, (uint32_t)s->predict_ms);
 		break;
 	case KVR_RQO_RELEASE:
 		s->slot_free[s->n_free++] = slot;
@@ -104,17 +104,17 @@ static bool carry_out(struct sim *s, uint32_t slot, const struct kvr_rq_order *o
 	return false;
 }
 
-static void decide(struct sim *s, uint32_t slot, const struct kvr_rq_order *o,
+static void decide(struct cluster *s, uint32_t slot, const struct kvr_rq_order *o,
 		   struct kvr_sched_decision *d)
 {
 	struct kvr_sched_overlap ov = {0};
 
-	router_look_up(s, slot, o->req, &ov);
+	cluster_look_up(s, slot, o->req, &ov);
 	kvr_sched_route(s->sched, slot, o->req, &ov, s->now, d);
 }
 
 /* Orders, and the answers to those that are questions. @return it is sent. */
-static bool carry(struct sim *s, uint32_t slot, struct kvr_rq_orders *out)
+static bool carry(struct cluster *s, uint32_t slot, struct kvr_rq_orders *out)
 {
 	const struct kvr_rq_ctx c = {&ops, s, s->now, &s->lives->rand};
 	struct kvr_sched_decision d;
@@ -138,7 +138,7 @@ static bool carry(struct sim *s, uint32_t slot, struct kvr_rq_orders *out)
 	return sent;
 }
 
-static bool step(struct sim *s, uint32_t slot, struct kvr_rq_event e)
+static bool step(struct cluster *s, uint32_t slot, struct kvr_rq_event e)
 {
 	const struct kvr_rq_ctx c = {&ops, s, s->now, &s->lives->rand};
 	struct kvr_rq_orders out;
@@ -149,7 +149,7 @@ static bool step(struct sim *s, uint32_t slot, struct kvr_rq_event e)
 
 /* ---- events ------------------------------------------------------------------------------ */
 
-bool sim_life_arrive(struct sim *s, struct sim_req *q)
+bool cluster_request_arrive(struct cluster *s, struct cluster_req *q)
 {
 	const struct kvr_rq_ctx c = {&ops, s, s->now, &s->lives->rand};
 	struct life *l = &s->lives->of[q->slot];
@@ -160,18 +160,18 @@ bool sim_life_arrive(struct sim *s, struct sim_req *q)
 	return carry(s, q->slot, &out);
 }
 
-void sim_life_admitted(struct sim *s, const struct kvr_sched_decision *d)
+void cluster_request_admitted(struct cluster *s, const struct kvr_sched_decision *d)
 {
 	step(s, d->slot,
 	     (struct kvr_rq_event){.kind = (uint8_t)kvr_request_decided(d, true), .d = d});
 }
 
-void sim_life_taken(struct sim *s, const struct sim_req *q)
+void cluster_request_taken(struct cluster *s, const struct cluster_req *q)
 {
 	step(s, q->slot, (struct kvr_rq_event){.kind = KVR_RQE_TAKEN});
 }
 
-void sim_life_prefilled(struct sim *s, const struct sim_req *q)
+void cluster_request_prefilled(struct cluster *s, const struct cluster_req *q)
 {
 	if (q->osl > 1)
 		step(s, q->slot,
@@ -179,7 +179,7 @@ void sim_life_prefilled(struct sim *s, const struct sim_req *q)
 			     .kind = KVR_RQE_ITEM, .flags = KVR_RQEF_FIRST, .tokens = 1});
 }
 
-void sim_life_ended(struct sim *s, const struct sim_req *q)
+void cluster_request_ended(struct cluster *s, const struct cluster_req *q)
 {
 	const uint32_t first = q->osl > 1 ? 0 : KVR_RQEF_FIRST;
 

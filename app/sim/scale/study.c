@@ -57,15 +57,15 @@ static uint64_t clock_ns(void)
 
 /* ---- one run ---- */
 
-static void run(struct work *w, const struct sim_conf *c, double stretch)
+static void run(struct work *w, const struct cluster_conf *c, double stretch)
 {
-	struct sim *s;
+	struct cluster *s;
 
 	for (uint32_t i = 0; i < w->n; i++)
 		w->req[i].at = (uint64_t)((double)w->at[i] * stretch);
-	s = sim_create(c, w->req, w->n);
-	sim_run(s);
-	sim_destroy(s);
+	s = cluster_create(c, w->req, w->n);
+	cluster_run(s);
+	cluster_destroy(s);
 }
 
 /* Part of the ranks' time that prefill took. */
@@ -87,16 +87,17 @@ static int by_value(const void *a, const void *b)
 }
 
 /* The first tenth of the requests finds caches that fill, and does not count. */
-static void evaluate(const struct work *w, uint32_t ranks, const struct sim_cost *cost,
+static void evaluate(const struct work *w, uint32_t ranks, const struct cluster_cost *cost,
 		     struct scale_result *out)
 {
-	double *computed = need(ranks, sizeof(*computed)), *queue = need(w->n, sizeof(*queue));
+	double *computed = cluster_alloc(ranks, sizeof(*computed)),
+	       *queue = cluster_alloc(w->n, sizeof(*queue));
 	double hit = 0, all = 0, most = 0;
 	const uint32_t first = w->n / 10, n = w->n - first;
 
 	*out = (struct scale_result){0};
 	for (uint32_t i = first; i < w->n; i++) {
-		const struct sim_req *r = &w->req[i];
+		const struct cluster_req *r = &w->req[i];
 
 		hit += r->cached;
 		all += r->isl;
@@ -130,7 +131,8 @@ static void point(const struct options *o, struct work *w, struct scale_study *s
 {
 	/* All may wait at once: what kv keeps up with overloads the others. */
 	const uint32_t slots = RTE_MAX(w->n, 65536u);
-	struct sim_conf c = {.ranks = ranks, .turn = 1, .seed = 1, .slots = slots, .lives = true};
+	struct cluster_conf c = {
+		.ranks = ranks, .turn = 1, .seed = 1, .slots = slots, .lives = true};
 	double stretch = first_stretch(o, w, ranks);
 	char policy[SCALE_POLICIES][80];
 
@@ -147,7 +149,7 @@ static void point(const struct options *o, struct work *w, struct scale_study *s
 	s->ranks[s->n] = ranks;
 	s->requests[s->n] = w->n;
 	for (uint32_t i = 0; i < SCALE_POLICIES; i++) {
-		struct sim_cost cost = {.clock_ns = clock_ns};
+		struct cluster_cost cost = {.clock_ns = clock_ns};
 		struct scale_result *r = &s->at[s->n][i];
 
 		c.policy = policy[i];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cache.h"
+#include "engine_cache.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -51,10 +51,10 @@ static uint32_t naive_match(const struct naive *c, const uint64_t h[], uint32_t 
 	return k;
 }
 
-static struct load_cache_change naive_store(struct naive *c, const uint64_t h[], uint32_t n,
-					    uint64_t removed[])
+static struct engine_cache_change naive_store(struct naive *c, const uint64_t h[], uint32_t n,
+					      uint64_t removed[])
 {
-	struct load_cache_change r = {.n = n < c->capacity ? n : c->capacity};
+	struct engine_cache_change r = {.n = n < c->capacity ? n : c->capacity};
 
 	r.have = naive_match(c, h, r.n);
 	for (uint32_t k = r.have; k-- > 0;)
@@ -87,7 +87,7 @@ static void evicts_exactly_as_touching_every_block_would(void)
 
 	kvr_rand_init(&r, 11);
 	for (uint32_t capacity = 1; capacity <= 40; capacity += 3) {
-		struct load_cache *c = load_cache_create(capacity, capacity);
+		struct engine_cache *c = engine_cache_create(capacity, capacity);
 		struct naive model = {.capacity = capacity};
 		uint32_t different = 0;
 
@@ -95,17 +95,17 @@ static void evicts_exactly_as_touching_every_block_would(void)
 		for (int i = 0; i < 3000; i++) {
 			uint64_t h[12], a[12], b[12];
 			uint32_t n = draw_chain(&r, h);
-			struct load_cache_change x, y;
+			struct engine_cache_change x, y;
 
-			different += load_cache_match(c, h, n) != naive_match(&model, h, n);
-			x = load_cache_store(c, h, n, a);
+			different += engine_cache_match(c, h, n) != naive_match(&model, h, n);
+			x = engine_cache_store(c, h, n, a);
 			y = naive_store(&model, h, n, b);
 			different += memcmp(&x, &y, sizeof(x)) != 0;
 			different += memcmp(a, b, x.n_removed * sizeof(a[0])) != 0;
-			different += load_cache_used(c) != model.n;
+			different += engine_cache_used(c) != model.n;
 		}
 		CU_ASSERT_EQUAL(different, 0);
-		load_cache_destroy(c);
+		engine_cache_destroy(c);
 	}
 }
 
@@ -129,7 +129,7 @@ static void note_chain(void *arg, const uint64_t *parent, const uint64_t h[], ui
 
 static void walk_gives_every_block_once_and_parents_first(void)
 {
-	struct load_cache *c = load_cache_create(40, 1);
+	struct engine_cache *c = engine_cache_create(40, 1);
 	struct kvr_rand r;
 	uint64_t h[12], removed[12], scratch[40];
 
@@ -137,38 +137,38 @@ static void walk_gives_every_block_once_and_parents_first(void)
 	for (int i = 0; i < 200; i++) {
 		struct walked w = {0};
 
-		load_cache_store(c, h, draw_chain(&r, h), removed);
-		load_cache_walk(c, scratch, note_chain, &w);
+		engine_cache_store(c, h, draw_chain(&r, h), removed);
+		engine_cache_walk(c, scratch, note_chain, &w);
 		CU_ASSERT_EQUAL(w.bad, 0);
-		CU_ASSERT_EQUAL(w.seen.n, load_cache_used(c));
+		CU_ASSERT_EQUAL(w.seen.n, engine_cache_used(c));
 		for (uint32_t k = 0; k < w.seen.n; k++)
-			CU_ASSERT_EQUAL(load_cache_match(c, &w.seen.hash[k], 1), 1);
+			CU_ASSERT_EQUAL(engine_cache_match(c, &w.seen.hash[k], 1), 1);
 	}
-	load_cache_destroy(c);
+	engine_cache_destroy(c);
 }
 
 static void chain_longer_than_the_cache_keeps_its_head(void)
 {
-	struct load_cache *c = load_cache_create(3, 1);
+	struct engine_cache *c = engine_cache_create(3, 1);
 	const uint64_t h[] = {11, 12, 13, 14, 15};
 	uint64_t removed[5];
-	struct load_cache_change r = load_cache_store(c, h, 5, removed);
+	struct engine_cache_change r = engine_cache_store(c, h, 5, removed);
 
 	CU_ASSERT_EQUAL(r.n, 3);
 	CU_ASSERT_EQUAL(r.n_removed, 0);
-	CU_ASSERT_EQUAL(load_cache_match(c, h, 5), 3);
-	CU_ASSERT_EQUAL(load_cache_match(c, h, 0), 0);
-	CU_ASSERT_EQUAL(load_cache_store(c, h, 0, removed).n, 0);
-	load_cache_destroy(c);
+	CU_ASSERT_EQUAL(engine_cache_match(c, h, 5), 3);
+	CU_ASSERT_EQUAL(engine_cache_match(c, h, 0), 0);
+	CU_ASSERT_EQUAL(engine_cache_store(c, h, 0, removed).n, 0);
+	engine_cache_destroy(c);
 }
 
 static void impossible_sizes_are_refused(void)
 {
 	errno = 0;
-	CU_ASSERT_PTR_NULL(load_cache_create(0, 1));
+	CU_ASSERT_PTR_NULL(engine_cache_create(0, 1));
 	CU_ASSERT_EQUAL(errno, EINVAL);
-	CU_ASSERT_PTR_NULL(load_cache_create(UINT32_MAX, 1));
-	load_cache_destroy(NULL);
+	CU_ASSERT_PTR_NULL(engine_cache_create(UINT32_MAX, 1));
+	engine_cache_destroy(NULL);
 }
 
 /* Published counts of the reference trace replay: 16,384 blocks a worker, n = ids * 32. */
@@ -195,27 +195,27 @@ static void trace_replay_stores_and_removes_as_published(void)
 	CU_ASSERT_EQUAL(t.n_rows, 12031);
 	for (int w = 0; w < 2; w++) {
 		static uint64_t h[32768], gone[32768];
-		struct load_cache *c[64];
+		struct engine_cache *c[64];
 		uint64_t stored = 0, removed = 0;
 
 		for (uint32_t i = 0; i < known[w].workers; i++)
-			c[i] = load_cache_create(16384, i);
+			c[i] = engine_cache_create(16384, i);
 		for (uint32_t r = 0; r < t.n_rows; r++) {
 			const struct load_trace_row *row = &t.rows[r];
 			uint64_t worker = kvr_mix64((UINT64_C(7) << 56) ^ r) % known[w].workers;
-			struct load_cache_change x;
+			struct engine_cache_change x;
 
 			for (uint32_t k = 0; k < row->n_ids * 32; k++)
 				h[k] = load_stream(8, t.ids[row->first_id + k / 32], k % 32);
 			kvr_hash_chain(NULL, h, row->n_ids * 32, h);
-			x = load_cache_store(c[worker], h, row->n_ids * 32, gone);
+			x = engine_cache_store(c[worker], h, row->n_ids * 32, gone);
 			stored += x.n - x.have;
 			removed += x.n_removed;
 		}
 		CU_ASSERT_EQUAL(stored, known[w].stored);
 		CU_ASSERT_EQUAL(removed, known[w].removed);
 		for (uint32_t i = 0; i < known[w].workers; i++)
-			load_cache_destroy(c[i]);
+			engine_cache_destroy(c[i]);
 	}
 	load_trace_free(&t);
 }
@@ -223,21 +223,21 @@ static void trace_replay_stores_and_removes_as_published(void)
 static void a_cleared_cache_is_as_new(void)
 {
 	const uint64_t h[5] = {1, 2, 3, 4, 5};
-	struct load_cache *c = load_cache_create(4, 9);
-	struct load_cache_change r;
+	struct engine_cache *c = engine_cache_create(4, 9);
+	struct engine_cache_change r;
 	uint64_t removed[5];
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(c);
-	load_cache_store(c, h, 4, removed);
-	load_cache_clear(c);
-	CU_ASSERT_EQUAL(load_cache_used(c), 0);
-	CU_ASSERT_EQUAL(load_cache_match(c, h, 4), 0);
-	r = load_cache_store(c, &h[1], 4, removed);
+	engine_cache_store(c, h, 4, removed);
+	engine_cache_clear(c);
+	CU_ASSERT_EQUAL(engine_cache_used(c), 0);
+	CU_ASSERT_EQUAL(engine_cache_match(c, h, 4), 0);
+	r = engine_cache_store(c, &h[1], 4, removed);
 	CU_ASSERT(r.n == 4 && r.have == 0 && r.n_removed == 0);
-	CU_ASSERT_EQUAL(load_cache_match(c, &h[1], 4), 4);
-	r = load_cache_store(c, h, 1, removed);
+	CU_ASSERT_EQUAL(engine_cache_match(c, &h[1], 4), 4);
+	r = engine_cache_store(c, h, 1, removed);
 	CU_ASSERT(r.n_removed == 1 && removed[0] == 5);
-	load_cache_destroy(c);
+	engine_cache_destroy(c);
 }
 
 int main(void)

@@ -261,7 +261,7 @@ static void a_killed_engine_forgets_all_and_hears_nothing(void)
 	load_kill_duty(&load);
 	CU_ASSERT_EQUAL(load.engines[0].state, LOAD_W_DEAD);
 	CU_ASSERT_EQUAL(load.pairs[p.slot].prefill.estate, LOAD_E_IDLE);
-	CU_ASSERT_EQUAL(load.ranks[0].running, 0);
+	CU_ASSERT_EQUAL(engine_running(&load.ranks[0].model), 0);
 	CU_ASSERT_EQUAL(count(LOAD_KILLED_REQUESTS), 1);
 	CU_ASSERT_TRUE(load_kill_deaf(&load, &h, 0));
 	h.kind = KVR_WELCOME;

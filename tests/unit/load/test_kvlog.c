@@ -15,7 +15,7 @@ static uint32_t dumped(void)
 
 	for (uint64_t i = 0; i < RTE_DIM(hashes); i++)
 		hashes[i] = 1000 + i;
-	load_cache_store(load.ranks[RANK].cache, hashes, RTE_DIM(hashes), load.removed);
+	engine_cache_store(load.ranks[RANK].model.cache, hashes, RTE_DIM(hashes), load.removed);
 	load.engines[P_BOOTSTRAP].router = ROUTER;
 	load_kv_restart(&load, RANK);
 	load_kv_flush(&load);

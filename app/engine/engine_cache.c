@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "cache.h"
+#include "engine_cache.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ struct node {
 };
 
 /* Index entry: high word a tag of the hash, low word the node; 0 is empty. */
-struct load_cache {
+struct engine_cache {
 	uint32_t capacity;
 	uint32_t used;
 	uint32_t free; /* first free node, linked through mark */
@@ -34,7 +34,7 @@ struct load_cache {
 	struct node *nodes;
 };
 
-static uint64_t spread(const struct load_cache *c, uint64_t hash)
+static uint64_t spread(const struct engine_cache *c, uint64_t hash)
 {
 	return kvr_mix64(hash ^ c->seed);
 }
@@ -44,7 +44,7 @@ static uint64_t entry_of(uint64_t h, uint32_t node)
 	return (h & 0xffffffff00000000u) | node;
 }
 
-void load_cache_clear(struct load_cache *c)
+void engine_cache_clear(struct engine_cache *c)
 {
 	memset(c->index, 0, (c->mask + 1) * sizeof(*c->index));
 	memset(c->nodes, 0, ((size_t)c->capacity + 1) * sizeof(*c->nodes));
@@ -55,9 +55,9 @@ void load_cache_clear(struct load_cache *c)
 	c->walk = 0;
 }
 
-struct load_cache *load_cache_create(uint32_t capacity, uint64_t seed)
+struct engine_cache *engine_cache_create(uint32_t capacity, uint64_t seed)
 {
-	struct load_cache *c;
+	struct engine_cache *c;
 	uint64_t size = 4;
 
 	if (capacity == 0 || capacity > 1u << 30)
@@ -73,14 +73,14 @@ struct load_cache *load_cache_create(uint32_t capacity, uint64_t seed)
 	c->index = malloc(size * sizeof(*c->index));
 	c->nodes = malloc(((size_t)capacity + 1) * sizeof(*c->nodes));
 	if (c->index == NULL || c->nodes == NULL) {
-		load_cache_destroy(c);
+		engine_cache_destroy(c);
 		return kvr_null(ENOMEM);
 	}
-	load_cache_clear(c);
+	engine_cache_clear(c);
 	return c;
 }
 
-void load_cache_destroy(struct load_cache *c)
+void engine_cache_destroy(struct engine_cache *c)
 {
 	if (c == NULL)
 		return;
@@ -89,12 +89,12 @@ void load_cache_destroy(struct load_cache *c)
 	free(c);
 }
 
-uint32_t load_cache_used(const struct load_cache *c)
+uint32_t engine_cache_used(const struct engine_cache *c)
 {
 	return c->used;
 }
 
-static uint32_t find(const struct load_cache *c, uint64_t hash)
+static uint32_t find(const struct engine_cache *c, uint64_t hash)
 {
 	uint64_t h = spread(c, hash);
 
@@ -108,7 +108,7 @@ static uint32_t find(const struct load_cache *c, uint64_t hash)
 	}
 }
 
-static void index_add(struct load_cache *c, uint64_t hash, uint32_t node)
+static void index_add(struct engine_cache *c, uint64_t hash, uint32_t node)
 {
 	uint64_t h = spread(c, hash);
 	uint64_t i = h & c->mask;
@@ -119,7 +119,7 @@ static void index_add(struct load_cache *c, uint64_t hash, uint32_t node)
 }
 
 /* Close the gap behind a deleted entry by moving back entries that may stand earlier. */
-static void index_del(struct load_cache *c, uint64_t hash, uint32_t node)
+static void index_del(struct engine_cache *c, uint64_t hash, uint32_t node)
 {
 	uint64_t hole = spread(c, hash) & c->mask;
 
@@ -136,7 +136,7 @@ static void index_del(struct load_cache *c, uint64_t hash, uint32_t node)
 	c->index[hole] = 0;
 }
 
-static void unlist(struct load_cache *c, uint32_t v)
+static void unlist(struct engine_cache *c, uint32_t v)
 {
 	struct node *x = &c->nodes[v];
 
@@ -148,7 +148,7 @@ static void unlist(struct load_cache *c, uint32_t v)
 }
 
 /* Head's `younger` is the oldest node, head's `older` the youngest: a ring through the head. */
-static void list_between(struct load_cache *c, uint32_t v, uint32_t older, uint32_t younger)
+static void list_between(struct engine_cache *c, uint32_t v, uint32_t older, uint32_t younger)
 {
 	struct node *x = &c->nodes[v];
 
@@ -159,13 +159,13 @@ static void list_between(struct load_cache *c, uint32_t v, uint32_t older, uint3
 	x->listed = 1;
 }
 
-static void list_youngest(struct load_cache *c, uint32_t v)
+static void list_youngest(struct engine_cache *c, uint32_t v)
 {
 	unlist(c, v);
 	list_between(c, v, c->nodes[NONE].older, NONE);
 }
 
-static uint64_t evict(struct load_cache *c)
+static uint64_t evict(struct engine_cache *c)
 {
 	uint32_t v, parent;
 	uint64_t hash;
@@ -185,7 +185,7 @@ static uint64_t evict(struct load_cache *c)
 	return hash;
 }
 
-uint32_t load_cache_match(const struct load_cache *c, const uint64_t hashes[], uint32_t n)
+uint32_t engine_cache_match(const struct engine_cache *c, const uint64_t hashes[], uint32_t n)
 {
 	uint32_t lo = 0, hi = n; /* the first lo are resident; hashes[hi] is not, when hi < n */
 
@@ -202,16 +202,16 @@ uint32_t load_cache_match(const struct load_cache *c, const uint64_t hashes[], u
 	return lo;
 }
 
-struct load_cache_change load_cache_store(struct load_cache *c, const uint64_t hashes[], uint32_t n,
-					  uint64_t removed[])
+struct engine_cache_change engine_cache_store(struct engine_cache *c, const uint64_t hashes[],
+					      uint32_t n, uint64_t removed[])
 {
-	struct load_cache_change r = {0};
+	struct engine_cache_change r = {0};
 	uint32_t parent = NONE;
 
 	r.n = n < c->capacity ? n : c->capacity;
 	if (r.n == 0)
 		return r;
-	r.have = load_cache_match(c, hashes, r.n);
+	r.have = engine_cache_match(c, hashes, r.n);
 	if (r.have > 0)
 		parent = find(c, hashes[r.have - 1]);
 	for (uint32_t k = r.have; k < r.n; k++) {
@@ -233,8 +233,8 @@ struct load_cache_change load_cache_store(struct load_cache *c, const uint64_t h
 }
 
 /* Emit the chain that ends in v, from its first block not met by this walk. */
-static void walk_up(struct load_cache *c, uint32_t v, uint64_t scratch[], load_cache_chain_fn fn,
-		    void *arg)
+static void walk_up(struct engine_cache *c, uint32_t v, uint64_t scratch[],
+		    engine_cache_chain_fn fn, void *arg)
 {
 	uint32_t at = c->capacity;
 
@@ -247,7 +247,8 @@ static void walk_up(struct load_cache *c, uint32_t v, uint64_t scratch[], load_c
 		fn(arg, v != NONE ? &c->nodes[v].hash : NULL, &scratch[at], c->capacity - at);
 }
 
-void load_cache_walk(struct load_cache *c, uint64_t scratch[], load_cache_chain_fn fn, void *arg)
+void engine_cache_walk(struct engine_cache *c, uint64_t scratch[], engine_cache_chain_fn fn,
+		       void *arg)
 {
 	/* Free nodes use mark as a link, but no free node is reached; a new one has mark 0. */
 	if (++c->walk == 0)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef LOAD_CACHE_H
-#define LOAD_CACHE_H
+#ifndef ENGINE_CACHE_H
+#define ENGINE_CACHE_H
 
 /**
  * @file
@@ -23,25 +23,25 @@
 
 #include <stdint.h>
 
-struct load_cache;
+struct engine_cache;
 
 /**
  * Create an empty cache of @p capacity blocks (1 .. 2^30), with @p seed for the index.
  * @return the cache, or NULL with errno EINVAL or ENOMEM.
  */
-struct load_cache *load_cache_create(uint32_t capacity, uint64_t seed);
+struct engine_cache *engine_cache_create(uint32_t capacity, uint64_t seed);
 
 /** Forget everything. */
-void load_cache_clear(struct load_cache *c);
+void engine_cache_clear(struct engine_cache *c);
 
 /** Free it; NULL is fine. */
-void load_cache_destroy(struct load_cache *c);
+void engine_cache_destroy(struct engine_cache *c);
 
 /** Number of leading hashes that are resident, 0..n. Changes nothing. */
-uint32_t load_cache_match(const struct load_cache *c, const uint64_t hashes[], uint32_t n);
+uint32_t engine_cache_match(const struct engine_cache *c, const uint64_t hashes[], uint32_t n);
 
 /** What a store did. Stored blocks are hashes[have..n). */
-struct load_cache_change {
+struct engine_cache_change {
 	uint32_t n;	    /* blocks of the chain now resident: min(n, capacity) */
 	uint32_t have;	    /* of them resident before */
 	uint32_t n_removed; /* victims, in the order they went */
@@ -51,19 +51,20 @@ struct load_cache_change {
  * Use the chain @p hashes: make its first min(n, capacity) blocks resident and the youngest.
  * @p removed takes the victims' hashes; it has room for n.
  */
-struct load_cache_change load_cache_store(struct load_cache *c, const uint64_t hashes[], uint32_t n,
-					  uint64_t removed[]);
+struct engine_cache_change engine_cache_store(struct engine_cache *c, const uint64_t hashes[],
+					      uint32_t n, uint64_t removed[]);
 
 /** Blocks resident. */
-uint32_t load_cache_used(const struct load_cache *c);
+uint32_t engine_cache_used(const struct engine_cache *c);
 
 /**
  * Walk everything resident as chains that can be stored in the order given: called with a
  * parent's hash (has_parent false at a root) and the blocks behind it, first to last; the
  * parent was part of an earlier call. @p scratch has room for `capacity` hashes.
  */
-typedef void (*load_cache_chain_fn)(void *arg, const uint64_t *parent, const uint64_t hashes[],
-				    uint32_t n);
-void load_cache_walk(struct load_cache *c, uint64_t scratch[], load_cache_chain_fn fn, void *arg);
+typedef void (*engine_cache_chain_fn)(void *arg, const uint64_t *parent, const uint64_t hashes[],
+				      uint32_t n);
+void engine_cache_walk(struct engine_cache *c, uint64_t scratch[], engine_cache_chain_fn fn,
+		       void *arg);
 
 #endif
