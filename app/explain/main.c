@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kvroute-explain: runs a scenario (one JSON object a line) through the router's libraries in
- * virtual time and writes every decision with its terms.
+ * kvroute-explain plays a scenario (one JSON object per line) through the router's libraries in
+ * virtual time, and writes each decision with its terms.
  */
-#include "run.h"
+#include "explain.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -23,8 +23,7 @@ int main(int argc, char **argv)
 	if (argc == 2 && strcmp(argv[1], "--help") == 0) {
 		printf("kvroute-explain: routing decisions of a scenario, in virtual time\n\n"
 		       "usage: kvroute-explain FILE|-\n\n"
-		       "FILE holds one JSON object a line; answers, one a line, go to standard "
-		       "output\n");
+		       "FILE has one JSON object per line. Answers, one JSON object per line, are written to standard output.\n");
 		return 0;
 	}
 	if (argc != 2) {
@@ -37,11 +36,13 @@ int main(int argc, char **argv)
 		fprintf(stderr, "kvroute-explain: %s: %s\n", argv[1], strerror(errno));
 		return 2;
 	}
-	if (!ex_blocks_start()) {
-		fprintf(stderr, "kvroute-explain: the EAL does not start\n");
+	if (!ex_start_eal()) {
+		fprintf(stderr,
+			"kvroute-explain: cannot start the EAL; check that the process may allocate 64 MiB\n");
 		return 2;
 	}
 	STAILQ_INIT(&run.todo);
+	run.exec = (struct kvr_exec){.ops = &ex_ops, .arg = &w};
 	w.own = &run;
 	kvr_sc_world_init(&w, &ex_executor, stdout);
 	status = kvr_sc_script(&w, in);

@@ -1,20 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Pools, requests, sessions and time: what happens in a scenario, and what is due. */
-#include "run.h"
+/* Pools, requests, sessions and time of a scenario: the operations of struct kvr_sc_executor. */
+#include "explain.h"
 
 #include <rte_common.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what the scheduler asks ------------------------------------------------------------- */
+/* ---- callbacks of the scheduler ---------------------------------------------------------- */
 
-/* From inside a call of lib/sched: handed on after it. */
-static void dropped(void *arg, uint32_t slot, uint32_t rank)
+static struct kvr_sc_req *request_at(const struct kvr_sc_pool *pool, uint32_t slot)
 {
-	struct kvr_sc_req *r = ex_pool(arg)->by_slot[slot];
+	return container_of(ex_pool(pool)->exec.by_slot[slot], struct ex_req, exec)->sc;
+}
+
+static uint8_t leg_of(const struct kvr_sc_req *r, const struct kvr_sc_pool *pool)
+{
+	return kvr_exec_leg_of(&ex_req(r)->exec, &ex_pool(pool)->exec);
+}
+
+/* Called from inside lib/sched: the request must not be stepped before that returns. */
+static void booking_dropped(void *arg, uint32_t slot, uint32_t rank)
+{
+	struct kvr_sc_req *r = request_at(arg, slot);
 
 	RTE_SET_USED(rank);
-	ex_later(r, KVR_RQE_LOST, ex_leg_of(r, arg), 0);
+	ex_defer(r, KVR_RQE_LOST, leg_of(r, arg), 0);
 }
 
 static void rank_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_rank)
@@ -24,20 +34,22 @@ static void rank_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp_
 	ex_clear(arg, rank);
 }
 
-static bool refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
-		    struct kvr_sched_overlap *out)
+static bool refresh_overlap(void *arg, uint32_t slot, const struct kvr_sched_req *req,
+			    struct kvr_sched_overlap *out)
 {
 	RTE_SET_USED(slot);
 	ex_score(arg, req->sh, req->n, out);
 	return true;
 }
 
-/* ---- pools and what they hold ------------------------------------------------------------ */
+/* ---- pools ------------------------------------------------------------------------------- */
 
-static bool pool_start(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
+static bool start_pool(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 {
-	const struct kvr_sched_ops ops = {
-		.arg = pool, .refresh = refresh, .dropped = dropped, .rank_removed = rank_removed};
+	const struct kvr_sched_ops ops = {.arg = pool,
+					  .refresh = refresh_overlap,
+					  .dropped = booking_dropped,
+					  .rank_removed = rank_removed};
 	const uint32_t n = pool->conf.max_requests;
 	struct ex_pool *e = calloc(1, sizeof(*e));
 
@@ -45,16 +57,13 @@ static bool pool_start(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 	pool->sched = kvr_sched_create(&pool->conf, &ops, pool->world->now);
 	if (e == NULL || pool->sched == NULL)
 		return kvr_sc_bad(p, "cannot create the pool");
-	e->by_slot = calloc(n, sizeof(*e->by_slot));
-	e->free_slot = calloc(n, sizeof(*e->free_slot));
+	e->exec.owner = pool;
 	e->stats = kvr_stats_create(&kvr_request_stats, 1);
 	pool->terms.cap = pool->conf.max_ranks;
 	pool->terms.v = calloc(pool->terms.cap, sizeof(*pool->terms.v));
-	if (e->by_slot == NULL || e->free_slot == NULL || e->stats == NULL ||
-	    pool->terms.v == NULL || !ex_blocks_create(e, kvr_sched_max_ranks(pool->sched)))
+	if (kvr_exec_pool_init(&e->exec, &pool->rq, pool->sched, n) < 0 || e->stats == NULL ||
+	    pool->terms.v == NULL || !ex_create_table(e, kvr_sched_max_ranks(pool->sched)))
 		return kvr_sc_bad(p, "no memory for the pool");
-	for (e->n_free = 0; e->n_free < n; e->n_free++)
-		e->free_slot[e->n_free] = n - 1 - e->n_free;
 	kvr_sched_explain(pool->sched, &pool->terms);
 	kvr_request_pool_init(&pool->rq, &pool->conf, NULL, kvr_stats_row(e->stats, 0));
 	pool->rq.owner = pool;
@@ -62,8 +71,9 @@ static bool pool_start(struct kvr_sc_pool *pool, struct kvr_sc_problem *p)
 	return true;
 }
 
-static uint32_t loads(struct kvr_sc_pool *pool, const struct kvr_sc_prompt *prompt,
-		      struct kvr_sched_load v[], uint32_t cap, struct kvr_sched_pending *pending)
+static uint32_t list_loads(struct kvr_sc_pool *pool, const struct kvr_sc_prompt *prompt,
+			   struct kvr_sched_load v[], uint32_t cap,
+			   struct kvr_sched_pending *pending)
 {
 	const struct kvr_sched_req req = {.sh = prompt->sh, .n = prompt->n, .isl = prompt->isl};
 	struct kvr_sched_overlap ov;
@@ -75,17 +85,17 @@ static uint32_t loads(struct kvr_sc_pool *pool, const struct kvr_sc_prompt *prom
 
 /* ---- requests and sessions --------------------------------------------------------------- */
 
-static void event(struct kvr_sc_req *r, struct kvr_rq_event e)
+static void apply_event(struct kvr_sc_req *r, struct kvr_rq_event e)
 {
 	struct kvr_sc_world *w = r->pool->world;
 
-	ex_go_on(w); /* what has happened before */
+	ex_run_due(w);
 	ex_step(r, &e);
-	ex_go_on(w);
+	ex_run_due(w);
 }
 
-/* A table of sessions takes memory: pools have one from the first request that names one. */
-static void sessions_start(struct kvr_sc_pool *pool)
+/* A session table takes memory: a pool gets one with the first request that names a session. */
+static void start_sessions(struct kvr_sc_pool *pool)
 {
 	if (pool == NULL || pool->rq.sessions != NULL || pool->conf.max_sessions == 0)
 		return;
@@ -94,8 +104,8 @@ static void sessions_start(struct kvr_sc_pool *pool)
 			      pool->rq.count);
 }
 
-/* A message that a router does not take: it is no request. */
-static bool unfit(struct kvr_sc_req *r)
+/* Reject a message that no router takes, before it becomes a request. */
+static bool reject_unfit(struct kvr_sc_req *r)
 {
 	const enum kvr_code code = kvr_sched_check(r->pool->sched, &r->msg.req);
 
@@ -106,54 +116,43 @@ static bool unfit(struct kvr_sc_req *r)
 	return true;
 }
 
-static void arrive(struct kvr_sc_req *r)
+static void start_request(struct kvr_sc_req *r)
 {
-	const struct kvr_rq_ctx c = ex_ctx(r->pool->world);
 	struct kvr_rq_session *s = r->session.id_len != 0 ? &r->session : NULL;
 	struct ex_req *e = kvr_sc_alloc(r->line, 1, sizeof(*e));
-	struct kvr_rq_orders out;
 
-	e->slot[KVR_LEG_MAIN] = e->slot[KVR_LEG_PREFILL] = EX_NO_SLOT;
+	e->sc = r;
+	kvr_exec_req_init(&e->exec, &ex_pool(r->pool)->exec, &r->r, &r->msg, &r->d);
 	r->own = e;
 	if (s != NULL) {
-		sessions_start(r->pool);
-		sessions_start(r->pool->peer);
+		start_sessions(r->pool);
+		start_sessions(r->pool->peer);
 	}
 	kvr_sc_req_enter(r);
-	if (unfit(r))
+	if (reject_unfit(r))
 		return;
-	kvr_request_arrive(&c, &r->r, &r->pool->rq, &r->msg, s, &out);
-	ex_carry(r, &out, true);
-	ex_go_on(r->pool->world);
+	if (r->pool->peer != NULL)
+		e->exec.pool->prefill = &ex_pool(r->pool->peer)->exec;
+	kvr_exec_arrive(ex_exec(r->pool->world), &e->exec, s);
+	ex_run_due(r->pool->world);
 }
 
-static enum kvr_code release(struct kvr_sc_pool *pool, const char *id)
+static enum kvr_code release_session(struct kvr_sc_pool *pool, const char *id)
 {
-	const struct kvr_rq_ctx c = ex_ctx(pool->world);
+	const struct kvr_rq_ctx c = kvr_exec_ctx(ex_exec(pool->world));
 	struct kvr_rq_orders out;
 	const enum kvr_code code =
 		kvr_request_session_release(&c, &pool->rq, id, (uint32_t)strlen(id), 0, &out);
 
-	ex_lines(pool->world, NULL, &out, false);
+	ex_write_lines(pool->world, NULL, &out, false);
 	return code;
 }
 
 /* ---- time -------------------------------------------------------------------------------- */
 
-static void admitted(struct kvr_sc_pool *pool, const struct kvr_sched_decision *d)
+static void expire_sessions(struct kvr_sc_world *w, struct kvr_sc_pool *pool)
 {
-	struct kvr_sc_req *r = ex_pool(pool)->by_slot[d->slot];
-
-	r->d = *d;
-	r->decided_by = pool;
-	ex_step(r, &(const struct kvr_rq_event){.kind = (uint8_t)kvr_request_decided(d, true),
-						.leg = ex_leg_of(r, pool),
-						.d = &r->d});
-}
-
-static void sessions_expire(struct kvr_sc_world *w, struct kvr_sc_pool *pool)
-{
-	const struct kvr_rq_ctx c = ex_ctx(w);
+	const struct kvr_rq_ctx c = kvr_exec_ctx(ex_exec(w));
 	struct kvr_session_ref due[16];
 	struct kvr_rq_orders out;
 
@@ -162,54 +161,52 @@ static void sessions_expire(struct kvr_sc_world *w, struct kvr_sc_pool *pool)
 
 		for (uint32_t i = 0; i < n; i++) {
 			kvr_request_session_due(&c, &pool->rq, due[i], &out);
-			ex_lines(w, NULL, &out, false);
+			ex_write_lines(w, NULL, &out, false);
 		}
 	}
 }
 
-/* All that can be admitted at once, in the order of the queues, then sessions that are over; what
- * workers say to it comes after that. */
-static void admissions(struct kvr_sc_world *w)
+/* Admit from all queues, then expire sessions. The reactions of workers come after that, and may
+ * allow more. */
+static void admit_waiting(struct kvr_sc_world *w)
 {
-	struct kvr_sched_decision d;
-
 	do {
-		ex_go_on(w);
+		ex_run_due(w);
 		for (uint32_t i = 0; i < w->n_pools; i++)
-			while (kvr_sched_poll(w->pool[i].sched, w->now, &d, 1) == 1)
-				admitted(&w->pool[i], &d);
+			kvr_exec_admit(ex_exec(w), &ex_pool(&w->pool[i])->exec);
 		for (uint32_t i = 0; i < w->n_pools; i++)
 			if (w->pool[i].rq.sessions != NULL)
-				sessions_expire(w, &w->pool[i]);
+				expire_sessions(w, &w->pool[i]);
 	} while (!STAILQ_EMPTY(&ex_run(w)->todo));
 }
 
-static void poll(struct kvr_sc_world *w)
+static void settle_world(struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r;
 
-	admissions(w);
-	ex_drained(w);
+	admit_waiting(w);
+	ex_report_drained(w);
 	while ((r = TAILQ_FIRST(&w->dead)) != NULL) {
 		TAILQ_REMOVE(&w->dead, r, link);
 		kvr_sc_line_free(r->line);
 	}
 }
 
-static void bookings_release(struct kvr_sc_pool *pool)
+static void release_bookings(struct kvr_sc_pool *pool)
 {
 	uint32_t slot;
 
 	while (kvr_sched_expire(pool->sched, pool->world->now, &slot, 1) == 1) {
-		struct kvr_sc_req *r = ex_pool(pool)->by_slot[slot];
+		struct kvr_sc_req *r = request_at(pool, slot);
 
 		kvr_sc_line_expired(r);
-		event(r, (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED, .leg = ex_leg_of(r, pool)});
+		apply_event(r,
+			    (struct kvr_rq_event){.kind = KVR_RQE_EXPIRED, .leg = leg_of(r, pool)});
 	}
 }
 
-/* The request whose open has waited longest for its answer, or NULL. */
-static struct kvr_sc_req *opening(const struct kvr_sc_world *w)
+/* The request whose session open has waited longest for its answer, or NULL. */
+static struct kvr_sc_req *find_opening(const struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r, *first = NULL;
 
@@ -220,11 +217,11 @@ static struct kvr_sc_req *opening(const struct kvr_sc_world *w)
 	return first;
 }
 
-/* When a leg of a pair goes to another worker: the router repeats those itself. UINT64_MAX: never,
- * or it was tried in vain. */
-static uint64_t unheard_due(const struct kvr_sc_req *r, uint32_t leg)
+/* When a leg of a pair goes to another worker, as the router itself retransmits those legs.
+ * UINT64_MAX: never, or no other worker took it. */
+static uint64_t reroute_due(const struct kvr_sc_req *r, uint32_t leg)
 {
-	struct kvr_rq_ctx late = ex_ctx(r->pool->world);
+	struct kvr_rq_ctx late = kvr_exec_ctx(ex_exec(r->pool->world));
 
 	late.now = UINT64_MAX;
 	if (!r->r.paired || r->r.sent_ns[leg] + 1 == ex_req(r)->stays[leg] ||
@@ -233,45 +230,45 @@ static uint64_t unheard_due(const struct kvr_sc_req *r, uint32_t leg)
 	return r->r.sent_ns[leg] + r->pool->rq.dispatch_ns;
 }
 
-/* The next leg that is due, or NULL. */
-static struct kvr_sc_req *unheard(const struct kvr_sc_world *w, uint32_t *leg, uint64_t *due)
+/* The unacknowledged leg that is due first, or NULL. */
+static struct kvr_sc_req *find_unacked(const struct kvr_sc_world *w, uint32_t *leg, uint64_t *due)
 {
 	struct kvr_sc_req *r, *first = NULL;
 
 	*due = UINT64_MAX;
 	TAILQ_FOREACH (r, &w->live, link)
 		for (uint32_t i = KVR_LEG_MAIN; i <= KVR_LEG_PREFILL; i++)
-			if (unheard_due(r, i) < *due) {
-				*due = unheard_due(r, i);
+			if (reroute_due(r, i) < *due) {
+				*due = reroute_due(r, i);
 				*leg = i;
 				first = r;
 			}
 	return first;
 }
 
-static void expire(struct kvr_sc_world *w)
+static void expire_due(struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r;
 	uint32_t leg;
 	uint64_t due;
 
 	for (uint32_t i = 0; i < w->n_pools; i++)
-		bookings_release(&w->pool[i]);
-	while ((r = opening(w)) != NULL && ex_req(r)->open_due <= w->now)
-		event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
-	while ((r = unheard(w, &leg, &due)) != NULL && due <= w->now) {
+		release_bookings(&w->pool[i]);
+	while ((r = find_opening(w)) != NULL && ex_req(r)->open_due <= w->now)
+		apply_event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
+	while ((r = find_unacked(w, &leg, &due)) != NULL && due <= w->now) {
 		ex_req(r)->stays[leg] = r->r.sent_ns[leg] + 1;
-		event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD, .leg = (uint8_t)leg});
+		apply_event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD, .leg = (uint8_t)leg});
 	}
 }
 
-static uint64_t timer(const struct kvr_sc_world *w)
+static uint64_t next_timer(const struct kvr_sc_world *w)
 {
-	const struct kvr_sc_req *r = opening(w);
+	const struct kvr_sc_req *r = find_opening(w);
 	uint64_t t = r != NULL ? ex_req(r)->open_due : UINT64_MAX, due;
 	uint32_t leg;
 
-	unheard(w, &leg, &due);
+	find_unacked(w, &leg, &due);
 	t = RTE_MIN(t, due);
 
 	for (uint32_t i = 0; i < w->n_pools; i++) {
@@ -285,7 +282,7 @@ static uint64_t timer(const struct kvr_sc_world *w)
 }
 
 const struct kvr_sc_executor ex_executor = {
-	.pool = pool_start,
+	.pool = start_pool,
 	.worker = ex_worker,
 	.joined = ex_joined,
 	.gone = ex_gone,
@@ -294,11 +291,11 @@ const struct kvr_sc_executor ex_executor = {
 	.blocks = ex_blocks,
 	.clear = ex_clear,
 	.score = ex_score,
-	.loads = loads,
-	.arrive = arrive,
-	.event = event,
-	.release = release,
-	.poll = poll,
-	.expire = expire,
-	.timer = timer,
+	.loads = list_loads,
+	.arrive = start_request,
+	.event = apply_event,
+	.release = release_session,
+	.poll = settle_world,
+	.expire = expire_due,
+	.timer = next_timer,
 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The prefix table behind one pool; this thread is its writer and its only reader. */
-#include "run.h"
+/* The prefix table of a pool. This thread is its writer and its only reader. */
+#include "explain.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -9,11 +9,11 @@
 #include <rte_eal.h>
 #include <rte_malloc.h>
 
-#define MAX_BLOCKS (1u << 19) /* different hashes a scenario may hold in one pool */
+#define MAX_BLOCKS (1u << 19) /* distinct hashes of a pool */
 #define MS	   UINT64_C(1000000)
 
-/* Without huge pages, root or devices. */
-bool ex_blocks_start(void)
+/* Needs neither huge pages nor root nor devices. */
+bool ex_start_eal(void)
 {
 	char lcores[16];
 	char *argv[] = {"kvroute-explain", "--no-huge", "--no-shconf", "--no-pci",
@@ -22,16 +22,16 @@ bool ex_blocks_start(void)
 	cpu_set_t allowed;
 	bool ok;
 
-	/* A scenario uses little of what it might, and huge pages are zeroed whole. */
+	/* A scenario touches few pages of the tables, and a huge page would be zeroed whole. */
 	(void)prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
 	snprintf(lcores, sizeof(lcores), "0@%d", sched_getcpu());
 	sched_getaffinity(0, sizeof(allowed), &allowed);
 	ok = rte_eal_init(10, argv) >= 0;
-	sched_setaffinity(0, sizeof(allowed), &allowed); /* it has pinned this thread */
+	sched_setaffinity(0, sizeof(allowed), &allowed); /* the EAL pins this thread */
 	return ok;
 }
 
-bool ex_blocks_create(struct ex_pool *e, uint32_t max_ranks)
+bool ex_create_table(struct ex_pool *e, uint32_t max_ranks)
 {
 	static uint32_t n_tables;
 	char name[16];
@@ -55,8 +55,8 @@ bool ex_blocks_create(struct ex_pool *e, uint32_t max_ranks)
 	return e->table != NULL;
 }
 
-/* Give memory back at once, so that the bounds are those of what is held. */
-static void settle(struct ex_pool *e)
+/* Return freed memory at once, so that the limits apply to the blocks held now. */
+static void return_memory(struct ex_pool *e)
 {
 	do {
 		rte_rcu_qsbr_quiescent(e->qsbr, 0);
@@ -72,7 +72,7 @@ void ex_blocks(struct kvr_sc_pool *pool, uint32_t rank, enum kvr_prefix_op op, e
 		kvr_prefix_store(e->table, (uint16_t)rank, tier, parent, sh, n);
 	else
 		kvr_prefix_remove(e->table, (uint16_t)rank, tier, sh, n);
-	settle(e);
+	return_memory(e);
 }
 
 void ex_clear(struct kvr_sc_pool *pool, uint32_t rank)
@@ -80,7 +80,7 @@ void ex_clear(struct kvr_sc_pool *pool, uint32_t rank)
 	struct ex_pool *e = pool->own;
 
 	kvr_prefix_clear_rank(e->table, (uint16_t)rank);
-	settle(e);
+	return_memory(e);
 }
 
 void ex_predict(struct kvr_sc_pool *pool, uint32_t rank, const uint64_t *sh, uint32_t n)
@@ -91,7 +91,7 @@ void ex_predict(struct kvr_sc_pool *pool, uint32_t rank, const uint64_t *sh, uin
 
 	kvr_prefix_predict(e->table, (uint16_t)rank, sh, n, pool->world->now / MS,
 			   ms < UINT32_MAX ? (uint32_t)ms : UINT32_MAX);
-	settle(e);
+	return_memory(e);
 }
 
 void ex_score(struct kvr_sc_pool *pool, const uint64_t *sh, uint32_t n,
@@ -102,7 +102,7 @@ void ex_score(struct kvr_sc_pool *pool, const uint64_t *sh, uint32_t n,
 
 	while (!kvr_prefix_expire(e->table, pool->world->now / MS))
 		;
-	settle(e);
+	return_memory(e);
 	kvr_prefix_score_burst(e->table, &q, 1);
 	kvr_overlap_pad(e->overlap);
 	*ov = (struct kvr_sched_overlap){
