@@ -27,12 +27,12 @@ static double draw_gauss(struct kvr_rand *r)
 }
 
 /* Factor of the service times of a rank now. */
-static double service_factor(struct cluster *s, const struct cluster_rank *rank)
+static double service_factor(struct cluster *cluster, const struct cluster_rank *rank)
 {
-	const double sigma = s->c.noise;
-	double x = rank->slow * (s->now >= s->half ? s->c.turn : 1);
+	const double sigma = cluster->conf.noise;
+	double x = rank->slow * (cluster->now >= cluster->half ? cluster->conf.turn : 1);
 
-	return sigma > 0 ? x * exp(sigma * draw_gauss(&s->rand) - sigma * sigma / 2) : x;
+	return sigma > 0 ? x * exp(sigma * draw_gauss(&cluster->rand) - sigma * sigma / 2) : x;
 }
 
 static struct engine_prompt prompt_of(const struct cluster_req *r)
@@ -42,13 +42,13 @@ static struct engine_prompt prompt_of(const struct cluster_req *r)
 
 /* Tokens that another rank has and this one does not. Looked up for a sample of the requests only,
  * as every rank is searched. */
-static uint32_t find_elsewhere(const struct cluster *s, const struct cluster_req *r)
+static uint32_t find_elsewhere(const struct cluster *cluster, const struct cluster_req *r)
 {
 	const struct engine_prompt prompt = prompt_of(r);
 	uint32_t best = 0;
 
-	for (uint32_t i = 0; i < s->c.ranks; i++) {
-		const uint32_t other = engine_cached_tokens(&s->rank[i].model, &prompt);
+	for (uint32_t i = 0; i < cluster->conf.ranks; i++) {
+		const uint32_t other = engine_cached_tokens(&cluster->rank[i].model, &prompt);
 
 		best = other > best ? other : best;
 	}
@@ -56,150 +56,154 @@ static uint32_t find_elsewhere(const struct cluster *s, const struct cluster_req
 }
 
 /* @return ns of the prefill on a rank of factor 1. */
-static double begin_prefill(struct cluster *s, struct cluster_req *r)
+static double begin_prefill(struct cluster *cluster, struct cluster_req *r)
 {
-	const uint32_t every = s->c.ranks > 8 ? s->c.ranks / 8 : 1;
+	const uint32_t every = cluster->conf.ranks > 8 ? cluster->conf.ranks / 8 : 1;
 	const struct engine_prompt prompt = prompt_of(r);
-	const double ns = engine_prefill_begin(&s->rank[r->rank].model, &r->task, &prompt);
+	const double ns = engine_prefill_begin(&cluster->rank[r->rank].model, &r->task, &prompt);
 
-	r->begun = s->now;
+	r->begun = cluster->now;
 	r->cached = r->task.cached;
-	r->wasted = s->number % every == 0 ? find_elsewhere(s, r) : CLUSTER_NONE;
+	r->wasted = cluster->number % every == 0 ? find_elsewhere(cluster, r) : CLUSTER_NONE;
 	return ns;
 }
 
 /* The first token exists: the blocks are resident and the request decodes. */
-static void end_prefill(struct cluster *s, uint32_t q)
+static void end_prefill(struct cluster *cluster, uint32_t q)
 {
-	struct cluster_req *r = &s->req[q];
+	struct cluster_req *r = &cluster->req[q];
 	const struct engine_cache_change change =
-		engine_store(&s->rank[r->rank].model, r->sh, r->n, s->scratch);
+		engine_store(&cluster->rank[r->rank].model, r->sh, r->n, cluster->scratch);
 
-	r->first = s->now;
+	r->first = cluster->now;
 	r->decoding = true;
-	cluster_blocks(s, r->rank, r, &change);
-	cluster_prefilled(s, q);
+	cluster_blocks(cluster, r->rank, r, &change);
+	cluster_prefilled(cluster, q);
 }
 
-static void end_request(struct cluster *s, uint32_t q)
+static void end_request(struct cluster *cluster, uint32_t q)
 {
-	struct cluster_req *r = &s->req[q];
+	struct cluster_req *r = &cluster->req[q];
 
-	r->end = s->now;
+	r->end = cluster->now;
 	r->decoding = false;
-	engine_drop(&s->rank[r->rank].model, q);
-	cluster_ended(s, q);
+	engine_drop(&cluster->rank[r->rank].model, q);
+	cluster_ended(cluster, q);
 }
 
 /* ---- one prefill at a time ---- */
 
-static void start_next(struct cluster *s, struct cluster_rank *rank)
+static void start_next(struct cluster *cluster, struct cluster_rank *rank)
 {
 	const struct engine_task *task = engine_next(&rank->model);
 	double ns;
 
 	if (task == NULL)
 		return;
-	ns = begin_prefill(s, &s->req[task->id]);
-	cluster_add_event(s, s->now + (uint64_t)(ns * service_factor(s, rank)), EV_PREFILLED,
-			  task->id);
+	ns = begin_prefill(cluster, &cluster->req[task->id]);
+	cluster_add_event(cluster, cluster->now + (uint64_t)(ns * service_factor(cluster, rank)),
+			  EV_PREFILLED, task->id);
 }
 
-static void on_prefilled(struct cluster *s, uint32_t q, uint32_t stay)
+static void on_prefilled(struct cluster *cluster, uint32_t q, uint32_t stay)
 {
-	struct cluster_rank *rank = &s->rank[s->req[q].rank];
+	struct cluster_rank *rank = &cluster->rank[cluster->req[q].rank];
 
-	if (s->req[q].stays != stay)
+	if (cluster->req[q].stays != stay)
 		return; /* a restart removed it */
 	engine_prefill_end(&rank->model);
-	end_prefill(s, q);
-	cluster_add_event(s, s->now + (uint64_t)((s->req[q].osl - 1) * rank->model.speed->decode),
+	end_prefill(cluster, q);
+	cluster_add_event(cluster,
+			  cluster->now +
+				  (uint64_t)((cluster->req[q].osl - 1) * rank->model.speed->decode),
 			  EV_END, q);
-	start_next(s, rank);
+	start_next(cluster, rank);
 }
 
 /* ---- steps ---- */
 
 static void begin_in_step(void *arg, struct engine_task *task)
 {
-	struct cluster *s = arg;
+	struct cluster *cluster = arg;
 
-	begin_prefill(s, &s->req[task->id]);
+	begin_prefill(cluster, &cluster->req[task->id]);
 }
 
-static void start_step(struct cluster *s, uint32_t no)
+static void start_step(struct cluster *cluster, uint32_t no)
 {
-	struct cluster_rank *rank = &s->rank[no];
-	const double ns = engine_step_begin(&rank->model, begin_in_step, s);
+	struct cluster_rank *rank = &cluster->rank[no];
+	const double ns = engine_step_begin(&rank->model, begin_in_step, cluster);
 
 	rank->stepping = ns > 0;
 	if (rank->stepping)
-		cluster_add_event(s, s->now + (uint64_t)(ns * service_factor(s, rank)), EV_STEP,
-				  no);
+		cluster_add_event(cluster,
+				  cluster->now + (uint64_t)(ns * service_factor(cluster, rank)),
+				  EV_STEP, no);
 }
 
-static void on_step(struct cluster *s, uint32_t no)
+static void on_step(struct cluster *cluster, uint32_t no)
 {
-	struct cluster_rank *rank = &s->rank[no];
+	struct cluster_rank *rank = &cluster->rank[no];
 	const struct engine_task *task;
 
 	rank->steps++;
 	while (rank->ends.n > 0 && rank->ends.v[0].at <= rank->steps)
-		end_request(s, heap_pop(&rank->ends).who);
+		end_request(cluster, cluster_pop(&rank->ends).subject);
 	while ((task = engine_step_end(&rank->model)) != NULL) {
 		const uint32_t q = task->id;
 
-		end_prefill(s, q);
-		if (s->req[q].osl <= 1) {
-			end_request(s, q);
+		end_prefill(cluster, q);
+		if (cluster->req[q].osl <= 1) {
+			end_request(cluster, q);
 			continue;
 		}
-		heap_push(&rank->ends, (struct event){.at = rank->steps + s->req[q].osl - 1,
-						      .number = s->number++,
-						      .who = q});
+		cluster_push(&rank->ends,
+			     (struct event){.at = rank->steps + cluster->req[q].osl - 1,
+					    .number = cluster->number++,
+					    .subject = q});
 	}
-	start_step(s, no);
+	start_step(cluster, no);
 }
 
 /* ---- */
 
-void cluster_engine_take(struct cluster *s, uint32_t q)
+void cluster_engine_take(struct cluster *cluster, uint32_t q)
 {
-	struct cluster_req *r = &s->req[q];
-	struct cluster_rank *rank = &s->rank[r->rank];
+	struct cluster_req *r = &cluster->req[q];
+	struct cluster_rank *rank = &cluster->rank[r->rank];
 
 	r->stays++;
 	r->decoding = false;
 	r->task = (struct engine_task){.id = q};
 	engine_enqueue(&rank->model, &r->task);
-	if (s->c.engine == CLUSTER_FCFS)
-		start_next(s, rank);
+	if (cluster->conf.engine == CLUSTER_FCFS)
+		start_next(cluster, rank);
 	else if (!rank->stepping)
-		start_step(s, r->rank);
+		start_step(cluster, r->rank);
 }
 
-void cluster_engine_event(struct cluster *s, const struct event *e)
+void cluster_engine_event(struct cluster *cluster, const struct event *e)
 {
 	if (e->kind == EV_PREFILLED)
-		on_prefilled(s, e->who, e->stay);
+		on_prefilled(cluster, e->subject, e->stay);
 	else if (e->kind == EV_STEP)
-		on_step(s, e->who);
-	else if (s->req[e->who].decoding)
-		end_request(s, e->who);
+		on_step(cluster, e->subject);
+	else if (cluster->req[e->subject].decoding)
+		end_request(cluster, e->subject);
 }
 
-static void route_again(struct cluster *s, uint32_t q)
+static void route_again(struct cluster *cluster, uint32_t q)
 {
-	s->req[q].stays++; /* invalidates the end of its prefill */
-	cluster_ended(s, q);
-	cluster_route(s, q);
+	cluster->req[q].stays++; /* invalidates the end of its prefill */
+	cluster_lost(cluster, q);
+	cluster_route(cluster, q);
 }
 
 /* The running prefill and the queue are routed again, from the start. Decoding requests may end, so
  * that the cells of a study stay comparable. */
-void cluster_engine_restart(struct cluster *s, uint32_t no)
+void cluster_engine_restart(struct cluster *cluster, uint32_t no)
 {
-	struct cluster_rank *rank = &s->rank[no];
+	struct cluster_rank *rank = &cluster->rank[no];
 	const uint32_t running = rank->model.prefilling;
 	struct engine_tasks queue = TAILQ_HEAD_INITIALIZER(queue);
 	struct engine_task *task;
@@ -209,10 +213,10 @@ void cluster_engine_restart(struct cluster *s, uint32_t no)
 	TAILQ_CONCAT(&queue, &rank->model.queue, link);
 	if (running != ENGINE_NO_TASK) {
 		engine_drop(&rank->model, running);
-		route_again(s, running);
+		route_again(cluster, running);
 	}
 	while ((task = TAILQ_FIRST(&queue)) != NULL) {
 		TAILQ_REMOVE(&queue, task, link);
-		route_again(s, task->id);
+		route_again(cluster, task->id);
 	}
 }

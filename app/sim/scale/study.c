@@ -131,8 +131,7 @@ static void point(const struct options *o, struct work *w, struct scale_study *s
 {
 	/* All may wait at once: what kv keeps up with overloads the others. */
 	const uint32_t slots = RTE_MAX(w->n, 65536u);
-	struct cluster_conf c = {
-		.ranks = ranks, .turn = 1, .seed = 1, .slots = slots, .lives = true};
+	struct cluster_conf c = {.ranks = ranks, .turn = 1, .seed = 1, .slots = slots};
 	double stretch = first_stretch(o, w, ranks);
 	char policy[SCALE_POLICIES][80];
 
