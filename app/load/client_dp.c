@@ -5,10 +5,10 @@
 
 #include <string.h>
 
+#include "ended.h"
 #include "frame.h"
 #include "kvr_message.h"
 #include "kvr_refusal.h"
-#include "late.h"
 
 #define PROBE_MS 250
 #define LINGER_S 3u

@@ -40,7 +40,7 @@
 #include "kvr_hist.h"
 #include "kvr_wire.h"
 #include "link.h"
-#include "marks.h"
+#include "opaque.h"
 #include "options.h"
 #include "policy.h"
 #include "session.h"

@@ -6,7 +6,7 @@
 #include <rte_cycles.h>
 
 #include "frame.h"
-#include "nap.h"
+#include "sleep.h"
 
 /* The load lcore: what is received is handled at once, then what has become due is sent. */
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "rest.h"
+#include "leak_check.h"
 #include "sched/request.h"
 
 /* ---- loads ---- */

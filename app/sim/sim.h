@@ -34,16 +34,16 @@
 #include <stdint.h>
 #include <sys/queue.h>
 
-#include "box.h"
 #include "bugs.h"
 #include "engine_model.h"
 #include "kvr_agent.h"
 #include "kvr_client.h"
 #include "kvr_rand.h"
 #include "kvr_udp.h"
+#include "leak_check.h"
 #include "memory.h"
 #include "plan.h"
-#include "rest.h"
+#include "router_rig.h"
 
 #define SIM_MS	    UINT64_C(1000000)
 #define SIM_S	    UINT64_C(1000000000)

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "kvr_sim.h"
-#include "rest.h"
+#include "leak_check.h"
 #include "sched/session.h"
 
 /* How long it may take, in virtual time, once everybody is well. A refused HELLO is said again

@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "box.h"
 #include "control/thread.h"
 #include "kvr_eal.h"
 #include "kvr_put.h"
 #include "lcore/loop.h"
-#include "rest.h"
+#include "leak_check.h"
+#include "router_rig.h"
 #include "sched/session.h"
 #include "threads.h"
 

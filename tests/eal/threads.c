@@ -11,12 +11,12 @@
 #include <rte_launch.h>
 #include <rte_lcore.h>
 
-#include "box.h"
 #include "control/control.h"
 #include "kvr_eal.h"
 #include "lcore/loop.h"
 #include "lcore/notes.h"
 #include "pipeline.h"
+#include "router_rig.h"
 
 #define LONGEST_WAIT_S 60
 

@@ -14,7 +14,7 @@
 #include "control/control.h"
 #include "control/thread.h"
 #include "kvr_telemetry.h"
-#include "rest.h"
+#include "leak_check.h"
 
 #define ROUNDS	 120u
 #define BURSTS	 48u   /* frames of a round */

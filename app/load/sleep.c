@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "nap.h"
+#include "sleep.h"
 
 #include <time.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "rest.h"
+#include "leak_check.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -11,7 +11,7 @@
 
 #include <stdbool.h>
 
-#include "box.h"
+#include "router_rig.h"
 
 /** Do all counters add up? */
 bool rest_balanced(const struct router *rt);

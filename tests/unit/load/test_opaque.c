@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "kvr_test.h"
-#include "marks.h"
+#include "opaque.h"
 
 #include <string.h>
 

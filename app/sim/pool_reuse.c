@@ -5,7 +5,7 @@
  * objects is what the router before has left there, as in a real one that has run for a while. The
  * linker sends these calls here (meson.build).
  */
-#include "spare.h"
+#include "pool_reuse.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "marks.h"
+#include "opaque.h"
 
 #include <stddef.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "box.h"
+#include "router_rig.h"
 
 #include <errno.h>
 #include <stdio.h>

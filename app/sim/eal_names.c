@@ -5,7 +5,7 @@
  * of each name. Nobody looks them up.
  */
 #include "kvr_rings.h"
-#include "spare.h"
+#include "pool_reuse.h"
 
 #include <stdio.h>
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "late.h"
+#include "ended.h"
 
 #include "frame.h"
 
