@@ -4,35 +4,35 @@
 
 /**
  * @file
- * What engines and disks do wrong, counted over all runs of the process: --seen, --nightly. The
- * thread that runs the world writes.
+ * Counters of the faults of engines and disks, over all runs of the process: --seen, --nightly.
+ * Writer: the thread that runs the world.
  */
 
 #include <stdint.h>
 
-/* What engines and disks have done wrong, in all runs. */
+/* Faults of engines and disks. */
 #define SIM_BUGS(X)                                                                                \
 	X(LOST, "KV events lost")                                                                  \
 	X(TWICE, "blocks announced twice")                                                         \
-	X(PARENT, "a lie about the parent")                                                        \
-	X(NEVER, "an event for blocks never stored")                                               \
-	X(EPOCH, "a process with the epoch of the one before it")                                  \
+	X(PARENT, "KV events with a wrong parent")                                                 \
+	X(NEVER, "KV events for blocks never stored")                                              \
+	X(EPOCH, "a restarted process with its old epoch")                                         \
 	X(FORGOT, "a restart without AllBlocksCleared")                                            \
-	X(MOVED, "a rank at another worker")                                                       \
-	X(MUTE, "no answer, ever")                                                                 \
+	X(MOVED, "a rank moved to another worker")                                                 \
+	X(MUTE, "a request answered after 40 s, by an error")                                      \
 	X(AFTER, "an answer after the abort")                                                      \
-	X(ERROR, "an error in the middle of an answer")                                            \
-	X(REFUSED, "a request refused")                                                            \
-	X(CLOCK, "a process with an epoch below the one before it")                                \
-	X(WARM, "a worker that found its blocks in a snapshot")                                    \
-	X(FULL, "a file that takes no more")                                                       \
-	X(FLIPPED, "a file with a wrong bit")                                                      \
-	X(TORN, "a file that ends early")                                                          \
-	X(OLDER, "a snapshot older than the last")
+	X(ERROR, "an answer that ended with an error")                                             \
+	X(REFUSED, "a request rejected by the engine")                                             \
+	X(CLOCK, "a restarted process with a lower epoch")                                         \
+	X(WARM, "a worker restored from a snapshot")                                               \
+	X(FULL, "a failed file operation")                                                         \
+	X(FLIPPED, "a file with a flipped bit")                                                    \
+	X(TORN, "a truncated file")                                                                \
+	X(OLDER, "a snapshot older than the last one")
 #define SIM_BUG_ENUM(name, text) SIM_BUG_##name,
 enum sim_bug { SIM_BUGS(SIM_BUG_ENUM) SIM_N_BUGS };
 void sim_bug(enum sim_bug bug);
-/** Print how often. @return how many of them never. */
-uint32_t sim_bugs_say(void);
+/** Print the counters. @return number of faults that never occurred. */
+uint32_t sim_print_bugs(void);
 
 #endif

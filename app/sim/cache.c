@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What an engine has, and what it says of that. The cache is that of kvroute-load: bounded, least
- * recently used first. Bugs make the words untrue; whether they have is remembered, so that the
- * healed engine tells everything anew, as an agent does that has seen a gap in its engine's events.
+ * The cache of an engine's rank, and its KV events. Faults falsify the events. A falsified rank is
+ * marked dirty, and the healed engine announces all its blocks again, as an agent does after a gap
+ * in its engine's events.
  */
 #include "sim.h"
 
@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The model counts prompts in blocks: the full ones, and one for the tokens behind them, which is
+/* The model counts prompts in blocks: the full ones, plus one for the remaining tokens, which are
  * always computed. Items are paced by the request, not by the model. */
 static const struct engine_speed speed = {.prefill = 60000};
 
@@ -18,7 +18,7 @@ int cache_begin(struct sim *s, struct engine *e, uint32_t rank)
 {
 	struct rank *k = &e->rank[rank];
 
-	/* Else routers may take it for the life before until they have heard HELLO. */
+	/* Otherwise routers may take the new incarnation for the old one until HELLO arrives. */
 	if (!s->plan.bug_epoch && !s->plan.clock_back)
 		announced_free(&k->told);
 	*k = (struct rank){.told = k->told};
@@ -35,8 +35,8 @@ void cache_end(struct engine *e, uint32_t rank)
 
 /* ---- events ---- */
 
-static void stored(struct engine *e, uint32_t rank, const uint64_t *parent, const uint64_t *sh,
-		   uint32_t n)
+static void announce_stored(struct engine *e, uint32_t rank, const uint64_t *parent,
+			    const uint64_t *sh, uint32_t n)
 {
 	const struct kvr_agent_kv kv = {.tier = KVR_TIER_DEVICE,
 					.has_parent = parent != NULL,
@@ -49,7 +49,7 @@ static void stored(struct engine *e, uint32_t rank, const uint64_t *parent, cons
 		kvr_agent_kv_stored(e->seat[i].agent, rank, &kv);
 }
 
-static void removed(struct engine *e, uint32_t rank, const uint64_t *sh, uint32_t n)
+static void announce_removed(struct engine *e, uint32_t rank, const uint64_t *sh, uint32_t n)
 {
 	const struct kvr_agent_kv kv = {.tier = KVR_TIER_DEVICE, .hashes = sh, .n = n};
 
@@ -57,8 +57,8 @@ static void removed(struct engine *e, uint32_t rank, const uint64_t *sh, uint32_
 		kvr_agent_kv_removed(e->seat[i].agent, rank, &kv);
 }
 
-/* Something about blocks that were never there: a removal changes nothing, a store is a lie. */
-static void invent(struct engine *e, uint32_t rank)
+/* An event about blocks that never existed: a removal has no effect, a store is false. */
+static void announce_invented(struct engine *e, uint32_t rank)
 {
 	struct kvr_rand *r = &e->rand;
 	uint64_t sh[8];
@@ -66,14 +66,14 @@ static void invent(struct engine *e, uint32_t rank)
 	for (uint32_t i = 0; i < RTE_DIM(sh); i++)
 		sh[i] = kvr_rand_u64(r);
 	if (kvr_rand_below(r, 2) == 0) {
-		removed(e, rank, sh, RTE_DIM(sh));
+		announce_removed(e, rank, sh, RTE_DIM(sh));
 	} else {
-		stored(e, rank, NULL, sh, RTE_DIM(sh));
+		announce_stored(e, rank, NULL, sh, RTE_DIM(sh));
 		e->rank[rank].dirty = true;
 	}
 }
 
-static void lose(struct rank *k)
+static void lose_event(struct rank *k)
 {
 	k->dirty = true;
 	sim_bug(SIM_BUG_LOST);
@@ -91,9 +91,9 @@ void cache_store(struct sim *s, struct engine *e, struct run *r)
 
 	if (c.n_removed > 0) {
 		if (bugs && sim_chance(rand, s->plan.bug_lost))
-			lose(k);
+			lose_event(k);
 		else
-			removed(e, r->rank, gone, c.n_removed);
+			announce_removed(e, r->rank, gone, c.n_removed);
 	}
 	if (c.n > c.have) {
 		if (bugs && sim_chance(rand, s->plan.bug_parent)) {
@@ -101,16 +101,16 @@ void cache_store(struct sim *s, struct engine *e, struct run *r)
 			sim_bug(SIM_BUG_PARENT);
 		}
 		if (bugs && sim_chance(rand, s->plan.bug_lost))
-			lose(k);
+			lose_event(k);
 		else
-			stored(e, r->rank, parent, &r->hash[c.have], c.n - c.have);
+			announce_stored(e, r->rank, parent, &r->hash[c.have], c.n - c.have);
 		if (bugs && sim_chance(rand, s->plan.bug_twice)) {
-			stored(e, r->rank, NULL, r->hash, c.n);
+			announce_stored(e, r->rank, NULL, r->hash, c.n);
 			sim_bug(SIM_BUG_TWICE);
 		}
 	}
 	if (bugs && sim_chance(rand, s->plan.bug_never)) {
-		invent(e, r->rank);
+		announce_invented(e, r->rank);
 		sim_bug(SIM_BUG_NEVER);
 	}
 }
@@ -134,7 +134,7 @@ void cache_move(struct sim *s, struct engine *e, struct engine *f, uint32_t rank
 	sim_bug(SIM_BUG_MOVED);
 }
 
-/* ---- everything ---- */
+/* ---- all blocks ---- */
 
 void cache_walk(struct engine *e, uint32_t rank,
 		void (*fn)(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n),
@@ -155,11 +155,11 @@ struct mend {
 	uint32_t rank;
 };
 
-static void tell(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
+static void announce_chain(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
 	const struct mend *m = arg;
 
-	stored(m->e, m->rank, parent, sh, n);
+	announce_stored(m->e, m->rank, parent, sh, n);
 }
 
 void cache_mend(struct sim *s, struct engine *e, uint32_t rank)
@@ -171,11 +171,11 @@ void cache_mend(struct sim *s, struct engine *e, uint32_t rank)
 	e->rank[rank].dirty = false;
 	for (uint32_t i = 0; i < s->plan.routers; i++)
 		kvr_agent_kv_cleared(e->seat[i].agent, rank);
-	cache_walk(e, rank, tell, &m);
+	cache_walk(e, rank, announce_chain, &m);
 	engine_wake(e);
 }
 
-static void keep(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
+static void keep_chain(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
 	struct seat *t = arg;
 	uint64_t *at = t->dump_hash;
@@ -206,7 +206,7 @@ int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_a
 		t->dump_n = 0;
 		if (t->dump == NULL || t->dump_hash == NULL)
 			abort();
-		cache_walk(t->engine, dp_rank, keep, t);
+		cache_walk(t->engine, dp_rank, keep_chain, t);
 		for (uint32_t i = 0; i < t->dump_n; i++)
 			announced_add(&t->engine->rank[dp_rank].told, t->dump[i].hashes,
 				      t->dump[i].n);

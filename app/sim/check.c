@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What must be true: of loads at any time, of everything at the end. */
+/* Invariants: of loads at any time, of everything at the end. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -11,8 +11,8 @@
 
 /* ---- loads ---- */
 
-/* Bookings of the requests there are, by pool and rank: what loads must add up to. Released ones
- * have no load. */
+/* Bookings of all requests, by pool and rank. The loads of the scheduler must add up to them. A
+ * released booking has no load. */
 static uint32_t live[2][SIM_ENGINES * SIM_RANKS + 16], released[2];
 
 static void count_leg(const struct kvr_leg *leg, ptrdiff_t pool)
@@ -46,16 +46,16 @@ static void check_rank_load(struct sim *s, const struct pool *p, uint32_t r, uin
 	const bool in_use = kvr_sched_rank_get(p->sched, r, &i) == 0 && i.in_use;
 	struct kvr_sched_pending waiting = {0};
 
-	if (s->plan.late_binding) /* what waits for a rank has its blocks there */
+	if (s->plan.late_binding) /* a waiting request adds its blocks to its rank */
 		kvr_sched_pending(p->sched, &waiting);
 	if ((in_use ? i.active_requests : 0) != requests)
-		sim_fail(s, "pool %s, rank %u: its load is that of %u requests, and there are %u",
+		sim_fail(s, "pool %s, rank %u: its load counts %u requests, but %u are booked",
 			 p->name, r, in_use ? i.active_requests : 0, requests);
 	else if (in_use && requests == 0 && waiting.count == 0 &&
 		 (i.active_blocks != 0 || i.active_prefill_tokens != 0))
 		sim_fail(s,
-			 "pool %s, rank %u: nothing is booked, and it has %" PRIu64
-			 " blocks and %" PRIu64 " prompt tokens of requests",
+			 "pool %s, rank %u: no request is booked, but its load has %" PRIu64
+			 " blocks and %" PRIu64 " prompt tokens",
 			 p->name, r, (uint64_t)i.active_blocks, (uint64_t)i.active_prefill_tokens);
 }
 
@@ -63,7 +63,7 @@ void check_loads(struct host *h)
 {
 	const struct router *rt = h->box.rt;
 
-	if (h->sim->steps % 32 != 0) /* it looks at every place for a request */
+	if (h->sim->steps % 32 != 0) /* the check visits every request slot */
 		return;
 	count_live(rt);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
@@ -75,13 +75,16 @@ void check_loads(struct host *h)
 		}
 		if (sum != kvr_sched_counters(rt->pool[i].sched)->booked_now)
 			sim_fail(h->sim,
-				 "pool %s: %" PRIu64 " requests are booked, it says %" PRIu64,
+				 "pool %s: %" PRIu64
+				 " requests are booked, but the scheduler counts %" PRIu64,
 				 rt->pool[i].name, sum,
 				 (uint64_t)kvr_sched_counters(rt->pool[i].sched)->booked_now);
 		if (released[i] != kvr_sched_counters(rt->pool[i].sched)->released_now)
-			sim_fail(h->sim, "pool %s: %u bookings are released, it says %" PRIu64,
-				 rt->pool[i].name, released[i],
-				 (uint64_t)kvr_sched_counters(rt->pool[i].sched)->released_now);
+			sim_fail(
+				h->sim,
+				"pool %s: %u bookings are released, but the scheduler counts %" PRIu64,
+				rt->pool[i].name, released[i],
+				(uint64_t)kvr_sched_counters(rt->pool[i].sched)->released_now);
 	}
 }
 
@@ -104,8 +107,8 @@ bool check_serving(struct sim *s, bool say)
 
 /* ---- the table ---- */
 
-/* What the cache of a rank has, by rising hash, and how much of it, and beside it, the table has.
- */
+/* Blocks in the cache of a rank, sorted by hash. `found` and `foreign`: blocks of the rank in the
+ * table that are, and are not, in the cache. */
 struct held {
 	uint64_t *sh;
 	uint32_t n, found, foreign;
@@ -113,10 +116,10 @@ struct held {
 
 struct table {
 	struct held held[SIM_ENGINES * SIM_RANKS];
-	struct held *of[SIM_ENGINES * SIM_RANKS + 64]; /* by index in the router */
+	struct held *of[SIM_ENGINES * SIM_RANKS + 64]; /* by rank index of the router */
 };
 
-static void gather(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
+static void gather_chain(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n)
 {
 	struct held *h = arg;
 
@@ -132,7 +135,7 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static bool compare(void *ctx, const struct kvr_prefix_piece *p)
+static bool compare_piece(void *ctx, const struct kvr_prefix_piece *p)
 {
 	const struct table *t = ctx;
 	struct held *h = p->rank < RTE_DIM(t->of) ? t->of[p->rank] : NULL;
@@ -145,7 +148,7 @@ static bool compare(void *ctx, const struct kvr_prefix_piece *p)
 	return true;
 }
 
-/* The caches of the engines of a pool. */
+/* Map the ranks of a pool to the caches of their engines. */
 static void hold_all(struct sim *s, const struct router *rt, uint32_t pool, struct table *t)
 {
 	memset(t->of, 0, sizeof(t->of));
@@ -160,7 +163,7 @@ static void hold_all(struct sim *s, const struct router *rt, uint32_t pool, stru
 			struct held *h = &t->held[i * s->plan.ranks + k];
 
 			h->n = h->found = h->foreign = 0;
-			cache_walk(&s->engine[i], k, gather, h);
+			cache_walk(&s->engine[i], k, gather_chain, h);
 			qsort(h->sh, h->n, sizeof(*h->sh), by_value);
 			t->of[w->rank[k]] = h;
 		}
@@ -172,20 +175,20 @@ static void check_pool(struct sim *s, const struct router *rt, uint32_t pool, st
 	struct kvr_prefix_stats st;
 
 	hold_all(s, rt, pool, t);
-	kvr_prefix_dump(rt->pool[pool].prefix, 0, compare, NULL, t);
+	kvr_prefix_dump(rt->pool[pool].prefix, 0, compare_piece, NULL, t);
 	kvr_prefix_stats_get(rt->pool[pool].prefix, &st);
 	for (uint32_t i = 0; i < s->plan.engines * s->plan.ranks; i++) {
 		const uint32_t engine = i / s->plan.ranks;
 		const struct held *h = &t->held[i];
 
-		/* At its bound of runs it gives up what was least recently matched. */
+		/* At its limit of runs the table evicts the least recently matched ones. */
 		if (s->engine[engine].prefill == (pool == 1) &&
 		    (h->foreign != 0 ||
 		     (h->found != h->n && st.evicted_runs == 0 && st.dropped == 0)))
-			sim_fail(s,
-				 "engine %u, rank %u has %u blocks; the table knows %u of them, "
-				 "and %u that it has not",
-				 engine, i % s->plan.ranks, h->n, h->found, h->foreign);
+			sim_fail(
+				s,
+				"engine %u, rank %u has %u blocks; the table has %u of them, and %u others",
+				engine, i % s->plan.ranks, h->n, h->found, h->foreign);
 	}
 }
 
@@ -205,7 +208,7 @@ static void check_table(struct sim *s, const struct router *rt)
 	free(t);
 }
 
-/* ---- rest ---- */
+/* ---- the end of a world ---- */
 
 static void check_asks(struct sim *s)
 {
@@ -214,55 +217,56 @@ static void check_asks(struct sim *s)
 			sim_fail(s, "request %u has %u outcomes", i, s->ask[i].outcomes);
 	for (uint32_t i = 0; i < s->plan.engines; i++)
 		for (uint32_t k = s->engine[i].runs; k != 0; k = s->run[k - 1].next)
-			sim_fail(s, "engine %u runs request %u still", i, s->run[k - 1].ask);
+			sim_fail(s, "engine %u still runs request %u", i, s->run[k - 1].ask);
 }
 
-/* What is known of a request that the router does not let go. */
-static void say_slot(struct sim *s, const struct kvr_flight *f)
+/* Log the details of a request that the router does not release. */
+static void log_slot(struct sim *s, const struct kvr_flight *f)
 {
 	for (uint32_t i = 0; i < s->n_asks; i++) {
 		const struct ask *a = &s->ask[i];
 
 		if (a->id != f->relay.id || a->source != f->relay.source)
 			continue;
-		sim_say(s,
-			"left: request %u of client %u, life %u, asked at %" PRIu64
+		sim_log(s,
+			"left: request %u of client %u, incarnation %u, sent at %" PRIu64
 			" ms, outcomes %u, reason %u, killed %u, cancelled %u; worker %" PRIu64
-			" life %u, direct %u, attempt %u, state %u",
+			" epoch %u, direct %u, attempt %u, state %u",
 			i, a->client, a->life, a->asked_ns / SIM_MS, a->outcomes, a->reason,
 			a->killed, a->cancelled, f->relay.worker, f->relay.epoch, f->relay.direct,
 			f->attempt, f->state);
 		for (uint32_t r = a->last_run; r != 0; r = s->run[r - 1].before)
-			sim_say(s, "  run %u at engine %u, life %u (now %u), state %u, made %u",
+			sim_log(s,
+				"  execution %u at engine %u, incarnation %u (now %u), state %u, items %u",
 				r - 1, s->run[r - 1].engine, s->run[r - 1].life,
 				s->engine[s->run[r - 1].engine].life, s->run[r - 1].state,
 				s->run[r - 1].made);
 	}
 }
 
-static void say_rank(struct sim *s, const struct pool *p, uint32_t r)
+static void log_rank(struct sim *s, const struct pool *p, uint32_t r)
 {
 	struct kvr_sched_rank_info i;
 
 	if (kvr_sched_rank_get(p->sched, r, &i) == 0 && i.in_use)
-		sim_say(s, "  rank %u: %u requests, %" PRIu64 " prompt tokens, %" PRIu64 " blocks",
+		sim_log(s, "  rank %u: %u requests, %" PRIu64 " prompt tokens, %" PRIu64 " blocks",
 			r, i.active_requests, (uint64_t)i.active_prefill_tokens,
 			(uint64_t)i.active_blocks);
 }
 
-void check_say_left(struct sim *s, const struct router *rt)
+void check_log_left(struct sim *s, const struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
 
-		sim_say(s, "left: pool %s: %" PRIu64 " booked, %" PRIu64 " wait", p->name,
+		sim_log(s, "left: pool %s: %" PRIu64 " booked, %" PRIu64 " wait", p->name,
 			(uint64_t)kvr_sched_counters(p->sched)->booked_now,
 			(uint64_t)kvr_sched_counters(p->sched)->waiting_now);
 		for (uint32_t r = 0; r < p->max_ranks; r++)
-			say_rank(s, p, r);
+			log_rank(s, p, r);
 		for (uint32_t k = 0; k < p->n_requests; k++)
 			if (p->request[k].slot[0] != NULL)
-				say_slot(s, p->request[k].slot[0]);
+				log_slot(s, p->request[k].slot[0]);
 	}
 }
 
@@ -272,7 +276,7 @@ void check_rest(struct sim *s)
 	for (uint32_t i = 0; i < s->plan.routers && !s->failed; i++) {
 		const struct router *rt = s->host[i].box.rt;
 
-		if (rest_requests(rt)) {
+		if (leak_check_requests(rt)) {
 			check_table(s, rt);
 			continue;
 		}

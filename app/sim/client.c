@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Clients: what they ask for, and what must come of it. */
+/* Clients: their requests, and the checks of the answers. */
 #include "sim.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 #include "kvr_client_hints.h"
 #include "kvr_client_on.h"
 
-#define ANSWER_MS 20000u /* a request has so long */
+#define ANSWER_MS 20000u /* time limit of a request */
 #define HEARS_NS  (5 * SIM_S)
 
 /* ---- answers ---- */
@@ -21,7 +21,7 @@ static struct ask *ask_of(struct sim *s, void *user)
 	return &s->ask[(uintptr_t)user];
 }
 
-static struct sim *the_sim; /* callbacks have room for one word, which is the request's number */
+static struct sim *the_sim; /* a callback has one user word, and the request's number takes it */
 
 static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_item *it, void *user)
 {
@@ -32,14 +32,15 @@ static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_i
 
 	RTE_SET_USED(c);
 	RTE_SET_USED(id);
-	sim_note(s, (uint64_t)(uintptr_t)user << 32 | it->seq, it->flags);
+	sim_digest(s, (uint64_t)(uintptr_t)user << 32 | it->seq, it->flags);
 	if (a->over)
 		sim_fail(s, "request %td: an item after its end", a - s->ask);
 	if (it->seq != a->got)
-		sim_fail(s, "request %td: item %u where %u is due", a - s->ask, it->seq, a->got);
+		sim_fail(s, "request %td: item %u arrived instead of item %u", a - s->ask, it->seq,
+			 a->got);
 	a->got++;
 	if (it->len < sizeof(b)) {
-		/* The router's own word, in place of what an engine cannot say any more. */
+		/* The router's own item, in place of one that the engine can no longer send. */
 		if ((it->flags & KVR_CLIENT_ITEM_ERROR) == 0)
 			sim_fail(s, "request %td: item %u has %u bytes", a - s->ask, it->seq,
 				 it->len);
@@ -47,10 +48,10 @@ static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_i
 	}
 	memcpy(&b, it->data, sizeof(b));
 	if (b.ask != (uint32_t)(a - s->ask) || b.no != it->seq || b.run >= s->n_runs)
-		sim_fail(s, "request %td: item %u is item %u of request %u", a - s->ask, it->seq,
-			 b.no, b.ask);
+		sim_fail(s, "request %td: item %u is marked as item %u of request %u", a - s->ask,
+			 it->seq, b.no, b.ask);
 	else if (a->run != 0 && a->run != b.run + 1)
-		sim_fail(s, "request %td: item %u is of execution %u, those before of %u",
+		sim_fail(s, "request %td: item %u is of execution %u, earlier items are of %u",
 			 a - s->ask, it->seq, b.run, a->run - 1);
 	else
 		a->run = b.run + 1;
@@ -59,7 +60,7 @@ static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_i
 		sim_fail(s, "request %u: byte %u of item %u is wrong", b.ask, wrong, b.no);
 }
 
-/* The network is well, the router, too, and nobody has asked for an end. */
+/* The plan disturbs neither network nor peers, and no client cancels. */
 static bool nothing_may_fail(const struct sim *s)
 {
 	const struct sim_plan drawn = s->plan;
@@ -75,10 +76,10 @@ static bool nothing_may_fail(const struct sim *s)
 	return bad == 0;
 }
 
-/* Elsewhere it may go well: what a client with two routers does. */
+/* Try another router, as a client with two routers does. */
 static void try_elsewhere(struct sim *s, const struct ask *a, const struct kvr_client_end *e)
 {
-	struct customer *c = &s->customer[a->client];
+	struct client *c = &s->client[a->client];
 	const bool worth = e->reason == KVR_CLIENT_LOST || e->reason == KVR_CLIENT_SILENT ||
 			   (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 
@@ -87,19 +88,20 @@ static void try_elsewhere(struct sim *s, const struct ask *a, const struct kvr_c
 		c->again[c->n_again++] = (uint32_t)(a - s->ask);
 }
 
-/* Nobody has answered for 15 s, though for HEARS_NS everybody could: there is a PROBE every two. (A
- * router that is small on purpose may have no room for a long message all that time.) */
+/* The client gave up after 15 s of silence, although all peers were healthy for HEARS_NS and the
+ * client probes every 2 s. A router that is small on purpose may lack room for a long message all
+ * that time. */
 static void check_silence(struct sim *s, const struct ask *a)
 {
 	if (s->phase == PHASE_HEALED && s->plan.small_router == 0 &&
 	    s->now_ns - s->phase_ns > HEARS_NS)
 		sim_fail(s,
-			 "request %td: nobody has answered, and all have been well for %" PRIu64
+			 "request %td: no answer, although all peers have been healthy for %" PRIu64
 			 " ms",
 			 a - s->ask, (s->now_ns - s->phase_ns) / SIM_MS);
 }
 
-/* Its router takes none so long, and had not told the client before this was asked. */
+/* The router takes no message of this size, and had not reported its limit before this request. */
 static bool too_long(const struct sim *s, const struct kvr_client_end *e)
 {
 	return s->plan.small_router && e->reason == KVR_CLIENT_REJECTED &&
@@ -113,20 +115,20 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 
 	RTE_SET_USED(c);
 	RTE_SET_USED(id);
-	sim_note(s, (uint64_t)(uintptr_t)user << 32 | 0xffff, e->reason);
+	sim_digest(s, (uint64_t)(uintptr_t)user << 32 | 0xffff, e->reason);
 	a->outcomes++;
 	a->over = true;
 	a->reason = e->reason;
 	s->ends[e->reason % RTE_DIM(s->ends)]++;
 	if (s->verbose && e->reason != KVR_CLIENT_FINISHED)
-		sim_say(s, "request %td of client %u ends: reason %u code %u %s, %u items",
+		sim_log(s, "request %td of client %u ends: reason %u code %u %s, %u items",
 			a - s->ask, a->client, e->reason, e->code, e->text != NULL ? e->text : "",
 			e->items);
 	if (a->outcomes != 1)
-		sim_fail(s, "request %td: outcome number %u", a - s->ask, a->outcomes);
+		sim_fail(s, "request %td: it has outcome number %u", a - s->ask, a->outcomes);
 	if (e->reason == KVR_CLIENT_FINISHED &&
 	    (a->run == 0 || a->got != a->items || s->run[a->run - 1].made != a->items))
-		sim_fail(s, "request %td: finished with %u items of %u", a - s->ask, a->got,
+		sim_fail(s, "request %td: it finished with %u items of %u", a - s->ask, a->got,
 			 a->items);
 	if (a->killed)
 		return;
@@ -135,16 +137,16 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 	try_elsewhere(s, a, e);
 	if (e->reason != KVR_CLIENT_FINISHED && !too_long(s, e) &&
 	    (a->probe || (nothing_may_fail(s) && !a->cancelled)))
-		sim_fail(s, "request %td: reason %u, code %u (%s) and nothing is wrong", a - s->ask,
-			 e->reason, e->code, e->text != NULL ? e->text : "");
+		sim_fail(s, "request %td: it ended with reason %u, code %u (%s) without a fault",
+			 a - s->ask, e->reason, e->code, e->text != NULL ? e->text : "");
 }
 
-/* ---- asking ---- */
+/* ---- requests ---- */
 
-/* Another, or one more try of @p again (UINT32_MAX: none). */
+/* A new request, or another attempt of request @p again (UINT32_MAX: none). */
 static struct ask *new_ask(struct sim *s, uint32_t i, uint32_t again)
 {
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 	struct kvr_rand *r = &c->rand;
 	struct ask *a;
 
@@ -178,7 +180,7 @@ static struct ask *new_ask(struct sim *s, uint32_t i, uint32_t again)
 
 static void add_session(struct sim *s, uint32_t i, struct kvr_client_hints *h)
 {
-	struct kvr_rand *r = &s->customer[i].rand;
+	struct kvr_rand *r = &s->client[i].rand;
 	const enum kvr_client_session what = (enum kvr_client_session)kvr_rand_below(r, 3);
 	char id[32];
 
@@ -187,11 +189,11 @@ static void add_session(struct sim *s, uint32_t i, struct kvr_client_hints *h)
 				what == KVR_CLIENT_SESSION_OPEN ? 1 + kvr_rand_below(r, 8) : 0);
 }
 
-/* Tokens or their hashes, by the direct path or not, of a session or not. */
+/* Draw the form of a request: tokens or hashes, direct or relayed, with a session or without. */
 static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
 					 struct kvr_client_request *q, uint32_t *tokens)
 {
-	struct kvr_rand *r = &s->customer[a->client].rand;
+	struct kvr_rand *r = &s->client[a->client].rand;
 	struct kvr_client_hints *h = NULL;
 
 	if (sim_chance(r, s->plan.tokens)) {
@@ -204,7 +206,7 @@ static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
 	}
 	if (sim_chance(r, s->plan.directs))
 		q->flags |= KVR_CLIENT_DIRECT;
-	/* Not of the same numbers as all else: seeds from before it draw what they did. */
+	/* A separate random number, so that older seeds still draw the same values. */
 	if (kvr_mix64(s->plan.seed ^ ~(uint64_t)(a - s->ask)) % 1000 < s->plan.quiets)
 		q->flags |= KVR_CLIENT_QUIET;
 	if (!a->probe && sim_chance(r, s->plan.sessions) && (h = kvr_client_hints_create()) != NULL)
@@ -213,11 +215,11 @@ static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
 	return h;
 }
 
-/* @return whether it was taken. */
-static bool submit(struct sim *s, uint32_t i, uint32_t router, bool probe, uint32_t again)
+/* @return whether the client library accepted it. */
+static bool submit_ask(struct sim *s, uint32_t i, uint32_t router, bool probe, uint32_t again)
 {
 	static const struct kvr_client_ops ops = {.on_item = on_item, .on_end = on_end};
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 	struct ask *a = new_ask(s, i, again);
 	uint32_t tokens[SIM_PROMPT * SIM_BLOCK];
 	uint8_t *body = malloc(a->body_len);
@@ -246,21 +248,22 @@ static bool submit(struct sim *s, uint32_t i, uint32_t router, bool probe, uint3
 	kvr_client_hints_destroy(h);
 	free(body);
 	if ((rc == -EBUSY && !probe) || (rc == -EMSGSIZE && s->plan.small_router))
-		s->n_asks--; /* it has as many as it may, or its router takes none so long */
+		s->n_asks--; /* the client is at its limit of requests, or the router takes no
+				message of this size */
 	else if (rc < 0)
 		sim_fail(s, "client %u: submit: %s", i, strerror(-rc));
 	c->node[router]->due_ns = s->now_ns;
 	return rc == 0;
 }
 
-void customer_probe(struct sim *s, uint32_t i, uint32_t router)
+void client_send_probe(struct sim *s, uint32_t i, uint32_t router)
 {
-	submit(s, i, router, true, UINT32_MAX);
+	submit_ask(s, i, router, true, UINT32_MAX);
 }
 
 static void cancel_some(struct sim *s, uint32_t i)
 {
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 
 	c->next_cancel_ns = SIM_NEVER;
 	for (uint32_t k = s->n_asks > 2000 ? s->n_asks - 2000 : 0; k < s->n_asks; k++) {
@@ -279,12 +282,12 @@ static void cancel_some(struct sim *s, uint32_t i)
 	}
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
 static int library_begin(struct sim *s, uint32_t i, uint32_t router)
 {
 	const struct kvr_client_conf conf = {.max_requests = 128};
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 	struct node *n = &s->node[sim_client_node(s, i, router)];
 	const struct kvr_udp w = node_world(n);
 
@@ -299,9 +302,9 @@ static int library_begin(struct sim *s, uint32_t i, uint32_t router)
 	return 0;
 }
 
-int customer_begin(struct sim *s, uint32_t i)
+int client_start(struct sim *s, uint32_t i)
 {
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 	int rc = 0;
 
 	the_sim = s;
@@ -316,7 +319,7 @@ int customer_begin(struct sim *s, uint32_t i)
 	return rc;
 }
 
-static void library_end(struct customer *c, uint32_t router, bool quietly)
+static void library_end(struct client *c, uint32_t router, bool quietly)
 {
 	struct node *n = c->node[router];
 
@@ -328,9 +331,9 @@ static void library_end(struct customer *c, uint32_t router, bool quietly)
 	node_drop(n);
 }
 
-void customer_end(struct sim *s, uint32_t i, bool quietly)
+void client_end(struct sim *s, uint32_t i, bool quietly)
 {
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 
 	if (!c->up)
 		return;
@@ -344,25 +347,25 @@ void customer_end(struct sim *s, uint32_t i, bool quietly)
 	c->n_again = 0;
 }
 
-void customer_still(struct sim *s, uint32_t i, uint64_t until_ns)
+void client_suspend(struct sim *s, uint32_t i, uint64_t until_ns)
 {
 	for (uint32_t r = 0; r < s->plan.routers; r++)
 		s->node[sim_client_node(s, i, r)].still_until_ns = until_ns;
 }
 
-static bool asks(const struct sim *s)
+static bool client_asks(const struct sim *s)
 {
 	return s->phase == PHASE_FAULTS;
 }
 
-uint64_t customer_due_ns(const struct sim *s, uint32_t i)
+uint64_t client_due_ns(const struct sim *s, uint32_t i)
 {
-	const struct customer *c = &s->customer[i];
+	const struct client *c = &s->client[i];
 	uint64_t at = c->next_cancel_ns;
 
 	if (!c->up)
 		return SIM_NEVER;
-	if (asks(s))
+	if (client_asks(s))
 		at = RTE_MIN(at, c->next_ask_ns);
 	if (c->n_again != 0)
 		at = s->now_ns;
@@ -382,23 +385,24 @@ static void library_run(struct sim *s, struct node *n, struct kvr_client *c)
 		n->due_ns = s->now_ns + 1000;
 }
 
-/* What has failed at one router is tried at the other. */
+/* Send requests that failed at one router to the other one. */
 static void try_again(struct sim *s, uint32_t i)
 {
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 	const uint32_t again = c->again[--c->n_again];
 
-	if (submit(s, i, (s->ask[again].router + 1) % s->plan.routers, false, again))
+	if (submit_ask(s, i, (s->ask[again].router + 1) % s->plan.routers, false, again))
 		s->again++;
 }
 
-void customer_run(struct sim *s, uint32_t i)
+void client_run(struct sim *s, uint32_t i)
 {
-	struct customer *c = &s->customer[i];
+	struct client *c = &s->client[i];
 
-	if (asks(s) && c->next_ask_ns <= s->now_ns) {
-		submit(s, i, s->plan.routers > 1 ? kvr_rand_below(&c->rand, s->plan.routers) : 0,
-		       false, UINT32_MAX);
+	if (client_asks(s) && c->next_ask_ns <= s->now_ns) {
+		submit_ask(s, i,
+			   s->plan.routers > 1 ? kvr_rand_below(&c->rand, s->plan.routers) : 0,
+			   false, UINT32_MAX);
 		c->next_ask_ns = s->now_ns +
 				 kvr_rand_below(&c->rand, 2000000 / s->plan.rate) * UINT64_C(1000);
 		if (s->plan.pause != 0)
@@ -413,14 +417,14 @@ void customer_run(struct sim *s, uint32_t i)
 			library_run(s, c->node[r], c->client[r]);
 }
 
-uint32_t customers_waiting(const struct sim *s)
+uint32_t clients_waiting(const struct sim *s)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < s->plan.clients; i++) {
-		n += s->customer[i].n_again;
-		for (uint32_t r = 0; r < s->plan.routers && s->customer[i].up; r++)
-			n += kvr_client_in_flight(s->customer[i].client[r]);
+		n += s->client[i].n_again;
+		for (uint32_t r = 0; r < s->plan.routers && s->client[i].up; r++)
+			n += kvr_client_in_flight(s->client[i].client[r]);
 	}
 	return n;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The files of routers: real ones in a folder of the world's own, behind the interface that
- * snapshots have for files, where writes fail, fill up or are short and bits flip. What a dead
- * router has left may be torn, or an older one. Its snapshots are made here, as by its thread.
+ * Files of routers: real files in a folder of the world, behind the file interface of snapshots.
+ * Reads and writes fail, are short or flip bits. The file of a dead router may be truncated or
+ * replaced by an older one. disk_run() stands in for the snapshot thread.
  */
 #include "sim.h"
 
@@ -17,14 +17,14 @@
 #include "control/snapshot.h"
 
 static char folder[64];	   /* "": none */
-static struct host *whose; /* files are read and written by this one now */
+static struct host *owner; /* router whose files are accessed */
 
 static bool goes_wrong(void)
 {
-	return sim_faults(whose->sim) && sim_chance(&whose->rand, whose->sim->plan.bad_files);
+	return sim_faults(owner->sim) && sim_chance(&owner->rand, owner->sim->plan.bad_files);
 }
 
-static int fail(int error)
+static int fail_call(int error)
 {
 	sim_bug(SIM_BUG_FULL);
 	errno = error;
@@ -33,13 +33,13 @@ static int fail(int error)
 
 static int disk_os_open(const char *path, int flags, mode_t mode)
 {
-	return goes_wrong() ? fail(EACCES) : open(path, flags, mode);
+	return goes_wrong() ? fail_call(EACCES) : open(path, flags, mode);
 }
 
 static ssize_t disk_os_write(int fd, const void *p, size_t n)
 {
 	if (goes_wrong())
-		return fail(ENOSPC);
+		return fail_call(ENOSPC);
 	return write(fd, p, goes_wrong() ? n / 2 + 1 : n);
 }
 
@@ -48,8 +48,8 @@ static ssize_t disk_os_read(int fd, void *p, size_t n)
 	const ssize_t got = read(fd, p, n);
 
 	if (got > 0 && goes_wrong()) {
-		((uint8_t *)p)[kvr_rand_below(&whose->rand, (uint32_t)got)] ^=
-			(uint8_t)(1 << kvr_rand_below(&whose->rand, 8));
+		((uint8_t *)p)[kvr_rand_below(&owner->rand, (uint32_t)got)] ^=
+			(uint8_t)(1 << kvr_rand_below(&owner->rand, 8));
 		sim_bug(SIM_BUG_FLIPPED);
 	}
 	return got;
@@ -57,19 +57,19 @@ static ssize_t disk_os_read(int fd, void *p, size_t n)
 
 static int disk_os_fsync(int fd)
 {
-	RTE_SET_USED(fd); /* a machine that goes down is disk_left()'s */
-	return goes_wrong() ? fail(EIO) : 0;
+	RTE_SET_USED(fd); /* disk_left() simulates the loss of unsynced data */
+	return goes_wrong() ? fail_call(EIO) : 0;
 }
 
 static int disk_os_rename(const char *from, const char *to)
 {
-	return goes_wrong() ? fail(EIO) : rename(from, to);
+	return goes_wrong() ? fail_call(EIO) : rename(from, to);
 }
 
 static const struct kvr_snap_os files = {disk_os_open, disk_os_write, disk_os_read, disk_os_fsync,
 					 disk_os_rename};
 
-/* ---- the world's folder ---- */
+/* ---- the folder ---- */
 
 static void path_of(const struct host *h, const char *end, char *path, size_t len)
 {
@@ -113,7 +113,7 @@ int disk_text(const struct host *h, char *text, size_t len)
 			h->no);
 }
 
-/* ---- a router's ---- */
+/* ---- files of a router ---- */
 
 uint64_t disk_bytes(const struct host *h)
 {
@@ -130,11 +130,11 @@ int disk_open(struct host *h, char *err, size_t errlen)
 
 	if (h->sim->plan.warm == 0)
 		return 0;
-	whose = h;
+	owner = h;
 	h->box.rt->files = &files;
 	rc = snapshot_open(h->box.rt, err, errlen);
 	if (rc == 0)
-		h->box.rt->snapshot->threaded = true; /* disk_run() is the thread */
+		h->box.rt->snapshot->threaded = true; /* disk_run() stands in for the thread */
 	return rc;
 }
 
@@ -144,8 +144,8 @@ void disk_run(struct host *h)
 
 	if (h->box.rt->snapshot == NULL)
 		return;
-	whose = h;
-	was = memory_of(NULL); /* buffers of a snapshot: as long as it is made */
+	owner = h;
+	was = memory_of(NULL); /* the buffers of a snapshot exist only during its write */
 	snapshot_serve(h->box.rt);
 	memory_of(was);
 }
@@ -186,7 +186,7 @@ static void write_file(const char *path, const uint8_t *p, size_t n)
 	if (f == NULL)
 		return;
 	if (fwrite(p, 1, n, f) != n)
-		sim_say(whose->sim, "%s is not whole", path);
+		sim_log(owner->sim, "cannot write all of %s", path);
 	fclose(f);
 }
 
@@ -198,7 +198,7 @@ void disk_left(struct host *h)
 
 	if (h->sim->plan.warm == 0 || h->sim->plan.bad_files == 0 || !sim_faults(h->sim))
 		return;
-	whose = h;
+	owner = h;
 	path_of(h, "", path, sizeof(path));
 	now = read_file(path, &len);
 	if (now == NULL)

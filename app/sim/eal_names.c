@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two routers in one EAL: each believes to be alone and gives its rings and pools the same names,
- * which must differ in a process. So the linker sends these calls here, and a number comes in front
- * of each name. Nobody looks them up.
+ * Two routers in one EAL. Each gives its rings and pools the same names, which must be unique in a
+ * process. The linker redirects these calls here, and each name gets a number in front. No program
+ * looks the names up.
  */
 #include "kvr_rings.h"
 #include "pool_reuse.h"
@@ -15,7 +15,7 @@
 #include <rte_ring.h>
 #include <rte_ring_elem.h>
 
-#define NAME 32u /* RTE_RING_NAMESIZE is the least of all, with room for a prefix of EAL's */
+#define NAME 32u /* RTE_RING_NAMESIZE is the smallest limit, with room for a prefix of the EAL */
 
 struct rte_ring *__real_rte_ring_create(const char *name, unsigned int count, int socket,
 					unsigned int flags);
@@ -54,7 +54,7 @@ struct rte_mempool *__wrap_rte_pktmbuf_pool_create_by_ops(const char *name, unsi
 struct rte_hash *__real_rte_hash_create(const struct rte_hash_parameters *p);
 struct rte_hash *__wrap_rte_hash_create(const struct rte_hash_parameters *p);
 
-static const char *unique(char *out, const char *name)
+static const char *unique_name(char *out, const char *name)
 {
 	static unsigned int number;
 
@@ -67,7 +67,7 @@ struct rte_ring *__wrap_rte_ring_create(const char *name, unsigned int count, in
 {
 	char own[NAME];
 
-	return __real_rte_ring_create(unique(own, name), count, socket, flags);
+	return __real_rte_ring_create(unique_name(own, name), count, socket, flags);
 }
 
 struct rte_ring *__wrap_rte_ring_create_elem(const char *name, unsigned int esize,
@@ -75,20 +75,20 @@ struct rte_ring *__wrap_rte_ring_create_elem(const char *name, unsigned int esiz
 {
 	char own[NAME];
 
-	return __real_rte_ring_create_elem(unique(own, name), esize, count, socket, flags);
+	return __real_rte_ring_create_elem(unique_name(own, name), esize, count, socket, flags);
 }
 
-/* Its name is made unique by what it calls. */
+/* The functions that it calls make the name unique. */
 struct rte_mempool *__wrap_kvr_rings_pool(const char *name, unsigned int n, unsigned int size,
 					  unsigned int cache, rte_mempool_obj_cb_t *init)
 {
-	const struct spare_shape shape = {
+	const struct pool_shape shape = {
 		.init = init, .n = n, .size = size, .cache = cache, .socket = SOCKET_ID_ANY};
-	struct rte_mempool *mp = spare_take(&shape);
+	struct rte_mempool *mp = pool_reuse_take(&shape);
 
 	if (mp == NULL) {
 		mp = __real_kvr_rings_pool(name, n, size, cache, init);
-		spare_note(mp, &shape);
+		pool_reuse_note(mp, &shape);
 	}
 	return mp;
 }
@@ -100,7 +100,7 @@ struct rte_mempool *__wrap_rte_mempool_create_empty(const char *name, unsigned i
 {
 	char own[NAME];
 
-	return __real_rte_mempool_create_empty(unique(own, name), n, size, cache, priv, socket,
+	return __real_rte_mempool_create_empty(unique_name(own, name), n, size, cache, priv, socket,
 					       flags);
 }
 
@@ -108,15 +108,15 @@ struct rte_mempool *__wrap_rte_pktmbuf_pool_create(const char *name, unsigned in
 						   unsigned int cache, uint16_t priv, uint16_t room,
 						   int socket)
 {
-	const struct spare_shape shape = {
+	const struct pool_shape shape = {
 		.ops = "", .n = n, .size = room, .cache = cache, .priv = priv, .socket = socket};
-	struct rte_mempool *mp = spare_take(&shape);
+	struct rte_mempool *mp = pool_reuse_take(&shape);
 	char own[NAME];
 
 	if (mp == NULL) {
-		mp = __real_rte_pktmbuf_pool_create(unique(own, name), n, cache, priv, room,
+		mp = __real_rte_pktmbuf_pool_create(unique_name(own, name), n, cache, priv, room,
 						    socket);
-		spare_note(mp, &shape);
+		pool_reuse_note(mp, &shape);
 	}
 	return mp;
 }
@@ -126,15 +126,15 @@ struct rte_mempool *__wrap_rte_pktmbuf_pool_create_by_ops(const char *name, unsi
 							  uint16_t room, int socket,
 							  const char *ops)
 {
-	const struct spare_shape shape = {
+	const struct pool_shape shape = {
 		.ops = ops, .n = n, .size = room, .cache = cache, .priv = priv, .socket = socket};
-	struct rte_mempool *mp = spare_take(&shape);
+	struct rte_mempool *mp = pool_reuse_take(&shape);
 	char own[NAME];
 
 	if (mp == NULL) {
-		mp = __real_rte_pktmbuf_pool_create_by_ops(unique(own, name), n, cache, priv, room,
-							   socket, ops);
-		spare_note(mp, &shape);
+		mp = __real_rte_pktmbuf_pool_create_by_ops(unique_name(own, name), n, cache, priv,
+							   room, socket, ops);
+		pool_reuse_note(mp, &shape);
 	}
 	return mp;
 }
@@ -144,6 +144,6 @@ struct rte_hash *__wrap_rte_hash_create(const struct rte_hash_parameters *p)
 	struct rte_hash_parameters own = *p;
 	char name[NAME];
 
-	own.name = unique(name, p->name);
+	own.name = unique_name(name, p->name);
 	return __real_rte_hash_create(&own);
 }

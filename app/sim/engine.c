@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Engines behind their agents, one for each router: a rank prefills one request at a time, as long
- * as its uncached blocks take, then streams the items its client has asked for. What engines do
- * wrong is drawn for each request.
+ * Engines and their agents, one agent per router. A rank prefills one request at a time, then
+ * streams the items that the client asked for. Faults are drawn per request.
  */
 #include "sim.h"
 
@@ -15,7 +14,7 @@
 #define FULL_NS (5 * SIM_MS)
 #define REFUSED 77
 #define FAILED	500
-#define MUTE_NS (40 * SIM_S) /* agents give an engine up that says nothing of a request */
+#define MUTE_NS (40 * SIM_S) /* agents give up an engine that does not answer a request */
 
 /* ---- executions ---- */
 
@@ -38,7 +37,7 @@ static struct run *find_run(struct sim *s, const struct seat *t, uint64_t handle
 	return NULL;
 }
 
-static uint32_t active(const struct sim *s, const struct engine *e, uint32_t rank)
+static uint32_t count_active(const struct sim *s, const struct engine *e, uint32_t rank)
 {
 	uint32_t n = 0;
 
@@ -47,7 +46,7 @@ static uint32_t active(const struct sim *s, const struct engine *e, uint32_t ran
 	return n;
 }
 
-static void over(struct sim *s, struct engine *e, struct run *r)
+static void end_run(struct sim *s, struct engine *e, struct run *r)
 {
 	uint32_t *at = &e->runs;
 	struct rank *k = &e->rank[r->rank];
@@ -58,10 +57,10 @@ static void over(struct sim *s, struct engine *e, struct run *r)
 	if (r->task.begun)
 		engine_drop(&k->model, r->task.id);
 	r->state = RUN_OVER;
-	e->due_ns = s->now_ns; /* the next one may begin */
+	e->due_ns = s->now_ns; /* the next prefill may begin */
 }
 
-/* ---- what the agent says ---- */
+/* ---- callbacks of the agent ---- */
 
 static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32_t ask,
 			struct run *r)
@@ -81,7 +80,7 @@ static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32
 		sim_fail(s, "request %u: its hashes are wrong", ask);
 }
 
-/* What this engine will do wrong with it. */
+/* Draw the faults of this execution. */
 static void draw_bugs(struct sim *s, struct engine *e, struct run *r, uint32_t items)
 {
 	if (!sim_faults(s))
@@ -108,10 +107,10 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 	struct run *r;
 
 	RTE_SET_USED(a);
-	if (!truth_body(s, q, &b))
+	if (!oracle_check_body(s, q, &b))
 		return REFUSED;
-	truth_once(s, t, q->handle, b.ask);
-	truth_leg(s, e, q, b.ask);
+	oracle_check_once(s, t, q->handle, b.ask);
+	oracle_check_leg(s, e, q, b.ask);
 	if (q->dp_rank >= s->plan.ranks)
 		sim_fail(s, "engine %u has no rank %u", engine, q->dp_rank);
 	if (sim_faults(s) && sim_chance(&e->rand, s->plan.bug_refuse)) {
@@ -137,12 +136,12 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 			  .next = e->runs};
 	draw_bugs(s, e, r, r->prefill ? 1 : s->ask[b.ask].items);
 	read_prompt(s, q, b.ask, r);
-	truth_overlap(s, r, q->overlap_blocks);
-	truth_dispatch(s, r);
+	oracle_check_overlap(s, r, q->overlap_blocks);
+	oracle_check_open(s, r);
 	s->ask[b.ask].last_run = no + 1;
 	e->runs = no + 1;
 	e->due_ns = s->now_ns;
-	sim_note(s, (uint64_t)b.ask << 32 | engine, q->handle);
+	sim_digest(s, (uint64_t)b.ask << 32 | engine, q->handle);
 	return 0;
 }
 
@@ -156,15 +155,15 @@ static void on_abort(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort 
 
 	RTE_SET_USED(code);
 	if (r == NULL) {
-		sim_fail(s, "an abort of an execution that is over");
+		sim_fail(s, "an abort arrived for an execution that has ended");
 		return;
 	}
-	over(s, t->engine, r);
+	end_run(s, t->engine, r);
 	if (why == KVR_AGENT_ABORT_CLOSED || !sim_chance(&t->engine->rand, s->plan.bug_after))
 		return;
 	sim_bug(SIM_BUG_AFTER);
 	if (kvr_agent_respond(a, handle, &late) != -ENOENT)
-		sim_fail(s, "an answer after the abort was taken");
+		sim_fail(s, "the agent accepted an answer after the abort");
 }
 
 static void on_done(struct kvr_agent *a, uint64_t handle, void *user)
@@ -175,9 +174,9 @@ static void on_done(struct kvr_agent *a, uint64_t handle, void *user)
 
 	RTE_SET_USED(a);
 	if (r == NULL || r->state != RUN_SENT)
-		sim_fail(s, "an execution is done that has not ended");
+		sim_fail(s, "the agent reported an execution as done that has not ended");
 	else
-		over(s, t->engine, r);
+		end_run(s, t->engine, r);
 }
 
 static void on_state(struct kvr_agent *a, const struct kvr_agent_status *st, void *user)
@@ -187,15 +186,15 @@ static void on_state(struct kvr_agent *a, const struct kvr_agent_status *st, voi
 
 	RTE_SET_USED(a);
 	if (s->verbose && st->state != t->state)
-		sim_say(s, "engine %td, router %u: state %u, reject %u %s", t->engine - s->engine,
+		sim_log(s, "engine %td, router %u: state %u, reject %u %s", t->engine - s->engine,
 			t->node->router, st->state, st->reject, st->text);
 	t->state = st->state;
 }
 
 /* ---- work ---- */
 
-/* The same in every run of the request. Of one that fails they are words; a small router takes no
- * long result. */
+/* Equal in all executions of a request. The item of a failed execution is a short text. A small
+ * router takes no long result. */
 static uint32_t item_len(const struct sim *s, uint32_t ask, uint32_t no, bool prefill, bool fails)
 {
 	const uint32_t len = sizeof(struct item_body) + (ask * 7 + no) % 200;
@@ -206,7 +205,7 @@ static uint32_t item_len(const struct sim *s, uint32_t ask, uint32_t no, bool pr
 	return len + (uint32_t)(r >> 32) % (KVR_WIRE_MAX_ITEM - len + 1);
 }
 
-static void respond(struct sim *s, struct engine *e, struct run *r)
+static void respond_item(struct sim *s, struct engine *e, struct run *r)
 {
 	static uint8_t data[KVR_WIRE_MAX_ITEM];
 	const struct ask *a = &s->ask[r->ask];
@@ -249,7 +248,7 @@ static void respond(struct sim *s, struct engine *e, struct run *r)
 	t->node->due_ns = s->now_ns;
 }
 
-static void step(struct sim *s, struct engine *e, struct run *r)
+static void step_run(struct sim *s, struct engine *e, struct run *r)
 {
 	const struct engine_prompt prompt = {r->hash, r->n_hashes, 1, r->n_hashes + 1};
 	struct rank *k = &e->rank[r->rank];
@@ -266,7 +265,7 @@ static void step(struct sim *s, struct engine *e, struct run *r)
 	case RUN_PREFILL:
 		engine_prefill_end(&k->model);
 		cache_store(s, e, r);
-		engine_wake(e); /* the agents tell it */
+		engine_wake(e); /* the agents send the KV events */
 		r->state = RUN_DECODE;
 		r->at_ns = s->now_ns + s->ask[r->ask].item_us * UINT64_C(1000);
 		for (uint32_t i = e->runs; i != 0; i = s->run[i - 1].next)
@@ -275,14 +274,14 @@ static void step(struct sim *s, struct engine *e, struct run *r)
 		break;
 	case RUN_MUTE:
 	case RUN_DECODE:
-		respond(s, e, r);
+		respond_item(s, e, r);
 		break;
 	default:
 		r->at_ns = SIM_NEVER;
 	}
 }
 
-static void work(struct sim *s, struct engine *e)
+static void step_runs(struct sim *s, struct engine *e)
 {
 	uint32_t next;
 
@@ -293,14 +292,15 @@ static void work(struct sim *s, struct engine *e)
 		    e->rank[s->run[i - 1].rank].model.prefilling == ENGINE_NO_TASK)
 			s->run[i - 1].at_ns = s->now_ns;
 		if (s->run[i - 1].at_ns <= s->now_ns)
-			step(s, e, &s->run[i - 1]);
+			step_run(s, e, &s->run[i - 1]);
 		e->due_ns = RTE_MIN(e->due_ns, s->run[i - 1].at_ns);
 	}
 }
 
-/* ---- life ---- */
+/* ---- start and end ---- */
 
-/* From the clock, as that of a program: above what a life before it may have gone on to. */
+/* The epoch comes from the clock, as in a real process, and is above that of the previous
+ * incarnation. */
 static uint32_t epoch_now(const struct sim *s, struct engine *e)
 {
 	if (e->epoch != 0 && s->plan.bug_epoch) {
@@ -416,7 +416,7 @@ int agents_begin(struct sim *s, uint32_t i)
 	for (uint32_t r = 0; r < s->plan.routers && rc == 0; r++)
 		rc = seat_begin(s, e, r);
 	for (uint32_t k = 0; k < s->plan.ranks && rc == 0; k++) {
-		e->rank[k].dirty = true; /* they ask it for all that it has */
+		e->rank[k].dirty = true; /* the agents request a dump of the cache */
 		cache_mend(s, e, k);
 	}
 	return rc;
@@ -435,7 +435,7 @@ void engine_end(struct sim *s, uint32_t i)
 	e->due_ns = SIM_NEVER;
 }
 
-void engine_goodbye(struct engine *e)
+void engine_leave(struct engine *e)
 {
 	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
 		kvr_agent_goodbye(e->seat[r].agent);
@@ -450,7 +450,7 @@ void engine_drain(struct engine *e, bool on)
 	engine_wake(e);
 }
 
-void engine_still(struct engine *e, uint64_t until_ns)
+void engine_suspend(struct engine *e, uint64_t until_ns)
 {
 	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
 		e->seat[r].node->still_until_ns = until_ns;
@@ -489,10 +489,11 @@ void engine_run(struct sim *s, uint32_t i)
 		return;
 	}
 	if (e->due_ns <= s->now_ns) {
-		work(s, e);
+		step_runs(s, e);
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
 			for (uint32_t r = 0; r < s->plan.routers; r++)
-				kvr_agent_load(e->seat[r].agent, k, active(s, e, k), UINT64_MAX);
+				kvr_agent_load(e->seat[r].agent, k, count_active(s, e, k),
+					       UINT64_MAX);
 	}
 	for (uint32_t r = 0; r < s->plan.routers; r++)
 		if (e->seat[r].node->due_ns <= s->now_ns)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Who dies, stands still or is cut off, and when: drawn before the world begins. */
+/* The schedule of faults: crashes, pauses and cuts, drawn before the world begins. */
 #include "sim.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ enum incident_kind {
 	KINDS
 };
 
-/* Of each kind: a field of the plan, who it is about, how long it takes. */
+/* By kind: field of the plan, target, longest duration. */
 static const struct {
 	size_t count;
 	enum { ROUTER, ENGINE, CLIENT, LINK } who;
@@ -54,8 +54,8 @@ static const struct {
 	[AGENT_DIES] = {offsetof(struct sim_plan, agent_kills), ENGINE, 1500},
 };
 
-/* What comes of it after a while; of the others nothing (KINDS). */
-static enum incident_kind after(uint8_t kind)
+/* The kind that follows after the duration. KINDS: none. */
+static enum incident_kind following_kind(uint8_t kind)
 {
 	if (kind == ENGINE_DIES || kind == ENGINE_LEAVES)
 		return ENGINE_BACK;
@@ -72,14 +72,14 @@ static bool is_after(uint8_t kind)
 	       kind == AGENT_BACK;
 }
 
-static int earlier(const void *x, const void *y)
+static int compare_incidents(const void *x, const void *y)
 {
 	const struct incident *a = x, *b = y;
 
 	return a->at_ns != b->at_ns ? (a->at_ns < b->at_ns ? -1 : 1) : (int)a->kind - b->kind;
 }
 
-static void add(struct sim *s, struct kvr_rand *r, uint8_t kind)
+static void add_incident(struct sim *s, struct kvr_rand *r, uint8_t kind)
 {
 	struct incident *i = &s->incident[s->n_incidents];
 	const uint32_t routers = s->plan.routers;
@@ -95,7 +95,7 @@ static void add(struct sim *s, struct kvr_rand *r, uint8_t kind)
 		i->a = kvr_rand_below(r, s->plan.engines);
 	if (kinds[kind].who == CLIENT)
 		i->a = kvr_rand_below(r, s->plan.clients);
-	if (kinds[kind].who == LINK) { /* mostly one to or from the router */
+	if (kinds[kind].who == LINK) { /* three quarters of them at a router */
 		i->a = kvr_rand_below(r, 4) < 3 ? UINT32_MAX : kvr_rand_below(r, s->n_nodes);
 		i->b = kvr_rand_below(r, s->n_nodes);
 		if (i->a == UINT32_MAX)
@@ -107,10 +107,10 @@ static void add(struct sim *s, struct kvr_rand *r, uint8_t kind)
 			i->b = a;
 		}
 	}
-	if (after(kind) != KINDS) {
+	if (following_kind(kind) != KINDS) {
 		s->incident[s->n_incidents] = *i;
 		s->incident[s->n_incidents].at_ns += i->ms * SIM_MS;
-		s->incident[s->n_incidents++].kind = after(kind);
+		s->incident[s->n_incidents++].kind = following_kind(kind);
 	}
 }
 
@@ -134,9 +134,9 @@ int faults_begin(struct sim *s)
 			continue;
 		n = *(const uint32_t *)((const char *)&s->plan + kinds[k].count);
 		while (n-- > 0)
-			add(s, &own, k);
+			add_incident(s, &own, k);
 	}
-	qsort(s->incident, s->n_incidents, sizeof(*s->incident), earlier);
+	qsort(s->incident, s->n_incidents, sizeof(*s->incident), compare_incidents);
 	return 0;
 }
 
@@ -145,8 +145,8 @@ uint64_t faults_due_ns(const struct sim *s)
 	return s->next_incident < s->n_incidents ? s->incident[s->next_incident].at_ns : SIM_NEVER;
 }
 
-/* Its agents ask for it, or an operator of each router does. */
-static void drain(struct sim *s, const struct incident *i, bool on)
+/* The agents ask for it, or an operator does at each router. */
+static void drain_engine(struct sim *s, const struct incident *i, bool on)
 {
 	if (i->ms % 2 == 0) {
 		engine_drain(&s->engine[i->a], on);
@@ -156,8 +156,8 @@ static void drain(struct sim *s, const struct incident *i, bool on)
 		host_drain(&s->host[r], i->a, on);
 }
 
-/* With another of the same pool. */
-static void move(struct sim *s, const struct incident *i)
+/* Swap with another engine of the same pool. */
+static void move_rank(struct sim *s, const struct incident *i)
 {
 	const uint32_t b = (i->a + 2 * (1 + i->ms)) % s->plan.engines;
 
@@ -172,28 +172,28 @@ static void engine_incident(struct sim *s, const struct incident *i)
 
 	if (i->kind == ENGINE_BACK || !e->up) {
 		if (i->kind == ENGINE_BACK) {
-			engine_end(s, i->a); /* one that has left is still there */
+			engine_end(s, i->a); /* an engine that left is still running */
 			if (engine_begin(s, i->a) < 0)
-				sim_fail(s, "engine %u does not start", i->a);
+				sim_fail(s, "engine %u: cannot start", i->a);
 		}
 	} else if (i->kind == AGENT_BACK) {
 		if (agents_begin(s, i->a) < 0)
-			sim_fail(s, "the agents of engine %u do not start", i->a);
+			sim_fail(s, "engine %u: cannot start its agents", i->a);
 	} else if (i->kind == ENGINE_DIES) {
 		engine_end(s, i->a);
 	} else if (e->seat[0].agent == NULL) {
-		return; /* nobody is there to tell it */
+		return; /* no agent is running */
 	} else if (i->kind == AGENT_DIES) {
 		agents_end(s, i->a);
 	} else if (i->kind == ENGINE_LEAVES) {
 		e->leaving = true;
-		engine_goodbye(e);
+		engine_leave(e);
 	} else if (i->kind == ENGINE_STILL) {
-		engine_still(e, until);
+		engine_suspend(e, until);
 	} else if (i->kind == ENGINE_DRAINS || i->kind == ENGINE_RESUMES) {
-		drain(s, i, i->kind == ENGINE_DRAINS);
+		drain_engine(s, i, i->kind == ENGINE_DRAINS);
 	} else if (i->kind == RANK_MOVES) {
-		move(s, i);
+		move_rank(s, i);
 	} else if (i->kind == ENGINE_MOVES) {
 		e->seat[i->ms % s->plan.routers].node->addr.port += 1000;
 	} else {
@@ -205,11 +205,11 @@ static void engine_incident(struct sim *s, const struct incident *i)
 static void client_incident(struct sim *s, const struct incident *i)
 {
 	if (i->kind == CLIENT_STILL) {
-		customer_still(s, i->a, s->now_ns + i->ms * SIM_MS);
+		client_suspend(s, i->a, s->now_ns + i->ms * SIM_MS);
 	} else if (i->kind == CLIENT_DIES) {
-		customer_end(s, i->a, i->ms % 2 == 0);
-	} else if (!s->customer[i->a].up && customer_begin(s, i->a) < 0) {
-		sim_fail(s, "client %u does not start", i->a);
+		client_end(s, i->a, i->ms % 2 == 0);
+	} else if (!s->client[i->a].up && client_start(s, i->a) < 0) {
+		sim_fail(s, "client %u: cannot start", i->a);
 	}
 }
 
@@ -227,35 +227,35 @@ static void router_incident(struct sim *s, const struct incident *i)
 	else if (i->kind == LCORE_STILL)
 		h->stall_ns[kvr_rand_below(&h->rand, h->box.rt->n_lcores)] = until;
 	else if (i->kind == ROUTER_ENDS && h->stop == NULL && stop_begin(h, i->ms) < 0)
-		sim_fail(s, "no memory for the end of a router");
+		sim_fail(s, "no memory for the shutdown of a router");
 }
 
 void faults_run(struct sim *s)
 {
-	static const char *const names[KINDS] = {"router dies",
-						 "router stands still",
-						 "lcore stands still",
-						 "engine dies",
-						 "engine is back",
+	static const char *const names[KINDS] = {"router crashes",
+						 "router pauses",
+						 "lcore stalls",
+						 "engine crashes",
+						 "engine restarts",
 						 "engine leaves",
-						 "engine stands still",
-						 "engine moves",
-						 "engine forgets",
-						 "client dies",
-						 "client is back",
-						 "client stands still",
+						 "engine pauses",
+						 "agent changes its port",
+						 "engine clears its cache silently",
+						 "client crashes",
+						 "client restarts",
+						 "client pauses",
 						 "cut",
 						 "clog",
-						 "router ends",
-						 "engine drains",
-						 "engine resumes",
-						 "rank moves",
-						 "agent dies",
-						 "agent is back"};
+						 "router shuts down",
+						 "engine is drained",
+						 "engine is resumed",
+						 "ranks are swapped",
+						 "agents crash",
+						 "agents restart"};
 	const struct incident *i = &s->incident[s->next_incident++];
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
 
-	sim_say(s, "%s: %u %u for %u ms", names[i->kind], i->a, i->b, i->ms);
+	sim_log(s, "%s: %u %u for %u ms", names[i->kind], i->a, i->b, i->ms);
 	switch (i->kind) {
 	case CUT:
 		s->net.cut_until_ns[i->a][i->b] = until;
@@ -301,13 +301,13 @@ void faults_heal(struct sim *s)
 			engine_end(s, i);
 			engine_begin(s, i);
 		}
-		agents_begin(s, i); /* unless they are there */
+		agents_begin(s, i); /* has no effect on running agents */
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
 			cache_mend(s, &s->engine[i], k);
-		if (s->plan.engine_drains != 0) /* whoever has drained it */
+		if (s->plan.engine_drains != 0) /* the agents or an operator may have drained it */
 			engine_drain(&s->engine[i], false);
 	}
 	for (uint32_t i = 0; i < s->plan.clients; i++)
-		if (!s->customer[i].up)
-			customer_begin(s, i);
+		if (!s->client[i].up)
+			client_start(s, i);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The hosts of routers: what the plan configures, their turns and rounds, their deaths. A packet
- * lcore makes one turn at a time, which one and when the seed says; when each has made one in which
- * nothing moved, or stands still, time jumps to the next frame, round of control, or lcore that
- * goes on. While control waits for lcores they make turns, too.
+ * Hosts of routers: configuration, turns of lcores, rounds of control, crashes. Each step is one
+ * turn of one packet lcore; the seed draws lcore and time. When every lcore has made a turn without
+ * work, or is stalled, time jumps to the next frame, round of control or end of a stall. While
+ * control waits for lcores, they make turns as well.
  */
 #include "sim.h"
 
@@ -14,17 +14,17 @@
 #include "control/control.h"
 #include "lcore/loop.h"
 
-#define CLOCK_NS   (1000 * SIM_S) /* what the router's clock says when the world begins */
-#define TICK_NS	   (10 * SIM_MS)  /* between rounds of control that have nothing to do */
+#define CLOCK_NS   (1000 * SIM_S) /* clock of the router when the world begins */
+#define TICK_NS	   (10 * SIM_MS)  /* between rounds of control without work */
 #define ROUND_NS   SIM_MS
-#define TURN_NS	   8000u /* a turn takes so long at most */
+#define TURN_NS	   8000u /* longest time between two turns */
 #define RING	   1024u
 #define RING_SMALL 64u
 #define LEAVE	   4096u
 #define FRAMES	   4095u
-#define BLOCKS	   49152u /* more than all prompts have, and what engines invent */
+#define BLOCKS	   49152u /* more than all prompts and invented events have */
 
-static struct sim *all; /* the world of the routers */
+static struct sim *all; /* the world, for the wait callback */
 
 /* ---- start ---- */
 
@@ -42,7 +42,8 @@ static int pool_text(const struct sim_plan *o, uint32_t id, const char *role, ch
 {
 	const uint32_t ranks = RTE_MAX(o->engines * o->ranks, 1u);
 	const uint32_t blocks = RTE_MIN(RTE_MAX(2 * ranks * o->cache_blocks, 1024u), BLOCKS);
-	const uint32_t runs = RTE_MAX(blocks / 8, 1024u); /* seeds have 16 blocks a run or more */
+	const uint32_t runs = RTE_MAX(
+		blocks / 8, 1024u); /* prompts of the seeds have at least 16 blocks per run */
 
 	return snprintf(
 		text, len,
@@ -59,7 +60,7 @@ static int pool_text(const struct sim_plan *o, uint32_t id, const char *role, ch
 				: "");
 }
 
-static void configuration(const struct host *h, char *text, size_t len)
+static void write_config(const struct host *h, char *text, size_t len)
 {
 	const struct sim_plan *o = &h->sim->plan;
 	int n = snprintf(text, len, "[router]\n");
@@ -85,36 +86,36 @@ static void configuration(const struct host *h, char *text, size_t len)
 
 static void wait_here(struct router *rt);
 
-static int start(struct host *h, const struct map *m)
+static int start_router(struct host *h, const struct map *m)
 {
 	struct sim *s = h->sim;
-	const struct box_sizes sizes = {.ports = 1,
+	const struct rig_sizes sizes = {.ports = 1,
 					.queues = m->ingress,
 					.to = s->plan.small_router ? RING_SMALL : RING,
 					.from = LEAVE,
 					.frames = FRAMES};
 	char text[2048], err[400] = "";
-	int rc = box_open(&h->box, &sizes);
+	int rc = rig_open(&h->box, &sizes);
 
 	if (rc < 0)
 		return rc;
 	h->box.plain = s->plan.broken == 0;
-	configuration(h, text, sizeof(text));
-	memory_of(NULL); /* the C library's own memory stands behind streams */
-	rc = box_load(&h->box, text, err, sizeof(err));
+	write_config(h, text, sizeof(text));
+	memory_of(NULL); /* the buffer of a C library stream is not the router's memory */
+	rc = rig_load(&h->box, text, err, sizeof(err));
 	memory_of(&h->memory);
 	if (rc == 0)
-		rc = box_lcores(&h->box.rt->conf, m->lcores, m->ingress, m->event, m->sched, err,
+		rc = rig_lcores(&h->box.rt->conf, m->lcores, m->ingress, m->event, m->sched, err,
 				sizeof(err));
 	if (rc == 0)
-		rc = box_start(&h->box, CLOCK_NS + s->now_ns,
+		rc = rig_start(&h->box, CLOCK_NS + s->now_ns,
 			       kvr_mix64(s->plan.seed + h->lives + 1000 * h->no) | 1, err,
 			       sizeof(err));
 	if (rc == 0)
 		rc = disk_open(h, err, sizeof(err));
 	if (rc < 0) {
-		sim_fail(s, "router %u does not start: %s", h->no, err);
-		box_close(&h->box);
+		sim_fail(s, "router %u: cannot start: %s", h->no, err);
+		rig_close(&h->box);
 	}
 	return rc;
 }
@@ -134,13 +135,13 @@ int host_begin(struct sim *s, uint32_t i)
 	h->memory = (struct memory){0};
 	file = disk_bytes(h);
 	was = memory_of(&h->memory);
-	rc = start(h, map_of(s));
+	rc = start_router(h, map_of(s));
 	memory_of(was);
 	if (rc < 0)
 		return rc;
 	memory_begun(&h->memory, file);
 	s->eal_bytes = memory_eal();
-	truth_begin(h);
+	oracle_reset(h);
 	h->box.rt->wait = wait_here;
 	atomic_store_explicit(&h->box.rt->running, 1, memory_order_relaxed);
 	h->lives++;
@@ -149,11 +150,11 @@ int host_begin(struct sim *s, uint32_t i)
 	h->still_until_ns = 0;
 	h->back_ns = SIM_NEVER;
 	memset(h->stall_ns, 0, sizeof(h->stall_ns));
-	sim_say(s, "router %u: life %u", i, h->lives);
+	sim_log(s, "router %u: life %u", i, h->lives);
 	return 0;
 }
 
-struct rest_seen sim_seen;
+struct counters_moved sim_seen;
 
 void host_end(struct host *h)
 {
@@ -163,14 +164,14 @@ void host_end(struct host *h)
 		return;
 	memory_check(h->sim);
 	stop_free(h);
-	rest_see(&sim_seen, h->box.rt);
+	leak_check_note_moved(&sim_seen, h->box.rt);
 	was = memory_of(&h->memory);
 	disk_close(h);
-	box_stop(&h->box);
+	rig_stop(&h->box);
 	if (rte_mempool_in_use_count(h->box.frames) != 0)
 		sim_fail(h->sim, "%u frames are left after the end of router %u",
 			 rte_mempool_in_use_count(h->box.frames), h->no);
-	box_close(&h->box);
+	rig_close(&h->box);
 	memory_of(was);
 	memory_given_back(h->sim, h->no);
 	h->sim->eal_bytes = memory_eal();
@@ -183,7 +184,7 @@ void host_kill(struct host *h, uint32_t back_ms)
 	host_end(h);
 	h->back_ns = h->sim->now_ns + back_ms * SIM_MS;
 	h->turn_ns = h->control_ns = SIM_NEVER;
-	sim_say(h->sim, "router %u: gone for %u ms", h->no, back_ms);
+	sim_log(h->sim, "router %u: down for %u ms", h->no, back_ms);
 }
 
 /* ---- frames ---- */
@@ -192,22 +193,22 @@ static void leave_one(struct host *h, struct rte_mbuf *m)
 {
 	struct kvr_udp_addr to = {0};
 	struct kvr_path path;
-	const uint32_t at = box_payload(m, &path);
+	const uint32_t at = rig_payload(m, &path);
 
 	memcpy(to.ip, path.ip, sizeof(to.ip));
 	to.port = path.udp_port;
 	if (at == 0 || m->nb_segs != 1)
-		sim_fail(h->sim, "a router sends a frame without a datagram");
+		sim_fail(h->sim, "a router sent a frame without a datagram");
 	else
 		net_send(h->sim, h->no, &to, rte_pktmbuf_mtod_offset(m, void *, at),
 			 m->pkt_len - at);
 	rte_pktmbuf_free(m);
 }
 
-static void leave(struct host *h)
+static void send_frames(struct host *h)
 {
 	struct memory *was = memory_of(NULL);
-	struct box *b = &h->box;
+	struct router_rig *b = &h->box;
 	struct rte_mbuf *m[32];
 	uint32_t n;
 
@@ -221,7 +222,7 @@ static void leave(struct host *h)
 	memory_of(was);
 }
 
-/* A bit, which every checksum finds; or the frame ends early. */
+/* Flip a bit, which every checksum detects, or truncate the frame. */
 static void break_frame(struct sim *s, struct rte_mbuf *m)
 {
 	const uint32_t at = kvr_rand_below(&s->net.rand, m->pkt_len);
@@ -233,8 +234,8 @@ static void break_frame(struct sim *s, struct rte_mbuf *m)
 			(uint8_t)(1 << kvr_rand_below(&s->net.rand, 8));
 }
 
-/* It has something to do, soon. */
-static void wake(struct host *h)
+/* Schedule a turn, as there is work. */
+static void wake_host(struct host *h)
 {
 	h->quiet = 0;
 	h->busy = UINT32_MAX;
@@ -251,19 +252,19 @@ void host_arrive(struct host *h, struct packet *p)
 	if (!h->up)
 		return;
 	memcpy(from.ip, p->from.ip, sizeof(from.ip));
-	m = box_frame(&h->box, 0, &from, p->data, p->len);
+	m = rig_frame(&h->box, 0, &from, p->data, p->len);
 	if (m == NULL)
-		return; /* every buffer is full: lost, as at a device */
+		return; /* all buffers are in use: lost, as at a device */
 	if (p->broken)
 		break_frame(s, m);
-	/* By sender, as RSS does; or wherever, in every other world. */
+	/* Queue by sender, as RSS does; in every other world, at random. */
 	q = (s->plan.seed & 1) != 0 ? kvr_rand_below(&h->rand, h->box.n_queues)
 				    : (p->src + from.udp_port) % h->box.n_queues;
 	if (rte_ring_enqueue(h->box.port[0].to[q], m) != 0) {
 		rte_pktmbuf_free(m);
 		s->net.lost++;
 	}
-	wake(h);
+	wake_host(h);
 }
 
 /* ---- turns ---- */
@@ -273,26 +274,26 @@ static void set_clock(struct host *h)
 	h->box.rt->ns_offset = CLOCK_NS + h->sim->now_ns;
 }
 
-static void turn(struct host *h, uint32_t i)
+static void turn_lcore(struct host *h, uint32_t i)
 {
 	struct memory *was = memory_of(&h->memory);
 
 	h->memory.turn = true;
 	lcore_turn(h->box.rt->lcore[i]);
 	h->memory.turn = false;
-	leave(h);
+	send_frames(h);
 	memory_of(was);
 }
 
-/* Control waits for lcores: they go on, those that stand still, too. */
+/* Control waits for lcores: stalled lcores make turns as well. */
 static void wait_here(struct router *rt)
 {
 	for (uint32_t i = 0; i < all->plan.routers; i++)
 		if (all->host[i].box.rt == rt)
-			turn(&all->host[i], kvr_rand_below(&all->host[i].rand, rt->n_lcores));
+			turn_lcore(&all->host[i], kvr_rand_below(&all->host[i].rand, rt->n_lcores));
 }
 
-/* Has the last turn changed a prefix table? A rank that is cleared goes slice by slice. */
+/* Whether the last turn changed a prefix table. A rank is cleared in slices over several turns. */
 static bool tables_change(struct host *h)
 {
 	const uint64_t before = h->work;
@@ -303,8 +304,8 @@ static bool tables_change(struct host *h)
 	return h->work != before;
 }
 
-/* The lcores that must still make a turn, and may. */
-static uint32_t awake(const struct host *h, uint32_t n)
+/* Lcores that still have to make a turn and are not stalled. */
+static uint32_t awake_lcores(const struct host *h, uint32_t n)
 {
 	uint32_t mask = 0;
 
@@ -314,7 +315,7 @@ static uint32_t awake(const struct host *h, uint32_t n)
 	return mask;
 }
 
-/* One of them. */
+/* Draw one of them. */
 static uint32_t draw_lcore(struct host *h, uint32_t mask)
 {
 	const uint32_t n = (uint32_t)__builtin_popcount(mask);
@@ -324,7 +325,7 @@ static uint32_t draw_lcore(struct host *h, uint32_t mask)
 	return (uint32_t)__builtin_ctz(mask);
 }
 
-/* When the first one that stands still goes on; SIM_NEVER: none has to. */
+/* The earliest end of a stall; SIM_NEVER: no stalled lcore has work. */
 static uint64_t stall_over_ns(const struct host *h, uint32_t n)
 {
 	uint64_t at = SIM_NEVER;
@@ -335,31 +336,31 @@ static uint64_t stall_over_ns(const struct host *h, uint32_t n)
 	return at;
 }
 
-/* An lcore has made a turn. When it had something to do, the others must make one after it; it is
- * done itself when nothing is left for it. */
+/* After a turn with work, the other lcores must make a turn. The lcore itself is done when it has
+ * no work left. */
 static void made_turn(struct host *h, uint32_t i)
 {
 	const uint32_t bit = 1u << i;
 	const bool worked = (h->busy & bit) != 0;
 
-	h->busy = box_busy(&h->box);
+	h->busy = rig_busy(&h->box);
 	if (tables_change(h))
 		h->busy |= bit;
 	h->quiet = (worked ? bit : h->quiet | bit) & ~h->busy;
 }
 
-/* Control looks whether there is something for it once a round. */
+/* Control checks its ring once per round. */
 static void call_control(struct host *h)
 {
 	if (h->control_ns > h->sim->now_ns + ROUND_NS && !rte_ring_empty(h->box.rt->control_ring))
 		h->control_ns = h->sim->now_ns + kvr_rand_below(&h->rand, ROUND_NS);
 }
 
-/* Nothing is left to do when each lcore has made a turn since there was something. Those that stand
- * still keep what is theirs until they go on. */
+/* The router is idle when each lcore has made a turn since the last work. A stalled lcore keeps its
+ * work until the stall ends. */
 static void lcores_turn(struct host *h)
 {
-	const uint32_t n = h->box.rt->n_lcores, mask = awake(h, n);
+	const uint32_t n = h->box.rt->n_lcores, mask = awake_lcores(h, n);
 	uint32_t i;
 
 	if (mask == 0) {
@@ -368,7 +369,7 @@ static void lcores_turn(struct host *h)
 	}
 	set_clock(h);
 	i = draw_lcore(h, mask);
-	turn(h, i);
+	turn_lcore(h, i);
 	made_turn(h, i);
 	call_control(h);
 	h->turn_ns = h->quiet != (1u << n) - 1
@@ -376,7 +377,7 @@ static void lcores_turn(struct host *h)
 			     : SIM_NEVER;
 }
 
-static void control(struct host *h)
+static void run_control(struct host *h)
 {
 	const uint64_t last = h->control_ns, now = h->sim->now_ns;
 	bool work;
@@ -387,17 +388,17 @@ static void control(struct host *h)
 	control_round(h->box.rt);
 	memory_of(NULL);
 	disk_run(h);
-	leave(h);
-	truth_closed(h);
+	send_frames(h);
+	oracle_note_states(h);
 	h->control_ns = now + ROUND_NS;
-	/* A round without work is left out, but each tick has its own. */
+	/* Rounds without work are left out, except for one per tick. */
 	if (!work && rte_ring_empty(h->box.rt->control_ring))
 		h->control_ns = RTE_MAX(last, now - TICK_NS) + TICK_NS;
-	wake(h);
+	wake_host(h);
 }
 
-/* It ends in good order; control sleeps between its rounds. */
-static void stopping(struct host *h)
+/* Orderly shutdown. Control sleeps between its rounds. */
+static void run_stop(struct host *h)
 {
 	bool over;
 
@@ -407,12 +408,12 @@ static void stopping(struct host *h)
 	over = stop_run(h);
 	memory_of(NULL);
 	disk_run(h);
-	leave(h);
-	truth_closed(h);
+	send_frames(h);
+	oracle_note_states(h);
 	if (over)
 		host_kill(h, stop_back_ms(h));
 	else
-		wake(h);
+		wake_host(h);
 }
 
 void host_drain(struct host *h, uint32_t engine, bool on)
@@ -423,9 +424,9 @@ void host_drain(struct host *h, uint32_t engine, bool on)
 	memory_of(&h->memory);
 	control_drain(h->box.rt, engine_worker(engine), on);
 	memory_of(NULL);
-	leave(h);
-	truth_closed(h);
-	wake(h);
+	send_frames(h);
+	oracle_note_states(h);
+	wake_host(h);
 }
 
 uint64_t host_due_ns(const struct host *h)
@@ -441,9 +442,9 @@ bool host_run(struct host *h)
 		host_begin(h->sim, h->no);
 	} else if (h->control_ns <= h->sim->now_ns) {
 		if (h->stop != NULL)
-			stopping(h);
+			run_stop(h);
 		else
-			control(h);
+			run_control(h);
 		return h->up;
 	} else {
 		lcores_turn(h);

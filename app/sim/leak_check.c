@@ -28,7 +28,7 @@ static bool adds_up(struct kvr_stats *s)
 	return false;
 }
 
-bool rest_balanced(const struct router *rt)
+bool leak_check_balanced(const struct router *rt)
 {
 	bool ok = adds_up(rt->in_stats) && adds_up(kvr_port_stats(rt->port[0]));
 
@@ -71,8 +71,8 @@ static bool pool_at_rest(const struct pool *p)
 	return ok;
 }
 
-/* An lcore keeps one list for the next long message from the first fragment of one that never came.
- */
+/* An lcore keeps one list for the next long message, of a first fragment whose message never
+ * arrived. */
 static uint32_t spare_lists(const struct router *rt)
 {
 	uint32_t n = 0;
@@ -82,10 +82,10 @@ static uint32_t spare_lists(const struct router *rt)
 	return n;
 }
 
-bool rest_requests(const struct router *rt)
+bool leak_check_requests(const struct router *rt)
 {
 	const char *where = "router";
-	bool ok = rest_balanced(rt);
+	bool ok = leak_check_balanced(rt);
 
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		ok = pool_at_rest(&rt->pool[i]) && ok;
@@ -96,15 +96,15 @@ bool rest_requests(const struct router *rt)
 	return ok;
 }
 
-bool rest_all(const struct box *b)
+bool leak_check_all(const struct router_rig *b)
 {
 	const struct router *rt = b->rt;
 	const char *where = "router";
 	struct kvr_prefix_stats s;
-	bool ok = rest_requests(rt);
+	bool ok = leak_check_requests(rt);
 
 	ZERO("workers", kvr_registry_count(rt->registry));
-	ZERO("mbufs", box_mbufs_used(b));
+	ZERO("mbufs", rig_mbufs_used(b));
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		where = rt->pool[i].name;
 		kvr_prefix_stats_get(rt->pool[i].prefix, &s);
@@ -113,9 +113,10 @@ bool rest_all(const struct box *b)
 	return ok;
 }
 
-/* ---- what has ever happened ---- */
+/* ---- counters that have moved ---- */
 
-static void see(struct rest_seen *s, uint32_t *at, const char *group, const struct kvr_stats *from)
+static void note_moved(struct counters_moved *s, uint32_t *at, const char *group,
+		       const struct kvr_stats *from)
 {
 	const struct kvr_stats_def *def;
 	uint64_t v[KVR_STATS_MAX];
@@ -126,7 +127,7 @@ static void see(struct rest_seen *s, uint32_t *at, const char *group, const stru
 	kvr_stats_sum(from, v);
 	for (uint32_t i = 0; def->counters[i].name != NULL && *at < REST_COUNTERS; i++) {
 		if (strncmp(def->counters[i].name, "code_", 5) == 0)
-			continue; /* a number that is not given */
+			continue; /* the number is not given */
 		s->group[*at] = group;
 		s->name[*at] = def->counters[i].name;
 		s->seen[*at] = s->seen[*at] || v[i] != 0;
@@ -135,20 +136,20 @@ static void see(struct rest_seen *s, uint32_t *at, const char *group, const stru
 	s->n = RTE_MAX(s->n, *at);
 }
 
-void rest_see(struct rest_seen *s, const struct router *rt)
+void leak_check_note_moved(struct counters_moved *s, const struct router *rt)
 {
 	uint32_t begin = 0, at = 0;
 
-	see(s, &at, "ingress", rt->in_stats);
-	see(s, &at, "reject", rt->reject_stats);
-	see(s, &at, "port", kvr_port_stats(rt->port[0]));
+	note_moved(s, &at, "ingress", rt->in_stats);
+	note_moved(s, &at, "reject", rt->reject_stats);
+	note_moved(s, &at, "port", kvr_port_stats(rt->port[0]));
 	begin = at;
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		at = begin; /* all pools together */
-		see(s, &at, "pool", rt->pool[i].stats);
-		see(s, &at, "event", rt->pool[i].event_stats);
-		see(s, &at, "request", rt->pool[i].rq_stats);
+		note_moved(s, &at, "pool", rt->pool[i].stats);
+		note_moved(s, &at, "event", rt->pool[i].event_stats);
+		note_moved(s, &at, "request", rt->pool[i].rq_stats);
 		if (rt->pool[i].sessions != NULL)
-			see(s, &at, "session", rt->pool[i].sessions->stats);
+			note_moved(s, &at, "session", rt->pool[i].sessions->stats);
 	}
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kvroute-sim: runs seeds. Each runs twice and must be the same; one that fails is made smaller, by
- * this program started again with fewer faults and peers, so that a crash is found as well.
+ * kvroute-sim runs seeds. Each seed runs twice and both runs must be equal. A failing seed is
+ * shrunk: this program is started again with fewer faults and peers, so that a crash is handled as
+ * well.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -33,40 +34,36 @@ struct options {
 
 static struct sim_plan now; /* for the signal handler */
 
-static void usage(FILE *out)
+static void print_usage(FILE *out)
 {
 	fputs("usage: kvroute-sim [option...] [FIELD=VALUE...]\n"
 	      "       kvroute-sim --scale [option...]\n"
 	      "  -s, --seed N       run this seed\n"
-	      "      --seeds A:B    run these, A to B\n"
-	      "      --file FILE    run its lines after that: a seed and FIELD=VALUEs each, # and "
-	      "text\n"
-	      "      --calm         without faults, but those that are set\n"
-	      "      --once         each seed once; else twice, and the two must be equal\n"
-	      "  -k, --keep-going   go on after a failure\n"
-	      "      --no-shrink    do not look for a smaller run that fails\n"
-	      "      --pcap FILE    frames of the run, for the dissector\n"
-	      "      --seen         list bugs of engines, how often each has shown, and the "
-	      "router's\n"
-	      "                     counters that no run has moved\n"
-	      "      --nightly      fail when a place in the code was never reached, or never "
-	      "made\n"
-	      "                     to fail, or a bug of engines never showed; needs a build with "
-	      "-Dc_args=-DKVR_SIM\n"
-	      "      --speed        print simulated seconds a second\n"
-	      "  -v, --verbose      tell what happens\n"
-	      "      --fields       list FIELDs, what seeds draw for them, and what they mean\n"
-	      "  -h, --help         this text\n"
-	      "      --version      name and version\n"
-	      "Of an option or FIELD that is given twice the last counts.\n",
+	      "      --seeds A:B    run the seeds from A to B\n"
+	      "      --file FILE    then run the lines of FILE: a seed and FIELD=VALUE words; # begins a comment\n"
+	      "      --calm         set all faults to 0, except those given as FIELD=VALUE\n"
+	      "      --once         run each seed once; default: twice, and both runs must be equal\n"
+	      "  -k, --keep-going   continue after a failure\n"
+	      "      --no-shrink    do not search for a smaller plan that fails\n"
+	      "      --pcap FILE    write the frames of the run, for the dissector\n"
+	      "      --seen         print how often each fault occurred, and the router's counters that\n"
+	      "                     never moved\n"
+	      "      --nightly      fail if a place in the code was never reached or never made to fail,\n"
+	      "                     or a fault never occurred; needs a build with -Dc_args=-DKVR_SIM\n"
+	      "      --speed        print simulated seconds per second\n"
+	      "  -v, --verbose      print the events of the run\n"
+	      "      --fields       list the fields, their values in seeds and their meaning\n"
+	      "  -h, --help         print this text\n"
+	      "      --version      print name and version\n"
+	      "If an option or FIELD is given twice, the last value counts.\n",
 	      out);
 }
 
 static void list_fields(void)
 {
 	for (const struct sim_field *f = sim_fields; f->name != NULL; f++)
-		printf("%-14s %4u..%-5u in %3u of 100 seeds, else %u: %s\n", f->name, f->lo, f->hi,
-		       f->chance, f->plain, f->help);
+		printf("%-14s %4u..%-5u in %3u of 100 seeds, otherwise %u: %s\n", f->name, f->lo,
+		       f->hi, f->chance, f->plain, f->help);
 }
 
 static int parse_seeds(const char *text, struct options *o)
@@ -79,7 +76,7 @@ static int parse_seeds(const char *text, struct options *o)
 	return *end == '\0' && o->last >= o->first ? 0 : -EINVAL;
 }
 
-static int parse(int argc, char **argv, struct options *o)
+static int parse_options(int argc, char **argv, struct options *o)
 {
 	static const struct option options[] = {
 		{"seed", required_argument, NULL, 's'},
@@ -116,11 +113,11 @@ static int parse(int argc, char **argv, struct options *o)
 		if (c == 'F')
 			o->file = optarg;
 		if (c == 'h') {
-			usage(stdout);
+			print_usage(stdout);
 			exit(0);
 		}
 		if (c == '?' || (c == 's' && parse_seeds(optarg, o) < 0)) {
-			usage(stderr);
+			print_usage(stderr);
 			return -EINVAL;
 		}
 	}
@@ -134,17 +131,18 @@ static int plan_of(const struct options *o, uint64_t seed, struct sim_plan *p)
 	sim_plan_draw(p, seed, o->faults);
 	for (int i = 0; i < o->n_set; i++)
 		if (sim_plan_set(p, o->set[i]) < 0) {
-			fprintf(stderr, "kvroute-sim: %s: no such field, or not its range\n",
+			fprintf(stderr,
+				"kvroute-sim: %s: unknown field, or value out of range; --fields lists all fields\n",
 				o->set[i]);
 			return -EINVAL;
 		}
 	return 0;
 }
 
-/* ---- a failing run, made smaller ---- */
+/* ---- shrinking a failing run ---- */
 
-/* Run it in a process of its own. @return whether it fails there, too. */
-static bool fails(const struct sim_plan *p)
+/* Run the plan in a process of its own. @return whether it fails there as well. */
+static bool fails_alone(const struct sim_plan *p)
 {
 	char text[2048], *word[80] = {NULL}, *at;
 	uint32_t n = 0;
@@ -167,8 +165,8 @@ static bool fails(const struct sim_plan *p)
 	       !(WIFEXITED(status) && WEXITSTATUS(status) == 127);
 }
 
-/* Take a fault away, or some of its times or of the peers, as long as it fails without, too. */
-static bool smaller(struct sim_plan *p, const struct sim_field *f)
+/* Reduce a field as far as the run still fails: a fault to 0, or fewer of them, or fewer peers. */
+static bool shrink_field(struct sim_plan *p, const struct sim_field *f)
 {
 	uint32_t *at = sim_field_at(p, f);
 	const uint32_t was = *at;
@@ -178,7 +176,7 @@ static bool smaller(struct sim_plan *p, const struct sim_field *f)
 		return false;
 	for (uint32_t v = least; v < was; v = v + (was - v + 1) / 2) {
 		*at = v;
-		if (fails(p))
+		if (fails_alone(p))
 			return true;
 		if (f->kind == SIM_FAULT && was > 8)
 			break;
@@ -192,14 +190,14 @@ static void make_smaller(struct sim_plan *p)
 	char text[2048];
 	bool any = true;
 
-	if (!fails(p)) {
-		printf("it does not fail in a process of its own\n");
+	if (!fails_alone(p)) {
+		printf("the run does not fail in a process of its own\n");
 		return;
 	}
 	for (uint32_t round = 0; round < 4 && any; round++) {
 		any = false;
 		for (const struct sim_field *f = sim_fields; f->name != NULL; f++)
-			any = smaller(p, f) || any;
+			any = shrink_field(p, f) || any;
 	}
 	sim_plan_text(p, text, sizeof(text));
 	printf("smaller: kvroute-sim -v --once %s\n", text);
@@ -219,7 +217,7 @@ static void on_crash(int sig)
 	raise(sig);
 }
 
-static volatile sig_atomic_t enough; /* after the run under way, report and end */
+static volatile sig_atomic_t enough; /* finish the current run, report and exit */
 
 static void on_end_wished(int sig)
 {
@@ -227,7 +225,7 @@ static void on_end_wished(int sig)
 	enough = 1;
 }
 
-static void tell(const struct sim_plan *p, const struct sim_result *r)
+static void print_failure(const struct sim_plan *p, const struct sim_result *r)
 {
 	char text[2048];
 
@@ -237,7 +235,7 @@ static void tell(const struct sim_plan *p, const struct sim_result *r)
 	fflush(stdout);
 }
 
-static double seconds(void)
+static double cpu_seconds(void)
 {
 	struct timespec t;
 
@@ -245,7 +243,7 @@ static double seconds(void)
 	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* @return 0, 1 when it fails, or -errno. */
+/* @return 0; 1: the run failed; -errno. */
 static int run_plan(const struct options *o, struct sim_plan p, struct sim_result *r)
 {
 	struct sim_result again;
@@ -267,7 +265,7 @@ static int run_plan(const struct options *o, struct sim_plan p, struct sim_resul
 	}
 	if (!r->failed)
 		return 0;
-	tell(&p, r);
+	print_failure(&p, r);
 	if (o->shrink && !o->verbose)
 		make_smaller(&p);
 	fflush(stdout);
@@ -281,18 +279,19 @@ static void start_eal(void)
 		"-l",	       "0",	    "-m",	   "512",      "--log-level=*:error"};
 
 	if (rte_eal_init((int)RTE_DIM(argv), (char **)(uintptr_t)argv) < 0) {
-		fprintf(stderr, "kvroute-sim: the EAL does not start\n");
+		fprintf(stderr,
+			"kvroute-sim: cannot start the EAL; check that 512 MiB of memory are free\n");
 		exit(1);
 	}
 }
 
-/* What never happened is not tested. */
+/* A counter that never moved is not tested. */
 static void report_seen(void)
 {
 	const char *group = "";
 	uint32_t n = 0;
 
-	sim_bugs_say();
+	sim_print_bugs();
 	for (uint32_t i = 0; i < sim_seen.n; i++) {
 		n += sim_seen.seen[i];
 		if (sim_seen.seen[i])
@@ -304,7 +303,8 @@ static void report_seen(void)
 	printf("\n%u of %u counters of the router have moved\n", n, sim_seen.n);
 }
 
-/* @return places that were not reached, or never failed; -ENOSYS: there are none in this build. */
+/* @return number of places that were never reached or never failed; -ENOSYS: this build has no
+ * places. */
 static int report_sites(void)
 {
 	const char *name, *text;
@@ -321,19 +321,19 @@ static int report_sites(void)
 		printf("NEVER: %s\n", name);
 		n++;
 	}
-	n += (int)sim_bugs_say();
+	n += (int)sim_print_bugs();
 	return kvr_sim_site_get(0, &text, &fails, &reached, &failed) != NULL ? n : -ENOSYS;
 }
 
-/* What has been run. */
+/* Results of all runs. */
 struct sum {
 	struct sim_result r;
 	uint64_t seeds, failed, digest;
 	double begin;
 };
 
-/* @return false: that was enough. */
-static bool one(const struct options *o, const struct sim_plan *p, struct sum *t)
+/* @return false: stop. */
+static bool run_one(const struct options *o, const struct sim_plan *p, struct sum *t)
 {
 	struct sim_result r = {0};
 	const int rc = run_plan(o, *p, &r);
@@ -359,13 +359,13 @@ static bool run_seeds(const struct options *o, struct sum *t)
 	for (uint64_t seed = o->first; seed <= o->last; seed++) {
 		if (plan_of(o, seed, &p) < 0)
 			exit(2);
-		if (!one(o, &p, t))
+		if (!run_one(o, &p, t))
 			return false;
 	}
 	return true;
 }
 
-/* Lines of a file: each a plan. */
+/* Each line of the file is a plan. */
 static void run_file(const struct options *o, struct sum *t)
 {
 	FILE *f = fopen(o->file, "r");
@@ -390,13 +390,13 @@ static void run_file(const struct options *o, struct sum *t)
 		line.n_set--;
 		if (plan_of(&line, strtoull(word[0], NULL, 10), &p) < 0)
 			exit(2);
-		if (!one(o, &p, t))
+		if (!run_one(o, &p, t))
 			break;
 	}
 	fclose(f);
 }
 
-static void report(const struct options *o, const struct sum *t)
+static void print_sum(const struct options *o, const struct sum *t)
 {
 	const uint32_t *ends = t->r.ends;
 
@@ -411,8 +411,8 @@ static void report(const struct options *o, const struct sum *t)
 	if (t->seeds == 1)
 		printf("digest %016" PRIx64 "\n", t->digest);
 	if (o->speed)
-		printf("%.0f simulated seconds a second of one CPU\n",
-		       (double)(t->r.ns * (o->once ? 1 : 2)) * 1e-9 / (seconds() - t->begin));
+		printf("%.0f simulated seconds per second of one CPU\n",
+		       (double)(t->r.ns * (o->once ? 1 : 2)) * 1e-9 / (cpu_seconds() - t->begin));
 }
 
 int main(int argc, char **argv)
@@ -425,14 +425,14 @@ int main(int argc, char **argv)
 		return 0;
 	if (argc > 1 && strcmp(argv[1], "--scale") == 0)
 		return scale_main(argc - 1, argv + 1);
-	if (parse(argc, argv, &o) < 0)
+	if (parse_options(argc, argv, &o) < 0)
 		return 2;
 	if (o.list) {
 		list_fields();
 		return 0;
 	}
 	start_eal();
-	/* What one world gives back the next one takes, and the kernel clears nothing. */
+	/* Keep freed memory, so that the next world reuses it without page faults. */
 	mallopt(M_MMAP_THRESHOLD, 1 << 30);
 	mallopt(M_TRIM_THRESHOLD, INT_MAX);
 	signal(SIGSEGV, on_crash);
@@ -442,10 +442,10 @@ int main(int argc, char **argv)
 	signal(SIGTERM, on_end_wished);
 	signal(SIGINT, on_end_wished);
 	setvbuf(stdout, NULL, _IOLBF, 0);
-	t.begin = seconds();
+	t.begin = cpu_seconds();
 	if (run_seeds(&o, &t) && o.file != NULL)
 		run_file(&o, &t);
-	report(&o, &t);
+	print_sum(&o, &t);
 	if (o.seen)
 		report_seen();
 	if (o.nightly)

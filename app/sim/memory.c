@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What routers take of the process's memory. The linker sends their calls here (meson.build); they
- * are counted while one of them runs. A packet lcore takes none, control little, and a router that
- * has ended has given all of it back. What the EAL gives is of the start, and stays as it is.
+ * Memory of the process that routers allocate. The linker redirects their calls here (meson.build),
+ * and they are counted while a router runs. A packet lcore allocates nothing, control little, and a
+ * router that has ended has freed everything. Memory of the EAL is allocated at start and stays.
  */
 #include "sim.h"
 
@@ -14,7 +14,7 @@
 
 #include <rte_malloc.h>
 
-/* Views of who is there, several at a time while one replaces the other, and workers: 16 of 3 ranks
+/* Registry views, several at a time while one replaces another, and workers: 16 workers of 3 ranks
  * take 56 KB with two routers, with snapshots and without. */
 #define GROWS (64u << 10)
 
@@ -31,38 +31,38 @@ void *__wrap_aligned_alloc(size_t align, size_t size);
 char *__wrap_strdup(const char *s);
 void __wrap_free(void *p);
 
-static struct memory *whose; /* NULL: nobody's */
+static struct memory *owner; /* NULL: not counted */
 
 struct memory *memory_of(struct memory *m)
 {
-	struct memory *was = whose;
+	struct memory *was = owner;
 
-	whose = m;
+	owner = m;
 	return was;
 }
 
-static void took(void *p)
+static void count_alloc(void *p)
 {
-	if (whose == NULL || p == NULL)
+	if (owner == NULL || p == NULL)
 		return;
-	whose->bytes += (int64_t)malloc_usable_size(p);
-	whose->most = RTE_MAX(whose->most, whose->bytes);
-	whose->in_turns += whose->turn;
+	owner->bytes += (int64_t)malloc_usable_size(p);
+	owner->most = RTE_MAX(owner->most, owner->bytes);
+	owner->in_turns += owner->turn;
 }
 
-static void gave(void *p)
+static void count_free(void *p)
 {
-	if (whose == NULL || p == NULL)
+	if (owner == NULL || p == NULL)
 		return;
-	whose->bytes -= (int64_t)malloc_usable_size(p);
-	whose->in_turns += whose->turn;
+	owner->bytes -= (int64_t)malloc_usable_size(p);
+	owner->in_turns += owner->turn;
 }
 
 void *__wrap_malloc(size_t size)
 {
 	void *p = __real_malloc(size);
 
-	took(p);
+	count_alloc(p);
 	return p;
 }
 
@@ -70,7 +70,7 @@ void *__wrap_calloc(size_t n, size_t size)
 {
 	void *p = __real_calloc(n, size);
 
-	took(p);
+	count_alloc(p);
 	return p;
 }
 
@@ -78,9 +78,9 @@ void *__wrap_realloc(void *old, size_t size)
 {
 	void *p;
 
-	gave(old);
+	count_free(old);
 	p = __real_realloc(old, size);
-	took(p);
+	count_alloc(p);
 	return p;
 }
 
@@ -88,7 +88,7 @@ void *__wrap_aligned_alloc(size_t align, size_t size)
 {
 	void *p = __real_aligned_alloc(align, size);
 
-	took(p);
+	count_alloc(p);
 	return p;
 }
 
@@ -96,13 +96,13 @@ char *__wrap_strdup(const char *s)
 {
 	char *p = __real_strdup(s);
 
-	took(p);
+	count_alloc(p);
 	return p;
 }
 
 void __wrap_free(void *p)
 {
-	gave(p);
+	count_free(p);
 	__real_free(p);
 }
 
@@ -126,18 +126,20 @@ void memory_begun(struct memory *m, uint64_t file)
 	m->file = file;
 }
 
-/* A snapshot is read whole, and one that is refused is given back before it has begun. */
+/* A snapshot is read as a whole, and a rejected one is freed before the start completes. */
 static void check_bounds(struct sim *s, uint32_t i)
 {
 	const struct memory *m = &s->host[i].memory;
 
 	if (m->most > m->start + GROWS)
-		sim_fail(s, "router %u has %" PRId64 " bytes; %" PRId64 " when it began", i,
-			 m->most, m->start);
+		sim_fail(s,
+			 "router %u has allocated up to %" PRId64
+			 " bytes; after its start: %" PRId64,
+			 i, m->most, m->start);
 	if (m->beginning > m->start + (int64_t)m->file + GROWS)
 		sim_fail(s,
-			 "router %u began with %" PRId64 " bytes at most, and has %" PRId64
-			 "; its file %" PRIu64,
+			 "router %u allocated up to %" PRId64
+			 " bytes during its start; after it: %" PRId64 "; its snapshot: %" PRIu64,
 			 i, m->beginning, m->start, m->file);
 }
 
@@ -149,14 +151,15 @@ void memory_check(struct sim *s)
 		const struct memory *m = &s->host[i].memory;
 
 		if (m->in_turns != 0)
-			sim_fail(s, "packet lcores of router %u have taken memory %u times", i,
+			sim_fail(s, "packet lcores of router %u called the allocator %u times", i,
 				 m->in_turns);
 		if (s->host[i].up)
 			check_bounds(s, i);
 	}
 	if (eal != s->eal_bytes)
 		sim_fail(s,
-			 "routers have %" PRIu64 " bytes of the EAL; %" PRIu64 " when they began",
+			 "routers have allocated %" PRIu64
+			 " bytes of the EAL; after their start: %" PRIu64,
 			 eal, s->eal_bytes);
 }
 
@@ -165,5 +168,5 @@ void memory_given_back(struct sim *s, uint32_t i)
 	const struct memory *m = &s->host[i].memory;
 
 	if (m->bytes != 0)
-		sim_fail(s, "router %u has ended and keeps %" PRId64 " bytes", i, m->bytes);
+		sim_fail(s, "router %u has ended without freeing %" PRId64 " bytes", i, m->bytes);
 }

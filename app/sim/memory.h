@@ -4,7 +4,7 @@
 
 /**
  * @file
- * What routers take of the process's memory, and its bounds. The thread that runs the world.
+ * Memory of the process that routers allocate, and its limits. Thread: the one that runs the world.
  */
 
 #include <stdbool.h>
@@ -12,24 +12,24 @@
 
 struct sim;
 
-/** Of the process's memory, by one router. */
+/** Memory of one router. */
 struct memory {
-	int64_t bytes, most, start; /* now, the most since it had begun, when it had begun */
-	int64_t beginning;	    /* the most while it began */
-	uint64_t file;		    /* of the snapshot it began with */
-	uint32_t in_turns;	    /* taken or given back by packet lcores */
-	bool turn;		    /* a packet lcore runs */
+	int64_t bytes, most, start; /* now; maximum since the start completed; after the start */
+	int64_t beginning;	    /* maximum during the start */
+	uint64_t file;		    /* size of the snapshot at the start */
+	uint32_t in_turns;	    /* calls by packet lcores */
+	bool turn;		    /* a packet lcore is running */
 };
 
-/** From now on it is this one's. @return whose it was; NULL: nobody's. */
+/** Count calls for @p m from now on; NULL: count none. @return the previous owner. */
 struct memory *memory_of(struct memory *m);
-/** Its owner has begun, with a snapshot of so many bytes. */
+/** The start has completed, with a snapshot of @p file bytes. */
 void memory_begun(struct memory *m, uint64_t file);
-/** Bytes of the EAL's heaps. */
+/** Bytes allocated in the EAL's heaps. */
 uint64_t memory_eal(void);
-/** Within its bounds, between two steps. */
+/** Check the limits, between two steps. */
 void memory_check(struct sim *s);
-/** Router @p i has ended. */
+/** Router @p i has ended: check that it has freed everything. */
 void memory_given_back(struct sim *s, uint32_t i);
 
 #endif

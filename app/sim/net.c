@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames on their way, and the nodes they go to. */
+/* The network: frames in flight, and the nodes that receive them. */
 #include "sim.h"
 
 #include <errno.h>
@@ -9,14 +9,14 @@
 
 #include "kvr_hash.h"
 
-/* ---- the heap: by time, then in the order they were sent ---- */
+/* ---- heap of frames: by arrival, then by order of sending ---- */
 
-static bool before(const struct flying *a, const struct flying *b)
+static bool arrives_before(const struct flying *a, const struct flying *b)
 {
 	return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->no < b->no;
 }
 
-static void push(struct net *n, struct packet *p)
+static void push_packet(struct net *n, struct packet *p)
 {
 	const struct flying f = {p->at_ns, p->no, p};
 	uint32_t i;
@@ -27,7 +27,7 @@ static void push(struct net *n, struct packet *p)
 		if (n->heap == NULL)
 			abort();
 	}
-	for (i = n->n++; i > 0 && before(&f, &n->heap[(i - 1) / 2]); i = (i - 1) / 2)
+	for (i = n->n++; i > 0 && arrives_before(&f, &n->heap[(i - 1) / 2]); i = (i - 1) / 2)
 		n->heap[i] = n->heap[(i - 1) / 2];
 	n->heap[i] = f;
 }
@@ -39,9 +39,9 @@ struct packet *net_take(struct net *n)
 	uint32_t i = 0, c;
 
 	while ((c = 2 * i + 1) < n->n) {
-		if (c + 1 < n->n && before(&n->heap[c + 1], &n->heap[c]))
+		if (c + 1 < n->n && arrives_before(&n->heap[c + 1], &n->heap[c]))
 			c++;
-		if (!before(&n->heap[c], &last))
+		if (!arrives_before(&n->heap[c], &last))
 			break;
 		n->heap[i] = n->heap[c];
 		i = c;
@@ -86,27 +86,27 @@ void net_end(struct sim *s)
 
 /* ---- captures ---- */
 
-static void put16be(uint8_t *p, uint32_t v)
+static void put_be16(uint8_t *p, uint32_t v)
 {
 	p[0] = (uint8_t)(v >> 8);
 	p[1] = (uint8_t)v;
 }
 
-static void capture(const struct sim *s, const struct packet *p)
+static void capture_frame(const struct sim *s, const struct packet *p)
 {
 	uint8_t h[42] = {2, 0, 0, 0, 0, p->dst, 2, 0, 0, 0, 0, p->src, 8, 0, 0x45};
 	const uint32_t rec[4] = {(uint32_t)(s->now_ns / SIM_S),
 				 (uint32_t)(s->now_ns % SIM_S / 1000), (uint32_t)sizeof(h) + p->len,
 				 (uint32_t)sizeof(h) + p->len};
 
-	put16be(h + 16, 28 + p->len);
+	put_be16(h + 16, 28 + p->len);
 	h[22] = 64;
 	h[23] = 17;
 	memcpy(h + 26, p->from.ip + 12, 4);
 	memcpy(h + 30, p->to.ip + 12, 4);
-	put16be(h + 34, p->from.port);
-	put16be(h + 36, p->to.port);
-	put16be(h + 38, 8 + p->len);
+	put_be16(h + 34, p->from.port);
+	put_be16(h + 36, p->to.port);
+	put_be16(h + 38, 8 + p->len);
 	fwrite(rec, sizeof(rec), 1, s->net.pcap);
 	fwrite(h, sizeof(h), 1, s->net.pcap);
 	fwrite(p->data, p->len, 1, s->net.pcap);
@@ -114,7 +114,7 @@ static void capture(const struct sim *s, const struct packet *p)
 
 /* ---- sending ---- */
 
-/* Hosts are 10.r.0.1, 10.r.1.i and 10.r.2.i: who talks to router r. */
+/* Addresses: 10.r.0.1 is router r, 10.r.1.i and 10.r.2.i are its peers. */
 static uint32_t node_of(const struct sim *s, const struct kvr_udp_addr *a)
 {
 	const uint32_t i = a->ip[15], r = a->ip[13] < s->plan.routers ? a->ip[13] : 0;
@@ -126,7 +126,7 @@ static uint32_t node_of(const struct sim *s, const struct kvr_udp_addr *a)
 	return r;
 }
 
-static struct packet *memory(struct net *n, uint32_t len)
+static struct packet *take_memory(struct net *n, uint32_t len)
 {
 	struct packet *p = STAILQ_FIRST(&n->spare);
 	const size_t size = sizeof(*p) + RTE_MAX(len, SIM_PACKET);
@@ -140,10 +140,10 @@ static struct packet *memory(struct net *n, uint32_t len)
 	return p;
 }
 
-static struct packet *make(struct sim *s, uint32_t src, const struct kvr_udp_addr *to,
-			   const void *data, uint32_t len)
+static struct packet *make_packet(struct sim *s, uint32_t src, const struct kvr_udp_addr *to,
+				  const void *data, uint32_t len)
 {
-	struct packet *p = memory(&s->net, len);
+	struct packet *p = take_memory(&s->net, len);
 
 	*p = (struct packet){.no = s->net.next_no++,
 			     .from = s->node[src].addr,
@@ -155,7 +155,7 @@ static struct packet *make(struct sim *s, uint32_t src, const struct kvr_udp_add
 	return p;
 }
 
-static uint64_t delay(struct sim *s, const struct packet *p)
+static uint64_t draw_delay(struct sim *s, const struct packet *p)
 {
 	const struct sim_plan *o = &s->plan;
 	struct net *n = &s->net;
@@ -174,21 +174,21 @@ static uint64_t delay(struct sim *s, const struct packet *p)
 
 static void hand_over(struct sim *s, struct packet *p)
 {
-	p->at_ns = delay(s, p);
-	sim_note(s, p->at_ns ^ (uint64_t)p->src << 56 ^ (uint64_t)p->dst << 48,
-		 kvr_hash_bytes(p->data, p->len));
-	push(&s->net, p);
+	p->at_ns = draw_delay(s, p);
+	sim_digest(s, p->at_ns ^ (uint64_t)p->src << 56 ^ (uint64_t)p->dst << 48,
+		   kvr_hash_bytes(p->data, p->len));
+	push_packet(&s->net, p);
 }
 
 void net_send(struct sim *s, uint32_t src, const struct kvr_udp_addr *to, const void *data,
 	      uint32_t len)
 {
 	struct net *n = &s->net;
-	struct packet *p = make(s, src, to, data, len);
+	struct packet *p = make_packet(s, src, to, data, len);
 
 	n->sent++;
 	if (n->pcap != NULL)
-		capture(s, p);
+		capture_frame(s, p);
 	if (s->now_ns < n->cut_until_ns[p->src][p->dst] ||
 	    (!n->healed && sim_chance(&n->rand, s->plan.loss))) {
 		n->lost++;
@@ -197,7 +197,7 @@ void net_send(struct sim *s, uint32_t src, const struct kvr_udp_addr *to, const 
 	}
 	if (!n->healed) {
 		if (sim_chance(&n->rand, s->plan.copies))
-			hand_over(s, make(s, src, to, data, len));
+			hand_over(s, make_packet(s, src, to, data, len));
 		p->broken = sim_chance(&n->rand, s->plan.broken);
 	}
 	hand_over(s, p);
@@ -214,7 +214,7 @@ void node_rename(struct node *n)
 void node_begin(struct sim *s, uint32_t no)
 {
 	struct node *n = &s->node[no];
-	const uint32_t group = no / s->plan.routers; /* 0, engines, clients */
+	const uint32_t group = no / s->plan.routers; /* 0: router; then engines, then clients */
 
 	*n = (struct node){.sim = s, .no = no, .router = no % s->plan.routers, .due_ns = SIM_NEVER};
 	n->addr.ip[10] = n->addr.ip[11] = 0xff;
@@ -229,7 +229,7 @@ void node_begin(struct sim *s, uint32_t no)
 	kvr_rand_init(&n->rand, kvr_mix64(s->plan.seed + 0x100 * (no + 1)));
 }
 
-static void drop(struct net *net, struct packets *q)
+static void drop_frame(struct net *net, struct packets *q)
 {
 	struct packet *p;
 
@@ -241,8 +241,8 @@ static void drop(struct net *net, struct packets *q)
 
 void node_drop(struct node *n)
 {
-	drop(&n->sim->net, &n->rx);
-	drop(&n->sim->net, &n->lent);
+	drop_frame(&n->sim->net, &n->rx);
+	drop_frame(&n->sim->net, &n->lent);
 }
 
 void node_receive(struct sim *s, struct packet *p)
@@ -250,16 +250,16 @@ void node_receive(struct sim *s, struct packet *p)
 	struct node *n = &s->node[p->dst];
 
 	if (!n->up || p->broken || !kvr_udp_addr_equal(&n->addr, &p->to)) {
-		s->net.nobody++;
+		s->net.unaddressed++;
 		net_free(&s->net, p);
 	} else {
 		STAILQ_INSERT_TAIL(&n->rx, p, link);
-		/* It is woken: soon, not at once. */
+		/* The node runs soon, but not at once. */
 		n->due_ns = RTE_MIN(n->due_ns, s->now_ns + kvr_rand_below(&s->net.rand, 20000));
 	}
 }
 
-/* ---- what libraries at a node see ---- */
+/* ---- the world of a library at a node ---- */
 
 static unsigned int io_send(void *ctx, const struct kvr_udp_msg m[], unsigned int n)
 {
@@ -276,7 +276,7 @@ static unsigned int io_recv(void *ctx, struct kvr_udp_msg m[], unsigned int n)
 	struct packet *p;
 	unsigned int i;
 
-	drop(&node->sim->net, &node->lent);
+	drop_frame(&node->sim->net, &node->lent);
 	for (i = 0; i < n && (p = STAILQ_FIRST(&node->rx)) != NULL; i++) {
 		STAILQ_REMOVE_HEAD(&node->rx, link);
 		STAILQ_INSERT_TAIL(&node->lent, p, link);

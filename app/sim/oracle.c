@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is true of engines, beside what routers believe: what each rank has ever announced in this
- * life, what a request is, and since when a router gives an engine nothing new.
+ * The truth about engines, which routers are checked against: the blocks that each rank has
+ * announced in its incarnation, the content of requests, and the time since when an engine must get
+ * no new request from a router.
  */
 #include "sim.h"
 
@@ -11,9 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what was announced ---- */
+/* ---- announced blocks ---- */
 
-static uint64_t *place(const struct announced *a, uint64_t sh)
+static uint64_t *find_place(const struct announced *a, uint64_t sh)
 {
 	uint64_t at = kvr_mix64(sh) & a->mask;
 
@@ -22,7 +23,7 @@ static uint64_t *place(const struct announced *a, uint64_t sh)
 	return &a->v[at];
 }
 
-static void grow(struct announced *a)
+static void grow_table(struct announced *a)
 {
 	const struct announced old = *a;
 
@@ -32,7 +33,7 @@ static void grow(struct announced *a)
 		abort();
 	for (uint64_t i = 0; old.v != NULL && i <= old.mask; i++)
 		if (old.v[i] != 0)
-			*place(a, old.v[i]) = old.v[i];
+			*find_place(a, old.v[i]) = old.v[i];
 	free(old.v);
 }
 
@@ -42,8 +43,8 @@ void announced_add(struct announced *a, const uint64_t *sh, uint32_t n)
 		uint64_t *at;
 
 		if (2 * a->n >= a->mask)
-			grow(a);
-		at = place(a, sh[i]);
+			grow_table(a);
+		at = find_place(a, sh[i]);
 		a->n += *at == 0;
 		*at = sh[i];
 	}
@@ -51,7 +52,7 @@ void announced_add(struct announced *a, const uint64_t *sh, uint32_t n)
 
 bool announced_has(const struct announced *a, uint64_t sh)
 {
-	return a->v != NULL && *place(a, sh) == sh;
+	return a->v != NULL && *find_place(a, sh) == sh;
 }
 
 void announced_free(struct announced *a)
@@ -60,13 +61,13 @@ void announced_free(struct announced *a)
 	*a = (struct announced){0};
 }
 
-/* ---- the table is never above that ---- */
+/* ---- prefix tables have announced blocks only ---- */
 
 struct walk {
 	struct sim *s;
 	uint32_t router;
-	uint64_t sum; /* of what is looked at: the table and the lives of ranks */
-	const struct rank *of[SIM_ENGINES * SIM_RANKS + 64]; /* by index in the router */
+	uint64_t sum; /* of the table and the incarnations of ranks, to detect change */
+	const struct rank *of[SIM_ENGINES * SIM_RANKS + 64]; /* by rank index of the router */
 };
 
 static bool was_announced(void *ctx, const struct kvr_prefix_piece *p)
@@ -78,12 +79,12 @@ static bool was_announced(void *ctx, const struct kvr_prefix_piece *p)
 		if (!announced_has(&k->told, p->sh[i]))
 			sim_fail(w->s,
 				 "router %u: its table has block %" PRIx64
-				 " in rank %u, which has not announced it",
+				 " in rank %u, which never announced it",
 				 w->router, p->sh[i], p->rank);
 	return !w->s->failed;
 }
 
-/* Ranks of this pool whose life the router knows, and that are not being cleared. */
+/* Ranks of this pool whose incarnation the router knows, and which are not being cleared. */
 static void ranks_of(struct walk *w, const struct router *rt, uint32_t pool)
 {
 	memset(w->of, 0, sizeof(w->of));
@@ -104,8 +105,8 @@ static void ranks_of(struct walk *w, const struct router *rt, uint32_t pool)
 	}
 }
 
-/* What was announced in a life only grows: the same table and the same lives are as they were. */
-void truth_tables(struct sim *s)
+/* Announced blocks only grow within an incarnation, so an unchanged table needs no second check. */
+void oracle_check_tables(struct sim *s)
 {
 	struct walk w = {.s = s};
 
@@ -123,41 +124,40 @@ void truth_tables(struct sim *s)
 	}
 }
 
-/* Leading blocks that a decision has counted were announced, every one. */
-void truth_overlap(struct sim *s, const struct run *r, uint32_t blocks)
+/* All leading blocks that a decision counted must have been announced. */
+void oracle_check_overlap(struct sim *s, const struct run *r, uint32_t blocks)
 {
 	const struct rank *k = &s->engine[r->engine].rank[r->rank];
 
-	if (s->plan.predict) /* what has been sent there counts as well */
+	if (s->plan.predict) /* predicted blocks count as well */
 		return;
 	if (blocks > r->n_hashes)
-		sim_fail(s, "request %u: %u blocks of %u are cached, it says", r->ask, blocks,
-			 r->n_hashes);
+		sim_fail(s, "request %u: its dispatch counts %u cached blocks of %u", r->ask,
+			 blocks, r->n_hashes);
 	for (uint32_t i = 0; i < blocks && !s->failed; i++)
 		if (!announced_has(&k->told, r->hash[i]))
-			sim_fail(s,
-				 "request %u: router %u counts %u blocks at engine %u, which has "
-				 "announced %u",
-				 r->ask, r->seat, blocks, r->engine, i);
+			sim_fail(
+				s,
+				"request %u: router %u counts %u cached blocks at engine %u, which never announced block %u",
+				r->ask, r->seat, blocks, r->engine, i);
 }
 
-/* ---- what comes to engines ---- */
+/* ---- dispatched requests ---- */
 
-/* The body is as its client has made it, or the router has broken it. */
-bool truth_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b)
+/* The body must be equal to what the client sent. */
+bool oracle_check_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b)
 {
 	const uint8_t *p = q->body;
 	uint32_t wrong;
 
 	if (q->body_len < sizeof(*b)) {
-		sim_fail(s, "a dispatch with a body of %u bytes", q->body_len);
+		sim_fail(s, "a dispatch has a body of %u bytes", q->body_len);
 		return false;
 	}
 	memcpy(b, p, sizeof(*b));
 	if (b->ask >= s->n_asks || q->body_len != s->ask[b->ask].body_len ||
 	    q->isl != s->ask[b->ask].n_tokens || q->id != s->ask[b->ask].id) {
-		sim_fail(s, "a dispatch that nobody has asked for: %u, %u bytes", b->ask,
-			 q->body_len);
+		sim_fail(s, "a dispatch matches no request: %u, %u bytes", b->ask, q->body_len);
 		return false;
 	}
 	wrong = body_wrong(b->ask, p, sizeof(*b), q->body_len);
@@ -166,8 +166,8 @@ bool truth_body(struct sim *s, const struct kvr_agent_request *q, struct item_bo
 	return wrong == q->body_len;
 }
 
-/* Never twice in this life. */
-void truth_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask)
+/* An incarnation must get a request only once. */
+void oracle_check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask)
 {
 	const struct engine *e = t->engine;
 	const uint32_t engine = (uint32_t)(e - s->engine);
@@ -177,40 +177,40 @@ void truth_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t a
 
 		if (r->engine == engine && r->life == e->life && r->handle == handle &&
 		    r->seat == t->node->router)
-			sim_fail(s, "request %u is run twice by engine %u", ask, engine);
+			sim_fail(s, "request %u: engine %u got it twice", ask, engine);
 	}
 }
 
-/* Its leg of a pair is one for this engine, and the result is what the other leg has said. */
-void truth_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
-	       uint32_t ask)
+/* The leg must fit the engine, and the prefill result must be the one of the prefill leg. */
+void oracle_check_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
+		      uint32_t ask)
 {
 	struct item_body b;
 
 	if (q->leg == KVR_ROLE_AGGREGATED) {
 		if (e->prefill)
-			sim_fail(s, "request %u: an engine that computes prompts gets all of it",
-				 ask);
+			sim_fail(s, "request %u: a prefill engine got the whole request", ask);
 		return;
 	}
 	if (!s->plan.pairs || (q->leg == KVR_ROLE_PREFILL) != e->prefill)
-		sim_fail(s, "request %u: leg %u comes to the wrong engine", ask, q->leg);
+		sim_fail(s, "request %u: leg %u arrived at the wrong engine", ask, q->leg);
 	if (q->leg != KVR_ROLE_DECODE)
 		return;
 	if (q->prefill_result_len < sizeof(b)) {
-		sim_fail(s, "request %u: a result of %u bytes", ask, q->prefill_result_len);
+		sim_fail(s, "request %u: its prefill result has %u bytes", ask,
+			 q->prefill_result_len);
 		return;
 	}
 	memcpy(&b, q->prefill_result, sizeof(b));
 	if (b.ask != ask || b.run >= s->n_runs || s->run[b.run].ask != ask ||
 	    engine_worker(s->run[b.run].engine) != q->prefill_worker)
-		sim_fail(s, "request %u: its result is that of run %u of request %u", ask, b.run,
-			 b.ask);
+		sim_fail(s, "request %u: its prefill result is of execution %u of request %u", ask,
+			 b.run, b.ask);
 }
 
-/* ---- who is given nothing ---- */
+/* ---- engines that get no new requests ---- */
 
-/* The router has started the request over, or has forgotten it: its ABORT may be on the way. */
+/* The router has rerouted or forgotten the request; its ABORT may be in flight. */
 static bool given_up(const struct host *h, const struct run *r)
 {
 	struct pool *p = pool_of_handle(h->box.rt, r->handle);
@@ -220,7 +220,7 @@ static bool given_up(const struct host *h, const struct run *r)
 	return f == NULL || f->owner == NULL;
 }
 
-/* Safe to delete, it says: nothing of this router runs there that anybody waits for. */
+/* A drained engine must run no request of this router that a client still waits for. */
 static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 {
 	const struct engine *e = &s->engine[engine];
@@ -232,12 +232,14 @@ static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 		if (r->seat == h->no && r->began_ns >= h->open_ns[engine] &&
 		    (r->state == RUN_QUEUED || r->state == RUN_PREFILL || r->state == RUN_DECODE) &&
 		    a->last_run == i && !a->over && !a->cancelled && !a->killed && !given_up(h, r))
-			sim_fail(s, "engine %u is drained, says router %u, and runs request %u",
+			sim_fail(s,
+				 "engine %u, which router %u reports as drained, runs request %u",
 				 engine, h->no, r->ask);
 	}
 }
 
-/* @p newest: of its lives that the router has known, the last one; it may be over already. */
+/* @p newest: the newest epoch of the engine that the router has known, also of one that has left.
+ */
 static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w, uint32_t newest)
 {
 	const uint64_t now_ns = h->sim->now_ns;
@@ -250,7 +252,8 @@ static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w, uint
 	h->life[i] = life;
 	if (open)
 		h->closed_ns[i] = SIM_NEVER;
-	else if (h->closed_ns[i] == SIM_NEVER || newest != h->newest[i]) /* came and went */
+	else if (h->closed_ns[i] == SIM_NEVER ||
+		 newest != h->newest[i]) /* joined and left between two rounds */
 		h->closed_ns[i] = now_ns;
 	h->newest[i] = newest;
 	if (drained && !h->drained[i])
@@ -258,7 +261,7 @@ static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w, uint
 	h->drained[i] = drained;
 }
 
-void truth_closed(struct host *h)
+void oracle_note_states(struct host *h)
 {
 	const struct kvr_worker *w[SIM_ENGINES] = {NULL};
 	struct kvr_registry *all = h->up ? h->box.rt->registry : NULL;
@@ -276,7 +279,7 @@ void truth_closed(struct host *h)
 				     : kvr_registry_last_epoch(all, engine_worker(i)));
 }
 
-void truth_begin(struct host *h)
+void oracle_reset(struct host *h)
 {
 	for (uint32_t i = 0; i < SIM_ENGINES; i++) {
 		h->closed_ns[i] = h->open_ns[i] = h->sim->now_ns;
@@ -286,11 +289,11 @@ void truth_begin(struct host *h)
 	memset(h->looked, 0, sizeof(h->looked));
 }
 
-void truth_dispatch(struct sim *s, const struct run *r)
+void oracle_check_open(struct sim *s, const struct run *r)
 {
 	const struct host *h = &s->host[r->seat];
 
 	if (h->up && s->ask[r->ask].asked_ns > h->closed_ns[r->engine])
-		sim_fail(s, "request %u is new, and router %u gives it to engine %u, which is %s",
+		sim_fail(s, "request %u is new: router %u sent it to engine %u, which is %s",
 			 r->ask, r->seat, r->engine, h->life[r->engine] != 0 ? "draining" : "gone");
 }

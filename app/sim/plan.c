@@ -20,7 +20,7 @@ void sim_plan_draw(struct sim_plan *p, uint64_t seed, bool faults)
 		struct kvr_rand r;
 		uint32_t v = f->plain;
 
-		/* Each field has numbers of its own: one more field changes no other. */
+		/* Each field has its own random sequence, so that a new field changes no other. */
 		kvr_rand_init(&r, kvr_mix64(seed) ^ f->offset << 32);
 		for (const char *c = f->name; *c != '\0'; c++)
 			r.state = kvr_mix64(r.state ^ (uint8_t)*c);

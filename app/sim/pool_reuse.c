@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Pools that a router has given back are taken by the next that asks for the same: to clear their
- * memory and to write each object anew took a fourth of the time of short worlds. What is in the
- * objects is what the router before has left there, as in a real one that has run for a while. The
- * linker sends these calls here (meson.build).
+ * Memory pools that a router has freed are reused by the next request for an equal pool. Clearing
+ * the memory and initialising each object took a quarter of the time of short worlds. Objects keep
+ * the content of their last use, as in a router that has run for a while. The linker redirects
+ * these calls here (meson.build).
  */
 #include "pool_reuse.h"
 
@@ -18,24 +18,25 @@ void __real_rte_mempool_free(struct rte_mempool *mp);
 void __wrap_rte_mempool_free(struct rte_mempool *mp);
 
 static struct pool_of {
-	struct rte_mempool *mp; /* NULL: none */
-	struct spare_shape shape;
+	struct rte_mempool *mp; /* NULL: unused entry */
+	struct pool_shape shape;
 	bool spare;
-	uint64_t given; /* when, of all */
+	uint64_t given; /* order in which pools were freed */
 } known[4 * SPARES];
 
 static uint64_t gifts;
 
-static bool same(const struct spare_shape *a, const struct spare_shape *b)
+static bool same_shape(const struct pool_shape *a, const struct pool_shape *b)
 {
 	return a->ops == b->ops && a->init == b->init && a->n == b->n && a->size == b->size &&
 	       a->cache == b->cache && a->priv == b->priv && a->socket == b->socket;
 }
 
-/* In a test, whoever wants a pool of another kind is another router, which may need all memory. */
+/* A request for a different pool comes from another router, which may need all memory. For tests.
+ */
 static void all_go(void)
 {
-#ifdef SPARE_ALIKE
+#ifdef REUSE_SIMILAR
 	for (uint32_t i = 0; i < RTE_DIM(known); i++) {
 		if (!known[i].spare)
 			continue;
@@ -45,10 +46,10 @@ static void all_go(void)
 #endif
 }
 
-struct rte_mempool *spare_take(const struct spare_shape *want)
+struct rte_mempool *pool_reuse_take(const struct pool_shape *want)
 {
 	for (uint32_t i = 0; i < RTE_DIM(known); i++)
-		if (known[i].spare && same(&known[i].shape, want)) {
+		if (known[i].spare && same_shape(&known[i].shape, want)) {
 			known[i].spare = false;
 			return known[i].mp;
 		}
@@ -56,7 +57,7 @@ struct rte_mempool *spare_take(const struct spare_shape *want)
 	return NULL;
 }
 
-void spare_note(struct rte_mempool *mp, const struct spare_shape *shape)
+void pool_reuse_note(struct rte_mempool *mp, const struct pool_shape *shape)
 {
 	for (uint32_t i = 0; i < RTE_DIM(known) && mp != NULL; i++)
 		if (known[i].mp == NULL) {
@@ -65,7 +66,7 @@ void spare_note(struct rte_mempool *mp, const struct spare_shape *shape)
 		}
 }
 
-/* At most SPARES wait: whoever waits longest goes. */
+/* Keep at most SPARES pools: free the one that was freed first. */
 static void make_room(void)
 {
 	struct pool_of *oldest = NULL;
@@ -89,9 +90,10 @@ void __wrap_rte_mempool_free(struct rte_mempool *mp)
 	for (uint32_t i = 0; i < RTE_DIM(known) && mp != NULL; i++) {
 		if (known[i].mp != mp)
 			continue;
-		for (unsigned int lcore = 0; lcore < RTE_MAX_LCORE; lcore++) /* all have ended */
+		for (unsigned int lcore = 0; lcore < RTE_MAX_LCORE;
+		     lcore++) /* all threads have ended */
 			rte_mempool_cache_flush(rte_mempool_default_cache(mp, lcore), mp);
-		if (!rte_mempool_full(mp)) { /* buffers that are never given back: not again */
+		if (!rte_mempool_full(mp)) { /* buffers are missing: not reusable */
 			known[i] = (struct pool_of){0};
 			break;
 		}

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Prompts and bodies: both follow from numbers, so that whoever gets one knows what it must be. The
- * hashes of a prompt are computed once in a world, for all its blocks: a shorter one has the first
- * of them.
+ * Prompts and bodies are functions of numbers, so that each receiver can verify them. The hashes of
+ * all blocks of a prompt are computed once per world; a shorter prompt has the first of them.
  */
 #include "sim.h"
 
@@ -11,9 +10,9 @@
 
 #include "kvr_hash.h"
 
-#define TREES 6u /* prompts begin like one of these */
+#define TREES 6u /* number of common prefixes */
 
-/* Tokens of block @k of a prompt: shared with its tree near the root, its own behind that. */
+/* The tokens of block @k of a prompt: shared within its tree near the root, its own further on. */
 static uint64_t block_of(const struct sim *s, uint32_t prompt, uint32_t k)
 {
 	const uint64_t tree = prompt % TREES;

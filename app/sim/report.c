@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What a run says of itself: why it failed, what happens, and its digest. */
+/* Reports of a run: reason of a failure, log, digest. */
 #include "sim.h"
 
 #include <inttypes.h>
@@ -16,10 +16,10 @@ void sim_fail(struct sim *s, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(s->why, sizeof(s->why), fmt, ap);
 	va_end(ap);
-	sim_say(s, "FAILED: %s", s->why);
+	sim_log(s, "FAILED: %s", s->why);
 }
 
-void sim_say(struct sim *s, const char *fmt, ...)
+void sim_log(struct sim *s, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -32,7 +32,7 @@ void sim_say(struct sim *s, const char *fmt, ...)
 	putchar('\n');
 }
 
-void sim_note(struct sim *s, uint64_t a, uint64_t b)
+void sim_digest(struct sim *s, uint64_t a, uint64_t b)
 {
 	s->digest = kvr_mix64(s->digest ^ a) + b * UINT64_C(0x9E3779B97F4A7C15);
 }
@@ -44,7 +44,7 @@ void sim_bug(enum sim_bug bug)
 	bugs[bug]++;
 }
 
-uint32_t sim_bugs_say(void)
+uint32_t sim_print_bugs(void)
 {
 #define SIM_BUG_TEXT(name, text) text,
 	static const char *const texts[] = {SIM_BUGS(SIM_BUG_TEXT)};

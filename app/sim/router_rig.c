@@ -19,11 +19,11 @@
 #define HEADERS4 42u /* Ethernet, IPv4, UDP */
 #define HEADERS6 62u
 
-const uint8_t box_mac[6] = {2, 0, 0, 0, 0, 2};
+const uint8_t rig_mac[6] = {2, 0, 0, 0, 0, 2};
 
 /* ---- devices ---- */
 
-static int open_port(struct box *b, struct box_port *p, const struct box_sizes *s)
+static int open_port(struct router_rig *b, struct rig_port *p, const struct rig_sizes *s)
 {
 	static uint32_t round;
 	char name[RTE_RING_NAMESIZE];
@@ -45,17 +45,18 @@ static int open_port(struct box *b, struct box_port *p, const struct box_sizes *
 	return rte_eth_dev_get_name_by_port((uint16_t)port, p->device);
 }
 
-int box_open(struct box *b, const struct box_sizes *s)
+int rig_open(struct router_rig *b, const struct rig_sizes *s)
 {
 	static uint32_t round;
 	char name[RTE_MEMPOOL_NAMESIZE];
 	int rc = 0;
 
-	*b = (struct box){.n_queues = s->queues};
+	*b = (struct router_rig){.n_queues = s->queues};
 	b->rt = aligned_alloc(RTE_CACHE_LINE_SIZE,
 			      RTE_ALIGN_CEIL(sizeof(*b->rt), RTE_CACHE_LINE_SIZE));
 	snprintf(name, sizeof(name), "frames%u", round++);
-	/* With a cache the next frame takes the memory of the last, which is at hand. */
+	/* With a cache the next frame takes the memory of the last one, which is still in the CPU's
+	 * cache. */
 	b->frames = rte_pktmbuf_pool_create(name, s->frames, s->frames >= 1024 ? 64 : 0, 0,
 					    RTE_MBUF_DEFAULT_BUF_SIZE, SOCKET_ID_ANY);
 	if (b->rt == NULL || b->frames == NULL)
@@ -63,14 +64,14 @@ int box_open(struct box *b, const struct box_sizes *s)
 	for (uint32_t i = 0; i < s->ports && rc == 0; i++)
 		rc = open_port(b, &b->port[i], s);
 	if (rc < 0) {
-		box_close(b);
+		rig_close(b);
 		return rc;
 	}
 	memset(b->rt, 0, sizeof(*b->rt));
 	return 0;
 }
 
-static uint32_t drain(struct rte_ring *r)
+static uint32_t drain_ring(struct rte_ring *r)
 {
 	struct rte_mbuf *m;
 	uint32_t n = 0;
@@ -80,20 +81,20 @@ static uint32_t drain(struct rte_ring *r)
 	return n;
 }
 
-static uint32_t drain_all(struct box *b)
+static uint32_t drain_all(struct router_rig *b)
 {
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < b->n_ports; i++)
 		for (uint32_t q = 0; q < b->n_queues; q++)
-			n += drain(b->port[i].to[q]) + drain(b->port[i].from[q]);
+			n += drain_ring(b->port[i].to[q]) + drain_ring(b->port[i].from[q]);
 	return n;
 }
 
-void box_close(struct box *b)
+void rig_close(struct router_rig *b)
 {
 	drain_all(b);
-	for (uint32_t i = 0; i < BOX_PORTS; i++) {
+	for (uint32_t i = 0; i < RIG_PORTS; i++) {
 		if (b->port[i].device[0] != '\0')
 			rte_vdev_uninit(b->port[i].device);
 		for (uint32_t q = 0; q < b->n_queues; q++) {
@@ -103,12 +104,12 @@ void box_close(struct box *b)
 	}
 	rte_mempool_free(b->frames);
 	free(b->rt);
-	*b = (struct box){0};
+	*b = (struct router_rig){0};
 }
 
 /* ---- start and stop ---- */
 
-int box_load(struct box *b, const char *text, char *err, size_t errlen)
+int rig_load(struct router_rig *b, const char *text, char *err, size_t errlen)
 {
 	char path[] = "/tmp/kvr-box-XXXXXX";
 	FILE *f = fdopen(mkstemp(path), "w");
@@ -123,7 +124,7 @@ int box_load(struct box *b, const char *text, char *err, size_t errlen)
 	return rc;
 }
 
-int box_lcores(struct kvr_router_conf *c, uint32_t lcores, uint32_t ingress, uint32_t event,
+int rig_lcores(struct kvr_router_conf *c, uint32_t lcores, uint32_t ingress, uint32_t event,
 	       uint32_t sched, char *err, size_t errlen)
 {
 	c->n_lcores = lcores;
@@ -134,10 +135,10 @@ int box_lcores(struct kvr_router_conf *c, uint32_t lcores, uint32_t ingress, uin
 		c->pool[i].event_lcore = event;
 		c->pool[i].sched_lcore = sched;
 	}
-	return kvr_router_conf_sizes(c, err, errlen); /* more lcores, longer rings */
+	return kvr_router_conf_sizes(c, err, errlen); /* more lcores need longer rings */
 }
 
-/* Keys that lie outside of rte_rand(). */
+/* Keys that do not come from rte_rand(). */
 static void known_key(struct router *rt)
 {
 	const uint64_t w[2] = {rte_rand(), rte_rand()};
@@ -145,7 +146,7 @@ static void known_key(struct router *rt)
 	memcpy(rt->cookie_key.b, w, sizeof(rt->cookie_key.b));
 }
 
-int box_start(struct box *b, uint64_t start_ns, uint64_t seed, char *err, size_t errlen)
+int rig_start(struct router_rig *b, uint64_t start_ns, uint64_t seed, char *err, size_t errlen)
 {
 	struct router *rt = b->rt;
 	int rc;
@@ -153,7 +154,7 @@ int box_start(struct box *b, uint64_t start_ns, uint64_t seed, char *err, size_t
 	if (seed != 0)
 		rte_srand(seed);
 	start_clock(rt);
-	rt->ns_per_tsc = 0; /* from now on time passes when the box's owner says so */
+	rt->ns_per_tsc = 0; /* time stands still unless the owner advances it */
 	if (start_ns != 0)
 		rt->start_ns = start_ns;
 	rt->ns_offset = rt->start_ns;
@@ -174,7 +175,7 @@ int box_start(struct box *b, uint64_t start_ns, uint64_t seed, char *err, size_t
 	return 0;
 }
 
-uint32_t box_stop(struct box *b)
+uint32_t rig_stop(struct router_rig *b)
 {
 	struct router *rt = b->rt;
 	uint32_t n;
@@ -188,7 +189,7 @@ uint32_t box_stop(struct box *b)
 	stop_lcores(rt);
 	stop_registry(rt);
 	stop_buffers(rt);
-	n = drain_all(b); /* frames are of the port's pool */
+	n = drain_all(b); /* the frames belong to the port's pool */
 	stop_ports(rt);
 	stop_counters(rt);
 	return n + drain_all(b);
@@ -196,7 +197,7 @@ uint32_t box_stop(struct box *b)
 
 /* ---- frames ---- */
 
-struct rte_mbuf *box_frame(struct box *b, uint32_t port, const struct kvr_path *from,
+struct rte_mbuf *rig_frame(struct router_rig *b, uint32_t port, const struct kvr_path *from,
 			   const void *payload, size_t len)
 {
 	const struct kvr_local *us = kvr_port_local(b->rt->port[port]);
@@ -207,7 +208,7 @@ struct rte_mbuf *box_frame(struct box *b, uint32_t port, const struct kvr_path *
 
 	if (b->plain)
 		peer.tx_cksum = KVR_CKSUM_NONE;
-	memcpy(peer.mac, box_mac, sizeof(peer.mac));
+	memcpy(peer.mac, rig_mac, sizeof(peer.mac));
 	memcpy(peer.ip4, from->ip + 12, sizeof(peer.ip4));
 	memcpy(peer.ip6, from->ip, sizeof(peer.ip6));
 	peer.udp_port = from->udp_port;
@@ -227,7 +228,7 @@ struct rte_mbuf *box_frame(struct box *b, uint32_t port, const struct kvr_path *
 	return m;
 }
 
-uint32_t box_payload(const struct rte_mbuf *m, struct kvr_path *to)
+uint32_t rig_payload(const struct rte_mbuf *m, struct kvr_path *to)
 {
 	const uint8_t *p = rte_pktmbuf_mtod(m, const uint8_t *);
 	const uint32_t headers = p[12] == 0x86 ? HEADERS6 : HEADERS4;
@@ -245,9 +246,9 @@ uint32_t box_payload(const struct rte_mbuf *m, struct kvr_path *to)
 	return headers;
 }
 
-/* ---- what is left to do ---- */
+/* ---- remaining work ---- */
 
-bool box_unread(const struct box *b)
+bool rig_unread(const struct router_rig *b)
 {
 	bool any = false;
 
@@ -257,69 +258,71 @@ bool box_unread(const struct box *b)
 	return any;
 }
 
-/* Frames of messages that were given up are freed over turns. */
-static bool frees(const struct lcore *lc)
+/* Frames of abandoned messages are freed over several turns. */
+static bool frees_frames(const struct lcore *lc)
 {
 	const struct kvr_reasm_stats *s = lc->reasm != NULL ? kvr_reasm_stats(lc->reasm) : NULL;
 
 	return lc->trash != NULL || (s != NULL && s->messages == 0 && s->frames != 0);
 }
 
-/* Long messages are read, sent and applied over turns; sent as time passes. So are long prompts
- * matched, booked and freed. */
-bool box_under_way(const struct box *b)
+/* Long messages are read, sent and applied over several turns, and sending is paced by time. Long
+ * prompts are matched, booked and freed over several turns. */
+bool rig_under_way(const struct router_rig *b)
 {
 	const struct router *rt = b->rt;
 	bool any = false;
 
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		any = any || rt->lcore[i]->reading.first != NULL || frees(rt->lcore[i]);
+		any = any || rt->lcore[i]->reading.first != NULL || frees_frames(rt->lcore[i]);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		any = any || !TAILQ_EMPTY(&rt->pool[i].live.sends) ||
 		      rt->pool[i].event.open.m != NULL || !prompts_idle(&rt->pool[i]);
 	return any;
 }
 
-static bool waits(const struct rte_ring *r)
+static bool ring_waits(const struct rte_ring *r)
 {
 	return r != NULL && !rte_ring_empty(r);
 }
 
-static uint32_t bit(const struct lcore *lc, bool busy)
+static uint32_t lcore_bit(const struct lcore *lc, bool busy)
 {
 	return busy ? 1u << lc->index : 0;
 }
 
 static bool lcore_busy(const struct lcore *lc)
 {
-	return waits(lc->egress) || waits(lc->egress_ctl) || waits(lc->joins) || waits(lc->calls) ||
-	       lc->call != NULL || lc->reading.first != NULL || frees(lc);
+	return ring_waits(lc->egress) || ring_waits(lc->egress_ctl) || ring_waits(lc->joins) ||
+	       ring_waits(lc->calls) || lc->call != NULL || lc->reading.first != NULL ||
+	       frees_frames(lc);
 }
 
-uint32_t box_busy(const struct box *b)
+uint32_t rig_busy(const struct router_rig *b)
 {
 	const struct router *rt = b->rt;
 	uint32_t busy = 0;
 
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		busy |= bit(rt->lcore[i], lcore_busy(rt->lcore[i]));
+		busy |= lcore_bit(rt->lcore[i], lcore_busy(rt->lcore[i]));
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
 
-		busy |= bit(p->event_lcore, waits(p->events) || p->event.open.m != NULL);
-		busy |= bit(p->sched_lcore, notes_count(p) != 0 || !TAILQ_EMPTY(&p->live.sends) ||
-						    !prompts_idle(p));
+		busy |= lcore_bit(p->event_lcore, ring_waits(p->events) || p->event.open.m != NULL);
+		busy |= lcore_bit(p->sched_lcore, notes_count(p) != 0 ||
+							  !TAILQ_EMPTY(&p->live.sends) ||
+							  !prompts_idle(p));
 	}
 	for (uint32_t i = 0; i < b->n_ports; i++) {
 		for (uint32_t q = 0; q < b->n_queues; q++)
-			busy |= bit(rt->lcore[q], waits(b->port[i].to[q]));
+			busy |= lcore_bit(rt->lcore[q], ring_waits(b->port[i].to[q]));
 		if (kvr_port_waiting(rt->port[i]) != 0)
 			busy |= (1u << rt->conf.n_ingress) - 1;
 	}
 	return busy;
 }
 
-uint32_t box_mbufs_used(const struct box *b)
+uint32_t rig_mbufs_used(const struct router_rig *b)
 {
 	struct kvr_port_info info;
 

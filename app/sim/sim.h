@@ -4,30 +4,31 @@
 
 /**
  * @file
- * A whole cluster in one process, on one thread, in virtual time: routers (their real stages, each
- * packet lcore a step, control a step), clients (lib/client), agents (lib/agent) and engines with a
- * real prefix cache, over a simulated network. Everything that happens follows from the plan, whose
- * seed draws order, delays and faults; a second run with the same plan is the same to the byte.
+ * A whole cluster in one process, on one thread, in virtual time: routers (their real stages; a
+ * turn of one packet lcore or a round of control is a step), clients (lib/client), agents
+ * (lib/agent) and engines with a real prefix cache, over a simulated network. The plan determines
+ * everything: its seed draws order, delays and faults, and a second run of a plan is equal to the
+ * byte.
  *
- *   plan.c     what a seed draws
- *   say.c      why it failed, what happens, the digest
- *   net.c      frames on their way, and what the network does to them
- *   host.c     the routers: their configuration, turns, deaths
- *   disk.c     files of routers, and what happens to them
- *   stop.c     a router that ends in good order, while time goes on
- *   names.c    two routers in one EAL
- *   spare.c    packet buffers, from one router to the next
- *   memory.c   what routers take of the process's memory
- *   cache.c    what an engine has and what it says of that
- *   engine.c   agents and engines
- *   prompt.c   prompts and bodies, which follow from numbers
- *   customer.c clients, what they ask for, and what must come of it
- *   faults.c   who dies, stands still or is cut off, and when
- *   truth.c    what engines have announced, and who is given nothing new
- *   check.c    what must be true at the end
- *   world.c    time: what is due next, and the phases of a run
+ *   plan.c        the fields that a seed draws
+ *   report.c      reason of a failure, log, digest
+ *   net.c         frames in flight, and faults of the network
+ *   host.c        routers: configuration, turns, crashes
+ *   disk.c        files of routers, and their faults
+ *   stop.c        orderly shutdown of a router while time goes on
+ *   eal_names.c   two routers in one EAL
+ *   pool_reuse.c  packet buffers, reused from one router to the next
+ *   memory.c      memory that routers allocate
+ *   cache.c       caches of engines, and their KV events
+ *   engine.c      agents and engines
+ *   prompt.c      prompts and bodies as functions of numbers
+ *   client.c      clients: their requests, and checks of the answers
+ *   faults.c      schedule of crashes, pauses and cuts
+ *   oracle.c      announced blocks, and engines that must get no new requests
+ *   check.c       invariants at the end
+ *   world.c       time: the next event, and the phases of a run
  *
- * The thread that runs it writes everything. Speed: perf/e2e/sim.
+ * Writer of everything: the thread that runs the world. Speed: perf/e2e/sim.
  */
 
 #include <stdbool.h>
@@ -52,49 +53,49 @@
 #define SIM_ENGINES 32u
 #define SIM_CLIENTS 64u
 #define SIM_NODES   (SIM_ROUTERS * (1u + SIM_ENGINES + SIM_CLIENTS)) /* at most 255 */
-#define SIM_DUE	    128u /* routers, engines and clients, at most; whole groups */
+#define SIM_DUE	    128u /* routers, engines and clients at most; a multiple of SIM_GROUP */
 #define SIM_GROUP   8u
 #define SIM_RANKS   8u
 #define SIM_BLOCK   16u
-#define SIM_PROMPT  96u /* blocks, at most */
+#define SIM_PROMPT  96u /* blocks of the longest prompt */
 #define SIM_PROMPTS 400u
-#define SIM_POOL    1u /* where clients send; of a pair, that which decodes */
+#define SIM_POOL    1u /* pool that clients send to; of a pair, the decode half */
 #define SIM_PREFILL 2u
-#define SIM_PACKET  2048u /* packets up to that are used again */
+#define SIM_PACKET  2048u /* largest packet whose memory is reused */
 #define SIM_AGAIN   64u
-#define SIM_TRIES   3u /* of one wish of a client, at its routers in turn */
+#define SIM_TRIES   3u /* attempts of a request, at the routers in turn */
 
 struct sim;
 
-/** A frame on its way. */
+/** A frame in flight. */
 struct packet {
-	uint64_t at_ns; /* it arrives */
+	uint64_t at_ns; /* arrival */
 	uint64_t no;
 	STAILQ_ENTRY(packet) link; /* at its receiver */
 	struct kvr_udp_addr from, to;
 	uint8_t src, dst; /* nodes */
-	bool broken;	  /* bits have changed: its checksum is wrong */
+	bool broken;	  /* bits are flipped: the checksum is wrong */
 	uint32_t len;
 	_Alignas(64) uint8_t data[];
 };
 STAILQ_HEAD(packets, packet);
 
-/** Somebody with an address: routers, then each engine's agents, one a router, then each client's
- * libraries, the same. */
+/** An address: the routers, then the agents of each engine, one per router, then the libraries of
+ * each client, likewise. */
 struct node {
 	struct sim *sim;
 	uint32_t no;
 	struct kvr_udp_addr addr;
 	struct packets rx, lent; /* arrived; handed out by the last recv */
-	struct kvr_rand rand;	 /* of what runs there */
-	uint64_t due_ns;	 /* it is to run then */
-	uint64_t still_until_ns; /* it stands still until then */
+	struct kvr_rand rand;	 /* of the library at this node */
+	uint64_t due_ns;	 /* next time to run */
+	uint64_t still_until_ns; /* paused until */
 	uint32_t life;
 	uint32_t router;
-	bool up, mute; /* mute: what it sends is not sent */
+	bool up, mute; /* mute: sent frames are dropped */
 };
 
-/** A place of the heap: what it is ordered by lies beside it. */
+/** An entry of the heap, with its sort key. */
 struct flying {
 	uint64_t at_ns, no;
 	struct packet *p;
@@ -105,59 +106,60 @@ struct net {
 	struct packets spare;
 	uint32_t n, cap;
 	uint64_t next_no;
-	uint64_t last_ns[SIM_NODES][SIM_NODES]; /* frames of a link come in order unless late */
+	uint64_t last_ns[SIM_NODES][SIM_NODES]; /* frames of a link arrive in order unless delayed
+						   by a fault */
 	uint64_t cut_until_ns[SIM_NODES][SIM_NODES];
 	uint64_t clog_until_ns[SIM_NODES][SIM_NODES];
 	struct kvr_rand rand;
 	bool healed;
-	uint64_t sent, lost, nobody;
+	uint64_t sent, lost, unaddressed;
 	void *pcap; /* FILE */
 };
 
-/** One request of a client, and what has become of it. */
+/** A request of a client, and its result. */
 struct ask {
 	uint32_t client, router, life;
-	uint32_t tries; /* wishes of which this is another try */
+	uint32_t tries; /* earlier attempts of the same request */
 	uint64_t id, source;
 	uint32_t n_tokens, n_hashes;
 	uint32_t items, item_us, body_len; /* of the answer; of the body */
-	uint32_t prompt;		   /* its number: tokens follow from it */
+	uint32_t prompt;		   /* number that determines the tokens */
 	bool cancelled, probe, over, killed;
 	uint32_t outcomes;
 	enum kvr_client_reason reason;
-	uint32_t got;	   /* items */
-	uint32_t run;	   /* execution they came from + 1 */
-	uint32_t last_run; /* newest execution + 1, chain by struct run */
+	uint32_t got;	   /* items received */
+	uint32_t run;	   /* execution that sent them, + 1 */
+	uint32_t last_run; /* newest execution + 1; chained by struct run */
 	uint64_t asked_ns, cancel_ns;
 };
 
 /** One execution of a request by an engine. */
 struct run {
-	uint32_t ask, before; /* before: the ask's execution before this one + 1 */
+	uint32_t ask, before; /* before: the previous execution of the request + 1 */
 	uint32_t engine, seat, life, rank, attempt;
 	uint64_t began_ns;
-	bool prefill; /* of a pair: its answer is the result that the other leg gets */
+	bool prefill; /* of a pair: the answer is the result for the decode leg */
 	uint64_t handle;
 	uint64_t at_ns; /* next step */
 	enum { RUN_QUEUED, RUN_PREFILL, RUN_DECODE, RUN_MUTE, RUN_SENT, RUN_OVER } state;
-	uint32_t made, fails_at; /* items; UINT32_MAX: does not fail */
-	uint32_t next;		 /* in its engine's list + 1 */
+	uint32_t made, fails_at; /* items made; fails_at UINT32_MAX: never */
+	uint32_t next;		 /* next in the list of the engine, + 1 */
 	struct engine_task task;
 	uint32_t n_hashes;
 	const uint64_t *hash; /* of its prompt */
 };
 
-/** Sequence hashes: none is 0. */
+/** A set of sequence hashes; 0 is an empty entry. */
 struct announced {
 	uint64_t *v;
 	uint64_t mask, n;
 };
 
 struct rank {
-	struct engine_rank
-		model;	       /* tasks: numbers of executions. Its queue is not used: see work() */
-	struct announced told; /* ever, in this life */
-	bool dirty;	       /* the agent was not told the truth */
+	struct engine_rank model; /* tasks are numbers of executions. Its queue is not used:
+				     step_runs() selects */
+	struct announced told;	  /* since this incarnation began */
+	bool dirty;		  /* the events of this rank were falsified */
 };
 
 /** An engine's agent for one of the routers. */
@@ -166,7 +168,7 @@ struct seat {
 	struct engine *engine;
 	struct kvr_agent *agent;
 	enum kvr_agent_state state;
-	/* the dump under way */
+	/* the dump in progress */
 	struct kvr_agent_kv *dump;
 	uint32_t dump_n;
 	uint64_t *dump_hash;
@@ -179,20 +181,20 @@ struct engine {
 	uint32_t life;
 	struct kvr_rand rand;
 	struct rank rank[SIM_RANKS];
-	uint32_t runs; /* list of executions + 1 */
+	uint32_t runs; /* list of executions: first + 1 */
 	uint64_t due_ns;
 	uint32_t epoch;
 	bool leaving, asks_drain;
 };
 
-struct customer {
+struct client {
 	struct node *node[SIM_ROUTERS];
 	struct kvr_client *client[SIM_ROUTERS];
 	bool up;
 	uint32_t life;
 	struct kvr_rand rand;
 	uint64_t next_ask_ns, next_cancel_ns;
-	uint32_t again[SIM_AGAIN]; /* asks that are tried elsewhere */
+	uint32_t again[SIM_AGAIN]; /* requests to try at another router */
 	uint32_t n_again;
 };
 
@@ -200,25 +202,25 @@ struct host {
 	struct sim *sim;
 	uint32_t no;
 	struct memory memory;
-	/* engines, as its registry has them: since when it takes nothing new (SIM_NEVER: it does),
-	 * its life, since when it is known, and the last life that was */
+	/* Of engines, as the router's registry has them: since when it gets no new requests
+	 * (SIM_NEVER: it gets them), epoch, since when it is known, newest epoch ever known. */
 	uint64_t closed_ns[SIM_ENGINES], open_ns[SIM_ENGINES];
 	uint32_t life[SIM_ENGINES], newest[SIM_ENGINES];
 	bool drained[SIM_ENGINES];
-	struct box box;
+	struct router_rig box;
 	bool up;
-	struct stop *stop;	      /* it ends in good order */
-	uint64_t turn_ns, control_ns; /* next */
+	struct stop *stop;	      /* orderly shutdown in progress */
+	uint64_t turn_ns, control_ns; /* next turn and next round of control */
 	uint64_t stall_ns[KVR_ROUTER_MAX_LCORES];
 	uint64_t still_until_ns;
-	uint64_t back_ns;   /* it starts again */
-	uint64_t work;	    /* ever done at prefix tables: slices follow each other */
-	uint64_t looked[2]; /* tables of its pools as they were looked at last: truth.c */
-	/* lcores, a bit each: whose turns have done nothing since; that have something to do */
+	uint64_t back_ns;   /* restart */
+	uint64_t work;	    /* total work on prefix tables: changes while a rank is cleared */
+	uint64_t looked[2]; /* state of the tables at the last check by oracle.c */
+	/* Bit masks of lcores: those that made a turn since the last work; those with work. */
 	uint32_t quiet, busy;
 	uint32_t lives;
 	struct kvr_rand rand;
-	uint8_t *older; /* its snapshot before the last death */
+	uint8_t *older; /* its snapshot before the last crash */
 	size_t older_len;
 };
 
@@ -234,35 +236,35 @@ struct sim {
 	struct sim_plan plan;
 	uint64_t now_ns;
 	enum phase phase;
-	uint64_t phase_ns; /* began */
+	uint64_t phase_ns; /* begin of the phase */
 	bool verbose, failed;
 	char why[512];
 	uint64_t digest;
 	uint64_t steps, ticks;
-	uint64_t eal_bytes; /* taken by the routers there are, when they had begun */
+	uint64_t eal_bytes; /* allocated by the running routers after their start */
 	struct kvr_rand rand;
 	struct net net;
 	struct host host[SIM_ROUTERS];
 	struct node node[SIM_NODES];
 	struct engine engine[SIM_ENGINES];
-	struct customer customer[SIM_CLIENTS];
+	struct client client[SIM_CLIENTS];
 	uint32_t n_nodes, n_due;
-	/* Of routers, engines, clients: when they are due and who they are; the least of each
-	 * group, and of all: world.c. */
+	/* Routers, engines and clients: next time to run with the number of each, minimum of each
+	 * group, minimum of all. See world.c. */
 	uint64_t due[SIM_DUE], group[SIM_DUE / SIM_GROUP], first;
 	struct ask *ask;
 	uint32_t n_asks, cap_asks;
-	uint64_t *hashes[SIM_PROMPTS]; /* of all blocks of a prompt, once known */
+	uint64_t *hashes[SIM_PROMPTS]; /* of all blocks of a prompt, once computed */
 	struct run *run;
 	uint32_t n_runs, cap_runs;
 	struct incident *incident;
 	uint32_t n_incidents, next_incident;
-	uint32_t ends[16]; /* of asks, by reason */
-	uint32_t again;	   /* tries elsewhere */
+	uint32_t ends[16]; /* requests by kvr_client_reason */
+	uint32_t again;	   /* attempts at another router */
 	uint32_t probes;
 };
 
-/* Router r's node, and those that talk to it, are r modulo the number of routers. */
+/* Nodes of router r and its peers are r modulo the number of routers. */
 static inline uint32_t sim_engine_node(const struct sim *s, uint32_t i, uint32_t router)
 {
 	return (1 + i) * s->plan.routers + router;
@@ -273,7 +275,7 @@ static inline uint32_t sim_client_node(const struct sim *s, uint32_t i, uint32_t
 	return (1 + s->plan.engines + i) * s->plan.routers + router;
 }
 
-/** Does what happens @p of_1000 times in 1,000 happen now? */
+/** Draw whether an event of probability @p of_1000 in 1,000 occurs. */
 static inline bool sim_chance(struct kvr_rand *r, uint32_t of_1000)
 {
 	return of_1000 != 0 && kvr_rand_below(r, 1000) < of_1000;
@@ -284,23 +286,23 @@ static inline bool sim_faults(const struct sim *s)
 	return s->phase == PHASE_FAULTS;
 }
 
-/** An engine's agents have something to say. */
+/** Let the agents of an engine run now. */
 static inline void engine_wake(struct engine *e)
 {
 	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
 		e->seat[r].node->due_ns = e->sim->now_ns;
 }
 
-/* ---- say.c ---- */
+/* ---- report.c ---- */
 
-/** It has failed: the first reason is kept, and the run ends. */
+/** Fail the run. The first reason is kept. */
 void sim_fail(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/** Told with --verbose: a line with the time. */
-void sim_say(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/** With --verbose: print a line with the time. */
+void sim_log(struct sim *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-/** Something happened: into the digest. */
-void sim_note(struct sim *s, uint64_t a, uint64_t b);
+/** Add an event to the digest. */
+void sim_digest(struct sim *s, uint64_t a, uint64_t b);
 
 /* ---- world.c ---- */
 
@@ -311,33 +313,33 @@ struct sim_result {
 	uint32_t asks, again, ends[16];
 };
 
-/** What has happened in the routers of all runs. */
-extern struct rest_seen sim_seen;
+/** Counters that moved in the routers of all runs. */
+extern struct counters_moved sim_seen;
 
-/** Run it from begin to end. @p pcap: file for its frames, or NULL. @return 0, or -errno when it
- * could not begin. */
+/** Run a plan. @p pcap: file for its frames, or NULL. @return 0, or -errno when the run could not
+ * begin. */
 int world_run(const struct sim_plan *p, bool verbose, const char *pcap, struct sim_result *out);
 
 /* ---- net.c ---- */
 
 void net_begin(struct sim *s);
 void net_end(struct sim *s);
-/** A node sends: to whoever has that address when it arrives. */
+/** Send a frame from a node. The receiver is the node that has the address at arrival. */
 void net_send(struct sim *s, uint32_t src, const struct kvr_udp_addr *to, const void *data,
 	      uint32_t len);
-/** When the next frame arrives. */
+/** Arrival of the next frame. */
 uint64_t net_next_ns(const struct net *n);
-/** Take that frame; the caller frees it or gives it to node_receive(). */
+/** Take the next frame. The caller frees it or passes it to node_receive(). */
 struct packet *net_take(struct net *n);
-/** Its memory for the next. */
+/** Free a frame; its memory is reused. */
 void net_free(struct net *n, struct packet *p);
-/** It waits at its receiver, which is no router, or is dropped when nobody has its address. */
+/** Queue a frame at its receiver, which is not a router. Drop it when no node has the address. */
 void node_receive(struct sim *s, struct packet *p);
 void node_begin(struct sim *s, uint32_t no);
-/** Its address for its next life: the same host, another UDP port. */
+/** Give the node the address of its next incarnation: the same host, another UDP port. */
 void node_rename(struct node *n);
 void node_drop(struct node *n);
-/** Time, randomness and datagrams for a library that runs at this node. */
+/** Time, random numbers and datagrams of a library at this node. */
 struct kvr_udp node_world(struct node *n);
 uint64_t node_now_us(void *ctx);
 
@@ -347,88 +349,88 @@ int host_begin(struct sim *s, uint32_t i);
 void host_end(struct host *h);
 void host_kill(struct host *h, uint32_t back_ms);
 uint64_t host_due_ns(const struct host *h);
-/** @return whether control has made a round. */
+/** @return whether control made a round. */
 bool host_run(struct host *h);
 void host_arrive(struct host *h, struct packet *p);
 
-/** An operator drains or resumes an engine. */
+/** Drain or resume an engine as an operator. */
 void host_drain(struct host *h, uint32_t engine, bool on);
 
 /* ---- disk.c ---- */
 
-/** A folder for this world's files; none unless its routers make snapshots. @return 0 or -errno. */
+/** Create a folder for files of this world, if its routers write snapshots. @return 0 or -errno. */
 int disk_begin(struct sim *s);
 void disk_end(struct sim *s);
-/** Before a router is configured: where its files are. Bytes of the text, as snprintf(). */
+/** The lines of a router's configuration that name its files. @return length as snprintf(). */
 int disk_text(const struct host *h, char *text, size_t len);
-/** Of the snapshot that lies there for it; 0: none. */
+/** Size of the router's snapshot; 0: none. */
 uint64_t disk_bytes(const struct host *h);
-/** It reads what its life before has left. @return 0 or -errno with a line in @p err. */
+/** Read the snapshot of the previous incarnation. @return 0 or -errno with a line in @p err. */
 int disk_open(struct host *h, char *err, size_t errlen);
-/** Control has made a round: the snapshot that it has asked for. */
+/** After a round of control: write the snapshot that it asked for. */
 void disk_run(struct host *h);
-/** It has no files open any more. */
+/** Close the files. */
 void disk_close(struct host *h);
-/** It has died: what becomes of its file meanwhile. */
+/** The router has crashed: apply faults to its file. */
 void disk_left(struct host *h);
 
-/* ---- truth.c ---- */
+/* ---- oracle.c ---- */
 
 void announced_add(struct announced *a, const uint64_t *sh, uint32_t n);
 bool announced_has(const struct announced *a, uint64_t sh);
 void announced_free(struct announced *a);
-/** Nothing stands in a table that was not announced. */
-void truth_tables(struct sim *s);
-/** A request comes to its engine, of which its router has counted so many blocks as cached. */
-void truth_overlap(struct sim *s, const struct run *r, uint32_t blocks);
-void truth_dispatch(struct sim *s, const struct run *r);
+/** Tables must have announced blocks only. */
+void oracle_check_tables(struct sim *s);
+/** A dispatched request: its overlap of @p blocks must have been announced. */
+void oracle_check_overlap(struct sim *s, const struct run *r, uint32_t blocks);
+void oracle_check_open(struct sim *s, const struct run *r);
 struct item_body;
-/** What it carries is as its client has made it. @return false: it has failed. */
-bool truth_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b);
-/** Never twice in this life. */
-void truth_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask);
-/** Its leg of a pair is one for this engine, with the other leg's result. */
-void truth_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
-	       uint32_t ask);
-/** A router begins; its control has made a round. */
-void truth_begin(struct host *h);
-void truth_closed(struct host *h);
+/** The content must be equal to what the client sent. @return false: the run has failed. */
+bool oracle_check_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b);
+/** An incarnation must get a request only once. */
+void oracle_check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask);
+/** The leg must fit the engine, and carry the result of the prefill leg. */
+void oracle_check_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
+		      uint32_t ask);
+/** A router starts: reset its states. After a round of control: note the states of its workers. */
+void oracle_reset(struct host *h);
+void oracle_note_states(struct host *h);
 
 /* ---- stop.c ---- */
 
-/** It is told to end in good order, and is back @p back_ms after it has. */
+/** Begin the orderly shutdown; the router restarts @p back_ms after its end. */
 int stop_begin(struct host *h, uint32_t back_ms);
-/** It goes on with that. @return whether it has ended. */
+/** Continue the shutdown. @return whether it is complete. */
 bool stop_run(struct host *h);
-/** It is gone, however far that has come. */
+/** Free a shutdown in any state. */
 void stop_free(struct host *h);
 uint32_t stop_back_ms(const struct host *h);
 
-/* ---- customer.c ---- */
+/* ---- client.c ---- */
 
-int customer_begin(struct sim *s, uint32_t i);
-/** It dies without a word; @p quietly false: it closes its client first, as a program that ends. */
-void customer_end(struct sim *s, uint32_t i, bool quietly);
-void customer_still(struct sim *s, uint32_t i, uint64_t until_ns);
-uint64_t customer_due_ns(const struct sim *s, uint32_t i);
-void customer_run(struct sim *s, uint32_t i);
-uint32_t customers_waiting(const struct sim *s);
-/** One more request, that must succeed. */
-void customer_probe(struct sim *s, uint32_t i, uint32_t router);
+int client_start(struct sim *s, uint32_t i);
+/** End a client. @p quietly: without closing its library, as in a crash. */
+void client_end(struct sim *s, uint32_t i, bool quietly);
+void client_suspend(struct sim *s, uint32_t i, uint64_t until_ns);
+uint64_t client_due_ns(const struct sim *s, uint32_t i);
+void client_run(struct sim *s, uint32_t i);
+uint32_t clients_waiting(const struct sim *s);
+/** Send one more request, which must succeed. */
+void client_send_probe(struct sim *s, uint32_t i, uint32_t router);
 
 /* ---- prompt.c ---- */
 
 /** The first @p n tokens of a prompt. */
 void prompt_tokens(const struct sim *s, uint32_t prompt, uint32_t *tokens, uint32_t n);
-/** SIM_PROMPT sequence hashes, until prompts_free(). */
+/** SIM_PROMPT sequence hashes, valid until prompts_free(). */
 const uint64_t *prompt_hashes(struct sim *s, uint32_t prompt);
 void prompts_free(struct sim *s);
-/** Bytes @p from to @p n of what a request sends, or of an item of its answer. */
+/** Fill bytes @p from to @p n of a body or an item. */
 void body_fill(uint32_t ask, uint8_t *p, uint32_t from, uint32_t n);
-/** @return the first of them that is wrong, or @p n. */
+/** @return the first wrong byte, or @p n. */
 uint32_t body_wrong(uint32_t ask, const uint8_t *p, uint32_t from, uint32_t n);
 
-/** What an item says. */
+/** Head of a body and of an item. */
 struct item_body {
 	uint32_t ask, run, no, of;
 };
@@ -437,16 +439,16 @@ struct item_body {
 
 int engine_begin(struct sim *s, uint32_t i);
 void engine_end(struct sim *s, uint32_t i);
-/** Its agents die without a word, and another process of them begins, unless they are there: the
- * engine keeps its cache. */
+/** The agents crash without a message; new ones begin unless agents are running. The engine keeps
+ * its cache. */
 void agents_end(struct sim *s, uint32_t i);
 int agents_begin(struct sim *s, uint32_t i);
 uint64_t engine_due_ns(const struct sim *s, uint32_t i);
 void engine_run(struct sim *s, uint32_t i);
-void engine_goodbye(struct engine *e);
-/** Its agents ask for no new requests, or for some again. */
+void engine_leave(struct engine *e);
+/** The agents ask for no new requests, or for new requests again. */
 void engine_drain(struct engine *e, bool on);
-void engine_still(struct engine *e, uint64_t until_ns);
+void engine_suspend(struct engine *e, uint64_t until_ns);
 static inline uint64_t engine_worker(uint32_t i)
 {
 	return 100 + i;
@@ -456,15 +458,15 @@ static inline uint64_t engine_worker(uint32_t i)
 
 int cache_begin(struct sim *s, struct engine *e, uint32_t rank);
 void cache_end(struct engine *e, uint32_t rank);
-/** The prompt of an execution is in the cache now; told by events, with the engine's bugs. */
+/** Store the prompt of an execution in the cache, and announce it, with the faults of the plan. */
 void cache_store(struct sim *s, struct engine *e, struct run *r);
-/** The engine lost it all and its agent hears nothing of that. */
+/** Clear the cache without an event. */
 void cache_forget(struct sim *s, struct engine *e, uint32_t rank);
-/** Two engines' ranks have changed places, and nobody has said so. */
+/** Swap the caches of two engines' ranks without an event. */
 void cache_move(struct sim *s, struct engine *e, struct engine *f, uint32_t rank);
-/** Tell the truth anew when it was not told. */
+/** Announce all blocks again if events were falsified. */
 void cache_mend(struct sim *s, struct engine *e, uint32_t rank);
-/** Every block, in the order in which it can be stored: @p fn is called for each chain. */
+/** Call @p fn for each chain of blocks, in an order in which they can be stored. */
 void cache_walk(struct engine *e, uint32_t rank,
 		void (*fn)(void *arg, const uint64_t *parent, const uint64_t *sh, uint32_t n),
 		void *arg);
@@ -476,18 +478,18 @@ int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_a
 int faults_begin(struct sim *s);
 uint64_t faults_due_ns(const struct sim *s);
 void faults_run(struct sim *s);
-/** Everybody is well again, and stays so. */
+/** End all faults for the rest of the run. */
 void faults_heal(struct sim *s);
 
 /* ---- check.c ---- */
 
-/** Loads and bookings, whenever control stands between two rounds. */
+/** Check loads and bookings, between two rounds of control. */
 void check_loads(struct host *h);
-/** Every engine serves. */
+/** Whether every engine serves. @p say: fail the run otherwise. */
 bool check_serving(struct sim *s, bool say);
-/** No request is left anywhere, and the table is what the engines have. */
+/** No request may be left anywhere, and the tables must be equal to the caches. */
 void check_rest(struct sim *s);
-/** Tell what a router has. */
-void check_say_left(struct sim *s, const struct router *rt);
+/** Log the requests and loads of a router. */
+void check_log_left(struct sim *s, const struct router *rt);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A router that is told to end: control does what SIGTERM has it do, which takes its time; so it
- * runs on a stack of its own, and whenever it sleeps the world goes on.
+ * Orderly shutdown of a router: control runs the code for SIGTERM, which sleeps between its steps.
+ * It therefore runs on a stack of its own, and the world continues whenever it sleeps.
  */
 #include "sim.h"
 
@@ -21,7 +21,7 @@ struct stop {
 	uint8_t stack[STACK];
 };
 
-static struct stop *running; /* whose stack this is */
+static struct stop *running; /* owner of the current stack */
 
 static void pause_here(struct router *rt, uint64_t ns)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Time: what is due next happens next. The phases of a run, and their limits. */
+/* The loop over events in the order of time, and the phases of a run with their limits. */
 #include "sim.h"
 
 #include <errno.h>
@@ -12,31 +12,30 @@
 #include "leak_check.h"
 #include "sched/session.h"
 
-/* How long it may take, in virtual time, once everybody is well. A refused HELLO is said again
- * after 10 s; a request ends after its 20 s, 15 s of silence and 6 s; what has ended is remembered
- * for 18 s. */
-#define NOTICE_NS   (3 * SIM_S)	 /* all have noticed that the router is another one */
-#define MUTE_NS	    (42 * SIM_S) /* agents have given up mute engines: 40 s */
-#define UNWANTED_NS (30 * SIM_S) /* after 10 s of a client's silence and 18 s legs are stopped */
+/* Limits in virtual time after healing. A rejected HELLO is repeated after 10 s; a request ends
+ * after its limit of 20 s, 15 s of silence and 6 s; ended requests are remembered for 18 s. */
+#define NOTICE_NS   (3 * SIM_S)	 /* all peers have noticed a new router */
+#define MUTE_NS	    (42 * SIM_S) /* agents have given up unresponsive engines: 40 s */
+#define UNWANTED_NS (30 * SIM_S) /* legs are stopped after 10 s of a client's silence, and 18 s */
 #define SERVE_NS    (15 * SIM_S) /* all engines serve */
-#define ENDS_NS	    (45 * SIM_S) /* requests of before have ended */
+#define ENDS_NS	    (45 * SIM_S) /* earlier requests have ended */
 #define PROBES_NS   (60 * SIM_S) /* new requests have succeeded */
-#define REST_NS	    (90 * SIM_S) /* nothing is left of them */
+#define REST_NS	    (90 * SIM_S) /* nothing of them is left */
 #define SETTLE_NS   SIM_S	 /* events have been applied */
-#define LEAVE_NS    (5 * SIM_S)	 /* all have gone, and nothing is left of them */
+#define LEAVE_NS    (5 * SIM_S)	 /* all peers have left, and nothing of them is left */
 #define PROBES	    2u
-#define STEPS	    UINT64_C(200000000) /* no world needs so many: it goes round in circles */
+#define STEPS	    UINT64_C(200000000) /* no world needs more: the loop makes no progress */
 
 /* ---- phases ---- */
 
-static void enter(struct sim *s, enum phase p)
+static void enter_phase(struct sim *s, enum phase p)
 {
 	s->phase = p;
 	s->phase_ns = s->now_ns;
-	sim_say(s, "phase %u, %u requests", p, s->n_asks);
+	sim_log(s, "phase %u, %u requests", p, s->n_asks);
 }
 
-/* Requests and sessions, ended ones too. */
+/* Requests and sessions, including ended ones. */
 static bool anything_left(const struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
@@ -50,7 +49,7 @@ static bool anything_left(const struct router *rt)
 	return false;
 }
 
-/* A run that no router knows ends when its client does not acknowledge for long. */
+/* An execution that no router knows ends when its client does not acknowledge for long. */
 static bool anything_runs(const struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.engines; i++)
@@ -62,50 +61,50 @@ static bool anything_runs(const struct sim *s)
 static void leave_all(struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.clients; i++)
-		customer_end(s, i, false);
+		client_end(s, i, false);
 	for (uint32_t i = 0; i < s->plan.engines; i++)
-		engine_goodbye(&s->engine[i]);
-	enter(s, PHASE_END);
+		engine_leave(&s->engine[i]);
+	enter_phase(s, PHASE_END);
 }
 
-static void healed(struct sim *s, uint64_t since)
+static void after_healing(struct sim *s, uint64_t since)
 {
 	if (since > SERVE_NS)
 		check_serving(s, true);
-	if (since > ENDS_NS && customers_waiting(s) != 0)
-		sim_fail(s, "%u requests have no outcome", customers_waiting(s));
-	/* A prefill leg that nobody answers has its time when its client has gone: only a decode
-	 * leg can release what it may have got ready. */
+	if (since > ENDS_NS && clients_waiting(s) != 0)
+		sim_fail(s, "%u requests have no outcome", clients_waiting(s));
+	/* A prefill leg that is never answered runs into its time limit after its client has gone:
+	 * only a decode leg can release its blocks. */
 	if (s->plan.pairs && s->plan.bug_mute != 0 && since < UNWANTED_NS)
 		return;
-	/* An engine that says nothing keeps its booking until its agent gives it up (PROTOCOL.md
-	 * 7.4), and others wait for its rank. */
+	/* An engine that never answers keeps its booking until its agent gives it up (PROTOCOL.md
+	 * 7.4), while others wait for its rank. */
 	if (s->plan.queueing && s->plan.bug_mute != 0 && s->plan.client_kills != 0 &&
 	    since < MUTE_NS)
 		return;
-	if (since < NOTICE_NS || !check_serving(s, false) || customers_waiting(s) != 0)
+	if (since < NOTICE_NS || !check_serving(s, false) || clients_waiting(s) != 0)
 		return;
-	enter(s, PHASE_PROBES);
+	enter_phase(s, PHASE_PROBES);
 }
 
-/* One after the other: no bound is in their way. */
-static void probing(struct sim *s, uint64_t since)
+/* One after the other, so that no limit interferes. */
+static void after_probes(struct sim *s, uint64_t since)
 {
 	if (since > PROBES_NS)
-		sim_fail(s, "request %u is the %uth of %u that shall succeed, and has no outcome",
+		sim_fail(s, "request %u, number %u of %u that must succeed, has no outcome",
 			 s->n_asks - 1, s->probes, PROBES * s->plan.clients * s->plan.routers);
-	else if (customers_waiting(s) != 0)
+	else if (clients_waiting(s) != 0)
 		return;
 	else if (s->probes == PROBES * s->plan.clients * s->plan.routers)
-		enter(s, PHASE_REST);
+		enter_phase(s, PHASE_REST);
 	else {
-		customer_probe(s, s->probes % s->plan.clients,
-			       s->probes / s->plan.clients % s->plan.routers);
+		client_send_probe(s, s->probes % s->plan.clients,
+				  s->probes / s->plan.clients % s->plan.routers);
 		s->probes++;
 	}
 }
 
-static void resting(struct sim *s, uint64_t since)
+static void after_rest(struct sim *s, uint64_t since)
 {
 	for (uint32_t i = 0; i < s->plan.routers; i++)
 		if (anything_left(s->host[i].box.rt) && since < REST_NS)
@@ -117,67 +116,69 @@ static void resting(struct sim *s, uint64_t since)
 		leave_all(s);
 }
 
-/* @return whether the run is over. */
-static bool phases(struct sim *s)
+/* @return whether the run has ended. */
+static bool advance_phase(struct sim *s)
 {
 	const uint64_t since = s->now_ns - s->phase_ns;
 
-	/* Once a second, and in long runs once in ten: what seeds draw lasts 9 s at most. */
+	/* Once a second, or once in ten seconds of a long run: drawn runs last at most 9 s. */
 	s->ticks++;
 	if (s->ticks % (s->ticks < 300 && s->plan.seconds < 30 ? 10 : 100) == 0) {
 		memory_check(s);
-		truth_tables(s);
+		oracle_check_tables(s);
 	}
 	switch (s->phase) {
 	case PHASE_FAULTS:
 		if (since >= s->plan.seconds * SIM_S) {
 			faults_heal(s);
-			enter(s, PHASE_HEALED);
+			enter_phase(s, PHASE_HEALED);
 		}
 		return false;
 	case PHASE_HEALED:
-		healed(s, since);
+		after_healing(s, since);
 		return false;
 	case PHASE_PROBES:
-		probing(s, since);
+		after_probes(s, since);
 		return false;
 	case PHASE_REST:
 		if (since > SETTLE_NS)
-			resting(s, since);
+			after_rest(s, since);
 		return false;
 	default:
 		if (since < LEAVE_NS)
 			return false;
 		for (uint32_t i = 0; i < s->plan.routers; i++)
-			if (!rest_all(&s->host[i].box))
-				sim_fail(s, "something is left in router %u when all have gone", i);
+			if (!leak_check_all(&s->host[i].box))
+				sim_fail(s,
+					 "router %u has something left after all peers have gone",
+					 i);
 		return true;
 	}
 }
 
 /* ---- steps ---- */
 
-/* When each of them is due: remembered, as few of them change at a time. */
+/* Time at which a router, engine or client is due. The values are kept, as few change at a time. */
 static uint64_t due_ns(const struct sim *s, uint32_t i)
 {
 	const uint32_t engine = i - s->plan.routers, client = engine - s->plan.engines;
 
 	if (i < s->plan.routers)
 		return host_due_ns(&s->host[i]);
-	return engine < s->plan.engines ? engine_due_ns(s, engine) : customer_due_ns(s, client);
+	return engine < s->plan.engines ? engine_due_ns(s, engine) : client_due_ns(s, client);
 }
 
-/* A time above who is due then: the least of all says both, and of equals the lower number comes.
- */
+/* Sort key: time, then number. The minimum gives both, and the lower number comes first of equal
+ * times. */
 #define WHO_BITS 7
-_Static_assert(SIM_DUE <= 1u << WHO_BITS, "who fits a key");
+_Static_assert(SIM_DUE <= 1u << WHO_BITS, "the number fits the key");
 
 static uint64_t key_of(uint64_t at_ns, uint32_t i)
 {
 	return RTE_MIN(at_ns, SIM_NEVER >> WHO_BITS) << WHO_BITS | i;
 }
 
-static uint64_t least(const uint64_t *v, uint32_t n)
+static uint64_t least_due(const uint64_t *v, uint32_t n)
 {
 	uint64_t m = v[0];
 
@@ -186,12 +187,12 @@ static uint64_t least(const uint64_t *v, uint32_t n)
 	return m;
 }
 
-static uint32_t groups(const struct sim *s)
+static uint32_t group_due(const struct sim *s)
 {
 	return (s->n_due + SIM_GROUP - 1) / SIM_GROUP;
 }
 
-/* Mostly somebody else stays first: then nobody is compared but with that. */
+/* Usually another one stays first, and a single comparison is enough. */
 static void note_due(struct sim *s, uint32_t i)
 {
 	const uint64_t key = key_of(due_ns(s, i), i), was = s->due[i];
@@ -201,11 +202,11 @@ static void note_due(struct sim *s, uint32_t i)
 	if (key <= *group)
 		*group = key;
 	else if (*group == was)
-		*group = least(&s->due[i / SIM_GROUP * SIM_GROUP], SIM_GROUP);
+		*group = least_due(&s->due[i / SIM_GROUP * SIM_GROUP], SIM_GROUP);
 	if (key <= s->first)
 		s->first = key;
 	else if (s->first == was)
-		s->first = least(s->group, groups(s));
+		s->first = least_due(s->group, group_due(s));
 }
 
 static void note_all_due(struct sim *s)
@@ -213,12 +214,12 @@ static void note_all_due(struct sim *s)
 	for (uint32_t i = 0; i < SIM_DUE; i++)
 		s->due[i] = key_of(i < s->n_due ? due_ns(s, i) : SIM_NEVER, i);
 	for (uint32_t g = 0; g < SIM_DUE / SIM_GROUP; g++)
-		s->group[g] = least(&s->due[g * SIM_GROUP], SIM_GROUP);
-	s->first = least(s->group, groups(s));
+		s->group[g] = least_due(&s->due[g * SIM_GROUP], SIM_GROUP);
+	s->first = least_due(s->group, group_due(s));
 }
 
-/* It waits at its receiver, or is dropped when nobody has its address. */
-static void receive(struct sim *s, struct packet *p)
+/* Queue the frame at its receiver, or drop it when no node has the address. */
+static void receive_frame(struct sim *s, struct packet *p)
 {
 	const uint32_t to = p->dst;
 
@@ -232,8 +233,8 @@ static void receive(struct sim *s, struct packet *p)
 	}
 }
 
-/* A router, an engine or a client. */
-static void somebody(struct sim *s, uint32_t i)
+/* @p i: a router, an engine or a client. */
+static void any_due(struct sim *s, uint32_t i)
 {
 	const uint32_t engine = i - s->plan.routers;
 
@@ -243,13 +244,13 @@ static void somebody(struct sim *s, uint32_t i)
 	} else if (engine < s->plan.engines) {
 		engine_run(s, engine);
 	} else {
-		customer_run(s, engine - s->plan.engines);
+		client_run(s, engine - s->plan.engines);
 	}
 	note_due(s, i);
 }
 
-/* What is due next happens. @return false: the phase is to be looked at. */
-static bool step(struct sim *s, uint64_t phase_ns)
+/* Run the next event. @return false: check the phase. */
+static bool step_world(struct sim *s, uint64_t phase_ns)
 {
 	const uint64_t frame = net_next_ns(&s->net);
 	const uint64_t fault = s->phase == PHASE_FAULTS ? faults_due_ns(s) : SIM_NEVER;
@@ -262,11 +263,11 @@ static bool step(struct sim *s, uint64_t phase_ns)
 		who = s->n_due;
 	s->now_ns = RTE_MAX(s->now_ns, at);
 	if (who < s->n_due) {
-		somebody(s, who);
+		any_due(s, who);
 	} else if (at == phase_ns) {
 		return false;
 	} else if (at == frame) {
-		receive(s, net_take(&s->net));
+		receive_frame(s, net_take(&s->net));
 	} else {
 		faults_run(s);
 		note_all_due(s);
@@ -274,7 +275,7 @@ static bool step(struct sim *s, uint64_t phase_ns)
 	return true;
 }
 
-/* A place in the code asks whether it is to fail: only builds with sites do. */
+/* A place in the code asks whether to fail. Only builds with such places call this. */
 static bool site_fails(void *arg, enum kvr_sim_site site)
 {
 	struct sim *s = arg;
@@ -283,7 +284,7 @@ static bool site_fails(void *arg, enum kvr_sim_site site)
 	return sim_faults(s) && sim_chance(&s->rand, s->plan.sites);
 }
 
-static void run(struct sim *s)
+static void run_due(struct sim *s)
 {
 	uint64_t phase_ns = s->now_ns;
 	bool over = false;
@@ -292,23 +293,23 @@ static void run(struct sim *s)
 	kvr_sim_hook(site_fails, s);
 	while (!s->failed && !over) {
 		s->steps++;
-		if (!step(s, phase_ns)) {
-			over = phases(s);
+		if (!step_world(s, phase_ns)) {
+			over = advance_phase(s);
 			phase_ns = s->now_ns + 100 * SIM_MS;
 			note_all_due(s);
 		}
 		if (s->steps > STEPS)
-			sim_fail(s, "it does not end");
+			sim_fail(s, "the run makes no progress");
 	}
 	kvr_sim_hook(NULL, NULL);
 	for (uint32_t i = 0; i < s->plan.routers && s->failed; i++)
 		if (s->host[i].up)
-			check_say_left(s, s->host[i].box.rt);
+			check_log_left(s, s->host[i].box.rt);
 }
 
 /* ---- begin and end ---- */
 
-static int begin(struct sim *s)
+static int begin_world(struct sim *s)
 {
 	const struct sim_plan *o = &s->plan;
 	int rc;
@@ -316,7 +317,7 @@ static int begin(struct sim *s)
 	if (o->routers > SIM_ROUTERS || o->engines > SIM_ENGINES || o->clients > SIM_CLIENTS)
 		return -EINVAL;
 	if (o->engines < 2)
-		s->plan.pairs = 0; /* it takes two */
+		s->plan.pairs = 0; /* a pair needs two engines */
 	s->n_due = o->routers + o->engines + o->clients;
 	s->n_nodes = o->routers * (1 + o->engines + o->clients);
 	s->now_ns = 10 * SIM_S;
@@ -331,18 +332,18 @@ static int begin(struct sim *s)
 	for (uint32_t i = 0; i < o->engines && rc == 0; i++)
 		rc = engine_begin(s, i);
 	for (uint32_t i = 0; i < o->clients && rc == 0; i++)
-		rc = customer_begin(s, i);
+		rc = client_start(s, i);
 	for (const struct sim_field *f = sim_fields; f->name != NULL; f++)
 		if (*sim_field_at(&s->plan, f) != 0)
-			sim_say(s, "%s=%u", f->name, *sim_field_at(&s->plan, f));
-	enter(s, PHASE_FAULTS);
+			sim_log(s, "%s=%u", f->name, *sim_field_at(&s->plan, f));
+	enter_phase(s, PHASE_FAULTS);
 	return rc;
 }
 
-static void end(struct sim *s)
+static void end_world(struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.clients; i++)
-		customer_end(s, i, true);
+		client_end(s, i, true);
 	for (uint32_t i = 0; i < s->plan.engines; i++)
 		engine_end(s, i);
 	for (uint32_t i = 0; i < s->plan.routers; i++)
@@ -381,14 +382,14 @@ int world_run(const struct sim_plan *p, bool verbose, const char *pcap, struct s
 		free(s);
 		return -errno;
 	}
-	rc = begin(s);
+	rc = begin_world(s);
 	if (rc == 0)
-		run(s);
+		run_due(s);
 	*out = (struct sim_result){.ns = s->now_ns - 10 * SIM_S,
 				   .steps = s->steps,
 				   .frames = s->net.sent,
 				   .asks = s->n_asks};
-	end(s);
+	end_world(s);
 	out->again = s->again;
 	out->failed = s->failed;
 	out->digest = s->digest;

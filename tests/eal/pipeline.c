@@ -16,7 +16,7 @@
 #include "threads.h"
 
 struct router *rt;
-static struct box box;
+static struct router_rig box;
 static uint32_t next_queue;
 static struct out slots[4096];
 static uint32_t n_out, next_out;
@@ -63,7 +63,7 @@ static void configure(const char *pools)
 			pipeline_port);
 	need(n + strlen(pools) < room, "configuration too long");
 	strcpy(text + n, pools);
-	if (box_load(&box, text, err, sizeof(err)) < 0) {
+	if (rig_load(&box, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "%s\n", err);
 		exit(1);
 	}
@@ -87,7 +87,7 @@ void pipeline_start_with(const char *pools)
 {
 	static bool eal;
 	const struct threads_map *map = threads_used();
-	const struct box_sizes sizes = {
+	const struct rig_sizes sizes = {
 		.ports = pipeline_ports,
 		.queues = map == NULL	     ? 1
 			  : map->queues != 0 ? map->queues
@@ -104,12 +104,12 @@ void pipeline_start_with(const char *pools)
 	else if (!eal)
 		kvr_eal_start("600");
 	eal = true;
-	need(box_open(&box, &sizes) == 0, "no memory");
+	need(rig_open(&box, &sizes) == 0, "no memory");
 	rt = box.rt;
 	box.threads = threads_used() != NULL;
 	next_queue = 0;
 	configure(pools);
-	need(box_start(&box, pipeline_start_ns, 0, err, sizeof(err)) == 0, err);
+	need(rig_start(&box, pipeline_start_ns, 0, err, sizeof(err)) == 0, err);
 	if (threads_used() != NULL) {
 		kvr_port_info(rt->port[0], &info);
 		threads_show_port(info.ethdev);
@@ -128,9 +128,9 @@ void pipeline_cut(void)
 	pipeline_flush();
 	if (threads_used() != NULL)
 		threads_stop();
-	box_stop(&box);
+	rig_stop(&box);
 	need(rte_mempool_in_use_count(box.frames) == 0, "frames left after the stop");
-	box_close(&box);
+	rig_close(&box);
 	rt = NULL;
 }
 
@@ -151,7 +151,7 @@ static void let_it_work(uint64_t *since)
 
 /* Where lcores share a queue, one that the kernel has put aside may have all frames before it, and
  * its ring holds so many: a sender that does not look loses the rest (spread_full). */
-static bool too_many(const struct box_port *p)
+static bool too_many(const struct rig_port *p)
 {
 	uint32_t n = kvr_port_waiting(rt->port[pipeline_into]);
 
@@ -187,7 +187,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 		peer.family = 6;
 		kvr_ip_parse("fd00::2", peer.ip);
 	}
-	while ((m = box_frame(&box, pipeline_into, &peer, payload, len)) == NULL &&
+	while ((m = rig_frame(&box, pipeline_into, &peer, payload, len)) == NULL &&
 	       threads_running())
 		let_it_work(&since);
 	need(m != NULL, "no peer mbuf, or payload too long");
@@ -210,7 +210,7 @@ static void collect_queue(struct rte_ring *from)
 	struct rte_mbuf *m;
 
 	while (rte_ring_dequeue(from, (void **)&m) == 0) {
-		const uint32_t headers = box_payload(m, &to);
+		const uint32_t headers = rig_payload(m, &to);
 
 		if (headers != 0 && n_out < RTE_DIM(slots)) {
 			struct out *o = &slots[n_out++];
@@ -277,7 +277,7 @@ bool pipeline_still;
 void pipeline_step(void)
 {
 	threads_pause(); /* time is read by every turn */
-	rt->ns_offset += box_under_way(&box) ? 20000 : pipeline_still ? 0 : 1000;
+	rt->ns_offset += rig_under_way(&box) ? 20000 : pipeline_still ? 0 : 1000;
 	rt->last_tick_ns = 0; /* every round ticks */
 	if (threads_used() == NULL) {
 		pipeline_lcore_turn(rt->lcore[0]);
@@ -298,10 +298,10 @@ void pipeline_turn(void)
 	/* Turns in which nothing arrived or left: rings between stages are drained too. */
 	while (quiet < 3) {
 		uint32_t before = n_out;
-		bool idle = !box_unread(&box);
+		bool idle = !rig_unread(&box);
 
 		pipeline_step();
-		idle = idle && !box_under_way(&box) && (threads_used() == NULL || threads_idle());
+		idle = idle && !rig_under_way(&box) && (threads_used() == NULL || threads_idle());
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}
 }
@@ -340,18 +340,18 @@ void pipeline_flush(void)
 uint32_t pipeline_mbufs_used(void)
 {
 	collect();
-	return box_mbufs_used(&box);
+	return rig_mbufs_used(&box);
 }
 
 bool pipeline_balanced(void)
 {
-	return rest_balanced(rt);
+	return leak_check_balanced(rt);
 }
 
 bool pipeline_at_rest(void)
 {
 	collect();
-	return rest_all(&box);
+	return leak_check_all(&box);
 }
 
 bool pipeline_hello_as(const struct pipeline_worker *w)

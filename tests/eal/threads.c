@@ -101,7 +101,7 @@ void threads_configure(struct kvr_router_conf *c)
 	/* Each lcore joins fragments within its own part: the largest message fits it. */
 	for (uint32_t i = 0; map->ingress > 2 && i < c->n_ports; i++)
 		c->port[i].port.mbufs *= map->ingress / 2;
-	if (box_lcores(c, map->threads, map->ingress, map->event, map->sched, err, sizeof(err)) <
+	if (rig_lcores(c, map->threads, map->ingress, map->event, map->sched, err, sizeof(err)) <
 	    0) {
 		fprintf(stderr, "threads: %s\n", err);
 		exit(1);

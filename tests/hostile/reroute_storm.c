@@ -451,7 +451,7 @@ static void nothing_is_left(void)
 			live += kvr_flight_count(rt->pool[p].requests);
 	}
 	CU_ASSERT_EQUAL(live, 0);
-	CU_ASSERT_TRUE(rest_requests(rt));
+	CU_ASSERT_TRUE(leak_check_requests(rt));
 	pipeline_collect();
 	take();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);

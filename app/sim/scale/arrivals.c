@@ -22,8 +22,8 @@ static int by_time(const void *a, const void *b)
 	return x->at != y->at ? (x->at < y->at ? -1 : 1) : (x->sh < y->sh ? -1 : x->sh > y->sh);
 }
 
-/* Rows are there, with times: put them in order and count. */
-static void finish(struct work *w)
+/* Sort the rows by time and count their blocks. */
+static void sort_requests(struct work *w)
 {
 	size_t n = 0;
 	uint64_t *all;
@@ -83,10 +83,10 @@ void work_copies(struct work *w, const struct load_trace *of, uint32_t copies)
 						     .n = r->isl / CLUSTER_BLOCK};
 		}
 	}
-	finish(w);
+	sort_requests(w);
 }
 
-/* ---- made up ----------------------------------------------------------------------------- */
+/* ---- generated workloads ---------------------------------------------------------------- */
 
 #define SESSIONS 60u /* for 8 ranks */
 #define TURNS	 20u
@@ -95,7 +95,7 @@ void work_copies(struct work *w, const struct load_trace *of, uint32_t copies)
 #define BURST	 50u
 #define ROOM	 128u /* blocks of the longest prompt */
 #define SYSTEM	 8u   /* blocks of a system prompt */
-#define SYSTEMS	 64u  /* that sessions share */
+#define SYSTEMS	 64u  /* system prompts, shared by sessions */
 
 struct maker {
 	struct work *w;
@@ -104,14 +104,14 @@ struct maker {
 	uint32_t room;
 };
 
-static double drawn(struct maker *m, double low, double high)
+static double draw_between(struct maker *m, double low, double high)
 {
 	return low + (high - low) * kvr_rand_unit(&m->r);
 }
 
-/* n blocks as in sh, then new ones up to `blocks`. */
-static uint64_t *add(struct maker *m, double at_s, const uint64_t *sh, uint32_t n, uint32_t blocks,
-		     uint32_t tenant)
+/* A request with the first n blocks of sh, then new blocks up to `blocks`. */
+static uint64_t *add_request(struct maker *m, double at_s, const uint64_t *sh, uint32_t n,
+			     uint32_t blocks, uint32_t tenant)
 {
 	struct work *w = m->w;
 	uint64_t *out = w->sh + (size_t)w->n * ROOM;
@@ -131,22 +131,22 @@ static uint64_t *add(struct maker *m, double at_s, const uint64_t *sh, uint32_t 
 	return out;
 }
 
-static void session(struct maker *m, const uint64_t *system)
+static void add_session(struct maker *m, const uint64_t *system)
 {
-	double at = drawn(m, 0, LENGTH_S - TURNS * 15);
+	double at = draw_between(m, 0, LENGTH_S - TURNS * 15);
 	const uint64_t *sh = system;
 	uint32_t n = 8;
 
 	for (uint32_t i = 0; i < TURNS; i++) {
 		const uint32_t more = 1 + kvr_rand_below(&m->r, 4);
 
-		sh = add(m, at, sh, n, n + more, 0);
+		sh = add_request(m, at, sh, n, n + more, 0);
 		n += more;
-		at += drawn(m, 1, 30);
+		at += draw_between(m, 1, 30);
 	}
 }
 
-static void agents(struct maker *m, uint32_t ranks)
+static void add_agents(struct maker *m, uint32_t ranks)
 {
 	static uint64_t system[8][8], frame[16];
 	const uint32_t scale = ranks > 8 ? ranks / 8 : 1;
@@ -155,18 +155,18 @@ static void agents(struct maker *m, uint32_t ranks)
 		for (uint32_t k = 0; k < 8; k++)
 			system[i][k] = kvr_mix64(++m->fresh);
 	for (uint32_t i = 0; i < SESSIONS * scale; i++)
-		session(m, system[i % 8]);
+		add_session(m, system[i % 8]);
 	for (uint32_t b = 0; b < BURSTS * scale; b++) {
-		const double at = drawn(m, 0, LENGTH_S);
+		const double at = draw_between(m, 0, LENGTH_S);
 
 		for (uint32_t k = 0; k < 16; k++)
 			frame[k] = kvr_mix64(++m->fresh);
 		for (uint32_t i = 0; i < BURST; i++)
-			add(m, at + drawn(m, 0, 0.1), frame, 16, 17, 0);
+			add_request(m, at + draw_between(m, 0, 0.1), frame, 16, 17, 0);
 	}
 }
 
-static void room(struct maker *m, struct work *w, uint32_t n, uint64_t seed)
+static void reserve_requests(struct maker *m, struct work *w, uint32_t n, uint64_t seed)
 {
 	*m = (struct maker){.w = w, .room = n, .fresh = 1};
 	kvr_rand_init(&m->r, seed);
@@ -179,9 +179,9 @@ void work_agents(struct work *w, uint32_t ranks, uint64_t seed)
 	const uint32_t scale = ranks > 8 ? ranks / 8 : 1;
 	struct maker m;
 
-	room(&m, w, scale * (SESSIONS * TURNS + BURSTS * BURST), seed);
-	agents(&m, ranks);
-	finish(w);
+	reserve_requests(&m, w, scale * (SESSIONS * TURNS + BURSTS * BURST), seed);
+	add_agents(&m, ranks);
+	sort_requests(w);
 }
 
 void work_flood(struct work *w, uint32_t ranks, uint64_t seed)
@@ -190,15 +190,16 @@ void work_flood(struct work *w, uint32_t ranks, uint64_t seed)
 	const uint32_t n = scale * (SESSIONS * TURNS + BURSTS * BURST);
 	struct maker m;
 
-	room(&m, w, 11 * n, seed);
-	agents(&m, ranks);
+	reserve_requests(&m, w, 11 * n, seed);
+	add_agents(&m, ranks);
 	for (uint32_t i = 0; i < 10 * n; i++)
-		add(&m, drawn(&m, 0, LENGTH_S), NULL, 0, 2 + kvr_rand_below(&m.r, 6), 1);
+		add_request(&m, draw_between(&m, 0, LENGTH_S), NULL, 0, 2 + kvr_rand_below(&m.r, 6),
+			    1);
 	w->tenants = true;
-	finish(w);
+	sort_requests(w);
 }
 
-/* A session's prompts are one array, of which each turn takes more. */
+/* The prompts of a session are one array; each turn uses a longer part of it. */
 void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t seed)
 {
 	const uint32_t room = SYSTEM + 4 * turns;
@@ -209,14 +210,14 @@ void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t s
 	w->sh = cluster_alloc((size_t)sessions * room, 8);
 	for (uint32_t i = 0; i < sessions; i++) {
 		uint64_t *sh = w->sh + (size_t)i * room;
-		double at = drawn(&m, 0, LENGTH_S);
+		double at = draw_between(&m, 0, LENGTH_S);
 		uint32_t n = SYSTEM;
 
 		for (uint32_t k = 0; k < SYSTEM; k++)
 			sh[k] = kvr_mix64(UINT64_C(1) << 60 | (i % SYSTEMS) << 8 | k);
 		for (uint32_t k = SYSTEM; k < room; k++)
 			sh[k] = kvr_mix64(++m.fresh);
-		for (uint32_t k = 0; k < turns; k++, at += drawn(&m, 1, 30)) {
+		for (uint32_t k = 0; k < turns; k++, at += draw_between(&m, 1, 30)) {
 			n += 1 + kvr_rand_below(&m.r, 4);
 			w->req[w->n++] =
 				(struct cluster_req){.at = (uint64_t)(at * 1e9),
@@ -227,5 +228,5 @@ void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t s
 						     .n = n};
 		}
 	}
-	finish(w);
+	sort_requests(w);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The plot of kvroute-sim --scale: SVG, a row of charts for each workload. */
+/* The plot of kvroute-sim --scale: SVG, one row of charts per workload. */
 #include "study.h"
 
 #include <errno.h>
@@ -25,25 +25,25 @@ static const struct {
 static const char *const colours[SCALE_POLICIES] = {"#1b6ca8", "#c8553d", "#6a994e"};
 static const char *const names[SCALE_POLICIES] = {"kv", "round robin", "least loaded"};
 
-static double value(const struct scale_study *s, uint32_t point, uint32_t policy, int chart)
+static double chart_value(const struct scale_study *s, uint32_t point, uint32_t policy, int chart)
 {
 	const char *r = (const char *)&s->at[point][policy];
 
 	return *(const double *)(const void *)(r + charts[chart].offset) * charts[chart].unit;
 }
 
-static double most(const struct scale_study *s, int chart)
+static double largest_value(const struct scale_study *s, int chart)
 {
 	double m = 1e-9;
 
 	for (uint32_t i = 0; i < s->n; i++)
 		for (uint32_t k = 0; k < SCALE_POLICIES; k++)
-			m = fmax(m, value(s, i, k, chart));
+			m = fmax(m, chart_value(s, i, k, chart));
 	return m;
 }
 
-/* Powers of two are as far apart as any. */
-static double across(const struct scale_study *s, uint32_t point)
+/* Logarithmic: powers of two have equal distances. */
+static double x_of_point(const struct scale_study *s, uint32_t point)
 {
 	const double first = log2(s->ranks[0]), last = log2(s->ranks[s->n - 1]);
 
@@ -51,9 +51,9 @@ static double across(const struct scale_study *s, uint32_t point)
 			    : INNER_W / 2.0;
 }
 
-static void chart(FILE *f, const struct scale_study *s, int c, int x, int y)
+static void draw_chart(FILE *f, const struct scale_study *s, int c, int x, int y)
 {
-	const double m = most(s, c);
+	const double m = largest_value(s, c);
 
 	fprintf(f,
 		"<g transform=\"translate(%d,%d)\"><rect width=\"%d\" height=\"%d\" fill=\"none\" "
@@ -65,13 +65,13 @@ static void chart(FILE *f, const struct scale_study *s, int c, int x, int y)
 		m, INNER_H);
 	for (uint32_t i = 0; i < s->n; i++)
 		fprintf(f, "<text x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%u</text>\n",
-			across(s, i), INNER_H + 14, s->ranks[i]);
+			x_of_point(s, i), INNER_H + 14, s->ranks[i]);
 	for (uint32_t k = 0; k < SCALE_POLICIES; k++) {
 		fprintf(f, "<polyline fill=\"none\" stroke=\"%s\" stroke-width=\"2\" points=\"",
 			colours[k]);
 		for (uint32_t i = 0; i < s->n; i++)
-			fprintf(f, "%.1f,%.1f ", across(s, i),
-				INNER_H - value(s, i, k, c) / m * INNER_H);
+			fprintf(f, "%.1f,%.1f ", x_of_point(s, i),
+				INNER_H - chart_value(s, i, k, c) / m * INNER_H);
 		fprintf(f, "\"/>\n");
 	}
 	fprintf(f, "</g>\n");
@@ -95,7 +95,7 @@ int scale_plot(const char *path, const struct scale_study *s, uint32_t n)
 			LEFT + k * WIDE, colours[k], names[k]);
 	for (uint32_t i = 0; i < n; i++)
 		for (int c = 0; c < CHARTS; c++)
-			chart(f, &s[i], c, c * WIDE, (int)(i * HIGH) + 14);
+			draw_chart(f, &s[i], c, c * WIDE, (int)(i * HIGH) + 14);
 	fprintf(f, "</svg>\n");
 	return fclose(f) == 0 ? 0 : -errno;
 }

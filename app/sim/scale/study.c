@@ -17,7 +17,7 @@
 #define STUDIES	     4u
 #define CALIBRATIONS 2
 #define TURNS	     3u
-#define PREFILL_S    1e-4 /* a token, of perf/quality's engine */
+#define PREFILL_S    1e-4 /* per token, as in the engine model of the cluster */
 
 const char *const scale_policies[SCALE_POLICIES] = {"reference", "round-robin", "least-loaded"};
 static const char *const shown[SCALE_POLICIES] = {"kv", "round-robin", "least-loaded"};
@@ -29,24 +29,22 @@ struct options {
 	const char *svg, *data;
 };
 
-static void usage(FILE *out)
+static void print_usage(FILE *out)
 {
 	fprintf(out,
 		"usage: kvroute-sim --scale [option...]\n"
 		"  --ranks A,B,...  numbers of ranks, 1 to %u (64,512,4096,10000)\n"
-		"  --sessions N     so many sessions of %u turns in each point (1000 a rank; 0: "
-		"none)\n"
-		"  --data DIR       replay its mooncake_{conversation,synthetic}_trace.jsonl, "
-		"multiplied (none)\n"
-		"  --per-rank N     requests of a trace for each rank, about (50)\n"
-		"  --load PART      of what ranks can prefill in mode kv (0.7)\n"
-		"  --cache PART     of the different blocks fits into all ranks (0.2)\n"
-		"  --svg FILE       plot against the number of ranks\n"
-		"Of an option that is given twice the last counts.\n",
+		"  --sessions N     sessions of %u turns in each point; 0: none (1000 per rank)\n"
+		"  --data DIR       replay copies of mooncake_{conversation,synthetic}_trace.jsonl of DIR (none)\n"
+		"  --per-rank N     requests of a trace per rank, approximately (50)\n"
+		"  --load PART      share of the ranks' time that prefill takes in mode kv (0.7)\n"
+		"  --cache PART     share of the distinct blocks that fits into all ranks (0.2)\n"
+		"  --svg FILE       write a plot over the number of ranks\n"
+		"If an option is given twice, the last value counts.\n",
 		KVR_PREFIX_MAX_RANKS, TURNS);
 }
 
-/* Of this thread, as others use the machine, too. */
+/* CPU time of this thread, as other processes use the machine as well. */
 static uint64_t clock_ns(void)
 {
 	struct timespec t;
@@ -57,7 +55,7 @@ static uint64_t clock_ns(void)
 
 /* ---- one run ---- */
 
-static void run(struct work *w, const struct cluster_conf *c, double stretch)
+static void run_cluster(struct work *w, const struct cluster_conf *c, double stretch)
 {
 	struct cluster *s;
 
@@ -68,8 +66,8 @@ static void run(struct work *w, const struct cluster_conf *c, double stretch)
 	cluster_destroy(s);
 }
 
-/* Part of the ranks' time that prefill took. */
-static double busy(const struct work *w, uint32_t ranks)
+/* Share of the ranks' time that prefill took. */
+static double prefill_share(const struct work *w, uint32_t ranks)
 {
 	double tokens = 0;
 
@@ -86,9 +84,9 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* The first tenth of the requests finds caches that fill, and does not count. */
-static void evaluate(const struct work *w, uint32_t ranks, const struct cluster_cost *cost,
-		     struct scale_result *out)
+/* The first tenth of the requests meets caches that are being filled, and is left out. */
+static void evaluate_run(const struct work *w, uint32_t ranks, const struct cluster_cost *cost,
+			 struct scale_result *out)
 {
 	double *computed = cluster_alloc(ranks, sizeof(*computed)),
 	       *queue = cluster_alloc(w->n, sizeof(*queue));
@@ -117,19 +115,20 @@ static void evaluate(const struct work *w, uint32_t ranks, const struct cluster_
 	free(queue);
 }
 
-/* Nobody has anything cached: requests come so slowly at first. */
+/* The stretch for the load without any cached blocks. */
 static double first_stretch(const struct options *o, struct work *w, uint32_t ranks)
 {
 	for (uint32_t i = 0; i < w->n; i++) {
 		w->req[i].at = w->at[i];
 		w->req[i].cached = 0;
 	}
-	return busy(w, ranks) / o->load;
+	return prefill_share(w, ranks) / o->load;
 }
 
-static void point(const struct options *o, struct work *w, struct scale_study *s, uint32_t ranks)
+static void measure_point(const struct options *o, struct work *w, struct scale_study *s,
+			  uint32_t ranks)
 {
-	/* All may wait at once: what kv keeps up with overloads the others. */
+	/* All requests may wait at once: the load that kv sustains overloads the other policies. */
 	const uint32_t slots = RTE_MAX(w->n, 65536u);
 	struct cluster_conf c = {.ranks = ranks, .turn = 1, .seed = 1, .slots = slots};
 	double stretch = first_stretch(o, w, ranks);
@@ -142,8 +141,8 @@ static void point(const struct options *o, struct work *w, struct scale_study *s
 	c.cache_blocks = c.cache_blocks < w->longest ? w->longest : c.cache_blocks;
 	c.policy = policy[0];
 	for (int i = 0; i < CALIBRATIONS; i++) {
-		run(w, &c, stretch);
-		stretch *= busy(w, ranks) / o->load;
+		run_cluster(w, &c, stretch);
+		stretch *= prefill_share(w, ranks) / o->load;
 	}
 	s->ranks[s->n] = ranks;
 	s->requests[s->n] = w->n;
@@ -153,8 +152,8 @@ static void point(const struct options *o, struct work *w, struct scale_study *s
 
 		c.policy = policy[i];
 		c.cost = &cost;
-		run(w, &c, stretch);
-		evaluate(w, ranks, &cost, r);
+		run_cluster(w, &c, stretch);
+		evaluate_run(w, ranks, &cost, r);
 		printf("| %s | %u | %u | %s | %.1f %% | %.2f | %.4f | %.4f | %.4f | %.1f |\n",
 		       s->name, ranks, w->n, shown[i], 100 * r->hits, r->balance, r->queue_s,
 		       r->queue99_s, r->ttft_s, r->decision_us);
@@ -168,7 +167,7 @@ static void point(const struct options *o, struct work *w, struct scale_study *s
 
 /* ---- studies ---- */
 
-static void sessions(const struct options *o, struct scale_study *s)
+static void study_sessions(const struct options *o, struct scale_study *s)
 {
 	s->name = "sessions";
 	for (uint32_t i = 0; i < o->n_ranks; i++) {
@@ -176,7 +175,7 @@ static void sessions(const struct options *o, struct scale_study *s)
 
 		work_sessions(&w, o->sessions != UINT32_MAX ? o->sessions : 1000 * o->ranks[i],
 			      TURNS, 1);
-		point(o, &w, s, o->ranks[i]);
+		measure_point(o, &w, s, o->ranks[i]);
 	}
 }
 
@@ -186,7 +185,7 @@ static bool is_there(const struct options *o, const char *name, char *path, size
 	return access(path, R_OK) == 0;
 }
 
-static int trace(const struct options *o, const char *name, struct scale_study *s)
+static int study_trace(const struct options *o, const char *name, struct scale_study *s)
 {
 	char path[512], err[256];
 	struct load_trace t = {0};
@@ -194,7 +193,7 @@ static int trace(const struct options *o, const char *name, struct scale_study *
 	if (o->data == NULL)
 		return -ENOENT;
 	if (!is_there(o, name, path, sizeof(path))) {
-		printf("\n%s is not there: skipped\n\n", path);
+		printf("\n%s: no such file, skipped\n\n", path);
 		return -ENOENT;
 	}
 	if (load_trace_read(&t, path, 0, err, sizeof(err)) < 0) {
@@ -207,7 +206,7 @@ static int trace(const struct options *o, const char *name, struct scale_study *
 		struct work w = {0};
 
 		work_copies(&w, &t, (uint32_t)((want + t.n_rows - 1) / t.n_rows));
-		point(o, &w, s, o->ranks[i]);
+		measure_point(o, &w, s, o->ranks[i]);
 	}
 	load_trace_free(&t);
 	return 0;
@@ -215,25 +214,25 @@ static int trace(const struct options *o, const char *name, struct scale_study *
 
 /* ---- options ---- */
 
-static double number(const char *text, double most)
+static double parse_number(const char *text, double most)
 {
 	char *end;
 	const double v = strtod(text, &end);
 
 	if (end != text && *end == '\0' && v >= 0 && v <= most)
 		return v;
-	fprintf(stderr, "kvroute-sim: '%s' is no number from 0 to %.0f\n", text, most);
+	fprintf(stderr, "kvroute-sim: '%s' is not a number from 0 to %.0f\n", text, most);
 	exit(2);
 }
 
-static void ranks(struct options *o, char *text)
+static void parse_ranks(struct options *o, char *text)
 {
 	o->n_ranks = 0;
 	for (char *at = strtok(text, ","); at != NULL; at = strtok(NULL, ",")) {
-		const double v = number(at, UINT32_MAX);
+		const double v = parse_number(at, UINT32_MAX);
 
 		if (v < 1 || v > KVR_PREFIX_MAX_RANKS || o->n_ranks == SCALE_POINTS) {
-			fprintf(stderr, "kvroute-sim: a prefix table has 1 to %u ranks\n",
+			fprintf(stderr, "kvroute-sim: --ranks: at most 16 numbers from 1 to %u\n",
 				KVR_PREFIX_MAX_RANKS);
 			exit(2);
 		}
@@ -241,7 +240,7 @@ static void ranks(struct options *o, char *text)
 	}
 }
 
-static void parse(int argc, char **argv, struct options *o)
+static void parse_options(int argc, char **argv, struct options *o)
 {
 	static const struct option names[] = {
 		{"ranks", 1, NULL, 'r'},    {"sessions", 1, NULL, 's'}, {"data", 1, NULL, 'd'},
@@ -251,45 +250,44 @@ static void parse(int argc, char **argv, struct options *o)
 
 	while ((c = getopt_long(argc, argv, "h", names, NULL)) != -1) {
 		if (c == 'r')
-			ranks(o, optarg);
+			parse_ranks(o, optarg);
 		else if (c == 's')
-			o->sessions = (uint32_t)number(optarg, 1e8);
+			o->sessions = (uint32_t)parse_number(optarg, 1e8);
 		else if (c == 'd')
 			o->data = optarg;
 		else if (c == 'p')
-			o->per_rank = (uint32_t)number(optarg, 1e5);
+			o->per_rank = (uint32_t)parse_number(optarg, 1e5);
 		else if (c == 'l')
-			o->load = number(optarg, 10);
+			o->load = parse_number(optarg, 10);
 		else if (c == 'c')
-			o->cache = number(optarg, 10);
+			o->cache = parse_number(optarg, 10);
 		else if (c == 'g')
 			o->svg = optarg;
 		else {
-			usage(c == 'h' ? stdout : stderr);
+			print_usage(c == 'h' ? stdout : stderr);
 			exit(c == 'h' ? 0 : 2);
 		}
 	}
 	if (optind == argc && o->n_ranks > 0 && o->per_rank > 0 && o->load > 0 && o->cache > 0)
 		return;
-	usage(stderr);
+	print_usage(stderr);
 	exit(2);
 }
 
-/* Who names a folder means to replay what is in it. */
+/* Fail when --data names a folder without traces. */
 static void need_traces(const struct options *o)
 {
 	char path[512];
 
 	if (o->data == NULL && o->sessions == 0) {
-		fprintf(stderr, "kvroute-sim: --sessions 0 without --data leaves nothing to do\n");
+		fprintf(stderr, "kvroute-sim: --sessions 0 without --data leaves no workload\n");
 		exit(2);
 	}
 	if (o->data == NULL || is_there(o, "conversation", path, sizeof(path)) ||
 	    is_there(o, "synthetic", path, sizeof(path)))
 		return;
 	fprintf(stderr,
-		"kvroute-sim: --data %s: mooncake_conversation_trace.jsonl or "
-		"mooncake_synthetic_trace.jsonl is expected there\n",
+		"kvroute-sim: --data %s: neither mooncake_conversation_trace.jsonl nor mooncake_synthetic_trace.jsonl is there\n",
 		o->data);
 	exit(2);
 }
@@ -315,17 +313,17 @@ int scale_main(int argc, char **argv)
 	uint32_t n = 0;
 	int rc = 0;
 
-	parse(argc, argv, &o);
+	parse_options(argc, argv, &o);
 	need_traces(&o);
 	start_eal();
 	printf("| workload | ranks | requests | policy | hit share | busiest / mean | queue, mean "
 	       "s | "
 	       "p99 s | TTFT, mean s | us a decision |\n"
 	       "|---|---|---|---|---|---|---|---|---|---|\n");
-	n += trace(&o, "conversation", &s[n]) == 0;
-	n += trace(&o, "synthetic", &s[n]) == 0;
+	n += study_trace(&o, "conversation", &s[n]) == 0;
+	n += study_trace(&o, "synthetic", &s[n]) == 0;
 	if (o.sessions != 0)
-		sessions(&o, &s[n++]);
+		study_sessions(&o, &s[n++]);
 	if (o.svg != NULL)
 		rc = scale_plot(o.svg, s, n);
 	if (rc < 0)

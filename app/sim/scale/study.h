@@ -4,8 +4,8 @@
 
 /**
  * @file
- * kvroute-sim --scale: no packets, but the scheduler and the prefix table in front of thousands of
- * ranks, by the drivers of perf/quality. A table on standard output, and a plot. One thread.
+ * kvroute-sim --scale: the cluster model with thousands of ranks; no packets. A table on standard
+ * output, and a plot. One thread.
  */
 
 #include <stdint.h>
@@ -16,12 +16,12 @@
 
 /** One policy at one number of ranks. */
 struct scale_result {
-	double hits;	/* of all prompt tokens, found cached */
-	double balance; /* tokens that the busiest rank has computed, of the mean */
-	double queue_s; /* a request waits for its prefill to begin, mean */
+	double hits;	/* share of prompt tokens found cached */
+	double balance; /* tokens computed by the busiest rank / mean */
+	double queue_s; /* mean time until the prefill begins */
 	double queue99_s;
 	double ttft_s;	    /* mean */
-	double decision_us; /* looking up, choosing, booking; of this machine */
+	double decision_us; /* lookup, choice and booking, on this machine */
 };
 
 /** A workload. */
@@ -37,7 +37,7 @@ extern const char *const scale_policies[SCALE_POLICIES];
 /** argv[0] is --scale. @return exit code. */
 int scale_main(int argc, char **argv);
 
-/** A row of four charts for each study. @return 0 or -errno. */
+/** One row of four charts per study. @return 0 or -errno. */
 int scale_plot(const char *path, const struct scale_study *s, uint32_t n);
 
 #endif
