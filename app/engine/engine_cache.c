@@ -34,7 +34,7 @@ struct engine_cache {
 	struct node *nodes;
 };
 
-static uint64_t spread(const struct engine_cache *c, uint64_t hash)
+static uint64_t mix_hash(const struct engine_cache *c, uint64_t hash)
 {
 	return kvr_mix64(hash ^ c->seed);
 }
@@ -94,9 +94,9 @@ uint32_t engine_cache_used(const struct engine_cache *c)
 	return c->used;
 }
 
-static uint32_t find(const struct engine_cache *c, uint64_t hash)
+static uint32_t find_node(const struct engine_cache *c, uint64_t hash)
 {
-	uint64_t h = spread(c, hash);
+	uint64_t h = mix_hash(c, hash);
 
 	for (uint64_t i = h & c->mask;; i = (i + 1) & c->mask) {
 		uint64_t e = c->index[i];
@@ -110,7 +110,7 @@ static uint32_t find(const struct engine_cache *c, uint64_t hash)
 
 static void index_add(struct engine_cache *c, uint64_t hash, uint32_t node)
 {
-	uint64_t h = spread(c, hash);
+	uint64_t h = mix_hash(c, hash);
 	uint64_t i = h & c->mask;
 
 	while (c->index[i] != 0)
@@ -121,12 +121,12 @@ static void index_add(struct engine_cache *c, uint64_t hash, uint32_t node)
 /* Close the gap behind a deleted entry by moving back entries that may stand earlier. */
 static void index_del(struct engine_cache *c, uint64_t hash, uint32_t node)
 {
-	uint64_t hole = spread(c, hash) & c->mask;
+	uint64_t hole = mix_hash(c, hash) & c->mask;
 
 	while ((uint32_t)c->index[hole] != node)
 		hole = (hole + 1) & c->mask;
 	for (uint64_t i = (hole + 1) & c->mask; c->index[i] != 0; i = (i + 1) & c->mask) {
-		uint64_t home = spread(c, c->nodes[(uint32_t)c->index[i]].hash) & c->mask;
+		uint64_t home = mix_hash(c, c->nodes[(uint32_t)c->index[i]].hash) & c->mask;
 
 		if (((i - home) & c->mask) >= ((i - hole) & c->mask)) {
 			c->index[hole] = c->index[i];
@@ -136,7 +136,7 @@ static void index_del(struct engine_cache *c, uint64_t hash, uint32_t node)
 	c->index[hole] = 0;
 }
 
-static void unlist(struct engine_cache *c, uint32_t v)
+static void unlist_node(struct engine_cache *c, uint32_t v)
 {
 	struct node *x = &c->nodes[v];
 
@@ -161,19 +161,19 @@ static void list_between(struct engine_cache *c, uint32_t v, uint32_t older, uin
 
 static void list_youngest(struct engine_cache *c, uint32_t v)
 {
-	unlist(c, v);
+	unlist_node(c, v);
 	list_between(c, v, c->nodes[NONE].older, NONE);
 }
 
-static uint64_t evict(struct engine_cache *c)
+static uint64_t evict_block(struct engine_cache *c)
 {
 	uint32_t v, parent;
 	uint64_t hash;
 
 	for (v = c->nodes[NONE].younger; c->nodes[v].children > 0; v = c->nodes[NONE].younger)
-		unlist(c, v); /* its leaves are all younger than its own last use */
+		unlist_node(c, v); /* its leaves are all younger than its own last use */
 	assert(v != NONE);
-	unlist(c, v);
+	unlist_node(c, v);
 	hash = c->nodes[v].hash;
 	parent = c->nodes[v].parent;
 	index_del(c, hash, v);
@@ -189,12 +189,12 @@ uint32_t engine_cache_match(const struct engine_cache *c, const uint64_t hashes[
 {
 	uint32_t lo = 0, hi = n; /* the first lo are resident; hashes[hi] is not, when hi < n */
 
-	if (n == 0 || find(c, hashes[n - 1]) != NONE)
+	if (n == 0 || find_node(c, hashes[n - 1]) != NONE)
 		return n;
 	for (hi = n - 1; lo < hi;) {
 		uint32_t mid = lo + (hi - lo) / 2;
 
-		if (find(c, hashes[mid]) != NONE)
+		if (find_node(c, hashes[mid]) != NONE)
 			lo = mid + 1;
 		else
 			hi = mid;
@@ -213,14 +213,14 @@ struct engine_cache_change engine_cache_store(struct engine_cache *c, const uint
 		return r;
 	r.have = engine_cache_match(c, hashes, r.n);
 	if (r.have > 0)
-		parent = find(c, hashes[r.have - 1]);
+		parent = find_node(c, hashes[r.have - 1]);
 	for (uint32_t k = r.have; k < r.n; k++) {
 		uint32_t v;
 
 		if (parent != NONE)
 			c->nodes[parent].children++; /* before evicting: it must stay */
 		if (c->used == c->capacity)
-			removed[r.n_removed++] = evict(c);
+			removed[r.n_removed++] = evict_block(c);
 		v = c->free;
 		c->free = c->nodes[v].mark;
 		c->nodes[v] = (struct node){.hash = hashes[k], .parent = parent};

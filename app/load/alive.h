@@ -4,8 +4,8 @@
 
 /**
  * @file
- * ALIVE of the simulated engines: what each collects, and where the round over all of them stands.
- * Load lcore.
+ * ALIVE of the simulated engines: the next message of each engine, and the progress of the round
+ * over all of them. Load lcore.
  */
 
 #include <stdint.h>
@@ -14,7 +14,7 @@
 
 struct load;
 
-#define LOAD_DUTY_US 500u /* between looks at greetings, heartbeats and ALIVE */
+#define LOAD_DUTY_US 500u /* period of registration, heartbeats and ALIVE */
 
 struct load_alive {
 	uint32_t n;
@@ -22,11 +22,11 @@ struct load_alive {
 };
 
 struct load_round {
-	uint64_t next; /* when the next one begins, cycles */
-	uint32_t at;   /* slot, then engine, of the present one */
+	uint64_t next; /* begin of the next round, cycles */
+	uint32_t at;   /* progress of the current round: slots, then engines */
 };
 
-/** A step of the round in which each engine reports what it runs; every LOAD_DUTY_US. */
+/** Continue the round in which each engine reports its running requests. Every LOAD_DUTY_US. */
 void load_alive_duty(struct load *l);
 
 #endif

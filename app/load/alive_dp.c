@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ALIVE of the simulated engines. A round over all slots begins every 15 s and takes as long at
- * most: handles are collected by engine, a full frame leaves at once, the rest when the round ends.
+ * ALIVE of the simulated engines. A round over all slots begins every 15 s and takes up to 15 s:
+ * handles are collected per engine, full messages are sent at once, the rest at the end of the
+ * round.
  */
 #include "load.h"
 
@@ -11,7 +12,7 @@
 #define ROUND_US 15000000u
 #define STEPS	 (ROUND_US / LOAD_DUTY_US)
 
-static void flush(struct load *l, uint32_t engine)
+static void flush_alive(struct load *l, uint32_t engine)
 {
 	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
 	struct load_engine *e = &l->engines[engine];
@@ -26,16 +27,16 @@ static void flush(struct load *l, uint32_t engine)
 	e->alive.n = 0;
 }
 
-static void report(struct load *l, const struct load_leg *g)
+static void report_leg(struct load *l, const struct load_leg *leg)
 {
-	const uint32_t engine = l->ranks[g->rank].engine;
+	const uint32_t engine = l->ranks[leg->rank].engine;
 	struct load_engine *e = &l->engines[engine];
 
-	if (g->estate == LOAD_E_IDLE || g->estate == LOAD_E_SENT)
+	if (leg->estate == LOAD_E_IDLE || leg->estate == LOAD_E_SENT)
 		return;
-	e->alive.handle[e->alive.n++] = g->handle;
+	e->alive.handle[e->alive.n++] = leg->handle;
 	if (e->alive.n == KVR_WIRE_ALIVE_MOST)
-		flush(l, engine);
+		flush_alive(l, engine);
 }
 
 void load_alive_duty(struct load *l)
@@ -51,11 +52,11 @@ void load_alive_duty(struct load *l)
 		l->round.next = l->now + ROUND_US * l->us;
 	for (uint32_t i = 0; i <= all / STEPS && l->round.at < all; i++, l->round.at++) {
 		if (l->round.at >= l->n_slots) {
-			flush(l, l->round.at - l->n_slots);
+			flush_alive(l, l->round.at - l->n_slots);
 			continue;
 		}
-		report(l, &l->slots[l->round.at].leg);
+		report_leg(l, &l->slots[l->round.at].leg);
 		if (l->pairs != NULL)
-			report(l, &l->pairs[l->round.at].prefill);
+			report_leg(l, &l->pairs[l->round.at].prefill);
 	}
 }

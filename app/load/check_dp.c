@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Time, as both sides of a slot see it: what has been silent for too long is repeated, asked for or
- * given up.
- */
+/* Timers of both sides of a slot: a message that is not answered in time is repeated, probed or
+ * given up. */
 #include "load.h"
 
 static void give_up(struct load *l, uint32_t slot)

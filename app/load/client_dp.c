@@ -14,12 +14,12 @@
 #define LINGER_S 3u
 #define HDR_LEN	 ((uint32_t)sizeof(struct kvr_wire_hdr))
 
-static uint32_t pad8(uint32_t n)
+static uint32_t round_up8(uint32_t n)
 {
 	return (n + 7u) & ~7u;
 }
 
-/* ---- a request's start and end ---- */
+/* ---- start and end of a request ---- */
 
 void load_client_start(struct load *l, const struct load_prompt *p, uint64_t intended,
 		       uint64_t session, uint8_t action)
@@ -76,8 +76,8 @@ void load_client_arrivals(struct load *l)
 	}
 }
 
-/* A request that was at a killed engine has ended. */
-static void survived(struct load *l, enum load_counter how, uint16_t code)
+/* Count a request whose engine was killed. */
+static void count_survivor(struct load *l, enum load_counter how, uint16_t code)
 {
 	if (how == LOAD_COMPLETED)
 		kvr_stats_inc(l->row, LOAD_KILLED_COMPLETED);
@@ -87,7 +87,7 @@ static void survived(struct load *l, enum load_counter how, uint16_t code)
 		kvr_stats_inc(l->row, LOAD_KILLED_OTHER);
 }
 
-/* @code: of the REJECTED that ended it, else 0. */
+/* @code: of the REJECTED that ended the request, otherwise 0. */
 static void end_request(struct load *l, uint32_t slot, enum load_counter how, uint16_t code)
 {
 	struct load_slot *s = &l->slots[slot];
@@ -102,7 +102,7 @@ static void end_request(struct load *l, uint32_t slot, enum load_counter how, ui
 	kvr_stats_sub(l->row, LOAD_IN_FLIGHT, 1);
 	l->run_end = l->now;
 	if (s->flags & LOAD_S_KILLED)
-		survived(l, how, code);
+		count_survivor(l, how, code);
 	if (l->pairs != NULL)
 		load_pair_over(l, slot, how == LOAD_COMPLETED);
 	if (s->session != 0)
@@ -110,8 +110,8 @@ static void end_request(struct load *l, uint32_t slot, enum load_counter how, ui
 	load_slot_release(l, slot);
 }
 
-/* What its CANCEL was for. */
-static void cancelled(struct load *l, uint32_t slot)
+/* The CANCEL is answered. */
+static void end_cancelled(struct load *l, uint32_t slot)
 {
 	const uint16_t code = l->slots[slot].refused;
 
@@ -138,7 +138,7 @@ static void send_probe(struct load *l, struct load_slot *s)
 	s->last_io = l->now;
 }
 
-static void cancel(struct load *l, struct load_slot *s)
+static void send_cancel(struct load *l, struct load_slot *s)
 {
 	s->cstate = LOAD_C_CANCELLING;
 	s->flags &= (uint16_t) ~(LOAD_S_CANCEL | LOAD_S_SENDING);
@@ -176,7 +176,7 @@ void load_client_acks(struct load *l)
 
 /* ---- items ---- */
 
-/* Times of the first item; the second part needs the forward part, known since DISPATCH. */
+/* Latency of the first item. The way back adds to the way forward, known since DISPATCH. */
 static void measure_first(struct load *l, const struct load_slot *s, uint64_t rx)
 {
 	if (!(s->flags & LOAD_S_MEASURED))
@@ -192,7 +192,7 @@ static void measure_back(struct load *l, const struct load_slot *s, uint64_t rx,
 
 	if (!(s->flags & LOAD_S_MEASURED))
 		return;
-	if (l->opt->direct) { /* the way back is not the router's */
+	if (l->opt->direct) { /* the router does not see the way back */
 		kvr_hist_add(&l->m->added, forward);
 		return;
 	}
@@ -210,7 +210,7 @@ static void last_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 	s->flags |= LOAD_S_FIN;
 	s->answered = s->id;
 	if (s->cstate == LOAD_C_CANCELLING || (item->flags & KVR_RESP_F_CANCELLED)) {
-		cancelled(l, slot);
+		end_cancelled(l, slot);
 	} else if (item->flags & KVR_RESP_F_ERROR) {
 		end_request(l, slot, LOAD_FAILED, 0);
 	} else {
@@ -229,7 +229,7 @@ void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 
 	s->last_io = l->now;
 	s->tries = 0;
-	if (load_late_unwanted(s, item) && item->seq > s->next_seq)
+	if (load_ended_unwanted(s, item) && item->seq > s->next_seq)
 		s->next_seq = item->seq;
 	if (item->seq != s->next_seq) {
 		kvr_stats_inc(l->row,
@@ -249,7 +249,7 @@ void load_client_item(struct load *l, uint32_t slot, const struct kvr_wire_respo
 	if (item->flags & KVR_RESP_F_FIN)
 		last_item(l, slot, item, rx);
 	else if (s->flags & LOAD_S_CANCEL)
-		cancel(l, s);
+		send_cancel(l, s);
 }
 
 static bool item_intact(const struct load *l, const struct kvr_wire_hdr *h,
@@ -258,10 +258,10 @@ static bool item_intact(const struct load *l, const struct kvr_wire_hdr *h,
 	const uint32_t n = l->opt->item_bytes;
 	uint64_t mark[2];
 
-	if (h->msg_len < sizeof(*item) + pad8(item->data_len))
+	if (h->msg_len < sizeof(*item) + round_up8(item->data_len))
 		return false;
 	if ((item->flags & (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)) != 0)
-		return true; /* words, or nothing */
+		return true; /* error text, or no data */
 	if (item->data_len == 0)
 		return false;
 	memcpy(mark, item + 1, sizeof(mark));
@@ -282,49 +282,52 @@ static void on_accepted(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 		load_pair_accepted(l, slot, a);
 	if (a->state == KVR_STATE_DISPATCHED && (s->flags & LOAD_S_PROBED) &&
 	    (a->flags & KVR_ACC_F_KEPT) == 0 && s->cstate == LOAD_C_ACCEPTED && s->next_seq == 0)
-		load_route_anew(l, slot); /* DISPATCH was lost: the message is only kept here */
+		load_route_renew(l,
+				 slot); /* DISPATCH was lost, and only the client has the message */
 	s->flags &= (uint16_t)~LOAD_S_PROBED;
 	if (a->state == KVR_STATE_RUNNING)
-		s->flags &= (uint16_t)~LOAD_S_SENDING; /* it is there */
+		s->flags &= (uint16_t)~LOAD_S_SENDING; /* the message is complete at the engine */
 	if (s->cstate == LOAD_C_ROUTED) {
 		s->cstate = LOAD_C_ACCEPTED;
 		if (a->state == KVR_STATE_QUEUED)
 			kvr_stats_inc(l->row, LOAD_QUEUED);
 	}
-	/* Half of the cancels come before an answer; the ids decide, so it is the same each run. */
+	/* Half of the cancels come before an answer. The ids decide, so that runs with one seed are
+	 * equal. */
 	if (s->cstate == LOAD_C_ACCEPTED && (s->flags & LOAD_S_CANCEL) &&
 	    (s->id >> LOAD_SLOT_BITS) % 2 == 0)
-		cancel(l, s);
+		send_cancel(l, s);
 }
 
-static void refused(struct load *l, uint32_t slot, uint16_t code)
+static void end_refused(struct load *l, uint32_t slot, uint16_t code)
 {
 	l->m->code[code < KVR_E_MAX ? code : 0]++;
 	end_request(l, slot, LOAD_FAILED, code);
 }
 
-/* Of several copies one may have been taken: it must not run for nobody. */
-static void busy(struct load *l, uint32_t slot, uint16_t code)
+/* One of several copies may have been accepted: cancel it, so that it does not run without a
+ * client. */
+static void retry_refused(struct load *l, uint32_t slot, uint16_t code)
 {
 	struct load_slot *s = &l->slots[slot];
 
 	if (!(s->flags & LOAD_S_RESEND)) {
-		refused(l, slot, code);
+		end_refused(l, slot, code);
 		return;
 	}
 	l->m->code[code < KVR_E_MAX ? code : 0]++;
 	s->refused = code;
-	cancel(l, s);
+	send_cancel(l, s);
 }
 
-/* The router knows nothing of it. In SENT all of it goes with the next repetition, or the two would
- * chase each other. */
+/* The router does not know the request. In state SENT the next repetition carries the whole
+ * message, as otherwise the two sides would chase each other. */
 static void start_over(struct load *l, uint32_t slot, uint16_t code)
 {
 	struct load_slot *s = &l->slots[slot];
 
 	if (s->next_seq != 0) {
-		refused(l, slot, code);
+		end_refused(l, slot, code);
 		return;
 	}
 	s->handle = 0;
@@ -334,10 +337,10 @@ static void start_over(struct load *l, uint32_t slot, uint16_t code)
 	}
 	s->cstate = LOAD_C_ROUTED;
 	s->tries = 0;
-	load_route_anew(l, slot);
+	load_route_renew(l, slot);
 }
 
-static void prove(struct load *l, uint32_t slot, uint64_t cookie)
+static void resend_with_cookie(struct load *l, uint32_t slot, uint64_t cookie)
 {
 	struct load_slot *s = &l->slots[slot];
 
@@ -347,11 +350,11 @@ static void prove(struct load *l, uint32_t slot, uint64_t cookie)
 	if (s->cstate == LOAD_C_ROUTED)
 		load_route_again(l, slot);
 	else
-		load_route_anew(l, slot);
+		load_route_renew(l, slot);
 }
 
-/* Answered already: its last items may be on their way. */
-static void linger(struct load *l, struct load_slot *s)
+/* The request is answered already: its last items may be in flight. */
+static void await_last_items(struct load *l, struct load_slot *s)
 {
 	s->cstate = LOAD_C_ACCEPTED;
 	s->flags |= LOAD_S_LINGERS;
@@ -359,8 +362,8 @@ static void linger(struct load *l, struct load_slot *s)
 	s->last_io = l->now;
 }
 
-/* What was refused may be a copy, or something that is of no interest any more. */
-static bool matters(const struct load_slot *s, uint8_t kind, uint64_t handle)
+/* A rejection may concern an old copy, or a message that no longer matters. */
+static bool concerns_request(const struct load_slot *s, uint8_t kind, uint64_t handle)
 {
 	if (s->cstate == LOAD_C_CANCELLING)
 		return kind == KVR_CANCEL || kind == KVR_ROUTE;
@@ -377,24 +380,24 @@ static void on_rejected(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 	struct load_slot *s = &l->slots[slot];
 	const bool sent = s->cstate == LOAD_C_ROUTED;
 
-	if (!matters(s, r->kind, h->handle))
+	if (!concerns_request(s, r->kind, h->handle))
 		return;
 	if (s->cstate == LOAD_C_CANCELLING) {
 		if (what == KVR_REFUSAL_DONE || what == KVR_REFUSAL_END ||
 		    what == KVR_REFUSAL_LINGER)
-			cancelled(l, slot);
+			end_cancelled(l, slot);
 	} else if (what == KVR_REFUSAL_END || (what == KVR_REFUSAL_FIRST && sent)) {
-		refused(l, slot, r->code);
+		end_refused(l, slot, r->code);
 	} else if (what == KVR_REFUSAL_COOKIE) {
 		if (h->msg_len >= sizeof(*r))
-			prove(l, slot, r->detail[0]);
+			resend_with_cookie(l, slot, r->detail[0]);
 	} else if (what == KVR_REFUSAL_BUSY && sent) {
-		busy(l, slot, r->code);
+		retry_refused(l, slot, r->code);
 	} else if (what == KVR_REFUSAL_LINGER) {
-		linger(l, s);
+		await_last_items(l, s);
 	} else if (what == KVR_REFUSAL_RESTART && (sent || r->kind == KVR_PROBE)) {
 		start_over(l, slot, r->code);
-	} /* else the timer repeats it */
+	} /* otherwise the timer repeats it */
 }
 
 void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx)
@@ -403,12 +406,13 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 
 	if (slot == LOAD_NO_SLOT || l->clients[l->slots[slot].client].source != h->source) {
 		kvr_stats_inc(l->row, LOAD_STALE);
-		load_late_frame(l, h);
+		load_ended_frame(l, h);
 		return;
 	}
 	if (h->kind == KVR_ACCEPTED && l->slots[slot].cstate == LOAD_C_ENDED)
-		load_late_frame(l, h);
-	if (h->handle != 0 && h->kind != KVR_REJECTED) /* that has the one of the refused frame */
+		load_ended_frame(l, h);
+	if (h->handle != 0 &&
+	    h->kind != KVR_REJECTED) /* a REJECTED carries the handle of the rejected frame */
 		l->slots[slot].handle = h->handle;
 	switch (h->kind) {
 	case KVR_ACCEPTED:
@@ -418,7 +422,7 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 		on_rejected(l, slot, h);
 		break;
 	case KVR_CANCELLED:
-		cancelled(l, slot);
+		end_cancelled(l, slot);
 		break;
 	case KVR_MISSING:
 		load_route_missing(l, slot, h);
@@ -436,8 +440,8 @@ void load_client_frame(struct load *l, const struct kvr_wire_hdr *h, uint64_t rx
 
 /* ---- time ---- */
 
-/* How long to bear the silence. */
-static uint64_t patience(const struct load *l, const struct load_slot *s)
+/* Time until the next repetition or probe. */
+static uint64_t client_patience(const struct load *l, const struct load_slot *s)
 {
 	if (s->flags & LOAD_S_LINGERS)
 		return LINGER_S * l->hz;
@@ -451,7 +455,8 @@ bool load_client_check(struct load *l, uint32_t slot)
 	struct load_slot *s = &l->slots[slot];
 	const uint64_t silent = l->now > s->last_io ? l->now - s->last_io : 0;
 
-	if (s->cstate == LOAD_C_ENDED || (s->flags & LOAD_S_SENDING) || silent < patience(l, s))
+	if (s->cstate == LOAD_C_ENDED || (s->flags & LOAD_S_SENDING) ||
+	    silent < client_patience(l, s))
 		return true;
 	if (++s->tries > l->opt->max_tries || (s->flags & LOAD_S_LINGERS))
 		return false;
@@ -463,7 +468,7 @@ bool load_client_check(struct load *l, uint32_t slot)
 		send_empty(l, s, KVR_CANCEL);
 	} else if (s->flags & LOAD_S_ANEW) {
 		s->flags &= (uint16_t)~LOAD_S_ANEW;
-		load_route_anew(l, slot);
+		load_route_renew(l, slot);
 	} else {
 		load_route_repeat(l, slot);
 	}
@@ -480,7 +485,7 @@ void load_client_connect(struct load *l, uint32_t client)
 	struct load_client *c = &l->clients[client];
 	const struct kvr_wire_ids ids = {
 		.source = c->source, .id = client + 1, .epoch = l->epoch, .msg_seq = ++c->msg_seq};
-	/* As long as the answer may become. */
+	/* Padded to the largest size of the answer. */
 	const uint16_t len =
 		(uint16_t)((RTE_MIN(l->max_frame, KVR_WIRE_DEF_FRAME) & ~7u) - HDR_LEN);
 	const uint16_t hints = (uint16_t)(len - sizeof(struct kvr_wire_connect));

@@ -7,14 +7,14 @@
 #include "kvr_message.h"
 
 /*
- * A DISPATCH arrives, in one frame or more: it is compared with what the client sent as its pieces
- * come, its hints are kept aside, and when it is complete the engine takes it.
+ * Reception of a DISPATCH, in one or more frames. Each piece is compared with what the client sent,
+ * the hints are stored, and the engine takes the complete message.
  */
 
 #define REFUSE_RANK 1 /* DISPATCH_ACK: not a rank of this engine */
 #define REFUSE_GONE 2 /* the request has ended here */
 
-#define MISSING_WORDS 16u /* 1,024 pieces; a list may be cut */
+#define MISSING_WORDS 16u /* 1,024 pieces; a list may be shorter than the message */
 
 static void ack_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
 			 uint16_t code)
@@ -28,7 +28,7 @@ static void ack_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t 
 		*a = (struct kvr_wire_dispatch_ack){.code = code};
 }
 
-/* Rank a DISPATCH names, or LOAD_UNPINNED. */
+/* Rank named by a DISPATCH, or LOAD_UNPINNED. */
 static uint32_t rank_of(const struct load *l, const struct kvr_wire_request *q)
 {
 	const uint64_t engine = q->worker - l->opt->worker_base;
@@ -38,9 +38,9 @@ static uint32_t rank_of(const struct load *l, const struct kvr_wire_request *q)
 	return (uint32_t)engine * l->opt->ranks + q->dp_rank;
 }
 
-/* Is body[off, off + len) what the client sent? Hashes and tokens are compared, byte by byte. */
-static bool intact(struct load *l, const struct load_slot *s, uint32_t off, uint32_t len,
-		   const uint8_t *body)
+/* Whether body[off, off + len) is what the client sent. Compares all bytes of hashes and tokens. */
+static bool body_intact(struct load *l, const struct load_slot *s, uint32_t off, uint32_t len,
+			const uint8_t *body)
 {
 	const uint32_t at_content = sizeof(struct kvr_wire_request), end = off + len;
 	const uint32_t bytes = l->opt->tokens ? s->prompt->isl * 4 : s->prompt->n_blocks * 8;
@@ -67,7 +67,7 @@ static uint8_t *hints_of(const struct load *l, uint32_t task)
 			 LOAD_HINT_ROOM];
 }
 
-/* Keep what body[off, off + len) has of the hints. */
+/* Store the part of the hints in body[off, off + len). */
 static void keep_hints(struct load *l, uint32_t task, uint32_t off, uint32_t len,
 		       const uint8_t *body)
 {
@@ -100,11 +100,12 @@ static void read_hints(struct load *l, uint32_t task)
 /* ---- pieces ---- */
 
 /*
- * The first piece has come again, and the message is not whole: its sender keeps it, and repeats
- * nothing but what it is asked for. Pieces are taken in their order, so that is everything from the
- * first one that has not come.
+ * The first piece has arrived again while the message is incomplete: the sender keeps it, and
+ * repeats only the pieces asked for. Pieces are accepted in order, so all pieces from the first
+ * missing one are asked for.
  */
-static void ask(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint32_t got)
+static void request_missing(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
+			    uint32_t got)
 {
 	const struct kvr_wire_ids ids = load_answer_ids(l, h, engine);
 	const uint32_t unit = h->frag_len, n = (h->msg_len + unit - 1) / unit;
@@ -133,7 +134,7 @@ static void ask(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, u
 	kvr_stats_inc(l->row, LOAD_ASKED);
 }
 
-/* What the fixed part must say to a leg of this engine. */
+/* Check the fixed part against the rules for a leg of this engine. */
 static void check_fixed(struct load *l, uint32_t task, const struct kvr_wire_request *q)
 {
 	const struct load_prompt *p = load_slot(l, task)->prompt;
@@ -170,9 +171,9 @@ static void note_first(struct load *l, struct load_slot *s, uint32_t rank, uint6
 	}
 }
 
-/* The first frame of a DISPATCH: where it goes. False when it must not be followed up. */
-static bool begin(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, uint32_t engine,
-		  uint64_t rx)
+/* Handle the first frame of a DISPATCH. @return false: ignore its other frames. */
+static bool begin_leg(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, uint32_t engine,
+		      uint64_t rx)
 {
 	const struct kvr_wire_request *q = kvr_frame_body(h);
 	struct load_leg *g = load_leg(l, task);
@@ -190,10 +191,10 @@ static bool begin(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, u
 	}
 	if (g->got != 0 && g->got < h->msg_len && g->rank == rank && g->handle == h->handle &&
 	    !(g->flags & LOAD_L_TAKEN)) {
-		ask(l, h, engine, g->got);
+		request_missing(l, h, engine, g->got);
 		return false;
 	}
-	load_engine_drop(l, task); /* dispatched again, by another name or to another rank */
+	load_engine_drop(l, task); /* dispatched again with another handle or to another rank */
 	*g = (struct load_leg){.handle = h->handle,
 			       .rank = rank,
 			       .gen = g->gen,
@@ -211,7 +212,7 @@ static bool begin(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, u
 	return true;
 }
 
-static void take(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, uint32_t engine)
+static void take_leg(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	const struct load_slot *s = load_slot(l, task);
 	struct load_leg *g = load_leg(l, task);
@@ -231,8 +232,8 @@ static void take(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, ui
 	g->progress_at = l->now;
 }
 
-/* The leg of its slot that a DISPATCH to @engine is about, or LOAD_NO_SLOT when that has ended. */
-static uint32_t find(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+/* The leg that a DISPATCH to @engine concerns, or LOAD_NO_SLOT when it has ended. */
+static uint32_t find_leg(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	const uint32_t slot = load_slot_of(l, h->id);
 	const struct load_slot *s = slot != LOAD_NO_SLOT ? &l->slots[slot] : NULL;
@@ -245,7 +246,7 @@ static uint32_t find(struct load *l, const struct kvr_wire_hdr *h, uint32_t engi
 
 void load_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint64_t rx)
 {
-	const uint32_t task = find(l, h, engine);
+	const uint32_t task = find_leg(l, h, engine);
 	const void *body = kvr_frame_body(h);
 	struct load_leg *g;
 
@@ -255,15 +256,15 @@ void load_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine
 			ack_dispatch(l, h, engine, REFUSE_GONE);
 		return;
 	}
-	if (h->frag_off == 0 && !begin(l, task, h, engine, rx))
+	if (h->frag_off == 0 && !begin_leg(l, task, h, engine, rx))
 		return;
 	g = load_leg(l, task);
 	if (h->frag_off != g->got || h->handle != g->handle || (g->flags & LOAD_L_TAKEN))
-		return; /* a piece before it is missing: see ask() */
+		return; /* an earlier piece is missing: see request_missing() */
 	g->got += h->frag_len;
-	if (!intact(l, load_slot(l, task), h->frag_off, h->frag_len, body))
+	if (!body_intact(l, load_slot(l, task), h->frag_off, h->frag_len, body))
 		kvr_stats_inc(l->row, LOAD_CORRUPT);
 	keep_hints(l, task, h->frag_off, h->frag_len, body);
 	if (g->got == h->msg_len)
-		take(l, task, h, engine);
+		take_leg(l, task, h, engine);
 }

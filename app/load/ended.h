@@ -1,25 +1,25 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef LOAD_LATE_H
-#define LOAD_LATE_H
+#ifndef LOAD_ENDED_H
+#define LOAD_ENDED_H
 
 /**
  * @file
- * What comes for a request that is over for its client (PROTOCOL.md, 6.3, the rows of END): an item
- * is acknowledged, or its engine would repeat it, and ACCEPTED is answered with CANCEL, or the
- * request would run for nobody. Nothing is kept; load lcore, one frame sent at the most.
+ * Frames of a request that has ended for its client (PROTOCOL.md, 6.3, rows END). An item is
+ * acknowledged, otherwise its engine would repeat it. ACCEPTED is answered with CANCEL, otherwise
+ * the request would run without a client. No state; load lcore; at most one frame is sent.
  */
 
 #include "load.h"
 
-/** Must an item only be acknowledged, whatever is missing before it? */
-static inline bool load_late_unwanted(const struct load_slot *s,
-				      const struct kvr_wire_response *item)
+/** Whether an item needs an acknowledgement only, whatever items are missing before it. */
+static inline bool load_ended_unwanted(const struct load_slot *s,
+				       const struct kvr_wire_response *item)
 {
 	return s->cstate == LOAD_C_ENDED ||
 	       (s->cstate == LOAD_C_CANCELLING && (item->flags & KVR_RESP_F_FIN) != 0);
 }
 
-/** A checked frame, ACCEPTED or RESPONSE, of a request that is over; others are left alone. */
-void load_late_frame(struct load *l, const struct kvr_wire_hdr *h);
+/** Handle a checked ACCEPTED or RESPONSE of an ended request. Other kinds are ignored. */
+void load_ended_frame(struct load *l, const struct kvr_wire_hdr *h);
 
 #endif

@@ -3,8 +3,8 @@
 
 #include "frame.h"
 
-static void acknowledge(struct load *l, uint16_t client, const struct kvr_wire_ids *ids,
-			const struct kvr_wire_response *item)
+static void acknowledge_item(struct load *l, uint16_t client, const struct kvr_wire_ids *ids,
+			     const struct kvr_wire_response *item)
 {
 	struct kvr_wire_response_ack *a;
 
@@ -14,7 +14,7 @@ static void acknowledge(struct load *l, uint16_t client, const struct kvr_wire_i
 			item->seq + 1, item->flags & KVR_RESP_F_FIN ? KVR_RACK_F_FIN : 0};
 }
 
-void load_late_frame(struct load *l, const struct kvr_wire_hdr *h)
+void load_ended_frame(struct load *l, const struct kvr_wire_hdr *h)
 {
 	const uint32_t slot = (uint32_t)(h->id & ((1u << LOAD_SLOT_BITS) - 1));
 	const uint16_t client = (uint16_t)((h->id >> LOAD_SLOT_BITS) % l->n_clients);
@@ -26,7 +26,7 @@ void load_late_frame(struct load *l, const struct kvr_wire_hdr *h)
 		return;
 	ids.msg_seq = ++l->clients[client].msg_seq;
 	if (h->kind == KVR_RESPONSE) {
-		acknowledge(l, client, &ids, kvr_frame_body(h));
+		acknowledge_item(l, client, &ids, kvr_frame_body(h));
 	} else if (h->kind == KVR_ACCEPTED && accepted->state != KVR_STATE_QUERY &&
 		   l->slots[slot].answered != h->id) {
 		kvr_stats_inc(l->row, LOAD_CANCELS);

@@ -8,15 +8,15 @@
 #include "kvr_message.h"
 
 /*
- * A simulated engine. Per rank: requests wait in a queue, one at a time is prefilled (its time is
- * that of the prompt tokens not in the cache), then decodes at a constant time per token beside
- * all others. Blocks enter the cache when their prefill ends, and those of the answer when it
- * ends. Instant engines do all of that in the call that receives DISPATCH.
+ * A simulated engine. The ranks follow the model of app/engine: one prefill at a time in order of
+ * arrival, and decode beside it at a constant time per token. Blocks of the prompt enter the cache
+ * when the prefill ends, blocks of the answer when decode ends. Instant engines do all of that in
+ * the call that receives DISPATCH.
  *
- *	IDLE -> QUEUED -> PREFILL -> DECODE -> SENT -> IDLE        (ABORT: to IDLE from anywhere)
+ * 	IDLE -> QUEUED -> PREFILL -> DECODE -> SENT -> IDLE        (ABORT: to IDLE from any state)
  *
- * A prefill leg's decode is one item that carries the transfer result. A decode leg's prefill takes
- * no time; with a bootstrap room it first waits in TRANSFER for the prefill leg (pair_dp.c).
+ * A prefill leg decodes one item, which carries the transfer result. A decode leg's prefill takes
+ * no time; with a bootstrap room the leg first waits in TRANSFER for the prefill leg (pair_dp.c).
  */
 
 #define GIVE_UP_S 10
@@ -39,7 +39,7 @@ static uint32_t store_blocks(struct load *l, uint32_t task, uint32_t n)
 	return c.have;
 }
 
-/* Blocks of a leg when it has ended: a prefill engine never sees the answer. */
+/* Blocks of a leg at its end. A prefill engine never has the answer. */
 static uint32_t blocks_after(const struct load *l, uint32_t task)
 {
 	const struct load_prompt *p = l->slots[load_slot_no(task)].prompt;
@@ -47,7 +47,7 @@ static uint32_t blocks_after(const struct load *l, uint32_t task)
 	return task & LOAD_PREFILL ? p->n_blocks : p->n_after;
 }
 
-/* The prefill found so many blocks in the cache: what the router believed, against it. */
+/* Count the @cached blocks found by a prefill, against the router's prediction. */
 static void note_cached(struct load *l, uint32_t task, uint32_t cached)
 {
 	const struct load_slot *s = load_slot(l, task);
@@ -77,7 +77,8 @@ static void note_cached(struct load *l, uint32_t task, uint32_t cached)
 
 static void add_timer(struct load *l, uint32_t task, double cycles)
 {
-	/* Room for a timer per leg and stale ones; at most one of each leg's is current. */
+	/* There is room for a timer per leg and for stale ones; each leg has at most one current
+	 * timer. */
 	load_timers_add(&l->timers, (struct load_timer){l->now + (uint64_t)cycles, task,
 							load_leg(l, task)->gen});
 }
@@ -114,7 +115,7 @@ static void enqueue_task(struct load *l, uint32_t task)
 	start_prefill(l, r);
 }
 
-/* The last item has been made. A decode leg may have waited for this prefill leg. */
+/* The last item is made. The decode leg may have waited for this prefill leg. */
 static void all_made(struct load *l, uint32_t task)
 {
 	const uint32_t slot = load_slot_no(task);
@@ -127,7 +128,7 @@ static void all_made(struct load *l, uint32_t task)
 		load_engine_run(l, slot);
 }
 
-/* Next item of a decoding leg, or its end. */
+/* The next item of a decoding leg, or the end of its decode. */
 static void next_item(struct load *l, uint32_t task)
 {
 	const struct load_slot *s = load_slot(l, task);
@@ -147,7 +148,7 @@ static void next_item(struct load *l, uint32_t task)
 	start_prefill(l, r);
 }
 
-/* Prefill, decode and the end in one: the cache is looked up once for all of them. */
+/* Prefill, decode and end in one step, with one cache lookup. */
 static void answer_at_once(struct load *l, uint32_t task)
 {
 	struct load_leg *g = load_leg(l, task);
@@ -190,7 +191,7 @@ void load_engine_timers(struct load *l)
 	}
 }
 
-static void finish(struct load *l, uint32_t task)
+static void leave_rank(struct load *l, uint32_t task)
 {
 	struct load_leg *g = load_leg(l, task);
 	struct load_rank *r = &l->ranks[g->rank];
@@ -201,7 +202,7 @@ static void finish(struct load *l, uint32_t task)
 		engine_drop(&r->model, task);
 	}
 	g->estate = LOAD_E_IDLE;
-	g->gen++; /* its timers mean nothing from here on */
+	g->gen++; /* invalidates its timers */
 	if (!l->opt->instant)
 		start_prefill(l, r);
 }
@@ -209,7 +210,7 @@ static void finish(struct load *l, uint32_t task)
 void load_engine_drop(struct load *l, uint32_t task)
 {
 	if (load_leg(l, task)->estate != LOAD_E_IDLE)
-		finish(l, task);
+		leave_rank(l, task);
 }
 
 void load_engine_forget(struct load *l, uint32_t slot)
@@ -233,7 +234,7 @@ static void on_ack(struct load *l, uint32_t task, uint32_t next_seq)
 	load_slot_release(l, load_slot_no(task));
 }
 
-/* Acknowledged also when the request is long gone: the router repeats it until then. */
+/* Acknowledged also after the request has ended, as the router repeats ABORT until then. */
 static void on_abort(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint32_t task)
 {
 	const struct kvr_wire_ids ids = load_answer_ids(l, h, engine);
@@ -246,7 +247,7 @@ static void on_abort(struct load *l, const struct kvr_wire_hdr *h, uint32_t engi
 	load_slot_release(l, load_slot_no(task));
 }
 
-/* The leg of a frame's request that engine @engine has or had, or LOAD_NO_SLOT. */
+/* The leg of the frame's request at @engine, current or former, or LOAD_NO_SLOT. */
 static uint32_t task_at(const struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	uint32_t task = load_slot_of(l, h->id);
@@ -278,7 +279,7 @@ void load_engine_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 		       ((const struct kvr_wire_progress_ack *)kvr_frame_body(h))->next_seq);
 }
 
-void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+void load_engine_rejected(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	const uint32_t task = task_at(l, h, engine);
 
@@ -286,7 +287,7 @@ void load_engine_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t 
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
-	load_engine_drop(l, task); /* stop repeating */
+	load_engine_drop(l, task); /* stop the repetitions */
 	load_slot_release(l, load_slot_no(task));
 }
 
@@ -302,15 +303,15 @@ static void check_leg(struct load *l, uint32_t task)
 	g->etries++;
 	if (l->now - g->progress_at > GIVE_UP_S * l->hz) {
 		kvr_stats_inc(l->row, LOAD_ENGINE_GAVE_UP);
-		finish(l, task);
+		leave_rank(l, task);
 		load_slot_release(l, load_slot_no(task));
 		return;
 	}
-	load_items_again(l, task);
+	load_items_repeat(l, task);
 }
 
-/* End a leg that has made no item with an ERROR item. */
-static void fail(struct load *l, uint32_t task)
+/* End a leg without items by an ERROR item. */
+static void fail_leg(struct load *l, uint32_t task)
 {
 	struct load_leg *g = load_leg(l, task);
 
@@ -327,6 +328,6 @@ void load_engine_check(struct load *l, uint32_t slot)
 	if (l->pairs == NULL || l->slots[slot].id == 0)
 		return;
 	check_leg(l, slot | LOAD_PREFILL);
-	if (l->slots[slot].id != 0 && load_pair_in_vain(l, slot))
-		fail(l, slot);
+	if (l->slots[slot].id != 0 && load_pair_timed_out(l, slot))
+		fail_leg(l, slot);
 }

@@ -4,12 +4,12 @@
 
 /**
  * @file
- * Making the small frames: header written, room for the body returned. Load lcore.
+ * Small frames: these functions write the header and return the room for the body. Load lcore.
  */
 
 #include "load.h"
 
-/** UDP port of an engine, as a sender number of the link: they follow the clients. */
+/** Sender number of an engine, that is of its UDP port: they follow the clients. */
 static inline uint16_t load_port_of_engine(const struct load *l, uint32_t engine)
 {
 	return (uint16_t)(l->n_clients + engine);
@@ -22,8 +22,8 @@ static inline uint16_t load_bootstrap_port(const struct load *l, uint32_t engine
 }
 
 /**
- * One whole message of @p len body bytes (a multiple of 8) from sender @p from.
- * @return its body, to be filled completely, or NULL when there is no buffer.
+ * A whole message of @p len body bytes (a multiple of 8) from sender @p from.
+ * @return its body, to be filled completely; NULL: no buffer.
  */
 static inline void *load_message(struct load *l, uint16_t from, uint8_t kind,
 				 const struct kvr_wire_ids *ids, uint16_t len, uint64_t *stamp)
@@ -37,7 +37,7 @@ static inline void *load_message(struct load *l, uint16_t from, uint8_t kind,
 	return f + sizeof(struct kvr_wire_hdr);
 }
 
-/** Identity of a message of the client about its request. */
+/** Identity of a client's message about its request. */
 static inline struct kvr_wire_ids load_client_ids(struct load *l, const struct load_slot *s)
 {
 	struct load_client *c = &l->clients[s->client];
@@ -49,7 +49,7 @@ static inline struct kvr_wire_ids load_client_ids(struct load *l, const struct l
 				     .msg_seq = ++c->msg_seq};
 }
 
-/** Identity of a message of the engine about a leg it has. */
+/** Identity of an engine's message about a leg. */
 static inline struct kvr_wire_ids load_leg_ids(struct load *l, uint32_t task)
 {
 	const struct load_slot *s = load_slot(l, task);
@@ -62,7 +62,7 @@ static inline struct kvr_wire_ids load_leg_ids(struct load *l, uint32_t task)
 				     .msg_seq = ++l->engine_seq};
 }
 
-/** Identity of the engine's answer to a message about a request. */
+/** Identity of an engine's answer to a message about a request. */
 static inline struct kvr_wire_ids load_answer_ids(struct load *l, const struct kvr_wire_hdr *h,
 						  uint32_t engine)
 {
@@ -73,7 +73,7 @@ static inline struct kvr_wire_ids load_answer_ids(struct load *l, const struct k
 				     .msg_seq = ++l->engine_seq};
 }
 
-/** Identity of a message of the engine about itself. */
+/** Identity of an engine's message about itself. */
 static inline struct kvr_wire_ids load_worker_ids(struct load *l, uint32_t engine, uint64_t id)
 {
 	return (struct kvr_wire_ids){.source = l->engines[engine].worker,

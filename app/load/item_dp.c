@@ -6,8 +6,8 @@
 #include "frame.h"
 
 /*
- * Items of a leg: made, sent to the router (direct: handed to the client while the router hears of
- * it), and repeated until they are acknowledged.
+ * Items of a leg. They are sent to the router, or, with --direct, handed to the client and reported
+ * to the router. They are repeated until they are acknowledged.
  */
 
 #define REPEAT_ITEMS 16u
@@ -91,13 +91,13 @@ static void send_item(struct load *l, uint32_t task, uint32_t seq)
 	put_data(l, task, seq, p + sizeof(struct kvr_wire_response), data);
 }
 
-/* Prefill legs answer the router itself, whatever the client wants. */
+/* Prefill legs always answer the router. */
 static bool is_direct(const struct load *l, const struct load_leg *g)
 {
 	return l->opt->direct && !(g->flags & LOAD_L_PREFILL);
 }
 
-/* Items below may be sent: the first acknowledgement shows that an unproven client lives. */
+/* Items below may be sent: only the first acknowledgement proves the client's address. */
 static uint32_t window_end(const struct load_leg *g)
 {
 	return (g->flags & LOAD_L_FEW) != 0 && g->acked == 0 ? KVR_WIRE_UNPROVEN_ITEMS : UINT32_MAX;
@@ -134,13 +134,13 @@ void load_items_acked(struct load *l, uint32_t task, uint32_t next_seq)
 	g->elast_tx = g->progress_at = l->now;
 }
 
-void load_items_again(struct load *l, uint32_t task)
+void load_items_repeat(struct load *l, uint32_t task)
 {
 	struct load_leg *g = load_leg(l, task);
 	uint32_t last;
 
 	g->elast_tx = l->now;
-	if (is_direct(l, g)) { /* the last report says it all */
+	if (is_direct(l, g)) { /* the last report includes all earlier ones */
 		kvr_stats_inc(l->row, LOAD_ITEM_REPEATS);
 		send_progress(l, task, g->made - 1,
 			      KVR_PROG_F_FIRST | (g->made == g->n_items ? KVR_PROG_F_FIN : 0) |

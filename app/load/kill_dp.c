@@ -2,12 +2,12 @@
 #include "load.h"
 
 /*
- * Engines that die: all they had vanishes (requests, blocks, sessions), and after a while they come
- * back as a new life of the same worker. With `goodbye` the router is told, with `silent` it must
- * find out.
+ * Crashes of engines: requests, blocks and sessions are lost, and the worker returns later with a
+ * new epoch. With `goodbye` the engine notifies the router, with `silent` the router must detect
+ * the crash.
  */
 
-/* What it had, and who was waiting for it. */
+/* Drop the engine's requests, and mark them for the report. */
 static void drop_legs(struct load *l, uint32_t engine, uint32_t leg)
 {
 	for (uint32_t i = 0; i < l->n_slots; i++) {
@@ -34,7 +34,7 @@ static void kill_engine(struct load *l, uint32_t engine)
 	kvr_stats_inc(l->row, LOAD_KILLS);
 	l->last_kill = l->now;
 	e->state = l->opt->kill_mode == LOAD_KILL_GOODBYE ? LOAD_W_DYING : LOAD_W_DEAD;
-	e->deaf = true;
+	e->unwelcomed = true;
 	e->next_tx = l->now;
 	e->revive_at = l->now + (uint64_t)(l->opt->kill_down * (double)l->hz);
 	drop_legs(l, engine, e->role == KVR_ROLE_PREFILL ? LOAD_PREFILL : 0);
@@ -67,13 +67,13 @@ void load_kill_duty(struct load *l)
 	}
 }
 
-bool load_kill_deaf(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+bool load_kill_drops_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	const struct load_engine *e = &l->engines[engine];
 	struct load_slot *s;
 	uint32_t slot;
 
-	if (!e->deaf || e->state == LOAD_W_LEAVING)
+	if (!e->unwelcomed || e->state == LOAD_W_LEAVING)
 		return false;
 	if (e->state != LOAD_W_DEAD && (h->kind == KVR_WELCOME || h->kind == KVR_GOODBYE_ACK ||
 					(h->kind == KVR_REJECTED && h->source == e->worker)))
@@ -82,7 +82,7 @@ bool load_kill_deaf(struct load *l, const struct kvr_wire_hdr *h, uint32_t engin
 	s = slot != LOAD_NO_SLOT ? &l->slots[slot] : NULL;
 	if (s == NULL || s->cstate == LOAD_C_ENDED || (s->flags & LOAD_S_KILLED))
 		return true;
-	s->flags |= LOAD_S_KILLED; /* it came after the death */
+	s->flags |= LOAD_S_KILLED; /* sent after the crash */
 	kvr_stats_inc(l->row, LOAD_KILLED_REQUESTS);
 	return true;
 }

@@ -9,19 +9,19 @@
 /*
  * KV events of a rank wait in a ring of words until the router has acknowledged them:
  *
- *	{type, n} {parent or 0} {has parent} hash[n]      type 0: skip to the ring's start
+ * 	{type, n} {parent or 0} {has parent} hash[n]      type 0: skip to the ring's start
  *
- * Sending is go-back-N over a window: silence or GAP sends again from the first event that is
- * missing. When the ring has no room for a new event, or the router wants it, the ring is emptied
- * and the whole cache goes out as a dump; events made meanwhile wait for its end. One dump at a
- * time, prepared in one piece, so that its frames can be repeated while the cache moves on.
+ * Go-back-N over a window: on silence or GAP, events are sent again from the first missing one.
+ * When the ring has no room for a new event, or the router asks for a dump, the ring is emptied and
+ * the whole cache is sent as a dump; new events wait for its end. Only one dump is in progress. It
+ * is prepared as a whole, so that its frames can be repeated while the cache changes.
  */
 
 #define RECORD_WORDS  3u
-#define WINDOW_WORDS  8192u /* in flight of a rank: 64 KiB */
+#define WINDOW_WORDS  8192u /* in flight per rank: 64 KiB */
 #define FRAMES_A_CALL 16u
 #define REPEAT_US     20000u
-#define STALE_US      100000u /* a step back is believed when there was no progress for so long */
+#define STALE_US      100000u /* a step back is accepted after this time without progress */
 #define DUMP_WINDOW   32u
 #define DUMP_ID	      (UINT64_C(1) << 63)
 #define SKIP	      0u
@@ -31,8 +31,8 @@ static uint32_t engine_of(const struct load *l, uint32_t rank)
 	return l->ranks[rank].engine;
 }
 
-/* A rank whose log has something to send or to wait for is in the list of work. */
-static void list(struct load *l, uint32_t rank)
+/* List a rank whose log has something to send or to wait for. */
+static void list_rank(struct load *l, uint32_t rank)
 {
 	if (l->ranks[rank].log.listed)
 		return;
@@ -47,11 +47,11 @@ static void want_dump(struct load *l, uint32_t rank)
 	g->dump_wanted = true;
 	g->acked_at = g->sent_at = g->head;
 	g->acked_id = g->sent_id = g->next_id;
-	list(l, rank);
+	list_rank(l, rank);
 }
 
-/* Room for one record of n hashes at the head, in one piece; NULL when the ring is too full. */
-static uint64_t *reserve(struct load_kvlog *g, uint32_t n)
+/* Room for a record of n hashes at the head, contiguous. NULL: the ring is too full. */
+static uint64_t *reserve_words(struct load_kvlog *g, uint32_t n)
 {
 	const uint32_t need = RECORD_WORDS + n;
 	uint32_t at = (uint32_t)(g->head & (g->size - 1));
@@ -68,7 +68,7 @@ static uint64_t *reserve(struct load_kvlog *g, uint32_t n)
 	return &g->words[at];
 }
 
-static uint64_t *record(struct load_kvlog *g, uint64_t *pos)
+static uint64_t *append_event(struct load_kvlog *g, uint64_t *pos)
 {
 	uint64_t *w = &g->words[*pos & (g->size - 1)];
 
@@ -91,12 +91,12 @@ void load_kv_add(struct load *l, uint32_t rank, enum kvr_wire_kv_type type, cons
 	kvr_stats_add(l->row, type == KVR_KV_STORED ? LOAD_KV_STORED : LOAD_KV_REMOVED, n);
 	for (uint32_t i = 0; i < n;) {
 		uint32_t part = n - i < l->max_event_blocks ? n - i : l->max_event_blocks;
-		uint64_t *w = reserve(g, part);
+		uint64_t *w = reserve_words(g, part);
 
 		kvr_stats_inc(l->row, LOAD_KV_EVENTS);
 		if (w == NULL) {
 			g->next_id++;
-			want_dump(l, rank); /* tells all there is, this event included */
+			want_dump(l, rank); /* the dump includes this event */
 			return;
 		}
 		w[0] = (uint64_t)part << 8 | type;
@@ -108,7 +108,7 @@ void load_kv_add(struct load *l, uint32_t rank, enum kvr_wire_kv_type type, cons
 		if (type == KVR_KV_STORED)
 			parent = &hashes[i - 1];
 	}
-	list(l, rank);
+	list_rank(l, rank);
 }
 
 void load_kv_restart(struct load *l, uint32_t rank)
@@ -124,7 +124,7 @@ void load_kv_restart(struct load *l, uint32_t rank)
 		want_dump(l, rank);
 }
 
-/* One frame of events from sent_at on. False when there is none or no buffer. */
+/* Send one frame of events from sent_at on. @return false: no event, or no buffer. */
 static bool send_events(struct load *l, uint32_t rank)
 {
 	struct load_kvlog *g = &l->ranks[rank].log;
@@ -141,7 +141,7 @@ static bool send_events(struct load *l, uint32_t rank)
 	if (f == NULL || kvr_kv_put_begin(&put, f, l->max_frame, &ids, &head) < 0)
 		return false;
 	while (g->sent_id < g->next_id) {
-		const uint64_t *w = record(g, &g->sent_at);
+		const uint64_t *w = append_event(g, &g->sent_at);
 
 		if (kvr_kv_put_event(&put, (uint8_t)w[0], 0, w[2] ? &w[1] : NULL, &w[RECORD_WORDS],
 				     record_blocks(w)) < 0)
@@ -250,7 +250,7 @@ static bool dump_frame(struct load *l)
 	return true;
 }
 
-/* Frames of the dump of this rank; false when its log may send events instead. */
+/* Send frames of the rank's dump. @return false: its log may send events instead. */
 static bool flush_dump(struct load *l, uint32_t rank, uint32_t *budget)
 {
 	struct load_dump *d = &l->dump;
@@ -309,19 +309,19 @@ static void ack_dump(struct load *l, uint32_t rank, const struct kvr_wire_kv_ack
 {
 	struct load_dump *d = &l->dump;
 
-	/* BUSY takes back nothing: of a full queue it says 0. */
+	/* BUSY does not step back: a full queue reports 0 */
 	if (a->next_dump_pos <= d->n_frames &&
 	    (a->next_dump_pos > d->acked ||
 	     (a->next_dump_pos < d->acked && a->code != KVR_KV_BUSY &&
 	      l->now - d->moved >= STALE_US * l->us))) {
 		if (a->next_dump_pos < d->acked)
-			d->sent = (uint32_t)a->next_dump_pos; /* it lost its place */
+			d->sent = (uint32_t)a->next_dump_pos; /* the router lost its position */
 		d->acked = (uint32_t)a->next_dump_pos;
 		d->moved = l->now;
 	}
 	if (d->acked == d->n_frames)
 		d->rank = LOAD_UNPINNED;
-	list(l, rank);
+	list_rank(l, rank);
 }
 
 void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
@@ -342,14 +342,14 @@ void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
 		return;
 	}
 	if (h->epoch != l->engines[engine].router)
-		return; /* late: what another life of the router had */
+		return; /* late: of another incarnation of the router */
 	if (l->dump.rank == rank) {
 		if (h->id == l->dump.id)
 			ack_dump(l, rank, a);
 		return;
 	}
 	if (h->id >= DUMP_ID)
-		return; /* of a dump that is over */
+		return; /* of an earlier dump */
 	if (a->code == KVR_KV_DUMP_WANTED ||
 	    (a->next_event_id < g->acked_id && a->code == KVR_KV_GAP)) {
 		if (l->ranks[rank].model.cache != NULL)
@@ -357,7 +357,7 @@ void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
 		return;
 	}
 	while (g->acked_id < a->next_event_id && g->acked_id < g->sent_id) {
-		const uint64_t *w = record(g, &g->acked_at);
+		const uint64_t *w = append_event(g, &g->acked_at);
 
 		g->acked_at += RECORD_WORDS + record_blocks(w);
 		g->acked_id++;

@@ -38,8 +38,9 @@ int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16
 	return 0;
 }
 
-/* The answer may come to another queue than the one that is listened to: each has its turn. */
-static int resolve(struct load_link *k, const uint8_t ip[16], uint16_t port, struct kvr_path *path)
+/* The answer may arrive at any queue, so each queue is polled in turn. */
+static int resolve_router(struct load_link *k, const uint8_t ip[16], uint16_t port,
+			  struct kvr_path *path)
 {
 	int rc = -EHOSTUNREACH;
 
@@ -48,19 +49,19 @@ static int resolve(struct load_link *k, const uint8_t ip[16], uint16_t port, str
 	return rc;
 }
 
-/* A new router may have a new MAC address. */
+/* A restarted router may have another MAC address. */
 static void find_again(struct load_link *k)
 {
 	const struct kvr_path was = k->router;
 	struct kvr_path now;
 
-	if (resolve(k, was.ip, was.udp_port, &now) != 0)
+	if (resolve_router(k, was.ip, was.udp_port, &now) != 0)
 		return;
 	k->router = now;
 	k->lost = false;
 }
 
-void load_link_look_after(struct load_link *k, uint64_t now)
+void load_link_reconnect(struct load_link *k, uint64_t now)
 {
 	const bool up = kvr_port_look_after(k->port, now, NULL, NULL) == KVR_PORT_UP;
 
@@ -87,13 +88,13 @@ int load_link_resolve(struct load_link *k, const char *router_ip, uint16_t route
 
 	if (kvr_ip_parse(router_ip, ip) < 0)
 		return -EINVAL;
-	/* What was there may go before it answers, and another one come. */
+	/* The router may stop before it answers, and another one start. */
 	while (rte_rdtsc() < end) {
 		if (kvr_port_look_after(k->port, rte_rdtsc(), NULL, NULL) != KVR_PORT_UP) {
 			usleep(LINK_US);
 			continue;
 		}
-		rc = resolve(k, ip, router_port, &k->router);
+		rc = resolve_router(k, ip, router_port, &k->router);
 		if (rc != -EHOSTUNREACH)
 			break;
 	}

@@ -4,15 +4,16 @@
 
 /**
  * @file
- * The load's end of the wire: one ethdev, one address, and as many UDP ports as there are
- * clients and engines (so a NIC's RSS spreads them). Opening, addresses and parsing are
- * lib/port's; what is added is the source port per sender, and the time stamps: a frame's receive
- * time is read after the burst that brought it, its send time before the burst that takes it.
+ * The port of kvroute-load: one ethdev, one address, and one UDP port per client and engine, so
+ * that RSS of a NIC spreads them. lib/port opens the device, resolves addresses and parses frames.
+ * This adds the source port per sender and time stamps: the receive time is read after the burst
+ * that received a frame, the send time before the burst that sends it.
  *
- * The device may have several queues, as a router with several ingress CPUs wants of a memif peer.
- * All are read in turn; a sender's frames leave through one of them, or each through the next.
+ * The device may have several queues, as a router with several ingress CPUs requires of a memif
+ * peer. All are polled in turn. Frames of a sender leave through one queue, or each through the
+ * next one.
  *
- * Load lcore, but for open, resolve and close.
+ * Load lcore, except for open, resolve and close.
  */
 
 #include <stddef.h>
@@ -29,7 +30,7 @@
 #define LOAD_BURST     32u
 #define LOAD_TX_BUFFER 64u
 
-/** Where a send time is to be stored, when not yet there (0). */
+/** Where a send time is stored, unless the value there is not 0. */
 struct load_link {
 	struct kvr_port *port;
 	struct kvr_pkt_rules rules;
@@ -42,43 +43,43 @@ struct load_link {
 	uint16_t n_queues;
 	uint16_t next_rx, next_tx; /* queues */
 	enum load_spread spread;
-	bool up;	 /* the device may be used */
-	bool lost;	 /* the router's address is asked for again */
+	bool up;	 /* the device is usable */
+	bool lost;	 /* the router's address must be resolved again */
 	kvr_cell_t *row; /* LOAD_RX, LOAD_TX, ... */
 	struct rte_mbuf *tx[LOAD_TX_BUFFER];
 	uint64_t *stamp[LOAD_TX_BUFFER];
 };
 
 /**
- * Open the device with conf->queues queues and start it. @p n_ports UDP ports from conf->udp_port
- * on are ours.
+ * Open and start the device with conf->queues queues. It receives on @p n_ports UDP ports from
+ * conf->udp_port on.
  * @return 0 or -errno with a line in @p err.
  */
 int load_link_open(struct load_link *k, const struct kvr_port_conf *conf, uint16_t n_ports,
 		   char *err, size_t errlen);
 void load_link_close(struct load_link *k);
 
-/** Wait for the link, then find the router; a memif server that goes meanwhile is waited for again.
- * @return 0, -ENOLINK or -EHOSTUNREACH. */
+/** Wait for the link, then resolve the router's address. Waits again if the memif server goes away
+ * meanwhile. @return 0, -ENOLINK or -EHOSTUNREACH. */
 int load_link_resolve(struct load_link *k, const char *router_ip, uint16_t router_port,
 		      uint32_t timeout_ms);
 
 /**
- * Receive the datagrams for us, trimmed to their payload; mbuf->port is the number of the UDP port
- * it came to (0 .. n_ports - 1). The caller frees them. *rx is the receive time of all.
- * @return datagrams, at most LOAD_BURST; *busy says whether the device had anything.
+ * Receive datagrams, trimmed to their payload. mbuf->port is the index of the UDP port of arrival,
+ * 0 to n_ports - 1. The caller frees them. *rx is the receive time of the burst.
+ * @return number of datagrams, at most LOAD_BURST; *busy: the device had frames.
  */
 uint16_t load_link_rx(struct load_link *k, struct rte_mbuf *mbufs[], uint64_t *rx, bool *busy);
 
 /**
- * Begin a frame of @p len payload bytes from sender @p from (0 .. n_ports - 1) to the router: the
- * caller fills the bytes returned. It leaves with the next flush, or at once when the buffer is
- * full. When @p stamp is given and holds 0, the send time is stored there.
- * @return NULL when there is no buffer (counted).
+ * Begin a frame of @p len payload bytes from sender @p from (0 to n_ports - 1) to the router. The
+ * caller fills the returned bytes. The frame leaves with the next flush, or at once when the buffer
+ * is full. If @p stamp is given and holds 0, it gets the send time.
+ * @return NULL: no buffer (counted).
  */
 void *load_link_frame(struct load_link *k, uint16_t from, uint16_t len, uint64_t *stamp);
 
-/** Shorten the frame begun last to @p len payload bytes. */
+/** Shorten the last frame to @p len payload bytes. */
 static inline void load_link_trim(struct load_link *k, uint16_t len)
 {
 	struct rte_mbuf *m = k->tx[k->n_tx - 1];
@@ -87,12 +88,12 @@ static inline void load_link_trim(struct load_link *k, uint16_t len)
 }
 
 /**
- * A memif client whose server has gone does not come back by itself: look after it, @p now in TSC
- * cycles. Between two calls the caller is outside rx and flush.
+ * Reconnect to a memif server that went away, as a memif client does not do that on its own. @p now
+ * in TSC cycles. Between two calls the caller is outside rx and flush.
  */
-void load_link_look_after(struct load_link *k, uint64_t now);
+void load_link_reconnect(struct load_link *k, uint64_t now);
 
-/** Give what is buffered to the device. @return whether there was anything. */
+/** Send the buffered frames. @return whether there were any. */
 bool load_link_flush(struct load_link *k);
 
 #endif

@@ -10,11 +10,11 @@
 
 #include "stats.h"
 
-#define TX_TRIES 2000 /* a full ring is the router's backlog: wait a little, then drop */
+#define TX_TRIES 2000 /* a full ring is the router's backlog: retry this often, then drop */
 
 /*
- * Destination port of an untagged UDP frame without IP options, 0 when it is something else: the
- * parser judges against one port, and ours are a range.
+ * Destination port of an untagged UDP frame without IP options, otherwise 0. The parser checks
+ * against one port, but the load has a range.
  */
 static uint16_t peek_port(const struct rte_mbuf *m)
 {
@@ -31,8 +31,8 @@ static uint16_t peek_port(const struct rte_mbuf *m)
 	return rte_be_to_cpu_16(udp->dst_port);
 }
 
-/* True when @m is a datagram of ours, now stripped; else it has been dealt with. */
-static bool take(struct load_link *k, struct rte_mbuf *m)
+/* @return true: @m is a datagram for us, and is stripped. Otherwise @m has been handled. */
+static bool take_frame(struct load_link *k, struct rte_mbuf *m)
 {
 	const uint16_t port = peek_port(m);
 	struct kvr_pkt pkt;
@@ -59,8 +59,8 @@ static bool take(struct load_link *k, struct rte_mbuf *m)
 	return false;
 }
 
-/* A burst of the next queue that has one. */
-static uint16_t receive(struct load_link *k, struct rte_mbuf *all[])
+/* Receive a burst from the next queue that has one. */
+static uint16_t receive_burst(struct load_link *k, struct rte_mbuf *all[])
 {
 	uint16_t n = 0;
 
@@ -74,14 +74,15 @@ static uint16_t receive(struct load_link *k, struct rte_mbuf *all[])
 uint16_t load_link_rx(struct load_link *k, struct rte_mbuf *mbufs[], uint64_t *rx, bool *busy)
 {
 	struct rte_mbuf *all[LOAD_BURST];
-	uint16_t n = receive(k, all), kept = 0;
+	uint16_t n = receive_burst(k, all), kept = 0;
 
 	*rx = rte_rdtsc();
 	*busy = n > 0;
 	for (uint16_t i = 0; i < n; i++) {
 		if (i + 2 < n)
-			rte_prefetch0(rte_pktmbuf_mtod(all[i + 2], void *)); /* headers, 2 ahead */
-		if (take(k, all[i]))
+			rte_prefetch0(rte_pktmbuf_mtod(all[i + 2],
+						       void *)); /* headers, two frames ahead */
+		if (take_frame(k, all[i]))
 			mbufs[kept++] = all[i];
 	}
 	kvr_stats_add(k->row, LOAD_RX, n);
@@ -107,8 +108,8 @@ void *load_link_frame(struct load_link *k, uint16_t from, uint16_t len, uint64_t
 	return rte_pktmbuf_mtod(m, void *);
 }
 
-/* Give frames to a queue; what it does not take is counted and freed. */
-static void transmit(struct load_link *k, uint16_t queue, struct rte_mbuf *m[], uint16_t n)
+/* Send frames on a queue. Frames that it does not take are counted and freed. */
+static void transmit_burst(struct load_link *k, uint16_t queue, struct rte_mbuf *m[], uint16_t n)
 {
 	uint16_t done = 0;
 
@@ -122,7 +123,7 @@ static void transmit(struct load_link *k, uint16_t queue, struct rte_mbuf *m[], 
 	rte_pktmbuf_free_bulk(&m[done], (unsigned int)(n - done));
 }
 
-/* Each frame to its queue; the order of those of one queue stays. */
+/* Send each frame on its queue, in order within a queue. */
 static void transmit_spread(struct load_link *k, const uint16_t queue[], uint16_t n)
 {
 	for (uint16_t q = 0; q < k->n_queues; q++) {
@@ -133,7 +134,7 @@ static void transmit_spread(struct load_link *k, const uint16_t queue[], uint16_
 			if (queue[i] == q)
 				m[of++] = k->tx[i];
 		if (of > 0)
-			transmit(k, q, m, of);
+			transmit_burst(k, q, m, of);
 	}
 }
 
@@ -170,7 +171,7 @@ bool load_link_flush(struct load_link *k)
 		if (k->stamp[i] != NULL && *k->stamp[i] == 0)
 			*k->stamp[i] = tsc;
 	if (k->n_queues == 1)
-		transmit(k, 0, k->tx, n);
+		transmit_burst(k, 0, k->tx, n);
 	else
 		transmit_spread(k, queue, n);
 	k->n_tx = 0;

@@ -8,11 +8,11 @@
 #include "frame.h"
 #include "sleep.h"
 
-/* The load lcore: what is received is handled at once, then what has become due is sent. */
+/* The load lcore: handle received frames at once, then send what is due. */
 
 #define GREET_LIMIT_S 5.0
 #define LEAVE_LIMIT_S 0.5
-#define SETTLE_S      0.2 /* a worker joins, then serves */
+#define SETTLE_S      0.2 /* a worker registers, then serves */
 
 static void on_session(struct load *l, const struct kvr_wire_hdr *h, uint16_t to)
 {
@@ -33,7 +33,7 @@ static bool is_about_request(uint8_t kind)
 static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const uint16_t to = m->port; /* number of the UDP port it came to */
+	const uint16_t to = m->port; /* number of the UDP port of arrival */
 	const bool to_engine = to >= l->n_clients;
 
 	if (kvr_frame_check(h, m->data_len, to_engine ? KVR_ROLE_BIT_AGENT : KVR_ROLE_BIT_CLIENT) !=
@@ -42,10 +42,10 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 		kvr_stats_inc(l->row, LOAD_BAD_FRAMES);
 		return;
 	}
-	if (to_engine && load_kill_deaf(l, h, to - l->n_clients))
+	if (to_engine && load_kill_drops_frame(l, h, to - l->n_clients))
 		return;
 	if (to_engine && l->opt->engines_only && is_about_request(h->kind)) {
-		load_anybody_frame(l, h, to - l->n_clients);
+		load_sink_frame(l, h, to - l->n_clients);
 		return;
 	}
 	switch (h->kind) {
@@ -77,17 +77,17 @@ static void on_frame(struct load *l, const struct rte_mbuf *m, uint64_t rx)
 			return;
 		}
 		if (to_engine && h->source - l->opt->worker_base >= l->n_engines) {
-			load_engine_refused(l, h, to - l->n_clients);
+			load_engine_rejected(l, h, to - l->n_clients);
 			return;
 		}
 		break;
 	default:
 		break;
 	}
-	load_member_frame(l, h);
+	load_registration_frame(l, h);
 }
 
-static bool receive(struct load *l)
+static bool receive_frames(struct load *l)
 {
 	struct rte_mbuf *mbufs[LOAD_BURST];
 	uint64_t rx;
@@ -96,7 +96,7 @@ static bool receive(struct load *l)
 
 	l->now = rx;
 	for (uint16_t i = 0; i < n; i++) {
-		if (i + 4 < n) { /* the slot's lines: a table larger than the cache */
+		if (i + 4 < n) { /* prefetch the slot: the table exceeds the cache */
 			const struct kvr_wire_hdr *h =
 				rte_pktmbuf_mtod(mbufs[i + 4], const struct kvr_wire_hdr *);
 			const uint64_t at = h->id & ((1u << LOAD_SLOT_BITS) - 1);
@@ -110,8 +110,8 @@ static bool receive(struct load *l)
 	return busy;
 }
 
-/* How much of the lcore the load takes: a generator at its limit would measure itself. */
-static void account(struct load *l, bool busy)
+/* Count the lcore's busy time: a saturated generator would measure itself. */
+static void count_busy(struct load *l, bool busy)
 {
 	const uint64_t us = (rte_rdtsc() - l->now) / l->us;
 
@@ -124,8 +124,8 @@ static void account(struct load *l, bool busy)
 	kvr_stats_add(l->row, LOAD_BUSY_CYCLES, rte_rdtsc() - l->now);
 }
 
-/* Release: main reads what was measured after it has seen the phase (acquire). */
-static void enter(struct load *l, enum load_phase phase, double seconds)
+/* Release: main reads the measurements after it has read the phase (acquire). */
+static void enter_phase(struct load *l, enum load_phase phase, double seconds)
 {
 	l->phase_end = l->now + (uint64_t)(seconds * (double)l->hz);
 	atomic_store_explicit(&l->phase, phase, memory_order_release);
@@ -139,24 +139,24 @@ static void begin_run(struct load *l)
 	l->warm_end = l->start + (uint64_t)(l->opt->warmup * (double)l->hz);
 	l->run_end = l->start;
 	l->next_kill = l->start + (uint64_t)(l->opt->kill_every * (double)l->hz);
-	enter(l, LOAD_RUN, SETTLE_S + l->opt->seconds);
+	enter_phase(l, LOAD_RUN, SETTLE_S + l->opt->seconds);
 	if (l->sessions != NULL || l->opt->engines_only)
 		return;
 	l->due = load_workload_next(l->work, &at_ns);
 	l->due_at = l->start + (uint64_t)(at_ns * 1e-9 * (double)l->hz);
 }
 
-static void leave(struct load *l)
+static void leave_pool(struct load *l)
 {
 	for (uint32_t i = 0; i < l->n_engines; i++) {
 		l->engines[i].state = LOAD_W_LEAVING;
 		l->engines[i].next_tx = l->now;
 	}
-	enter(l, LOAD_LEAVE, LEAVE_LIMIT_S);
+	enter_phase(l, LOAD_LEAVE, LEAVE_LIMIT_S);
 }
 
-/* Send what is due. @return false when the schedule is over. */
-static bool run(struct load *l, bool late)
+/* Send what is due. @return false: the schedule has ended. */
+static bool run_phase(struct load *l, bool late)
 {
 	load_kill_duty(l);
 	if (l->opt->engines_only)
@@ -175,10 +175,10 @@ static void begin_drain(struct load *l)
 {
 	if (l->sessions != NULL)
 		load_lanes_end(l);
-	enter(l, LOAD_DRAIN, l->opt->drain);
+	enter_phase(l, LOAD_DRAIN, l->opt->drain);
 }
 
-static bool drained(struct load *l)
+static bool load_drained(struct load *l)
 {
 	if (l->sessions != NULL)
 		load_lanes_duty(l);
@@ -206,7 +206,7 @@ static void explain_greeting(struct load *l)
 	l->never_began = true;
 }
 
-static void step(struct load *l)
+static void run_turn(struct load *l)
 {
 	const uint32_t stop =
 		atomic_load_explicit(&l->stop, memory_order_relaxed); /* publishes nothing */
@@ -214,26 +214,26 @@ static void step(struct load *l)
 
 	switch (atomic_load_explicit(&l->phase, memory_order_relaxed)) { /* our own store */
 	case LOAD_GREET:
-		if (load_member_ready(l)) {
+		if (load_registration_ready(l)) {
 			begin_run(l);
 		} else if (late || stop != 0) {
 			explain_greeting(l);
-			leave(l);
+			leave_pool(l);
 		}
 		break;
 	case LOAD_RUN:
-		if (!run(l, late) || stop != 0)
+		if (!run_phase(l, late) || stop != 0)
 			begin_drain(l);
 		break;
 	case LOAD_DRAIN:
-		if (drained(l) || late || stop > 1) {
+		if (load_drained(l) || late || stop > 1) {
 			load_checks_end(l);
-			leave(l);
+			leave_pool(l);
 		}
 		break;
 	case LOAD_LEAVE:
 		if (all_gone(l) || late)
-			enter(l, LOAD_OVER, 0);
+			enter_phase(l, LOAD_OVER, 0);
 		break;
 	default:
 		break;
@@ -245,21 +245,21 @@ int load_loop(void *arg)
 	struct load *l = arg;
 
 	l->now = rte_rdtsc();
-	enter(l, LOAD_GREET, GREET_LIMIT_S);
+	enter_phase(l, LOAD_GREET, GREET_LIMIT_S);
 	while (atomic_load_explicit(&l->phase, memory_order_relaxed) != LOAD_OVER) {
-		bool busy = receive(l);
+		bool busy = receive_frames(l);
 
 		busy |= load_link_flush(l->link);
-		load_link_look_after(l->link, l->now);
-		step(l);
+		load_link_reconnect(l->link, l->now);
+		run_turn(l);
 		load_engine_timers(l);
 		load_checks(l);
-		load_routes_go_on(l);
+		load_routes_continue(l);
 		load_kv_flush(l);
-		load_member_duty(l);
+		load_registration_duty(l);
 		busy |= load_link_flush(l->link);
-		account(l, busy);
-		load_nap(l, busy);
+		count_busy(l, busy);
+		load_sleep_idle(l, busy);
 	}
 	return 0;
 }

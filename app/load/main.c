@@ -33,7 +33,7 @@ static void on_signal(int sig)
 		interrupted++;
 }
 
-/* MiB in free huge pages of the usual size. */
+/* MiB of free huge pages of the default size. */
 static uint64_t free_huge_mb(void)
 {
 	unsigned long n = 0, kib = 0;
@@ -50,7 +50,7 @@ static uint64_t free_huge_mb(void)
 	return (uint64_t)n * kib >> 10;
 }
 
-/* EAL would answer with two pages of its own options. @return 0, or -EINVAL with a line. */
+/* Checked here, as the EAL would print its own usage. @return 0, or -EINVAL with a line. */
 static int check_core(const struct load_options *o, char *err, size_t errlen)
 {
 	cpu_set_t allowed;
@@ -71,7 +71,7 @@ static int check_core(const struct load_options *o, char *err, size_t errlen)
 	return -EINVAL;
 }
 
-/* The main lcore may run anywhere: it sleeps. Lcore 1 polls, on the CPU asked for. */
+/* The main lcore sleeps and may run on any CPU. Lcore 1 polls on the CPU asked for. */
 static int start_eal(const struct load_options *o, const char *program)
 {
 	char lcores[64], memory[16], prefix[48], extra[sizeof(o->eal)];
@@ -104,7 +104,7 @@ static int start_eal(const struct load_options *o, const char *program)
 	return rte_eal_init(argc, argv);
 }
 
-/* The device string: what --port says, or the memif client end of the router's socket. */
+/* The device: --port, or the memif client of the router's socket. */
 static void describe_port(const struct load_options *o, struct kvr_port_conf *c)
 {
 	const bool v6 = strchr(o->ip, ':') != NULL;
@@ -181,7 +181,9 @@ static int connect_router(struct load *l, struct load_link *link, char *err, siz
 	rc = load_link_resolve(link, o->router, (uint16_t)o->router_port, o->find_s * 1000);
 	if (rc < 0) {
 		snprintf(err, errlen, "no answer from the router %s over %s: %s", o->router,
-			 conf.device, rc == -ENOLINK ? "the link is down" : strerror(-rc));
+			 conf.device,
+			 rc == -ENOLINK ? "the link is down; check that the router runs"
+					: strerror(-rc));
 		return rc;
 	}
 	l->link = link;
@@ -197,7 +199,7 @@ static int connect_router(struct load *l, struct load_link *link, char *err, siz
 	return 0;
 }
 
-/* The load lcore is out of the device's calls: it has begun another turn, or does not run. */
+/* Wait until the load lcore is outside of device calls: it has begun another turn, or has ended. */
 static void lcore_passes(void *arg)
 {
 	const struct load *l = arg;
@@ -213,14 +215,14 @@ static void lcore_passes(void *arg)
 
 static struct memif_guard guard = {.wait = lcore_passes};
 
-/* Launch the load lcore and sleep beside it, with a line a second. */
-static void watch(struct load *l)
+/* Launch the load lcore, and print a line per second while it runs. */
+static void watch_load(struct load *l)
 {
 	struct load_progress p = {0};
 	uint64_t next = 0;
 
 	rte_eal_remote_launch(load_loop, l, rte_get_next_lcore(-1, 1, 0));
-	/* Acquire: pairs with enter(); what was measured is read after this. */
+	/* Acquire: pairs with enter_phase(); the measurements are read after this. */
 	while (atomic_load_explicit(&l->phase, memory_order_acquire) != LOAD_OVER) {
 		usleep(NAP_US);
 		atomic_store_explicit(&l->stop, (uint32_t)interrupted, memory_order_relaxed);
@@ -232,7 +234,7 @@ static void watch(struct load *l)
 	rte_eal_mp_wait_lcore();
 }
 
-/* What must be 0 whatever dies. @return 0, or -EBADE with a line of what is not. */
+/* Check counters that must be 0. @return 0, or -EBADE with a line that names the others. */
 static int check_zeros(const uint64_t v[], char *err, size_t errlen)
 {
 	static const enum load_counter zero[] = {LOAD_LOST, LOAD_MISPLACED, LOAD_SESSIONS_OPEN};
@@ -252,7 +254,8 @@ static int check_zeros(const uint64_t v[], char *err, size_t errlen)
 	return n != 0 ? -EBADE : 0;
 }
 
-/* Who was silent, the router, one of its queues, or this program, which had no CPU. */
+/* Print whether the router, one of its queues, or this program without CPU time was unresponsive.
+ */
 static void explain_silence(const struct load *l)
 {
 	const uint32_t queues = l->link->n_queues;
@@ -273,7 +276,7 @@ static void explain_silence(const struct load *l)
 	}
 }
 
-static int report(const struct load *l, char *err, size_t errlen)
+static int print_report(const struct load *l, char *err, size_t errlen)
 {
 	uint64_t v[LOAD_COUNTERS];
 
@@ -286,7 +289,7 @@ static int report(const struct load *l, char *err, size_t errlen)
 			 l->opt->pool, l->opt->block_size);
 		for (unsigned int c = 0; c < KVR_E_MAX; c++)
 			if (l->m->worker_code[c] > 0)
-				fprintf(stderr, "kvroute-load: worker refused: %s (%lu)\n",
+				fprintf(stderr, "kvroute-load: worker rejected: %s (%lu)\n",
 					kvr_code_name(c), l->m->worker_code[c]);
 		return -ECONNREFUSED;
 	}
@@ -324,7 +327,7 @@ int main(int argc, char **argv)
 	}
 	rc = build_workload(&load, &opt, &trace, err, sizeof(err));
 	if (rc == 0 && start_eal(&opt, argv[0]) < 0) {
-		snprintf(err, sizeof(err), "DPDK did not start: %s", rte_strerror(rte_errno));
+		snprintf(err, sizeof(err), "cannot start DPDK: %s", rte_strerror(rte_errno));
 		rc = -ENODEV;
 	}
 	if (rc == 0) {
@@ -337,15 +340,15 @@ int main(int argc, char **argv)
 	if (rc == 0)
 		rc = connect_router(&load, &link, err, sizeof(err));
 	if (rc == 0) {
-		signal(SIGPIPE, SIG_IGN); /* a server that goes in the middle of a greeting */
+		signal(SIGPIPE, SIG_IGN); /* the server may end during the memif handshake */
 		signal(SIGINT, on_signal);
 		signal(SIGTERM, on_signal);
 		guard.arg = &load;
 		guard.queues = opt.queues;
 		memif_guard_set(&guard);
-		watch(&load);
+		watch_load(&load);
 		memif_guard_set(NULL);
-		rc = report(&load, err, sizeof(err));
+		rc = print_report(&load, err, sizeof(err));
 	}
 	load_link_close(&link);
 	load_teardown(&load);

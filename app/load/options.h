@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Command line of kvroute-load: one table, from which getopt_long's options, the defaults, the
- * checks and --help come. Start-up only.
+ * Command line of kvroute-load. One table gives the options of getopt_long(), defaults, checks and
+ * --help. Start-up only.
  */
 
 #include <stdbool.h>
@@ -15,10 +15,10 @@
 
 #define LOAD_QUEUES 16u
 
-/** What decides the queue that a frame leaves through. */
+/** Choice of a frame's queue. */
 enum load_spread { LOAD_SPREAD_FLOW, LOAD_SPREAD_FRAME };
 
-/** What the load lcore does while nothing arrives and nothing is to be sent. */
+/** Behaviour of the load lcore without work. */
 enum load_idle { LOAD_IDLE_POLL, LOAD_IDLE_SLEEP };
 
 #define LOAD_MAX_CLIENTS 1024u
@@ -106,7 +106,7 @@ struct load_options {
 	double release_share;
 	double open_fail_share;
 	bool affinity;
-	/* deaths */
+	/* crashes */
 	double kill_every;
 	double kill_down;
 	int kill_mode;
@@ -114,12 +114,12 @@ struct load_options {
 
 enum load_kill_mode { LOAD_KILL_GOODBYE, LOAD_KILL_SILENT };
 
-/** Name of each value of `policy`. */
+/** Names of the values of `policy`. */
 extern const char *const load_policy_names[];
 
 /**
- * Parse the command line into @p o. @return 1: go on; 0: --help was printed, all is well; -EINVAL:
- * one line in @p err says which option and what is allowed.
+ * Parse the command line into @p o. @return 1: continue; 0: --help was printed; -EINVAL: a line in
+ * @p err names the option and the allowed values.
  */
 int load_options_parse(struct load_options *o, int argc, char **argv, char *err, size_t errlen);
 

@@ -6,25 +6,25 @@
 #include "frame.h"
 
 /*
- * What a simulated pair of prefill and decode engines knows, and must find true: PROTOCOL.md 7.5.
- * Both legs of a request stand in one slot, so the "transfer" is a look at the other leg:
+ * Checks of a simulated pair of prefill and decode engines (PROTOCOL.md 7.5). Both legs of a
+ * request are in one slot, so the "transfer" is a look at the other leg:
  *
- *	bootstrap   the decode leg waits until the prefill leg with its room has its result
- *	sync        the decode leg brings the result, which must be the one that leg gave
+ * 	bootstrap   the decode leg waits until the prefill leg with its room has its result
+ * 	sync        the decode leg carries the result, which must be equal to that leg's
  *
- * A decode leg whose prefill leg never comes ends with an ERROR item.
+ * A decode leg whose prefill leg never arrives ends with an ERROR item.
  */
 
 enum { DECODE, PREFILL }; /* index of room[] and runs[] */
 
 #define TRANSFER_LIMIT_S 5u
 
-static void violation(struct load *l, enum load_counter what)
+static void count_violation(struct load *l, enum load_counter what)
 {
 	kvr_stats_inc(l->row, what);
 }
 
-/* The prefill engine that is worker @worker, or NULL. */
+/* The prefill engine with worker id @worker, or NULL. */
 static const struct load_engine *prefill_engine(const struct load *l, uint64_t worker)
 {
 	const uint64_t i = worker - l->opt->worker_base;
@@ -59,7 +59,7 @@ struct load_transfer load_pair_result(const struct load *l, uint32_t slot)
 
 /* ---- hints of the legs ---- */
 
-/* BOOTSTRAP names the address that the prefill engine published. */
+/* Whether BOOTSTRAP has the address that the prefill engine published. */
 static bool address_fits(const struct load *l, const struct load_engine *e,
 			 const struct kvr_hints *h)
 {
@@ -86,14 +86,14 @@ static void on_prefill(struct load *l, uint32_t slot, const struct kvr_hints *h)
 	p->finished = 0;
 	p->room[PREFILL] = bootstrap ? h->bootstrap_room : 0;
 	if (bootstrap != e->bootstrap || (bootstrap && !address_fits(l, e, h)))
-		violation(l, LOAD_V_HINTS);
+		count_violation(l, LOAD_V_HINTS);
 	if (bootstrap && !load_room_fits(h->bootstrap_room, r->dp_rank, l->opt->ranks))
-		violation(l, LOAD_V_ROOM);
+		count_violation(l, LOAD_V_ROOM);
 	if (h->present & KVR_HAS(KVR_HINT_PREFILL_RESULT))
-		violation(l, LOAD_V_RESULT);
+		count_violation(l, LOAD_V_RESULT);
 }
 
-/* The result that the decode leg brings is, to the byte, the one the prefill leg gave. */
+/* The result in the decode leg must be equal to that of the prefill leg. */
 static void check_result(struct load *l, uint32_t slot, const struct kvr_hints *h)
 {
 	const struct load_pair *p = &l->pairs[slot];
@@ -103,7 +103,7 @@ static void check_result(struct load *l, uint32_t slot, const struct kvr_hints *
 	    load_transfer_is(h->prefill_result.p, h->prefill_result.len, &want))
 		kvr_stats_inc(l->row, LOAD_TRANSFERS);
 	else
-		violation(l, LOAD_V_RESULT);
+		count_violation(l, LOAD_V_RESULT);
 }
 
 static void on_decode(struct load *l, uint32_t slot, const struct kvr_hints *h)
@@ -121,15 +121,15 @@ static void on_decode(struct load *l, uint32_t slot, const struct kvr_hints *h)
 	p->hinted = h->prefill_worker;
 	p->room[DECODE] = bootstrap ? h->bootstrap_room : 0;
 	if (e == NULL) {
-		violation(l, LOAD_V_WORKER);
+		count_violation(l, LOAD_V_WORKER);
 		return;
 	}
 	if (bootstrap != e->bootstrap || (bootstrap && !address_fits(l, e, h)))
-		violation(l, LOAD_V_HINTS);
+		count_violation(l, LOAD_V_HINTS);
 	if (!bootstrap)
 		check_result(l, slot, h);
 	else if (h->present & KVR_HAS(KVR_HINT_PREFILL_RESULT))
-		violation(l, LOAD_V_RESULT);
+		count_violation(l, LOAD_V_RESULT);
 }
 
 void load_pair_dispatched(struct load *l, uint32_t task, const struct kvr_hints *h)
@@ -142,7 +142,7 @@ void load_pair_dispatched(struct load *l, uint32_t task, const struct kvr_hints 
 
 /* ---- the transfer ---- */
 
-/* The prefill leg that has ended is the one that the decode leg was told of. */
+/* Whether the prefill leg that ended is the one named in the decode leg. */
 static bool is_there(const struct load *l, uint32_t slot)
 {
 	const struct load_pair *p = &l->pairs[slot];
@@ -166,7 +166,7 @@ void load_pair_finished(struct load *l, uint32_t slot)
 	l->pairs[slot].finished = 1;
 }
 
-bool load_pair_in_vain(struct load *l, uint32_t slot)
+bool load_pair_timed_out(struct load *l, uint32_t slot)
 {
 	const struct load_leg *g = &l->slots[slot].leg;
 	const struct load_pair *p = &l->pairs[slot];
@@ -175,11 +175,11 @@ bool load_pair_in_vain(struct load *l, uint32_t slot)
 		return false;
 	kvr_stats_inc(l->row, LOAD_TRANSFER_TIMEOUTS);
 	if (p->finished && p->room[PREFILL] != p->room[DECODE])
-		violation(l, LOAD_V_ROOM);
+		count_violation(l, LOAD_V_ROOM);
 	return true;
 }
 
-/* ---- what the client was told ---- */
+/* ---- reports to the client ---- */
 
 void load_pair_accepted(struct load *l, uint32_t slot, const struct kvr_wire_accepted *a)
 {
@@ -187,7 +187,7 @@ void load_pair_accepted(struct load *l, uint32_t slot, const struct kvr_wire_acc
 
 	if (a->state != KVR_STATE_DISPATCHED && a->state != KVR_STATE_RUNNING)
 		return;
-	p->told = 1;
+	p->reported = 1;
 	p->path = a->path;
 	p->decode = a->worker;
 	p->accepted = a->prefill_worker;
@@ -195,7 +195,7 @@ void load_pair_accepted(struct load *l, uint32_t slot, const struct kvr_wire_acc
 	p->accepted_overlap = a->prefill_overlap_blocks;
 }
 
-static bool told_true(const struct load *l, uint32_t slot)
+static bool report_true(const struct load *l, uint32_t slot)
 {
 	const struct load_pair *p = &l->pairs[slot];
 	const struct load_rank *r = &l->ranks[p->prefill.rank];
@@ -221,11 +221,11 @@ void load_pair_over(struct load *l, uint32_t slot, bool completed)
 	};
 	const struct load_pair *p = &l->pairs[slot];
 
-	if (p->told && p->path < RTE_DIM(by_path))
+	if (p->reported && p->path < RTE_DIM(by_path))
 		kvr_stats_inc(l->row, by_path[p->path]);
 	if (p->runs[DECODE] > 1 || p->runs[PREFILL] > 1)
-		kvr_stats_inc(l->row, LOAD_REROUTED); /* told of one of its tries, perhaps */
-	else if (completed && p->told && l->last_kill < l->slots[slot].route_tx &&
-		 !told_true(l, slot))
-		violation(l, LOAD_V_ACCEPTED);
+		kvr_stats_inc(l->row, LOAD_REROUTED); /* the report may be of an earlier attempt */
+	else if (completed && p->reported && l->last_kill < l->slots[slot].route_tx &&
+		 !report_true(l, slot))
+		count_violation(l, LOAD_V_ACCEPTED);
 }

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Policies the router is compared with. All but `kv` choose a rank here and pin the request to
- * it, so that every policy takes the same path through the router.
+ * Policies for comparison with the router. All but `kv` choose a rank here and pin the request to
+ * it, so that all policies take the same path through the router.
  */
 
 #include <stdint.h>
@@ -24,8 +24,9 @@ struct load_policy {
 };
 
 /**
- * Choose one of @p n ranks, n > 0, or LOAD_UNPINNED when the router shall. @p in_flight counts
- * each rank's requests sent and not ended; least-loaded breaks ties uniformly.
+ * Choose one of @p n ranks, n > 0, or LOAD_UNPINNED to leave the choice to the router. @p
+ * in_flight: requests per rank that were sent and have not ended. least-loaded breaks ties
+ * uniformly.
  */
 uint32_t load_policy_pick(struct load_policy *p, const uint32_t in_flight[], uint32_t n);
 

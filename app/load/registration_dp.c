@@ -8,14 +8,14 @@
 #include "kvr_put.h"
 
 /*
- * Greetings of clients and engines, and the engines' heartbeats. HELLO and GOODBYE name the life in
- * `id`, which the answer repeats.
+ * Registration of clients and engines, and heartbeats of engines. HELLO and GOODBYE carry the epoch
+ * in `id`, which the answer repeats.
  */
 
 #define GREET_US      100000
-#define MAX_GREETINGS 32 /* a tick */
+#define MAX_GREETINGS 32 /* per tick */
 
-static void hello(struct load *l, uint32_t engine)
+static void send_hello(struct load *l, uint32_t engine)
 {
 	const struct load_options *o = l->opt;
 	const struct load_engine *e = &l->engines[engine];
@@ -41,10 +41,10 @@ static void hello(struct load *l, uint32_t engine)
 	kvr_stats_inc(l->row, LOAD_HELLOS);
 }
 
-static void heartbeat(struct load *l, uint32_t engine)
+static void send_heartbeat(struct load *l, uint32_t engine)
 {
 	const struct kvr_wire_ids ids = load_worker_ids(l, engine, 0);
-	struct kvr_wire_rank_load load[64]; /* --ranks is at most that */
+	struct kvr_wire_rank_load load[64]; /* --ranks has this limit */
 	const uint32_t n = l->opt->ranks;
 	const uint32_t cap = (uint32_t)(sizeof(struct kvr_wire_hdr) +
 					sizeof(struct kvr_wire_heartbeat) + n * sizeof(load[0]));
@@ -67,14 +67,14 @@ static void heartbeat(struct load *l, uint32_t engine)
 		kvr_put_heartbeat(f, cap, &ids, load, n, 0, 0);
 }
 
-static void goodbye(struct load *l, uint32_t engine)
+static void send_goodbye(struct load *l, uint32_t engine)
 {
 	const struct kvr_wire_ids ids = load_worker_ids(l, engine, l->engines[engine].epoch);
 
 	load_message(l, load_port_of_engine(l, engine), KVR_GOODBYE, &ids, 0, NULL);
 }
 
-/* Say GOODBYE if that is how it died; return as a new life when it is time. */
+/* Send GOODBYE in kill mode goodbye; return with a new epoch when it is time. */
 static void killed_duty(struct load *l, uint32_t engine)
 {
 	struct load_engine *e = &l->engines[engine];
@@ -86,7 +86,7 @@ static void killed_duty(struct load *l, uint32_t engine)
 		return;
 	}
 	if (e->state == LOAD_W_DYING)
-		goodbye(l, engine);
+		send_goodbye(l, engine);
 	e->next_tx = RTE_MIN(l->now + GREET_US * l->us, e->revive_at);
 }
 
@@ -96,15 +96,15 @@ static void engine_duty(struct load *l, uint32_t engine)
 
 	switch (e->state) {
 	case LOAD_W_HELLO:
-		hello(l, engine);
+		send_hello(l, engine);
 		e->next_tx = l->now + GREET_US * l->us;
 		break;
 	case LOAD_W_SERVING:
-		heartbeat(l, engine);
+		send_heartbeat(l, engine);
 		e->next_tx = l->now + e->heartbeat;
 		break;
 	case LOAD_W_LEAVING:
-		goodbye(l, engine);
+		send_goodbye(l, engine);
 		e->next_tx = l->now + GREET_US * l->us;
 		break;
 	case LOAD_W_DYING:
@@ -117,7 +117,7 @@ static void engine_duty(struct load *l, uint32_t engine)
 	}
 }
 
-void load_member_duty(struct load *l)
+void load_registration_duty(struct load *l)
 {
 	uint32_t n = 0;
 
@@ -142,7 +142,7 @@ void load_member_duty(struct load *l)
 	load_alive_duty(l);
 }
 
-bool load_member_ready(const struct load *l)
+bool load_registration_ready(const struct load *l)
 {
 	for (uint32_t i = 0; i < l->n_clients; i++)
 		if (!l->clients[i].connected)
@@ -174,10 +174,10 @@ static void on_welcome(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	struct load_engine *e = &l->engines[engine];
 
 	if (e->state != LOAD_W_HELLO || h->id != e->epoch)
-		return; /* its repeat, or of a life before */
+		return; /* the answer to a repetition, or to an earlier epoch */
 	e->state = LOAD_W_SERVING;
 	e->router = h->epoch;
-	e->deaf = false;
+	e->unwelcomed = false;
 	e->heartbeat = w->heartbeat_ms * 1000ull * l->us;
 	e->next_tx = l->now;
 	if (e->role != KVR_ROLE_PREFILL)
@@ -186,7 +186,7 @@ static void on_welcome(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 		load_kv_restart(l, engine * l->opt->ranks + i);
 }
 
-/* Every copy of GOODBYE is answered: the last answers may come when the worker is back. */
+/* Every copy of GOODBYE is answered: late answers may arrive after the worker's return. */
 static void on_goodbye_ack(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	struct load_engine *e = &l->engines[engine];
@@ -199,8 +199,7 @@ static void on_goodbye_ack(struct load *l, const struct kvr_wire_hdr *h, uint32_
 		e->state = LOAD_W_GONE;
 }
 
-/* HELLO is refused: a life that the router has seen end (of a run before this one) has had this
- * epoch. */
+/* HELLO is rejected: the router has known this epoch, of an earlier run of this program. */
 static void hello_refused(struct load *l, struct load_engine *e, const struct kvr_wire_rejected *r)
 {
 	const uint32_t epoch = kvr_epoch_above(e->epoch, r->detail[0]);
@@ -211,7 +210,7 @@ static void hello_refused(struct load *l, struct load_engine *e, const struct kv
 	e->next_tx = l->now;
 }
 
-/* The router does not know the worker (any more), or refuses it: greet again, as a new life. */
+/* The router does not know the worker, or rejects it: register again with a new epoch. */
 static void on_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	const struct kvr_wire_rejected *r = kvr_frame_body(h);
@@ -226,13 +225,13 @@ static void on_refused(struct load *l, const struct kvr_wire_hdr *h, uint32_t en
 	    (r->code != KVR_E_UNKNOWN_WORKER && r->code != KVR_E_STALE_EPOCH))
 		return;
 	if (l->sessions != NULL)
-		load_session_killed(l, engine); /* they end with the life */
+		load_session_killed(l, engine); /* sessions end with the incarnation */
 	e->state = LOAD_W_HELLO;
 	e->epoch++;
 	e->next_tx = l->now;
 }
 
-void load_member_frame(struct load *l, const struct kvr_wire_hdr *h)
+void load_registration_frame(struct load *l, const struct kvr_wire_hdr *h)
 {
 	const uint64_t engine = h->source - l->opt->worker_base;
 

@@ -6,13 +6,13 @@
 
 #include <rte_cycles.h>
 
-static void snapshot(const struct load *l, uint64_t v[])
+static void copy_counters(const struct load *l, uint64_t v[])
 {
 	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
 		v[i] = kvr_stats_get(l->row, i);
 }
 
-static double share(uint64_t part, uint64_t whole)
+static double share_of(uint64_t part, uint64_t whole)
 {
 	return whole > 0 ? (double)part / (double)whole : 0.0;
 }
@@ -24,7 +24,7 @@ void load_report_progress(struct load_progress *p, const struct load *l, FILE *o
 	const double s = (double)(now - p->tsc) / (double)l->hz;
 	uint64_t v[LOAD_COUNTERS];
 
-	snapshot(l, v);
+	copy_counters(l, v);
 	if (p->began == 0)
 		p->began = now;
 	else
@@ -37,8 +37,8 @@ void load_report_progress(struct load_progress *p, const struct load *l, FILE *o
 			(double)(v[LOAD_SENT] - p->last[LOAD_SENT]) / s,
 			(double)(v[LOAD_COMPLETED] - p->last[LOAD_COMPLETED]) / s,
 			v[LOAD_IN_FLIGHT],
-			100.0 * share(v[LOAD_CACHED_BLOCKS] - p->last[LOAD_CACHED_BLOCKS],
-				      v[LOAD_PROMPT_BLOCKS] - p->last[LOAD_PROMPT_BLOCKS]),
+			100.0 * share_of(v[LOAD_CACHED_BLOCKS] - p->last[LOAD_CACHED_BLOCKS],
+					 v[LOAD_PROMPT_BLOCKS] - p->last[LOAD_PROMPT_BLOCKS]),
 			(double)(v[LOAD_KV_STORED] + v[LOAD_KV_REMOVED] - p->last[LOAD_KV_STORED] -
 				 p->last[LOAD_KV_REMOVED]) /
 				s,
@@ -48,12 +48,12 @@ void load_report_progress(struct load_progress *p, const struct load *l, FILE *o
 	p->tsc = now;
 }
 
-static double us(const struct load *l, const struct kvr_hist *h, double q)
+static double cycles_to_us(const struct load *l, const struct kvr_hist *h, double q)
 {
 	return (double)kvr_hist_quantile(h, q) * 1e6 / (double)l->hz;
 }
 
-/* From the start of the schedule to the end of the last request: the drain is in it. */
+/* From the start of the schedule to the end of the last request, including the drain. */
 static double run_seconds(const struct load *l)
 {
 	return l->run_end > l->start ? (double)(l->run_end - l->start) / (double)l->hz : 0;
@@ -66,7 +66,7 @@ static double per_second(const struct load *l, uint64_t n)
 	return s > 0 ? (double)n / s : 0;
 }
 
-/* The same for what was due after the warm-up. */
+/* The same for requests due after the warm-up. */
 static double measured_per_second(const struct load *l, uint64_t n)
 {
 	return l->run_end > l->warm_end
@@ -78,8 +78,8 @@ static void table_latency(const struct load *l, FILE *out, const char *name,
 			  const struct kvr_hist *h, double unit)
 {
 	fprintf(out, "%-24s p50 %10.2f   p90 %10.2f   p99 %10.2f   max %10.2f\n", name,
-		us(l, h, 0.5) / unit, us(l, h, 0.9) / unit, us(l, h, 0.99) / unit,
-		(double)h->max * 1e6 / (double)l->hz / unit);
+		cycles_to_us(l, h, 0.5) / unit, cycles_to_us(l, h, 0.9) / unit,
+		cycles_to_us(l, h, 0.99) / unit, (double)h->max * 1e6 / (double)l->hz / unit);
 }
 
 static void table_errors(const struct load *l, FILE *out)
@@ -89,7 +89,7 @@ static void table_errors(const struct load *l, FILE *out)
 			fprintf(out, "  error %-20s %lu\n", kvr_code_name(c), l->m->code[c]);
 	for (unsigned int c = 0; c < KVR_E_MAX; c++)
 		if (l->m->worker_code[c] > 0)
-			fprintf(out, "  worker refused %-11s %lu\n", kvr_code_name(c),
+			fprintf(out, "  worker rejected %-10s %lu\n", kvr_code_name(c),
 				l->m->worker_code[c]);
 }
 
@@ -98,7 +98,7 @@ void load_report_table(const struct load *l, FILE *out)
 	const struct load_measures *m = l->m;
 	uint64_t v[LOAD_COUNTERS];
 
-	snapshot(l, v);
+	copy_counters(l, v);
 	fprintf(out, "policy %s, %u engines x %u ranks x %u blocks, %u distinct prompts\n",
 		load_policy_names[l->opt->policy], l->n_engines, l->opt->ranks,
 		l->opt->blocks_per_rank, load_workload_distinct(l->work));
@@ -108,15 +108,16 @@ void load_report_table(const struct load *l, FILE *out)
 		"requests", v[LOAD_SENT], v[LOAD_COMPLETED], v[LOAD_FAILED], v[LOAD_CANCELLED],
 		v[LOAD_LOST], v[LOAD_NOT_SENT]);
 	table_errors(l, out);
-	fprintf(out, "%-24s %.3f s, %.0f completed/s, %.0f decisions/s\n", "time, drain included",
+	fprintf(out, "%-24s %.3f s, %.0f completed/s, %.0f decisions/s\n", "time including drain",
 		run_seconds(l), per_second(l, v[LOAD_COMPLETED]),
 		per_second(l, v[LOAD_DISPATCHES]));
 	fprintf(out, "%-24s %.2f %% of %lu prompt blocks\n", "cached",
-		100.0 * share(v[LOAD_CACHED_BLOCKS], v[LOAD_PROMPT_BLOCKS]), v[LOAD_PROMPT_BLOCKS]);
+		100.0 * share_of(v[LOAD_CACHED_BLOCKS], v[LOAD_PROMPT_BLOCKS]),
+		v[LOAD_PROMPT_BLOCKS]);
 	fprintf(out, "%-24s %.2f %% predicted; mean error %.3f blocks; exact %.2f %%\n",
-		"prediction", 100.0 * share(v[LOAD_PREDICTED_BLOCKS], v[LOAD_PROMPT_BLOCKS]),
-		share(v[LOAD_PREDICTION_ERROR], m->forward.count),
-		100.0 * share(v[LOAD_PREDICTION_EXACT], m->forward.count));
+		"prediction", 100.0 * share_of(v[LOAD_PREDICTED_BLOCKS], v[LOAD_PROMPT_BLOCKS]),
+		share_of(v[LOAD_PREDICTION_ERROR], m->forward.count),
+		100.0 * share_of(v[LOAD_PREDICTION_EXACT], m->forward.count));
 	table_latency(l, out, "TTFT, ms", &m->ttft, 1e3);
 	table_latency(l, out, "whole answer, ms", &m->total, 1e3);
 	table_latency(l, out, "added by the router, us", &m->added, 1);
@@ -146,11 +147,11 @@ static void put_latency(json_t *o, const char *name, const struct load *l, const
 
 	for (size_t i = 0; i < sizeof(q) / sizeof(q[0]); i++) {
 		snprintf(key, sizeof(key), "%s_%s", name, q[i].tail);
-		json_object_set_new(o, key, json_real(us(l, h, q[i].q) / unit));
+		json_object_set_new(o, key, json_real(cycles_to_us(l, h, q[i].q) / unit));
 	}
 }
 
-static json_t *codes(const uint64_t code[])
+static json_t *codes_json(const uint64_t code[])
 {
 	json_t *o = json_object();
 
@@ -167,8 +168,8 @@ static void put_counts(json_t *o, const struct load *l, const uint64_t v[])
 	for (unsigned int i = 0; i < LOAD_COUNTERS; i++)
 		json_object_set_new(all, load_stats_def.counters[i].name,
 				    json_integer((json_int_t)v[i]));
-	json_object_set_new(o, "error_codes", codes(l->m->code));
-	json_object_set_new(o, "worker_error_codes", codes(l->m->worker_code));
+	json_object_set_new(o, "error_codes", codes_json(l->m->code));
+	json_object_set_new(o, "worker_error_codes", codes_json(l->m->worker_code));
 	json_object_set_new(o, "counters", all);
 }
 
@@ -188,7 +189,7 @@ static void put_group(json_t *o, const char *name, const struct field f[], size_
 	json_object_set_new(o, name, g);
 }
 
-static uint64_t violations(const uint64_t v[])
+static uint64_t sum_violations(const uint64_t v[])
 {
 	uint64_t sum = 0;
 
@@ -267,24 +268,24 @@ static void put_result(json_t *o, const struct load *l, const uint64_t v[])
 	json_object_set_new(o, "cancelled", json_integer((json_int_t)v[LOAD_CANCELLED]));
 	json_object_set_new(o, "not_sent", json_integer((json_int_t)v[LOAD_NOT_SENT]));
 	json_object_set_new(o, "cached_share",
-			    json_real(share(v[LOAD_CACHED_BLOCKS], v[LOAD_PROMPT_BLOCKS])));
+			    json_real(share_of(v[LOAD_CACHED_BLOCKS], v[LOAD_PROMPT_BLOCKS])));
 	json_object_set_new(o, "predicted_share",
-			    json_real(share(v[LOAD_PREDICTED_BLOCKS], v[LOAD_PROMPT_BLOCKS])));
+			    json_real(share_of(v[LOAD_PREDICTED_BLOCKS], v[LOAD_PROMPT_BLOCKS])));
 	json_object_set_new(o, "prediction_mean_error_blocks",
-			    json_real(share(v[LOAD_PREDICTION_ERROR], l->m->forward.count)));
+			    json_real(share_of(v[LOAD_PREDICTION_ERROR], l->m->forward.count)));
 	json_object_set_new(o, "seconds", json_real(run_seconds(l)));
 	json_object_set_new(o, "completed_per_s", json_real(per_second(l, v[LOAD_COMPLETED])));
 	json_object_set_new(o, "measured_per_s",
 			    json_real(measured_per_second(l, v[LOAD_MEASURED])));
 	json_object_set_new(o, "decisions_per_s", json_real(per_second(l, v[LOAD_DISPATCHES])));
 	json_object_set_new(o, "busy_share",
-			    json_real(share(v[LOAD_BUSY_CYCLES],
-					    l->run_end > l->start ? l->run_end - l->start : 0)));
+			    json_real(share_of(v[LOAD_BUSY_CYCLES],
+					       l->run_end > l->start ? l->run_end - l->start : 0)));
 	json_object_set_new(o, "busy_cycles_per_request",
-			    json_real(share(v[LOAD_BUSY_CYCLES], v[LOAD_SENT])));
+			    json_real(share_of(v[LOAD_BUSY_CYCLES], v[LOAD_SENT])));
 }
 
-/* Parts of the schedule in which nothing was due are left out. */
+/* Parts of the schedule without due requests are left out. */
 static void put_slices(json_t *o, const struct load *l)
 {
 	json_t *all = json_array();
@@ -313,10 +314,10 @@ void load_report_json(const struct load *l, FILE *out)
 	json_t *o = json_object();
 	uint64_t v[LOAD_COUNTERS];
 
-	snapshot(l, v);
+	copy_counters(l, v);
 	json_object_set_new(o, "policy", json_string(load_policy_names[l->opt->policy]));
 	put_result(o, l, v);
-	json_object_set_new(o, "violations", json_integer((json_int_t)violations(v)));
+	json_object_set_new(o, "violations", json_integer((json_int_t)sum_violations(v)));
 	if (l->pairs != NULL)
 		put_disagg(o, v);
 	if (l->sessions != NULL)

@@ -4,22 +4,21 @@
 
 /**
  * @file
- * What people and scripts see of a run: a line a second, and the result as a table or as one JSON
- * object. Main thread.
+ * Output of a run: a line per second, and the result as a table or as one JSON object. Main thread.
  */
 
 #include <stdio.h>
 
 #include "load.h"
 
-/** Counters at the last line, to show rates. */
+/** Counters at the last line, for rates. */
 struct load_progress {
 	uint64_t last[LOAD_COUNTERS];
 	uint64_t tsc;
 	uint64_t began;
 };
 
-/** One line about the time since the last call. */
+/** Print one line about the time since the last call. */
 void load_report_progress(struct load_progress *p, const struct load *l, FILE *out);
 
 /** The result as a table. The load lcore has ended. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ROUTE: built from the workload whenever it is sent, so nothing of it is kept. Of several frames
- * it is paced and repeated as PROTOCOL.md says, section 4: 64 frames a millisecond, of repetitions
- * the first one alone, and what MISSING names.
+ * ROUTE is built from the workload for each transmission, so none of its bytes are stored. A
+ * message of several frames is paced and repeated as in PROTOCOL.md, section 4: 64 frames per
+ * millisecond; a repetition is the first frame, then what MISSING names.
  */
 #include "load.h"
 
@@ -16,15 +16,15 @@
 #define PACE	  64u /* frames of one message in PACE_US */
 #define PACE_US	  1000u
 
-/* A message that is cut: hints are part of it. */
+/* A fragmented message, with its hints. */
 struct route {
-	struct kvr_request_src src; /* the slices lie in it */
+	struct kvr_request_src src; /* the slices point into it */
 	struct kvr_slice slice[KVR_REQUEST_SLICES];
 	struct kvr_frag cut;
 	uint8_t hints[HINT_ROOM];
 };
 
-/* The hints of a request: the rank it is pinned to, the session it is a turn of. */
+/* The hints of a request: pinned rank, session. */
 static uint32_t put_hints(const struct load *l, const struct load_slot *s, uint8_t out[HINT_ROOM])
 {
 	struct kvr_hint_buf h = {.p = out, .cap = HINT_ROOM};
@@ -38,7 +38,7 @@ static uint32_t put_hints(const struct load *l, const struct load_slot *s, uint8
 	return h.len;
 }
 
-static void describe(struct load *l, const struct load_slot *s, struct kvr_request_src *q)
+static void describe_request(struct load *l, const struct load_slot *s, struct kvr_request_src *q)
 {
 	const struct load_prompt *p = s->prompt;
 
@@ -63,8 +63,8 @@ static void describe(struct load *l, const struct load_slot *s, struct kvr_reque
 	q->body_len = l->opt->body_bytes;
 }
 
-/* @return false: it cannot be cut, which sizes have been checked for at the start. */
-static bool build(struct load *l, struct load_slot *s, struct route *r)
+/* @return false: cannot be fragmented. check_sizes() excludes this. */
+static bool build_route(struct load *l, struct load_slot *s, struct route *r)
 {
 	struct kvr_wire_ids ids = load_client_ids(l, s);
 	struct kvr_request_src *q = &r->src;
@@ -73,15 +73,15 @@ static bool build(struct load *l, struct load_slot *s, struct route *r)
 		s->msg_seq = ids.msg_seq;
 	ids.msg_seq = s->msg_seq;
 	s->cookie = l->clients[s->client].cookie;
-	describe(l, s, q);
+	describe_request(l, s, q);
 	q->hints = r->hints;
 	q->hints_len = put_hints(l, s, r->hints);
 	return kvr_frag_init(&r->cut, KVR_ROUTE, &ids, kvr_request_build(q, r->slice),
 			     l->max_frame) == 0;
 }
 
-/* Make the tokens that bytes [off, end) of the message carry. */
-static void fill(struct load *l, const struct load_slot *s, uint32_t off, uint32_t end)
+/* Make the tokens in bytes [off, end) of the message. */
+static void fill_frame(struct load *l, const struct load_slot *s, uint32_t off, uint32_t end)
 {
 	const uint32_t at = sizeof(struct kvr_wire_request), to = at + s->prompt->isl * 4;
 	const uint32_t from = off > at ? off : at;
@@ -93,7 +93,7 @@ static void fill(struct load *l, const struct load_slot *s, uint32_t off, uint32
 					  l->tokens + (from - at) / 4);
 }
 
-/* The next frame. @return false: there is none, or no buffer for it (counted). */
+/* Send the next frame. @return false: no frame is left, or no buffer (counted). */
 static bool send_next(struct load *l, struct load_slot *s, struct route *r)
 {
 	uint8_t hdr[sizeof(struct kvr_wire_hdr)], *f;
@@ -101,25 +101,25 @@ static bool send_next(struct load *l, struct load_slot *s, struct route *r)
 
 	if (!kvr_frag_next(&r->cut, hdr, &off, &len))
 		return false;
-	/* The time that counts is that of the first frame: the router sees it first. */
+	/* The latency counts from the first frame. */
 	f = load_link_frame(l->link, s->client, (uint16_t)(HDR_LEN + len), &s->route_tx);
 	if (f == NULL)
 		return false;
 	if (l->opt->tokens)
-		fill(l, s, off, off + len);
+		fill_frame(l, s, off, off + len);
 	memcpy(f, hdr, HDR_LEN);
 	kvr_slices_copy(r->slice, KVR_REQUEST_SLICES, off, len, f + HDR_LEN);
 	return true;
 }
 
-static void repeated(struct load *l, struct load_slot *s)
+static void count_repeat(struct load *l, struct load_slot *s)
 {
 	kvr_stats_inc(l->row, LOAD_ROUTE_REPEATS);
 	s->flags |= LOAD_S_RESEND;
 }
 
-/* Frames of its message that may be sent now. */
-static uint32_t allowed(const struct load *l, struct load_slot *s)
+/* Number of frames that the pace allows now. */
+static uint32_t pace_allows(const struct load *l, struct load_slot *s)
 {
 	if (l->now - s->pace_at >= PACE_US * l->us) {
 		s->pace_at = l->now;
@@ -139,17 +139,17 @@ static void go_on_later(struct load *l, uint32_t slot)
 		(struct load_check){s->pace_at + PACE_US * l->us, slot};
 }
 
-/* The timer of a repetition starts with the last fragment. */
+/* The repetition timer starts with the last fragment. */
 static void go_on(struct load *l, uint32_t slot)
 {
 	struct load_slot *s = &l->slots[slot];
 	struct route r;
 
 	s->flags &= (uint16_t)~LOAD_S_SENDING;
-	if (!build(l, s, &r))
+	if (!build_route(l, s, &r))
 		return;
 	kvr_frag_seek(&r.cut, s->piece);
-	for (uint32_t n = allowed(l, s); n > 0 && s->piece < r.cut.n_frames; n--) {
+	for (uint32_t n = pace_allows(l, s); n > 0 && s->piece < r.cut.n_frames; n--) {
 		if (!send_next(l, s, &r))
 			break; /* no buffer: later */
 		s->piece++;
@@ -162,13 +162,13 @@ static void go_on(struct load *l, uint32_t slot)
 	go_on_later(l, slot);
 }
 
-/* Nobody needs the message any more. */
-static bool answered(const struct load_slot *s)
+/* Whether the message is no longer needed. */
+static bool route_answered(const struct load_slot *s)
 {
 	return (s->cstate != LOAD_C_ROUTED && s->cstate != LOAD_C_ACCEPTED) || s->next_seq != 0;
 }
 
-void load_routes_go_on(struct load *l)
+void load_routes_continue(struct load *l)
 {
 	for (uint32_t n = 0; n < LOAD_BURST && l->pace_n > 0; n++) {
 		const struct load_check c = l->paces[l->pace_head];
@@ -181,7 +181,7 @@ void load_routes_go_on(struct load *l)
 		s->flags &= (uint16_t)~LOAD_S_PACED;
 		if (!(s->flags & LOAD_S_SENDING))
 			continue;
-		if (s->id != 0 && !answered(s))
+		if (s->id != 0 && !route_answered(s))
 			go_on(l, c.slot);
 		else
 			s->flags &= (uint16_t)~LOAD_S_SENDING;
@@ -196,17 +196,17 @@ void load_route_send(struct load *l, uint32_t slot)
 
 void load_route_again(struct load *l, uint32_t slot)
 {
-	repeated(l, &l->slots[slot]);
+	count_repeat(l, &l->slots[slot]);
 	load_route_send(l, slot);
 }
 
-void load_route_anew(struct load *l, uint32_t slot)
+void load_route_renew(struct load *l, uint32_t slot)
 {
 	struct load_slot *s = &l->slots[slot];
 	struct route r;
 
-	/* The router knows for a while what it has put together: only another message is. */
-	if (build(l, s, &r) && r.cut.n_frames > 1)
+	/* The router remembers a reassembled message for a while, and takes only another one. */
+	if (build_route(l, s, &r) && r.cut.n_frames > 1)
 		s->msg_seq = 0;
 	load_route_again(l, slot);
 }
@@ -216,14 +216,14 @@ void load_route_repeat(struct load *l, uint32_t slot)
 	struct load_slot *s = &l->slots[slot];
 	struct route r;
 
-	repeated(l, s);
+	count_repeat(l, s);
 	s->last_io = l->now;
-	if (build(l, s, &r))
+	if (build_route(l, s, &r))
 		send_next(l, s, &r);
 }
 
-/* Is fragment @p k missing? */
-static bool names(const struct kvr_wire_missing *m, uint32_t k)
+/* Whether fragment @p k is missing. */
+static bool missing_names(const struct kvr_wire_missing *m, uint32_t k)
 {
 	const uint32_t w = k / 64 - m->first / 64;
 	uint64_t word;
@@ -244,16 +244,16 @@ void load_route_missing(struct load *l, uint32_t slot, const struct kvr_wire_hdr
 		kvr_stats_inc(l->row, LOAD_BAD_FRAMES);
 		return;
 	}
-	if (answered(s) || m->kind != KVR_ROUTE || m->msg_seq != s->msg_seq || !build(l, s, &r) ||
-	    m->msg_len != r.cut.msg_len || m->unit != r.cut.unit) {
+	if (route_answered(s) || m->kind != KVR_ROUTE || m->msg_seq != s->msg_seq ||
+	    !build_route(l, s, &r) || m->msg_len != r.cut.msg_len || m->unit != r.cut.unit) {
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
 	s->last_io = l->now;
 	s->tries = 0;
-	/* What the pace leaves out is asked for again 5 ms later. */
-	for (uint32_t k = m->first; k < s->piece && allowed(l, s) > 0; k++) {
-		if (!names(m, k))
+	/* The router asks for the rest again after 5 ms. */
+	for (uint32_t k = m->first; k < s->piece && pace_allows(l, s) > 0; k++) {
+		if (!missing_names(m, k))
 			continue;
 		kvr_frag_seek(&r.cut, k);
 		if (!send_next(l, s, &r))

@@ -7,9 +7,9 @@
 #include "frame.h"
 #include "kvr_put.h"
 
-/* Sessions: lanes of the client's side, and what engines have open. See session.h. */
+/* Sessions: lanes of the client side, and open sessions of engines. See session.h. */
 
-#define OPEN_REFUSED 7 /* SESSION_OPENED: the simulated engine does not want it */
+#define OPEN_REFUSED 7 /* SESSION_OPENED: rejected by the simulated engine */
 
 struct load_session *load_session_of(const struct load *l, uint64_t number)
 {
@@ -18,7 +18,7 @@ struct load_session *load_session_of(const struct load *l, uint64_t number)
 	return number != 0 && x->number == number ? x : NULL;
 }
 
-static struct load_session *named(const struct load *l, struct kvr_str id)
+static struct load_session *names_session(const struct load *l, struct kvr_str id)
 {
 	return load_session_of(l, load_session_number(id.p, id.len, l->clients[0].source));
 }
@@ -27,10 +27,11 @@ static struct load_session *named(const struct load *l, struct kvr_str id)
 
 void load_lane_wake(struct load *l, uint32_t lane, uint64_t at)
 {
-	load_timers_add(&l->lane_timers, (struct load_timer){at, lane, 0}); /* one a lane */
+	load_timers_add(&l->lane_timers, (struct load_timer){at, lane, 0}); /* one per lane */
 }
 
-/* Exponential, so that turns of all lanes make Poisson arrivals; too long would be an expiry. */
+/* Exponential, so that all lanes together give Poisson arrivals. Bounded, as a long pause would let
+ * the session expire. */
 void load_lane_pause(struct load *l, uint32_t lane)
 {
 	const double mean = l->opt->sessions / l->opt->rate;
@@ -93,7 +94,7 @@ void load_lane_begin_release(struct load *l, uint32_t lane)
 	load_lane_release(l, lane);
 }
 
-/* ---- the client's side of a turn ---- */
+/* ---- client side of a turn ---- */
 
 void load_session_hint(const struct load *l, const struct load_slot *s, struct kvr_hint_buf *h)
 {
@@ -105,14 +106,14 @@ void load_session_hint(const struct load *l, const struct load_slot *s, struct k
 			     name);
 }
 
-/* Idle for so long that the router may have ended it. */
-static bool expired(const struct load *l, uint64_t idle)
+/* Whether the session was idle long enough for the router to expire it. */
+static bool session_expired(const struct load *l, uint64_t idle)
 {
 	return idle >= l->opt->session_timeout * l->hz;
 }
 
-/* A turn that failed ends its session: nobody knows what the router kept of it. So does the first
- * one when it is cancelled. */
+/* A failed turn ends its session, as the router's state of it is unknown. So does a cancelled first
+ * turn. */
 static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
 {
 	struct load_session *x = load_session_of(l, l->lanes[lane].session);
@@ -122,10 +123,10 @@ static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
 	if (code == KVR_E_SESSION_OPEN_FAILED)
 		kvr_stats_inc(l->row, LOAD_OPEN_FAILED);
 	if (code == KVR_E_UNKNOWN_SESSION && !x->lost && !x->closed &&
-	    !expired(l, x->used - x->used_before))
+	    !session_expired(l, x->used - x->used_before))
 		kvr_stats_inc(l->row, LOAD_SESSION_UNKNOWN);
 	if (code == KVR_E_SESSION_OPEN_FAILED)
-		x->end = LOAD_END_CLOSE; /* there is nothing to end */
+		x->end = LOAD_END_CLOSE; /* nothing is left to close */
 	if (l->opt->affinity || code == KVR_E_SESSION_OPEN_FAILED)
 		load_lane_leave(l, lane);
 	else
@@ -162,17 +163,17 @@ void load_session_released(struct load *l, const struct kvr_wire_hdr *h)
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
-	/* A second copy may find it unbound by the first, whose answer was lost. */
+	/* The first copy may have unbound it, and its answer was lost. */
 	if (status->code == KVR_E_UNKNOWN_SESSION && x->at != LOAD_UNPINNED && !x->failed &&
 	    w->tries == 1)
 		kvr_stats_inc(l->row, LOAD_SESSION_UNKNOWN);
-	w->state = LOAD_LANE_RELEASED; /* the timer of its repeat takes it from here */
+	w->state = LOAD_LANE_RELEASED; /* the timer of the repetition continues from here */
 }
 
-/* ---- the engines' side ---- */
+/* ---- engine side ---- */
 
-static void answer(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine, uint8_t kind,
-		   uint16_t code)
+static void answer_session(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
+			   uint8_t kind, uint16_t code)
 {
 	const struct kvr_wire_ids ids = load_worker_ids(l, engine, h->id);
 	struct kvr_wire_session_status *m;
@@ -182,8 +183,8 @@ static void answer(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine
 		*m = (struct kvr_wire_session_status){.code = code};
 }
 
-/* The session decides, not the moment: repeats get the same answer. */
-static bool refuses(const struct load *l, const struct load_session *x)
+/* The session's number decides, so that repetitions get the same answer. */
+static bool engine_refuses(const struct load *l, const struct load_session *x)
 {
 	return (double)(kvr_mix64(x->number ^ l->opt->seed) >> 11) * 0x1p-53 <
 	       l->opt->open_fail_share;
@@ -195,20 +196,20 @@ static void on_open(struct load *l, const struct kvr_wire_hdr *h, uint32_t engin
 	const struct kvr_wire_session *m = kvr_frame_body(h);
 	const bool repeat = x->open_id == h->id;
 
-	if (refuses(l, x)) {
+	if (engine_refuses(l, x)) {
 		kvr_stats_add(l->row, LOAD_OPENS_REFUSED, !repeat);
 		x->open_id = h->id;
-		answer(l, h, engine, KVR_SESSION_OPENED, OPEN_REFUSED);
+		answer_session(l, h, engine, KVR_SESSION_OPENED, OPEN_REFUSED);
 		return;
 	}
-	answer(l, h, engine, KVR_SESSION_OPENED, 0);
+	answer_session(l, h, engine, KVR_SESSION_OPENED, 0);
 	if (repeat)
 		return;
 	if (m->timeout_s != l->opt->session_timeout + KVR_WIRE_SESSION_GRACE_S)
 		kvr_stats_inc(l->row, LOAD_V_SESSION);
 	x->open_id = h->id;
 	if (x->at == engine)
-		return; /* the timeout is all that is new */
+		return; /* only the timeout changes */
 	if (x->at != LOAD_UNPINNED)
 		kvr_stats_inc(l->row, LOAD_OPENED_TWICE);
 	else
@@ -219,15 +220,16 @@ static void on_open(struct load *l, const struct kvr_wire_hdr *h, uint32_t engin
 	x->closed = false;
 }
 
-/* Who ended the session that an engine is told to close. */
-static enum load_counter cause(struct load *l, const struct load_session *x)
+/* Why an engine gets a close. */
+static enum load_counter closing_cause(struct load *l, const struct load_session *x)
 {
 	const struct load_lane *w = &l->lanes[x->lane];
 
 	if (x->turns == 1 && w->session == x->number && w->state == LOAD_LANE_TURN)
-		return LOAD_CLOSED_RELEASED; /* its first turn has failed, or starts over */
+		return LOAD_CLOSED_RELEASED; /* the first turn failed or was rerouted */
 	if (!x->over)
-		return expired(l, l->now - x->used) || expired(l, x->used - x->used_before)
+		return session_expired(l, l->now - x->used) ||
+				       session_expired(l, x->used - x->used_before)
 			       ? LOAD_CLOSED_EXPIRED
 			       : LOAD_CLOSED_EARLY;
 	if (x->end == LOAD_END_ABANDON)
@@ -238,14 +240,15 @@ static enum load_counter cause(struct load *l, const struct load_session *x)
 static void on_close(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
 		     struct load_session *x)
 {
-	answer(l, h, engine, KVR_SESSION_CLOSED, 0); /* also when it is not open here */
+	answer_session(l, h, engine, KVR_SESSION_CLOSED,
+		       0); /* sent also for a session that is not open here */
 	if (x->close_id == h->id)
 		return;
 	if (x->at != engine) {
 		kvr_stats_inc(l->row, x->closed ? LOAD_CLOSED_TWICE : LOAD_CLOSED_UNKNOWN);
 		return;
 	}
-	kvr_stats_inc(l->row, cause(l, x));
+	kvr_stats_inc(l->row, closing_cause(l, x));
 	kvr_stats_sub(l->row, LOAD_SESSIONS_OPEN, 1);
 	x->close_id = h->id;
 	x->at = LOAD_UNPINNED;
@@ -261,7 +264,7 @@ void load_session_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t e
 		kvr_stats_inc(l->row, LOAD_CORRUPT);
 		return;
 	}
-	x = named(l, (struct kvr_str){(const char *)(m + 1), m->id_len});
+	x = names_session(l, (struct kvr_str){(const char *)(m + 1), m->id_len});
 	if (x == NULL || l->engines[engine].worker != h->source) {
 		kvr_stats_inc(l->row, LOAD_V_SESSION);
 		return;
@@ -273,8 +276,8 @@ void load_session_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t e
 }
 
 /*
- * Affinity: the first turn binds each of its legs to a rank, all others come there too. Where a
- * turn that is routed again binds depends on how far it had come: the next one will tell.
+ * Affinity: the first turn binds each leg to a rank, and later turns must arrive there. A rerouted
+ * turn may or may not bind; the next turn shows.
  */
 static void check_affinity(struct load *l, uint32_t task, struct load_session *x)
 {
@@ -297,7 +300,7 @@ void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hin
 {
 	const struct load_slot *s = load_slot(l, task);
 	const uint32_t engine = l->ranks[load_leg(l, task)->rank].engine;
-	struct load_session *x = named(l, h->session);
+	struct load_session *x = names_session(l, h->session);
 
 	if (x == NULL || x->number != s->session) {
 		kvr_stats_inc(l->row, LOAD_V_SESSION);
@@ -308,14 +311,14 @@ void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hin
 		return;
 	}
 	if (task & LOAD_PREFILL)
-		return; /* decode engines have sessions open */
+		return; /* decode engines have the sessions */
 	if (x->at == engine) {
 		kvr_stats_inc(l->row,
 			      s->action == KVR_ACTION_OPEN ? LOAD_BOUND : LOAD_TURNS_ON_BOUND);
 	} else if (x->at == LOAD_UNPINNED && (x->lost || x->closed)) {
 		kvr_stats_inc(l->row, LOAD_TURNS_UNBOUND);
 	} else {
-		kvr_stats_inc(l->row, LOAD_MISPLACED); /* open elsewhere, or never opened */
+		kvr_stats_inc(l->row, LOAD_MISPLACED); /* open at another engine, or never opened */
 	}
 }
 

@@ -3,7 +3,7 @@
 
 #include "frame.h"
 
-/* Lanes of the client's side: what each does next when its time has come. See session.h. */
+/* Lanes of the client side: their next action when they wake. See session.h. */
 
 #define RELEASE_LIMIT_S 5u
 
@@ -14,12 +14,12 @@ static enum load_session_end draw_end(struct load *l)
 	if (x < l->opt->abandon_share)
 		return LOAD_END_ABANDON;
 	if (l->opt->affinity)
-		return LOAD_END_ABANDON; /* nothing else ends one that was not opened */
+		return LOAD_END_ABANDON; /* only abandonment ends a session that was not opened */
 	return x < l->opt->abandon_share + l->opt->release_share ? LOAD_END_RELEASE
 								 : LOAD_END_CLOSE;
 }
 
-/* The record of a new session, or NULL while the place is still taken: engines have it open. */
+/* The record of a new session; NULL: an engine still has the session of that record open. */
 static struct load_session *new_session(struct load *l, uint32_t lane)
 {
 	struct load_session *x = &l->sessions[(l->n_sessions + 1) & l->session_mask];
@@ -70,7 +70,7 @@ static void next_turn(struct load *l, uint32_t lane)
 			  x->number, action);
 }
 
-/* The pause is over. */
+/* The pause of a lane has ended. */
 static void go_on(struct load *l, uint32_t lane)
 {
 	if (!l->sessions_end)
@@ -111,7 +111,7 @@ void load_lanes_begin(struct load *l)
 void load_lanes_end(struct load *l)
 {
 	l->sessions_end = true;
-	l->lane_timers.n = 0; /* pauses end now, releases go on */
+	l->lane_timers.n = 0; /* pauses end now, releases continue */
 	for (uint32_t i = 0; i < l->opt->sessions; i++)
 		if (l->lanes[i].state != LOAD_LANE_TURN)
 			load_lane_wake(l, i, l->now);

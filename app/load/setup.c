@@ -14,22 +14,22 @@
 #include "kvr_rand.h"
 
 #define MIN_SESSIONS 65536u
-#define KVLOG_WORDS  65536u /* 512 KiB a rank: what one rank may have unacknowledged */
+#define KVLOG_WORDS  65536u /* 512 KiB per rank: limit of unacknowledged events */
 
-static void *zeroed(size_t n, size_t size)
+static void *alloc_zeroed(size_t n, size_t size)
 {
 	void *p = NULL;
 
 	if (n == 0 || size > SIZE_MAX / n || posix_memalign(&p, RTE_CACHE_LINE_SIZE, n * size) != 0)
 		return NULL;
-	return memset(p, 0, n * size); /* also touches it: no page faults later */
+	return memset(p, 0, n * size); /* touches all pages, so that no page fault follows */
 }
 
 static int setup_slices(struct load *l)
 {
 	if (l->opt->slice <= 0)
 		return 0;
-	l->m->slices = zeroed(LOAD_SLICES, sizeof(*l->m->slices));
+	l->m->slices = alloc_zeroed(LOAD_SLICES, sizeof(*l->m->slices));
 	l->m->slice_cycles = (uint64_t)(l->opt->slice * (double)l->hz) + 1;
 	return l->m->slices != NULL ? 0 : -ENOMEM;
 }
@@ -37,10 +37,10 @@ static int setup_slices(struct load *l)
 static int setup_slots(struct load *l)
 {
 	l->n_slots = l->opt->max_inflight;
-	l->slots = zeroed(l->n_slots, sizeof(*l->slots));
-	l->free = zeroed(l->n_slots, sizeof(*l->free));
-	l->checks = zeroed(l->n_slots, sizeof(*l->checks));
-	l->paces = zeroed(l->n_slots, sizeof(*l->paces));
+	l->slots = alloc_zeroed(l->n_slots, sizeof(*l->slots));
+	l->free = alloc_zeroed(l->n_slots, sizeof(*l->free));
+	l->checks = alloc_zeroed(l->n_slots, sizeof(*l->checks));
+	l->paces = alloc_zeroed(l->n_slots, sizeof(*l->paces));
 	if (l->slots == NULL || l->free == NULL || l->checks == NULL || l->paces == NULL)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < l->n_slots; i++)
@@ -49,21 +49,21 @@ static int setup_slots(struct load *l)
 	return load_timers_init(&l->timers, l->opt->instant ? 1 : 8 * l->n_slots);
 }
 
-/* What disaggregated serving and sessions need beside each slot. */
+/* Additions for disaggregated serving and sessions. */
 static int setup_legs(struct load *l)
 {
 	const bool pairs = l->opt->prefills > 0;
 
 	if (pairs)
-		l->pairs = zeroed(l->n_slots, sizeof(*l->pairs));
+		l->pairs = alloc_zeroed(l->n_slots, sizeof(*l->pairs));
 	if (pairs || l->opt->sessions > 0)
-		l->hints = zeroed(l->n_slots * 2ull, LOAD_HINT_ROOM);
+		l->hints = alloc_zeroed(l->n_slots * 2ull, LOAD_HINT_ROOM);
 	return (pairs && l->pairs == NULL) || ((pairs || l->opt->sessions > 0) && l->hints == NULL)
 		       ? -ENOMEM
 		       : 0;
 }
 
-/* Records by number: those that engines have open must not be met again before they are closed. */
+/* Records by number. A number must not recur while an engine has its session open. */
 static int setup_sessions(struct load *l)
 {
 	uint64_t n = MIN_SESSIONS;
@@ -73,8 +73,8 @@ static int setup_sessions(struct load *l)
 	while (n < 16ull * l->opt->sessions)
 		n *= 2;
 	l->session_mask = n - 1;
-	l->sessions = zeroed(n, sizeof(*l->sessions));
-	l->lanes = zeroed(l->opt->sessions, sizeof(*l->lanes));
+	l->sessions = alloc_zeroed(n, sizeof(*l->sessions));
+	l->lanes = alloc_zeroed(l->opt->sessions, sizeof(*l->lanes));
 	if (l->sessions == NULL || l->lanes == NULL)
 		return -ENOMEM;
 	return load_timers_init(&l->lane_timers, 2 * l->opt->sessions);
@@ -92,7 +92,7 @@ static int setup_rank(struct load *l, uint32_t i)
 		return 0;
 	r->model.cache = engine_cache_create(l->opt->blocks_per_rank, kvr_rand_u64(&l->rand));
 	r->log.size = KVLOG_WORDS;
-	r->log.words = zeroed(KVLOG_WORDS, sizeof(*r->log.words));
+	r->log.words = alloc_zeroed(KVLOG_WORDS, sizeof(*r->log.words));
 	return r->model.cache == NULL || r->log.words == NULL ? -ENOMEM : 0;
 }
 
@@ -104,15 +104,16 @@ static int setup_members(struct load *l)
 	l->n_clients = o->clients;
 	l->n_engines = o->engines;
 	l->n_ranks = o->engines * o->ranks;
-	l->clients = zeroed(l->n_clients, sizeof(*l->clients));
-	l->engines = zeroed(l->n_engines, sizeof(*l->engines));
-	l->ranks = zeroed(l->n_ranks, sizeof(*l->ranks));
-	l->in_flight = zeroed(l->n_ranks, sizeof(*l->in_flight));
-	l->kv_work = zeroed(l->n_ranks, sizeof(*l->kv_work));
+	l->clients = alloc_zeroed(l->n_clients, sizeof(*l->clients));
+	l->engines = alloc_zeroed(l->n_engines, sizeof(*l->engines));
+	l->ranks = alloc_zeroed(l->n_ranks, sizeof(*l->ranks));
+	l->in_flight = alloc_zeroed(l->n_ranks, sizeof(*l->in_flight));
+	l->kv_work = alloc_zeroed(l->n_ranks, sizeof(*l->kv_work));
 	if (l->clients == NULL || l->engines == NULL || l->ranks == NULL || l->in_flight == NULL ||
 	    l->kv_work == NULL)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < l->n_clients; i++) /* differs in every process, seed or not */
+	for (uint32_t i = 0; i < l->n_clients;
+	     i++) /* different in each process, also with one seed */
 		l->clients[i].source = kvr_mix64(((uint64_t)l->epoch << 32 | i) ^ rte_rdtsc());
 	for (uint32_t i = 0; i < l->n_engines; i++) {
 		l->engines[i].worker = o->worker_base + i;
@@ -126,7 +127,7 @@ static int setup_members(struct load *l)
 	return rc;
 }
 
-/* Largest dump: every block its own event (hash and event head), and frames not quite full. */
+/* Largest dump: one event per block (hash and event head), in frames that are not quite full. */
 static int setup_dump(struct load *l)
 {
 	const uint64_t blocks = l->opt->blocks_per_rank;
@@ -137,9 +138,9 @@ static int setup_dump(struct load *l)
 		return 0;
 	d->room = (uint32_t)(blocks * 26 + 4 * KVR_WIRE_MAX_FRAME);
 	d->frames_room = d->room / 512 + 4;
-	d->bytes = zeroed(d->room, 1);
-	d->at = zeroed(d->frames_room + 1, sizeof(*d->at));
-	d->scratch = zeroed(blocks, sizeof(*d->scratch));
+	d->bytes = alloc_zeroed(d->room, 1);
+	d->at = alloc_zeroed(d->frames_room + 1, sizeof(*d->at));
+	d->scratch = alloc_zeroed(blocks, sizeof(*d->scratch));
 	return d->bytes == NULL || d->at == NULL || d->scratch == NULL ? -ENOMEM : 0;
 }
 
@@ -148,10 +149,10 @@ static int setup_content(struct load *l)
 	const struct load_options *o = l->opt;
 	uint32_t longest = load_workload_max_blocks(l->work) + 2 * o->osl / o->block_size + 2;
 
-	l->removed = zeroed(longest, sizeof(*l->removed));
-	l->tokens = zeroed(load_workload_max_isl(l->work) + 2u, sizeof(*l->tokens));
-	l->body = zeroed(o->body_bytes + 8u, 1);
-	l->item = zeroed(o->item_bytes + 8u, 1);
+	l->removed = alloc_zeroed(longest, sizeof(*l->removed));
+	l->tokens = alloc_zeroed(load_workload_max_isl(l->work) + 2u, sizeof(*l->tokens));
+	l->body = alloc_zeroed(o->body_bytes + 8u, 1);
+	l->item = alloc_zeroed(o->item_bytes + 8u, 1);
 	if (l->removed == NULL || l->tokens == NULL || l->body == NULL || l->item == NULL)
 		return -ENOMEM;
 	for (uint32_t i = 0; i < o->body_bytes; i++)
@@ -161,17 +162,17 @@ static int setup_content(struct load *l)
 	return 0;
 }
 
-/* What the protocol cannot carry is refused now, not request by request. */
+/* Reject sizes that the protocol cannot carry, before the first request. */
 static int check_sizes(const struct load *l, char *err, size_t errlen)
 {
 	const uint32_t blocks = load_workload_max_blocks(l->work);
 	const uint32_t isl = load_workload_max_isl(l->work);
 
 	if (!l->opt->tokens && blocks > KVR_WIRE_MAX_HASHES)
-		snprintf(err, errlen, "a prompt has %u blocks; the protocol takes %u", blocks,
+		snprintf(err, errlen, "a prompt has %u blocks; the protocol allows %u", blocks,
 			 KVR_WIRE_MAX_HASHES);
 	else if (isl > KVR_WIRE_MAX_TOKENS)
-		snprintf(err, errlen, "a prompt has %u tokens; the protocol takes %u", isl,
+		snprintf(err, errlen, "a prompt has %u tokens; the protocol allows %u", isl,
 			 KVR_WIRE_MAX_TOKENS);
 	else
 		return 0;
@@ -185,7 +186,7 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 	l->opt = opt;
 	l->hz = rte_get_tsc_hz();
 	l->us = l->hz / 1000000;
-	/* Half the shortest patience, within reason: each look costs a cache line. */
+	/* Half the shortest timeout, within bounds: each check costs a cache line. */
 	l->check_period =
 		(uint64_t)(RTE_MIN(RTE_MAX(opt->repeat_ms / 2, 1.0), 50.0) * 1e-3 * (double)l->hz);
 	l->speed.prefill = opt->prefill_us * (double)l->hz * 1e-6;
@@ -198,7 +199,7 @@ int load_setup(struct load *l, const struct load_options *opt, char *err, size_t
 	rc = check_sizes(l, err, errlen);
 	if (rc < 0)
 		return rc;
-	l->m = zeroed(1, sizeof(*l->m));
+	l->m = alloc_zeroed(1, sizeof(*l->m));
 	rc = l->m == NULL ? -ENOMEM : setup_slices(l);
 	if (rc == 0)
 		rc = setup_slots(l);

@@ -4,12 +4,12 @@
 #include "frame.h"
 
 /*
- * Engines whose clients are elsewhere, a packet generator for one: nothing is kept of a request.
- * Its DISPATCH (of a message in several frames, the last one) is acknowledged and answered with one
- * item that is the last, a repeated one again; the router drops what it has had.
+ * Engines without clients in this program, for a packet generator: no state of a request is kept. A
+ * DISPATCH (its last frame) is acknowledged and answered with one item, and a repeated one again.
+ * The router drops duplicates.
  */
 
-static void answer(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+static void answer_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	struct kvr_wire_ids ids = load_answer_ids(l, h, engine);
 	const uint16_t from = load_port_of_engine(l, engine);
@@ -29,7 +29,7 @@ static void answer(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine
 	memcpy(r + 1, l->item, data);
 }
 
-void load_anybody_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
+void load_sink_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	struct kvr_wire_ids ids;
 
@@ -38,7 +38,7 @@ void load_anybody_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t e
 		if (h->frag_off + h->frag_len < h->msg_len)
 			return;
 		kvr_stats_inc(l->row, LOAD_DISPATCHES);
-		answer(l, h, engine);
+		answer_dispatch(l, h, engine);
 		break;
 	case KVR_ABORT:
 		kvr_stats_inc(l->row, LOAD_ABORTS);

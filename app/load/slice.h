@@ -2,11 +2,12 @@
 #ifndef LOAD_SLICE_H
 #define LOAD_SLICE_H
 
-/** @file Requests by the part of the schedule they were due in, for --slice. Load lcore only. */
+/** @file Results by the part of the schedule in which requests were due, for --slice. Load lcore
+ * only. */
 
 #include "load.h"
 
-/** The part of the schedule that a request was due in; what is later is in the last one.
+/** The part of the schedule in which a request was due; the last one includes all later requests.
  * Only with l->m->slices. */
 static inline struct load_slice *load_slice(const struct load *l, const struct load_slot *s)
 {

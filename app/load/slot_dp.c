@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A slot's place among those to be looked at, and its end. */
+/* The schedule of a slot's checks, and its release. */
 #include "load.h"
 
 void load_check_add(struct load *l, uint32_t slot)

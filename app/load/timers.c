@@ -34,8 +34,8 @@ bool load_timers_add(struct load_timers *t, struct load_timer x)
 	return true;
 }
 
-/* Let x sink from the top. */
-static void sink(struct load_timers *t, struct load_timer x)
+/* Move x down from the root. */
+static void sift_down(struct load_timers *t, struct load_timer x)
 {
 	uint32_t i = 0;
 
@@ -63,6 +63,6 @@ bool load_timers_pop(struct load_timers *t, uint64_t now, struct load_timer *x)
 		return false;
 	*x = t->heap[0];
 	if (--t->n > 0)
-		sink(t, t->heap[t->n]);
+		sift_down(t, t->heap[t->n]);
 	return true;
 }

@@ -4,9 +4,9 @@
 
 /**
  * @file
- * One-shot timers on a 4-ary heap: what a simulated engine does next, and when. A timer is not
- * cancelled; its owner compares the generation and ignores one that is out of date. Room is fixed
- * at create time; add and pop touch log4(n) nodes of 16 bytes. One owner.
+ * One-shot timers in a 4-ary heap, for the next step of a simulated engine. A timer is never
+ * cancelled; its owner compares the generation and ignores an outdated one. The room is fixed at
+ * creation. Add and pop touch log4(n) nodes of 16 bytes. One owner.
  */
 
 #include <stdbool.h>
@@ -14,8 +14,8 @@
 
 struct load_timer {
 	uint64_t at;   /* cycles */
-	uint32_t slot; /* whose: a task, a lane */
-	uint32_t gen;  /* the slot's generation when it was added */
+	uint32_t slot; /* owner: a task or a lane */
+	uint32_t gen;  /* generation of the owner when it was added */
 };
 
 struct load_timers {
@@ -28,10 +28,10 @@ struct load_timers {
 int load_timers_init(struct load_timers *t, uint32_t room);
 void load_timers_fini(struct load_timers *t);
 
-/** Add one; false when there is no room. */
+/** Add a timer. @return false: no room. */
 bool load_timers_add(struct load_timers *t, struct load_timer x);
 
-/** Take the earliest that is due at @p now; false when none is. */
+/** Take the earliest timer that is due at @p now. @return false: none. */
 bool load_timers_pop(struct load_timers *t, uint64_t now, struct load_timer *x);
 
 #endif

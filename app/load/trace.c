@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int grow(void **mem, size_t n, size_t *room, size_t size)
+static int grow_array(void **mem, size_t n, size_t *room, size_t size)
 {
 	size_t want = *room == 0 ? 1024 : 2 * *room;
 	void *p;
@@ -38,7 +38,8 @@ static int get_u32(const json_t *o, const char *key, uint32_t *out)
 static int take_ids(struct load_trace *t, struct load_trace_row *row, const json_t *ids,
 		    size_t *room)
 {
-	int rc = grow((void **)&t->ids, t->n_ids + json_array_size(ids), room, sizeof(*t->ids));
+	int rc = grow_array((void **)&t->ids, t->n_ids + json_array_size(ids), room,
+			    sizeof(*t->ids));
 
 	if (rc < 0)
 		return rc;
@@ -57,7 +58,7 @@ static int take_ids(struct load_trace *t, struct load_trace_row *row, const json
 	return 0;
 }
 
-/* Returns what is wrong with the object, or NULL. */
+/* @return what is wrong with the object, or NULL. */
 static const char *take_row(struct load_trace *t, const json_t *o, size_t *row_room,
 			    size_t *id_room)
 {
@@ -77,7 +78,7 @@ static const char *take_row(struct load_trace *t, const json_t *o, size_t *row_r
 		return "hash_ids must be an array";
 	if ((uint64_t)json_array_size(ids) * LOAD_TRACE_ID_TOKENS + LOAD_TRACE_ID_TOKENS <= row.isl)
 		return "hash_ids is too short for input_length";
-	if (grow((void **)&t->rows, t->n_rows + 1, row_room, sizeof(*t->rows)) < 0)
+	if (grow_array((void **)&t->rows, t->n_rows + 1, row_room, sizeof(*t->rows)) < 0)
 		return "no memory";
 	switch (take_ids(t, &row, ids, id_room)) {
 	case 0:
@@ -90,7 +91,7 @@ static const char *take_row(struct load_trace *t, const json_t *o, size_t *row_r
 	}
 }
 
-static void spread(struct load_trace *t)
+static void spread_times(struct load_trace *t)
 {
 	size_t i = 0;
 
@@ -159,7 +160,7 @@ int load_trace_read(struct load_trace *t, const char *path, int keep_bursts, cha
 	t->length_ms = t->rows[t->n_rows - 1].at_ms;
 	t->length_ms += t->n_rows > 1 ? t->length_ms / (double)(t->n_rows - 1) : 1.0;
 	if (!keep_bursts)
-		spread(t);
+		spread_times(t);
 	return 0;
 }
 

@@ -4,9 +4,9 @@
 
 /**
  * @file
- * Request traces in the Mooncake format: one JSON object a line with `timestamp` (ms from the
- * start), `input_length` and `output_length` (tokens) and `hash_ids`, one id per 512 prompt
- * tokens. An id stands for its 512 tokens and everything before them. Start-up only.
+ * Request traces in the Mooncake format: one JSON object per line with `timestamp` (ms from the
+ * start), `input_length` and `output_length` (tokens) and `hash_ids`, one id per 512 prompt tokens.
+ * An id stands for its 512 tokens and all tokens before them. Start-up only.
  */
 
 #include <stddef.h>
@@ -23,14 +23,14 @@ struct load_trace_row {
 	uint32_t first_id; /* index into ids[] */
 };
 
-/** A whole trace, rows by time. */
+/** A trace, rows sorted by time. */
 struct load_trace {
 	struct load_trace_row *rows;
 	uint64_t *ids;
 	size_t n_rows;
 	size_t n_ids;
 	uint64_t max_id;
-	double length_ms; /* one mean gap after the last row: the period when it is repeated */
+	double length_ms; /* including one mean gap after the last row: the period of repetitions */
 };
 
 /**

@@ -6,14 +6,14 @@
 #include "kvr_hints.h"
 #include "load.h"
 
-static void measure(const struct load *l, struct kvr_hist *h, uint32_t us)
+static void measure_trailer(const struct load *l, struct kvr_hist *h, uint32_t us)
 {
 	if (us != KVR_NONE32)
 		kvr_hist_add(h, us * l->us);
 }
 
-/* One clock made all of it, and it is the same answer. */
-static bool agrees(const struct kvr_wire_tracker *t, const struct kvr_wire_response *item)
+/* The times of a trailer come from one clock and must be consistent with the answer. */
+static bool trailer_agrees(const struct kvr_wire_tracker *t, const struct kvr_wire_response *item)
 {
 	return t->osl == item->generated_tokens &&
 	       (t->ttft_us == KVR_NONE32 || t->queue_us == KVR_NONE32 || t->queue_us <= t->ttft_us);
@@ -36,13 +36,13 @@ void load_track(struct load *l, const struct load_slot *s, const struct kvr_wire
 			continue;
 		memcpy(&t, tlv.value, sizeof(t));
 		kvr_stats_inc(l->row, LOAD_TRACKED);
-		if (!agrees(&t, item))
+		if (!trailer_agrees(&t, item))
 			kvr_stats_inc(l->row, LOAD_V_TRACKER);
 		if (!(s->flags & LOAD_S_MEASURED))
 			return;
-		measure(l, &l->m->router_queue, t.queue_us);
-		measure(l, &l->m->router_ttft, t.ttft_us);
-		measure(l, &l->m->router_itl, t.itl_us);
+		measure_trailer(l, &l->m->router_queue, t.queue_us);
+		measure_trailer(l, &l->m->router_ttft, t.ttft_us);
+		measure_trailer(l, &l->m->router_itl, t.itl_us);
 		return;
 	}
 }

@@ -12,7 +12,7 @@
 
 #define GOLDEN	   UINT64_C(0x9E3779B97F4A7C15)
 #define VOCABULARY 128000u
-#define N_GAPS	   65536u /* arrival gaps before they repeat */
+#define N_GAPS	   65536u /* arrival gaps, used cyclically */
 #define SECOND_NS  1e9
 
 enum { TAG_SYSTEM = 1, TAG_CONVERSATION = 2, TAG_TRACE = 8 };
@@ -21,10 +21,10 @@ struct load_workload {
 	struct load_workload_cfg cfg;
 	struct load_prompt *prompts;
 	uint32_t n_prompts;
-	uint32_t *order;  /* conversations: prompts as they come; NULL: as stored */
-	double *at_ns;	  /* trace by timestamp: of each prompt; else NULL */
-	double *gaps;	  /* else: time before each arrival, used in turn */
-	uint64_t *hashes; /* all prompts' */
+	uint32_t *order;  /* conversations: prompts in order of arrival; NULL: as stored */
+	double *at_ns;	  /* trace by timestamp: per prompt; otherwise NULL */
+	double *gaps;	  /* otherwise: time before each arrival, cyclic */
+	uint64_t *hashes; /* of all prompts */
 	uint32_t *sys_of; /* conversations: system prompt of each */
 	uint64_t sent;
 	double now_ns;
@@ -37,12 +37,12 @@ uint64_t load_stream(uint64_t tag, uint64_t a, uint64_t k)
 	return kvr_mix64(kvr_mix64((tag << 56) ^ a) + (k + 1) * GOLDEN);
 }
 
-static uint32_t token(uint64_t tag, uint64_t a, uint64_t k)
+static uint32_t draw_token(uint64_t tag, uint64_t a, uint64_t k)
 {
 	return (uint32_t)(load_stream(tag, a, k) % VOCABULARY);
 }
 
-/* Local hash of block k of a content stream, from tokens when prompts are tokens. */
+/* Local hash of block k of a content stream; from tokens when prompts are tokens. */
 static uint64_t local_hash(const struct load_workload_cfg *cfg, uint64_t tag, uint64_t a,
 			   uint64_t k)
 {
@@ -51,7 +51,7 @@ static uint64_t local_hash(const struct load_workload_cfg *cfg, uint64_t tag, ui
 	if (!cfg->tokens)
 		return load_stream(tag, a, k);
 	for (uint32_t i = 0; i < cfg->block_size; i++)
-		t[i] = token(tag, a, k * cfg->block_size + i);
+		t[i] = draw_token(tag, a, k * cfg->block_size + i);
 	return kvr_hash_block(t, cfg->block_size, KVR_HASH_SEED);
 }
 
@@ -94,7 +94,7 @@ static void hash_row(struct load_workload *w, struct load_prompt *p, uint64_t *o
 	p->hashes = out;
 }
 
-/* Rows that will be sent: within the time and the number asked for. */
+/* Rows to send, within the limits of time and number. */
 static size_t rows_used(const struct load_workload *w)
 {
 	const struct load_workload_cfg *cfg = &w->cfg;
@@ -132,7 +132,7 @@ static int build_trace(struct load_workload *w)
 	for (uint32_t i = 0; i < w->n_prompts; i++) {
 		struct load_prompt *p = &w->prompts[i];
 		const struct load_trace_row *row = &cfg->trace->rows[i / cfg->copies];
-		/* Copies of a row share its gap to the next one evenly. */
+		/* Copies of a row are spread evenly over the gap to the next row. */
 		const double next = i / cfg->copies + 1 < cfg->trace->n_rows
 					    ? row[1].at_ms
 					    : cfg->trace->length_ms;
@@ -162,7 +162,7 @@ static uint32_t draw_length(const struct load_workload *w, struct kvr_rand *r, u
 	return x < 1.0 ? 1 : (uint32_t)lrint(x);
 }
 
-/* Turns of one conversation; returns its blocks when all is said. */
+/* Lay out the turns of a conversation. @return its blocks including the answers. */
 static uint32_t lay_out(struct load_workload *w, struct kvr_rand *r, uint32_t conv)
 {
 	const struct load_workload_cfg *cfg = &w->cfg;
@@ -199,8 +199,8 @@ static void hash_conversation(struct load_workload *w, uint32_t conv, uint64_t *
 }
 
 /*
- * The order of all turns: `active` conversations stand in a queue; an arrival takes one from the
- * first half, whose next turn goes to the end, so a think time is active / rate, give or take.
+ * The order of all turns: `active` conversations are in a queue. An arrival takes one from the
+ * first half and appends its next turn, so the think time is about active / rate.
  */
 static int order_turns(struct load_workload *w, struct kvr_rand *r, uint32_t n_conv,
 		       uint32_t active)
@@ -234,7 +234,7 @@ static int order_turns(struct load_workload *w, struct kvr_rand *r, uint32_t n_c
 	return 0;
 }
 
-/* How many conversations the run needs, within the bound of memory. */
+/* Number of conversations for the run, within the memory limit. */
 static uint32_t count_conversations(const struct load_workload *w, uint32_t active)
 {
 	const struct load_workload_cfg *cfg = &w->cfg;
@@ -246,7 +246,7 @@ static uint32_t count_conversations(const struct load_workload *w, uint32_t acti
 		need = ceil((double)cfg->requests / cfg->turns);
 	if (cfg->seconds > 0 && ceil(cfg->rate * cfg->seconds * 1.02 / cfg->turns) < need)
 		need = ceil(cfg->rate * cfg->seconds * 1.02 / cfg->turns);
-	need += active; /* the last ones are not finished */
+	need += active; /* conversations that are not finished at the end */
 	if (need > room)
 		need = room;
 	if (need > (double)UINT32_MAX / cfg->turns)
@@ -298,11 +298,11 @@ static int build_gaps(struct load_workload *w)
 		sum += w->gaps[i];
 	}
 	for (uint32_t i = 0; i < N_GAPS; i++)
-		w->gaps[i] *= mean * N_GAPS / sum; /* the rate is met, not just expected */
+		w->gaps[i] *= mean * N_GAPS / sum; /* exact rate instead of its expectation */
 	return 0;
 }
 
-static bool valid(const struct load_workload_cfg *cfg)
+static bool config_valid(const struct load_workload_cfg *cfg)
 {
 	if (cfg->block_size == 0 || cfg->block_size > LOAD_TRACE_ID_TOKENS || cfg->rate < 0)
 		return false;
@@ -320,7 +320,7 @@ struct load_workload *load_workload_create(const struct load_workload_cfg *cfg)
 	struct load_workload *w;
 	int rc;
 
-	if (!valid(cfg))
+	if (!config_valid(cfg))
 		return kvr_null(EINVAL);
 	w = calloc(1, sizeof(*w));
 	if (w == NULL)
@@ -349,8 +349,8 @@ void load_workload_destroy(struct load_workload *w)
 	free(w);
 }
 
-/* Share of the rate that holds at a time: rises from a tenth to all of it. */
-static double ramp(const struct load_workload_cfg *cfg, double now_ns)
+/* Share of the rate at a time: rises from a tenth to 1. */
+static double ramp_rate(const struct load_workload_cfg *cfg, double now_ns)
 {
 	const double end = cfg->ramp_s * SECOND_NS;
 
@@ -364,8 +364,9 @@ const struct load_prompt *load_workload_next(struct load_workload *w, double *at
 
 	if (w->n_prompts == 0 || w->sent >= load_workload_total(w))
 		return NULL;
-	w->now_ns = w->at_ns != NULL ? w->at_ns[i]
-				     : w->now_ns + w->gaps[w->sent % N_GAPS] / ramp(cfg, w->now_ns);
+	w->now_ns = w->at_ns != NULL
+			    ? w->at_ns[i]
+			    : w->now_ns + w->gaps[w->sent % N_GAPS] / ramp_rate(cfg, w->now_ns);
 	if (cfg->seconds > 0 && w->now_ns >= cfg->seconds * SECOND_NS)
 		return NULL;
 	w->sent++;
@@ -393,13 +394,13 @@ void load_workload_fill_tokens(const struct load_workload *w, const struct load_
 			uint64_t id =
 				t->ids[t->rows[p->content].first_id + k / LOAD_TRACE_ID_TOKENS];
 
-			out[i] = token(TAG_TRACE, trace_name(w, id, p->copy),
-				       k % LOAD_TRACE_ID_TOKENS);
+			out[i] = draw_token(TAG_TRACE, trace_name(w, id, p->copy),
+					    k % LOAD_TRACE_ID_TOKENS);
 		} else if (k < w->cfg.system_tokens) {
-			out[i] = token(TAG_SYSTEM, w->sys_of[p->content], k);
+			out[i] = draw_token(TAG_SYSTEM, w->sys_of[p->content], k);
 		} else {
-			out[i] = token(TAG_CONVERSATION, conversation_name(w, p->content),
-				       k - w->cfg.system_tokens);
+			out[i] = draw_token(TAG_CONVERSATION, conversation_name(w, p->content),
+					    k - w->cfg.system_tokens);
 		}
 	}
 }

@@ -4,19 +4,19 @@
 
 /**
  * @file
- * Which prompts are sent when: a trace, or multi-turn conversations with shared system prompts.
+ * Prompts and their send times: a trace, or multi-turn conversations with shared system prompts.
  *
- * Everything is decided before the first frame leaves: the content of every prompt, the order, and
- * the intended send times, so the load is open loop (a slow router cannot slow it down) and two
- * runs with one seed send the same. Sequence hashes are computed at create time and only copied
- * later; tokens are a function of (content, position) and are produced as frames are filled.
+ * All decisions are made before the first frame: content of prompts, order and send times. The load
+ * is therefore open loop (a slow router does not slow it down), and two runs with one seed send the
+ * same frames. Sequence hashes are computed at creation and only copied later. Tokens are a
+ * function of (content, position) and are computed as frames are filled.
  *
  * Content is named by a pseudo random stream: Stream(tag, a) is SplitMix64 from state
  * mix(tag << 56 ^ a). With hashes, output k is the local hash of block k; with tokens, it gives
- * token k. Trace: Stream(8, id), 512 / block size hashes an id, and copy c uses ids shifted by
- * c * (largest id + 1). Conversations: Stream(1, system prompt) and then Stream(2, conversation).
+ * token k. Trace: Stream(8, id), 512 / block size hashes per id; copy c uses ids shifted by
+ * c * (largest id + 1). Conversations: Stream(1, system prompt), then Stream(2, conversation).
  *
- * Start-up: create and destroy. Load lcore: next, fill_tokens; no allocation there.
+ * Start-up: create and destroy. Load lcore: next, fill_tokens, without allocation.
  */
 
 #include <stdbool.h>
@@ -25,11 +25,11 @@
 
 #include "trace.h"
 
-/** One request's content; owned by the workload, constant. */
+/** Content of a request. Owned by the workload, constant. */
 struct load_prompt {
 	const uint64_t *hashes; /* n_after sequence hashes: of the prompt, then of its answer */
 	uint32_t n_blocks;	/* complete blocks of the prompt */
-	uint32_t n_after;	/* complete blocks once it is answered, where that is known */
+	uint32_t n_after;	/* complete blocks including the answer, where known */
 	uint32_t isl;		/* prompt tokens */
 	uint32_t osl;		/* answer tokens, at least 1 */
 	uint32_t content;	/* trace: row; else conversation */
@@ -38,16 +38,16 @@ struct load_prompt {
 
 enum load_arrivals { LOAD_POISSON = 0, LOAD_FIXED = 1 };
 
-/** What to make. A zero means "not limited" where it says so. */
+/** Parameters. Zero means "not limited" where stated. */
 struct load_workload_cfg {
 	uint64_t seed;
 	uint32_t block_size;
-	bool tokens; /* prompts are tokens, hashes follow from them */
+	bool tokens; /* prompts are tokens, and hashes are computed from them */
 	enum load_arrivals arrivals;
-	double rate;	   /* requests/s; trace: 0 = by its timestamps and speedup */
-	double seconds;	   /* 0: not limited */
-	double ramp_s;	   /* the rate rises from a tenth to all of it during this time */
-	uint64_t requests; /* 0: not limited */
+	double rate;			/* requests/s; trace: 0 = by its timestamps and speedup */
+	double seconds;			/* 0: not limited */
+	double ramp_s;			/* time in which the rate rises from a tenth */
+	uint64_t requests;		/* 0: not limited */
 	const struct load_trace *trace; /* NULL: conversations */
 	double speedup;
 	uint32_t copies;
@@ -59,14 +59,14 @@ struct load_workload_cfg {
 	uint32_t user_tokens; /* mean of one turn */
 	uint32_t osl;	      /* mean answer; trace: 0 = the trace's */
 	double length_spread; /* lengths are uniform in mean * (1 +- spread), 0..1 */
-	uint64_t max_hashes;  /* bound of memory: conversations repeat after this many */
+	uint64_t max_hashes;  /* memory limit: conversations repeat beyond it */
 };
 
 struct load_workload;
 
 /**
- * Build it. @return the workload, or NULL with errno EINVAL (neither rate nor trace, a block size
- * that does not divide 512 for a trace, ...) or ENOMEM.
+ * Create a workload. @return NULL with errno EINVAL (neither rate nor trace, a block size that does
+ * not divide 512 with a trace, ...) or ENOMEM.
  */
 struct load_workload *load_workload_create(const struct load_workload_cfg *cfg);
 
@@ -74,20 +74,20 @@ struct load_workload *load_workload_create(const struct load_workload_cfg *cfg);
 void load_workload_destroy(struct load_workload *w);
 
 /**
- * Next request in order of time: its prompt and its intended time in ns after the start.
- * @return NULL when the load is over.
+ * Next request in order of time: its prompt, and its send time in ns after the start.
+ * @return NULL: no request is left.
  */
 const struct load_prompt *load_workload_next(struct load_workload *w, double *at_ns);
 
-/** Turn @p turn (from 0) of conversation @p conv; conversations repeat when there are no more. */
+/** Turn @p turn (from 0) of conversation @p conv, modulo the number of conversations. */
 const struct load_prompt *load_workload_turn(const struct load_workload *w, uint32_t conv,
 					     uint32_t turn);
 
-/** Tokens [first, first + n) of a prompt; only for a workload made of tokens. */
+/** Tokens [first, first + n) of a prompt; only for a workload of tokens. */
 void load_workload_fill_tokens(const struct load_workload *w, const struct load_prompt *p,
 			       uint32_t first, uint32_t n, uint32_t out[]);
 
-/** Requests it will give in all (UINT64_MAX: not limited) and distinct prompts it has. */
+/** Total number of requests (UINT64_MAX: not limited); number of distinct prompts. */
 uint64_t load_workload_total(const struct load_workload *w);
 uint32_t load_workload_distinct(const struct load_workload *w);
 
@@ -95,7 +95,7 @@ uint32_t load_workload_distinct(const struct load_workload *w);
 uint32_t load_workload_max_blocks(const struct load_workload *w);
 uint32_t load_workload_max_isl(const struct load_workload *w);
 
-/** Output k of Stream(tag, a), any k: the streams are counter based. */
+/** Output k of Stream(tag, a), for any k: the streams are counter based. */
 uint64_t load_stream(uint64_t tag, uint64_t a, uint64_t k);
 
 #endif

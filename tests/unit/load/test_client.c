@@ -44,7 +44,7 @@ static void the_client_sends_the_pieces_the_router_lacks(void)
 	load_client_start(&load, load_workload_turn(load.work, 0, 0), load.now, 0, 0);
 	CU_ASSERT_EQUAL(n_sent, 64);
 	load.now += SECOND / 1000;
-	load_routes_go_on(&load);
+	load_routes_continue(&load);
 	n = n_sent;
 	CU_ASSERT_FATAL(n > 64 && n <= 88);
 	all[1] = (UINT64_C(1) << (n - 64)) - 1;
@@ -162,13 +162,13 @@ static void a_long_route_leaves_64_frames_a_millisecond(void)
 	CU_ASSERT_TRUE_FATAL(n > 128 && n < 192);
 	CU_ASSERT_EQUAL(n_sent, 64);
 	load.now += SECOND / 1000 - 1;
-	load_routes_go_on(&load);
+	load_routes_continue(&load);
 	missing(slot, &like, 0, lacks, 3); /* what is sent again counts, too */
 	CU_ASSERT_EQUAL(n_sent, 0);
 	load.now++;
 	missing(slot, &like, 0, lacks, 3);
 	CU_ASSERT_EQUAL(n_sent, 2);
-	load_routes_go_on(&load);
+	load_routes_continue(&load);
 	CU_ASSERT_EQUAL_FATAL(n_sent, 64);
 	CU_ASSERT_EQUAL(piece(2, like.frag_len), 64);
 	CU_ASSERT_EQUAL(piece(63, like.frag_len), 125);
@@ -176,7 +176,7 @@ static void a_long_route_leaves_64_frames_a_millisecond(void)
 	load.now += 2 * SECOND; /* nobody asks again as long as it is not all out */
 	load_checks(&load);
 	CU_ASSERT_EQUAL(n_sent, 0);
-	load_routes_go_on(&load);
+	load_routes_continue(&load);
 	CU_ASSERT_EQUAL_FATAL(n_sent, n - 126);
 	CU_ASSERT_EQUAL(piece(n_sent - 1, like.frag_len), n - 1);
 	load.now += (uint64_t)(opt.repeat_ms * 1e6) - 1;
@@ -203,13 +203,13 @@ static void an_ended_request_sends_no_more_of_its_route(void)
 	CU_ASSERT_EQUAL(n_sent, 64);
 	CU_ASSERT_EQUAL(load.pace_n, 1); /* room for one of each slot */
 	load.now += SECOND / 2000;
-	load_routes_go_on(&load); /* a millisecond of the first one, not of this one */
+	load_routes_continue(&load); /* a millisecond of the first one, not of this one */
 	CU_ASSERT_EQUAL(n_sent, 64);
 	load.now += SECOND / 2000;
-	load_routes_go_on(&load);
+	load_routes_continue(&load);
 	CU_ASSERT_EQUAL(n_sent, n);
 	load.now += SECOND;
-	load_routes_go_on(&load);
+	load_routes_continue(&load);
 	CU_ASSERT_EQUAL(n_sent, n);
 	end();
 }

@@ -263,19 +263,19 @@ static void a_killed_engine_forgets_all_and_hears_nothing(void)
 	CU_ASSERT_EQUAL(load.pairs[p.slot].prefill.estate, LOAD_E_IDLE);
 	CU_ASSERT_EQUAL(engine_running(&load.ranks[0].model), 0);
 	CU_ASSERT_EQUAL(count(LOAD_KILLED_REQUESTS), 1);
-	CU_ASSERT_TRUE(load_kill_deaf(&load, &h, 0));
+	CU_ASSERT_TRUE(load_kill_drops_frame(&load, &h, 0));
 	h.kind = KVR_WELCOME;
-	CU_ASSERT_TRUE(load_kill_deaf(&load, &h, 0));
+	CU_ASSERT_TRUE(load_kill_drops_frame(&load, &h, 0));
 	load.now = load.engines[0].revive_at;
 	load.next_duty = 0;
 	for (uint32_t i = 0; i < load.n_clients; i++)
 		load.clients[i].connected = true;
-	load_member_duty(&load);
+	load_registration_duty(&load);
 	CU_ASSERT_EQUAL(load.engines[0].state, LOAD_W_HELLO);
 	CU_ASSERT_EQUAL(load.engines[0].epoch, load.epoch + 1);
-	CU_ASSERT_FALSE(load_kill_deaf(&load, &h, 0)); /* WELCOME */
+	CU_ASSERT_FALSE(load_kill_drops_frame(&load, &h, 0)); /* WELCOME */
 	h.kind = KVR_DISPATCH;
-	CU_ASSERT_TRUE(load_kill_deaf(&load, &h, 0));
+	CU_ASSERT_TRUE(load_kill_drops_frame(&load, &h, 0));
 	end();
 }
 
@@ -288,14 +288,14 @@ static void answered(uint8_t kind, uint32_t life)
 	} f = {.h = {.kind = kind, .source = load.engines[0].worker, .id = life},
 	       .w = {.heartbeat_ms = 100}};
 
-	load_member_frame(&load, &f.h);
+	load_registration_frame(&load, &f.h);
 }
 
 static void duty_at(uint64_t now)
 {
 	load.now = now;
 	load.next_duty = 0;
-	load_member_duty(&load);
+	load_registration_duty(&load);
 }
 
 static void answers_to_a_life_before_do_not_end_the_present_one(void)
@@ -322,7 +322,7 @@ static void answers_to_a_life_before_do_not_end_the_present_one(void)
 	CU_ASSERT_EQUAL(e->state, LOAD_W_HELLO);
 	answered(KVR_WELCOME, life + 1);
 	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);
-	CU_ASSERT_FALSE(e->deaf);
+	CU_ASSERT_FALSE(e->unwelcomed);
 	answered(KVR_GOODBYE_ACK, life);
 	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);
 	load.now = load.next_kill;
@@ -350,16 +350,16 @@ static void a_stale_epoch_is_left_behind(void)
 	e->state = LOAD_W_HELLO;
 	life = e->epoch;
 	f.h.source = e->worker;
-	load_member_frame(&load, &f.h); /* names none */
+	load_registration_frame(&load, &f.h); /* names none */
 	CU_ASSERT_EQUAL(e->epoch, life);
 	f.r.detail[0] = life + 7;
-	load_member_frame(&load, &f.h);
+	load_registration_frame(&load, &f.h);
 	CU_ASSERT_EQUAL(e->epoch, life + 8);
 	CU_ASSERT_EQUAL(e->next_tx, load.now);
-	load_member_frame(&load, &f.h); /* the answer to a copy */
+	load_registration_frame(&load, &f.h); /* the answer to a copy */
 	CU_ASSERT_EQUAL(e->epoch, life + 8);
 	f.r.detail[0] = UINT32_MAX;
-	load_member_frame(&load, &f.h);
+	load_registration_frame(&load, &f.h);
 	CU_ASSERT_EQUAL(e->epoch, life + 8);
 	answered(KVR_WELCOME, life + 8);
 	CU_ASSERT_EQUAL(e->state, LOAD_W_SERVING);

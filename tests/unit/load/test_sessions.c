@@ -180,8 +180,8 @@ static void sessions_end_with_the_life_that_the_router_gave_up(void)
 	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_OPEN), 1);
 	life = load.engines[1].epoch;
 	f.h.source = load.engines[1].worker;
-	load_member_frame(&load, &f.h);
-	load_member_frame(&load, &f.h); /* of another heartbeat */
+	load_registration_frame(&load, &f.h);
+	load_registration_frame(&load, &f.h); /* of another heartbeat */
 	CU_ASSERT_EQUAL(load.engines[1].epoch, life + 1);
 	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_OPEN), 0);
 	CU_ASSERT_EQUAL(count(LOAD_SESSIONS_LOST), 1);
