@@ -8,8 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Sequence hashes of the prompt, so that router and engine know its blocks by one name. */
-static void hash(struct kvr_client *c, struct kvr_client_request *req, uint64_t sh[], uint32_t cap)
+/* Compute the sequence hashes of the prompt, so that router and engine use the same block names. */
+static void hash_words(struct kvr_client *c, struct kvr_client_request *req, uint64_t sh[],
+		       uint32_t cap)
 {
 	uint32_t n;
 	const struct kvr_client_pool *pools = kvr_client_pools(c, &n);
@@ -46,9 +47,9 @@ int main(int argc, char **argv)
 	if (c != NULL)
 		rc = kvr_client_connect_wait(c);
 	if (rc == 0) {
-		hash(c, &req, sh, 4096);
+		hash_words(c, &req, sh, 4096);
 		req.isl = req.n_tokens;
-		req.n_tokens = 0; /* the hashes stand for them */
+		req.n_tokens = 0; /* the hashes replace the tokens */
 		rc = kvr_client_route_wait(c, &req, &choice, &id);
 	}
 	if (rc == 0)

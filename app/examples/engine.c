@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* An engine that answers each request with its length: engine ROUTER POOL WORKER BLOCK_SIZE */
+/* An engine that answers each request with the length of its prompt: engine ROUTER POOL WORKER
+ * BLOCK_SIZE */
 #include <kvr_agent.h>
 #include <poll.h>
 #include <stdio.h>
@@ -7,7 +8,7 @@
 
 static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *r, void *user)
 {
-	/* What it has computed it holds from now on. */
+	/* The engine keeps the blocks of each prompt it has computed. */
 	const struct kvr_agent_kv held = {.hashes = r->hashes, .n = r->n_hashes};
 	struct kvr_agent_item item = {.flags = KVR_AGENT_LAST, .generated_tokens = 1};
 	char text[64];

@@ -129,8 +129,8 @@ static void report_decision(struct kvr_exec *x, struct kvr_exec_req *req,
 		x->ops->decided(x->arg, req, pool);
 }
 
-static struct kvr_rq_event decide(struct kvr_exec *x, struct kvr_exec_req *req,
-				  const struct kvr_rq_order *order)
+static struct kvr_rq_event decide_leg(struct kvr_exec *x, struct kvr_exec_req *req,
+				      const struct kvr_rq_order *order)
 {
 	struct kvr_exec_pool *pool = kvr_exec_pool_of(req, order->leg);
 	struct kvr_sched_overlap overlap = {0};
@@ -164,7 +164,7 @@ static void carry_orders(struct kvr_exec *x, struct kvr_exec_req *req, struct kv
 		for (uint32_t i = 0; i < out->n; i++)
 			carry_out(x, req, &out->v[i]);
 		if (last != NULL && last->kind == KVR_RQO_DECIDE) {
-			answer = decide(x, req, last);
+			answer = decide_leg(x, req, last);
 			decision = true;
 		} else if (last != NULL &&
 			   (last->kind == KVR_RQO_HOLD || last->kind == KVR_RQO_RENEW)) {

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MARK	 "\x01u64:" /* what a large integer begins with after parsing */
+#define MARK	 "\x01u64:" /* prefix of a large integer after parsing */
 #define MARK_LEN 5u
 
 bool kvr_sc_bad(struct kvr_sc_problem *p, const char *fmt, ...)
@@ -24,8 +24,8 @@ bool kvr_sc_bad(struct kvr_sc_problem *p, const char *fmt, ...)
 	return false;
 }
 
-/* Length of the string literal at s, quotes included; stops at the end of the line. */
-static size_t literal(const char *s, const char *end)
+/* Length of the string literal at s including quotes; ends with the line. */
+static size_t literal_end(const char *s, const char *end)
 {
 	const char *p = s + 1;
 
@@ -34,7 +34,7 @@ static size_t literal(const char *s, const char *end)
 	return (size_t)((p < end ? p + 1 : end) - s);
 }
 
-static size_t number(const char *s, const char *end)
+static size_t number_end(const char *s, const char *end)
 {
 	const char *p = s;
 
@@ -43,7 +43,7 @@ static size_t number(const char *s, const char *end)
 	return (size_t)(p - s);
 }
 
-/* An integer above 2^63-1 that 64 bits hold. */
+/* Whether an integer is above 2^63-1 and fits 64 bits. */
 static bool is_large(const char *s, size_t n)
 {
 	static const char least[] = "9223372036854775808", most[] = "18446744073709551615";
@@ -56,8 +56,8 @@ static bool is_large(const char *s, size_t n)
 	return n == 19 ? memcmp(s, least, 19) >= 0 : memcmp(s, most, 20) <= 0;
 }
 
-/* Copy of the line with large integers as marked strings. */
-static char *disguise(const char *line, size_t len, size_t *out_len)
+/* Copy the line, with large integers as marked strings. */
+static char *wrap_numbers(const char *line, size_t len, size_t *out_len)
 {
 	const char *end = line + len, *s = line;
 	char *out = malloc(len * 2 + 64), *o = out;
@@ -66,9 +66,9 @@ static char *disguise(const char *line, size_t len, size_t *out_len)
 		size_t n = 1;
 
 		if (*s == '"')
-			n = literal(s, end);
+			n = literal_end(s, end);
 		else if (isdigit((unsigned char)*s) || *s == '-')
-			n = number(s, end);
+			n = number_end(s, end);
 		if (is_large(s, n)) {
 			o += sprintf(o, "\"\\u0001u64:");
 			memcpy(o, s, n);
@@ -103,7 +103,7 @@ json_t *kvr_sc_parse(const char *line, size_t len, struct kvr_sc_problem *p)
 		kvr_sc_bad(p, "the control character \\u0001 is not accepted");
 		return NULL;
 	}
-	text = disguise(line, len, &n);
+	text = wrap_numbers(line, len, &n);
 	obj = text == NULL ? NULL : json_loadb(text, n, JSON_REJECT_DUPLICATES, &e);
 	free(text);
 	if (obj == NULL) {

@@ -4,24 +4,24 @@
 
 /**
  * @file
- * Output lines: JSON objects written as they are said, keys in their order. Own writer, as ids go
- * up to 2^64-1 and the JSON library's integers are signed. One thread for each writer.
+ * Output lines: JSON objects with their keys in the order of writing. The JSON library is not used,
+ * as its integers are signed and ids go up to 2^64-1. One thread per writer.
  */
 
 #include <stdbool.h>
 #include <stdio.h>
 
-/** Zeroed but for `to`: nothing is written yet. */
+/** Zeroed except for `to`: nothing is written yet. */
 struct kvr_sc_out {
 	FILE *to;
-	bool some; /**< something stands in the innermost object or array */
+	bool some; /** < the innermost object or array is not empty */
 	int depth;
 };
 
 /**
- * Write a part of a line, in the words of @p fmt, separated by single blanks: `key:T` a member,
- * `T` an element, `key:{`, `key:[`, `{` and `[` begin an object or array, `}` and `]` end it. The
- * end of the outermost object ends the line. T says what the next argument is:
+ * Write a part of a line as in @p fmt, words separated by single blanks: `key:T` is a member, `T`
+ * an element; `key:{`, `key:[`, `{` and `[` begin an object or array, `}` and `]` end it. The end
+ * of the outermost object ends the line. T is the type of the next argument:
  *
  *   s  const char *		     u  uint32_t
  *   S  const char *, uint32_t bytes  U  uint64_t

@@ -4,18 +4,17 @@
 
 /**
  * @file
- * Scenarios: routing behaviour as text, one JSON object a line. Here is the language, what a
- * scenario has made so far (pools, workers, requests, virtual time), and how its output lines look.
- * An executor says what becomes of it: kvroute-explain is the one of lib/request in virtual time,
- * tests/conform has one that says the same in frames to the stages of the router. Nothing here
- * decides anything about a request.
+ * Scenarios: routing behaviour as text, one JSON object per line. This library has the language,
+ * the state of a scenario (pools, workers, requests, virtual time) and the format of its output
+ * lines. An executor carries the operations out: kvroute-explain by lib/exec in virtual time,
+ * tests/conform by frames to the stages of the router. No decision about a request is made here.
  *
- * Data structure. The world lies in the executor's memory; what a line has made lies in the memory
+ * Data structure. The world is in the executor's memory; objects made by a line are in the memory
  * of that line (kvr_sc_line.h). Each operation is one function that checks everything before it
- * changes anything, so that a refused line has no effect.
+ * changes anything, so that a rejected line has no effect.
  *
- * Writers. The library: all but what is marked as the executor's. One thread, not for packet
- * lcores: it allocates, and aborts without memory.
+ * Writers. The library, except for fields marked "executor". One thread, not for packet lcores: it
+ * allocates, and aborts without memory.
  *
  *   in, line, out  <-  world, prompt, lines  <-  pool, worker, ops, request  <-  language  <-
  * script
@@ -32,7 +31,8 @@
 
 #define KVR_SC_MAX_RANKS 1024u /* of a pool */
 #define KVR_SC_MAX_POOLS 64u
-#define KVR_SC_LOOK_NS	 UINT64_C(15000000000) /* so that no session is over for 30 s */
+#define KVR_SC_LOOK_NS                                                                             \
+	UINT64_C(15000000000) /* period of session checks: a session ends at most 30 s late */
 
 struct kvr_sc_executor;
 struct kvr_sc_req;
@@ -44,7 +44,7 @@ struct kvr_sc_pool {
 	struct kvr_sc_pool *peer;     /* other half of a disaggregated model */
 	struct kvr_sched *sched;      /* executor */
 	struct kvr_sched_terms terms; /* executor: of the last decision */
-	struct kvr_rq_pool rq;	      /* executor; the library has paired it */
+	struct kvr_rq_pool rq;	      /* executor; paired by the library */
 	void *own;		      /* executor */
 };
 
@@ -52,14 +52,13 @@ struct kvr_sc_worker {
 	LIST_ENTRY(kvr_sc_worker) link;
 	uint64_t id;
 	struct kvr_sc_pool *pool;
-	enum kvr_wire_worker_state state; /* executor: what the last line said */
+	enum kvr_wire_worker_state state; /* executor: in the last line written */
 	struct kvr_rq_worker rq;
-	bool mute;		  /* it says nothing any more of what it is sent */
-	struct kvr_sc_line *line; /* what it is, without its pool */
+	bool mute;		  /* does not answer any more */
+	struct kvr_sc_line *line; /* its line, without the pool */
 };
 
-/** One request; it lies in the memory of its line. Its main leg is in `pool`, a prefill leg in the
- * peer. */
+/** A request, in the memory of its line. The main leg is in `pool`, a prefill leg in the peer. */
 struct kvr_sc_req {
 	struct kvr_request r; /* executor */
 	TAILQ_ENTRY(kvr_sc_req) link;
@@ -71,11 +70,11 @@ struct kvr_sc_req {
 	struct kvr_rq_session session; /* id_len 0: none */
 	struct kvr_sched_override override;
 
-	bool live;	     /* under its id */
-	bool failed;	     /* what ends it is a failure; executor too */
-	bool queued, routed; /* lines that were written; executor: when it begins anew */
+	bool live;	     /* known by its id */
+	bool failed;	     /* its end is a failure; also set by the executor */
+	bool queued, routed; /* lines written; executor: cleared when the request is rerouted */
 	uint64_t generated;
-	struct kvr_sched_decision d;	/* executor: the last one */
+	struct kvr_sched_decision d;	/* executor: the last decision */
 	struct kvr_sc_pool *decided_by; /* executor */
 	void *own;			/* executor */
 };
@@ -90,8 +89,8 @@ struct kvr_sc_world {
 	uint32_t n_pools;
 	LIST_HEAD(, kvr_sc_worker) workers;
 	uint32_t epochs;
-	json_t *ids;		       /* id -> its live request as an integer; null: it ended */
-	struct kvr_sc_reqs live, dead; /* dead: over; the executor frees their lines in poll() */
+	json_t *ids;		       /* id -> live request as an integer; null: ended */
+	struct kvr_sc_reqs live, dead; /* dead: done; the executor frees their lines in poll() */
 	uint64_t now;		       /* ns */
 };
 
@@ -99,97 +98,97 @@ struct kvr_sc_world {
 struct kvr_sc_prompt {
 	uint64_t *sh;
 	uint32_t n;
-	uint32_t isl; /* tokens given, or blocks times the block size */
+	uint32_t isl; /* number of tokens, or blocks times block size */
 };
 
-/** What carries a scenario out. The library calls it with what has been read and is valid. */
+/** Operations of an executor. The library calls them with checked values. */
 struct kvr_sc_executor {
-	/** A pool that was read. @return false with the problem noted: it does not start. */
+	/** Start a pool. @return false with the problem noted: it does not start. */
 	bool (*pool)(struct kvr_sc_pool *pool, struct kvr_sc_problem *p);
 
 	/**
-	 * A worker comes, or is another one from now on; @p obj is its line without the pool.
-	 * @return 0; -EINVAL, -ENOSPC as kvr_sched_worker_set(); -ENOTSUP: it cannot be said here.
-	 * Nothing has changed then.
+	 * A worker joins or changes. @p obj is its line without the pool.
+	 * @return 0; -EINVAL, -ENOSPC as kvr_sched_worker_set(); -ENOTSUP: not possible in this
+	 * executor. Nothing has changed on an error.
 	 */
 	int (*worker)(struct kvr_sc_pool *pool, const struct kvr_sched_worker *c,
 		      const json_t *obj);
-	void (*joined)(struct kvr_sc_worker *k); /* it was a new one, and is known now */
-	void (*gone)(struct kvr_sc_worker *k);	 /* it has left, and is forgotten after this */
+	void (*joined)(struct kvr_sc_worker *k); /* a new worker is known now */
+	void (*gone)(struct kvr_sc_worker *k);	 /* it has left; its record is freed afterwards */
 	void (*drain)(struct kvr_sc_worker *k, bool draining);
 	void (*load)(struct kvr_sc_worker *k, uint32_t dp_rank, uint64_t used_blocks);
 
-	/** Blocks that a rank stores (after @p parent, or NULL) or removes. */
+	/** A rank stores blocks (after @p parent, or NULL), or removes them. */
 	void (*blocks)(struct kvr_sc_pool *pool, uint32_t rank, enum kvr_prefix_op op,
 		       enum kvr_tier tier, const uint64_t *parent, const uint64_t *sh, uint32_t n);
-	/** The rank has nothing any more, predictions neither. */
+	/** Remove all blocks of a rank, predicted ones included. */
 	void (*clear)(struct kvr_sc_pool *pool, uint32_t rank);
-	/** Overlap of a prompt now; the arrays stay valid until the next call. */
+	/** Overlap of a prompt now. The arrays stay valid until the next call. */
 	void (*score)(struct kvr_sc_pool *pool, const uint64_t *sh, uint32_t n,
 		      struct kvr_sched_overlap *ov);
-	/** Potential loads and what waits. @return as kvr_sched_loads(). */
+	/** Potential loads, and what waits. @return as kvr_sched_loads(). */
 	uint32_t (*loads)(struct kvr_sc_pool *pool, const struct kvr_sc_prompt *prompt,
 			  struct kvr_sched_load v[], uint32_t cap,
 			  struct kvr_sched_pending *pending);
 
-	/** A request that was read: it belongs to the executor from now on. */
+	/** A new request. The executor owns it from now on. */
 	void (*arrive)(struct kvr_sc_req *r);
-	/** @p e has happened to @p r, with all that follows. It may be over; freed later. */
+	/** Apply event @p e to @p r, with all consequences. Its line is freed later. */
 	void (*event)(struct kvr_sc_req *r, struct kvr_rq_event e);
 	/** A client ends a session. @return as kvr_request_session_release(). */
 	enum kvr_code (*release)(struct kvr_sc_pool *pool, const char *id);
 
-	/** Admit what waits, in every pool, settle draining workers, end sessions that are over,
-	 * free what is dead. After every operation. */
+	/** After every operation: admit from the queues of all pools, settle draining workers,
+	 * expire sessions, free the lines of dead requests. */
 	void (*poll)(struct kvr_sc_world *w);
-	/** Bookings that are over now, and opens that nobody has answered for KVR_RQ_OPEN_NS. */
+	/** Expire bookings, and opens without an answer for KVR_RQ_OPEN_NS. */
 	void (*expire)(struct kvr_sc_world *w);
-	/** When something is due: bookings, queues, opens, and sessions at every KVR_SC_LOOK_NS.
+	/** Time of the next expiry: bookings, queues, opens, and sessions at every KVR_SC_LOOK_NS.
 	 * UINT64_MAX: never. */
 	uint64_t (*timer)(const struct kvr_sc_world *w);
 };
 
-/** An empty world (@p w zeroed) whose output goes to @p out. Once. */
+/** Initialize a world (@p w zeroed) with output to @p out. Once. */
 void kvr_sc_world_init(struct kvr_sc_world *w, const struct kvr_sc_executor *run, FILE *out);
 
-/** Run the lines of @p in in @p w. @return 0; 1: some were refused. */
+/** Run the lines of @p in. @return 0; 1: some were rejected. */
 int kvr_sc_script(struct kvr_sc_world *w, FILE *in);
 
-/** Its pool lines alone, for an executor that must have all pools before it begins: run->pool() is
- * called for each that is valid, and nothing else is; nothing is written. */
+/** Read the pool lines only, for an executor that needs all pools at its start: calls run->pool()
+ * for each valid one, and writes nothing. */
 void kvr_sc_pools(struct kvr_sc_world *w, FILE *in);
 
 /** The worker of that id, or NULL. */
 struct kvr_sc_worker *kvr_sc_worker_find(const struct kvr_sc_world *w, uint64_t id);
 
-/** A request has its id from now on; it is over: the id is remembered, and free for another. */
+/** Enter a request under its id; remove it, so that the id is free. The id is remembered. */
 void kvr_sc_req_enter(struct kvr_sc_req *r);
 void kvr_sc_req_leave(struct kvr_sc_req *r);
 
-/** Nothing is left of it: it is among the dead. */
+/** The request is done: move it to the dead. */
 void kvr_sc_req_over(struct kvr_sc_req *r);
 
 /* ---- output lines ------------------------------------------------------------------------ */
 
-/** ACCEPTED: where the request is, unless that was written before. */
+/** ACCEPTED: the place of the request, unless that was written before. */
 void kvr_sc_line_accepted(struct kvr_sc_req *r);
 
 /** REJECTED. */
 void kvr_sc_line_rejected(struct kvr_sc_req *r, const struct kvr_rq_why *why);
 
-/** PREFILL: the prefill leg has its worker, or there is none. */
+/** PREFILL: the prefill leg has a worker, or is bypassed. */
 void kvr_sc_line_prefill(struct kvr_sc_req *r);
 
-/** OPEN, CLOSE, SESSION. @p r may be NULL but for OPEN. */
+/** OPEN, CLOSE, SESSION. @p r may be NULL except for OPEN. */
 void kvr_sc_line_session(struct kvr_sc_world *w, const struct kvr_sc_req *r,
 			 const struct kvr_rq_order *o);
 
 void kvr_sc_line_expired(struct kvr_sc_req *r);
 
-/** A worker is in another state now. */
+/** Change the state of a worker. */
 void kvr_sc_line_state(struct kvr_sc_worker *k, enum kvr_wire_worker_state to);
 
-/** A prefill pool takes part from now on, or does not. */
+/** A prefill pool becomes active, or inactive. */
 void kvr_sc_line_active(struct kvr_sc_pool *pool, bool active);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The language of scenarios: what each field holds, which fields each operation has. */
+/* The language of scenarios: the type of each field, and the fields of each operation. */
 #include "scenario_pvt.h"
 
 #include <string.h>
@@ -23,7 +23,7 @@ static const char *const wants[] = {
 	[OBJ] = "an object",
 };
 
-/* What a name stands for, wherever it is met. */
+/* The type of a field, which is the same in all operations. */
 static const struct {
 	enum kind kind;
 	const char *names;
@@ -46,7 +46,7 @@ static const struct {
 	{OBJ, "routing override session_control routing_constraints kv_transfer bootstrap"},
 };
 
-/* The members of an object. `!`: it must be there; `=other`: it holds what `other` does. */
+/* The members of an object. `!`: required; `=other`: same type as `other`. */
 static const struct {
 	const char *name, *members;
 } objects[] = {
@@ -106,8 +106,8 @@ static size_t word_len(const char *s)
 	return strcspn(s, " =!");
 }
 
-/* The word that begins as @p name does, in a list of words; NULL: it is not there. */
-static const char *word(const char *list, const char *name)
+/* Find the word of a list that is @p name, apart from its marks. NULL: none. */
+static const char *find_word(const char *list, const char *name)
 {
 	const size_t len = word_len(name);
 
@@ -121,7 +121,7 @@ static enum kind kind_of(const char *name)
 {
 	size_t i = 0;
 
-	while (word(fields[i].names, name) == NULL)
+	while (find_word(fields[i].names, name) == NULL)
 		i++;
 	return fields[i].kind;
 }
@@ -140,7 +140,7 @@ static bool is_list(const json_t *v, enum kind kind)
 	return true;
 }
 
-static bool fits(const json_t *v, enum kind kind)
+static bool type_fits(const json_t *v, enum kind kind)
 {
 	switch (kind) {
 	case STR:
@@ -165,12 +165,12 @@ static bool fits(const json_t *v, enum kind kind)
 	}
 }
 
-static bool check(const json_t *obj, const char *members, struct kvr_sc_problem *p);
+static bool check_members(const json_t *obj, const char *members, struct kvr_sc_problem *p);
 
 static bool member_check(const char *key, const json_t *v, const char *members,
 			 struct kvr_sc_problem *p)
 {
-	const char *at = word(members, key);
+	const char *at = find_word(members, key);
 	enum kind kind;
 
 	if (at == NULL)
@@ -178,15 +178,15 @@ static bool member_check(const char *key, const json_t *v, const char *members,
 	kind = kind_of(at[word_len(at)] == '=' ? at + word_len(at) + 1 : at);
 	if (json_is_null(v))
 		return true;
-	if (!fits(v, kind))
+	if (!type_fits(v, kind))
 		return kvr_sc_bad(p, "'%s' wants %s", key, wants[kind]);
 	for (size_t i = 0; kind == OBJ && i < RTE_DIM(objects); i++)
 		if (strcmp(objects[i].name, key) == 0)
-			return check(v, objects[i].members, p);
+			return check_members(v, objects[i].members, p);
 	return true;
 }
 
-static bool check(const json_t *obj, const char *members, struct kvr_sc_problem *p)
+static bool check_members(const json_t *obj, const char *members, struct kvr_sc_problem *p)
 {
 	const char *key;
 	char name[64];
@@ -210,8 +210,8 @@ kvr_sc_op_fn *kvr_sc_language_check(json_t *obj, struct kvr_sc_problem *p)
 	for (size_t i = 0; i < RTE_DIM(ops); i++)
 		if (strcmp(ops[i].name, op) == 0) {
 			json_object_del(obj, "op");
-			return check(obj, ops[i].members, p) ? ops[i].run : NULL;
+			return check_members(obj, ops[i].members, p) ? ops[i].run : NULL;
 		}
-	kvr_sc_bad(p, "no op that is known");
+	kvr_sc_bad(p, "unknown op");
 	return NULL;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Output lines: decisions with their terms, legs, refusals, sessions, states. */
+/* Output lines: decisions with their terms, legs, rejections, sessions, states. */
 #include "kvr_scenario.h"
 
-static void term(struct kvr_sc_out *o, const struct kvr_sched_term *t)
+static void add_term(struct kvr_sc_out *o, const struct kvr_sched_term *t)
 {
 	kvr_sc_out(o, "{ worker:U dp_rank:u cost:f", t->worker, t->dp_rank, t->cost);
 	kvr_sc_out(o, "overlap_blocks:{ device:u host:u disk:u shared:u }", t->device, t->host,
@@ -27,13 +27,13 @@ static struct kvr_sc_out *out_of(const struct kvr_sc_req *r)
 	return &r->pool->world->out;
 }
 
-static void begin(const struct kvr_sc_req *r, const char *result)
+static void begin_line(const struct kvr_sc_req *r, const char *result)
 {
 	kvr_sc_out(out_of(r), "{ op:s id:s result:s", r->queued ? "admitted" : "route", r->id,
 		   result);
 }
 
-/* Whoever names a policy class is told which one it was; an unknown name is the first. */
+/* The policy class is written if the request names one. An unknown name selects the first class. */
 static void class_field(const struct kvr_sc_req *r)
 {
 	if (r->msg.policy.len != 0)
@@ -41,7 +41,7 @@ static void class_field(const struct kvr_sc_req *r)
 			   class_name(r->pool, r->msg.hints.policy_class));
 }
 
-static void end(const struct kvr_sc_req *r)
+static void end_line(const struct kvr_sc_req *r)
 {
 	const uint64_t ns = r->d.waited_ns;
 
@@ -59,7 +59,7 @@ static void routed_line(const struct kvr_sc_req *r, const char *result)
 	const struct kvr_leg *p = &r->r.leg[KVR_LEG_PREFILL];
 	const struct kvr_sched_terms *t = &r->pool->terms;
 
-	begin(r, result);
+	begin_line(r, result);
 	kvr_sc_out(out_of(r), "worker:U dp_rank:u", d->worker, d->dp_rank);
 	class_field(r);
 	if (r->r.way == KVR_WAY_BOOTSTRAP || r->r.way == KVR_WAY_SYNC)
@@ -69,10 +69,10 @@ static void routed_line(const struct kvr_sc_req *r, const char *result)
 		kvr_sc_out(out_of(r), "overlap_blocks:u required_blocks:u cached_tokens:U costs:[",
 			   d->overlap_blocks, d->required_blocks, d->cached_tokens);
 		for (uint32_t i = 0; i < t->n && i < t->cap; i++)
-			term(out_of(r), &t->v[i]);
+			add_term(out_of(r), &t->v[i]);
 		kvr_sc_out(out_of(r), "]");
 	}
-	end(r);
+	end_line(r);
 }
 
 void kvr_sc_line_accepted(struct kvr_sc_req *r)
@@ -83,28 +83,28 @@ void kvr_sc_line_accepted(struct kvr_sc_req *r)
 		return;
 	case KVR_RQS_HELD:
 	case KVR_RQS_SENT:
-	case KVR_RQS_RUNNING: /* booked only: nobody has to take it */
+	case KVR_RQS_RUNNING: /* booked only: needs no worker's answer */
 		if (!r->routed)
 			routed_line(r, "routed");
 		r->routed = true;
 		return;
 	case KVR_RQS_UNDECIDED:
 		if (r->r.leg[KVR_LEG_PREFILL].state != KVR_RQS_QUEUED)
-			return; /* its line comes with the end of the prefill leg */
+			return; /* the line follows at the end of the prefill leg */
 				/* fall through */
 	default:
-		begin(r, "queued");
+		begin_line(r, "queued");
 		class_field(r);
 		kvr_sc_out(out_of(r), "}");
 		r->queued = true;
 	}
 }
 
-/* ---- refusals ---------------------------------------------------------------------------- */
+/* ---- rejections --------------------------------------------------------------------------- */
 
 #define TEXT(code, counter, help) [KVR_E_##code] = help,
 
-static const char *message(unsigned int why)
+static const char *add_message(unsigned int why)
 {
 	static const char *const text[KVR_E_MAX] = {
 		KVR_SCHED_ERR_LIST(TEXT)[KVR_E_NOT_ACTIVATED] = "the prefill pool is not active",
@@ -120,14 +120,14 @@ void kvr_sc_line_rejected(struct kvr_sc_req *r, const struct kvr_rq_why *why)
 {
 	static const char *const kind[] = {"?", "requests", "raw_isl_tokens", "cached_tokens"};
 
-	begin(r, "error");
+	begin_line(r, "error");
 	kvr_sc_out(out_of(r), "error:s retryable:b message:s", kvr_code_name(why->code),
-		   why->retryable, message(why->code));
+		   why->retryable, add_message(why->code));
 	if (why->code == KVR_E_QUEUE_REJECTED)
 		kvr_sc_out(out_of(r), "policy_class:s limit_kind:s current:U limit:U",
 			   class_name(r->decided_by, r->d.policy_class), kind[why->detail[0]],
 			   why->detail[1], why->detail[2]);
-	end(r);
+	end_line(r);
 }
 
 /* ---- legs, sessions, bookings ------------------------------------------------------------ */
@@ -164,7 +164,7 @@ void kvr_sc_line_session(struct kvr_sc_world *w, const struct kvr_sc_req *r,
 			     r->r.leg[KVR_LEG_MAIN].worker, r->r.leg[KVR_LEG_MAIN].dp_rank);
 		return;
 	}
-	/* Lines of closes are for what was bound, and has expired or was closed. */
+	/* A CLOSE has a line only if the session was bound, and expired or was closed. */
 	if (o->kind == KVR_RQO_CLOSE && o->how != KVR_RQ_SESSION_OVER &&
 	    o->how != KVR_RQ_CLOSED_BY_CLIENT)
 		return;

@@ -6,8 +6,8 @@
 
 /* ---- KV events --------------------------------------------------------------------------- */
 
-static bool event(struct kvr_sc_world *w, struct kvr_sc_line *l, enum kvr_prefix_op op,
-		  struct kvr_sc_problem *p)
+static bool request_event(struct kvr_sc_world *w, struct kvr_sc_line *l, enum kvr_prefix_op op,
+			  struct kvr_sc_problem *p)
 {
 	const struct kvr_sc_worker *k = kvr_sc_worker_of(w, l->obj, p);
 	const uint32_t rank = k != NULL ? kvr_sc_rank_of(k, l->obj, p) : KVR_SCHED_NO_RANK;
@@ -34,12 +34,12 @@ static bool event(struct kvr_sc_world *w, struct kvr_sc_line *l, enum kvr_prefix
 
 bool kvr_sc_op_store(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	return event(w, l, KVR_PREFIX_STORE, p);
+	return request_event(w, l, KVR_PREFIX_STORE, p);
 }
 
 bool kvr_sc_op_remove(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	return event(w, l, KVR_PREFIX_REMOVE, p);
+	return request_event(w, l, KVR_PREFIX_REMOVE, p);
 }
 
 bool kvr_sc_op_clear(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
@@ -56,15 +56,16 @@ bool kvr_sc_op_clear(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_s
 
 /* ---- questions --------------------------------------------------------------------------- */
 
-static uint32_t blocks(const uint32_t *tier, uint32_t rank)
+static uint32_t apply_blocks(const uint32_t *tier, uint32_t rank)
 {
 	return tier != NULL ? tier[rank] : 0;
 }
 
-static void score(struct kvr_sc_pool *pool, uint32_t rank, const struct kvr_sched_overlap *ov)
+static void score_prompt(struct kvr_sc_pool *pool, uint32_t rank,
+			 const struct kvr_sched_overlap *ov)
 {
-	const uint32_t device = blocks(ov->device, rank), host = blocks(ov->host, rank);
-	const uint32_t disk = blocks(ov->disk, rank) + blocks(ov->external, rank);
+	const uint32_t device = apply_blocks(ov->device, rank), host = apply_blocks(ov->host, rank);
+	const uint32_t disk = apply_blocks(ov->disk, rank) + apply_blocks(ov->external, rank);
 	struct kvr_sched_rank_info info;
 
 	if (device + host + disk != 0 && kvr_sched_rank_get(pool->sched, rank, &info) == 0)
@@ -86,7 +87,7 @@ bool kvr_sc_op_scores(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_
 	n = kvr_sched_rank_order(pool->sched, &order);
 	kvr_sc_out(&w->out, "{ op:s scores:[", "scores");
 	for (uint32_t i = 0; i < n; i++)
-		score(pool, order[i], &ov);
+		score_prompt(pool, order[i], &ov);
 	kvr_sc_out(&w->out, "] }");
 	return true;
 }

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void quoted(FILE *to, const char *s, size_t len)
+static void put_quoted(FILE *to, const char *s, size_t len)
 {
 	putc('"', to);
 	for (size_t i = 0; i < len; i++) {
@@ -22,8 +22,8 @@ static void quoted(FILE *to, const char *s, size_t len)
 	putc('"', to);
 }
 
-/* It always looks like a real. */
-static void real(FILE *to, double v)
+/* Write a number that always reads back as a real. */
+static void put_real(FILE *to, double v)
 {
 	char text[40];
 
@@ -37,18 +37,18 @@ static void real(FILE *to, double v)
 		fputs(".0", to);
 }
 
-static void value(struct kvr_sc_out *o, char type, va_list *ap)
+static void put_value(struct kvr_sc_out *o, char type, va_list *ap)
 {
 	const char *s;
 
 	switch (type) {
 	case 's':
 		s = va_arg(*ap, const char *);
-		quoted(o->to, s, strlen(s));
+		put_quoted(o->to, s, strlen(s));
 		break;
 	case 'S':
 		s = va_arg(*ap, const char *);
-		quoted(o->to, s, va_arg(*ap, uint32_t));
+		put_quoted(o->to, s, va_arg(*ap, uint32_t));
 		break;
 	case 'u':
 		fprintf(o->to, "%u", va_arg(*ap, uint32_t));
@@ -57,7 +57,7 @@ static void value(struct kvr_sc_out *o, char type, va_list *ap)
 		fprintf(o->to, "%" PRIu64, va_arg(*ap, uint64_t));
 		break;
 	case 'f':
-		real(o->to, va_arg(*ap, double));
+		put_real(o->to, va_arg(*ap, double));
 		break;
 	case 'b':
 		fputs(va_arg(*ap, int) ? "true" : "false", o->to);
@@ -69,7 +69,7 @@ static void value(struct kvr_sc_out *o, char type, va_list *ap)
 	}
 }
 
-static void end(struct kvr_sc_out *o, char bracket)
+static void end_member(struct kvr_sc_out *o, char bracket)
 {
 	putc(bracket, o->to);
 	o->some = --o->depth != 0;
@@ -87,14 +87,14 @@ void kvr_sc_out(struct kvr_sc_out *o, const char *fmt, ...)
 		const char type = fmt[len - 1];
 
 		if (type == '}' || type == ']') {
-			end(o, type);
+			end_member(o, type);
 		} else {
 			if (o->some)
 				putc(',', o->to);
 			o->some = true;
 			if (len > 1)
 				fprintf(o->to, "\"%.*s\":", (int)len - 2, fmt);
-			value(o, type, &ap);
+			put_value(o, type, &ap);
 		}
 		fmt += len + (fmt[len] == ' ');
 	}

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* pool: its line, and what is made of it. */
+/* Operation pool: its line, and its configuration. */
 #include "scenario_pvt.h"
 
 #include <inttypes.h>
@@ -7,12 +7,12 @@
 
 /* ---- configuration ----------------------------------------------------------------------- */
 
-/* Text of a JSON value as the option table wants it; false when the type is wrong. */
+/* Convert a JSON value to the text for the option table. @return false: wrong type. */
 static bool as_text(const json_t *v, const struct kvr_opt *o, char *text, size_t len)
 {
 	const bool none = (o->flags & KVR_OPT_F_NONE) != 0;
 
-	/* A threshold that is never reached is the same as none. */
+	/* A threshold that is never reached stands for none. */
 	if (none && (json_is_null(v) || (o->type == KVR_OPT_U64 && kvr_sc_is_u64(v, UINT64_MAX) &&
 					 kvr_sc_u64(v) == UINT64_MAX)))
 		return snprintf(text, len, "none") > 0;
@@ -34,7 +34,7 @@ static bool as_text(const json_t *v, const struct kvr_opt *o, char *text, size_t
 }
 
 /* @return the value as text, or NULL with the problem noted. */
-static const char *setting_read(const struct kvr_opt *o, const char *key, const json_t *v,
+static const char *read_setting(const struct kvr_opt *o, const char *key, const json_t *v,
 				struct kvr_sc_problem *p)
 {
 	static char text[1100];
@@ -46,20 +46,21 @@ static const char *setting_read(const struct kvr_opt *o, const char *key, const 
 	return NULL;
 }
 
-static bool class_read(const json_t *obj, struct kvr_pool_class *k, struct kvr_sc_problem *p)
+static bool read_class(const json_t *obj, struct kvr_pool_class *k, struct kvr_sc_problem *p)
 {
 	const char *name = json_string_value(json_object_get(obj, "name")), *key, *text;
 	char err[200];
 	json_t *v;
 
 	if (name == NULL || strlen(name) == 0 || strlen(name) >= KVR_POOL_NAME_MAX)
-		return kvr_sc_bad(p, "a policy class is an object with a name of 1 to %d bytes",
+		return kvr_sc_bad(p,
+				  "a policy class must be an object with a name of 1 to %d bytes",
 				  KVR_POOL_NAME_MAX - 1);
 	kvr_pool_class_init(k, name);
 	json_object_foreach ((json_t *)obj, key, v) {
 		if (strcmp(key, "name") == 0)
 			continue;
-		text = setting_read(kvr_conf_find(kvr_pool_class_opts, key), key, v, p);
+		text = read_setting(kvr_conf_find(kvr_pool_class_opts, key), key, v, p);
 		if (text == NULL)
 			return false;
 		if (kvr_conf_set(kvr_pool_class_opts, k, key, text, err, sizeof(err)) != 0)
@@ -68,7 +69,7 @@ static bool class_read(const json_t *obj, struct kvr_pool_class *k, struct kvr_s
 	return true;
 }
 
-static bool classes_read(const json_t *v, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
+static bool read_classes(const json_t *v, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
 {
 	const json_t *list = json_object_get(v, "policy_classes");
 	const size_t n = json_array_size(list);
@@ -76,56 +77,57 @@ static bool classes_read(const json_t *v, struct kvr_pool_conf *c, struct kvr_sc
 	if (json_is_null(v))
 		return true;
 	if (json_object_size(v) != 1 || n == 0 || n > KVR_POOL_CLASSES_MAX)
-		return kvr_sc_bad(p, "router_policy_config has policy_classes, 1 to %d of them",
+		return kvr_sc_bad(p,
+				  "router_policy_config must have policy_classes, 1 to %d of them",
 				  KVR_POOL_CLASSES_MAX);
 	for (size_t i = 0; i < n; i++)
-		if (!class_read(json_array_get(list, i), &c->classes[i], p))
+		if (!read_class(json_array_get(list, i), &c->classes[i], p))
 			return false;
 	c->n_classes = (uint32_t)n;
 	return true;
 }
 
-/* What a pool is stands beside `config`. */
+/* Keys that identify a pool are beside `config`. */
 static bool is_identity(const char *key)
 {
 	return strcmp(key, "model") == 0 || strcmp(key, "role") == 0 ||
 	       strcmp(key, "block_size") == 0 || strcmp(key, "seed") == 0;
 }
 
-static bool key_read(const char *key, const json_t *v, struct kvr_pool_conf *c,
+static bool read_key(const char *key, const json_t *v, struct kvr_pool_conf *c,
 		     struct kvr_sc_problem *p)
 {
 	const char *text;
 	char err[200];
 
 	if (strcmp(key, "router_policy_config") == 0)
-		return classes_read(v, c, p);
-	text = setting_read(is_identity(key) ? NULL : kvr_conf_find(kvr_pool_opts, key), key, v, p);
+		return read_classes(v, c, p);
+	text = read_setting(is_identity(key) ? NULL : kvr_conf_find(kvr_pool_opts, key), key, v, p);
 	if (text == NULL)
 		return false;
 	return kvr_pool_conf_set(c, key, text, err, sizeof(err)) == 0 ||
 	       kvr_sc_bad(p, "'%s': %s", key, err);
 }
 
-static bool config_read(const json_t *config, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
+static bool read_config(const json_t *config, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
 {
 	const json_t *preset = json_object_get(config, "router_preset");
 	const char *key;
 	json_t *v;
 
-	/* A preset gives way to the keys beside it, which come in no order. */
-	if (preset != NULL && !key_read("router_preset", preset, c, p))
+	/* A preset is applied first, so that the keys beside it override it in any order. */
+	if (preset != NULL && !read_key("router_preset", preset, c, p))
 		return false;
 	json_object_foreach ((json_t *)config, key, v)
-		if (v != preset && !key_read(key, v, c, p))
+		if (v != preset && !read_key(key, v, c, p))
 			return false;
 	return true;
 }
 
 /* ---- the pool ---------------------------------------------------------------------------- */
 
-/* Sizes a scenario is unlikely to meet; memory is touched only when used. */
-static void sizes(struct kvr_pool_conf *c)
+/* Sizes that a scenario is unlikely to exceed; unused memory is never touched. */
+static void check_sizes(struct kvr_pool_conf *c)
 {
 	const uint32_t most = UINT32_MAX / c->block_size;
 
@@ -137,7 +139,7 @@ static void sizes(struct kvr_pool_conf *c)
 	c->max_taints = 4096;
 }
 
-/* @return the other half of its model, or NULL; false with the problem noted. */
+/* @return the other half of the model, or NULL; false with the problem noted. */
 static bool peer_find(struct kvr_sc_world *w, const struct kvr_pool_conf *c,
 		      struct kvr_sc_pool **peer, struct kvr_sc_problem *p)
 {
@@ -149,14 +151,15 @@ static bool peer_find(struct kvr_sc_world *w, const struct kvr_pool_conf *c,
 		if (strcmp(o->conf.name, c->name) == 0)
 			return kvr_sc_bad(p, "pool '%s' exists", c->name);
 		if (is == KVR_POOLS_CONTRADICT)
-			return kvr_sc_bad(p, "model '%s' has a pool of this kind", c->model);
+			return kvr_sc_bad(p, "model '%s' already has a pool of this role",
+					  c->model);
 		if (is == KVR_POOLS_PAIR)
 			*peer = o;
 	}
 	return true;
 }
 
-static void pair(struct kvr_sc_pool *a, struct kvr_sc_pool *b)
+static void pair_pools(struct kvr_sc_pool *a, struct kvr_sc_pool *b)
 {
 	struct kvr_sc_pool *decode = a->conf.role == KVR_ROLE_DECODE ? a : b;
 
@@ -165,7 +168,7 @@ static void pair(struct kvr_sc_pool *a, struct kvr_sc_pool *b)
 	decode->rq.prefill = &decode->peer->rq;
 }
 
-static bool identity_read(const json_t *obj, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
+static bool read_identity(const json_t *obj, struct kvr_pool_conf *c, struct kvr_sc_problem *p)
 {
 	const char *name = kvr_sc_str_or(obj, "name", ""),
 		   *model = kvr_sc_str_or(obj, "model", name);
@@ -175,7 +178,7 @@ static bool identity_read(const json_t *obj, struct kvr_pool_conf *c, struct kvr
 	c->block_size = (uint32_t)kvr_sc_u64_or(obj, "block_size", 0);
 	if (name[0] == '\0' || strlen(name) >= KVR_POOL_NAME_MAX ||
 	    strlen(model) >= KVR_POOL_NAME_MAX)
-		return kvr_sc_bad(p, "names have 1 to %d bytes", KVR_POOL_NAME_MAX - 1);
+		return kvr_sc_bad(p, "a name must have 1 to %d bytes", KVR_POOL_NAME_MAX - 1);
 	if (c->block_size == 0 || c->block_size > 65536)
 		return kvr_sc_bad(p, "'block_size' is 1 to 65536");
 	if (c->role < 0)
@@ -195,10 +198,10 @@ bool kvr_sc_op_pool(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc
 		return kvr_sc_bad(p, "too many pools");
 	memset(pool, 0, sizeof(*pool));
 	kvr_pool_conf_defaults(c);
-	if (!identity_read(l->obj, c, p) || !peer_find(w, c, &peer, p))
+	if (!read_identity(l->obj, c, p) || !peer_find(w, c, &peer, p))
 		return false;
-	sizes(c);
-	if (!config_read(kvr_sc_get(l->obj, "config"), c, p))
+	check_sizes(c);
+	if (!read_config(kvr_sc_get(l->obj, "config"), c, p))
 		return false;
 	if (kvr_pool_conf_check(c, err, sizeof(err)) != 0)
 		return kvr_sc_bad(p, "%s", err);
@@ -206,7 +209,7 @@ bool kvr_sc_op_pool(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc
 	if (!w->run->pool(pool, p))
 		return false;
 	if (peer != NULL)
-		pair(pool, peer);
+		pair_pools(pool, peer);
 	w->n_pools++;
 	return true;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Prompts: tokens, hashes and what of them; hash. */
+/* Prompts: tokens and their hashes. Operation hash. */
 #include "kvr_hash.h"
 #include "scenario_pvt.h"
 
@@ -37,12 +37,13 @@ static bool mm_check(const json_t *mm, struct kvr_sc_problem *p)
 
 	json_array_foreach (mm, i, e) {
 		if (!json_is_null(e) && !json_is_array(e))
-			return kvr_sc_bad(p, "mm wants a list or null for each block");
+			return kvr_sc_bad(p, "mm must have a list or null per block");
 		if (json_array_size(e) > KVR_HASH_MAX_MM)
 			return kvr_sc_bad(p, "more than %u mm hashes in a block", KVR_HASH_MAX_MM);
 		json_array_foreach (e, k, v) {
 			if (!kvr_sc_is_u64(v, UINT64_MAX))
-				return kvr_sc_bad(p, "an mm hash is an integer from 0 to 2^64-1");
+				return kvr_sc_bad(p,
+						  "an mm hash must be an integer from 0 to 2^64-1");
 		}
 	}
 	return true;
@@ -60,7 +61,7 @@ static uint32_t text_len(const char *s)
 	return s == NULL ? 0 : (uint32_t)strlen(s);
 }
 
-/* Hashes in the memory of the line; lbh may be NULL. @return the number of blocks. */
+/* Compute hashes in the memory of the line; lbh may be NULL. @return number of blocks. */
 static uint32_t hash_tokens(struct kvr_sc_line *l, const struct hashing *h, uint64_t **lbh,
 			    uint64_t **sh)
 {

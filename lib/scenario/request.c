@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* route, resend, prefill_done, output, finish, cancel, fail, session_ack: lines as events. */
+/* Operations route, resend, prefill_done, output, finish, cancel, fail, session_ack, as events. */
 #include "scenario_pvt.h"
 
 #include <string.h>
@@ -9,13 +9,13 @@
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
-static struct kvr_sched_str str(const char *s)
+static struct kvr_sched_str read_string(const char *s)
 {
 	return (struct kvr_sched_str){s, (uint32_t)strlen(s)};
 }
 
-/* With room for what a pair adds to the constraints of its legs. */
-static bool taints_read(const json_t *constraints, struct kvr_sc_req *r, struct kvr_sc_problem *p)
+/* Read the constraints, with room for the additions of a pair's legs. */
+static bool read_taints(const json_t *constraints, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
 	const json_t *required = kvr_sc_get(constraints, "required_taints");
 	const json_t *preferred = kvr_sc_get(constraints, "preferred_taints");
@@ -30,18 +30,19 @@ static bool taints_read(const json_t *constraints, struct kvr_sc_req *r, struct 
 	h->required = t;
 	h->preferred = q;
 	json_array_foreach (required, i, v)
-		t[h->n_required++] = str(json_string_value(v));
+		t[h->n_required++] = read_string(json_string_value(v));
 	json_object_foreach ((json_t *)preferred, key, v) {
 		if (!kvr_sc_is_real(v))
-			return kvr_sc_bad(p, "preferred_taints wants a weight for '%s'", key);
-		q[h->n_preferred++] = (struct kvr_sched_preferred){str(key), kvr_sc_real(v)};
+			return kvr_sc_bad(p, "preferred_taints must have a weight for '%s'", key);
+		q[h->n_preferred++] =
+			(struct kvr_sched_preferred){read_string(key), kvr_sc_real(v)};
 	}
 	r->pair.required = kvr_sc_alloc(r->line, n + 1, sizeof(*t));
 	r->pair.preferred = kvr_sc_alloc(r->line, m + 1, sizeof(*q));
 	return true;
 }
 
-static bool session_read(const json_t *c, struct kvr_rq_session *s, struct kvr_sc_problem *p)
+static bool read_session(const json_t *c, struct kvr_rq_session *s, struct kvr_sc_problem *p)
 {
 	static const char *const actions[] = {"", "open", "close"}; /* enum kvr_rq_action */
 	const char *action = kvr_sc_str_or(c, "action", ""), *id;
@@ -53,7 +54,7 @@ static bool session_read(const json_t *c, struct kvr_rq_session *s, struct kvr_s
 	if (id == NULL)
 		return false;
 	if (timeout == 0 || timeout > 31536000)
-		return kvr_sc_bad(p, "a session timeout is 1 to 31536000 seconds");
+		return kvr_sc_bad(p, "a session timeout must be 1 to 31536000 seconds");
 	while (s->action < RTE_DIM(actions) && strcmp(actions[s->action], action) != 0)
 		s->action++;
 	if (s->action == RTE_DIM(actions))
@@ -64,37 +65,38 @@ static bool session_read(const json_t *c, struct kvr_rq_session *s, struct kvr_s
 	return true;
 }
 
-/* A hint counts when it is there. */
-static uint64_t hint(const json_t *routing, const char *name, uint32_t *flags, uint32_t flag)
+/* Read a hint, and set its flag if it is present. */
+static uint64_t read_hint(const json_t *routing, const char *name, uint32_t *flags, uint32_t flag)
 {
 	*flags |= kvr_sc_get(routing, name) != NULL ? flag : 0;
 	return kvr_sc_u64_or(routing, name, 0);
 }
 
-static bool routing_read(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_problem *p)
+static bool read_routing(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
 	struct kvr_sched_hints *h = &r->msg.hints;
 	const json_t *allowed = kvr_sc_get(o, "allowed_worker_ids");
 	uint32_t *f = &h->flags;
 
-	h->backend_id = hint(o, "backend_instance_id", f, KVR_SHINT_BACKEND_ID);
-	h->prefill_id = hint(o, "prefill_worker_id", f, KVR_SHINT_PREFILL_ID);
-	h->decode_id = hint(o, "decode_worker_id", f, KVR_SHINT_DECODE_ID);
-	h->dp_rank = (uint32_t)hint(o, "dp_rank", f, KVR_SHINT_DP_RANK);
-	h->prefill_dp_rank = (uint32_t)hint(o, "prefill_dp_rank", f, KVR_SHINT_PREFILL_DP_RANK);
+	h->backend_id = read_hint(o, "backend_instance_id", f, KVR_SHINT_BACKEND_ID);
+	h->prefill_id = read_hint(o, "prefill_worker_id", f, KVR_SHINT_PREFILL_ID);
+	h->decode_id = read_hint(o, "decode_worker_id", f, KVR_SHINT_DECODE_ID);
+	h->dp_rank = (uint32_t)read_hint(o, "dp_rank", f, KVR_SHINT_DP_RANK);
+	h->prefill_dp_rank =
+		(uint32_t)read_hint(o, "prefill_dp_rank", f, KVR_SHINT_PREFILL_DP_RANK);
 	h->expected_output_tokens =
-		(uint32_t)hint(o, "expected_output_tokens", f, KVR_SHINT_EXPECTED_OUTPUT);
+		(uint32_t)read_hint(o, "expected_output_tokens", f, KVR_SHINT_EXPECTED_OUTPUT);
 	*f |= allowed != NULL ? KVR_SHINT_ALLOWED : 0;
 	h->allowed = kvr_sc_ints(r->line, allowed, sizeof(uint64_t));
 	h->n_allowed = (uint32_t)json_array_size(allowed);
 	h->strict_priority = (uint32_t)kvr_sc_u64_or(o, "strict_priority", 0);
 	h->priority_jump = kvr_sc_real_or(o, "priority_jump", 0);
-	r->msg.policy = str(kvr_sc_str_or(o, "policy_class", ""));
-	return taints_read(kvr_sc_get(o, "routing_constraints"), r, p) &&
-	       session_read(kvr_sc_get(o, "session_control"), &r->session, p);
+	r->msg.policy = read_string(kvr_sc_str_or(o, "policy_class", ""));
+	return read_taints(kvr_sc_get(o, "routing_constraints"), r, p) &&
+	       read_session(kvr_sc_get(o, "session_control"), &r->session, p);
 }
 
-static double part(const json_t *o, const char *name, uint32_t *flags, uint32_t flag)
+static double read_part(const json_t *o, const char *name, uint32_t *flags, uint32_t flag)
 {
 	const json_t *v = kvr_sc_get(o, name);
 
@@ -102,22 +104,24 @@ static double part(const json_t *o, const char *name, uint32_t *flags, uint32_t 
 	return json_is_boolean(v) ? json_is_true(v) : kvr_sc_real_or(o, name, 0);
 }
 
-static void override_read(const json_t *o, struct kvr_sc_req *r)
+static void read_override(const json_t *o, struct kvr_sc_req *r)
 {
 	struct kvr_sched_override *v = &r->override;
 	uint32_t *f = &v->flags;
 
 	r->msg.req.override = o != NULL ? v : NULL;
-	v->overlap_score_weight = part(o, "overlap_score_weight", f, KVR_SOVER_SCORE_WEIGHT);
-	v->temperature = part(o, "router_temperature", f, KVR_SOVER_TEMPERATURE);
-	v->assume_kv_reuse = part(o, "assume_kv_reuse", f, KVR_SOVER_KV_REUSE) != 0;
-	v->track_prefill_tokens = part(o, "track_prefill_tokens", f, KVR_SOVER_TRACK_PREFILL) != 0;
-	v->shared_cache_multiplier = part(o, "shared_cache_multiplier", f, KVR_SOVER_SHARED_MULT);
-	v->overlap_score_credit = part(o, "overlap_score_credit", f, KVR_SOVER_CREDIT);
-	v->prefill_load_scale = part(o, "prefill_load_scale", f, KVR_SOVER_PREFILL_SCALE);
+	v->overlap_score_weight = read_part(o, "overlap_score_weight", f, KVR_SOVER_SCORE_WEIGHT);
+	v->temperature = read_part(o, "router_temperature", f, KVR_SOVER_TEMPERATURE);
+	v->assume_kv_reuse = read_part(o, "assume_kv_reuse", f, KVR_SOVER_KV_REUSE) != 0;
+	v->track_prefill_tokens =
+		read_part(o, "track_prefill_tokens", f, KVR_SOVER_TRACK_PREFILL) != 0;
+	v->shared_cache_multiplier =
+		read_part(o, "shared_cache_multiplier", f, KVR_SOVER_SHARED_MULT);
+	v->overlap_score_credit = read_part(o, "overlap_score_credit", f, KVR_SOVER_CREDIT);
+	v->prefill_load_scale = read_part(o, "prefill_load_scale", f, KVR_SOVER_PREFILL_SCALE);
 }
 
-static bool shared_read(const json_t *list, struct kvr_sc_req *r, struct kvr_sc_problem *p)
+static bool read_shared_hits(const json_t *list, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
 	struct kvr_sched_range *s = kvr_sc_alloc(r->line, json_array_size(list), sizeof(*s));
 	uint64_t last = 0;
@@ -131,7 +135,7 @@ static bool shared_read(const json_t *list, struct kvr_sc_req *r, struct kvr_sc_
 		if (json_array_size(v) != 2 || !kvr_sc_is_u64(a, UINT32_MAX) ||
 		    !kvr_sc_is_u64(b, UINT32_MAX) || kvr_sc_u64(a) < last ||
 		    kvr_sc_u64(b) < kvr_sc_u64(a))
-			return kvr_sc_bad(p, "shared_hits wants ascending [start, end) pairs");
+			return kvr_sc_bad(p, "shared_hits must be ascending [start, end) pairs");
 		last = kvr_sc_u64(b);
 		s[i] = (struct kvr_sched_range){(uint32_t)kvr_sc_u64(a), (uint32_t)last};
 	}
@@ -150,7 +154,7 @@ static bool is_query(const json_t *annotations)
 	return false;
 }
 
-static bool prompt_read(const json_t *obj, struct kvr_sc_req *r, struct kvr_sc_problem *p)
+static bool read_prompt(const json_t *obj, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
 	const json_t *isl = kvr_sc_get(obj, "isl"), *exec = kvr_sc_get(obj, "exec_isl");
 	const json_t *hashes = kvr_sc_get(obj, "sequence_hashes");
@@ -158,9 +162,9 @@ static bool prompt_read(const json_t *obj, struct kvr_sc_req *r, struct kvr_sc_p
 	struct kvr_sc_prompt prompt;
 
 	if ((hashes == NULL) != (isl == NULL))
-		return kvr_sc_bad(p, "'isl' goes with 'sequence_hashes'");
+		return kvr_sc_bad(p, "'isl' requires 'sequence_hashes'");
 	if (exec != NULL && (json_array_size(hashes) == 0 || kvr_sc_u64(exec) == 0))
-		return kvr_sc_bad(p, "'exec_isl' is above 0 and goes with 'sequence_hashes'");
+		return kvr_sc_bad(p, "'exec_isl' must be above 0, and requires 'sequence_hashes'");
 	if (!kvr_sc_prompt_read(r->line, kvr_sc_get(obj, "routing"), r->pool->conf.block_size,
 				&prompt, p))
 		return false;
@@ -171,16 +175,16 @@ static bool prompt_read(const json_t *obj, struct kvr_sc_req *r, struct kvr_sc_p
 	return true;
 }
 
-/* A health probe: no index, no session. */
-static void traceless(struct kvr_sc_req *r)
+/* A health probe leaves no trace in index and sessions. */
+static void leaves_no_trace(struct kvr_sc_req *r)
 {
 	r->msg.req.n = r->msg.req.exec_isl = r->msg.req.n_shared = 0;
 	r->session.id_len = 0;
 	r->session.action = KVR_RQ_USE;
 }
 
-/* NULL with the problem noted. Not yet known by its id. */
-static struct kvr_sc_req *request_read(struct kvr_sc_world *w, struct kvr_sc_line *l,
+/* Read a request, which is not entered under its id yet. @return NULL with the problem noted. */
+static struct kvr_sc_req *read_request(struct kvr_sc_world *w, struct kvr_sc_line *l,
 				       struct kvr_sc_problem *p)
 {
 	struct kvr_sc_req *r = kvr_sc_alloc(l, 1, sizeof(*r));
@@ -202,31 +206,31 @@ static struct kvr_sc_req *request_read(struct kvr_sc_world *w, struct kvr_sc_lin
 	r->msg.pair = pool->peer != NULL ? &r->pair : NULL;
 	r->msg.req.probe = json_is_true(kvr_sc_get(l->obj, "probe"));
 	r->msg.book = json_is_true(kvr_sc_get(l->obj, "book"));
-	override_read(kvr_sc_get(l->obj, "override"), r);
+	read_override(kvr_sc_get(l->obj, "override"), r);
 	if (phase < 0)
 		kvr_sc_bad(p, "unknown phase '%s'", kvr_sc_str_or(l->obj, "phase", ""));
 	if (r->msg.req.probe + r->msg.book + r->msg.req.query_only > 1)
-		return kvr_sc_bad(p, "a query, a probe and a booking are three things"), NULL;
-	if (phase < 0 || !prompt_read(l->obj, r, p) ||
-	    !routing_read(kvr_sc_get(l->obj, "routing"), r, p) ||
-	    !shared_read(kvr_sc_get(l->obj, "shared_hits"), r, p))
+		return kvr_sc_bad(p, "a request can be only one of query, probe and booking"), NULL;
+	if (phase < 0 || !read_prompt(l->obj, r, p) ||
+	    !read_routing(kvr_sc_get(l->obj, "routing"), r, p) ||
+	    !read_shared_hits(kvr_sc_get(l->obj, "shared_hits"), r, p))
 		return NULL;
 	if (r->msg.req.probe)
-		traceless(r);
+		leaves_no_trace(r);
 	return r;
 }
 
 /* ---- operations -------------------------------------------------------------------------- */
 
-/* A worker has the leg, and has not ended it. */
-static bool runs(const struct kvr_sc_req *r, uint32_t leg)
+/* Whether a worker has the leg and has not ended it. */
+static bool has_prefill(const struct kvr_sc_req *r, uint32_t leg)
 {
 	return r->r.leg[leg].state == KVR_RQS_SENT || r->r.leg[leg].state == KVR_RQS_RUNNING;
 }
 
 bool kvr_sc_op_route(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	struct kvr_sc_req *r = request_read(w, l, p), *known;
+	struct kvr_sc_req *r = read_request(w, l, p), *known;
 	bool queued;
 
 	if (r == NULL)
@@ -238,13 +242,13 @@ bool kvr_sc_op_route(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_s
 		return true;
 	}
 	queued = known->queued;
-	known->queued = false; /* it is the new one that is answered */
+	known->queued = false; /* the answer is for the new message */
 	SAY(w, known, REPEATED);
 	known->queued = queued;
 	return true;
 }
 
-/* Its client has not heard that a worker has it. */
+/* A client resends only while it does not know that a worker has the request. */
 bool kvr_sc_op_resend(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
 	struct kvr_sc_req *r;
@@ -255,9 +259,9 @@ bool kvr_sc_op_resend(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_
 	return known >= 0;
 }
 
-static void prefill_ends(struct kvr_sc_world *w, struct kvr_sc_req *r, uint16_t flags)
+static void end_prefill(struct kvr_sc_world *w, struct kvr_sc_req *r, uint16_t flags)
 {
-	if (runs(r, KVR_LEG_PREFILL) && !r->msg.book) /* its client has ended that, too */
+	if (has_prefill(r, KVR_LEG_PREFILL) && !r->msg.book) /* the client ends that leg too */
 		SAY(w, r, FIN, .leg = KVR_LEG_PREFILL, .flags = flags);
 }
 
@@ -268,9 +272,9 @@ bool kvr_sc_op_prefill_done(struct kvr_sc_world *w, struct kvr_sc_line *l, struc
 
 	if (known != 1)
 		return known == 0;
-	if (runs(r, KVR_LEG_MAIN))
+	if (has_prefill(r, KVR_LEG_MAIN))
 		SAY(w, r, ITEM, .flags = KVR_RQEF_FIRST);
-	prefill_ends(w, r, KVR_RQEF_RESULT);
+	end_prefill(w, r, KVR_RQEF_RESULT);
 	return true;
 }
 
@@ -286,20 +290,20 @@ bool kvr_sc_op_output(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_
 		return kvr_sc_bad(p, "more than 2^32-1 tokens");
 	if (n == 0)
 		return true;
-	if (!runs(r, KVR_LEG_MAIN))
-		prefill_ends(w, r, KVR_RQEF_RESULT);
-	if (!r->live || !runs(r, KVR_LEG_MAIN))
-		return true; /* the decode leg was refused, or waits */
+	if (!has_prefill(r, KVR_LEG_MAIN))
+		end_prefill(w, r, KVR_RQEF_RESULT);
+	if (!r->live || !has_prefill(r, KVR_LEG_MAIN))
+		return true; /* the decode leg was rejected, or waits */
 	SAY(w, r, ITEM, .flags = KVR_RQEF_FIRST);
-	w->run->poll(w); /* the end of prefill comes before the blocks of the item */
+	w->run->poll(w); /* the prefill ends before the item's tokens count */
 	r->generated += n;
 	SAY(w, r, ITEM, .tokens = (uint32_t)r->generated);
 	return true;
 }
 
-/* The request is over; here the worker of its prefill leg has nothing else to do, either. */
-static bool end(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p,
-		uint8_t kind, uint16_t flags)
+/* End a request. The worker of its prefill leg ends that leg too. */
+static bool end_request(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p,
+			uint8_t kind, uint16_t flags)
 {
 	struct kvr_sc_req *r;
 	const int known = kvr_sc_req_find(w, l->obj, &r, p);
@@ -307,27 +311,27 @@ static bool end(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_pro
 	if (known != 1)
 		return known == 0;
 	r->failed = (flags & KVR_RQEF_ERROR) != 0;
-	/* What no worker has yet can only be cancelled. */
-	if (!runs(r, KVR_LEG_MAIN))
+	/* Before a worker has the request, it can only be cancelled. */
+	if (!has_prefill(r, KVR_LEG_MAIN))
 		kind = KVR_RQE_CANCEL;
 	w->run->event(r, (struct kvr_rq_event){.kind = kind, .flags = flags});
-	prefill_ends(w, r, r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
+	end_prefill(w, r, r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
 	return true;
 }
 
 bool kvr_sc_op_finish(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	return end(w, l, p, KVR_RQE_FIN, 0);
+	return end_request(w, l, p, KVR_RQE_FIN, 0);
 }
 
 bool kvr_sc_op_fail(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	return end(w, l, p, KVR_RQE_FIN, KVR_RQEF_ERROR);
+	return end_request(w, l, p, KVR_RQE_FIN, KVR_RQEF_ERROR);
 }
 
 bool kvr_sc_op_cancel(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	return end(w, l, p, KVR_RQE_CANCEL, 0);
+	return end_request(w, l, p, KVR_RQE_CANCEL, 0);
 }
 
 bool kvr_sc_op_session_ack(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)

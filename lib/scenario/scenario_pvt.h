@@ -2,11 +2,13 @@
 #ifndef KVR_SCENARIO_PVT_H
 #define KVR_SCENARIO_PVT_H
 
-/** @file What the files of the library share: operations, and finding what a line names. */
+/** @file Shared by the files of the library: operations, and lookup of the objects that a line
+ * names. */
 
 #include "kvr_scenario.h"
 
-/** An operation checks everything before it changes anything. @return false with the problem. */
+/** An operation. It checks everything before it changes anything. @return false with the problem.
+ */
 typedef bool kvr_sc_op_fn(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p);
 
 kvr_sc_op_fn kvr_sc_op_pool, kvr_sc_op_worker, kvr_sc_op_worker_gone, kvr_sc_op_drain;
@@ -18,27 +20,27 @@ kvr_sc_op_fn kvr_sc_op_session_release, kvr_sc_op_loads, kvr_sc_op_advance;
 
 /* ---- language.c -------------------------------------------------------------------------- */
 
-/** Check the members of a line, and those of their members; `op` is taken away. @return the
- * operation, or NULL with the problem noted. */
+/** Check all members of a line, and remove `op`. @return the operation, or NULL with the problem
+ * noted. */
 kvr_sc_op_fn *kvr_sc_language_check(json_t *obj, struct kvr_sc_problem *p);
 
-/* ---- world.c: NULL, KVR_SCHED_NO_RANK, -1 with the problem noted ------------------------- */
+/* ---- world.c: return NULL, KVR_SCHED_NO_RANK or -1 with the problem noted ---------------- */
 
-/** Pool named by a line, or the first one. */
+/** The pool that a line names, or the first one. */
 struct kvr_sc_pool *kvr_sc_pool_of(struct kvr_sc_world *w, const json_t *obj,
 				   struct kvr_sc_problem *p);
 
-/** Worker named by a line. */
+/** The worker that a line names. */
 struct kvr_sc_worker *kvr_sc_worker_of(struct kvr_sc_world *w, const json_t *obj,
 				       struct kvr_sc_problem *p);
 
 /** Dense rank of (worker, dp_rank). */
 uint32_t kvr_sc_rank_of(const struct kvr_sc_worker *k, const json_t *obj, struct kvr_sc_problem *p);
 
-/** The session named by a line or its session_control. */
+/** The session that a line or its session_control names. */
 const char *kvr_sc_session_id(const json_t *obj, struct kvr_sc_problem *p);
 
-/** Find the request of a line: 1 live, 0 ended before, -1 never seen. */
+/** Find the request of a line: 1 live, 0 ended, -1 unknown. */
 int kvr_sc_req_find(struct kvr_sc_world *w, const json_t *obj, struct kvr_sc_req **r,
 		    struct kvr_sc_problem *p);
 
@@ -47,8 +49,8 @@ struct kvr_sc_req *kvr_sc_req_live(const struct kvr_sc_world *w, const char *id)
 
 /* ---- prompt.c ---------------------------------------------------------------------------- */
 
-/** Exactly one of the two fields must be there. @p adapter: the object that names LoRA adapter and
- * namespace, or NULL. */
+/** Read the prompt; exactly one of the two fields must be present. @p adapter: object with LoRA
+ * adapter and namespace, or NULL. */
 bool kvr_sc_prompt_read(struct kvr_sc_line *l, const json_t *adapter, uint32_t block_size,
 			struct kvr_sc_prompt *out, struct kvr_sc_problem *p);
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A scenario: its lines, one operation after the other. */
+/* A scenario: run its lines in order. */
 #include "scenario_pvt.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* The operation it names, as text of the line; NULL: none. */
+/* The name of the operation, in the memory of the line. NULL: none. */
 static const char *name_of(const struct kvr_sc_line *l)
 {
 	const json_t *name = json_object_get(l->obj, "op");
@@ -13,8 +13,8 @@ static const char *name_of(const struct kvr_sc_line *l)
 	return kvr_sc_is_text(name) ? json_string_value(name) : NULL;
 }
 
-/* The name is gone after this. */
-static bool obey(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
+/* Invalidates the name. */
+static bool apply_line(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
 	kvr_sc_op_fn *run;
 
@@ -24,13 +24,13 @@ static bool obey(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_pr
 	return run != NULL && run(w, l, p);
 }
 
-/* One line; false when it could not be obeyed. */
+/* Run one line. @return false: it was rejected. */
 static bool run_line(struct kvr_sc_world *w, const char *text, size_t len, uint64_t line)
 {
 	struct kvr_sc_problem p = {""};
 	struct kvr_sc_line *l = kvr_sc_line_new(kvr_sc_parse(text, len, &p));
 	char *op = strdup(name_of(l) != NULL ? name_of(l) : "unknown");
-	const bool ok = obey(w, l, &p);
+	const bool ok = apply_line(w, l, &p);
 
 	if (!l->kept)
 		kvr_sc_line_free(l);
@@ -43,7 +43,7 @@ static bool run_line(struct kvr_sc_world *w, const char *text, size_t len, uint6
 	return ok;
 }
 
-static bool blank(const char *s, size_t len)
+static bool blank_line(const char *s, size_t len)
 {
 	return strspn(s, " \t\r\n") >= len;
 }
@@ -58,7 +58,7 @@ int kvr_sc_script(struct kvr_sc_world *w, FILE *in)
 
 	while ((n = getline(&text, &cap, in)) >= 0) {
 		line++;
-		if (!blank(text, (size_t)n) && !run_line(w, text, (size_t)n, line))
+		if (!blank_line(text, (size_t)n) && !run_line(w, text, (size_t)n, line))
 			status = 1;
 	}
 	free(text);
@@ -76,7 +76,7 @@ void kvr_sc_pools(struct kvr_sc_world *w, FILE *in)
 		struct kvr_sc_line *l = kvr_sc_line_new(kvr_sc_parse(text, (size_t)n, &p));
 
 		if (name_of(l) != NULL && strcmp(name_of(l), "pool") == 0)
-			obey(w, l, &p);
+			apply_line(w, l, &p);
 		kvr_sc_line_free(l);
 	}
 	free(text);

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* worker, worker_gone, drain, resume, mute, load. */
+/* Operations worker, worker_gone, drain, resume, mute, load. */
 #include "scenario_pvt.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
 
-/* The text of a taint, in the memory of the line. */
-static struct kvr_sched_str taint(struct kvr_sc_line *l, const char *key, const char *value)
+/* Store the text of a taint in the memory of the line. */
+static struct kvr_sched_str read_taint(struct kvr_sc_line *l, const char *key, const char *value)
 {
 	const size_t size = sizeof(KVR_TOPOLOGY_TAINT) + strlen(key) + 1 + strlen(value);
 	char *s = kvr_sc_alloc(l, size, 1);
@@ -16,8 +16,8 @@ static struct kvr_sched_str taint(struct kvr_sc_line *l, const char *key, const 
 	return (struct kvr_sched_str){s, (uint32_t)size - 1};
 }
 
-/* The taints given, and dynamo.topology/<key>=<value> for each topology entry. */
-static bool taints_read(struct kvr_sc_line *l, struct kvr_sched_worker *c, struct kvr_sc_problem *p)
+/* Read the taints, and dynamo.topology/<key>=<value> for each topology entry. */
+static bool read_taints(struct kvr_sc_line *l, struct kvr_sched_worker *c, struct kvr_sc_problem *p)
 {
 	const json_t *list = kvr_sc_get(l->obj, "taints"),
 		     *topology = kvr_sc_get(l->obj, "topology");
@@ -33,15 +33,15 @@ static bool taints_read(struct kvr_sc_line *l, struct kvr_sched_worker *c, struc
 							  (uint32_t)json_string_length(v)};
 	json_object_foreach ((json_t *)topology, key, v) {
 		if (!kvr_sc_is_text(v))
-			return kvr_sc_bad(p, "topology '%s' wants a string", key);
-		t[c->n_taints++] = taint(l, key, json_string_value(v));
+			return kvr_sc_bad(p, "topology '%s' must be a string", key);
+		t[c->n_taints++] = read_taint(l, key, json_string_value(v));
 	}
 	c->cpu = topology != NULL && strcmp(kvr_sc_str_or(topology, "device", ""), "cpu") == 0;
 	return true;
 }
 
-/* What requests need of it: transfers of KV cache, and the taint a decode worker should share. */
-static bool transfer_read(struct kvr_sc_line *l, struct kvr_rq_worker *out,
+/* Read the constraint on KV transfers, and the taint that a decode worker should share. */
+static bool read_transfer(struct kvr_sc_line *l, struct kvr_rq_worker *out,
 			  struct kvr_sc_problem *p)
 {
 	const json_t *t = kvr_sc_get(l->obj, "kv_transfer"), *b = kvr_sc_get(l->obj, "bootstrap");
@@ -51,7 +51,7 @@ static bool transfer_read(struct kvr_sc_line *l, struct kvr_rq_worker *out,
 	const bool required = strcmp(how, "required") == 0;
 
 	if (!required && strcmp(how, "preferred") != 0)
-		return kvr_sc_bad(p, "enforcement is 'required' or 'preferred'");
+		return kvr_sc_bad(p, "enforcement must be 'required' or 'preferred'");
 	if (b != NULL && (kvr_sc_u64_or(b, "port", 0) == 0 || kvr_sc_u64_or(b, "port", 0) > 65535))
 		return kvr_sc_bad(p, "'port' is 1 to 65535");
 	*out = (struct kvr_rq_worker){.dp_size = (uint32_t)kvr_sc_u64_or(l->obj, "dp_size", 1),
@@ -60,7 +60,8 @@ static bool transfer_read(struct kvr_sc_line *l, struct kvr_rq_worker *out,
 						  : required	 ? 2
 								 : 1,
 				      .weight = kvr_sc_real_or(t, "weight", 1),
-				      .taint = value != NULL ? taint(l, domain, value).ptr : ""};
+				      .taint = value != NULL ? read_taint(l, domain, value).ptr
+							     : ""};
 	return true;
 }
 
@@ -93,19 +94,20 @@ bool kvr_sc_op_worker(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_
 	struct kvr_rq_worker rq;
 	int rc;
 
-	if (pool == NULL || !taints_read(l, &c, p) || !transfer_read(l, &rq, p))
+	if (pool == NULL || !read_taints(l, &c, p) || !read_transfer(l, &rq, p))
 		return false;
 	if (known && kvr_sc_get(l->obj, "pool") == NULL)
 		pool = k->pool;
 	if (known && k->pool != pool)
 		return kvr_sc_bad(p, "worker %" PRIu64 " is in pool '%s'", k->id,
 				  k->pool->conf.name);
-	json_object_del(l->obj, "pool"); /* it stays in its pool, named or not */
+	json_object_del(l->obj, "pool"); /* the pool may be named or not; it does not change */
 	rc = w->run->worker(pool, &c, l->obj);
 	if (rc != 0)
-		return kvr_sc_bad(p, rc == -ENOSPC    ? "too many ranks, workers or taints"
-				     : rc == -ENOTSUP ? "a worker cannot become this here"
-						      : "dp range or taint out of range");
+		return kvr_sc_bad(p, rc == -ENOSPC ? "too many ranks, workers or taints"
+				     : rc == -ENOTSUP
+					     ? "this executor cannot change a worker in this way"
+					     : "dp range or taint out of range");
 	if (!known) {
 		k = worker_new(w, c.id, pool);
 		w->run->joined(k);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Finding pools, workers, ranks and requests by their names. */
+/* Lookup of pools, workers, ranks and requests. */
 #include "scenario_pvt.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ struct kvr_sc_pool *kvr_sc_pool_of(struct kvr_sc_world *w, const json_t *obj,
 	for (uint32_t i = 0; i < w->n_pools; i++)
 		if (name == NULL || strcmp(w->pool[i].conf.name, name) == 0)
 			return &w->pool[i];
-	kvr_sc_bad(p, "there is no pool '%s'", name != NULL ? name : "");
+	kvr_sc_bad(p, "unknown pool '%s'", name != NULL ? name : "");
 	return NULL;
 }
 
@@ -66,7 +66,7 @@ const char *kvr_sc_session_id(const json_t *obj, struct kvr_sc_problem *p)
 
 	if (id[0] != '\0' && strlen(id) <= KVR_SESSION_ID_MAX)
 		return id;
-	kvr_sc_bad(p, "a session id has 1 to %u bytes", KVR_SESSION_ID_MAX);
+	kvr_sc_bad(p, "a session id must have 1 to %u bytes", KVR_SESSION_ID_MAX);
 	return NULL;
 }
 

@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * How good decisions are: one workload, one cluster, several policies on it, in virtual time.
+ * The quality of decisions: one workload on one cluster under several policies, in virtual time.
  *
  *   quality --trace FILE | --agents | --flood  [--ranks N] [--cache PART] [--load PART]
  *           [--engine fcfs|chunked] [--late S] [--noise SIGMA] [--spread PART] [--turn FACTOR]
  *           [--restart] [--seed N] POLICY...
  *
- * A policy is `reference` (mode kv), `preset`, `most-overlap`, or a routing mode; keys of the pool
- * may follow: ttft,ttft_decode_weight=0. The times of the workload are stretched until prefill
- * takes `load` of what all ranks can do under the reference's defaults. The first tenth of the
- * requests is left out of what is printed: a line of JSON for each policy, times in seconds, and
- * for each of three bounds.
+ * A policy is `reference` (mode kv), `preset`, `most-overlap` or a routing mode, optionally with
+ * keys of the pool: ttft,ttft_decode_weight=0. Arrival times are stretched until prefill takes the
+ * share `load` of the ranks' time under the reference's defaults. The first tenth of the requests
+ * is left out of the results. Output: one line of JSON per policy and per bound, times in seconds.
  */
 
 #include "arrivals.h"
@@ -33,15 +32,15 @@ struct opt {
 	struct cluster_conf c;
 };
 
-/* ---- bounds: caches that see all requests in their order -------------------------------- */
+/* ---- bounds: caches that serve all requests in order ------------------------------------- */
 
 struct bound {
 	const char *name;
 	double hit;	/* tokens */
-	uint32_t *have; /* of each request */
+	uint32_t *have; /* per request */
 };
 
-static struct bound bound(const struct work *w, const char *name, uint32_t blocks)
+static struct bound replay_bound(const struct work *w, const char *name, uint32_t blocks)
 {
 	struct bound b = {.name = name, .have = cluster_alloc(w->n, sizeof(*b.have))};
 	struct engine_cache *c = engine_cache_create(blocks, 1);
@@ -64,7 +63,7 @@ static struct bound bound(const struct work *w, const char *name, uint32_t block
 
 /* ---- one policy -------------------------------------------------------------------------- */
 
-static void run(struct work *w, const struct cluster_conf *c, double stretch)
+static void run_cluster(struct work *w, const struct cluster_conf *c, double stretch)
 {
 	struct cluster *s;
 
@@ -75,8 +74,8 @@ static void run(struct work *w, const struct cluster_conf *c, double stretch)
 	cluster_destroy(s);
 }
 
-/* Part of the ranks' time that prefill took, at 100 us a token. */
-static double busy(const struct work *w, uint32_t ranks)
+/* Share of the ranks' time that prefill took, at 100 us per token. */
+static double prefill_share(const struct work *w, uint32_t ranks)
 {
 	const uint32_t from = w->n / 10;
 	double tokens = 0;
@@ -86,7 +85,7 @@ static double busy(const struct work *w, uint32_t ranks)
 	return tokens * 1e5 / (double)(w->req[w->n - 1].at - w->req[from].at) / ranks;
 }
 
-static double calibrate(struct work *w, const struct opt *o)
+static double calibrate_load(struct work *w, const struct opt *o)
 {
 	struct cluster_conf c = {.ranks = o->c.ranks,
 				 .cache_blocks = o->c.cache_blocks,
@@ -96,8 +95,8 @@ static double calibrate(struct work *w, const struct opt *o)
 	double stretch = 1;
 
 	for (int i = 0; i < CALIBRATIONS; i++) {
-		run(w, &c, stretch);
-		stretch *= busy(w, o->c.ranks) / o->load;
+		run_cluster(w, &c, stretch);
+		stretch *= prefill_share(w, o->c.ranks) / o->load;
 	}
 	return stretch;
 }
@@ -109,8 +108,8 @@ static int by_value(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-/* tenant CLUSTER_NONE: all */
-static void times(const struct work *w, uint32_t tenant, const char *name)
+/* @tenant CLUSTER_NONE: all */
+static void print_times(const struct work *w, uint32_t tenant, const char *name)
 {
 	double *t = cluster_alloc(w->n, sizeof(*t)), sum = 0;
 	uint32_t n = 0;
@@ -128,8 +127,8 @@ static void times(const struct work *w, uint32_t tenant, const char *name)
 	free(t);
 }
 
-/* The rank that is free first; it is taken until `ns` later than now or than when it is free. */
-static uint64_t serve(uint64_t *free_at, uint32_t ranks, uint64_t now, uint64_t ns)
+/* Take the rank that is free first, for @ns. @return the end. */
+static uint64_t serve_first(uint64_t *free_at, uint32_t ranks, uint64_t now, uint64_t ns)
 {
 	uint32_t k = 0;
 
@@ -140,9 +139,9 @@ static uint64_t serve(uint64_t *free_at, uint32_t ranks, uint64_t now, uint64_t 
 }
 
 /*
- * Such a cache is in every rank. Nobody waits: no router comes below that. With one queue for all
- * ranks, in the order of arrival: what a router would reach that never had to choose between what
- * a rank has and what waits there.
+ * Print the times of a bound: each rank has such a cache. Without a queue no request waits, and no
+ * router can be faster. With a queue, requests take the next free rank in order of arrival: the
+ * result of a router that never has to choose between cached blocks and a short queue.
  */
 static void print_bound(struct work *w, const struct opt *o, const struct bound *b, bool queue)
 {
@@ -154,20 +153,20 @@ static void print_bound(struct work *w, const struct opt *o, const struct bound 
 		const uint64_t ns = (uint64_t)engine_idle_prefill(cluster_speed(o->c.engine),
 								  r->isl - b->have[i]);
 
-		r->first = queue ? serve(free_at, o->c.ranks, r->at, ns) : r->at + ns;
+		r->first = queue ? serve_first(free_at, o->c.ranks, r->at, ns) : r->at + ns;
 		all += i >= w->n / 10 ? r->isl : 0;
 	}
 	free(free_at);
 	printf("{\"policy\": \"%s%s\"", b->name, queue ? "-queue" : "");
-	times(w, CLUSTER_NONE, "");
+	print_times(w, CLUSTER_NONE, "");
 	if (w->tenants)
-		times(w, 0, "quiet_");
+		print_times(w, 0, "quiet_");
 	printf(", \"hits\": %.6f}\n", b->hit / all);
 	fflush(stdout);
 }
 
-static void print(const struct work *w, const struct opt *o, const char *policy, double pooled,
-		  double infinite)
+static void print_policy(const struct work *w, const struct opt *o, const char *policy,
+			 double pooled, double infinite)
 {
 	double hit = 0, computed = 0, wasted = 0, looked = 0, tpot = 0;
 	uint32_t decoded = 0;
@@ -186,10 +185,10 @@ static void print(const struct work *w, const struct opt *o, const char *policy,
 		tpot += (double)(r->end - r->first) / 1e9 / (r->osl - 1);
 		decoded++;
 	}
-	printf("{\"policy\": \"%s\", \"load\": %.3f", policy, busy(w, o->c.ranks));
-	times(w, CLUSTER_NONE, "");
+	printf("{\"policy\": \"%s\", \"load\": %.3f", policy, prefill_share(w, o->c.ranks));
+	print_times(w, CLUSTER_NONE, "");
 	if (w->tenants)
-		times(w, 0, "quiet_");
+		print_times(w, 0, "quiet_");
 	printf(", \"tpot\": %.6f, \"hits\": %.6f, \"pooled\": %.6f, \"infinite\": %.6f, "
 	       "\"redundant\": "
 	       "%.6f}\n",
@@ -209,28 +208,28 @@ static void start_eal(void)
 		exit(1);
 }
 
-static double number(const char *s)
+static double parse_number(const char *s)
 {
 	char *end;
 	double v = strtod(s, &end);
 
 	if (*end != '\0' || end == s || !(v >= 0)) {
-		fprintf(stderr, "quality: '%s' is no number from 0\n", s);
+		fprintf(stderr, "quality: '%s' is not a number from 0\n", s);
 		exit(2);
 	}
 	return v;
 }
 
-static enum cluster_engine engine(const char *s)
+static enum cluster_engine parse_engine(const char *s)
 {
 	if (strcmp(s, "fcfs") != 0 && strcmp(s, "chunked") != 0) {
-		fprintf(stderr, "quality: '%s' is neither fcfs nor chunked\n", s);
+		fprintf(stderr, "quality: --engine must be fcfs or chunked, not '%s'\n", s);
 		exit(2);
 	}
 	return *s == 'f' ? CLUSTER_FCFS : CLUSTER_CHUNKED;
 }
 
-static void options(int argc, char **argv, struct opt *o)
+static void parse_options(int argc, char **argv, struct opt *o)
 {
 	static const struct option names[] = {
 		{"trace", 1, NULL, 't'},  {"agents", 0, NULL, 'a'}, {"flood", 0, NULL, 'f'},
@@ -250,34 +249,34 @@ static void options(int argc, char **argv, struct opt *o)
 			o->workload = (char)k;
 			break;
 		case 'r':
-			o->c.ranks = (uint32_t)number(optarg);
+			o->c.ranks = (uint32_t)parse_number(optarg);
 			break;
 		case 'c':
-			o->cache = number(optarg);
+			o->cache = parse_number(optarg);
 			break;
 		case 'l':
-			o->load = number(optarg);
+			o->load = parse_number(optarg);
 			break;
 		case 'e':
-			o->c.engine = engine(optarg);
+			o->c.engine = parse_engine(optarg);
 			break;
 		case 'd':
-			o->c.late_s = number(optarg);
+			o->c.late_s = parse_number(optarg);
 			break;
 		case 'n':
-			o->c.noise = number(optarg);
+			o->c.noise = parse_number(optarg);
 			break;
 		case 's':
-			o->c.spread = number(optarg);
+			o->c.spread = parse_number(optarg);
 			break;
 		case 'u':
-			o->c.turn = number(optarg);
+			o->c.turn = parse_number(optarg);
 			break;
 		case 'x':
 			o->c.restart = true;
 			break;
 		case 'S':
-			o->c.seed = (uint64_t)number(optarg);
+			o->c.seed = (uint64_t)parse_number(optarg);
 			break;
 		default:
 			exit(2);
@@ -287,8 +286,7 @@ static void options(int argc, char **argv, struct opt *o)
 	    o->c.ranks > KVR_PREFIX_MAX_RANKS || !(o->cache > 0) || !(o->load > 0) ||
 	    optind == argc) {
 		fprintf(stderr,
-			"quality: want one of --trace, --agents, --flood, ranks, a cache and "
-			"a load above 0, and policies\n");
+			"quality: expected one of --trace, --agents and --flood, --ranks, --cache and --load above 0, and policies\n");
 		exit(2);
 	}
 }
@@ -300,7 +298,7 @@ int main(int argc, char **argv)
 	double stretch;
 	struct work w = {0};
 
-	options(argc, argv, &o);
+	parse_options(argc, argv, &o);
 	start_eal();
 	if (o.trace != NULL)
 		work_trace(&w, o.trace, o.c.ranks);
@@ -311,15 +309,15 @@ int main(int argc, char **argv)
 	o.c.cache_blocks = (uint32_t)(w.unique * o.cache / o.c.ranks);
 	if (o.c.cache_blocks < w.longest)
 		o.c.cache_blocks = w.longest;
-	pooled = bound(&w, "bound-pooled", o.c.cache_blocks * o.c.ranks);
-	infinite = bound(&w, "bound-infinite", (uint32_t)w.unique + 1);
-	stretch = calibrate(&w, &o);
+	pooled = replay_bound(&w, "bound-pooled", o.c.cache_blocks * o.c.ranks);
+	infinite = replay_bound(&w, "bound-infinite", (uint32_t)w.unique + 1);
+	stretch = calibrate_load(&w, &o);
 	for (int i = optind; i < argc; i++) {
 		struct cluster_conf c = o.c;
 
 		c.policy = argv[i];
-		run(&w, &c, stretch);
-		print(&w, &o, argv[i], pooled.hit, infinite.hit);
+		run_cluster(&w, &c, stretch);
+		print_policy(&w, &o, argv[i], pooled.hit, infinite.hit);
 	}
 	print_bound(&w, &o, &pooled, true);
 	print_bound(&w, &o, &pooled, false);

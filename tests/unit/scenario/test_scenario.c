@@ -127,7 +127,7 @@ static void a_line_that_cannot_be_obeyed_changes_nothing(void)
 	refused("{\"op\":\"finish\",\"id\":7}", "'id' wants a string");
 	refused("{\"op\":\"finish\",\"id\":\"a\"}", "unknown id 'a'");
 	refused("{\"op\":\"finish\",\"id\":\"a\",\"x\":1}", "unknown field 'x'");
-	refused("{\"op\":\"end\",\"id\":\"a\"}", "no op that is known");
+	refused("{\"op\":\"end\",\"id\":\"a\"}", "unknown op");
 	refused("{\"id\":\"a\"}", "no 'op'");
 	refused("[]", "not a JSON object");
 	refused("{\"op\":\"advance\",\"ms\":-1}", "'ms' wants a number not below 0");
