@@ -4,9 +4,10 @@
 
 /**
  * @file
- * The simulated engines and clients on a link that only keeps what they send: the test plays the
- * router, rightly and wrongly, and looks at what they notice. Two prefill engines of two ranks
- * (the first publishes a bootstrap address) and two decode engines, or four aggregated ones.
+ * Test rig: simulated engines and clients on a link that stores the frames they send. The test
+ * plays the router, correctly and with errors, and checks what they detect. Two prefill engines of
+ * two ranks (the first publishes a bootstrap address) and two decode engines, or four aggregated
+ * ones.
  */
 
 #include <string.h>
@@ -18,7 +19,7 @@
 #include "load.h"
 
 enum { P_BOOTSTRAP, P_SYNC, D_FIRST, D_SECOND };
-#define SECOND 1000000000ull /* cycles: the clock is the test's */
+#define SECOND 1000000000ull /* cycles; the test sets the clock */
 #define SENT   256u
 
 static struct load load;
@@ -47,21 +48,21 @@ void *load_link_frame(struct load_link *k, uint16_t from, uint16_t len, uint64_t
 
 /* ---- the rig ---- */
 
-static inline uint64_t count(enum load_counter c)
+static inline uint64_t counter_value(enum load_counter c)
 {
 	return kvr_stats_get(load.row, c);
 }
 
-static inline uint64_t violations(void)
+static inline uint64_t count_violations(void)
 {
 	uint64_t sum = 0;
 
 	for (unsigned int i = LOAD_V_MAX_TOKENS; i <= LOAD_V_SESSION; i++)
-		sum += count(i);
-	return sum + count(LOAD_CORRUPT) + count(LOAD_MISPLACED);
+		sum += counter_value(i);
+	return sum + counter_value(LOAD_CORRUPT) + counter_value(LOAD_MISPLACED);
 }
 
-static inline void begin(int argc, char **argv)
+static inline void begin_test(int argc, char **argv)
 {
 	const struct load_workload_cfg cfg = {.block_size = 16,
 					      .rate = 1,
@@ -96,19 +97,19 @@ static inline void begin(int argc, char **argv)
 #define BEGIN(...)                                                                                 \
 	do {                                                                                       \
 		char *argv_[] = {(char *)"load", __VA_ARGS__};                                     \
-		begin((int)RTE_DIM(argv_), argv_);                                                 \
+		begin_test((int)RTE_DIM(argv_), argv_);                                            \
 	} while (0)
 #define PAIR (char *)"--disagg", (char *)"2:2", (char *)"--instant", (char *)"--items", (char *)"2"
 
-static inline void end(void)
+static inline void end_test(void)
 {
 	load_teardown(&load);
 	kvr_stats_destroy(stats);
 	load_workload_destroy(load.work);
 }
 
-/* Begin a request; its slot. What it sent is forgotten. */
-static inline uint32_t route(uint64_t session, uint32_t turn, uint8_t action)
+/* Begin a request and discard the frames it sent. @return its slot. */
+static inline uint32_t start_route(uint64_t session, uint32_t turn, uint8_t action)
 {
 	const uint32_t slot = load.free[load.n_free - 1];
 
@@ -117,17 +118,17 @@ static inline uint32_t route(uint64_t session, uint32_t turn, uint8_t action)
 	return slot;
 }
 
-/* What the router puts into a DISPATCH; a test changes what it wants wrong. */
+/* Content of a DISPATCH; a test changes the fields that it wants wrong. */
 struct dispatch {
 	uint32_t slot, engine, rank, flags, max_tokens;
 	uint8_t phase;
 	uint64_t handle;
-	uint64_t lost; /* pieces that do not arrive, a bit each */
+	uint64_t lost; /* bit mask of pieces that do not arrive */
 	struct kvr_hint_buf hints;
 	uint8_t room[256];
 };
 
-static inline struct dispatch prefill(uint32_t slot, uint32_t engine, uint32_t rank)
+static inline struct dispatch prefill_leg(uint32_t slot, uint32_t engine, uint32_t rank)
 {
 	return (struct dispatch){.slot = slot,
 				 .engine = engine,
@@ -138,7 +139,7 @@ static inline struct dispatch prefill(uint32_t slot, uint32_t engine, uint32_t r
 				 .handle = 77};
 }
 
-static inline struct dispatch decode(uint32_t slot, uint32_t engine)
+static inline struct dispatch decode_leg(uint32_t slot, uint32_t engine)
 {
 	return (struct dispatch){.slot = slot,
 				 .engine = engine,
@@ -148,7 +149,7 @@ static inline struct dispatch decode(uint32_t slot, uint32_t engine)
 				 .handle = 78};
 }
 
-static inline struct kvr_hint_buf *hints(struct dispatch *d)
+static inline struct kvr_hint_buf *hint_room(struct dispatch *d)
 {
 	d->hints.p = d->room;
 	d->hints.cap = sizeof(d->room);
@@ -157,15 +158,15 @@ static inline struct kvr_hint_buf *hints(struct dispatch *d)
 
 static inline void add_room(struct dispatch *d, uint64_t room)
 {
-	kvr_hint_put_bootstrap(hints(d), room, load_bootstrap_port(&load, P_BOOTSTRAP), opt.ip);
+	kvr_hint_put_bootstrap(hint_room(d), room, load_bootstrap_port(&load, P_BOOTSTRAP), opt.ip);
 }
 
 static inline void add_worker(struct dispatch *d, uint32_t engine)
 {
-	kvr_hint_put_u64(hints(d), KVR_HINT_PREFILL_WORKER, load.engines[engine].worker);
+	kvr_hint_put_u64(hint_room(d), KVR_HINT_PREFILL_WORKER, load.engines[engine].worker);
 }
 
-static inline void deliver(struct dispatch *d)
+static inline void deliver_dispatch(struct dispatch *d)
 {
 	const struct load_slot *s = &load.slots[d->slot];
 	static uint8_t frame[4096];
@@ -189,7 +190,7 @@ static inline void deliver(struct dispatch *d)
 	const uint32_t len = kvr_request_build(&q, slices);
 	const uint32_t unit = 96; /* the fixed part, and 8 bytes */
 
-	/* In pieces: hints may stand in several. */
+	/* In pieces: hints may be split. */
 	for (uint32_t off = 0; off < len; off += unit) {
 		const uint32_t n = RTE_MIN(unit, len - off);
 
@@ -202,8 +203,8 @@ static inline void deliver(struct dispatch *d)
 	}
 }
 
-/* Frame number @n of a kind that was sent, or NULL. */
-static inline const struct kvr_wire_hdr *find(uint8_t kind, uint32_t n)
+/* Frame number @n of a kind, or NULL. */
+static inline const struct kvr_wire_hdr *find_sent(uint8_t kind, uint32_t n)
 {
 	for (uint32_t i = 0; i < n_sent; i++) {
 		const struct kvr_wire_hdr *h = (const struct kvr_wire_hdr *)sent[i].bytes;
@@ -214,15 +215,15 @@ static inline const struct kvr_wire_hdr *find(uint8_t kind, uint32_t n)
 	return NULL;
 }
 
-static inline const struct kvr_wire_response *item(uint32_t n)
+static inline const struct kvr_wire_response *find_item(uint32_t n)
 {
-	const struct kvr_wire_hdr *h = find(KVR_RESPONSE, n);
+	const struct kvr_wire_hdr *h = find_sent(KVR_RESPONSE, n);
 
 	return h != NULL ? kvr_frame_body(h) : NULL;
 }
 
-/* The client ends its request after having been told @a. */
-static inline void conclude(uint32_t slot, struct kvr_wire_accepted a)
+/* End the request at its client, after an ACCEPTED with @a. */
+static inline void conclude_request(uint32_t slot, struct kvr_wire_accepted a)
 {
 	const struct kvr_wire_ids ids = {load.clients[load.slots[slot].client].source,
 					 load.slots[slot].id, 78, 1, 1};

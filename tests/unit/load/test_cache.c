@@ -13,7 +13,8 @@
 #include "trace.h"
 #include "workload.h"
 
-/* The definition: every use touches its blocks from the last to the first; oldest goes first. */
+/* The specification: each use touches its blocks from the last to the first, and the oldest is
+ * evicted. */
 struct naive {
 	uint64_t hash[64];
 	uint32_t n, capacity;
@@ -162,7 +163,7 @@ static void chain_longer_than_the_cache_keeps_its_head(void)
 	engine_cache_destroy(c);
 }
 
-static void impossible_sizes_are_refused(void)
+static void invalid_sizes_are_rejected(void)
 {
 	errno = 0;
 	CU_ASSERT_PTR_NULL(engine_cache_create(0, 1));
@@ -171,7 +172,7 @@ static void impossible_sizes_are_refused(void)
 	engine_cache_destroy(NULL);
 }
 
-/* Published counts of the reference trace replay: 16,384 blocks a worker, n = ids * 32. */
+/* Published counts of the reference trace replay: 16,384 blocks per worker, n = ids * 32. */
 static void trace_replay_stores_and_removes_as_published(void)
 {
 	static const struct {
@@ -220,7 +221,7 @@ static void trace_replay_stores_and_removes_as_published(void)
 	load_trace_free(&t);
 }
 
-static void a_cleared_cache_is_as_new(void)
+static void a_cleared_cache_is_empty(void)
 {
 	const uint64_t h[5] = {1, 2, 3, 4, 5};
 	struct engine_cache *c = engine_cache_create(4, 9);
@@ -242,16 +243,12 @@ static void a_cleared_cache_is_as_new(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"a_cleared_cache_is_as_new", a_cleared_cache_is_as_new},
-			       {"evicts_exactly_as_touching_every_block_would",
-				evicts_exactly_as_touching_every_block_would},
-			       {"walk_gives_every_block_once_and_parents_first",
-				walk_gives_every_block_once_and_parents_first},
-			       {"chain_longer_than_the_cache_keeps_its_head",
-				chain_longer_than_the_cache_keeps_its_head},
-			       {"impossible_sizes_are_refused", impossible_sizes_are_refused},
-			       {"trace_replay_stores_and_removes_as_published",
-				trace_replay_stores_and_removes_as_published},
+	CU_TestInfo tests[] = {KVR_CASE(a_cleared_cache_is_empty),
+			       KVR_CASE(evicts_exactly_as_touching_every_block_would),
+			       KVR_CASE(walk_gives_every_block_once_and_parents_first),
+			       KVR_CASE(chain_longer_than_the_cache_keeps_its_head),
+			       KVR_CASE(invalid_sizes_are_rejected),
+			       KVR_CASE(trace_replay_stores_and_removes_as_published),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("load cache", tests);

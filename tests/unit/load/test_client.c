@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What simulated clients do: ROUTE in pieces, refusals. */
+/* Simulated clients: ROUTE in pieces, rejections. */
 #include "rig.h"
 
-/* What the router lacks of the ROUTE that was sent as @p like. */
-static void missing(uint32_t slot, const struct kvr_wire_hdr *like, uint32_t first,
-		    const uint64_t words[], uint16_t n)
+/* Deliver a MISSING for the ROUTE that was sent as @p like. */
+static void deliver_missing(uint32_t slot, const struct kvr_wire_hdr *like, uint32_t first,
+			    const uint64_t words[], uint16_t n)
 {
 	struct kvr_wire_ids ids = load_client_ids(&load, &load.slots[slot]);
 	const uint32_t len = (uint32_t)sizeof(struct kvr_wire_missing) + n * 8u;
@@ -25,13 +25,13 @@ static void missing(uint32_t slot, const struct kvr_wire_hdr *like, uint32_t fir
 	load_client_frame(&load, (const struct kvr_wire_hdr *)frame, load.now);
 }
 
-/* Number of the fragment that was sent as number @p i. */
-static uint32_t piece(uint32_t i, uint32_t unit)
+/* Number of the fragment in frame @p i. */
+static uint32_t piece_number(uint32_t i, uint32_t unit)
 {
 	return ((const struct kvr_wire_hdr *)sent[i].bytes)->frag_off / unit;
 }
 
-static void the_client_sends_the_pieces_the_router_lacks(void)
+static void a_client_sends_the_pieces_that_missing_names(void)
 {
 	const uint64_t some[2] = {UINT64_C(1) << 3 | UINT64_C(1) << 63, 1};
 	uint64_t all[2] = {UINT64_MAX & ~UINT64_C(1)};
@@ -52,32 +52,32 @@ static void the_client_sends_the_pieces_the_router_lacks(void)
 	memcpy(first, sent[3].bytes, sent[3].len);
 	load.now += SECOND;
 	n_sent = 0;
-	load_checks(&load); /* nobody has answered: the first piece, and it alone */
+	load_checks(&load); /* no answer: the first piece is repeated alone */
 	CU_ASSERT_EQUAL_FATAL(n_sent, 1);
-	CU_ASSERT_EQUAL(piece(0, like.frag_len), 0);
+	CU_ASSERT_EQUAL(piece_number(0, like.frag_len), 0);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_hdr *)sent[0].bytes)->msg_seq, like.msg_seq);
-	CU_ASSERT_EQUAL(count(LOAD_ROUTE_REPEATS), 1);
-	missing(slot, &like, 0, some, 2);
+	CU_ASSERT_EQUAL(counter_value(LOAD_ROUTE_REPEATS), 1);
+	deliver_missing(slot, &like, 0, some, 2);
 	CU_ASSERT_EQUAL_FATAL(n_sent, 3);
-	CU_ASSERT_EQUAL(piece(0, like.frag_len), 3);
-	CU_ASSERT_EQUAL(piece(1, like.frag_len), 63);
-	CU_ASSERT_EQUAL(piece(2, like.frag_len), 64);
+	CU_ASSERT_EQUAL(piece_number(0, like.frag_len), 3);
+	CU_ASSERT_EQUAL(piece_number(1, like.frag_len), 63);
+	CU_ASSERT_EQUAL(piece_number(2, like.frag_len), 64);
 	memcpy(again, sent[0].bytes, sent[0].len);
 	CU_ASSERT_EQUAL(memcmp(first, again, sent[0].len), 0); /* the bytes of the first copy */
 	load.now += SECOND / 200;
-	missing(slot, &like, 64, some + 1, 1);
+	deliver_missing(slot, &like, 64, some + 1, 1);
 	CU_ASSERT_EQUAL_FATAL(n_sent, 1);
-	CU_ASSERT_EQUAL(piece(0, like.frag_len), 64);
+	CU_ASSERT_EQUAL(piece_number(0, like.frag_len), 64);
 	load.now += SECOND / 200;
-	missing(slot, &like, 0, all, 2); /* no more than a millisecond's worth at once */
+	deliver_missing(slot, &like, 0, all, 2); /* at most the quota of a millisecond at once */
 	CU_ASSERT_EQUAL(n_sent, 64);
-	CU_ASSERT_EQUAL(piece(63, like.frag_len), 64);
-	CU_ASSERT_EQUAL(count(LOAD_PIECES_AGAIN), 3 + 1 + 64);
-	CU_ASSERT_EQUAL(load.slots[slot].tries, 0); /* somebody is there */
-	end();
+	CU_ASSERT_EQUAL(piece_number(63, like.frag_len), 64);
+	CU_ASSERT_EQUAL(counter_value(LOAD_PIECES_AGAIN), 3 + 1 + 64);
+	CU_ASSERT_EQUAL(load.slots[slot].tries, 0); /* the router has answered */
+	end_test();
 }
 
-static void missing_about_another_message_changes_nothing(void)
+static void missing_for_another_message_is_ignored(void)
 {
 	const uint64_t all[1] = {0xfe};
 	struct kvr_wire_hdr like, wrong;
@@ -92,21 +92,21 @@ static void missing_about_another_message_changes_nothing(void)
 		wrong.msg_seq += i == 0;
 		wrong.msg_len += i == 1 ? 8 : 0;
 		wrong.frag_len = i == 2 ? 576 : like.frag_len;
-		missing(slot, &wrong, 0, all, 1);
+		deliver_missing(slot, &wrong, 0, all, 1);
 		CU_ASSERT_EQUAL(n_sent, 0);
 	}
-	CU_ASSERT_EQUAL(count(LOAD_STALE), 3);
-	missing(slot, &like, 0, NULL, 0); /* no words: no message of ours */
+	CU_ASSERT_EQUAL(counter_value(LOAD_STALE), 3);
+	deliver_missing(slot, &like, 0, NULL, 0); /* no words: not a message of this request */
 	CU_ASSERT_EQUAL(n_sent, 0);
-	CU_ASSERT_EQUAL(count(LOAD_BAD_FRAMES), 1);
-	conclude(slot, (struct kvr_wire_accepted){.state = KVR_STATE_RUNNING});
-	missing(slot, &like, 0, all, 1); /* it has been answered */
+	CU_ASSERT_EQUAL(counter_value(LOAD_BAD_FRAMES), 1);
+	conclude_request(slot, (struct kvr_wire_accepted){.state = KVR_STATE_RUNNING});
+	deliver_missing(slot, &like, 0, all, 1); /* the request is answered */
 	CU_ASSERT_EQUAL(n_sent, 0);
-	end();
+	end_test();
 }
 
-/* The router has put it together and does not keep it: only another message is put together again.
- */
+/* The router has reassembled the message and does not keep it: only another message is reassembled
+ * again. */
 static void a_lost_dispatch_of_several_frames_is_another_message(void)
 {
 	struct kvr_wire_accepted a = {.state = KVR_STATE_DISPATCHED, .flags = KVR_ACC_F_KEPT};
@@ -121,7 +121,7 @@ static void a_lost_dispatch_of_several_frames_is_another_message(void)
 	n = n_sent;
 	memcpy(&like, sent[0].bytes, sizeof(like));
 	ids = load_client_ids(&load, &load.slots[slot]);
-	for (int i = 0; i < 3; i++) { /* accepted; PROBEd, with and without the router's copy */
+	for (int i = 0; i < 3; i++) { /* accepted; PROBE with and without the router's copy */
 		a.flags = (uint16_t)(i == 2 ? 0 : KVR_ACC_F_KEPT);
 		if (i != 0)
 			load.slots[slot].flags |= LOAD_S_PROBED;
@@ -131,11 +131,11 @@ static void a_lost_dispatch_of_several_frames_is_another_message(void)
 		CU_ASSERT_EQUAL(n_sent, i == 2 ? n : 0);
 	}
 	CU_ASSERT_NOT_EQUAL(((const struct kvr_wire_hdr *)sent[0].bytes)->msg_seq, like.msg_seq);
-	end();
+	end_test();
 }
 
-/* The ROUTE of the first turn; what it sent is kept. */
-static uint32_t start(void)
+/* Send the ROUTE of the first turn, and keep the frames. */
+static uint32_t start_request(void)
 {
 	const uint32_t slot = load.free[load.n_free - 1];
 
@@ -151,59 +151,60 @@ static const struct kvr_wire_hdr *sent_hdr(uint32_t i)
 
 static void a_long_route_leaves_64_frames_a_millisecond(void)
 {
-	const uint64_t lacks[3] = {3, 0, 2}; /* 0 and 1, sent; 129, not yet */
+	const uint64_t lacks[3] = {3, 0, 2}; /* 0 and 1 were sent, 129 was not */
 	struct kvr_wire_hdr like;
 	uint32_t slot, n;
 
 	BEGIN((char *)"--body-bytes", (char *)"250000");
-	slot = start();
+	slot = start_request();
 	memcpy(&like, sent[0].bytes, sizeof(like));
 	n = (like.msg_len + like.frag_len - 1) / like.frag_len;
 	CU_ASSERT_TRUE_FATAL(n > 128 && n < 192);
 	CU_ASSERT_EQUAL(n_sent, 64);
 	load.now += SECOND / 1000 - 1;
 	load_routes_continue(&load);
-	missing(slot, &like, 0, lacks, 3); /* what is sent again counts, too */
+	deliver_missing(slot, &like, 0, lacks, 3); /* repeated fragments count as well */
 	CU_ASSERT_EQUAL(n_sent, 0);
 	load.now++;
-	missing(slot, &like, 0, lacks, 3);
+	deliver_missing(slot, &like, 0, lacks, 3);
 	CU_ASSERT_EQUAL(n_sent, 2);
 	load_routes_continue(&load);
 	CU_ASSERT_EQUAL_FATAL(n_sent, 64);
-	CU_ASSERT_EQUAL(piece(2, like.frag_len), 64);
-	CU_ASSERT_EQUAL(piece(63, like.frag_len), 125);
+	CU_ASSERT_EQUAL(piece_number(2, like.frag_len), 64);
+	CU_ASSERT_EQUAL(piece_number(63, like.frag_len), 125);
 	n_sent = 0;
-	load.now += 2 * SECOND; /* nobody asks again as long as it is not all out */
+	load.now += 2 * SECOND; /* no repetition until all fragments are sent */
 	load_checks(&load);
 	CU_ASSERT_EQUAL(n_sent, 0);
 	load_routes_continue(&load);
 	CU_ASSERT_EQUAL_FATAL(n_sent, n - 126);
-	CU_ASSERT_EQUAL(piece(n_sent - 1, like.frag_len), n - 1);
+	CU_ASSERT_EQUAL(piece_number(n_sent - 1, like.frag_len), n - 1);
 	load.now += (uint64_t)(opt.repeat_ms * 1e6) - 1;
 	load_checks(&load);
-	CU_ASSERT_EQUAL(count(LOAD_ROUTE_REPEATS), 0); /* the timer starts with the last one */
+	CU_ASSERT_EQUAL(counter_value(LOAD_ROUTE_REPEATS),
+			0); /* the timer starts with the last one */
 	load.now += SECOND;
 	load_checks(&load);
-	CU_ASSERT_EQUAL(count(LOAD_ROUTE_REPEATS), 1);
-	end();
+	CU_ASSERT_EQUAL(counter_value(LOAD_ROUTE_REPEATS), 1);
+	end_test();
 }
 
-/* The request ends, another one takes its slot: what is left of the first is not sent. */
-static void an_ended_request_sends_no_more_of_its_route(void)
+/* The request ends and another one takes its slot: the rest of the first is not sent. */
+static void an_ended_request_sends_no_further_fragments(void)
 {
 	uint32_t slot, n;
 
 	BEGIN((char *)"--body-bytes", (char *)"120000");
-	slot = start();
+	slot = start_request();
 	n = (sent_hdr(0)->msg_len + sent_hdr(0)->frag_len - 1) / sent_hdr(0)->frag_len;
 	load_client_lost(&load, slot);
 	CU_ASSERT_EQUAL_FATAL(load.free[load.n_free - 1], slot);
 	load.now += SECOND / 2000;
-	CU_ASSERT_EQUAL(start(), slot);
+	CU_ASSERT_EQUAL(start_request(), slot);
 	CU_ASSERT_EQUAL(n_sent, 64);
-	CU_ASSERT_EQUAL(load.pace_n, 1); /* room for one of each slot */
+	CU_ASSERT_EQUAL(load.pace_n, 1); /* room for one entry per slot */
 	load.now += SECOND / 2000;
-	load_routes_continue(&load); /* a millisecond of the first one, not of this one */
+	load_routes_continue(&load); /* the millisecond of the first request, not of this one */
 	CU_ASSERT_EQUAL(n_sent, 64);
 	load.now += SECOND / 2000;
 	load_routes_continue(&load);
@@ -211,11 +212,11 @@ static void an_ended_request_sends_no_more_of_its_route(void)
 	load.now += SECOND;
 	load_routes_continue(&load);
 	CU_ASSERT_EQUAL(n_sent, n);
-	end();
+	end_test();
 }
 
-/* They are made frame by frame. */
-static void tokens_are_those_of_the_prompt_in_every_piece(void)
+/* Tokens are made frame by frame. */
+static void every_piece_has_the_tokens_of_the_prompt(void)
 {
 	const uint64_t third[1] = {4};
 	static uint8_t body[16384];
@@ -237,18 +238,18 @@ static void tokens_are_those_of_the_prompt_in_every_piece(void)
 	CU_ASSERT_EQUAL(memcmp(body + sizeof(struct kvr_wire_request), want,
 			       load.slots[slot].prompt->isl * 4),
 			0);
-	memset(load.tokens, 0xee, load.slots[slot].prompt->isl * 4); /* another request's */
-	missing(slot, &like, 0, third, 1);
+	memset(load.tokens, 0xee, load.slots[slot].prompt->isl * 4); /* another request's tokens */
+	deliver_missing(slot, &like, 0, third, 1);
 	CU_ASSERT_EQUAL_FATAL(n_sent, 1);
 	CU_ASSERT_EQUAL(
 		memcmp(sent_hdr(0) + 1, body + sent_hdr(0)->frag_off, sent_hdr(0)->frag_len), 0);
-	end();
+	end_test();
 }
 
-/* ---- refusals ---- */
+/* ---- rejections ---- */
 
-/* REJECTED of what the slot has sent; what it answers is kept. */
-static void refuse(uint32_t slot, uint8_t kind, uint16_t code, uint64_t detail)
+/* Deliver a REJECTED for what the slot sent, and keep the answer. */
+static void deliver_rejected(uint32_t slot, uint8_t kind, uint16_t code, uint64_t detail)
 {
 	const struct load_slot *s = &load.slots[slot];
 	struct {
@@ -265,7 +266,7 @@ static void refuse(uint32_t slot, uint8_t kind, uint16_t code, uint64_t detail)
 	load_client_frame(&load, &f.h, load.now);
 }
 
-static void accepted(uint32_t slot, uint8_t state)
+static void deliver_accepted(uint32_t slot, uint8_t state)
 {
 	const struct kvr_wire_ids ids = {load.clients[load.slots[slot].client].source,
 					 load.slots[slot].id, 78, 1, 1};
@@ -276,36 +277,36 @@ static void accepted(uint32_t slot, uint8_t state)
 	load_client_frame(&load, (const struct kvr_wire_hdr *)frame, load.now);
 }
 
-static void silence(uint64_t ms)
+static void let_silence_pass(uint64_t ms)
 {
 	load.now += ms * (SECOND / 1000);
 	n_sent = 0;
 	load_checks(&load);
 }
 
-static void what_repeats_makes_up_for_goes_on(void)
+static void a_repetition_replaces_lost_fragments(void)
 {
 	uint32_t slot;
 
 	BEGIN((char *)"--body-bytes", (char *)"12000");
-	slot = start();
-	refuse(slot, KVR_ROUTE, KVR_E_REASSEMBLY_FULL, 0);
+	slot = start_request();
+	deliver_rejected(slot, KVR_ROUTE, KVR_E_REASSEMBLY_FULL, 0);
 	CU_ASSERT_EQUAL(load.slots[slot].cstate, LOAD_C_ROUTED);
 	CU_ASSERT_EQUAL(n_sent, 0);
-	silence(1000);
-	CU_ASSERT_PTR_NOT_NULL(find(KVR_ROUTE, 0));
-	CU_ASSERT_EQUAL(count(LOAD_FAILED), 0);
-	conclude(slot, (struct kvr_wire_accepted){.state = KVR_STATE_RUNNING});
-	CU_ASSERT_EQUAL(count(LOAD_COMPLETED), 1);
-	end();
+	let_silence_pass(1000);
+	CU_ASSERT_PTR_NOT_NULL(find_sent(KVR_ROUTE, 0));
+	CU_ASSERT_EQUAL(counter_value(LOAD_FAILED), 0);
+	conclude_request(slot, (struct kvr_wire_accepted){.state = KVR_STATE_RUNNING});
+	CU_ASSERT_EQUAL(counter_value(LOAD_COMPLETED), 1);
+	end_test();
 }
 
-static void a_refusal_counts_where_it_matters(void)
+static void a_rejection_counts_in_the_states_of_its_table(void)
 {
 	static const struct {
 		uint16_t code;
 		uint8_t kind;
-		bool sent, waits; /* it ends in SENT, in WAIT */
+		bool sent, waits; /* whether it ends in SENT, in WAIT */
 	} rows[] = {
 		{KVR_E_QUEUE_REJECTED, KVR_ROUTE, true, true},
 		{KVR_E_FRAGMENT, KVR_ROUTE, true, false},
@@ -323,66 +324,67 @@ static void a_refusal_counts_where_it_matters(void)
 			uint32_t slot;
 
 			BEGIN((char *)"--items", (char *)"2");
-			slot = start();
+			slot = start_request();
 			if (waits)
-				accepted(slot, KVR_STATE_RUNNING);
-			refuse(slot, rows[i].kind, rows[i].code, 0);
-			CU_ASSERT_EQUAL(count(LOAD_FAILED), waits ? rows[i].waits : rows[i].sent);
-			CU_ASSERT_EQUAL(load.m->code[rows[i].code], count(LOAD_FAILED));
-			CU_ASSERT_PTR_NULL(find(KVR_CANCEL, 0));
-			end();
+				deliver_accepted(slot, KVR_STATE_RUNNING);
+			deliver_rejected(slot, rows[i].kind, rows[i].code, 0);
+			CU_ASSERT_EQUAL(counter_value(LOAD_FAILED),
+					waits ? rows[i].waits : rows[i].sent);
+			CU_ASSERT_EQUAL(load.m->code[rows[i].code], counter_value(LOAD_FAILED));
+			CU_ASSERT_PTR_NULL(find_sent(KVR_CANCEL, 0));
+			end_test();
 		}
 }
 
-static void one_copy_of_several_may_live(void)
+static void busy_for_one_of_several_copies_cancels_the_request(void)
 {
 	uint32_t slot;
 
 	BEGIN((char *)"--items", (char *)"2");
-	slot = start();
-	silence(1000);
-	CU_ASSERT_EQUAL(count(LOAD_ROUTE_REPEATS), 1);
-	refuse(slot, KVR_ROUTE, KVR_E_BUSY, 0);
-	CU_ASSERT_PTR_NOT_NULL(find(KVR_CANCEL, 0));
-	CU_ASSERT_EQUAL(count(LOAD_FAILED), 0);
-	refuse(slot, KVR_CANCEL, KVR_E_BUSY, 0); /* again, later */
+	slot = start_request();
+	let_silence_pass(1000);
+	CU_ASSERT_EQUAL(counter_value(LOAD_ROUTE_REPEATS), 1);
+	deliver_rejected(slot, KVR_ROUTE, KVR_E_BUSY, 0);
+	CU_ASSERT_PTR_NOT_NULL(find_sent(KVR_CANCEL, 0));
+	CU_ASSERT_EQUAL(counter_value(LOAD_FAILED), 0);
+	deliver_rejected(slot, KVR_CANCEL, KVR_E_BUSY, 0); /* again, later */
 	CU_ASSERT_EQUAL(load.slots[slot].cstate, LOAD_C_CANCELLING);
-	silence(1000);
-	CU_ASSERT_PTR_NOT_NULL(find(KVR_CANCEL, 0));
-	refuse(slot, KVR_CANCEL, KVR_E_ENDED, 0);
-	CU_ASSERT_EQUAL(count(LOAD_FAILED), 1);
-	CU_ASSERT_EQUAL(count(LOAD_CANCELLED), 0);
+	let_silence_pass(1000);
+	CU_ASSERT_PTR_NOT_NULL(find_sent(KVR_CANCEL, 0));
+	deliver_rejected(slot, KVR_CANCEL, KVR_E_ENDED, 0);
+	CU_ASSERT_EQUAL(counter_value(LOAD_FAILED), 1);
+	CU_ASSERT_EQUAL(counter_value(LOAD_CANCELLED), 0);
 	CU_ASSERT_EQUAL(load.m->code[KVR_E_BUSY], 1);
-	end();
+	end_test();
 }
 
-static void what_the_router_has_lost_starts_over(void)
+static void a_request_unknown_to_the_router_starts_over(void)
 {
 	uint32_t slot, n, seq;
 
 	BEGIN((char *)"--body-bytes", (char *)"12000");
-	slot = start();
+	slot = start_request();
 	n = n_sent;
 	seq = sent_hdr(0)->msg_seq;
-	refuse(slot, KVR_ROUTE, KVR_E_UNKNOWN_REQUEST, 0);
+	deliver_rejected(slot, KVR_ROUTE, KVR_E_UNKNOWN_REQUEST, 0);
 	CU_ASSERT_EQUAL(n_sent, 0); /* with the next repetition */
-	silence(1000);
+	let_silence_pass(1000);
 	CU_ASSERT_EQUAL(n_sent, n);
 	CU_ASSERT_NOT_EQUAL(sent_hdr(0)->msg_seq, seq);
-	accepted(slot, KVR_STATE_DISPATCHED);
+	deliver_accepted(slot, KVR_STATE_DISPATCHED);
 	seq = sent_hdr(0)->msg_seq;
-	refuse(slot, KVR_ROUTE, KVR_E_UNKNOWN_REQUEST, 0); /* PROBE will tell */
+	deliver_rejected(slot, KVR_ROUTE, KVR_E_UNKNOWN_REQUEST, 0); /* PROBE will show the state */
 	CU_ASSERT_EQUAL(n_sent, 0);
 	load.slots[slot].handle++;
-	refuse(slot, KVR_PROBE, KVR_E_UNKNOWN_REQUEST, 0);
+	deliver_rejected(slot, KVR_PROBE, KVR_E_UNKNOWN_REQUEST, 0);
 	CU_ASSERT_EQUAL(n_sent, n); /* at once */
 	CU_ASSERT_NOT_EQUAL(sent_hdr(0)->msg_seq, seq);
 	CU_ASSERT_EQUAL(sent_hdr(0)->handle, 0);
 	CU_ASSERT_EQUAL(load.slots[slot].cstate, LOAD_C_ROUTED);
-	end();
+	end_test();
 }
 
-static void an_answer_that_has_ended_may_still_come(void)
+static void last_items_of_an_ended_answer_are_accepted(void)
 {
 	const struct kvr_wire_response last = {.seq = 0, .flags = KVR_RESP_F_FIN};
 
@@ -390,50 +392,50 @@ static void an_answer_that_has_ended_may_still_come(void)
 		uint32_t slot;
 
 		BEGIN((char *)"--items", (char *)"2");
-		slot = start();
-		accepted(slot, KVR_STATE_RUNNING);
-		refuse(slot, KVR_PROBE, KVR_E_ENDED, 0);
-		silence(2000);
+		slot = start_request();
+		deliver_accepted(slot, KVR_STATE_RUNNING);
+		deliver_rejected(slot, KVR_PROBE, KVR_E_ENDED, 0);
+		let_silence_pass(2000);
 		CU_ASSERT_EQUAL(n_sent, 0); /* no PROBE */
-		CU_ASSERT_EQUAL(count(LOAD_FAILED) + count(LOAD_LOST), 0);
+		CU_ASSERT_EQUAL(counter_value(LOAD_FAILED) + counter_value(LOAD_LOST), 0);
 		if (comes)
 			load_client_item(&load, slot, &last, load.now);
-		silence(3000);
-		CU_ASSERT_EQUAL(count(LOAD_COMPLETED), comes);
-		CU_ASSERT_EQUAL(count(LOAD_LOST), 1 - comes);
-		end();
+		let_silence_pass(3000);
+		CU_ASSERT_EQUAL(counter_value(LOAD_COMPLETED), comes);
+		CU_ASSERT_EQUAL(counter_value(LOAD_LOST), 1 - comes);
+		end_test();
 	}
 }
 
-static void a_cookie_is_shown_once(void)
+static void a_cookie_is_sent_once(void)
 {
 	uint32_t slot;
 
 	BEGIN((char *)"--items", (char *)"2");
-	slot = start();
-	refuse(slot, KVR_ROUTE, KVR_E_COOKIE, 4711);
+	slot = start_request();
+	deliver_rejected(slot, KVR_ROUTE, KVR_E_COOKIE, 4711);
 	CU_ASSERT_EQUAL_FATAL(n_sent, 1);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_request *)(sent_hdr(0) + 1))->worker, 4711);
-	refuse(slot, KVR_ROUTE, KVR_E_COOKIE, 4711);
+	deliver_rejected(slot, KVR_ROUTE, KVR_E_COOKIE, 4711);
 	CU_ASSERT_EQUAL(n_sent, 0);
-	end();
+	end_test();
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"client's pieces", the_client_sends_the_pieces_the_router_lacks},
-		{"other missing", missing_about_another_message_changes_nothing},
-		{"dispatch lost", a_lost_dispatch_of_several_frames_is_another_message},
-		{"pace", a_long_route_leaves_64_frames_a_millisecond},
-		{"ended", an_ended_request_sends_no_more_of_its_route},
-		{"tokens", tokens_are_those_of_the_prompt_in_every_piece},
-		{"repeat", what_repeats_makes_up_for_goes_on},
-		{"matters", a_refusal_counts_where_it_matters},
-		{"busy", one_copy_of_several_may_live},
-		{"starts over", what_the_router_has_lost_starts_over},
-		{"linger", an_answer_that_has_ended_may_still_come},
-		{"cookie", a_cookie_is_shown_once},
+		{"client's pieces", a_client_sends_the_pieces_that_missing_names},
+		KVR_CASE(missing_for_another_message_is_ignored),
+		KVR_CASE(a_lost_dispatch_of_several_frames_is_another_message),
+		KVR_CASE(a_long_route_leaves_64_frames_a_millisecond),
+		KVR_CASE(an_ended_request_sends_no_further_fragments),
+		KVR_CASE(every_piece_has_the_tokens_of_the_prompt),
+		KVR_CASE(a_repetition_replaces_lost_fragments),
+		KVR_CASE(a_rejection_counts_in_the_states_of_its_table),
+		KVR_CASE(busy_for_one_of_several_copies_cancels_the_request),
+		KVR_CASE(a_request_unknown_to_the_router_starts_over),
+		KVR_CASE(last_items_of_an_ended_answer_are_accepted),
+		KVR_CASE(a_cookie_is_sent_once),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -49,7 +49,7 @@ static void trace_rows_are_read_and_bursts_spread(void)
 	load_trace_free(&t);
 }
 
-static void bad_trace_names_the_line(void)
+static void an_error_in_a_trace_names_its_line(void)
 {
 	static const char *const bad[] = {
 		"{\"timestamp\": 0, \"input_length\": 0, \"output_length\": 5, \"hash_ids\": [0]}",
@@ -73,7 +73,7 @@ static void bad_trace_names_the_line(void)
 	CU_ASSERT_EQUAL(load_trace_read(&t, "/nonexistent/x", 0, err, sizeof(err)), -ENOENT);
 }
 
-static struct load_workload_cfg talk(void)
+static struct load_workload_cfg make_workload(void)
 {
 	return (struct load_workload_cfg){.seed = 7,
 					  .block_size = 16,
@@ -92,7 +92,7 @@ static struct load_workload_cfg talk(void)
 static void hashes_follow_from_the_tokens(void)
 {
 	struct load_trace t;
-	struct load_workload_cfg cfg = talk();
+	struct load_workload_cfg cfg = make_workload();
 	static uint32_t tokens[8192];
 	static uint64_t sh[512];
 	char err[200];
@@ -152,9 +152,9 @@ static void copies_of_a_trace_share_nothing_and_rows_share_prefixes(void)
 	load_trace_free(&t);
 }
 
-static void a_turn_continues_the_turn_before(void)
+static void a_turn_extends_the_previous_turn(void)
 {
-	struct load_workload_cfg cfg = talk();
+	struct load_workload_cfg cfg = make_workload();
 	struct load_workload *w = load_workload_create(&cfg);
 	const struct load_prompt *last[4096] = {NULL}, *p;
 	uint32_t continued = 0, bad = 0, n = 0;
@@ -181,7 +181,7 @@ static void a_turn_continues_the_turn_before(void)
 
 static void rate_is_met_and_seeds_repeat(void)
 {
-	struct load_workload_cfg cfg = talk();
+	struct load_workload_cfg cfg = make_workload();
 	struct load_workload *a, *b;
 	double x, y, last = 0;
 	uint64_t n = 0, differ = 0;
@@ -204,16 +204,16 @@ static void rate_is_met_and_seeds_repeat(void)
 	load_workload_destroy(b);
 }
 
-static void impossible_workloads_are_refused(void)
+static void invalid_workloads_are_rejected(void)
 {
-	struct load_workload_cfg cfg = talk();
+	struct load_workload_cfg cfg = make_workload();
 
 	cfg.rate = 0;
 	CU_ASSERT_PTR_NULL(load_workload_create(&cfg));
-	cfg = talk();
+	cfg = make_workload();
 	cfg.system_tokens = 65;
 	CU_ASSERT_PTR_NULL(load_workload_create(&cfg));
-	cfg = talk();
+	cfg = make_workload();
 	cfg.block_size = 0;
 	CU_ASSERT_PTR_NULL(load_workload_create(&cfg));
 	CU_ASSERT_EQUAL(errno, EINVAL);
@@ -228,18 +228,15 @@ static void streams_are_those_of_the_published_workload(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"trace_rows_are_read_and_bursts_spread", trace_rows_are_read_and_bursts_spread},
-		{"bad_trace_names_the_line", bad_trace_names_the_line},
-		{"hashes_follow_from_the_tokens", hashes_follow_from_the_tokens},
-		{"copies_of_a_trace_share_nothing_and_rows_share_prefixes",
-		 copies_of_a_trace_share_nothing_and_rows_share_prefixes},
-		{"a_turn_continues_the_turn_before", a_turn_continues_the_turn_before},
-		{"rate_is_met_and_seeds_repeat", rate_is_met_and_seeds_repeat},
-		{"impossible_workloads_are_refused", impossible_workloads_are_refused},
-		{"streams_are_those_of_the_published_workload",
-		 streams_are_those_of_the_published_workload},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(trace_rows_are_read_and_bursts_spread),
+			       KVR_CASE(an_error_in_a_trace_names_its_line),
+			       KVR_CASE(hashes_follow_from_the_tokens),
+			       KVR_CASE(copies_of_a_trace_share_nothing_and_rows_share_prefixes),
+			       KVR_CASE(a_turn_extends_the_previous_turn),
+			       KVR_CASE(rate_is_met_and_seeds_repeat),
+			       KVR_CASE(invalid_workloads_are_rejected),
+			       KVR_CASE(streams_are_those_of_the_published_workload),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("load content", tests);
 }

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What simulated clients answer when a request is over for them (PROTOCOL.md, 6.3: END). */
+/* Answers of simulated clients for ended requests (PROTOCOL.md, 6.3: END). */
 #include "rig.h"
 
-static uint32_t start(void)
+static uint32_t start_request(void)
 {
-	return route(0, 0, 0);
+	return start_route(0, 0, 0);
 }
 
-/* ACCEPTED or an item of request @p id; what it answers is kept. */
-static void late(uint64_t id, uint8_t kind, uint32_t seq, uint16_t flags)
+/* Deliver ACCEPTED or an item of request @p id, and keep the answer. */
+static void deliver_late(uint64_t id, uint8_t kind, uint32_t seq, uint16_t flags)
 {
 	const struct kvr_wire_ids ids = {
 		load.clients[(id >> LOAD_SLOT_BITS) % load.n_clients].source, id, 78, 1, 1};
@@ -33,9 +33,9 @@ static void late(uint64_t id, uint8_t kind, uint32_t seq, uint16_t flags)
 	load_client_acks(&load);
 }
 
-static void acknowledges(uint32_t next_seq, uint16_t flags)
+static void check_ack(uint32_t next_seq, uint16_t flags)
 {
-	const struct kvr_wire_hdr *h = find(KVR_RESPONSE_ACK, 0);
+	const struct kvr_wire_hdr *h = find_sent(KVR_RESPONSE_ACK, 0);
 	const struct kvr_wire_response_ack *a;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
@@ -45,35 +45,36 @@ static void acknowledges(uint32_t next_seq, uint16_t flags)
 	CU_ASSERT_EQUAL(a->flags, flags);
 }
 
-/* Its CANCEL has overtaken its ROUTE: the request must not run for nobody. */
-static void what_was_abandoned_is_cancelled_when_it_is_accepted(void)
+/* CANCEL has overtaken ROUTE: the request must not run without a client. */
+static void accepted_for_an_ended_request_is_answered_with_cancel(void)
 {
 	uint32_t slot;
 	uint64_t id;
 
-	for (uint32_t held = 0; held < 3; held++) { /* by its engine; by nobody; another has it */
+	for (uint32_t held = 0; held < 3;
+	     held++) { /* slot held by the request's engine; free; held by another request */
 		BEGIN((char *)"--items", (char *)"2");
-		slot = start();
+		slot = start_request();
 		id = load.slots[slot].id;
 		load.slots[slot].leg.estate = held == 0 ? LOAD_E_DECODE : LOAD_E_IDLE;
 		load_client_lost(&load, slot);
 		CU_ASSERT_EQUAL(load.slots[slot].id, held == 0 ? id : 0);
 		if (held == 2)
-			CU_ASSERT_EQUAL(start(), slot);
-		late(id, KVR_ACCEPTED, KVR_STATE_QUERY, 0);
+			CU_ASSERT_EQUAL(start_request(), slot);
+		deliver_late(id, KVR_ACCEPTED, KVR_STATE_QUERY, 0);
 		CU_ASSERT_EQUAL(n_sent, 0);
-		late(id, KVR_ACCEPTED, KVR_STATE_DISPATCHED, 0);
+		deliver_late(id, KVR_ACCEPTED, KVR_STATE_DISPATCHED, 0);
 		CU_ASSERT_EQUAL_FATAL(n_sent, 1);
-		CU_ASSERT_PTR_NOT_NULL_FATAL(find(KVR_CANCEL, 0));
-		CU_ASSERT_EQUAL(find(KVR_CANCEL, 0)->id, id);
-		CU_ASSERT_EQUAL(find(KVR_CANCEL, 0)->handle, 78);
-		CU_ASSERT_EQUAL(count(LOAD_CANCELS), 1);
+		CU_ASSERT_PTR_NOT_NULL_FATAL(find_sent(KVR_CANCEL, 0));
+		CU_ASSERT_EQUAL(find_sent(KVR_CANCEL, 0)->id, id);
+		CU_ASSERT_EQUAL(find_sent(KVR_CANCEL, 0)->handle, 78);
+		CU_ASSERT_EQUAL(counter_value(LOAD_CANCELS), 1);
 		load.slots[slot].leg.estate = LOAD_E_IDLE;
-		end();
+		end_test();
 	}
 }
 
-static void what_has_its_answer_is_not_cancelled(void)
+static void an_answered_request_is_not_cancelled(void)
 {
 	const struct kvr_wire_response last = {.seq = 0, .flags = KVR_RESP_F_FIN};
 	uint64_t id;
@@ -82,65 +83,65 @@ static void what_has_its_answer_is_not_cancelled(void)
 		uint32_t slot;
 
 		BEGIN((char *)"--items", (char *)"2");
-		slot = start();
+		slot = start_request();
 		id = load.slots[slot].id;
 		load_client_item(&load, slot, &last, load.now);
 		load_client_acks(&load);
 		CU_ASSERT_EQUAL(load.slots[slot].id, 0);
 		if (again)
-			CU_ASSERT_EQUAL(start(), slot);
-		late(id, KVR_ACCEPTED, KVR_STATE_DISPATCHED, 0);
+			CU_ASSERT_EQUAL(start_request(), slot);
+		deliver_late(id, KVR_ACCEPTED, KVR_STATE_DISPATCHED, 0);
 		CU_ASSERT_EQUAL(n_sent, 0);
-		end();
+		end_test();
 	}
 }
 
-static void items_of_what_is_over_are_acknowledged(void)
+static void items_of_ended_requests_are_acknowledged(void)
 {
 	uint32_t slot;
 	uint64_t id;
 
 	BEGIN((char *)"--items", (char *)"2");
-	slot = start();
+	slot = start_request();
 	id = load.slots[slot].id;
 	load_client_lost(&load, slot);
-	late(id, KVR_RESPONSE, 4, 0);
-	acknowledges(5, 0);
-	late(id, KVR_RESPONSE, 6, KVR_RESP_F_FIN);
-	acknowledges(7, KVR_RACK_F_FIN);
-	end();
+	deliver_late(id, KVR_RESPONSE, 4, 0);
+	check_ack(5, 0);
+	deliver_late(id, KVR_RESPONSE, 6, KVR_RESP_F_FIN);
+	check_ack(7, KVR_RACK_F_FIN);
+	end_test();
 
 	BEGIN((char *)"--items", (char *)"2"); /* its engine still has it */
-	slot = start();
+	slot = start_request();
 	id = load.slots[slot].id;
 	load.slots[slot].leg.estate = LOAD_E_DECODE;
 	load_client_lost(&load, slot);
-	late(id, KVR_RESPONSE, 4, 0);
-	acknowledges(5, 0);
-	late(id, KVR_RESPONSE, 6, KVR_RESP_F_FIN);
-	acknowledges(7, KVR_RACK_F_FIN);
-	CU_ASSERT_EQUAL(count(LOAD_LOST), 1);
+	deliver_late(id, KVR_RESPONSE, 4, 0);
+	check_ack(5, 0);
+	deliver_late(id, KVR_RESPONSE, 6, KVR_RESP_F_FIN);
+	check_ack(7, KVR_RACK_F_FIN);
+	CU_ASSERT_EQUAL(counter_value(LOAD_LOST), 1);
 	load.slots[slot].leg.estate = LOAD_E_IDLE;
-	end();
+	end_test();
 
 	BEGIN((char *)"--items", (char *)"2", (char *)"--cancel-share", (char *)"1");
-	slot = start();
-	late(load.slots[slot].id, KVR_RESPONSE, 0, 0); /* cancelled behind the first item */
+	slot = start_request();
+	deliver_late(load.slots[slot].id, KVR_RESPONSE, 0, 0); /* cancelled after the first item */
 	CU_ASSERT_EQUAL_FATAL(load.slots[slot].cstate, LOAD_C_CANCELLING);
-	late(load.slots[slot].id, KVR_RESPONSE, 2, 0);
-	acknowledges(1, 0);
-	late(load.slots[slot].id, KVR_RESPONSE, 3, KVR_RESP_F_FIN);
-	acknowledges(4, KVR_RACK_F_FIN);
-	CU_ASSERT_EQUAL(count(LOAD_CANCELLED), 1);
-	end();
+	deliver_late(load.slots[slot].id, KVR_RESPONSE, 2, 0);
+	check_ack(1, 0);
+	deliver_late(load.slots[slot].id, KVR_RESPONSE, 3, KVR_RESP_F_FIN);
+	check_ack(4, KVR_RACK_F_FIN);
+	CU_ASSERT_EQUAL(counter_value(LOAD_CANCELLED), 1);
+	end_test();
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"cancelled", what_was_abandoned_is_cancelled_when_it_is_accepted},
-		{"answered", what_has_its_answer_is_not_cancelled},
-		{"items", items_of_what_is_over_are_acknowledged},
+		KVR_CASE(accepted_for_an_ended_request_is_answered_with_cancel),
+		KVR_CASE(an_answered_request_is_not_cancelled),
+		KVR_CASE(items_of_ended_requests_are_acknowledged),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-static struct load_transfer sealed(void)
+static struct load_transfer sealed_transfer(void)
 {
 	struct load_transfer t = {.source = 1,
 				  .id = 2,
@@ -20,7 +20,7 @@ static struct load_transfer sealed(void)
 
 static void every_byte_of_a_result_counts(void)
 {
-	const struct load_transfer want = sealed();
+	const struct load_transfer want = sealed_transfer();
 	uint8_t got[sizeof(want)];
 
 	memcpy(got, &want, sizeof(got));
@@ -35,7 +35,7 @@ static void every_byte_of_a_result_counts(void)
 
 static void the_sum_covers_every_field_and_its_place(void)
 {
-	struct load_transfer t = sealed(), u = t;
+	struct load_transfer t = sealed_transfer(), u = t;
 
 	u.id = t.worker;
 	u.worker = t.id;
@@ -56,7 +56,7 @@ static void a_room_names_its_rank(void)
 	CU_ASSERT_FALSE(load_room_fits((1ull << 63) + 2, 2, 4));
 }
 
-static void names_give_their_number_back_and_no_other(void)
+static void a_session_name_gives_its_number(void)
 {
 	const uint64_t tag = 0x00ab00cd00ef0012u;
 	char name[LOAD_SESSION_NAME];
@@ -76,12 +76,10 @@ static void names_give_their_number_back_and_no_other(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"every_byte_of_a_result_counts", every_byte_of_a_result_counts},
-		{"the_sum_covers_every_field_and_its_place",
-		 the_sum_covers_every_field_and_its_place},
-		{"a_room_names_its_rank", a_room_names_its_rank},
-		{"names_give_their_number_back_and_no_other",
-		 names_give_their_number_back_and_no_other},
+		KVR_CASE(every_byte_of_a_result_counts),
+		KVR_CASE(the_sum_covers_every_field_and_its_place),
+		KVR_CASE(a_room_names_its_rank),
+		KVR_CASE(a_session_name_gives_its_number),
 		CU_TEST_INFO_NULL,
 	};
 

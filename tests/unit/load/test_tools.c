@@ -72,13 +72,10 @@ static void random_covers_all_and_kv_pins_nothing(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"timers_come_in_order_and_not_early", timers_come_in_order_and_not_early},
-		{"round_robin_visits_all_in_turn", round_robin_visits_all_in_turn},
-		{"least_loaded_takes_the_minimum_and_splits_ties",
-		 least_loaded_takes_the_minimum_and_splits_ties},
-		{"random_covers_all_and_kv_pins_nothing", random_covers_all_and_kv_pins_nothing},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(timers_come_in_order_and_not_early),
+			       KVR_CASE(round_robin_visits_all_in_turn),
+			       KVR_CASE(least_loaded_takes_the_minimum_and_splits_ties),
+			       KVR_CASE(random_covers_all_and_kv_pins_nothing), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("load tools", tests);
 }

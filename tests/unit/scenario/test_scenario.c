@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The language of scenarios, with an executor that only notes what it is told. */
+/* The language of scenarios, with an executor that logs its calls. */
 #include "kvr_sc_out.h"
 #include "kvr_scenario.h"
 
@@ -9,20 +9,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-static char told[4096]; /* what the executor was told, a word each */
+static char calls[4096]; /* calls of the executor, a word each */
 static struct kvr_sc_req last;
 static uint32_t n_polls;
 
-#define TELL(...) snprintf(told + strlen(told), sizeof(told) - strlen(told), __VA_ARGS__)
+#define TELL(...) snprintf(calls + strlen(calls), sizeof(calls) - strlen(calls), __VA_ARGS__)
 
-static bool pool(struct kvr_sc_pool *p, struct kvr_sc_problem *problem)
+static bool start_pool(struct kvr_sc_pool *p, struct kvr_sc_problem *problem)
 {
 	(void)problem;
 	TELL("pool:%s/%u/%g ", p->conf.name, p->conf.block_size, p->conf.queue_threshold);
 	return true;
 }
 
-static int worker(struct kvr_sc_pool *p, const struct kvr_sched_worker *c, const json_t *obj)
+static int note_worker(struct kvr_sc_pool *p, const struct kvr_sched_worker *c, const json_t *obj)
 {
 	(void)p;
 	(void)obj;
@@ -32,26 +32,26 @@ static int worker(struct kvr_sc_pool *p, const struct kvr_sched_worker *c, const
 	return c->dp_size == 0 ? -22 : 0;
 }
 
-static void joined(struct kvr_sc_worker *k)
+static void note_joined(struct kvr_sc_worker *k)
 {
 	kvr_sc_line_state(k, KVR_WORKER_SERVING);
 }
 
-static void arrive(struct kvr_sc_req *r)
+static void note_arrive(struct kvr_sc_req *r)
 {
 	TELL("arrive:%s/%u/%u ", r->id, r->msg.req.n, r->msg.req.isl);
 	last = *r;
 	kvr_sc_req_enter(r);
 }
 
-static void event(struct kvr_sc_req *r, struct kvr_rq_event e)
+static void note_event(struct kvr_sc_req *r, struct kvr_rq_event e)
 {
 	TELL("%s:%s ", kvr_request_event_name(e.kind), r->id);
 	if (e.kind == KVR_RQE_CANCEL)
 		kvr_sc_req_over(r);
 }
 
-static void poll(struct kvr_sc_world *w)
+static void note_poll(struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r;
 
@@ -62,27 +62,27 @@ static void poll(struct kvr_sc_world *w)
 	}
 }
 
-static void expire(struct kvr_sc_world *w)
+static void note_expire(struct kvr_sc_world *w)
 {
 	TELL("expire@%llu ", (unsigned long long)w->now);
 }
 
-static uint64_t timer(const struct kvr_sc_world *w)
+static uint64_t next_timer(const struct kvr_sc_world *w)
 {
 	return w->now < 5000000 ? 5000000 : UINT64_MAX;
 }
 
-static const struct kvr_sc_executor notes = {.pool = pool,
-					     .worker = worker,
-					     .joined = joined,
-					     .arrive = arrive,
-					     .event = event,
-					     .poll = poll,
-					     .expire = expire,
-					     .timer = timer};
+static const struct kvr_sc_executor notes = {.pool = start_pool,
+					     .worker = note_worker,
+					     .joined = note_joined,
+					     .arrive = note_arrive,
+					     .event = note_event,
+					     .poll = note_poll,
+					     .expire = note_expire,
+					     .timer = next_timer};
 
-/* Run lines in a world of their own. @return what is written; freed by the next. */
-static const char *run(const char *lines, int status)
+/* Run lines in a world of their own. @return the output, freed by the next call. */
+static const char *run_lines(const char *lines, int status)
 {
 	static struct kvr_sc_world *w;
 	static char *out;
@@ -92,7 +92,7 @@ static const char *run(const char *lines, int status)
 	free(out);
 	free(w);
 	w = calloc(1, sizeof(*w));
-	told[0] = '\0';
+	calls[0] = '\0';
 	n_polls = 0;
 	to = open_memstream(&out, &len);
 	kvr_sc_world_init(w, &notes, to);
@@ -104,89 +104,92 @@ static const char *run(const char *lines, int status)
 
 #define POOL "{\"op\":\"pool\",\"name\":\"m\",\"block_size\":4}\n"
 
-/* The line is refused for this reason, and nothing has happened. */
-static void refused(const char *line, const char *why)
+/* The line must be rejected for this reason, without an effect. */
+static void check_rejected(const char *line, const char *why)
 {
 	char text[1024], want[400];
 	const char *out;
 
 	snprintf(text, sizeof(text), POOL "\n%s\n", line);
-	out = run(text, 1);
+	out = run_lines(text, 1);
 	snprintf(want, sizeof(want), "\"line\":3,\"error\":\"BadOp\",\"message\":\"%s\"}\n", why);
 	CU_ASSERT(strstr(out, want) != NULL);
-	CU_ASSERT_STRING_EQUAL(told, "pool:m/4/nan ");
+	CU_ASSERT_STRING_EQUAL(calls, "pool:m/4/nan ");
 	CU_ASSERT_EQUAL(n_polls, 1);
 	if (strstr(out, want) == NULL)
 		printf("\nof %s\nwanted %s, got %s", line, want, out);
 }
 
-static void a_line_that_cannot_be_obeyed_changes_nothing(void)
+static void a_rejected_line_changes_nothing(void)
 {
-	refused("{\"op\":\"finish\"}", "missing field 'id'");
-	refused("{\"op\":\"finish\",\"id\":null}", "missing field 'id'");
-	refused("{\"op\":\"finish\",\"id\":7}", "'id' wants a string");
-	refused("{\"op\":\"finish\",\"id\":\"a\"}", "unknown id 'a'");
-	refused("{\"op\":\"finish\",\"id\":\"a\",\"x\":1}", "unknown field 'x'");
-	refused("{\"op\":\"end\",\"id\":\"a\"}", "unknown op");
-	refused("{\"id\":\"a\"}", "no 'op'");
-	refused("[]", "not a JSON object");
-	refused("{\"op\":\"advance\",\"ms\":-1}", "'ms' wants a number not below 0");
-	refused("{\"op\":\"drain\",\"worker\":18446744073709551615}",
-		"unknown worker 18446744073709551615");
-	refused("{\"op\":\"drain\",\"worker\":18446744073709551616}",
-		"malformed JSON: too big integer near '18446744073709551616'");
-	refused("{\"op\":\"route\",\"id\":\"a\",\"tokens\":[1,2],\"sequence_hashes\":[1],\"isl\":"
+	check_rejected("{\"op\":\"finish\"}", "missing field 'id'");
+	check_rejected("{\"op\":\"finish\",\"id\":null}", "missing field 'id'");
+	check_rejected("{\"op\":\"finish\",\"id\":7}", "'id' wants a string");
+	check_rejected("{\"op\":\"finish\",\"id\":\"a\"}", "unknown id 'a'");
+	check_rejected("{\"op\":\"finish\",\"id\":\"a\",\"x\":1}", "unknown field 'x'");
+	check_rejected("{\"op\":\"end\",\"id\":\"a\"}", "unknown op");
+	check_rejected("{\"id\":\"a\"}", "no 'op'");
+	check_rejected("[]", "not a JSON object");
+	check_rejected("{\"op\":\"advance\",\"ms\":-1}", "'ms' wants a number not below 0");
+	check_rejected("{\"op\":\"drain\",\"worker\":18446744073709551615}",
+		       "unknown worker 18446744073709551615");
+	check_rejected("{\"op\":\"drain\",\"worker\":18446744073709551616}",
+		       "malformed JSON: too big integer near '18446744073709551616'");
+	check_rejected(
+		"{\"op\":\"route\",\"id\":\"a\",\"tokens\":[1,2],\"sequence_hashes\":[1],\"isl\":"
 		"4}",
 		"give either 'tokens' or 'sequence_hashes'");
-	refused("{\"op\":\"route\",\"id\":\"a\",\"tokens\":[4294967296]}",
-		"'tokens' wants an array of integers from 0 to 2^32-1");
-	refused("{\"op\":\"route\",\"id\":\"a\",\"tokens\":[1],\"routing\":{\"session_control\":{}}"
+	check_rejected("{\"op\":\"route\",\"id\":\"a\",\"tokens\":[4294967296]}",
+		       "'tokens' wants an array of integers from 0 to 2^32-1");
+	check_rejected(
+		"{\"op\":\"route\",\"id\":\"a\",\"tokens\":[1],\"routing\":{\"session_control\":{}}"
 		"}",
 		"missing field 'session_id'");
-	refused("{\"op\":\"pool\",\"name\":\"m\",\"block_size\":4}", "pool 'm' exists");
-	refused("{\"op\":\"pool\",\"name\":\"n\",\"block_size\":4,\"config\":{\"role\":\"decode\"}"
+	check_rejected("{\"op\":\"pool\",\"name\":\"m\",\"block_size\":4}", "pool 'm' exists");
+	check_rejected(
+		"{\"op\":\"pool\",\"name\":\"n\",\"block_size\":4,\"config\":{\"role\":\"decode\"}"
 		"}",
 		"configuration key 'role' is unknown");
-	refused("{\"op\":\"pool\",\"name\":\"n\",\"block_size\":4,"
-		"\"config\":{\"use_kv_events\":\"true\"}}",
-		"configuration key 'use_kv_events' has a wrong type");
+	check_rejected("{\"op\":\"pool\",\"name\":\"n\",\"block_size\":4,"
+		       "\"config\":{\"use_kv_events\":\"true\"}}",
+		       "configuration key 'use_kv_events' has a wrong type");
 }
 
-static void what_is_read_is_what_was_written(void)
+static void output_reads_back_unchanged(void)
 {
-	const char *out =
-		run(POOL "{\"op\":\"worker\",\"worker\":9223372036854775808,"
-			 "\"dp_size\":2,\"taints\":[\"a\"],\"topology\":{\"zone\":\"z\"}}\n"
-			 "{\"op\":\"route\",\"id\":\"a\",\"sequence_hashes\":"
-			 "[18446744073709551615,1],\"isl\":9,\"routing\":"
-			 "{\"backend_instance_id\":9223372036854775809,\"priority_jump\":0.5}}\n"
-			 "{\"op\":\"cancel\",\"id\":\"a\"}\n"
-			 "{\"op\":\"cancel\",\"id\":\"a\"}\n",
-		    0);
+	const char *out = run_lines(
+		POOL "{\"op\":\"worker\",\"worker\":9223372036854775808,"
+		     "\"dp_size\":2,\"taints\":[\"a\"],\"topology\":{\"zone\":\"z\"}}\n"
+		     "{\"op\":\"route\",\"id\":\"a\",\"sequence_hashes\":"
+		     "[18446744073709551615,1],\"isl\":9,\"routing\":"
+		     "{\"backend_instance_id\":9223372036854775809,\"priority_jump\":0.5}}\n"
+		     "{\"op\":\"cancel\",\"id\":\"a\"}\n"
+		     "{\"op\":\"cancel\",\"id\":\"a\"}\n",
+		0);
 
 	CU_ASSERT_STRING_EQUAL(out, "{\"op\":\"state\",\"worker\":9223372036854775808,"
 				    "\"from\":\"joining\",\"to\":\"serving\"}\n");
-	CU_ASSERT_STRING_EQUAL(told, "pool:m/4/nan worker:9223372036854775808+2 a "
-				     "dynamo.topology/zone=z arrive:a/2/9 cancel:a ");
+	CU_ASSERT_STRING_EQUAL(calls, "pool:m/4/nan worker:9223372036854775808+2 a "
+				      "dynamo.topology/zone=z arrive:a/2/9 cancel:a ");
 	CU_ASSERT_EQUAL(last.msg.hints.backend_id, UINT64_C(9223372036854775809));
 	CU_ASSERT_EQUAL(last.msg.hints.flags, KVR_SHINT_BACKEND_ID);
 	CU_ASSERT_DOUBLE_EQUAL(last.msg.hints.priority_jump, 0.5, 0);
 	CU_ASSERT_EQUAL(n_polls, 5);
 }
 
-/* Timers that are due fire on the way, in their moment. */
-static void time_passes(void)
+/* Timers that become due run at their time. */
+static void due_timers_run_on_the_way(void)
 {
-	run(POOL "{\"op\":\"advance\",\"ms\":4.9}\n{\"op\":\"advance\",\"ms\":0.2}\n"
-		 "{\"op\":\"advance\",\"ms\":1e12}\n",
-	    0);
-	CU_ASSERT_STRING_EQUAL(told, "pool:m/4/nan expire@5000000 ");
-	CU_ASSERT_STRING_EQUAL(run(POOL "{\"op\":\"advance\",\"ms\":1e13}\n", 1),
+	run_lines(POOL "{\"op\":\"advance\",\"ms\":4.9}\n{\"op\":\"advance\",\"ms\":0.2}\n"
+		       "{\"op\":\"advance\",\"ms\":1e12}\n",
+		  0);
+	CU_ASSERT_STRING_EQUAL(calls, "pool:m/4/nan expire@5000000 ");
+	CU_ASSERT_STRING_EQUAL(run_lines(POOL "{\"op\":\"advance\",\"ms\":1e13}\n", 1),
 			       "{\"op\":\"advance\",\"line\":2,\"error\":\"BadOp\","
 			       "\"message\":\"'ms' is too large\"}\n");
 }
 
-static void pool_lines_alone(void)
+static void pool_lines_can_be_read_alone(void)
 {
 	char lines[] = POOL "{\"op\":\"pool\",\"name\":\"m\",\"block_size\":4}\n"
 			    "{\"op\":\"worker\",\"worker\":1}\nno line\n"
@@ -195,11 +198,11 @@ static void pool_lines_alone(void)
 	static struct kvr_sc_world w;
 	FILE *in = fmemopen(lines, sizeof(lines) - 1, "r");
 
-	told[0] = '\0';
+	calls[0] = '\0';
 	kvr_sc_world_init(&w, &notes, NULL);
 	kvr_sc_pools(&w, in);
 	fclose(in);
-	CU_ASSERT_STRING_EQUAL(told, "pool:m/4/nan pool:n/8/2 ");
+	CU_ASSERT_STRING_EQUAL(calls, "pool:m/4/nan pool:n/8/2 ");
 	CU_ASSERT_EQUAL(w.n_pools, 2);
 }
 
@@ -225,11 +228,11 @@ static void lines_are_json(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"refused", a_line_that_cannot_be_obeyed_changes_nothing},
-		{"read", what_is_read_is_what_was_written},
-		{"time", time_passes},
-		{"pools", pool_lines_alone},
-		{"out", lines_are_json},
+		KVR_CASE(a_rejected_line_changes_nothing),
+		KVR_CASE(output_reads_back_unchanged),
+		KVR_CASE(due_timers_run_on_the_way),
+		KVR_CASE(pool_lines_can_be_read_alone),
+		KVR_CASE(lines_are_json),
 		CU_TEST_INFO_NULL,
 	};
 
