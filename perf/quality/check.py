@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The simulator itself: check.py PROGRAM. No figure of a policy is checked, so nothing here ages.
+"""Test of the simulator: check.py PROGRAM. No figure of a policy is checked, so the test does not age.
 
-One rank with room for everything finds what an infinite cache finds, whatever the policy; more
-ranks never do better, and with round robin they do worse; equal seeds give equal bytes, other seeds
-do not; all that can be varied runs to its end in both kinds of engine.
+A single rank with an unlimited cache finds what an infinite cache finds, under every policy. Several
+ranks never find more, and fewer with round robin. Equal seeds give equal bytes, other seeds do not.
+All options work with both kinds of engine.
 """
 import json
 import subprocess
@@ -16,7 +16,7 @@ def run(*args):
 
 
 def rows(*args):
-    """Of the policies; no time of theirs is below that of a bound."""
+    """Results of the policies. No time may be below that of a bound."""
     *found, queue, pooled, infinite = [json.loads(line) for line in run(*args).splitlines()]
     assert queue['hits'] == pooled['hits'] <= infinite['hits'], pooled
     assert queue['mean'] > pooled['mean'] and queue['p99'] >= pooled['p99'], (queue, pooled)
@@ -37,9 +37,9 @@ for engine in ('fcfs', 'chunked'):
         assert 0 < r['hits'] < r['infinite'], r
         assert 0 < r['p50'] <= r['p90'] <= r['p99'] and r['mean'] > 0, r
         assert r['policy'] != 'round-robin' or r['redundant'] > 0.1, r
-    # Some of those whose rank goes wait for another.
+    # Requests of restarted ranks wait for other ranks.
     for r in rows(*few, '--engine', engine, '--load', '1.1', '--restart', POLICIES[3]):
         assert 0 < r['hits'] < r['infinite'], r
     same = [run(*few, '--engine', engine, '--noise', '0.3', '--seed', s, 'ttft') for s in ('7', '7', '8')]
     assert same[0] == same[1] != same[2], same
-print('the simulator does what it says')
+print('the simulator keeps its invariants')
