@@ -20,8 +20,8 @@ int cache_begin(struct sim *s, struct engine *e, uint32_t rank)
 
 	/* Otherwise routers may take the new incarnation for the old one until HELLO arrives. */
 	if (!s->plan.bug_epoch && !s->plan.clock_back)
-		announced_free(&k->told);
-	*k = (struct rank){.told = k->told};
+		announced_free(&k->announced);
+	*k = (struct rank){.announced = k->announced};
 	engine_init(&k->model, &speed);
 	k->model.cache = engine_cache_create(s->plan.cache_blocks, s->plan.seed);
 	return k->model.cache != NULL ? 0 : -errno;
@@ -44,7 +44,7 @@ static void announce_stored(struct engine *e, uint32_t rank, const uint64_t *par
 					.hashes = sh,
 					.n = n};
 
-	announced_add(&e->rank[rank].told, sh, n);
+	announced_add(&e->rank[rank].announced, sh, n);
 	for (uint32_t i = 0; i < e->sim->plan.routers; i++)
 		kvr_agent_kv_stored(e->seat[i].agent, rank, &kv);
 }
@@ -79,7 +79,7 @@ static void lose_event(struct rank *k)
 	sim_bug(SIM_BUG_LOST);
 }
 
-void cache_store(struct sim *s, struct engine *e, struct run *r)
+void cache_store(struct sim *s, struct engine *e, struct execution *r)
 {
 	static uint64_t gone[SIM_PROMPT];
 	struct rank *k = &e->rank[r->rank];
@@ -208,7 +208,7 @@ int cache_dump(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_a
 			abort();
 		cache_walk(t->engine, dp_rank, keep_chain, t);
 		for (uint32_t i = 0; i < t->dump_n; i++)
-			announced_add(&t->engine->rank[dp_rank].told, t->dump[i].hashes,
+			announced_add(&t->engine->rank[dp_rank].announced, t->dump[i].hashes,
 				      t->dump[i].n);
 	}
 	if (pos >= t->dump_n)

@@ -61,7 +61,7 @@ static void check_rank_load(struct sim *s, const struct pool *p, uint32_t r, uin
 
 void check_loads(struct host *h)
 {
-	const struct router *rt = h->box.rt;
+	const struct router *rt = h->rig.rt;
 
 	if (h->sim->steps % 32 != 0) /* the check visits every request slot */
 		return;
@@ -210,21 +210,22 @@ static void check_table(struct sim *s, const struct router *rt)
 
 /* ---- the end of a world ---- */
 
-static void check_asks(struct sim *s)
+static void check_requests(struct sim *s)
 {
-	for (uint32_t i = 0; i < s->n_asks; i++)
-		if (s->ask[i].outcomes != 1 && !s->ask[i].killed)
-			sim_fail(s, "request %u has %u outcomes", i, s->ask[i].outcomes);
+	for (uint32_t i = 0; i < s->n_requests; i++)
+		if (s->request[i].outcomes != 1 && !s->request[i].killed)
+			sim_fail(s, "request %u has %u outcomes", i, s->request[i].outcomes);
 	for (uint32_t i = 0; i < s->plan.engines; i++)
-		for (uint32_t k = s->engine[i].runs; k != 0; k = s->run[k - 1].next)
-			sim_fail(s, "engine %u still runs request %u", i, s->run[k - 1].ask);
+		for (uint32_t k = s->engine[i].executions; k != 0; k = s->execution[k - 1].next)
+			sim_fail(s, "engine %u still runs request %u", i,
+				 s->execution[k - 1].request);
 }
 
 /* Log the details of a request that the router does not release. */
 static void log_slot(struct sim *s, const struct kvr_flight *f)
 {
-	for (uint32_t i = 0; i < s->n_asks; i++) {
-		const struct ask *a = &s->ask[i];
+	for (uint32_t i = 0; i < s->n_requests; i++) {
+		const struct sim_request *a = &s->request[i];
 
 		if (a->id != f->relay.id || a->source != f->relay.source)
 			continue;
@@ -232,15 +233,15 @@ static void log_slot(struct sim *s, const struct kvr_flight *f)
 			"left: request %u of client %u, incarnation %u, sent at %" PRIu64
 			" ms, outcomes %u, reason %u, killed %u, cancelled %u; worker %" PRIu64
 			" epoch %u, direct %u, attempt %u, state %u",
-			i, a->client, a->life, a->asked_ns / SIM_MS, a->outcomes, a->reason,
+			i, a->client, a->incarnation, a->sent_ns / SIM_MS, a->outcomes, a->reason,
 			a->killed, a->cancelled, f->relay.worker, f->relay.epoch, f->relay.direct,
 			f->attempt, f->state);
-		for (uint32_t r = a->last_run; r != 0; r = s->run[r - 1].before)
+		for (uint32_t r = a->last_execution; r != 0; r = s->execution[r - 1].before)
 			sim_log(s,
 				"  execution %u at engine %u, incarnation %u (now %u), state %u, items %u",
-				r - 1, s->run[r - 1].engine, s->run[r - 1].life,
-				s->engine[s->run[r - 1].engine].life, s->run[r - 1].state,
-				s->run[r - 1].made);
+				r - 1, s->execution[r - 1].engine, s->execution[r - 1].incarnation,
+				s->engine[s->execution[r - 1].engine].incarnation,
+				s->execution[r - 1].state, s->execution[r - 1].made);
 	}
 }
 
@@ -272,9 +273,9 @@ void check_log_left(struct sim *s, const struct router *rt)
 
 void check_rest(struct sim *s)
 {
-	check_asks(s);
+	check_requests(s);
 	for (uint32_t i = 0; i < s->plan.routers && !s->failed; i++) {
-		const struct router *rt = s->host[i].box.rt;
+		const struct router *rt = s->host[i].rig.rt;
 
 		if (leak_check_requests(rt)) {
 			check_table(s, rt);

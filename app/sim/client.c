@@ -16,9 +16,9 @@
 
 /* ---- answers ---- */
 
-static struct ask *ask_of(struct sim *s, void *user)
+static struct sim_request *request_of(struct sim *s, void *user)
 {
-	return &s->ask[(uintptr_t)user];
+	return &s->request[(uintptr_t)user];
 }
 
 static struct sim *the_sim; /* a callback has one user word, and the request's number takes it */
@@ -26,7 +26,7 @@ static struct sim *the_sim; /* a callback has one user word, and the request's n
 static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_item *it, void *user)
 {
 	struct sim *s = the_sim;
-	struct ask *a = ask_of(s, user);
+	struct sim_request *a = request_of(s, user);
 	struct item_body b;
 	uint32_t wrong;
 
@@ -34,34 +34,35 @@ static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_i
 	RTE_SET_USED(id);
 	sim_digest(s, (uint64_t)(uintptr_t)user << 32 | it->seq, it->flags);
 	if (a->over)
-		sim_fail(s, "request %td: an item after its end", a - s->ask);
+		sim_fail(s, "request %td: an item after its end", a - s->request);
 	if (it->seq != a->got)
-		sim_fail(s, "request %td: item %u arrived instead of item %u", a - s->ask, it->seq,
-			 a->got);
+		sim_fail(s, "request %td: item %u arrived instead of item %u", a - s->request,
+			 it->seq, a->got);
 	a->got++;
 	if (it->len < sizeof(b)) {
 		/* The router's own item, in place of one that the engine can no longer send. */
 		if ((it->flags & KVR_CLIENT_ITEM_ERROR) == 0)
-			sim_fail(s, "request %td: item %u has %u bytes", a - s->ask, it->seq,
+			sim_fail(s, "request %td: item %u has %u bytes", a - s->request, it->seq,
 				 it->len);
 		return;
 	}
 	memcpy(&b, it->data, sizeof(b));
-	if (b.ask != (uint32_t)(a - s->ask) || b.no != it->seq || b.run >= s->n_runs)
-		sim_fail(s, "request %td: item %u is marked as item %u of request %u", a - s->ask,
-			 it->seq, b.no, b.ask);
-	else if (a->run != 0 && a->run != b.run + 1)
+	if (b.request != (uint32_t)(a - s->request) || b.no != it->seq ||
+	    b.execution >= s->n_executions)
+		sim_fail(s, "request %td: item %u is marked as item %u of request %u",
+			 a - s->request, it->seq, b.no, b.request);
+	else if (a->execution != 0 && a->execution != b.execution + 1)
 		sim_fail(s, "request %td: item %u is of execution %u, earlier items are of %u",
-			 a - s->ask, it->seq, b.run, a->run - 1);
+			 a - s->request, it->seq, b.execution, a->execution - 1);
 	else
-		a->run = b.run + 1;
-	wrong = body_wrong(b.ask, it->data, sizeof(b), it->len);
+		a->execution = b.execution + 1;
+	wrong = body_wrong(b.request, it->data, sizeof(b), it->len);
 	if (wrong != it->len)
-		sim_fail(s, "request %u: byte %u of item %u is wrong", b.ask, wrong, b.no);
+		sim_fail(s, "request %u: byte %u of item %u is wrong", b.request, wrong, b.no);
 }
 
 /* The plan disturbs neither network nor peers, and no client cancels. */
-static bool nothing_may_fail(const struct sim *s)
+static bool plan_is_harmless(const struct sim *s)
 {
 	const struct sim_plan drawn = s->plan;
 	const uint32_t bad = drawn.loss + drawn.copies + drawn.late + drawn.broken + drawn.cuts +
@@ -77,32 +78,33 @@ static bool nothing_may_fail(const struct sim *s)
 }
 
 /* Try another router, as a client with two routers does. */
-static void try_elsewhere(struct sim *s, const struct ask *a, const struct kvr_client_end *e)
+static void try_elsewhere(struct sim *s, const struct sim_request *a,
+			  const struct kvr_client_end *e)
 {
 	struct client *c = &s->client[a->client];
 	const bool worth = e->reason == KVR_CLIENT_LOST || e->reason == KVR_CLIENT_SILENT ||
 			   (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 
 	if (s->plan.routers > 1 && worth && a->got == 0 && !a->cancelled && !a->probe &&
-	    a->tries + 1 < SIM_TRIES && c->n_again < SIM_AGAIN)
-		c->again[c->n_again++] = (uint32_t)(a - s->ask);
+	    a->attempts + 1 < SIM_ATTEMPTS && c->n_retries < SIM_RETRIES)
+		c->retries[c->n_retries++] = (uint32_t)(a - s->request);
 }
 
 /* The client gave up after 15 s of silence, although all peers were healthy for HEARS_NS and the
  * client probes every 2 s. A router that is small on purpose may lack room for a long message all
  * that time. */
-static void check_silence(struct sim *s, const struct ask *a)
+static void check_silence(struct sim *s, const struct sim_request *a)
 {
 	if (s->phase == PHASE_HEALED && s->plan.small_router == 0 &&
 	    s->now_ns - s->phase_ns > HEARS_NS)
 		sim_fail(s,
 			 "request %td: no answer, although all peers have been healthy for %" PRIu64
 			 " ms",
-			 a - s->ask, (s->now_ns - s->phase_ns) / SIM_MS);
+			 a - s->request, (s->now_ns - s->phase_ns) / SIM_MS);
 }
 
 /* The router takes no message of this size, and had not reported its limit before this request. */
-static bool too_long(const struct sim *s, const struct kvr_client_end *e)
+static bool exceeds_limits(const struct sim *s, const struct kvr_client_end *e)
 {
 	return s->plan.small_router && e->reason == KVR_CLIENT_REJECTED &&
 	       e->code == KVR_E_TOO_LARGE;
@@ -111,7 +113,7 @@ static bool too_long(const struct sim *s, const struct kvr_client_end *e)
 static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_end *e, void *user)
 {
 	struct sim *s = the_sim;
-	struct ask *a = ask_of(s, user);
+	struct sim_request *a = request_of(s, user);
 
 	RTE_SET_USED(c);
 	RTE_SET_USED(id);
@@ -122,58 +124,58 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 	s->ends[e->reason % RTE_DIM(s->ends)]++;
 	if (s->verbose && e->reason != KVR_CLIENT_FINISHED)
 		sim_log(s, "request %td of client %u ends: reason %u code %u %s, %u items",
-			a - s->ask, a->client, e->reason, e->code, e->text != NULL ? e->text : "",
-			e->items);
+			a - s->request, a->client, e->reason, e->code,
+			e->text != NULL ? e->text : "", e->items);
 	if (a->outcomes != 1)
-		sim_fail(s, "request %td: it has outcome number %u", a - s->ask, a->outcomes);
-	if (e->reason == KVR_CLIENT_FINISHED &&
-	    (a->run == 0 || a->got != a->items || s->run[a->run - 1].made != a->items))
-		sim_fail(s, "request %td: it finished with %u items of %u", a - s->ask, a->got,
+		sim_fail(s, "request %td: it has outcome number %u", a - s->request, a->outcomes);
+	if (e->reason == KVR_CLIENT_FINISHED && (a->execution == 0 || a->got != a->items ||
+						 s->execution[a->execution - 1].made != a->items))
+		sim_fail(s, "request %td: it finished with %u items of %u", a - s->request, a->got,
 			 a->items);
 	if (a->killed)
 		return;
 	if (e->reason == KVR_CLIENT_SILENT)
 		check_silence(s, a);
 	try_elsewhere(s, a, e);
-	if (e->reason != KVR_CLIENT_FINISHED && !too_long(s, e) &&
-	    (a->probe || (nothing_may_fail(s) && !a->cancelled)))
+	if (e->reason != KVR_CLIENT_FINISHED && !exceeds_limits(s, e) &&
+	    (a->probe || (plan_is_harmless(s) && !a->cancelled)))
 		sim_fail(s, "request %td: it ended with reason %u, code %u (%s) without a fault",
-			 a - s->ask, e->reason, e->code, e->text != NULL ? e->text : "");
+			 a - s->request, e->reason, e->code, e->text != NULL ? e->text : "");
 }
 
 /* ---- requests ---- */
 
 /* A new request, or another attempt of request @p again (UINT32_MAX: none). */
-static struct ask *new_ask(struct sim *s, uint32_t i, uint32_t again)
+static struct sim_request *new_request(struct sim *s, uint32_t i, uint32_t again)
 {
 	struct client *c = &s->client[i];
 	struct kvr_rand *r = &c->rand;
-	struct ask *a;
+	struct sim_request *a;
 
-	if (s->n_asks == s->cap_asks) {
-		s->cap_asks = s->cap_asks != 0 ? 2 * s->cap_asks : 256;
-		s->ask = realloc(s->ask, s->cap_asks * sizeof(*s->ask));
-		if (s->ask == NULL)
+	if (s->n_requests == s->cap_requests) {
+		s->cap_requests = s->cap_requests != 0 ? 2 * s->cap_requests : 256;
+		s->request = realloc(s->request, s->cap_requests * sizeof(*s->request));
+		if (s->request == NULL)
 			abort();
 	}
-	a = &s->ask[s->n_asks++];
-	*a = (struct ask){.client = i,
-			  .life = c->life,
-			  .n_tokens = 1 + kvr_rand_below(r, SIM_PROMPT * SIM_BLOCK - 1),
-			  .items = 1 + kvr_rand_below(r, 12),
-			  .item_us = 200 + kvr_rand_below(r, 30000),
-			  .body_len = sizeof(struct item_body) + kvr_rand_below(r, 300),
-			  .prompt = kvr_rand_below(r, SIM_PROMPTS),
-			  .asked_ns = s->now_ns,
-			  .cancel_ns = SIM_NEVER};
+	a = &s->request[s->n_requests++];
+	*a = (struct sim_request){.client = i,
+				  .incarnation = c->incarnation,
+				  .n_tokens = 1 + kvr_rand_below(r, SIM_PROMPT * SIM_BLOCK - 1),
+				  .items = 1 + kvr_rand_below(r, 12),
+				  .item_us = 200 + kvr_rand_below(r, 30000),
+				  .body_len = sizeof(struct item_body) + kvr_rand_below(r, 300),
+				  .prompt = kvr_rand_below(r, SIM_PROMPTS),
+				  .sent_ns = s->now_ns,
+				  .cancel_ns = SIM_NEVER};
 	if (sim_chance(r, s->plan.large))
 		a->body_len = 1000 + kvr_rand_below(r, 40000);
 	if (again != UINT32_MAX) {
-		a->tries = s->ask[again].tries + 1;
-		a->n_tokens = s->ask[again].n_tokens;
-		a->items = s->ask[again].items;
-		a->body_len = s->ask[again].body_len;
-		a->prompt = s->ask[again].prompt;
+		a->attempts = s->request[again].attempts + 1;
+		a->n_tokens = s->request[again].n_tokens;
+		a->items = s->request[again].items;
+		a->body_len = s->request[again].body_len;
+		a->prompt = s->request[again].prompt;
 	}
 	return a;
 }
@@ -190,7 +192,7 @@ static void add_session(struct sim *s, uint32_t i, struct kvr_client_hints *h)
 }
 
 /* Draw the form of a request: tokens or hashes, direct or relayed, with a session or without. */
-static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
+static struct kvr_client_hints *draw_way(struct sim *s, const struct sim_request *a,
 					 struct kvr_client_request *q, uint32_t *tokens)
 {
 	struct kvr_rand *r = &s->client[a->client].rand;
@@ -207,7 +209,7 @@ static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
 	if (sim_chance(r, s->plan.directs))
 		q->flags |= KVR_CLIENT_DIRECT;
 	/* A separate random number, so that older seeds still draw the same values. */
-	if (kvr_mix64(s->plan.seed ^ ~(uint64_t)(a - s->ask)) % 1000 < s->plan.quiets)
+	if (kvr_mix64(s->plan.seed ^ ~(uint64_t)(a - s->request)) % 1000 < s->plan.quiets)
 		q->flags |= KVR_CLIENT_QUIET;
 	if (!a->probe && sim_chance(r, s->plan.sessions) && (h = kvr_client_hints_create()) != NULL)
 		add_session(s, a->client, h);
@@ -216,11 +218,11 @@ static struct kvr_client_hints *draw_way(struct sim *s, const struct ask *a,
 }
 
 /* @return whether the client library accepted it. */
-static bool submit_ask(struct sim *s, uint32_t i, uint32_t router, bool probe, uint32_t again)
+static bool submit_request(struct sim *s, uint32_t i, uint32_t router, bool probe, uint32_t again)
 {
 	static const struct kvr_client_ops ops = {.on_item = on_item, .on_end = on_end};
 	struct client *c = &s->client[i];
-	struct ask *a = new_ask(s, i, again);
+	struct sim_request *a = new_request(s, i, again);
 	uint32_t tokens[SIM_PROMPT * SIM_BLOCK];
 	uint8_t *body = malloc(a->body_len);
 	struct kvr_client_hints *h;
@@ -230,11 +232,11 @@ static bool submit_ask(struct sim *s, uint32_t i, uint32_t router, bool probe, u
 				       .body = body,
 				       .body_len = a->body_len,
 				       .ops = &ops,
-				       .user = (void *)(uintptr_t)(s->n_asks - 1)};
+				       .user = (void *)(uintptr_t)(s->n_requests - 1)};
 	int rc;
 
-	body_fill(s->n_asks - 1, body, 0, a->body_len);
-	memcpy(body, &(const struct item_body){.ask = s->n_asks - 1, .of = a->items},
+	body_fill(s->n_requests - 1, body, 0, a->body_len);
+	memcpy(body, &(const struct item_body){.request = s->n_requests - 1, .of = a->items},
 	       sizeof(struct item_body));
 	a->probe = probe;
 	a->router = router;
@@ -248,7 +250,7 @@ static bool submit_ask(struct sim *s, uint32_t i, uint32_t router, bool probe, u
 	kvr_client_hints_destroy(h);
 	free(body);
 	if ((rc == -EBUSY && !probe) || (rc == -EMSGSIZE && s->plan.small_router))
-		s->n_asks--; /* the client is at its limit of requests, or the router takes no
+		s->n_requests--; /* the client is at its limit of requests, or the router takes no
 				message of this size */
 	else if (rc < 0)
 		sim_fail(s, "client %u: submit: %s", i, strerror(-rc));
@@ -258,7 +260,7 @@ static bool submit_ask(struct sim *s, uint32_t i, uint32_t router, bool probe, u
 
 void client_send_probe(struct sim *s, uint32_t i, uint32_t router)
 {
-	submit_ask(s, i, router, true, UINT32_MAX);
+	submit_request(s, i, router, true, UINT32_MAX);
 }
 
 static void cancel_some(struct sim *s, uint32_t i)
@@ -266,10 +268,11 @@ static void cancel_some(struct sim *s, uint32_t i)
 	struct client *c = &s->client[i];
 
 	c->next_cancel_ns = SIM_NEVER;
-	for (uint32_t k = s->n_asks > 2000 ? s->n_asks - 2000 : 0; k < s->n_asks; k++) {
-		struct ask *a = &s->ask[k];
+	for (uint32_t k = s->n_requests > 2000 ? s->n_requests - 2000 : 0; k < s->n_requests; k++) {
+		struct sim_request *a = &s->request[k];
 
-		if (a->client != i || a->cancel_ns == SIM_NEVER || a->over || a->life != c->life)
+		if (a->client != i || a->cancel_ns == SIM_NEVER || a->over ||
+		    a->incarnation != c->incarnation)
 			continue;
 		if (a->cancel_ns > s->now_ns) {
 			c->next_cancel_ns = RTE_MIN(c->next_cancel_ns, a->cancel_ns);
@@ -308,14 +311,14 @@ int client_start(struct sim *s, uint32_t i)
 	int rc = 0;
 
 	the_sim = s;
-	if (c->life++ == 0)
+	if (c->incarnation++ == 0)
 		kvr_rand_init(&c->rand, kvr_mix64(s->plan.seed + 0x1000000 * (i + 1)));
 	c->up = true;
-	c->n_again = 0;
+	c->n_retries = 0;
 	c->next_cancel_ns = SIM_NEVER;
 	for (uint32_t r = 0; r < s->plan.routers && rc == 0; r++)
 		rc = library_begin(s, i, r);
-	c->next_ask_ns = s->now_ns + (1000 + kvr_rand_below(&c->rand, 1000)) * SIM_MS;
+	c->next_send_ns = s->now_ns + (1000 + kvr_rand_below(&c->rand, 1000)) * SIM_MS;
 	return rc;
 }
 
@@ -337,23 +340,23 @@ void client_end(struct sim *s, uint32_t i, bool quietly)
 
 	if (!c->up)
 		return;
-	for (uint32_t k = 0; k < s->n_asks; k++)
-		if (s->ask[k].client == i && !s->ask[k].over)
-			s->ask[k].killed = true;
+	for (uint32_t k = 0; k < s->n_requests; k++)
+		if (s->request[k].client == i && !s->request[k].over)
+			s->request[k].killed = true;
 	for (uint32_t r = 0; r < s->plan.routers; r++)
 		if (c->client[r] != NULL)
 			library_end(c, r, quietly);
 	c->up = false;
-	c->n_again = 0;
+	c->n_retries = 0;
 }
 
 void client_suspend(struct sim *s, uint32_t i, uint64_t until_ns)
 {
 	for (uint32_t r = 0; r < s->plan.routers; r++)
-		s->node[sim_client_node(s, i, r)].still_until_ns = until_ns;
+		s->node[sim_client_node(s, i, r)].paused_until_ns = until_ns;
 }
 
-static bool client_asks(const struct sim *s)
+static bool send_requests(const struct sim *s)
 {
 	return s->phase == PHASE_FAULTS;
 }
@@ -365,13 +368,13 @@ uint64_t client_due_ns(const struct sim *s, uint32_t i)
 
 	if (!c->up)
 		return SIM_NEVER;
-	if (client_asks(s))
-		at = RTE_MIN(at, c->next_ask_ns);
-	if (c->n_again != 0)
+	if (send_requests(s))
+		at = RTE_MIN(at, c->next_send_ns);
+	if (c->n_retries != 0)
 		at = s->now_ns;
 	for (uint32_t r = 0; r < s->plan.routers; r++)
 		at = RTE_MIN(at, c->node[r]->due_ns);
-	return RTE_MAX(at, c->node[0]->still_until_ns);
+	return RTE_MAX(at, c->node[0]->paused_until_ns);
 }
 
 static void library_run(struct sim *s, struct node *n, struct kvr_client *c)
@@ -386,30 +389,30 @@ static void library_run(struct sim *s, struct node *n, struct kvr_client *c)
 }
 
 /* Send requests that failed at one router to the other one. */
-static void try_again(struct sim *s, uint32_t i)
+static void retry_elsewhere(struct sim *s, uint32_t i)
 {
 	struct client *c = &s->client[i];
-	const uint32_t again = c->again[--c->n_again];
+	const uint32_t again = c->retries[--c->n_retries];
 
-	if (submit_ask(s, i, (s->ask[again].router + 1) % s->plan.routers, false, again))
-		s->again++;
+	if (submit_request(s, i, (s->request[again].router + 1) % s->plan.routers, false, again))
+		s->retries++;
 }
 
 void client_run(struct sim *s, uint32_t i)
 {
 	struct client *c = &s->client[i];
 
-	if (client_asks(s) && c->next_ask_ns <= s->now_ns) {
-		submit_ask(s, i,
-			   s->plan.routers > 1 ? kvr_rand_below(&c->rand, s->plan.routers) : 0,
-			   false, UINT32_MAX);
-		c->next_ask_ns = s->now_ns +
-				 kvr_rand_below(&c->rand, 2000000 / s->plan.rate) * UINT64_C(1000);
+	if (send_requests(s) && c->next_send_ns <= s->now_ns) {
+		submit_request(s, i,
+			       s->plan.routers > 1 ? kvr_rand_below(&c->rand, s->plan.routers) : 0,
+			       false, UINT32_MAX);
+		c->next_send_ns = s->now_ns +
+				  kvr_rand_below(&c->rand, 2000000 / s->plan.rate) * UINT64_C(1000);
 		if (s->plan.pause != 0)
-			c->next_ask_ns += kvr_rand_below(&c->rand, 1000 * s->plan.pause) * SIM_MS;
+			c->next_send_ns += kvr_rand_below(&c->rand, 1000 * s->plan.pause) * SIM_MS;
 	}
-	if (c->n_again != 0)
-		try_again(s, i);
+	if (c->n_retries != 0)
+		retry_elsewhere(s, i);
 	if (c->next_cancel_ns <= s->now_ns)
 		cancel_some(s, i);
 	for (uint32_t r = 0; r < s->plan.routers; r++)
@@ -422,7 +425,7 @@ uint32_t clients_waiting(const struct sim *s)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < s->plan.clients; i++) {
-		n += s->client[i].n_again;
+		n += s->client[i].n_retries;
 		for (uint32_t r = 0; r < s->plan.routers && s->client[i].up; r++)
 			n += kvr_client_in_flight(s->client[i].client[r]);
 	}

@@ -131,10 +131,10 @@ int disk_open(struct host *h, char *err, size_t errlen)
 	if (h->sim->plan.warm == 0)
 		return 0;
 	owner = h;
-	h->box.rt->files = &files;
-	rc = snapshot_open(h->box.rt, err, errlen);
+	h->rig.rt->files = &files;
+	rc = snapshot_open(h->rig.rt, err, errlen);
 	if (rc == 0)
-		h->box.rt->snapshot->threaded = true; /* disk_run() stands in for the thread */
+		h->rig.rt->snapshot->threaded = true; /* disk_run() stands in for the thread */
 	return rc;
 }
 
@@ -142,23 +142,23 @@ void disk_run(struct host *h)
 {
 	struct memory *was;
 
-	if (h->box.rt->snapshot == NULL)
+	if (h->rig.rt->snapshot == NULL)
 		return;
 	owner = h;
 	was = memory_of(NULL); /* the buffers of a snapshot exist only during its write */
-	snapshot_serve(h->box.rt);
+	snapshot_serve(h->rig.rt);
 	memory_of(was);
 }
 
 void disk_close(struct host *h)
 {
-	struct snapshot *p = h->box.rt->snapshot;
+	struct snapshot *p = h->rig.rt->snapshot;
 
 	if (p == NULL)
 		return;
 	for (uint64_t i = 0; i < p->stat.restored; i++)
 		sim_bug(SIM_BUG_WARM);
-	snapshot_close(h->box.rt);
+	snapshot_close(h->rig.rt);
 }
 
 static uint8_t *read_file(const char *path, size_t *len)

@@ -18,22 +18,23 @@
 
 /* ---- executions ---- */
 
-static void new_run(struct sim *s)
+static void new_execution(struct sim *s)
 {
-	if (s->n_runs == s->cap_runs) {
-		s->cap_runs = s->cap_runs != 0 ? 2 * s->cap_runs : 256;
-		s->run = realloc(s->run, s->cap_runs * sizeof(*s->run));
-		if (s->run == NULL)
+	if (s->n_executions == s->cap_executions) {
+		s->cap_executions = s->cap_executions != 0 ? 2 * s->cap_executions : 256;
+		s->execution = realloc(s->execution, s->cap_executions * sizeof(*s->execution));
+		if (s->execution == NULL)
 			abort();
 	}
-	s->n_runs++;
+	s->n_executions++;
 }
 
-static struct run *find_run(struct sim *s, const struct seat *t, uint64_t handle)
+static struct execution *find_execution(struct sim *s, const struct seat *t, uint64_t handle)
 {
-	for (uint32_t i = t->engine->runs; i != 0; i = s->run[i - 1].next)
-		if (s->run[i - 1].handle == handle && s->run[i - 1].seat == t->node->router)
-			return &s->run[i - 1];
+	for (uint32_t i = t->engine->executions; i != 0; i = s->execution[i - 1].next)
+		if (s->execution[i - 1].handle == handle &&
+		    s->execution[i - 1].seat == t->node->router)
+			return &s->execution[i - 1];
 	return NULL;
 }
 
@@ -41,31 +42,31 @@ static uint32_t count_active(const struct sim *s, const struct engine *e, uint32
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = e->runs; i != 0; i = s->run[i - 1].next)
-		n += s->run[i - 1].rank == rank;
+	for (uint32_t i = e->executions; i != 0; i = s->execution[i - 1].next)
+		n += s->execution[i - 1].rank == rank;
 	return n;
 }
 
-static void end_run(struct sim *s, struct engine *e, struct run *r)
+static void end_execution(struct sim *s, struct engine *e, struct execution *r)
 {
-	uint32_t *at = &e->runs;
+	uint32_t *at = &e->executions;
 	struct rank *k = &e->rank[r->rank];
 
-	while (*at != (uint32_t)(r - s->run) + 1)
-		at = &s->run[*at - 1].next;
+	while (*at != (uint32_t)(r - s->execution) + 1)
+		at = &s->execution[*at - 1].next;
 	*at = r->next;
 	if (r->task.begun)
 		engine_drop(&k->model, r->task.id);
-	r->state = RUN_OVER;
+	r->state = EXECUTION_OVER;
 	e->due_ns = s->now_ns; /* the next prefill may begin */
 }
 
 /* ---- callbacks of the agent ---- */
 
-static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32_t ask,
-			struct run *r)
+static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32_t request,
+			struct execution *r)
 {
-	const struct ask *a = &s->ask[ask];
+	const struct sim_request *a = &s->request[request];
 	uint32_t tokens[SIM_PROMPT * SIM_BLOCK];
 
 	r->n_hashes = a->n_tokens / SIM_BLOCK;
@@ -74,19 +75,19 @@ static void read_prompt(struct sim *s, const struct kvr_agent_request *q, uint32
 		prompt_tokens(s, a->prompt, tokens, q->n_tokens);
 	if (q->n_tokens != 0 && (q->n_tokens != a->n_tokens ||
 				 memcmp(q->tokens, tokens, q->n_tokens * sizeof(tokens[0])) != 0))
-		sim_fail(s, "request %u: its tokens are wrong", ask);
+		sim_fail(s, "request %u: its tokens are wrong", request);
 	if (q->n_hashes != 0 && (q->n_hashes != r->n_hashes ||
 				 memcmp(q->hashes, r->hash, q->n_hashes * sizeof(r->hash[0])) != 0))
-		sim_fail(s, "request %u: its hashes are wrong", ask);
+		sim_fail(s, "request %u: its hashes are wrong", request);
 }
 
 /* Draw the faults of this execution. */
-static void draw_bugs(struct sim *s, struct engine *e, struct run *r, uint32_t items)
+static void draw_bugs(struct sim *s, struct engine *e, struct execution *r, uint32_t items)
 {
 	if (!sim_faults(s))
 		return;
 	if (sim_chance(&e->rand, s->plan.bug_mute)) {
-		r->state = RUN_MUTE;
+		r->state = EXECUTION_MUTE;
 		r->at_ns = s->now_ns + MUTE_NS;
 		r->fails_at = 0;
 		sim_bug(SIM_BUG_MUTE);
@@ -102,46 +103,46 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 	struct seat *t = user;
 	struct engine *e = t->engine;
 	struct sim *s = e->sim;
-	const uint32_t engine = (uint32_t)(e - s->engine), no = s->n_runs;
+	const uint32_t engine = (uint32_t)(e - s->engine), no = s->n_executions;
 	struct item_body b;
-	struct run *r;
+	struct execution *r;
 
 	RTE_SET_USED(a);
 	if (!oracle_check_body(s, q, &b))
 		return REFUSED;
-	oracle_check_once(s, t, q->handle, b.ask);
-	oracle_check_leg(s, e, q, b.ask);
+	oracle_check_once(s, t, q->handle, b.request);
+	oracle_check_leg(s, e, q, b.request);
 	if (q->dp_rank >= s->plan.ranks)
 		sim_fail(s, "engine %u has no rank %u", engine, q->dp_rank);
 	if (sim_faults(s) && sim_chance(&e->rand, s->plan.bug_refuse)) {
 		sim_bug(SIM_BUG_REFUSED);
 		return REFUSED;
 	}
-	new_run(s);
-	r = &s->run[no];
-	*r = (struct run){.ask = b.ask,
-			  .before = s->ask[b.ask].last_run,
-			  .engine = engine,
-			  .seat = t->node->router,
-			  .life = e->life,
-			  .rank = q->dp_rank,
-			  .attempt = q->attempt,
-			  .prefill = q->leg == KVR_ROLE_PREFILL,
-			  .task = {.id = no},
-			  .handle = q->handle,
-			  .at_ns = s->now_ns,
-			  .began_ns = s->now_ns,
-			  .state = RUN_QUEUED,
-			  .fails_at = UINT32_MAX,
-			  .next = e->runs};
-	draw_bugs(s, e, r, r->prefill ? 1 : s->ask[b.ask].items);
-	read_prompt(s, q, b.ask, r);
+	new_execution(s);
+	r = &s->execution[no];
+	*r = (struct execution){.request = b.request,
+				.before = s->request[b.request].last_execution,
+				.engine = engine,
+				.seat = t->node->router,
+				.incarnation = e->incarnation,
+				.rank = q->dp_rank,
+				.attempt = q->attempt,
+				.prefill = q->leg == KVR_ROLE_PREFILL,
+				.task = {.id = no},
+				.handle = q->handle,
+				.at_ns = s->now_ns,
+				.began_ns = s->now_ns,
+				.state = EXECUTION_QUEUED,
+				.fails_at = UINT32_MAX,
+				.next = e->executions};
+	draw_bugs(s, e, r, r->prefill ? 1 : s->request[b.request].items);
+	read_prompt(s, q, b.request, r);
 	oracle_check_overlap(s, r, q->overlap_blocks);
 	oracle_check_open(s, r);
-	s->ask[b.ask].last_run = no + 1;
-	e->runs = no + 1;
+	s->request[b.request].last_execution = no + 1;
+	e->executions = no + 1;
 	e->due_ns = s->now_ns;
-	sim_digest(s, (uint64_t)b.ask << 32 | engine, q->handle);
+	sim_digest(s, (uint64_t)b.request << 32 | engine, q->handle);
 	return 0;
 }
 
@@ -150,7 +151,7 @@ static void on_abort(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort 
 {
 	struct seat *t = user;
 	struct sim *s = t->engine->sim;
-	struct run *r = find_run(s, t, handle);
+	struct execution *r = find_execution(s, t, handle);
 	const struct kvr_agent_item late = {.flags = KVR_AGENT_LAST};
 
 	RTE_SET_USED(code);
@@ -158,7 +159,7 @@ static void on_abort(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort 
 		sim_fail(s, "an abort arrived for an execution that has ended");
 		return;
 	}
-	end_run(s, t->engine, r);
+	end_execution(s, t->engine, r);
 	if (why == KVR_AGENT_ABORT_CLOSED || !sim_chance(&t->engine->rand, s->plan.bug_after))
 		return;
 	sim_bug(SIM_BUG_AFTER);
@@ -170,13 +171,13 @@ static void on_done(struct kvr_agent *a, uint64_t handle, void *user)
 {
 	struct seat *t = user;
 	struct sim *s = t->engine->sim;
-	struct run *r = find_run(s, t, handle);
+	struct execution *r = find_execution(s, t, handle);
 
 	RTE_SET_USED(a);
-	if (r == NULL || r->state != RUN_SENT)
+	if (r == NULL || r->state != EXECUTION_SENT)
 		sim_fail(s, "the agent reported an execution as done that has not ended");
 	else
-		end_run(s, t->engine, r);
+		end_execution(s, t->engine, r);
 }
 
 static void on_state(struct kvr_agent *a, const struct kvr_agent_status *st, void *user)
@@ -195,34 +196,35 @@ static void on_state(struct kvr_agent *a, const struct kvr_agent_status *st, voi
 
 /* Equal in all executions of a request. The item of a failed execution is a short text. A small
  * router takes no long result. */
-static uint32_t item_len(const struct sim *s, uint32_t ask, uint32_t no, bool prefill, bool fails)
+static uint32_t item_len(const struct sim *s, uint32_t request, uint32_t no, bool prefill,
+			 bool fails)
 {
-	const uint32_t len = sizeof(struct item_body) + (ask * 7 + no) % 200;
-	const uint64_t r = kvr_mix64(s->plan.seed ^ (uint64_t)ask << 32 ^ no);
+	const uint32_t len = sizeof(struct item_body) + (request * 7 + no) % 200;
+	const uint64_t r = kvr_mix64(s->plan.seed ^ (uint64_t)request << 32 ^ no);
 
 	if (fails || (prefill && s->plan.small_router) || r % 1000 >= s->plan.long_items)
 		return len;
 	return len + (uint32_t)(r >> 32) % (KVR_WIRE_MAX_ITEM - len + 1);
 }
 
-static void respond_item(struct sim *s, struct engine *e, struct run *r)
+static void respond_item(struct sim *s, struct engine *e, struct execution *r)
 {
 	static uint8_t data[KVR_WIRE_MAX_ITEM];
-	const struct ask *a = &s->ask[r->ask];
-	const uint32_t no = (uint32_t)(r - s->run);
+	const struct sim_request *a = &s->request[r->request];
+	const uint32_t no = (uint32_t)(r - s->execution);
 	const uint32_t items = r->prefill ? 1 : a->items;
 	const bool fails = r->made == r->fails_at;
-	const struct item_body b = {r->ask, no, r->made, items};
+	const struct item_body b = {r->request, no, r->made, items};
 	struct seat *t = &e->seat[r->seat];
 	struct kvr_agent_item it = {.data = data,
-				    .len = item_len(s, r->ask, r->made, r->prefill, fails),
+				    .len = item_len(s, r->request, r->made, r->prefill, fails),
 				    .generated_tokens = r->made + 1,
 				    .cached_known = true,
 				    .cached_tokens = r->task.blocks * SIM_BLOCK};
 	int rc;
 
 	memcpy(data, &b, sizeof(b));
-	body_fill(r->ask, data, sizeof(b), it.len);
+	body_fill(r->request, data, sizeof(b), it.len);
 	if (r->made + 1 == items)
 		it.flags = KVR_AGENT_LAST;
 	if (fails) {
@@ -230,50 +232,50 @@ static void respond_item(struct sim *s, struct engine *e, struct run *r)
 		it.status = FAILED;
 	}
 	rc = kvr_agent_respond(t->agent, r->handle, &it);
-	r = &s->run[no];
+	r = &s->execution[no];
 	if (rc == -ENOBUFS) {
 		r->at_ns = s->now_ns + FULL_NS;
 		return;
 	}
 	if (rc < 0) {
-		sim_fail(s, "request %u: respond: %s", r->ask, strerror(-rc));
+		sim_fail(s, "request %u: respond: %s", r->request, strerror(-rc));
 		return;
 	}
 	r->made++;
 	r->at_ns = s->now_ns + a->item_us * UINT64_C(1000);
 	if (it.flags != 0) {
-		r->state = RUN_SENT;
+		r->state = EXECUTION_SENT;
 		r->at_ns = SIM_NEVER;
 	}
 	t->node->due_ns = s->now_ns;
 }
 
-static void step_run(struct sim *s, struct engine *e, struct run *r)
+static void step_execution(struct sim *s, struct engine *e, struct execution *r)
 {
 	const struct engine_prompt prompt = {r->hash, r->n_hashes, 1, r->n_hashes + 1};
 	struct rank *k = &e->rank[r->rank];
 
 	switch (r->state) {
-	case RUN_QUEUED:
+	case EXECUTION_QUEUED:
 		if (k->model.prefilling != ENGINE_NO_TASK) {
 			r->at_ns = SIM_NEVER;
 			break;
 		}
-		r->state = RUN_PREFILL;
+		r->state = EXECUTION_PREFILL;
 		r->at_ns = s->now_ns + (uint64_t)engine_prefill_begin(&k->model, &r->task, &prompt);
 		break;
-	case RUN_PREFILL:
+	case EXECUTION_PREFILL:
 		engine_prefill_end(&k->model);
 		cache_store(s, e, r);
 		engine_wake(e); /* the agents send the KV events */
-		r->state = RUN_DECODE;
-		r->at_ns = s->now_ns + s->ask[r->ask].item_us * UINT64_C(1000);
-		for (uint32_t i = e->runs; i != 0; i = s->run[i - 1].next)
-			if (s->run[i - 1].state == RUN_QUEUED)
-				s->run[i - 1].at_ns = s->now_ns;
+		r->state = EXECUTION_DECODE;
+		r->at_ns = s->now_ns + s->request[r->request].item_us * UINT64_C(1000);
+		for (uint32_t i = e->executions; i != 0; i = s->execution[i - 1].next)
+			if (s->execution[i - 1].state == EXECUTION_QUEUED)
+				s->execution[i - 1].at_ns = s->now_ns;
 		break;
-	case RUN_MUTE:
-	case RUN_DECODE:
+	case EXECUTION_MUTE:
+	case EXECUTION_DECODE:
 		respond_item(s, e, r);
 		break;
 	default:
@@ -281,19 +283,19 @@ static void step_run(struct sim *s, struct engine *e, struct run *r)
 	}
 }
 
-static void step_runs(struct sim *s, struct engine *e)
+static void step_executions(struct sim *s, struct engine *e)
 {
 	uint32_t next;
 
 	e->due_ns = SIM_NEVER;
-	for (uint32_t i = e->runs; i != 0; i = next) {
-		next = s->run[i - 1].next;
-		if (s->run[i - 1].state == RUN_QUEUED &&
-		    e->rank[s->run[i - 1].rank].model.prefilling == ENGINE_NO_TASK)
-			s->run[i - 1].at_ns = s->now_ns;
-		if (s->run[i - 1].at_ns <= s->now_ns)
-			step_run(s, e, &s->run[i - 1]);
-		e->due_ns = RTE_MIN(e->due_ns, s->run[i - 1].at_ns);
+	for (uint32_t i = e->executions; i != 0; i = next) {
+		next = s->execution[i - 1].next;
+		if (s->execution[i - 1].state == EXECUTION_QUEUED &&
+		    e->rank[s->execution[i - 1].rank].model.prefilling == ENGINE_NO_TASK)
+			s->execution[i - 1].at_ns = s->now_ns;
+		if (s->execution[i - 1].at_ns <= s->now_ns)
+			step_execution(s, e, &s->execution[i - 1]);
+		e->due_ns = RTE_MIN(e->due_ns, s->execution[i - 1].at_ns);
 	}
 }
 
@@ -360,13 +362,13 @@ int engine_begin(struct sim *s, uint32_t i)
 	struct engine *e = &s->engine[i];
 	int rc = 0;
 
-	if (e->life++ == 0) {
+	if (e->incarnation++ == 0) {
 		e->sim = s;
 		e->prefill = s->plan.pairs && i % 2 != 0;
 		kvr_rand_init(&e->rand, kvr_mix64(s->plan.seed + 0x10000 * (i + 1)));
 	}
 	e->epoch = epoch_now(s, e);
-	e->runs = 0;
+	e->executions = 0;
 	e->leaving = e->asks_drain = false;
 	e->due_ns = SIM_NEVER;
 	for (uint32_t k = 0; k < s->plan.ranks; k++)
@@ -399,7 +401,7 @@ void agents_end(struct sim *s, uint32_t i)
 	for (uint32_t r = 0; r < s->plan.routers; r++)
 		if (e->seat[r].agent != NULL)
 			seat_end(&e->seat[r]);
-	if (e->runs != 0)
+	if (e->executions != 0)
 		sim_fail(s, "engine %u: an execution is left after the end of its agents", i);
 	e->due_ns = SIM_NEVER;
 }
@@ -453,7 +455,7 @@ void engine_drain(struct engine *e, bool on)
 void engine_suspend(struct engine *e, uint64_t until_ns)
 {
 	for (uint32_t r = 0; r < e->sim->plan.routers; r++)
-		e->seat[r].node->still_until_ns = until_ns;
+		e->seat[r].node->paused_until_ns = until_ns;
 }
 
 uint64_t engine_due_ns(const struct sim *s, uint32_t i)
@@ -465,7 +467,7 @@ uint64_t engine_due_ns(const struct sim *s, uint32_t i)
 		return SIM_NEVER;
 	for (uint32_t r = 0; r < s->plan.routers; r++)
 		due = RTE_MIN(due, e->seat[r].node->due_ns);
-	return RTE_MAX(due, e->seat[0].node->still_until_ns);
+	return RTE_MAX(due, e->seat[0].node->paused_until_ns);
 }
 
 static void seat_run(struct sim *s, struct seat *t)
@@ -489,7 +491,7 @@ void engine_run(struct sim *s, uint32_t i)
 		return;
 	}
 	if (e->due_ns <= s->now_ns) {
-		step_runs(s, e);
+		step_executions(s, e);
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
 			for (uint32_t r = 0; r < s->plan.routers; r++)
 				kvr_agent_load(e->seat[r].agent, k, count_active(s, e, k),

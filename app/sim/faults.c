@@ -7,69 +7,69 @@
 #include <string.h>
 
 enum incident_kind {
-	ROUTER_DIES,
-	ROUTER_STILL,
-	LCORE_STILL,
-	ENGINE_DIES,
-	ENGINE_BACK,
+	ROUTER_CRASHES,
+	ROUTER_PAUSES,
+	LCORE_STALLS,
+	ENGINE_CRASHES,
+	ENGINE_RETURNS,
 	ENGINE_LEAVES,
-	ENGINE_STILL,
+	ENGINE_PAUSES,
 	ENGINE_MOVES,
-	ENGINE_FORGETS,
-	CLIENT_DIES,
-	CLIENT_BACK,
-	CLIENT_STILL,
+	ENGINE_CLEARS,
+	CLIENT_CRASHES,
+	CLIENT_RETURNS,
+	CLIENT_PAUSES,
 	CUT,
 	CLOG,
 	ROUTER_ENDS,
 	ENGINE_DRAINS,
 	ENGINE_RESUMES,
 	RANK_MOVES,
-	AGENT_DIES,
-	AGENT_BACK,
+	AGENT_CRASHES,
+	AGENT_RETURNS,
 	KINDS
 };
 
 /* By kind: field of the plan, target, longest duration. */
 static const struct {
 	size_t count;
-	enum { ROUTER, ENGINE, CLIENT, LINK } who;
+	enum { ROUTER, ENGINE, CLIENT, LINK } target;
 	uint32_t most_ms;
 } kinds[KINDS] = {
-	[ROUTER_DIES] = {offsetof(struct sim_plan, router_kills), ROUTER, 1500},
-	[ROUTER_STILL] = {offsetof(struct sim_plan, router_pauses), ROUTER, 3000},
-	[LCORE_STILL] = {offsetof(struct sim_plan, stalls), ROUTER, 1500},
-	[ENGINE_DIES] = {offsetof(struct sim_plan, engine_kills), ENGINE, 3000},
+	[ROUTER_CRASHES] = {offsetof(struct sim_plan, router_kills), ROUTER, 1500},
+	[ROUTER_PAUSES] = {offsetof(struct sim_plan, router_pauses), ROUTER, 3000},
+	[LCORE_STALLS] = {offsetof(struct sim_plan, stalls), ROUTER, 1500},
+	[ENGINE_CRASHES] = {offsetof(struct sim_plan, engine_kills), ENGINE, 3000},
 	[ENGINE_LEAVES] = {offsetof(struct sim_plan, engine_leaves), ENGINE, 3000},
-	[ENGINE_STILL] = {offsetof(struct sim_plan, engine_pauses), ENGINE, 4000},
+	[ENGINE_PAUSES] = {offsetof(struct sim_plan, engine_pauses), ENGINE, 4000},
 	[ENGINE_MOVES] = {offsetof(struct sim_plan, engine_moves), ENGINE, 0},
-	[ENGINE_FORGETS] = {offsetof(struct sim_plan, bug_zero), ENGINE, 0},
-	[CLIENT_DIES] = {offsetof(struct sim_plan, client_kills), CLIENT, 3000},
-	[CLIENT_STILL] = {offsetof(struct sim_plan, client_pauses), CLIENT, 4000},
+	[ENGINE_CLEARS] = {offsetof(struct sim_plan, bug_zero), ENGINE, 0},
+	[CLIENT_CRASHES] = {offsetof(struct sim_plan, client_kills), CLIENT, 3000},
+	[CLIENT_PAUSES] = {offsetof(struct sim_plan, client_pauses), CLIENT, 4000},
 	[CUT] = {offsetof(struct sim_plan, cuts), LINK, 4000},
 	[CLOG] = {offsetof(struct sim_plan, clogs), LINK, 2000},
 	[ROUTER_ENDS] = {offsetof(struct sim_plan, router_stops), ROUTER, 1500},
 	[ENGINE_DRAINS] = {offsetof(struct sim_plan, engine_drains), ENGINE, 3000},
 	[RANK_MOVES] = {offsetof(struct sim_plan, bug_moves), ENGINE, 1000},
-	[AGENT_DIES] = {offsetof(struct sim_plan, agent_kills), ENGINE, 1500},
+	[AGENT_CRASHES] = {offsetof(struct sim_plan, agent_kills), ENGINE, 1500},
 };
 
 /* The kind that follows after the duration. KINDS: none. */
 static enum incident_kind following_kind(uint8_t kind)
 {
-	if (kind == ENGINE_DIES || kind == ENGINE_LEAVES)
-		return ENGINE_BACK;
+	if (kind == ENGINE_CRASHES || kind == ENGINE_LEAVES)
+		return ENGINE_RETURNS;
 	if (kind == ENGINE_DRAINS)
 		return ENGINE_RESUMES;
-	if (kind == AGENT_DIES)
-		return AGENT_BACK;
-	return kind == CLIENT_DIES ? CLIENT_BACK : KINDS;
+	if (kind == AGENT_CRASHES)
+		return AGENT_RETURNS;
+	return kind == CLIENT_CRASHES ? CLIENT_RETURNS : KINDS;
 }
 
-static bool is_after(uint8_t kind)
+static bool follows_another(uint8_t kind)
 {
-	return kind == ENGINE_BACK || kind == CLIENT_BACK || kind == ENGINE_RESUMES ||
-	       kind == AGENT_BACK;
+	return kind == ENGINE_RETURNS || kind == CLIENT_RETURNS || kind == ENGINE_RESUMES ||
+	       kind == AGENT_RETURNS;
 }
 
 static int compare_incidents(const void *x, const void *y)
@@ -89,13 +89,13 @@ static void add_incident(struct sim *s, struct kvr_rand *r, uint8_t kind)
 			       .kind = kind,
 			       .ms = 1 + kvr_rand_below(r, kinds[kind].most_ms + 1)};
 	s->n_incidents++;
-	if (kinds[kind].who == ROUTER && routers > 1)
+	if (kinds[kind].target == ROUTER && routers > 1)
 		i->a = kvr_rand_below(r, routers);
-	if (kinds[kind].who == ENGINE)
+	if (kinds[kind].target == ENGINE)
 		i->a = kvr_rand_below(r, s->plan.engines);
-	if (kinds[kind].who == CLIENT)
+	if (kinds[kind].target == CLIENT)
 		i->a = kvr_rand_below(r, s->plan.clients);
-	if (kinds[kind].who == LINK) { /* three quarters of them at a router */
+	if (kinds[kind].target == LINK) { /* three quarters of them at a router */
 		i->a = kvr_rand_below(r, 4) < 3 ? UINT32_MAX : kvr_rand_below(r, s->n_nodes);
 		i->b = kvr_rand_below(r, s->n_nodes);
 		if (i->a == UINT32_MAX)
@@ -121,7 +121,7 @@ int faults_begin(struct sim *s)
 
 	kvr_rand_init(&r, kvr_mix64(s->plan.seed ^ 0x6661756c));
 	for (uint32_t k = 0; k < KINDS; k++)
-		if (!is_after((uint8_t)k))
+		if (!follows_another((uint8_t)k))
 			n += *(const uint32_t *)((const char *)&s->plan + kinds[k].count);
 	s->incident = calloc(2 * n + 1, sizeof(*s->incident));
 	if (s->incident == NULL)
@@ -130,7 +130,7 @@ int faults_begin(struct sim *s)
 		struct kvr_rand own = r;
 
 		own.state = kvr_mix64(own.state + k);
-		if (is_after(k))
+		if (follows_another(k))
 			continue;
 		n = *(const uint32_t *)((const char *)&s->plan + kinds[k].count);
 		while (n-- > 0)
@@ -170,25 +170,25 @@ static void engine_incident(struct sim *s, const struct incident *i)
 	struct engine *e = &s->engine[i->a];
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
 
-	if (i->kind == ENGINE_BACK || !e->up) {
-		if (i->kind == ENGINE_BACK) {
+	if (i->kind == ENGINE_RETURNS || !e->up) {
+		if (i->kind == ENGINE_RETURNS) {
 			engine_end(s, i->a); /* an engine that left is still running */
 			if (engine_begin(s, i->a) < 0)
 				sim_fail(s, "engine %u: cannot start", i->a);
 		}
-	} else if (i->kind == AGENT_BACK) {
+	} else if (i->kind == AGENT_RETURNS) {
 		if (agents_begin(s, i->a) < 0)
 			sim_fail(s, "engine %u: cannot start its agents", i->a);
-	} else if (i->kind == ENGINE_DIES) {
+	} else if (i->kind == ENGINE_CRASHES) {
 		engine_end(s, i->a);
 	} else if (e->seat[0].agent == NULL) {
 		return; /* no agent is running */
-	} else if (i->kind == AGENT_DIES) {
+	} else if (i->kind == AGENT_CRASHES) {
 		agents_end(s, i->a);
 	} else if (i->kind == ENGINE_LEAVES) {
 		e->leaving = true;
 		engine_leave(e);
-	} else if (i->kind == ENGINE_STILL) {
+	} else if (i->kind == ENGINE_PAUSES) {
 		engine_suspend(e, until);
 	} else if (i->kind == ENGINE_DRAINS || i->kind == ENGINE_RESUMES) {
 		drain_engine(s, i, i->kind == ENGINE_DRAINS);
@@ -204,9 +204,9 @@ static void engine_incident(struct sim *s, const struct incident *i)
 
 static void client_incident(struct sim *s, const struct incident *i)
 {
-	if (i->kind == CLIENT_STILL) {
+	if (i->kind == CLIENT_PAUSES) {
 		client_suspend(s, i->a, s->now_ns + i->ms * SIM_MS);
-	} else if (i->kind == CLIENT_DIES) {
+	} else if (i->kind == CLIENT_CRASHES) {
 		client_end(s, i->a, i->ms % 2 == 0);
 	} else if (!s->client[i->a].up && client_start(s, i->a) < 0) {
 		sim_fail(s, "client %u: cannot start", i->a);
@@ -218,14 +218,14 @@ static void router_incident(struct sim *s, const struct incident *i)
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
 	struct host *h = &s->host[i->a];
 
-	if (i->kind == ROUTER_STILL)
-		h->still_until_ns = until;
+	if (i->kind == ROUTER_PAUSES)
+		h->paused_until_ns = until;
 	if (!h->up)
 		return;
-	if (i->kind == ROUTER_DIES)
+	if (i->kind == ROUTER_CRASHES)
 		host_kill(h, i->ms);
-	else if (i->kind == LCORE_STILL)
-		h->stall_ns[kvr_rand_below(&h->rand, h->box.rt->n_lcores)] = until;
+	else if (i->kind == LCORE_STALLS)
+		h->stall_ns[kvr_rand_below(&h->rand, h->rig.rt->n_lcores)] = until;
 	else if (i->kind == ROUTER_ENDS && h->stop == NULL && stop_begin(h, i->ms) < 0)
 		sim_fail(s, "no memory for the shutdown of a router");
 }
@@ -263,13 +263,13 @@ void faults_run(struct sim *s)
 	case CLOG:
 		s->net.clog_until_ns[i->a][i->b] = until;
 		break;
-	case CLIENT_DIES:
-	case CLIENT_BACK:
-	case CLIENT_STILL:
+	case CLIENT_CRASHES:
+	case CLIENT_RETURNS:
+	case CLIENT_PAUSES:
 		client_incident(s, i);
 		break;
 	default:
-		if (kinds[i->kind].who == ROUTER && i->kind != ENGINE_BACK)
+		if (kinds[i->kind].target == ROUTER && i->kind != ENGINE_RETURNS)
 			router_incident(s, i);
 		else
 			engine_incident(s, i);
@@ -285,11 +285,11 @@ void faults_heal(struct sim *s)
 	memset(n->cut_until_ns, 0, sizeof(n->cut_until_ns));
 	memset(n->clog_until_ns, 0, sizeof(n->clog_until_ns));
 	for (uint32_t i = 0; i < s->n_nodes; i++)
-		s->node[i].still_until_ns = 0;
+		s->node[i].paused_until_ns = 0;
 	for (uint32_t i = 0; i < s->plan.routers; i++) {
 		struct host *h = &s->host[i];
 
-		h->still_until_ns = 0;
+		h->paused_until_ns = 0;
 		memset(h->stall_ns, 0, sizeof(h->stall_ns));
 		if (h->stop != NULL)
 			host_kill(h, 0);

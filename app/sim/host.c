@@ -74,7 +74,7 @@ static void write_config(const struct host *h, char *text, size_t len)
 		      "answer_arp = off\nrx_checksum = %s\ntx_checksum = %s\ncookie = %s\n",
 		      o->small_router ? 4 : 16, o->small_router ? 64 : 256,
 		      o->small_router ? 128 * map_of(h->sim)->ingress : 0, o->shares ? 2 : 0,
-		      h->box.port[0].device, h->no, KVR_WIRE_PORT,
+		      h->rig.port[0].device, h->no, KVR_WIRE_PORT,
 		      o->broken != 0 ? "verify" : "trust", o->broken != 0 ? "auto" : "none",
 		      o->cookies ? "on" : "off");
 
@@ -95,27 +95,27 @@ static int start_router(struct host *h, const struct map *m)
 					.from = LEAVE,
 					.frames = FRAMES};
 	char text[2048], err[400] = "";
-	int rc = rig_open(&h->box, &sizes);
+	int rc = rig_open(&h->rig, &sizes);
 
 	if (rc < 0)
 		return rc;
-	h->box.plain = s->plan.broken == 0;
+	h->rig.plain = s->plan.broken == 0;
 	write_config(h, text, sizeof(text));
 	memory_of(NULL); /* the buffer of a C library stream is not the router's memory */
-	rc = rig_load(&h->box, text, err, sizeof(err));
+	rc = rig_load(&h->rig, text, err, sizeof(err));
 	memory_of(&h->memory);
 	if (rc == 0)
-		rc = rig_lcores(&h->box.rt->conf, m->lcores, m->ingress, m->event, m->sched, err,
+		rc = rig_lcores(&h->rig.rt->conf, m->lcores, m->ingress, m->event, m->sched, err,
 				sizeof(err));
 	if (rc == 0)
-		rc = rig_start(&h->box, CLOCK_NS + s->now_ns,
-			       kvr_mix64(s->plan.seed + h->lives + 1000 * h->no) | 1, err,
+		rc = rig_start(&h->rig, CLOCK_NS + s->now_ns,
+			       kvr_mix64(s->plan.seed + h->incarnations + 1000 * h->no) | 1, err,
 			       sizeof(err));
 	if (rc == 0)
 		rc = disk_open(h, err, sizeof(err));
 	if (rc < 0) {
 		sim_fail(s, "router %u: cannot start: %s", h->no, err);
-		rig_close(&h->box);
+		rig_close(&h->rig);
 	}
 	return rc;
 }
@@ -128,7 +128,7 @@ int host_begin(struct sim *s, uint32_t i)
 	int rc;
 
 	all = s;
-	if (h->lives == 0) {
+	if (h->incarnations == 0) {
 		*h = (struct host){.sim = s, .no = i};
 		kvr_rand_init(&h->rand, kvr_mix64(s->plan.seed ^ 0x686f7374) + i);
 	}
@@ -142,15 +142,15 @@ int host_begin(struct sim *s, uint32_t i)
 	memory_begun(&h->memory, file);
 	s->eal_bytes = memory_eal();
 	oracle_reset(h);
-	h->box.rt->wait = wait_here;
-	atomic_store_explicit(&h->box.rt->running, 1, memory_order_relaxed);
-	h->lives++;
+	h->rig.rt->wait = wait_here;
+	atomic_store_explicit(&h->rig.rt->running, 1, memory_order_relaxed);
+	h->incarnations++;
 	h->up = true;
 	h->turn_ns = h->control_ns = s->now_ns;
-	h->still_until_ns = 0;
+	h->paused_until_ns = 0;
 	h->back_ns = SIM_NEVER;
 	memset(h->stall_ns, 0, sizeof(h->stall_ns));
-	sim_log(s, "router %u: life %u", i, h->lives);
+	sim_log(s, "router %u: life %u", i, h->incarnations);
 	return 0;
 }
 
@@ -164,14 +164,14 @@ void host_end(struct host *h)
 		return;
 	memory_check(h->sim);
 	stop_free(h);
-	leak_check_note_moved(&sim_seen, h->box.rt);
+	leak_check_note_moved(&sim_seen, h->rig.rt);
 	was = memory_of(&h->memory);
 	disk_close(h);
-	rig_stop(&h->box);
-	if (rte_mempool_in_use_count(h->box.frames) != 0)
+	rig_stop(&h->rig);
+	if (rte_mempool_in_use_count(h->rig.frames) != 0)
 		sim_fail(h->sim, "%u frames are left after the end of router %u",
-			 rte_mempool_in_use_count(h->box.frames), h->no);
-	rig_close(&h->box);
+			 rte_mempool_in_use_count(h->rig.frames), h->no);
+	rig_close(&h->rig);
 	memory_of(was);
 	memory_given_back(h->sim, h->no);
 	h->sim->eal_bytes = memory_eal();
@@ -208,7 +208,7 @@ static void leave_one(struct host *h, struct rte_mbuf *m)
 static void send_frames(struct host *h)
 {
 	struct memory *was = memory_of(NULL);
-	struct router_rig *b = &h->box;
+	struct router_rig *b = &h->rig;
 	struct rte_mbuf *m[32];
 	uint32_t n;
 
@@ -252,15 +252,15 @@ void host_arrive(struct host *h, struct packet *p)
 	if (!h->up)
 		return;
 	memcpy(from.ip, p->from.ip, sizeof(from.ip));
-	m = rig_frame(&h->box, 0, &from, p->data, p->len);
+	m = rig_frame(&h->rig, 0, &from, p->data, p->len);
 	if (m == NULL)
 		return; /* all buffers are in use: lost, as at a device */
 	if (p->broken)
 		break_frame(s, m);
 	/* Queue by sender, as RSS does; in every other world, at random. */
-	q = (s->plan.seed & 1) != 0 ? kvr_rand_below(&h->rand, h->box.n_queues)
-				    : (p->src + from.udp_port) % h->box.n_queues;
-	if (rte_ring_enqueue(h->box.port[0].to[q], m) != 0) {
+	q = (s->plan.seed & 1) != 0 ? kvr_rand_below(&h->rand, h->rig.n_queues)
+				    : (p->src + from.udp_port) % h->rig.n_queues;
+	if (rte_ring_enqueue(h->rig.port[0].to[q], m) != 0) {
 		rte_pktmbuf_free(m);
 		s->net.lost++;
 	}
@@ -271,7 +271,7 @@ void host_arrive(struct host *h, struct packet *p)
 
 static void set_clock(struct host *h)
 {
-	h->box.rt->ns_offset = CLOCK_NS + h->sim->now_ns;
+	h->rig.rt->ns_offset = CLOCK_NS + h->sim->now_ns;
 }
 
 static void turn_lcore(struct host *h, uint32_t i)
@@ -279,7 +279,7 @@ static void turn_lcore(struct host *h, uint32_t i)
 	struct memory *was = memory_of(&h->memory);
 
 	h->memory.turn = true;
-	lcore_turn(h->box.rt->lcore[i]);
+	lcore_turn(h->rig.rt->lcore[i]);
 	h->memory.turn = false;
 	send_frames(h);
 	memory_of(was);
@@ -289,7 +289,7 @@ static void turn_lcore(struct host *h, uint32_t i)
 static void wait_here(struct router *rt)
 {
 	for (uint32_t i = 0; i < all->plan.routers; i++)
-		if (all->host[i].box.rt == rt)
+		if (all->host[i].rig.rt == rt)
 			turn_lcore(&all->host[i], kvr_rand_below(&all->host[i].rand, rt->n_lcores));
 }
 
@@ -299,8 +299,8 @@ static bool tables_change(struct host *h)
 	const uint64_t before = h->work;
 
 	h->work = 0;
-	for (uint32_t i = 0; i < h->box.rt->n_pools; i++)
-		h->work += kvr_prefix_work(h->box.rt->pool[i].prefix);
+	for (uint32_t i = 0; i < h->rig.rt->n_pools; i++)
+		h->work += kvr_prefix_work(h->rig.rt->pool[i].prefix);
 	return h->work != before;
 }
 
@@ -343,7 +343,7 @@ static void made_turn(struct host *h, uint32_t i)
 	const uint32_t bit = 1u << i;
 	const bool worked = (h->busy & bit) != 0;
 
-	h->busy = rig_busy(&h->box);
+	h->busy = rig_busy(&h->rig);
 	if (tables_change(h))
 		h->busy |= bit;
 	h->quiet = (worked ? bit : h->quiet | bit) & ~h->busy;
@@ -352,7 +352,7 @@ static void made_turn(struct host *h, uint32_t i)
 /* Control checks its ring once per round. */
 static void call_control(struct host *h)
 {
-	if (h->control_ns > h->sim->now_ns + ROUND_NS && !rte_ring_empty(h->box.rt->control_ring))
+	if (h->control_ns > h->sim->now_ns + ROUND_NS && !rte_ring_empty(h->rig.rt->control_ring))
 		h->control_ns = h->sim->now_ns + kvr_rand_below(&h->rand, ROUND_NS);
 }
 
@@ -360,7 +360,7 @@ static void call_control(struct host *h)
  * work until the stall ends. */
 static void lcores_turn(struct host *h)
 {
-	const uint32_t n = h->box.rt->n_lcores, mask = awake_lcores(h, n);
+	const uint32_t n = h->rig.rt->n_lcores, mask = awake_lcores(h, n);
 	uint32_t i;
 
 	if (mask == 0) {
@@ -383,16 +383,16 @@ static void run_control(struct host *h)
 	bool work;
 
 	set_clock(h);
-	work = !rte_ring_empty(h->box.rt->control_ring);
+	work = !rte_ring_empty(h->rig.rt->control_ring);
 	memory_of(&h->memory);
-	control_round(h->box.rt);
+	control_round(h->rig.rt);
 	memory_of(NULL);
 	disk_run(h);
 	send_frames(h);
 	oracle_note_states(h);
 	h->control_ns = now + ROUND_NS;
 	/* Rounds without work are left out, except for one per tick. */
-	if (!work && rte_ring_empty(h->box.rt->control_ring))
+	if (!work && rte_ring_empty(h->rig.rt->control_ring))
 		h->control_ns = RTE_MAX(last, now - TICK_NS) + TICK_NS;
 	wake_host(h);
 }
@@ -422,7 +422,7 @@ void host_drain(struct host *h, uint32_t engine, bool on)
 		return;
 	set_clock(h);
 	memory_of(&h->memory);
-	control_drain(h->box.rt, engine_worker(engine), on);
+	control_drain(h->rig.rt, engine_worker(engine), on);
 	memory_of(NULL);
 	send_frames(h);
 	oracle_note_states(h);
@@ -433,7 +433,7 @@ uint64_t host_due_ns(const struct host *h)
 {
 	if (!h->up)
 		return h->back_ns;
-	return RTE_MAX(RTE_MIN(h->turn_ns, h->control_ns), h->still_until_ns);
+	return RTE_MAX(RTE_MIN(h->turn_ns, h->control_ns), h->paused_until_ns);
 }
 
 bool host_run(struct host *h)

@@ -344,9 +344,9 @@ static bool run_one(const struct options *o, const struct sim_plan *p, struct su
 	t->failed += (uint64_t)rc;
 	t->digest = r.digest;
 	t->r.ns += r.ns;
-	t->r.asks += r.asks;
+	t->r.requests += r.requests;
 	t->r.frames += r.frames;
-	t->r.again += r.again;
+	t->r.retries += r.retries;
 	for (uint32_t i = 0; i < RTE_DIM(r.ends); i++)
 		t->r.ends[i] += r.ends[i];
 	return !enough && (rc == 0 || o->keep_going);
@@ -404,10 +404,10 @@ static void print_sum(const struct options *o, const struct sum *t)
 	       "finished, %u failed, %u rejected, %u cancelled, %u timeouts, %u lost, %u silent; "
 	       "%u "
 	       "tried at another router), %" PRIu64 " frames\n",
-	       t->seeds, t->failed, t->r.ns / SIM_S, t->r.asks, ends[KVR_CLIENT_FINISHED],
+	       t->seeds, t->failed, t->r.ns / SIM_S, t->r.requests, ends[KVR_CLIENT_FINISHED],
 	       ends[KVR_CLIENT_FAILED], ends[KVR_CLIENT_REJECTED], ends[KVR_CLIENT_CANCELLED],
-	       ends[KVR_CLIENT_TIMEOUT], ends[KVR_CLIENT_LOST], ends[KVR_CLIENT_SILENT], t->r.again,
-	       t->r.frames);
+	       ends[KVR_CLIENT_TIMEOUT], ends[KVR_CLIENT_LOST], ends[KVR_CLIENT_SILENT],
+	       t->r.retries, t->r.frames);
 	if (t->seeds == 1)
 		printf("digest %016" PRIx64 "\n", t->digest);
 	if (o->speed)

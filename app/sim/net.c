@@ -207,8 +207,8 @@ void net_send(struct sim *s, uint32_t src, const struct kvr_udp_addr *to, const 
 
 void node_rename(struct node *n)
 {
-	n->life++;
-	n->addr.port = (uint16_t)(4000 + n->life);
+	n->incarnation++;
+	n->addr.port = (uint16_t)(4000 + n->incarnation);
 }
 
 void node_begin(struct sim *s, uint32_t no)

@@ -76,7 +76,7 @@ static bool was_announced(void *ctx, const struct kvr_prefix_piece *p)
 	const struct rank *k = p->rank < RTE_DIM(w->of) ? w->of[p->rank] : NULL;
 
 	for (uint32_t i = 0; i < p->n && k != NULL; i++)
-		if (!announced_has(&k->told, p->sh[i]))
+		if (!announced_has(&k->announced, p->sh[i]))
 			sim_fail(w->s,
 				 "router %u: its table has block %" PRIx64
 				 " in rank %u, which never announced it",
@@ -99,8 +99,9 @@ static void ranks_of(struct walk *w, const struct router *rt, uint32_t pool)
 			if (!kvr_prefix_ready(rt->pool[pool].prefix, (uint16_t)k->rank[r]))
 				continue;
 			w->of[k->rank[r]] = &e->rank[r];
-			w->sum = kvr_mix64(w->sum ^ ((uint64_t)e->life << 32 | i << 16 | r)) +
-				 k->rank[r];
+			w->sum =
+				kvr_mix64(w->sum ^ ((uint64_t)e->incarnation << 32 | i << 16 | r)) +
+				k->rank[r];
 		}
 	}
 }
@@ -111,35 +112,35 @@ void oracle_check_tables(struct sim *s)
 	struct walk w = {.s = s};
 
 	for (uint32_t i = 0; i < s->plan.routers; i++) {
-		const struct router *rt = s->host[i].box.rt;
+		const struct router *rt = s->host[i].rig.rt;
 
 		w.router = i;
 		for (uint32_t p = 0; s->host[i].up && p < rt->n_pools; p++) {
 			ranks_of(&w, rt, p);
-			if (w.sum == s->host[i].looked[p])
+			if (w.sum == s->host[i].checked[p])
 				continue;
-			s->host[i].looked[p] = w.sum;
+			s->host[i].checked[p] = w.sum;
 			kvr_prefix_dump(rt->pool[p].prefix, 0, was_announced, NULL, &w);
 		}
 	}
 }
 
 /* All leading blocks that a decision counted must have been announced. */
-void oracle_check_overlap(struct sim *s, const struct run *r, uint32_t blocks)
+void oracle_check_overlap(struct sim *s, const struct execution *r, uint32_t blocks)
 {
 	const struct rank *k = &s->engine[r->engine].rank[r->rank];
 
 	if (s->plan.predict) /* predicted blocks count as well */
 		return;
 	if (blocks > r->n_hashes)
-		sim_fail(s, "request %u: its dispatch counts %u cached blocks of %u", r->ask,
+		sim_fail(s, "request %u: its dispatch counts %u cached blocks of %u", r->request,
 			 blocks, r->n_hashes);
 	for (uint32_t i = 0; i < blocks && !s->failed; i++)
-		if (!announced_has(&k->told, r->hash[i]))
+		if (!announced_has(&k->announced, r->hash[i]))
 			sim_fail(
 				s,
 				"request %u: router %u counts %u cached blocks at engine %u, which never announced block %u",
-				r->ask, r->seat, blocks, r->engine, i);
+				r->request, r->seat, blocks, r->engine, i);
 }
 
 /* ---- dispatched requests ---- */
@@ -155,65 +156,67 @@ bool oracle_check_body(struct sim *s, const struct kvr_agent_request *q, struct 
 		return false;
 	}
 	memcpy(b, p, sizeof(*b));
-	if (b->ask >= s->n_asks || q->body_len != s->ask[b->ask].body_len ||
-	    q->isl != s->ask[b->ask].n_tokens || q->id != s->ask[b->ask].id) {
-		sim_fail(s, "a dispatch matches no request: %u, %u bytes", b->ask, q->body_len);
+	if (b->request >= s->n_requests || q->body_len != s->request[b->request].body_len ||
+	    q->isl != s->request[b->request].n_tokens || q->id != s->request[b->request].id) {
+		sim_fail(s, "a dispatch matches no request: %u, %u bytes", b->request, q->body_len);
 		return false;
 	}
-	wrong = body_wrong(b->ask, p, sizeof(*b), q->body_len);
+	wrong = body_wrong(b->request, p, sizeof(*b), q->body_len);
 	if (wrong != q->body_len)
-		sim_fail(s, "request %u: byte %u of its body is wrong", b->ask, wrong);
+		sim_fail(s, "request %u: byte %u of its body is wrong", b->request, wrong);
 	return wrong == q->body_len;
 }
 
 /* An incarnation must get a request only once. */
-void oracle_check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask)
+void oracle_check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t request)
 {
 	const struct engine *e = t->engine;
 	const uint32_t engine = (uint32_t)(e - s->engine);
 
-	for (uint32_t i = s->ask[ask].last_run; i != 0; i = s->run[i - 1].before) {
-		const struct run *r = &s->run[i - 1];
+	for (uint32_t i = s->request[request].last_execution; i != 0;
+	     i = s->execution[i - 1].before) {
+		const struct execution *r = &s->execution[i - 1];
 
-		if (r->engine == engine && r->life == e->life && r->handle == handle &&
-		    r->seat == t->node->router)
-			sim_fail(s, "request %u: engine %u got it twice", ask, engine);
+		if (r->engine == engine && r->incarnation == e->incarnation &&
+		    r->handle == handle && r->seat == t->node->router)
+			sim_fail(s, "request %u: engine %u got it twice", request, engine);
 	}
 }
 
 /* The leg must fit the engine, and the prefill result must be the one of the prefill leg. */
 void oracle_check_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
-		      uint32_t ask)
+		      uint32_t request)
 {
 	struct item_body b;
 
 	if (q->leg == KVR_ROLE_AGGREGATED) {
 		if (e->prefill)
-			sim_fail(s, "request %u: a prefill engine got the whole request", ask);
+			sim_fail(s, "request %u: a prefill engine got the whole request", request);
 		return;
 	}
 	if (!s->plan.pairs || (q->leg == KVR_ROLE_PREFILL) != e->prefill)
-		sim_fail(s, "request %u: leg %u arrived at the wrong engine", ask, q->leg);
+		sim_fail(s, "request %u: leg %u arrived at the wrong engine", request, q->leg);
 	if (q->leg != KVR_ROLE_DECODE)
 		return;
 	if (q->prefill_result_len < sizeof(b)) {
-		sim_fail(s, "request %u: its prefill result has %u bytes", ask,
+		sim_fail(s, "request %u: its prefill result has %u bytes", request,
 			 q->prefill_result_len);
 		return;
 	}
 	memcpy(&b, q->prefill_result, sizeof(b));
-	if (b.ask != ask || b.run >= s->n_runs || s->run[b.run].ask != ask ||
-	    engine_worker(s->run[b.run].engine) != q->prefill_worker)
-		sim_fail(s, "request %u: its prefill result is of execution %u of request %u", ask,
-			 b.run, b.ask);
+	if (b.request != request || b.execution >= s->n_executions ||
+	    s->execution[b.execution].request != request ||
+	    engine_worker(s->execution[b.execution].engine) != q->prefill_worker)
+		sim_fail(s, "request %u: its prefill result is of execution %u of request %u",
+			 request, b.execution, b.request);
 }
 
 /* ---- engines that get no new requests ---- */
 
 /* The router has rerouted or forgotten the request; its ABORT may be in flight. */
-static bool given_up(const struct host *h, const struct run *r)
+static bool given_up(const struct host *h, const struct execution *r)
 {
-	struct pool *p = pool_of_handle(h->box.rt, r->handle);
+	struct pool *p = pool_of_handle(h->rig.rt, r->handle);
 	const struct kvr_flight *f =
 		p != NULL ? kvr_flight_by_handle(p->requests, r->handle) : NULL;
 
@@ -225,16 +228,18 @@ static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 {
 	const struct engine *e = &s->engine[engine];
 
-	for (uint32_t i = e->up ? e->runs : 0; i != 0; i = s->run[i - 1].next) {
-		const struct run *r = &s->run[i - 1];
-		const struct ask *a = &s->ask[r->ask];
+	for (uint32_t i = e->up ? e->executions : 0; i != 0; i = s->execution[i - 1].next) {
+		const struct execution *r = &s->execution[i - 1];
+		const struct sim_request *a = &s->request[r->request];
 
 		if (r->seat == h->no && r->began_ns >= h->open_ns[engine] &&
-		    (r->state == RUN_QUEUED || r->state == RUN_PREFILL || r->state == RUN_DECODE) &&
-		    a->last_run == i && !a->over && !a->cancelled && !a->killed && !given_up(h, r))
+		    (r->state == EXECUTION_QUEUED || r->state == EXECUTION_PREFILL ||
+		     r->state == EXECUTION_DECODE) &&
+		    a->last_execution == i && !a->over && !a->cancelled && !a->killed &&
+		    !given_up(h, r))
 			sim_fail(s,
 				 "engine %u, which router %u reports as drained, runs request %u",
-				 engine, h->no, r->ask);
+				 engine, h->no, r->request);
 	}
 }
 
@@ -243,13 +248,13 @@ static void check_drained(struct sim *s, const struct host *h, uint32_t engine)
 static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w, uint32_t newest)
 {
 	const uint64_t now_ns = h->sim->now_ns;
-	const uint32_t life = w != NULL ? w->epoch : 0;
+	const uint32_t incarnation = w != NULL ? w->epoch : 0;
 	const bool drained = w != NULL && w->state == KVR_WORKER_DRAINED;
 	const bool open = w != NULL && w->state < KVR_WORKER_DRAINING;
 
-	if (life != h->life[i])
+	if (incarnation != h->epoch[i])
 		h->open_ns[i] = now_ns;
-	h->life[i] = life;
+	h->epoch[i] = incarnation;
 	if (open)
 		h->closed_ns[i] = SIM_NEVER;
 	else if (h->closed_ns[i] == SIM_NEVER ||
@@ -264,7 +269,7 @@ static void look_at(struct host *h, uint32_t i, const struct kvr_worker *w, uint
 void oracle_note_states(struct host *h)
 {
 	const struct kvr_worker *w[SIM_ENGINES] = {NULL};
-	struct kvr_registry *all = h->up ? h->box.rt->registry : NULL;
+	struct kvr_registry *all = h->up ? h->rig.rt->registry : NULL;
 
 	if (all == NULL)
 		return;
@@ -283,17 +288,18 @@ void oracle_reset(struct host *h)
 {
 	for (uint32_t i = 0; i < SIM_ENGINES; i++) {
 		h->closed_ns[i] = h->open_ns[i] = h->sim->now_ns;
-		h->life[i] = h->newest[i] = 0;
+		h->epoch[i] = h->newest[i] = 0;
 		h->drained[i] = false;
 	}
-	memset(h->looked, 0, sizeof(h->looked));
+	memset(h->checked, 0, sizeof(h->checked));
 }
 
-void oracle_check_open(struct sim *s, const struct run *r)
+void oracle_check_open(struct sim *s, const struct execution *r)
 {
 	const struct host *h = &s->host[r->seat];
 
-	if (h->up && s->ask[r->ask].asked_ns > h->closed_ns[r->engine])
+	if (h->up && s->request[r->request].sent_ns > h->closed_ns[r->engine])
 		sim_fail(s, "request %u is new: router %u sent it to engine %u, which is %s",
-			 r->ask, r->seat, r->engine, h->life[r->engine] != 0 ? "draining" : "gone");
+			 r->request, r->seat, r->engine,
+			 h->epoch[r->engine] != 0 ? "draining" : "gone");
 }

@@ -60,25 +60,25 @@ void prompts_free(struct sim *s)
 
 /* ---- bodies ---- */
 
-static uint8_t body_byte(uint32_t ask, uint32_t at)
+static uint8_t body_byte(uint32_t request, uint32_t at)
 {
-	return (uint8_t)(ask * 31 + at * 7 + (at >> 8));
+	return (uint8_t)(request * 31 + at * 7 + (at >> 8));
 }
 
-void body_fill(uint32_t ask, uint8_t *p, uint32_t from, uint32_t n)
+void body_fill(uint32_t request, uint8_t *p, uint32_t from, uint32_t n)
 {
 	for (uint32_t i = from; i < n; i++)
-		p[i] = body_byte(ask, i);
+		p[i] = body_byte(request, i);
 }
 
-uint32_t body_wrong(uint32_t ask, const uint8_t *p, uint32_t from, uint32_t n)
+uint32_t body_wrong(uint32_t request, const uint8_t *p, uint32_t from, uint32_t n)
 {
 	uint8_t differ = 0;
 
 	for (uint32_t i = from; i < n; i++)
-		differ |= (uint8_t)(p[i] ^ body_byte(ask, i));
+		differ |= (uint8_t)(p[i] ^ body_byte(request, i));
 	for (uint32_t i = from; i < n && differ != 0; i++)
-		if (p[i] != body_byte(ask, i))
+		if (p[i] != body_byte(request, i))
 			return i;
 	return n;
 }

@@ -46,24 +46,24 @@
 #include "plan.h"
 #include "router_rig.h"
 
-#define SIM_MS	    UINT64_C(1000000)
-#define SIM_S	    UINT64_C(1000000000)
-#define SIM_NEVER   UINT64_MAX
-#define SIM_ROUTERS 2u
-#define SIM_ENGINES 32u
-#define SIM_CLIENTS 64u
-#define SIM_NODES   (SIM_ROUTERS * (1u + SIM_ENGINES + SIM_CLIENTS)) /* at most 255 */
-#define SIM_DUE	    128u /* routers, engines and clients at most; a multiple of SIM_GROUP */
-#define SIM_GROUP   8u
-#define SIM_RANKS   8u
-#define SIM_BLOCK   16u
-#define SIM_PROMPT  96u /* blocks of the longest prompt */
-#define SIM_PROMPTS 400u
-#define SIM_POOL    1u /* pool that clients send to; of a pair, the decode half */
-#define SIM_PREFILL 2u
-#define SIM_PACKET  2048u /* largest packet whose memory is reused */
-#define SIM_AGAIN   64u
-#define SIM_TRIES   3u /* attempts of a request, at the routers in turn */
+#define SIM_MS	     UINT64_C(1000000)
+#define SIM_S	     UINT64_C(1000000000)
+#define SIM_NEVER    UINT64_MAX
+#define SIM_ROUTERS  2u
+#define SIM_ENGINES  32u
+#define SIM_CLIENTS  64u
+#define SIM_NODES    (SIM_ROUTERS * (1u + SIM_ENGINES + SIM_CLIENTS)) /* at most 255 */
+#define SIM_DUE	     128u /* routers, engines and clients at most; a multiple of SIM_GROUP */
+#define SIM_GROUP    8u
+#define SIM_RANKS    8u
+#define SIM_BLOCK    16u
+#define SIM_PROMPT   96u /* blocks of the longest prompt */
+#define SIM_PROMPTS  400u
+#define SIM_POOL     1u /* pool that clients send to; of a pair, the decode half */
+#define SIM_PREFILL  2u
+#define SIM_PACKET   2048u /* largest packet whose memory is reused */
+#define SIM_RETRIES  64u
+#define SIM_ATTEMPTS 3u /* attempts of a request, at the routers in turn */
 
 struct sim;
 
@@ -86,11 +86,11 @@ struct node {
 	struct sim *sim;
 	uint32_t no;
 	struct kvr_udp_addr addr;
-	struct packets rx, lent; /* arrived; handed out by the last recv */
-	struct kvr_rand rand;	 /* of the library at this node */
-	uint64_t due_ns;	 /* next time to run */
-	uint64_t still_until_ns; /* paused until */
-	uint32_t life;
+	struct packets rx, lent;  /* arrived; handed out by the last recv */
+	struct kvr_rand rand;	  /* of the library at this node */
+	uint64_t due_ns;	  /* next time to run */
+	uint64_t paused_until_ns; /* paused until */
+	uint32_t incarnation;
 	uint32_t router;
 	bool up, mute; /* mute: sent frames are dropped */
 };
@@ -117,9 +117,9 @@ struct net {
 };
 
 /** A request of a client, and its result. */
-struct ask {
-	uint32_t client, router, life;
-	uint32_t tries; /* earlier attempts of the same request */
+struct sim_request {
+	uint32_t client, router, incarnation;
+	uint32_t attempts; /* earlier attempts of the same request */
 	uint64_t id, source;
 	uint32_t n_tokens, n_hashes;
 	uint32_t items, item_us, body_len; /* of the answer; of the body */
@@ -127,21 +127,28 @@ struct ask {
 	bool cancelled, probe, over, killed;
 	uint32_t outcomes;
 	enum kvr_client_reason reason;
-	uint32_t got;	   /* items received */
-	uint32_t run;	   /* execution that sent them, + 1 */
-	uint32_t last_run; /* newest execution + 1; chained by struct run */
-	uint64_t asked_ns, cancel_ns;
+	uint32_t got;		 /* items received */
+	uint32_t execution;	 /* execution that sent them, + 1 */
+	uint32_t last_execution; /* newest execution + 1; chained by struct execution */
+	uint64_t sent_ns, cancel_ns;
 };
 
 /** One execution of a request by an engine. */
-struct run {
-	uint32_t ask, before; /* before: the previous execution of the request + 1 */
-	uint32_t engine, seat, life, rank, attempt;
+struct execution {
+	uint32_t request, before; /* before: the previous execution of the request + 1 */
+	uint32_t engine, seat, incarnation, rank, attempt;
 	uint64_t began_ns;
 	bool prefill; /* of a pair: the answer is the result for the decode leg */
 	uint64_t handle;
 	uint64_t at_ns; /* next step */
-	enum { RUN_QUEUED, RUN_PREFILL, RUN_DECODE, RUN_MUTE, RUN_SENT, RUN_OVER } state;
+	enum {
+		EXECUTION_QUEUED,
+		EXECUTION_PREFILL,
+		EXECUTION_DECODE,
+		EXECUTION_MUTE,
+		EXECUTION_SENT,
+		EXECUTION_OVER
+	} state;
 	uint32_t made, fails_at; /* items made; fails_at UINT32_MAX: never */
 	uint32_t next;		 /* next in the list of the engine, + 1 */
 	struct engine_task task;
@@ -156,10 +163,10 @@ struct announced {
 };
 
 struct rank {
-	struct engine_rank model; /* tasks are numbers of executions. Its queue is not used:
-				     step_runs() selects */
-	struct announced told;	  /* since this incarnation began */
-	bool dirty;		  /* the events of this rank were falsified */
+	struct engine_rank model;   /* tasks are numbers of executions. Its queue is not used:
+				       step_executions() selects */
+	struct announced announced; /* since this incarnation began */
+	bool dirty;		    /* the events of this rank were falsified */
 };
 
 /** An engine's agent for one of the routers. */
@@ -178,10 +185,10 @@ struct engine {
 	struct sim *sim;
 	struct seat seat[SIM_ROUTERS];
 	bool up, prefill;
-	uint32_t life;
+	uint32_t incarnation;
 	struct kvr_rand rand;
 	struct rank rank[SIM_RANKS];
-	uint32_t runs; /* list of executions: first + 1 */
+	uint32_t executions; /* list of executions: first + 1 */
 	uint64_t due_ns;
 	uint32_t epoch;
 	bool leaving, asks_drain;
@@ -191,11 +198,11 @@ struct client {
 	struct node *node[SIM_ROUTERS];
 	struct kvr_client *client[SIM_ROUTERS];
 	bool up;
-	uint32_t life;
+	uint32_t incarnation;
 	struct kvr_rand rand;
-	uint64_t next_ask_ns, next_cancel_ns;
-	uint32_t again[SIM_AGAIN]; /* requests to try at another router */
-	uint32_t n_again;
+	uint64_t next_send_ns, next_cancel_ns;
+	uint32_t retries[SIM_RETRIES]; /* requests to try at another router */
+	uint32_t n_retries;
 };
 
 struct host {
@@ -205,20 +212,20 @@ struct host {
 	/* Of engines, as the router's registry has them: since when it gets no new requests
 	 * (SIM_NEVER: it gets them), epoch, since when it is known, newest epoch ever known. */
 	uint64_t closed_ns[SIM_ENGINES], open_ns[SIM_ENGINES];
-	uint32_t life[SIM_ENGINES], newest[SIM_ENGINES];
+	uint32_t epoch[SIM_ENGINES], newest[SIM_ENGINES];
 	bool drained[SIM_ENGINES];
-	struct router_rig box;
+	struct router_rig rig;
 	bool up;
 	struct stop *stop;	      /* orderly shutdown in progress */
 	uint64_t turn_ns, control_ns; /* next turn and next round of control */
 	uint64_t stall_ns[KVR_ROUTER_MAX_LCORES];
-	uint64_t still_until_ns;
-	uint64_t back_ns;   /* restart */
-	uint64_t work;	    /* total work on prefix tables: changes while a rank is cleared */
-	uint64_t looked[2]; /* state of the tables at the last check by oracle.c */
+	uint64_t paused_until_ns;
+	uint64_t back_ns;    /* restart */
+	uint64_t work;	     /* total work on prefix tables: changes while a rank is cleared */
+	uint64_t checked[2]; /* state of the tables at the last check by oracle.c */
 	/* Bit masks of lcores: those that made a turn since the last work; those with work. */
 	uint32_t quiet, busy;
-	uint32_t lives;
+	uint32_t incarnations;
 	struct kvr_rand rand;
 	uint8_t *older; /* its snapshot before the last crash */
 	size_t older_len;
@@ -252,15 +259,15 @@ struct sim {
 	/* Routers, engines and clients: next time to run with the number of each, minimum of each
 	 * group, minimum of all. See world.c. */
 	uint64_t due[SIM_DUE], group[SIM_DUE / SIM_GROUP], first;
-	struct ask *ask;
-	uint32_t n_asks, cap_asks;
+	struct sim_request *request;
+	uint32_t n_requests, cap_requests;
 	uint64_t *hashes[SIM_PROMPTS]; /* of all blocks of a prompt, once computed */
-	struct run *run;
-	uint32_t n_runs, cap_runs;
+	struct execution *execution;
+	uint32_t n_executions, cap_executions;
 	struct incident *incident;
 	uint32_t n_incidents, next_incident;
 	uint32_t ends[16]; /* requests by kvr_client_reason */
-	uint32_t again;	   /* attempts at another router */
+	uint32_t retries;  /* attempts at another router */
 	uint32_t probes;
 };
 
@@ -310,7 +317,7 @@ struct sim_result {
 	bool failed;
 	char why[512];
 	uint64_t digest, ns, steps, frames;
-	uint32_t asks, again, ends[16];
+	uint32_t requests, retries, ends[16];
 };
 
 /** Counters that moved in the routers of all runs. */
@@ -382,16 +389,16 @@ void announced_free(struct announced *a);
 /** Tables must have announced blocks only. */
 void oracle_check_tables(struct sim *s);
 /** A dispatched request: its overlap of @p blocks must have been announced. */
-void oracle_check_overlap(struct sim *s, const struct run *r, uint32_t blocks);
-void oracle_check_open(struct sim *s, const struct run *r);
+void oracle_check_overlap(struct sim *s, const struct execution *r, uint32_t blocks);
+void oracle_check_open(struct sim *s, const struct execution *r);
 struct item_body;
 /** The content must be equal to what the client sent. @return false: the run has failed. */
 bool oracle_check_body(struct sim *s, const struct kvr_agent_request *q, struct item_body *b);
 /** An incarnation must get a request only once. */
-void oracle_check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t ask);
+void oracle_check_once(struct sim *s, const struct seat *t, uint64_t handle, uint32_t request);
 /** The leg must fit the engine, and carry the result of the prefill leg. */
 void oracle_check_leg(struct sim *s, const struct engine *e, const struct kvr_agent_request *q,
-		      uint32_t ask);
+		      uint32_t request);
 /** A router starts: reset its states. After a round of control: note the states of its workers. */
 void oracle_reset(struct host *h);
 void oracle_note_states(struct host *h);
@@ -426,13 +433,13 @@ void prompt_tokens(const struct sim *s, uint32_t prompt, uint32_t *tokens, uint3
 const uint64_t *prompt_hashes(struct sim *s, uint32_t prompt);
 void prompts_free(struct sim *s);
 /** Fill bytes @p from to @p n of a body or an item. */
-void body_fill(uint32_t ask, uint8_t *p, uint32_t from, uint32_t n);
+void body_fill(uint32_t request, uint8_t *p, uint32_t from, uint32_t n);
 /** @return the first wrong byte, or @p n. */
-uint32_t body_wrong(uint32_t ask, const uint8_t *p, uint32_t from, uint32_t n);
+uint32_t body_wrong(uint32_t request, const uint8_t *p, uint32_t from, uint32_t n);
 
 /** Head of a body and of an item. */
 struct item_body {
-	uint32_t ask, run, no, of;
+	uint32_t request, execution, no, of;
 };
 
 /* ---- engine.c ---- */
@@ -459,7 +466,7 @@ static inline uint64_t engine_worker(uint32_t i)
 int cache_begin(struct sim *s, struct engine *e, uint32_t rank);
 void cache_end(struct engine *e, uint32_t rank);
 /** Store the prompt of an execution in the cache, and announce it, with the faults of the plan. */
-void cache_store(struct sim *s, struct engine *e, struct run *r);
+void cache_store(struct sim *s, struct engine *e, struct execution *r);
 /** Clear the cache without an event. */
 void cache_forget(struct sim *s, struct engine *e, uint32_t rank);
 /** Swap the caches of two engines' ranks without an event. */

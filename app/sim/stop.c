@@ -49,7 +49,7 @@ int stop_begin(struct host *h, uint32_t back_ms)
 		free(t);
 		return -ENOMEM;
 	}
-	t->rt = h->box.rt;
+	t->rt = h->rig.rt;
 	t->back_ms = back_ms;
 	t->over = false;
 	t->control.uc_stack = (stack_t){.ss_sp = t->stack, .ss_size = STACK};

@@ -32,11 +32,11 @@ static void enter_phase(struct sim *s, enum phase p)
 {
 	s->phase = p;
 	s->phase_ns = s->now_ns;
-	sim_log(s, "phase %u, %u requests", p, s->n_asks);
+	sim_log(s, "phase %u, %u requests", p, s->n_requests);
 }
 
 /* Requests and sessions, including ended ones. */
-static bool anything_left(const struct router *rt)
+static bool any_request_left(const struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
@@ -50,10 +50,10 @@ static bool anything_left(const struct router *rt)
 }
 
 /* An execution that no router knows ends when its client does not acknowledge for long. */
-static bool anything_runs(const struct sim *s)
+static bool any_execution(const struct sim *s)
 {
 	for (uint32_t i = 0; i < s->plan.engines; i++)
-		if (s->engine[i].runs != 0)
+		if (s->engine[i].executions != 0)
 			return true;
 	return false;
 }
@@ -92,7 +92,7 @@ static void after_probes(struct sim *s, uint64_t since)
 {
 	if (since > PROBES_NS)
 		sim_fail(s, "request %u, number %u of %u that must succeed, has no outcome",
-			 s->n_asks - 1, s->probes, PROBES * s->plan.clients * s->plan.routers);
+			 s->n_requests - 1, s->probes, PROBES * s->plan.clients * s->plan.routers);
 	else if (clients_waiting(s) != 0)
 		return;
 	else if (s->probes == PROBES * s->plan.clients * s->plan.routers)
@@ -107,9 +107,9 @@ static void after_probes(struct sim *s, uint64_t since)
 static void after_rest(struct sim *s, uint64_t since)
 {
 	for (uint32_t i = 0; i < s->plan.routers; i++)
-		if (anything_left(s->host[i].box.rt) && since < REST_NS)
+		if (any_request_left(s->host[i].rig.rt) && since < REST_NS)
 			return;
-	if (anything_runs(s) && since < REST_NS)
+	if (any_execution(s) && since < REST_NS)
 		return;
 	check_rest(s);
 	if (!s->failed)
@@ -148,7 +148,7 @@ static bool advance_phase(struct sim *s)
 		if (since < LEAVE_NS)
 			return false;
 		for (uint32_t i = 0; i < s->plan.routers; i++)
-			if (!leak_check_all(&s->host[i].box))
+			if (!leak_check_all(&s->host[i].rig))
 				sim_fail(s,
 					 "router %u has something left after all peers have gone",
 					 i);
@@ -304,7 +304,7 @@ static void run_due(struct sim *s)
 	kvr_sim_hook(NULL, NULL);
 	for (uint32_t i = 0; i < s->plan.routers && s->failed; i++)
 		if (s->host[i].up)
-			check_log_left(s, s->host[i].box.rt);
+			check_log_left(s, s->host[i].rig.rt);
 }
 
 /* ---- begin and end ---- */
@@ -349,12 +349,12 @@ static void end_world(struct sim *s)
 	for (uint32_t i = 0; i < s->plan.routers; i++)
 		host_end(&s->host[i]);
 	for (uint32_t i = 0; i < SIM_ENGINES * SIM_RANKS; i++)
-		announced_free(&s->engine[i / SIM_RANKS].rank[i % SIM_RANKS].told);
+		announced_free(&s->engine[i / SIM_RANKS].rank[i % SIM_RANKS].announced);
 	disk_end(s);
 	net_end(s);
 	prompts_free(s);
-	free(s->ask);
-	free(s->run);
+	free(s->request);
+	free(s->execution);
 	free(s->incident);
 }
 
@@ -388,9 +388,9 @@ int world_run(const struct sim_plan *p, bool verbose, const char *pcap, struct s
 	*out = (struct sim_result){.ns = s->now_ns - 10 * SIM_S,
 				   .steps = s->steps,
 				   .frames = s->net.sent,
-				   .asks = s->n_asks};
+				   .requests = s->n_requests};
 	end_world(s);
-	out->again = s->again;
+	out->retries = s->retries;
 	out->failed = s->failed;
 	out->digest = s->digest;
 	memcpy(out->why, s->why, sizeof(out->why));

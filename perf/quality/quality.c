@@ -18,7 +18,6 @@
 #include "trace.h"
 
 #include <getopt.h>
-#include <rte_eal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,28 +62,6 @@ static struct bound replay_bound(const struct work *w, const char *name, uint32_
 
 /* ---- one policy -------------------------------------------------------------------------- */
 
-static void run_cluster(struct work *w, const struct cluster_conf *c, double stretch)
-{
-	struct cluster *s;
-
-	for (uint32_t i = 0; i < w->n; i++)
-		w->req[i].at = (uint64_t)((double)w->at[i] * stretch);
-	s = cluster_create(c, w->req, w->n);
-	cluster_run(s);
-	cluster_destroy(s);
-}
-
-/* Share of the ranks' time that prefill took, at 100 us per token. */
-static double prefill_share(const struct work *w, uint32_t ranks)
-{
-	const uint32_t from = w->n / 10;
-	double tokens = 0;
-
-	for (uint32_t i = from; i < w->n; i++)
-		tokens += w->req[i].isl - w->req[i].cached;
-	return tokens * 1e5 / (double)(w->req[w->n - 1].at - w->req[from].at) / ranks;
-}
-
 static double calibrate_load(struct work *w, const struct opt *o)
 {
 	struct cluster_conf c = {.ranks = o->c.ranks,
@@ -95,8 +72,8 @@ static double calibrate_load(struct work *w, const struct opt *o)
 	double stretch = 1;
 
 	for (int i = 0; i < CALIBRATIONS; i++) {
-		run_cluster(w, &c, stretch);
-		stretch *= prefill_share(w, o->c.ranks) / o->load;
+		work_run(w, &c, stretch);
+		stretch *= work_prefill_share(w, o->c.ranks) / o->load;
 	}
 	return stretch;
 }
@@ -185,7 +162,7 @@ static void print_policy(const struct work *w, const struct opt *o, const char *
 		tpot += (double)(r->end - r->first) / 1e9 / (r->osl - 1);
 		decoded++;
 	}
-	printf("{\"policy\": \"%s\", \"load\": %.3f", policy, prefill_share(w, o->c.ranks));
+	printf("{\"policy\": \"%s\", \"load\": %.3f", policy, work_prefill_share(w, o->c.ranks));
 	print_times(w, CLUSTER_NONE, "");
 	if (w->tenants)
 		print_times(w, 0, "quiet_");
@@ -198,15 +175,6 @@ static void print_policy(const struct work *w, const struct opt *o, const char *
 }
 
 /* ---- */
-
-static void start_eal(void)
-{
-	char *argv[] = {"quality", "--no-huge", "--no-shconf",	 "--no-pci", "--no-telemetry",
-			"-m",	   "1024",	"--log-level=4", NULL};
-
-	if (rte_eal_init(8, argv) < 0)
-		exit(1);
-}
 
 static double parse_number(const char *s)
 {
@@ -299,7 +267,7 @@ int main(int argc, char **argv)
 	struct work w = {0};
 
 	parse_options(argc, argv, &o);
-	start_eal();
+	cluster_start_eal("quality", "1024");
 	if (o.trace != NULL)
 		work_trace(&w, o.trace, o.c.ranks);
 	else if (o.workload == 'a')
@@ -316,7 +284,7 @@ int main(int argc, char **argv)
 		struct cluster_conf c = o.c;
 
 		c.policy = argv[i];
-		run_cluster(&w, &c, stretch);
+		work_run(&w, &c, stretch);
 		print_policy(&w, &o, argv[i], pooled.hit, infinite.hit);
 	}
 	print_bound(&w, &o, &pooled, true);

@@ -53,7 +53,7 @@ void work_trace(struct work *w, const char *path, uint32_t ranks)
 	char err[256];
 
 	if (load_trace_read(&t, path, 0, err, sizeof(err)) < 0) {
-		fprintf(stderr, "quality: %s: %s\n", path, err);
+		fprintf(stderr, "cluster: %s: %s\n", path, err);
 		exit(1);
 	}
 	work_copies(w, &t, ranks > 8 ? ranks / 8 : 1);
@@ -229,4 +229,28 @@ void work_sessions(struct work *w, uint32_t sessions, uint32_t turns, uint64_t s
 		}
 	}
 	sort_requests(w);
+}
+
+/* ---- runs ---- */
+
+void work_run(struct work *w, const struct cluster_conf *conf, double stretch)
+{
+	struct cluster *cluster;
+
+	for (uint32_t i = 0; i < w->n; i++)
+		w->req[i].at = (uint64_t)((double)w->at[i] * stretch);
+	cluster = cluster_create(conf, w->req, w->n);
+	cluster_run(cluster);
+	cluster_destroy(cluster);
+}
+
+double work_prefill_share(const struct work *w, uint32_t ranks)
+{
+	const double ns = cluster_speed(CLUSTER_FCFS)->prefill; /* equal in both kinds of engine */
+	const uint32_t from = w->n / 10;
+	double tokens = 0;
+
+	for (uint32_t i = from; i < w->n; i++)
+		tokens += w->req[i].isl - w->req[i].cached;
+	return tokens * ns / (double)(w->req[w->n - 1].at - w->req[from].at) / ranks;
 }

@@ -40,4 +40,11 @@ void work_agents(struct work *w, uint32_t ranks, uint64_t seed);
 /** Two tenants: agents (0), and one that sends ten times as many prompts, all unique. */
 void work_flood(struct work *w, uint32_t ranks, uint64_t seed);
 
+/** Run a cluster over the workload, with all arrival times multiplied by @p stretch. */
+void work_run(struct work *w, const struct cluster_conf *conf, double stretch);
+
+/** Share of the ranks' time that prefill took in the last run, without noise. The first tenth of
+ * the requests is left out. */
+double work_prefill_share(const struct work *w, uint32_t ranks);
+
 #endif

@@ -6,7 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <rte_eal.h>
+
 #define SLOTS (1u << 17)
+
+void cluster_start_eal(const char *program, const char *mb)
+{
+	const char *argv[] = {program, "--no-huge", "--no-shconf",   "--no-pci", "--no-telemetry",
+			      "-m",    mb,	    "--log-level=4", NULL};
+
+	if (rte_eal_init(8, (char **)(uintptr_t)argv) < 0) {
+		fprintf(stderr, "%s: cannot start the EAL; check that %s MiB of memory are free\n",
+			program, mb);
+		exit(1);
+	}
+}
 
 void *cluster_alloc(size_t n, size_t size)
 {

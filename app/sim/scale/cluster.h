@@ -79,6 +79,12 @@ struct cluster *cluster_create(const struct cluster_conf *conf, struct cluster_r
 void cluster_run(struct cluster *cluster);
 void cluster_destroy(struct cluster *cluster);
 
+/** Speed of a rank without disturbances, ns. */
+const struct engine_speed *cluster_speed(enum cluster_engine engine);
+
+/** Start the EAL without devices, with @p mb MiB of memory. Ends the program on failure. */
+void cluster_start_eal(const char *program, const char *mb);
+
 /** Zeroed memory, aligned to a cache line. */
 void *cluster_alloc(size_t n, size_t size);
 
@@ -168,7 +174,6 @@ struct event cluster_pop(struct heap *heap);
 void cluster_add_event(struct cluster *cluster, uint64_t at, uint32_t kind, uint32_t subject);
 
 /* engine.c */
-const struct engine_speed *cluster_speed(enum cluster_engine engine);
 void cluster_engine_take(struct cluster *cluster, uint32_t req);
 void cluster_engine_event(struct cluster *cluster, const struct event *e);
 void cluster_engine_restart(struct cluster *cluster, uint32_t rank);

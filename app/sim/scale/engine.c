@@ -81,7 +81,7 @@ static void end_prefill(struct cluster *cluster, uint32_t q)
 	cluster_prefilled(cluster, q);
 }
 
-static void end_request(struct cluster *cluster, uint32_t q)
+static void end_decode(struct cluster *cluster, uint32_t q)
 {
 	struct cluster_req *r = &cluster->req[q];
 
@@ -148,13 +148,13 @@ static void on_step(struct cluster *cluster, uint32_t no)
 
 	rank->steps++;
 	while (rank->ends.n > 0 && rank->ends.v[0].at <= rank->steps)
-		end_request(cluster, cluster_pop(&rank->ends).subject);
+		end_decode(cluster, cluster_pop(&rank->ends).subject);
 	while ((task = engine_step_end(&rank->model)) != NULL) {
 		const uint32_t q = task->id;
 
 		end_prefill(cluster, q);
 		if (cluster->req[q].osl <= 1) {
-			end_request(cluster, q);
+			end_decode(cluster, q);
 			continue;
 		}
 		cluster_push(&rank->ends,
@@ -189,7 +189,7 @@ void cluster_engine_event(struct cluster *cluster, const struct event *e)
 	else if (e->kind == EV_STEP)
 		on_step(cluster, e->subject);
 	else if (cluster->req[e->subject].decoding)
-		end_request(cluster, e->subject);
+		end_decode(cluster, e->subject);
 }
 
 static void route_again(struct cluster *cluster, uint32_t q)

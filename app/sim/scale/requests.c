@@ -275,7 +275,7 @@ void cluster_prefilled(struct cluster *cluster, uint32_t req)
 				     .kind = KVR_RQE_ITEM, .flags = KVR_RQEF_FIRST, .tokens = 1});
 }
 
-static void end_request(struct cluster *cluster, uint32_t req, uint16_t flags, uint32_t tokens)
+static void step_to_end(struct cluster *cluster, uint32_t req, uint16_t flags, uint32_t tokens)
 {
 	struct flight *flight = cluster->req[req].flight;
 
@@ -288,12 +288,12 @@ void cluster_ended(struct cluster *cluster, uint32_t req)
 {
 	const uint32_t osl = cluster->req[req].osl;
 
-	end_request(cluster, req, (uint16_t)(osl > 1 ? 0 : KVR_RQEF_FIRST), osl);
+	step_to_end(cluster, req, (uint16_t)(osl > 1 ? 0 : KVR_RQEF_FIRST), osl);
 }
 
 void cluster_lost(struct cluster *cluster, uint32_t req)
 {
-	end_request(cluster, req, KVR_RQEF_ERROR, 0);
+	step_to_end(cluster, req, KVR_RQEF_ERROR, 0);
 }
 
 /* ---- set-up ------------------------------------------------------------------------------ */

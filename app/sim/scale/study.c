@@ -8,8 +8,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <rte_eal.h>
-
 #include "arrivals.h"
 #include "cluster.h"
 #include "trace.h"
@@ -17,7 +15,6 @@
 #define STUDIES	     4u
 #define CALIBRATIONS 2
 #define TURNS	     3u
-#define PREFILL_S    1e-4 /* per token, as in the engine model of the cluster */
 
 const char *const scale_policies[SCALE_POLICIES] = {"reference", "round-robin", "least-loaded"};
 static const char *const shown[SCALE_POLICIES] = {"kv", "round-robin", "least-loaded"};
@@ -54,28 +51,6 @@ static uint64_t clock_ns(void)
 }
 
 /* ---- one run ---- */
-
-static void run_cluster(struct work *w, const struct cluster_conf *c, double stretch)
-{
-	struct cluster *s;
-
-	for (uint32_t i = 0; i < w->n; i++)
-		w->req[i].at = (uint64_t)((double)w->at[i] * stretch);
-	s = cluster_create(c, w->req, w->n);
-	cluster_run(s);
-	cluster_destroy(s);
-}
-
-/* Share of the ranks' time that prefill took. */
-static double prefill_share(const struct work *w, uint32_t ranks)
-{
-	double tokens = 0;
-
-	for (uint32_t i = w->n / 10; i < w->n; i++)
-		tokens += w->req[i].isl - w->req[i].cached;
-	return tokens * PREFILL_S * 1e9 / (double)(w->req[w->n - 1].at - w->req[w->n / 10].at) /
-	       ranks;
-}
 
 static int by_value(const void *a, const void *b)
 {
@@ -122,7 +97,7 @@ static double first_stretch(const struct options *o, struct work *w, uint32_t ra
 		w->req[i].at = w->at[i];
 		w->req[i].cached = 0;
 	}
-	return prefill_share(w, ranks) / o->load;
+	return work_prefill_share(w, ranks) / o->load;
 }
 
 static void measure_point(const struct options *o, struct work *w, struct scale_study *s,
@@ -141,8 +116,8 @@ static void measure_point(const struct options *o, struct work *w, struct scale_
 	c.cache_blocks = c.cache_blocks < w->longest ? w->longest : c.cache_blocks;
 	c.policy = policy[0];
 	for (int i = 0; i < CALIBRATIONS; i++) {
-		run_cluster(w, &c, stretch);
-		stretch *= prefill_share(w, ranks) / o->load;
+		work_run(w, &c, stretch);
+		stretch *= work_prefill_share(w, ranks) / o->load;
 	}
 	s->ranks[s->n] = ranks;
 	s->requests[s->n] = w->n;
@@ -152,7 +127,7 @@ static void measure_point(const struct options *o, struct work *w, struct scale_
 
 		c.policy = policy[i];
 		c.cost = &cost;
-		run_cluster(w, &c, stretch);
+		work_run(w, &c, stretch);
 		evaluate_run(w, ranks, &cost, r);
 		printf("| %s | %u | %u | %s | %.1f %% | %.2f | %.4f | %.4f | %.4f | %.1f |\n",
 		       s->name, ranks, w->n, shown[i], 100 * r->hits, r->balance, r->queue_s,
@@ -292,15 +267,6 @@ static void need_traces(const struct options *o)
 	exit(2);
 }
 
-static void start_eal(void)
-{
-	char *argv[] = {"kvroute-sim", "--no-huge", "--no-shconf",   "--no-pci", "--no-telemetry",
-			"-m",	       "4096",	    "--log-level=4", NULL};
-
-	if (rte_eal_init(8, argv) < 0)
-		exit(1);
-}
-
 int scale_main(int argc, char **argv)
 {
 	static struct scale_study s[STUDIES];
@@ -315,7 +281,7 @@ int scale_main(int argc, char **argv)
 
 	parse_options(argc, argv, &o);
 	need_traces(&o);
-	start_eal();
+	cluster_start_eal("kvroute-sim", "4096");
 	printf("| workload | ranks | requests | policy | hit share | busiest / mean | queue, mean "
 	       "s | "
 	       "p99 s | TTFT, mean s | us a decision |\n"
