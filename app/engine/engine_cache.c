@@ -10,19 +10,19 @@
 #include "kvr_errno.h"
 #include "kvr_rand.h"
 
-#define NONE 0u /* node 0 is the list's head and stands for "no node" */
+#define NONE 0u /* node 0 is the head of the list, and means "no node" */
 
 struct node {
 	uint64_t hash;
 	uint32_t parent;
 	uint32_t children;
-	uint32_t older; /* NONE in both: not listed (the head links to itself when empty) */
+	uint32_t older; /* NONE in both: not in the list (the head links to itself when empty) */
 	uint32_t younger;
-	uint32_t mark; /* generation of the last walk that met it; free list: next */
+	uint32_t mark; /* generation of the last walk that visited it; free list: next node */
 	uint32_t listed;
 };
 
-/* Index entry: high word a tag of the hash, low word the node; 0 is empty. */
+/* Index entry: the high word is a tag of the hash, the low word the node; 0 is empty. */
 struct engine_cache {
 	uint32_t capacity;
 	uint32_t used;
@@ -118,7 +118,7 @@ static void index_add(struct engine_cache *c, uint64_t hash, uint32_t node)
 	c->index[i] = entry_of(h, node);
 }
 
-/* Close the gap behind a deleted entry by moving back entries that may stand earlier. */
+/* Close the gap after a deleted entry by moving back entries that may be placed earlier. */
 static void index_del(struct engine_cache *c, uint64_t hash, uint32_t node)
 {
 	uint64_t hole = mix_hash(c, hash) & c->mask;
@@ -147,7 +147,8 @@ static void unlist_node(struct engine_cache *c, uint32_t v)
 	x->listed = 0;
 }
 
-/* Head's `younger` is the oldest node, head's `older` the youngest: a ring through the head. */
+/* The head's `younger` is the oldest node, its `older` the youngest: the list is a ring through the
+ * head. */
 static void list_between(struct engine_cache *c, uint32_t v, uint32_t older, uint32_t younger)
 {
 	struct node *x = &c->nodes[v];
@@ -171,7 +172,7 @@ static uint64_t evict_block(struct engine_cache *c)
 	uint64_t hash;
 
 	for (v = c->nodes[NONE].younger; c->nodes[v].children > 0; v = c->nodes[NONE].younger)
-		unlist_node(c, v); /* its leaves are all younger than its own last use */
+		unlist_node(c, v); /* all its leaves have been used later than itself */
 	assert(v != NONE);
 	unlist_node(c, v);
 	hash = c->nodes[v].hash;
@@ -187,7 +188,8 @@ static uint64_t evict_block(struct engine_cache *c)
 
 uint32_t engine_cache_match(const struct engine_cache *c, const uint64_t hashes[], uint32_t n)
 {
-	uint32_t lo = 0, hi = n; /* the first lo are resident; hashes[hi] is not, when hi < n */
+	uint32_t lo = 0,
+		 hi = n; /* the first lo blocks are resident; hashes[hi] is not, if hi < n */
 
 	if (n == 0 || find_node(c, hashes[n - 1]) != NONE)
 		return n;
@@ -218,7 +220,8 @@ struct engine_cache_change engine_cache_store(struct engine_cache *c, const uint
 		uint32_t v;
 
 		if (parent != NONE)
-			c->nodes[parent].children++; /* before evicting: it must stay */
+			c->nodes[parent]
+				.children++; /* before the eviction, so that the parent stays */
 		if (c->used == c->capacity)
 			removed[r.n_removed++] = evict_block(c);
 		v = c->free;
@@ -232,7 +235,7 @@ struct engine_cache_change engine_cache_store(struct engine_cache *c, const uint
 	return r;
 }
 
-/* Emit the chain that ends in v, from its first block not met by this walk. */
+/* Emit the chain that ends in v, from the first block that this walk has not visited. */
 static void walk_up(struct engine_cache *c, uint32_t v, uint64_t scratch[],
 		    engine_cache_chain_fn fn, void *arg)
 {
@@ -250,7 +253,7 @@ static void walk_up(struct engine_cache *c, uint32_t v, uint64_t scratch[],
 void engine_cache_walk(struct engine_cache *c, uint64_t scratch[], engine_cache_chain_fn fn,
 		       void *arg)
 {
-	/* Free nodes use mark as a link, but no free node is reached; a new one has mark 0. */
+	/* Free nodes use mark as a link, but a walk reaches none; a new node has mark 0. */
 	if (++c->walk == 0)
 		c->walk = 1;
 	for (uint32_t v = c->nodes[NONE].younger; v != NONE; v = c->nodes[v].younger)

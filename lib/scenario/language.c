@@ -179,7 +179,7 @@ static bool member_check(const char *key, const json_t *v, const char *members,
 	if (json_is_null(v))
 		return true;
 	if (!type_fits(v, kind))
-		return kvr_sc_bad(p, "'%s' wants %s", key, wants[kind]);
+		return kvr_sc_bad(p, "'%s' must be %s", key, wants[kind]);
 	for (size_t i = 0; kind == OBJ && i < RTE_DIM(objects); i++)
 		if (strcmp(objects[i].name, key) == 0)
 			return check_members(v, objects[i].members, p);

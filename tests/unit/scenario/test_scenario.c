@@ -124,13 +124,13 @@ static void a_rejected_line_changes_nothing(void)
 {
 	check_rejected("{\"op\":\"finish\"}", "missing field 'id'");
 	check_rejected("{\"op\":\"finish\",\"id\":null}", "missing field 'id'");
-	check_rejected("{\"op\":\"finish\",\"id\":7}", "'id' wants a string");
+	check_rejected("{\"op\":\"finish\",\"id\":7}", "'id' must be a string");
 	check_rejected("{\"op\":\"finish\",\"id\":\"a\"}", "unknown id 'a'");
 	check_rejected("{\"op\":\"finish\",\"id\":\"a\",\"x\":1}", "unknown field 'x'");
 	check_rejected("{\"op\":\"end\",\"id\":\"a\"}", "unknown op");
 	check_rejected("{\"id\":\"a\"}", "no 'op'");
 	check_rejected("[]", "not a JSON object");
-	check_rejected("{\"op\":\"advance\",\"ms\":-1}", "'ms' wants a number not below 0");
+	check_rejected("{\"op\":\"advance\",\"ms\":-1}", "'ms' must be a number not below 0");
 	check_rejected("{\"op\":\"drain\",\"worker\":18446744073709551615}",
 		       "unknown worker 18446744073709551615");
 	check_rejected("{\"op\":\"drain\",\"worker\":18446744073709551616}",
@@ -140,7 +140,7 @@ static void a_rejected_line_changes_nothing(void)
 		"4}",
 		"give either 'tokens' or 'sequence_hashes'");
 	check_rejected("{\"op\":\"route\",\"id\":\"a\",\"tokens\":[4294967296]}",
-		       "'tokens' wants an array of integers from 0 to 2^32-1");
+		       "'tokens' must be an array of integers from 0 to 2^32-1");
 	check_rejected(
 		"{\"op\":\"route\",\"id\":\"a\",\"tokens\":[1],\"routing\":{\"session_control\":{}}"
 		"}",
