@@ -71,23 +71,24 @@ static uint8_t *hints_of(const struct load *l, uint32_t task)
 static void keep_hints(struct load *l, uint32_t task, uint32_t off, uint32_t len,
 		       const uint8_t *body)
 {
-	const struct load_leg *g = load_leg(l, task);
-	const uint32_t end = RTE_MIN(off + len, g->hints_off + g->hints_len);
-	const uint32_t from = RTE_MAX(off, g->hints_off);
+	const struct load_leg *leg = load_leg(l, task);
+	const uint32_t end = RTE_MIN(off + len, leg->hints_off + leg->hints_len);
+	const uint32_t from = RTE_MAX(off, leg->hints_off);
 
-	if (l->hints != NULL && g->hints_len <= LOAD_HINT_ROOM && from < end)
-		memcpy(hints_of(l, task) + (from - g->hints_off), body + (from - off), end - from);
+	if (l->hints != NULL && leg->hints_len <= LOAD_HINT_ROOM && from < end)
+		memcpy(hints_of(l, task) + (from - leg->hints_off), body + (from - off),
+		       end - from);
 }
 
 static void read_hints(struct load *l, uint32_t task)
 {
-	const struct load_leg *g = load_leg(l, task);
+	const struct load_leg *leg = load_leg(l, task);
 	struct kvr_hints h;
 
 	if (l->hints == NULL)
 		return;
-	if (g->hints_len > LOAD_HINT_ROOM ||
-	    kvr_hints_parse(hints_of(l, task), g->hints_len, KVR_HINTS_DISPATCH, &h) != 0) {
+	if (leg->hints_len > LOAD_HINT_ROOM ||
+	    kvr_hints_parse(hints_of(l, task), leg->hints_len, KVR_HINTS_DISPATCH, &h) != 0) {
 		kvr_stats_inc(l->row, LOAD_V_HINTS);
 		return;
 	}
@@ -176,7 +177,7 @@ static bool begin_leg(struct load *l, uint32_t task, const struct kvr_wire_hdr *
 		      uint64_t rx)
 {
 	const struct kvr_wire_request *q = kvr_frame_body(h);
-	struct load_leg *g = load_leg(l, task);
+	struct load_leg *leg = load_leg(l, task);
 	const uint32_t rank = h->frag_len < sizeof(*q) ? LOAD_UNPINNED : rank_of(l, q);
 
 	if (rank == LOAD_UNPINNED || l->ranks[rank].engine != engine) {
@@ -184,29 +185,29 @@ static bool begin_leg(struct load *l, uint32_t task, const struct kvr_wire_hdr *
 		ack_dispatch(l, h, engine, REFUSE_RANK);
 		return false;
 	}
-	if ((g->flags & LOAD_L_TAKEN) && g->rank == rank && g->handle == h->handle) {
+	if ((leg->flags & LOAD_L_TAKEN) && leg->rank == rank && leg->handle == h->handle) {
 		kvr_stats_inc(l->row, LOAD_DISPATCH_REPEATS);
 		ack_dispatch(l, h, engine, 0);
 		return false;
 	}
-	if (g->got != 0 && g->got < h->msg_len && g->rank == rank && g->handle == h->handle &&
-	    !(g->flags & LOAD_L_TAKEN)) {
-		request_missing(l, h, engine, g->got);
+	if (leg->got != 0 && leg->got < h->msg_len && leg->rank == rank &&
+	    leg->handle == h->handle && !(leg->flags & LOAD_L_TAKEN)) {
+		request_missing(l, h, engine, leg->got);
 		return false;
 	}
 	load_engine_drop(l, task); /* dispatched again with another handle or to another rank */
-	*g = (struct load_leg){.handle = h->handle,
-			       .rank = rank,
-			       .gen = g->gen,
-			       .predicted = q->overlap_blocks,
-			       .hints_off = (uint32_t)sizeof(*q) + q->n_hashes * 8 +
-					    ((q->n_tokens * 4 + 7) & ~7u),
-			       .hints_len = (uint16_t)RTE_MIN(q->hints_len, UINT16_MAX),
-			       .flags = task & LOAD_PREFILL			 ? LOAD_L_PREFILL
-					: (q->flags & KVR_REQ_F_DECODE_LEG) != 0 ? LOAD_L_DECODE
-										 : 0};
+	*leg = (struct load_leg){.handle = h->handle,
+				 .rank = rank,
+				 .gen = leg->gen,
+				 .predicted = q->overlap_blocks,
+				 .hints_off = (uint32_t)sizeof(*q) + q->n_hashes * 8 +
+					      ((q->n_tokens * 4 + 7) & ~7u),
+				 .hints_len = (uint16_t)RTE_MIN(q->hints_len, UINT16_MAX),
+				 .flags = task & LOAD_PREFILL			   ? LOAD_L_PREFILL
+					  : (q->flags & KVR_REQ_F_DECODE_LEG) != 0 ? LOAD_L_DECODE
+										   : 0};
 	if (q->flags & KVR_REQ_F_UNPROVEN)
-		g->flags |= LOAD_L_FEW;
+		leg->flags |= LOAD_L_FEW;
 	check_fixed(l, task, q);
 	note_first(l, load_slot(l, task), rank, rx);
 	return true;
@@ -215,21 +216,21 @@ static bool begin_leg(struct load *l, uint32_t task, const struct kvr_wire_hdr *
 static void take_leg(struct load *l, uint32_t task, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	const struct load_slot *s = load_slot(l, task);
-	struct load_leg *g = load_leg(l, task);
+	struct load_leg *leg = load_leg(l, task);
 	bool waits;
 
-	g->flags |= LOAD_L_TAKEN;
-	g->n_items = task & LOAD_PREFILL ? 1 : RTE_MIN(l->opt->items, s->prompt->osl);
+	leg->flags |= LOAD_L_TAKEN;
+	leg->n_items = task & LOAD_PREFILL ? 1 : RTE_MIN(l->opt->items, s->prompt->osl);
 	read_hints(l, task);
-	waits = (g->flags & LOAD_L_DECODE) && load_pair_waits(l, task);
+	waits = (leg->flags & LOAD_L_DECODE) && load_pair_waits(l, task);
 	if (waits || !l->opt->instant)
 		ack_dispatch(l, h, engine, 0);
 	if (!waits) {
 		load_engine_run(l, task);
 		return;
 	}
-	g->estate = LOAD_E_TRANSFER;
-	g->progress_at = l->now;
+	leg->estate = LOAD_E_TRANSFER;
+	leg->progress_at = l->now;
 }
 
 /* The leg that a DISPATCH to @engine concerns, or LOAD_NO_SLOT when it has ended. */
@@ -248,7 +249,7 @@ void load_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine
 {
 	const uint32_t task = find_leg(l, h, engine);
 	const void *body = kvr_frame_body(h);
-	struct load_leg *g;
+	struct load_leg *leg;
 
 	if (task == LOAD_NO_SLOT) {
 		kvr_stats_inc(l->row, LOAD_DISPATCH_STALE);
@@ -258,13 +259,13 @@ void load_dispatch(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine
 	}
 	if (h->frag_off == 0 && !begin_leg(l, task, h, engine, rx))
 		return;
-	g = load_leg(l, task);
-	if (h->frag_off != g->got || h->handle != g->handle || (g->flags & LOAD_L_TAKEN))
+	leg = load_leg(l, task);
+	if (h->frag_off != leg->got || h->handle != leg->handle || (leg->flags & LOAD_L_TAKEN))
 		return; /* an earlier piece is missing: see request_missing() */
-	g->got += h->frag_len;
+	leg->got += h->frag_len;
 	if (!body_intact(l, load_slot(l, task), h->frag_off, h->frag_len, body))
 		kvr_stats_inc(l->row, LOAD_CORRUPT);
 	keep_hints(l, task, h->frag_off, h->frag_len, body);
-	if (g->got == h->msg_len)
+	if (leg->got == h->msg_len)
 		take_leg(l, task, h, engine);
 }

@@ -51,23 +51,24 @@ static uint32_t blocks_after(const struct load *l, uint32_t task)
 static void note_cached(struct load *l, uint32_t task, uint32_t cached)
 {
 	const struct load_slot *s = load_slot(l, task);
-	struct load_leg *g = load_leg(l, task);
+	struct load_leg *leg = load_leg(l, task);
 	const uint32_t n = s->prompt->n_blocks;
 	uint32_t diff;
 
-	g->cached = cached < n ? cached : n;
-	if (!(s->flags & LOAD_S_MEASURED) || (g->flags & LOAD_L_DECODE))
+	leg->cached = cached < n ? cached : n;
+	if (!(s->flags & LOAD_S_MEASURED) || (leg->flags & LOAD_L_DECODE))
 		return;
-	diff = g->predicted > g->cached ? g->predicted - g->cached : g->cached - g->predicted;
+	diff = leg->predicted > leg->cached ? leg->predicted - leg->cached
+					    : leg->cached - leg->predicted;
 	kvr_stats_add(l->row, LOAD_PROMPT_BLOCKS, n);
-	kvr_stats_add(l->row, LOAD_CACHED_BLOCKS, g->cached);
+	kvr_stats_add(l->row, LOAD_CACHED_BLOCKS, leg->cached);
 	if (l->m->slices != NULL) {
 		load_slice(l, s)->prompt_blocks += n;
-		load_slice(l, s)->cached_blocks += g->cached;
+		load_slice(l, s)->cached_blocks += leg->cached;
 	}
-	kvr_stats_add(l->row, LOAD_PREDICTED_BLOCKS, g->predicted);
+	kvr_stats_add(l->row, LOAD_PREDICTED_BLOCKS, leg->predicted);
 	kvr_stats_add(l->row, LOAD_PREDICTION_ERROR, diff);
-	if (g->predicted > g->cached)
+	if (leg->predicted > leg->cached)
 		kvr_stats_add(l->row, LOAD_PREDICTION_OVER, diff);
 	if (diff == 0)
 		kvr_stats_inc(l->row, LOAD_PREDICTION_EXACT);
@@ -84,35 +85,35 @@ static void add_timer(struct load *l, uint32_t task, double cycles)
 }
 
 /* A decode leg computes nothing: its blocks have been transferred. */
-static void start_prefill(struct load *l, struct load_rank *r)
+static void start_prefill(struct load *l, struct load_rank *rank)
 {
-	struct engine_task *next = engine_next(&r->model);
+	struct engine_task *next = engine_next(&rank->model);
 	const struct load_prompt *p;
 	struct engine_prompt prompt;
-	struct load_leg *g;
+	struct load_leg *leg;
 	double cycles;
 
 	if (next == NULL)
 		return;
-	g = load_leg(l, next->id);
+	leg = load_leg(l, next->id);
 	p = load_slot(l, next->id)->prompt;
 	prompt = (struct engine_prompt){p->hashes, p->n_blocks, l->opt->block_size,
-					g->flags & LOAD_L_DECODE ? 0 : RTE_MAX(p->isl, 1u)};
-	cycles = engine_prefill_begin(&r->model, next, &prompt);
+					leg->flags & LOAD_L_DECODE ? 0 : RTE_MAX(p->isl, 1u)};
+	cycles = engine_prefill_begin(&rank->model, next, &prompt);
 	note_cached(l, next->id, next->blocks);
-	g->estate = LOAD_E_PREFILL;
+	leg->estate = LOAD_E_PREFILL;
 	add_timer(l, next->id, cycles);
 }
 
 static void enqueue_task(struct load *l, uint32_t task)
 {
-	struct load_leg *g = load_leg(l, task);
-	struct load_rank *r = &l->ranks[g->rank];
+	struct load_leg *leg = load_leg(l, task);
+	struct load_rank *rank = &l->ranks[leg->rank];
 
-	g->task = (struct engine_task){.id = task};
-	g->estate = LOAD_E_QUEUED;
-	engine_enqueue(&r->model, &g->task);
-	start_prefill(l, r);
+	leg->task = (struct engine_task){.id = task};
+	leg->estate = LOAD_E_QUEUED;
+	engine_enqueue(&rank->model, &leg->task);
+	start_prefill(l, rank);
 }
 
 /* The last item is made. The decode leg may have waited for this prefill leg. */
@@ -132,30 +133,31 @@ static void all_made(struct load *l, uint32_t task)
 static void next_item(struct load *l, uint32_t task)
 {
 	const struct load_slot *s = load_slot(l, task);
-	struct load_leg *g = load_leg(l, task);
-	struct load_rank *r = &l->ranks[g->rank];
+	struct load_leg *leg = load_leg(l, task);
+	struct load_rank *rank = &l->ranks[leg->rank];
 
 	load_item_make(l, task);
-	if (g->made < g->n_items) {
+	if (leg->made < leg->n_items) {
 		add_timer(l, task,
-			  (load_item_tokens(s, g, g->made) - load_item_tokens(s, g, g->made - 1)) *
+			  (load_item_tokens(s, leg, leg->made) -
+			   load_item_tokens(s, leg, leg->made - 1)) *
 				  l->speed.decode);
 		return;
 	}
 	store_blocks(l, task, blocks_after(l, task));
-	engine_drop(&r->model, task);
+	engine_drop(&rank->model, task);
 	all_made(l, task);
-	start_prefill(l, r);
+	start_prefill(l, rank);
 }
 
 /* Prefill, decode and end in one step, with one cache lookup. */
 static void answer_at_once(struct load *l, uint32_t task)
 {
-	struct load_leg *g = load_leg(l, task);
+	struct load_leg *leg = load_leg(l, task);
 
 	note_cached(l, task, store_blocks(l, task, blocks_after(l, task)));
-	g->estate = LOAD_E_DECODE;
-	while (g->made < g->n_items)
+	leg->estate = LOAD_E_DECODE;
+	while (leg->made < leg->n_items)
 		load_item_make(l, task);
 	all_made(l, task);
 }
@@ -173,19 +175,19 @@ void load_engine_timers(struct load *l)
 	struct load_timer t;
 
 	for (uint32_t n = 0; n < LOAD_BURST && load_timers_pop(&l->timers, l->now, &t); n++) {
-		struct load_leg *g = load_leg(l, t.slot);
-		struct load_rank *r;
+		struct load_leg *leg = load_leg(l, t.slot);
+		struct load_rank *rank;
 
-		if (g->gen != t.gen || load_slot(l, t.slot)->id == 0)
+		if (leg->gen != t.gen || load_slot(l, t.slot)->id == 0)
 			continue;
-		r = &l->ranks[g->rank];
-		if (g->estate == LOAD_E_PREFILL) {
-			engine_prefill_end(&r->model);
-			g->estate = LOAD_E_DECODE;
+		rank = &l->ranks[leg->rank];
+		if (leg->estate == LOAD_E_PREFILL) {
+			engine_prefill_end(&rank->model);
+			leg->estate = LOAD_E_DECODE;
 			store_blocks(l, t.slot, load_slot(l, t.slot)->prompt->n_blocks);
 			next_item(l, t.slot);
-			start_prefill(l, r);
-		} else if (g->estate == LOAD_E_DECODE) {
+			start_prefill(l, rank);
+		} else if (leg->estate == LOAD_E_DECODE) {
 			next_item(l, t.slot);
 		}
 	}
@@ -193,18 +195,18 @@ void load_engine_timers(struct load *l)
 
 static void leave_rank(struct load *l, uint32_t task)
 {
-	struct load_leg *g = load_leg(l, task);
-	struct load_rank *r = &l->ranks[g->rank];
+	struct load_leg *leg = load_leg(l, task);
+	struct load_rank *rank = &l->ranks[leg->rank];
 
-	if (g->estate == LOAD_E_QUEUED) {
-		engine_dequeue(&r->model, &g->task);
-	} else if (g->estate == LOAD_E_PREFILL || g->estate == LOAD_E_DECODE) {
-		engine_drop(&r->model, task);
+	if (leg->estate == LOAD_E_QUEUED) {
+		engine_dequeue(&rank->model, &leg->task);
+	} else if (leg->estate == LOAD_E_PREFILL || leg->estate == LOAD_E_DECODE) {
+		engine_drop(&rank->model, task);
 	}
-	g->estate = LOAD_E_IDLE;
-	g->gen++; /* invalidates its timers */
+	leg->estate = LOAD_E_IDLE;
+	leg->gen++; /* invalidates its timers */
 	if (!l->opt->instant)
-		start_prefill(l, r);
+		start_prefill(l, rank);
 }
 
 void load_engine_drop(struct load *l, uint32_t task)
@@ -224,13 +226,13 @@ void load_engine_forget(struct load *l, uint32_t slot)
 
 static void on_ack(struct load *l, uint32_t task, uint32_t next_seq)
 {
-	struct load_leg *g = load_leg(l, task);
+	struct load_leg *leg = load_leg(l, task);
 
-	if (next_seq > g->acked && next_seq <= g->made)
+	if (next_seq > leg->acked && next_seq <= leg->made)
 		load_items_acked(l, task, next_seq);
-	if (g->estate != LOAD_E_SENT || g->acked < g->n_items)
+	if (leg->estate != LOAD_E_SENT || leg->acked < leg->n_items)
 		return;
-	g->estate = LOAD_E_IDLE;
+	leg->estate = LOAD_E_IDLE;
 	load_slot_release(l, load_slot_no(task));
 }
 
@@ -295,13 +297,13 @@ void load_engine_rejected(struct load *l, const struct kvr_wire_hdr *h, uint32_t
 
 static void check_leg(struct load *l, uint32_t task)
 {
-	struct load_leg *g = load_leg(l, task);
+	struct load_leg *leg = load_leg(l, task);
 
-	if (g->acked >= g->made || g->estate < LOAD_E_DECODE ||
-	    l->now - g->elast_tx < load_patience(l, g->etries))
+	if (leg->acked >= leg->made || leg->estate < LOAD_E_DECODE ||
+	    l->now - leg->elast_tx < load_patience(l, leg->etries))
 		return;
-	g->etries++;
-	if (l->now - g->progress_at > GIVE_UP_S * l->hz) {
+	leg->etries++;
+	if (l->now - leg->progress_at > GIVE_UP_S * l->hz) {
 		kvr_stats_inc(l->row, LOAD_ENGINE_GAVE_UP);
 		leave_rank(l, task);
 		load_slot_release(l, load_slot_no(task));
@@ -313,12 +315,12 @@ static void check_leg(struct load *l, uint32_t task)
 /* End a leg without items by an ERROR item. */
 static void fail_leg(struct load *l, uint32_t task)
 {
-	struct load_leg *g = load_leg(l, task);
+	struct load_leg *leg = load_leg(l, task);
 
-	g->flags |= LOAD_L_FAILED;
-	g->n_items = 1;
+	leg->flags |= LOAD_L_FAILED;
+	leg->n_items = 1;
 	load_item_make(l, task);
-	g->estate = LOAD_E_SENT;
+	leg->estate = LOAD_E_SENT;
 }
 
 void load_engine_check(struct load *l, uint32_t slot)

@@ -53,12 +53,12 @@ static inline struct kvr_wire_ids load_client_ids(struct load *l, const struct l
 static inline struct kvr_wire_ids load_leg_ids(struct load *l, uint32_t task)
 {
 	const struct load_slot *s = load_slot(l, task);
-	const struct load_leg *g = load_leg(l, task);
+	const struct load_leg *leg = load_leg(l, task);
 
 	return (struct kvr_wire_ids){.source = l->clients[s->client].source,
 				     .id = s->id,
-				     .handle = g->handle,
-				     .epoch = l->engines[l->ranks[g->rank].engine].epoch,
+				     .handle = leg->handle,
+				     .epoch = l->engines[l->ranks[leg->rank].engine].epoch,
 				     .msg_seq = ++l->engine_seq};
 }
 

@@ -8,17 +8,17 @@
  */
 
 /* Drop the engine's requests, and mark them for the report. */
-static void drop_legs(struct load *l, uint32_t engine, uint32_t leg)
+static void drop_legs(struct load *l, uint32_t engine, uint32_t prefill_bit)
 {
 	for (uint32_t i = 0; i < l->n_slots; i++) {
-		struct load_leg *g = load_leg(l, i | leg);
+		struct load_leg *leg = load_leg(l, i | prefill_bit);
 
-		if (l->slots[i].id == 0 || l->ranks[g->rank].engine != engine)
+		if (l->slots[i].id == 0 || l->ranks[leg->rank].engine != engine)
 			continue;
-		g->flags &= (uint8_t)~LOAD_L_TAKEN;
-		if (g->estate == LOAD_E_IDLE)
+		leg->flags &= (uint8_t)~LOAD_L_TAKEN;
+		if (leg->estate == LOAD_E_IDLE)
 			continue;
-		load_engine_drop(l, i | leg);
+		load_engine_drop(l, i | prefill_bit);
 		if (l->slots[i].cstate != LOAD_C_ENDED)
 			kvr_stats_add(l->row, LOAD_KILLED_REQUESTS,
 				      !(l->slots[i].flags & LOAD_S_KILLED));

@@ -42,40 +42,40 @@ static void list_rank(struct load *l, uint32_t rank)
 
 static void want_dump(struct load *l, uint32_t rank)
 {
-	struct load_kvlog *g = &l->ranks[rank].log;
+	struct load_kvlog *log = &l->ranks[rank].log;
 
-	g->dump_wanted = true;
-	g->acked_at = g->sent_at = g->head;
-	g->acked_id = g->sent_id = g->next_id;
+	log->dump_wanted = true;
+	log->acked_at = log->sent_at = log->head;
+	log->acked_id = log->sent_id = log->next_id;
 	list_rank(l, rank);
 }
 
 /* Room for a record of n hashes at the head, contiguous. NULL: the ring is too full. */
-static uint64_t *reserve_words(struct load_kvlog *g, uint32_t n)
+static uint64_t *reserve_words(struct load_kvlog *log, uint32_t n)
 {
 	const uint32_t need = RECORD_WORDS + n;
-	uint32_t at = (uint32_t)(g->head & (g->size - 1));
-	uint32_t skip = at + need > g->size ? g->size - at : 0;
+	uint32_t at = (uint32_t)(log->head & (log->size - 1));
+	uint32_t skip = at + need > log->size ? log->size - at : 0;
 
-	if (g->size - (g->head - g->acked_at) < need + skip)
+	if (log->size - (log->head - log->acked_at) < need + skip)
 		return NULL;
 	if (skip > 0) {
-		g->words[at] = SKIP;
-		g->head += skip;
+		log->words[at] = SKIP;
+		log->head += skip;
 		at = 0;
 	}
-	g->head += need;
-	return &g->words[at];
+	log->head += need;
+	return &log->words[at];
 }
 
-static uint64_t *append_event(struct load_kvlog *g, uint64_t *pos)
+static uint64_t *append_event(struct load_kvlog *log, uint64_t *pos)
 {
-	uint64_t *w = &g->words[*pos & (g->size - 1)];
+	uint64_t *w = &log->words[*pos & (log->size - 1)];
 
 	if (*w != SKIP)
 		return w;
-	*pos += g->size - (*pos & (g->size - 1));
-	return &g->words[*pos & (g->size - 1)];
+	*pos += log->size - (*pos & (log->size - 1));
+	return &log->words[*pos & (log->size - 1)];
 }
 
 static uint32_t record_blocks(const uint64_t *w)
@@ -86,16 +86,16 @@ static uint32_t record_blocks(const uint64_t *w)
 void load_kv_add(struct load *l, uint32_t rank, enum kvr_wire_kv_type type, const uint64_t *parent,
 		 const uint64_t hashes[], uint32_t n)
 {
-	struct load_kvlog *g = &l->ranks[rank].log;
+	struct load_kvlog *log = &l->ranks[rank].log;
 
 	kvr_stats_add(l->row, type == KVR_KV_STORED ? LOAD_KV_STORED : LOAD_KV_REMOVED, n);
 	for (uint32_t i = 0; i < n;) {
 		uint32_t part = n - i < l->max_event_blocks ? n - i : l->max_event_blocks;
-		uint64_t *w = reserve_words(g, part);
+		uint64_t *w = reserve_words(log, part);
 
 		kvr_stats_inc(l->row, LOAD_KV_EVENTS);
 		if (w == NULL) {
-			g->next_id++;
+			log->next_id++;
 			want_dump(l, rank); /* the dump includes this event */
 			return;
 		}
@@ -103,7 +103,7 @@ void load_kv_add(struct load *l, uint32_t rank, enum kvr_wire_kv_type type, cons
 		w[1] = parent != NULL ? *parent : 0;
 		w[2] = parent != NULL;
 		memcpy(&w[RECORD_WORDS], &hashes[i], part * sizeof(*w));
-		g->next_id++;
+		log->next_id++;
 		i += part;
 		if (type == KVR_KV_STORED)
 			parent = &hashes[i - 1];
@@ -113,11 +113,11 @@ void load_kv_add(struct load *l, uint32_t rank, enum kvr_wire_kv_type type, cons
 
 void load_kv_restart(struct load *l, uint32_t rank)
 {
-	struct load_kvlog *g = &l->ranks[rank].log;
+	struct load_kvlog *log = &l->ranks[rank].log;
 
-	g->head = g->acked_at = g->sent_at = 0;
-	g->next_id = g->acked_id = g->sent_id = 0;
-	g->dump_wanted = false;
+	log->head = log->acked_at = log->sent_at = 0;
+	log->next_id = log->acked_id = log->sent_id = 0;
+	log->dump_wanted = false;
 	if (l->dump.rank == rank)
 		l->dump.rank = LOAD_UNPINNED;
 	if (l->ranks[rank].model.cache != NULL && engine_cache_used(l->ranks[rank].model.cache) > 0)
@@ -127,30 +127,30 @@ void load_kv_restart(struct load *l, uint32_t rank)
 /* Send one frame of events from sent_at on. @return false: no event, or no buffer. */
 static bool send_events(struct load *l, uint32_t rank)
 {
-	struct load_kvlog *g = &l->ranks[rank].log;
-	const struct kvr_wire_ids ids = load_worker_ids(l, engine_of(l, rank), g->sent_id);
-	const struct kvr_wire_kv_events head = {.first_event_id = g->sent_id,
+	struct load_kvlog *log = &l->ranks[rank].log;
+	const struct kvr_wire_ids ids = load_worker_ids(l, engine_of(l, rank), log->sent_id);
+	const struct kvr_wire_kv_events head = {.first_event_id = log->sent_id,
 						.dp_rank = l->ranks[rank].dp_rank};
 	struct kvr_kv_put put;
 	uint8_t *f;
 
-	if (g->sent_id == g->next_id || g->sent_at - g->acked_at > WINDOW_WORDS)
+	if (log->sent_id == log->next_id || log->sent_at - log->acked_at > WINDOW_WORDS)
 		return false;
 	f = load_link_frame(l->link, load_port_of_engine(l, engine_of(l, rank)),
 			    (uint16_t)l->max_frame, NULL);
 	if (f == NULL || kvr_kv_put_begin(&put, f, l->max_frame, &ids, &head) < 0)
 		return false;
-	while (g->sent_id < g->next_id) {
-		const uint64_t *w = append_event(g, &g->sent_at);
+	while (log->sent_id < log->next_id) {
+		const uint64_t *w = append_event(log, &log->sent_at);
 
 		if (kvr_kv_put_event(&put, (uint8_t)w[0], 0, w[2] ? &w[1] : NULL, &w[RECORD_WORDS],
 				     record_blocks(w)) < 0)
 			break;
-		g->sent_at += RECORD_WORDS + record_blocks(w);
-		g->sent_id++;
+		log->sent_at += RECORD_WORDS + record_blocks(w);
+		log->sent_id++;
 	}
 	load_link_trim(l->link, (uint16_t)kvr_kv_put_end(&put));
-	g->last_tx = l->now;
+	log->last_tx = l->now;
 	kvr_stats_inc(l->row, LOAD_KV_FRAMES);
 	return true;
 }
@@ -210,7 +210,7 @@ static void dump_chain(void *arg, const uint64_t *parent, const uint64_t hashes[
 static void dump_begin(struct load *l, uint32_t rank)
 {
 	struct load_dump *d = &l->dump;
-	struct load_kvlog *g = &l->ranks[rank].log;
+	struct load_kvlog *log = &l->ranks[rank].log;
 	struct dump_build b = {.l = l};
 	struct kvr_wire_kv_events *last;
 
@@ -219,10 +219,10 @@ static void dump_begin(struct load *l, uint32_t rank)
 	d->n_frames = d->sent = d->acked = 0;
 	d->at[0] = 0;
 	d->moved = l->now;
-	d->resume_id = g->next_id;
-	g->acked_at = g->sent_at = g->head;
-	g->acked_id = g->sent_id = g->next_id;
-	g->dump_wanted = false;
+	d->resume_id = log->next_id;
+	log->acked_at = log->sent_at = log->head;
+	log->acked_id = log->sent_id = log->next_id;
+	log->dump_wanted = false;
 	b.head.dp_rank = l->ranks[rank].dp_rank;
 	dump_open(&b);
 	engine_cache_walk(l->ranks[rank].model.cache, d->scratch, dump_chain, &b);
@@ -273,20 +273,20 @@ static bool flush_dump(struct load *l, uint32_t rank, uint32_t *budget)
 
 static bool flush_rank(struct load *l, uint32_t rank, uint32_t *budget)
 {
-	struct load_kvlog *g = &l->ranks[rank].log;
+	struct load_kvlog *log = &l->ranks[rank].log;
 
 	if (l->engines[engine_of(l, rank)].state != LOAD_W_SERVING)
 		return true;
 	if (flush_dump(l, rank, budget))
 		return true;
-	if (g->sent_id > g->acked_id && l->now - g->last_tx > REPEAT_US * l->us) {
-		g->sent_at = g->acked_at;
-		g->sent_id = g->acked_id;
+	if (log->sent_id > log->acked_id && l->now - log->last_tx > REPEAT_US * l->us) {
+		log->sent_at = log->acked_at;
+		log->sent_id = log->acked_id;
 		kvr_stats_inc(l->row, LOAD_KV_REPEATS);
 	}
 	while (*budget > 0 && send_events(l, rank))
 		(*budget)--;
-	return g->acked_id < g->next_id;
+	return log->acked_id < log->next_id;
 }
 
 void load_kv_flush(struct load *l)
@@ -328,7 +328,7 @@ void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_kv_ack *a = kvr_frame_body(h);
 	const uint64_t engine = h->source - l->opt->worker_base;
-	struct load_kvlog *g;
+	struct load_kvlog *log;
 	uint32_t rank;
 
 	if (engine >= l->n_engines || a->dp_rank >= l->opt->ranks) {
@@ -336,7 +336,7 @@ void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
 		return;
 	}
 	rank = (uint32_t)engine * l->opt->ranks + a->dp_rank;
-	g = &l->ranks[rank].log;
+	log = &l->ranks[rank].log;
 	if (a->code == KVR_KV_HELLO) {
 		l->engines[engine].state = LOAD_W_HELLO;
 		return;
@@ -351,20 +351,20 @@ void load_kv_ack(struct load *l, const struct kvr_wire_hdr *h)
 	if (h->id >= DUMP_ID)
 		return; /* of an earlier dump */
 	if (a->code == KVR_KV_DUMP_WANTED ||
-	    (a->next_event_id < g->acked_id && a->code == KVR_KV_GAP)) {
+	    (a->next_event_id < log->acked_id && a->code == KVR_KV_GAP)) {
 		if (l->ranks[rank].model.cache != NULL)
 			want_dump(l, rank);
 		return;
 	}
-	while (g->acked_id < a->next_event_id && g->acked_id < g->sent_id) {
-		const uint64_t *w = append_event(g, &g->acked_at);
+	while (log->acked_id < a->next_event_id && log->acked_id < log->sent_id) {
+		const uint64_t *w = append_event(log, &log->acked_at);
 
-		g->acked_at += RECORD_WORDS + record_blocks(w);
-		g->acked_id++;
+		log->acked_at += RECORD_WORDS + record_blocks(w);
+		log->acked_id++;
 	}
-	if (a->code == KVR_KV_GAP && g->sent_id > g->acked_id) {
-		g->sent_at = g->acked_at;
-		g->sent_id = g->acked_id;
+	if (a->code == KVR_KV_GAP && log->sent_id > log->acked_id) {
+		log->sent_at = log->acked_at;
+		log->sent_id = log->acked_id;
 		kvr_stats_inc(l->row, LOAD_KV_REPEATS);
 	}
 }

@@ -370,7 +370,7 @@ void load_routes_continue(struct load *l);
 /* ---- item_dp.c ---- */
 
 /** Tokens generated when item @p seq is sent: the first token, then equal parts. */
-uint32_t load_item_tokens(const struct load_slot *s, const struct load_leg *g, uint32_t seq);
+uint32_t load_item_tokens(const struct load_slot *s, const struct load_leg *leg, uint32_t seq);
 /** Make item `made` and send it to the router; direct: to the client, with a report to the router.
  */
 void load_item_make(struct load *l, uint32_t task);

@@ -168,10 +168,10 @@ void load_pair_finished(struct load *l, uint32_t slot)
 
 bool load_pair_timed_out(struct load *l, uint32_t slot)
 {
-	const struct load_leg *g = &l->slots[slot].leg;
+	const struct load_leg *leg = &l->slots[slot].leg;
 	const struct load_pair *p = &l->pairs[slot];
 
-	if (g->estate != LOAD_E_TRANSFER || l->now - g->progress_at < TRANSFER_LIMIT_S * l->hz)
+	if (leg->estate != LOAD_E_TRANSFER || l->now - leg->progress_at < TRANSFER_LIMIT_S * l->hz)
 		return false;
 	kvr_stats_inc(l->row, LOAD_TRANSFER_TIMEOUTS);
 	if (p->finished && p->room[PREFILL] != p->room[DECODE])

@@ -13,9 +13,9 @@
 
 struct load_session *load_session_of(const struct load *l, uint64_t number)
 {
-	struct load_session *x = &l->sessions[number & l->session_mask];
+	struct load_session *session = &l->sessions[number & l->session_mask];
 
-	return number != 0 && x->number == number ? x : NULL;
+	return number != 0 && session->number == number ? session : NULL;
 }
 
 static struct load_session *names_session(const struct load *l, struct kvr_str id)
@@ -44,11 +44,11 @@ void load_lane_pause(struct load *l, uint32_t lane)
 
 void load_lane_leave(struct load *l, uint32_t lane)
 {
-	struct load_session *x = load_session_of(l, l->lanes[lane].session);
+	struct load_session *session = load_session_of(l, l->lanes[lane].session);
 
-	if (x != NULL) {
-		x->over = true;
-		if (x->end == LOAD_END_ABANDON && !l->opt->affinity)
+	if (session != NULL) {
+		session->over = true;
+		if (session->end == LOAD_END_ABANDON && !l->opt->affinity)
 			kvr_stats_inc(l->row, LOAD_ABANDONED);
 	}
 	l->lanes[lane].session = 0;
@@ -83,10 +83,10 @@ void load_lane_release(struct load *l, uint32_t lane)
 
 void load_lane_begin_release(struct load *l, uint32_t lane)
 {
-	struct load_session *x = load_session_of(l, l->lanes[lane].session);
+	struct load_session *session = load_session_of(l, l->lanes[lane].session);
 
-	x->over = true;
-	x->end = LOAD_END_RELEASE;
+	session->over = true;
+	session->end = LOAD_END_RELEASE;
 	l->lanes[lane].state = LOAD_LANE_RELEASE;
 	l->lanes[lane].since = l->now;
 	l->lanes[lane].tries = 0;
@@ -116,17 +116,17 @@ static bool session_expired(const struct load *l, uint64_t idle)
  * turn. */
 static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
 {
-	struct load_session *x = load_session_of(l, l->lanes[lane].session);
+	struct load_session *session = load_session_of(l, l->lanes[lane].session);
 
-	x->failed = true;
-	x->bound[0] = x->bound[1] = LOAD_UNPINNED;
+	session->failed = true;
+	session->bound[0] = session->bound[1] = LOAD_UNPINNED;
 	if (code == KVR_E_SESSION_OPEN_FAILED)
 		kvr_stats_inc(l->row, LOAD_OPEN_FAILED);
-	if (code == KVR_E_UNKNOWN_SESSION && !x->lost && !x->closed &&
-	    !session_expired(l, x->used - x->used_before))
+	if (code == KVR_E_UNKNOWN_SESSION && !session->lost && !session->closed &&
+	    !session_expired(l, session->used - session->used_before))
 		kvr_stats_inc(l->row, LOAD_SESSION_UNKNOWN);
 	if (code == KVR_E_SESSION_OPEN_FAILED)
-		x->end = LOAD_END_CLOSE; /* nothing is left to close */
+		session->end = LOAD_END_CLOSE; /* nothing is left to close */
 	if (l->opt->affinity || code == KVR_E_SESSION_OPEN_FAILED)
 		load_lane_leave(l, lane);
 	else
@@ -136,16 +136,16 @@ static void turn_failed(struct load *l, uint32_t lane, uint16_t code)
 void load_session_turn_over(struct load *l, uint32_t slot, enum load_counter how, uint16_t code)
 {
 	const struct load_slot *s = &l->slots[slot];
-	struct load_session *x = load_session_of(l, s->session);
-	const uint32_t lane = x->lane;
+	struct load_session *session = load_session_of(l, s->session);
+	const uint32_t lane = session->lane;
 
 	if (how != LOAD_COMPLETED && (how != LOAD_CANCELLED || s->action == KVR_ACTION_OPEN)) {
 		turn_failed(l, lane, code);
 		return;
 	}
-	if (x->turns < x->last && !l->sessions_end)
+	if (session->turns < session->last && !l->sessions_end)
 		load_lane_pause(l, lane);
-	else if (x->end == LOAD_END_ABANDON && !l->sessions_end)
+	else if (session->end == LOAD_END_ABANDON && !l->sessions_end)
 		load_lane_leave(l, lane);
 	else if (l->opt->affinity || s->action == KVR_ACTION_CLOSE)
 		load_lane_leave(l, lane);
@@ -156,16 +156,16 @@ void load_session_turn_over(struct load *l, uint32_t slot, enum load_counter how
 void load_session_released(struct load *l, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_session_status *status = kvr_frame_body(h);
-	const struct load_session *x = load_session_of(l, h->id);
-	struct load_lane *w = x != NULL ? &l->lanes[x->lane] : NULL;
+	const struct load_session *session = load_session_of(l, h->id);
+	struct load_lane *w = session != NULL ? &l->lanes[session->lane] : NULL;
 
 	if (w == NULL || w->session != h->id || w->state != LOAD_LANE_RELEASE) {
 		kvr_stats_inc(l->row, LOAD_STALE);
 		return;
 	}
 	/* The first copy may have unbound it, and its answer was lost. */
-	if (status->code == KVR_E_UNKNOWN_SESSION && x->at != LOAD_UNPINNED && !x->failed &&
-	    w->tries == 1)
+	if (status->code == KVR_E_UNKNOWN_SESSION && session->at != LOAD_UNPINNED &&
+	    !session->failed && w->tries == 1)
 		kvr_stats_inc(l->row, LOAD_SESSION_UNKNOWN);
 	w->state = LOAD_LANE_RELEASED; /* the timer of the repetition continues from here */
 }
@@ -184,21 +184,21 @@ static void answer_session(struct load *l, const struct kvr_wire_hdr *h, uint32_
 }
 
 /* The session's number decides, so that repetitions get the same answer. */
-static bool engine_refuses(const struct load *l, const struct load_session *x)
+static bool engine_refuses(const struct load *l, const struct load_session *session)
 {
-	return (double)(kvr_mix64(x->number ^ l->opt->seed) >> 11) * 0x1p-53 <
+	return (double)(kvr_mix64(session->number ^ l->opt->seed) >> 11) * 0x1p-53 <
 	       l->opt->open_fail_share;
 }
 
 static void on_open(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
-		    struct load_session *x)
+		    struct load_session *session)
 {
 	const struct kvr_wire_session *m = kvr_frame_body(h);
-	const bool repeat = x->open_id == h->id;
+	const bool repeat = session->open_id == h->id;
 
-	if (engine_refuses(l, x)) {
+	if (engine_refuses(l, session)) {
 		kvr_stats_add(l->row, LOAD_OPENS_REFUSED, !repeat);
-		x->open_id = h->id;
+		session->open_id = h->id;
 		answer_session(l, h, engine, KVR_SESSION_OPENED, OPEN_REFUSED);
 		return;
 	}
@@ -207,83 +207,83 @@ static void on_open(struct load *l, const struct kvr_wire_hdr *h, uint32_t engin
 		return;
 	if (m->timeout_s != l->opt->session_timeout + KVR_WIRE_SESSION_GRACE_S)
 		kvr_stats_inc(l->row, LOAD_V_SESSION);
-	x->open_id = h->id;
-	if (x->at == engine)
+	session->open_id = h->id;
+	if (session->at == engine)
 		return; /* only the timeout changes */
-	if (x->at != LOAD_UNPINNED)
+	if (session->at != LOAD_UNPINNED)
 		kvr_stats_inc(l->row, LOAD_OPENED_TWICE);
 	else
 		kvr_stats_inc(l->row, LOAD_SESSIONS_OPEN);
 	kvr_stats_inc(l->row, LOAD_OPENED);
-	x->at = engine;
-	x->opened = true;
-	x->closed = false;
+	session->at = engine;
+	session->opened = true;
+	session->closed = false;
 }
 
 /* Why an engine gets a close. */
-static enum load_counter closing_cause(struct load *l, const struct load_session *x)
+static enum load_counter closing_cause(struct load *l, const struct load_session *session)
 {
-	const struct load_lane *w = &l->lanes[x->lane];
+	const struct load_lane *w = &l->lanes[session->lane];
 
-	if (x->turns == 1 && w->session == x->number && w->state == LOAD_LANE_TURN)
+	if (session->turns == 1 && w->session == session->number && w->state == LOAD_LANE_TURN)
 		return LOAD_CLOSED_RELEASED; /* the first turn failed or was rerouted */
-	if (!x->over)
-		return session_expired(l, l->now - x->used) ||
-				       session_expired(l, x->used - x->used_before)
+	if (!session->over)
+		return session_expired(l, l->now - session->used) ||
+				       session_expired(l, session->used - session->used_before)
 			       ? LOAD_CLOSED_EXPIRED
 			       : LOAD_CLOSED_EARLY;
-	if (x->end == LOAD_END_ABANDON)
+	if (session->end == LOAD_END_ABANDON)
 		return LOAD_CLOSED_EXPIRED;
-	return x->end == LOAD_END_CLOSE ? LOAD_CLOSED : LOAD_CLOSED_RELEASED;
+	return session->end == LOAD_END_CLOSE ? LOAD_CLOSED : LOAD_CLOSED_RELEASED;
 }
 
 static void on_close(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine,
-		     struct load_session *x)
+		     struct load_session *session)
 {
 	answer_session(l, h, engine, KVR_SESSION_CLOSED,
 		       0); /* sent also for a session that is not open here */
-	if (x->close_id == h->id)
+	if (session->close_id == h->id)
 		return;
-	if (x->at != engine) {
-		kvr_stats_inc(l->row, x->closed ? LOAD_CLOSED_TWICE : LOAD_CLOSED_UNKNOWN);
+	if (session->at != engine) {
+		kvr_stats_inc(l->row, session->closed ? LOAD_CLOSED_TWICE : LOAD_CLOSED_UNKNOWN);
 		return;
 	}
-	kvr_stats_inc(l->row, closing_cause(l, x));
+	kvr_stats_inc(l->row, closing_cause(l, session));
 	kvr_stats_sub(l->row, LOAD_SESSIONS_OPEN, 1);
-	x->close_id = h->id;
-	x->at = LOAD_UNPINNED;
-	x->closed = true;
+	session->close_id = h->id;
+	session->at = LOAD_UNPINNED;
+	session->closed = true;
 }
 
 void load_session_frame(struct load *l, const struct kvr_wire_hdr *h, uint32_t engine)
 {
 	const struct kvr_wire_session *m = kvr_frame_body(h);
-	struct load_session *x;
+	struct load_session *session;
 
 	if (kvr_body_check(h->kind, m, h->msg_len, NULL) != 0) {
 		kvr_stats_inc(l->row, LOAD_CORRUPT);
 		return;
 	}
-	x = names_session(l, (struct kvr_str){(const char *)(m + 1), m->id_len});
-	if (x == NULL || l->engines[engine].worker != h->source) {
+	session = names_session(l, (struct kvr_str){(const char *)(m + 1), m->id_len});
+	if (session == NULL || l->engines[engine].worker != h->source) {
 		kvr_stats_inc(l->row, LOAD_V_SESSION);
 		return;
 	}
 	if (h->kind == KVR_SESSION_OPEN)
-		on_open(l, h, engine, x);
+		on_open(l, h, engine, session);
 	else
-		on_close(l, h, engine, x);
+		on_close(l, h, engine, session);
 }
 
 /*
  * Affinity: the first turn binds each leg to a rank, and later turns must arrive there. A rerouted
  * turn may or may not bind; the next turn shows.
  */
-static void check_affinity(struct load *l, uint32_t task, struct load_session *x)
+static void check_affinity(struct load *l, uint32_t task, struct load_session *session)
 {
 	const uint32_t leg = task & LOAD_PREFILL ? 1 : 0, rank = load_leg(l, task)->rank;
 	const bool again = l->pairs != NULL && l->pairs[load_slot_no(task)].runs[leg] > 1;
-	uint32_t *bound = &x->bound[leg];
+	uint32_t *bound = &session->bound[leg];
 
 	if (again) {
 		*bound = LOAD_UNPINNED;
@@ -300,22 +300,22 @@ void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hin
 {
 	const struct load_slot *s = load_slot(l, task);
 	const uint32_t engine = l->ranks[load_leg(l, task)->rank].engine;
-	struct load_session *x = names_session(l, h->session);
+	struct load_session *session = names_session(l, h->session);
 
-	if (x == NULL || x->number != s->session) {
+	if (session == NULL || session->number != s->session) {
 		kvr_stats_inc(l->row, LOAD_V_SESSION);
 		return;
 	}
 	if (l->opt->affinity) {
-		check_affinity(l, task, x);
+		check_affinity(l, task, session);
 		return;
 	}
 	if (task & LOAD_PREFILL)
 		return; /* decode engines have the sessions */
-	if (x->at == engine) {
+	if (session->at == engine) {
 		kvr_stats_inc(l->row,
 			      s->action == KVR_ACTION_OPEN ? LOAD_BOUND : LOAD_TURNS_ON_BOUND);
-	} else if (x->at == LOAD_UNPINNED && (x->lost || x->closed)) {
+	} else if (session->at == LOAD_UNPINNED && (session->lost || session->closed)) {
 		kvr_stats_inc(l->row, LOAD_TURNS_UNBOUND);
 	} else {
 		kvr_stats_inc(l->row, LOAD_MISPLACED); /* open at another engine, or never opened */
@@ -325,15 +325,16 @@ void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hin
 void load_session_killed(struct load *l, uint32_t engine)
 {
 	for (uint64_t i = 0; i <= l->session_mask; i++) {
-		struct load_session *x = &l->sessions[i];
+		struct load_session *session = &l->sessions[i];
 
-		for (uint32_t k = 0; k < 2 && x->number != 0; k++)
-			if (x->bound[k] != LOAD_UNPINNED && l->ranks[x->bound[k]].engine == engine)
-				x->bound[k] = LOAD_UNPINNED;
-		if (x->number == 0 || x->at != engine)
+		for (uint32_t k = 0; k < 2 && session->number != 0; k++)
+			if (session->bound[k] != LOAD_UNPINNED &&
+			    l->ranks[session->bound[k]].engine == engine)
+				session->bound[k] = LOAD_UNPINNED;
+		if (session->number == 0 || session->at != engine)
 			continue;
-		x->at = LOAD_UNPINNED;
-		x->lost = true;
+		session->at = LOAD_UNPINNED;
+		session->lost = true;
 		kvr_stats_inc(l->row, LOAD_SESSIONS_LOST);
 		kvr_stats_sub(l->row, LOAD_SESSIONS_OPEN, 1);
 	}

@@ -9,65 +9,67 @@
 
 static enum load_session_end draw_end(struct load *l)
 {
-	const double x = kvr_rand_unit(&l->rand);
+	const double session = kvr_rand_unit(&l->rand);
 
-	if (x < l->opt->abandon_share)
+	if (session < l->opt->abandon_share)
 		return LOAD_END_ABANDON;
 	if (l->opt->affinity)
 		return LOAD_END_ABANDON; /* only abandonment ends a session that was not opened */
-	return x < l->opt->abandon_share + l->opt->release_share ? LOAD_END_RELEASE
-								 : LOAD_END_CLOSE;
+	return session < l->opt->abandon_share + l->opt->release_share ? LOAD_END_RELEASE
+								       : LOAD_END_CLOSE;
 }
 
 /* The record of a new session; NULL: an engine still has the session of that record open. */
 static struct load_session *new_session(struct load *l, uint32_t lane)
 {
-	struct load_session *x = &l->sessions[(l->n_sessions + 1) & l->session_mask];
+	struct load_session *session = &l->sessions[(l->n_sessions + 1) & l->session_mask];
 
-	if (x->at != LOAD_UNPINNED && x->number != 0)
+	if (session->at != LOAD_UNPINNED && session->number != 0)
 		return NULL;
-	*x = (struct load_session){.number = ++l->n_sessions,
-				   .lane = lane,
-				   .last = l->opt->turns,
-				   .at = LOAD_UNPINNED,
-				   .bound = {LOAD_UNPINNED, LOAD_UNPINNED},
-				   .end = (uint8_t)draw_end(l)};
-	if (x->end == LOAD_END_ABANDON && !l->opt->affinity)
-		x->last = 1 + kvr_rand_below(&l->rand, l->opt->turns);
-	l->lanes[lane].session = x->number;
+	*session = (struct load_session){.number = ++l->n_sessions,
+					 .lane = lane,
+					 .last = l->opt->turns,
+					 .at = LOAD_UNPINNED,
+					 .bound = {LOAD_UNPINNED, LOAD_UNPINNED},
+					 .end = (uint8_t)draw_end(l)};
+	if (session->end == LOAD_END_ABANDON && !l->opt->affinity)
+		session->last = 1 + kvr_rand_below(&l->rand, l->opt->turns);
+	l->lanes[lane].session = session->number;
 	kvr_stats_inc(l->row, LOAD_SESSIONS);
-	return x;
+	return session;
 }
 
-static uint8_t action_of(const struct load *l, const struct load_session *x)
+static uint8_t action_of(const struct load *l, const struct load_session *session)
 {
 	if (l->opt->affinity)
 		return KVR_ACTION_NONE;
-	if (x->turns == 0)
+	if (session->turns == 0)
 		return KVR_ACTION_OPEN;
-	return x->turns + 1 == x->last && x->end == LOAD_END_CLOSE ? KVR_ACTION_CLOSE
-								   : KVR_ACTION_NONE;
+	return session->turns + 1 == session->last && session->end == LOAD_END_CLOSE
+		       ? KVR_ACTION_CLOSE
+		       : KVR_ACTION_NONE;
 }
 
 static void next_turn(struct load *l, uint32_t lane)
 {
-	struct load_session *x = load_session_of(l, l->lanes[lane].session);
+	struct load_session *session = load_session_of(l, l->lanes[lane].session);
 	uint8_t action;
 
 	kvr_stats_inc(l->row, LOAD_REQUESTS);
-	if (l->n_free == 0 || (x == NULL && (x = new_session(l, lane)) == NULL)) {
+	if (l->n_free == 0 || (session == NULL && (session = new_session(l, lane)) == NULL)) {
 		kvr_stats_inc(l->row, LOAD_NOT_SENT);
 		load_lane_pause(l, lane);
 		return;
 	}
-	action = action_of(l, x);
-	x->over = action == KVR_ACTION_CLOSE;
-	x->used_before = x->turns > 0 ? x->used : l->now;
-	x->used = l->now;
+	action = action_of(l, session);
+	session->over = action == KVR_ACTION_CLOSE;
+	session->used_before = session->turns > 0 ? session->used : l->now;
+	session->used = l->now;
 	l->lanes[lane].state = LOAD_LANE_TURN;
 	kvr_stats_inc(l->row, LOAD_TURNS);
-	load_client_start(l, load_workload_turn(l->work, (uint32_t)x->number, x->turns++), l->now,
-			  x->number, action);
+	load_client_start(l,
+			  load_workload_turn(l->work, (uint32_t)session->number, session->turns++),
+			  l->now, session->number, action);
 }
 
 /* The pause of a lane has ended. */
