@@ -413,7 +413,7 @@ static void print_result(const struct bench *bench, const struct result *result,
 		printf("}}\n");
 }
 
-static uint32_t parse_number(const char *s)
+static uint32_t parse_count(const char *s)
 {
 	char *end;
 	unsigned long v = strtoul(s, &end, 10);
@@ -466,15 +466,15 @@ int main(int argc, char **argv)
 		if (o == 'j')
 			json = true;
 		else if (o == 'r')
-			ranks = parse_number(optarg);
+			ranks = parse_count(optarg);
 		else if (o == 'b')
-			blocks = parse_number(optarg);
+			blocks = parse_count(optarg);
 		else if (o == 'm')
 			bench.mode = parse_mode(optarg);
 		else if (o == 'i')
 			bench.isa = parse_isa(optarg);
 		else if (o == 'p')
-			bench.passes = parse_number(optarg);
+			bench.passes = parse_count(optarg);
 		else
 			return 2;
 	}

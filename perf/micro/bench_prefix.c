@@ -765,7 +765,7 @@ static int run_clear(struct bench *bench, uint32_t w, uint32_t d, uint64_t t)
 	return get_stats(bench).used_bytes != 0;
 }
 
-static uint64_t parse_number(const char *s)
+static uint64_t parse_amount(const char *s)
 {
 	char *end;
 	double v = strtod(s, &end);
@@ -801,11 +801,11 @@ int main(int argc, char **argv)
 
 	while ((c = getopt_long(argc, argv, "", opt, NULL)) != -1) {
 		if (c == 'r' || c == 'w')
-			ranks = parse_number(optarg);
+			ranks = parse_amount(optarg);
 		else if (c == 'b')
-			blocks = parse_number(optarg);
+			blocks = parse_amount(optarg);
 		else if (c == 'e')
-			entries = parse_number(optarg);
+			entries = parse_amount(optarg);
 		else if (c == 't')
 			trace = optarg;
 		else if (c == 'c')
