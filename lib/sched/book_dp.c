@@ -267,6 +267,7 @@ static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
 		kvr_sched__ttft_ended(s, slot, now);
 	kvr_sched__prefill_remove(s, slot, now);
 	kvr_sched__report(s, b->rank, now);
+	kvr_sched__fail_produced(s, slot, now);
 	s->changed = true;
 	return true;
 }
@@ -297,6 +298,7 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 	more = blocks_of(s, (uint64_t)b->exec_isl + generated) -
 	       blocks_of(s, (uint64_t)b->exec_isl + b->generated);
 	b->generated = generated;
+	kvr_sched__fail_produced(s, slot, now);
 	if (more == 0 || !s->conf.track_output_blocks || !s->conf.track_active_blocks)
 		return true;
 	kvr_cell_add(&s->cnt.output_blocks, more);
@@ -375,6 +377,7 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
 			if (done == n)
 				return done;
 			slots[done++] = r->bk_head;
+			kvr_sched_outcome(s, r->bk_head, KVR_SCHED_GIVEN_UP, now);
 			release(s, r->bk_head, now);
 		}
 	}

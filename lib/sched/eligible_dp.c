@@ -236,12 +236,49 @@ static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_sched_hints
 	return set;
 }
 
-/* Ranks that fit, overload ignored: in use, available, allowed, with every required taint. */
+/* @p base without the ranks of @p worse, in scratch; @p base itself when none is left, or none that
+ * has room. */
+static const uint64_t *prefer(const struct kvr_sched *s, const uint64_t *base,
+			      const uint64_t *worse)
+{
+	uint64_t any = 0;
+
+	for (uint32_t w = 0; w < s->words; w++)
+		any |= base[w] & ~worse[w] & ~s->over[w];
+	if (any == 0)
+		return base;
+	for (uint32_t w = 0; w < s->words; w++)
+		s->fit[w] = base[w] & ~worse[w];
+	return s->fit;
+}
+
+/* Ranks that the request has failed at. In the scratch set that choices write after this. */
+static const uint64_t *failed_at(const struct kvr_sched *s, const struct kvr_sched_hints *h)
+{
+	memset(s->elig, 0, s->words * sizeof(*s->elig));
+	for (uint32_t i = 0; i < h->n_failed_at; i++) {
+		const uint32_t rank =
+			kvr_sched_rank_find(s, h->failed_at[i].worker, h->failed_at[i].dp_rank);
+
+		if (rank != KVR_SCHED_NO_RANK)
+			bit_put(s->elig, rank, true);
+	}
+	return s->elig;
+}
+
+/* Ranks that fit, overload ignored: in use, available, allowed, with every required taint. Of these
+ * the ones that are likely to serve the request. */
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 {
-	c->open = fitting(s, c->req->hints, s->open);
+	const struct kvr_sched_hints *h = c->req->hints;
+
+	c->open = fitting(s, h, s->open);
+	if (h != NULL && h->n_failed_at != 0)
+		c->open = prefer(s, c->open, failed_at(s, h));
+	if (s->n_failing != 0)
+		c->open = prefer(s, c->open, s->failing);
 	if (s->n_silent != 0)
-		c->open = kvr_sched__hearing(s, c->open);
+		c->open = prefer(s, c->open, s->silent);
 }
 
 /* Nobody fits now: whether somebody will who is between two lives. Taints may change with them. */

@@ -126,6 +126,9 @@ struct kvr_pool_conf {
 	uint64_t prefill_tokens_threshold;    /**< KVR_POOL_NONE = unset */
 	double prefill_tokens_threshold_frac; /**< NaN = unset */
 
+	/* ranks that fail */
+	double failure_ratio; /**< of their last requests; 0 = off */
+
 	/* disaggregation (9) */
 	bool enforce_disagg;
 	int disagg_policy; /**< enum kvr_disagg_policy: conditional disaggregation (9.5) */

@@ -80,6 +80,14 @@ struct kvr_sched_preferred {
 #define KVR_SHINT_ALLOWED	  0x40u /**< `allowed` restricts; n_allowed = 0 allows nobody */
 #define KVR_SHINT_EXCLUDE	  0x80u /**< not this worker again, unless it is pinned (8.5) */
 
+#define KVR_SCHED_FAILED_AT 4u /**< ranks that a request may exclude */
+
+/** A rank by its name. */
+struct kvr_sched_place {
+	uint64_t worker;
+	uint32_t dp_rank;
+};
+
 /** Routing hints (section 11.1); a field counts only when its flag or length says so. */
 struct kvr_sched_hints {
 	uint32_t flags; /**< KVR_SHINT_* */
@@ -96,10 +104,13 @@ struct kvr_sched_hints {
 	uint32_t n_allowed;
 	uint32_t n_required;
 	uint32_t n_preferred;
+	uint32_t n_failed_at;
 	uint32_t strict_priority;
 	double priority_jump;	   /**< seconds; below 0 counts as 0 */
 	uint32_t policy_class;	   /**< index, or KVR_SCHED_NO_CLASS for the first class */
 	struct kvr_sched_str lora; /**< adapter, counted only; len 0 = the base model */
+	/** Ranks where it has failed: not these as long as another fits and has room. */
+	struct kvr_sched_place failed_at[KVR_SCHED_FAILED_AT];
 };
 
 #define KVR_SOVER_TEMPERATURE	0x01u

@@ -78,6 +78,30 @@ void kvr_sched_heard(struct kvr_sched *s, uint64_t id);
 /** Silent workers. */
 uint32_t kvr_sched_n_silent(const struct kvr_sched *s);
 
+/** How a booking has ended, as far as it tells how well its rank works. */
+enum kvr_sched_outcome {
+	KVR_SCHED_UNTOLD, /**< it tells nothing: the request itself was wrong, or was stopped */
+	KVR_SCHED_SERVED,
+	KVR_SCHED_FAILED,     /**< by the engine, or by its agent for it */
+	KVR_SCHED_OVERLOADED, /**< refused for want of room */
+	KVR_SCHED_GIVEN_UP,   /**< its client has stopped waiting for it */
+};
+
+/**
+ * How the booking of @p slot ends; call it before kvr_sched_finish(). A rank whose failure ratio
+ * reaches failure_ratio, or that is overloaded, is avoided: as long as another rank fits and has
+ * room, it gets one request at a time, after 0.5 s at first and at most 4 s, until one is served.
+ * Avoiding is a preference: when all ranks that fit are avoided, the choice is made as if none
+ * were. GIVEN_UP counts as a failure when the request has waited for a second or more, has no
+ * token, and its rank has produced nothing since the booking. Slots that are not booked and health
+ * probes are ignored.
+ */
+void kvr_sched_outcome(struct kvr_sched *s, uint32_t slot, enum kvr_sched_outcome how,
+		       uint64_t now);
+
+/** Ranks that are avoided for their outcomes, or being probed. */
+uint32_t kvr_sched_n_failing(const struct kvr_sched *s);
+
 /** Load report of one rank (12.2). @return 0, or -ENOENT unknown worker or rank. */
 int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
 			  uint64_t kv_used_blocks, uint64_t now);
@@ -105,6 +129,13 @@ uint32_t kvr_sched_workers(const struct kvr_sched *s, uint64_t id[], uint32_t ca
 /** Dense index of (worker, dp_rank), or KVR_SCHED_NO_RANK. */
 uint32_t kvr_sched_rank_find(const struct kvr_sched *s, uint64_t id, uint32_t dp_rank);
 
+/** State of a rank's circuit breaker: kvr_sched_outcome(). */
+enum kvr_sched_breaker {
+	KVR_SCHED_CLOSED,    /**< chosen like any other */
+	KVR_SCHED_OPEN,	     /**< avoided until `probe_at` */
+	KVR_SCHED_HALF_OPEN, /**< the next request may go there */
+};
+
 /** State of one rank, for telemetry. Any thread. */
 struct kvr_sched_rank_info {
 	uint64_t worker;
@@ -115,6 +146,11 @@ struct kvr_sched_rank_info {
 	bool draining;
 	bool silent;	 /**< its worker */
 	bool overloaded; /**< this rank */
+	bool refuses; /**< the breaker is not closed because the engine refuses for want of room */
+	enum kvr_sched_breaker breaker;
+	uint32_t failures;    /**< outcomes FAILED, and GIVEN_UP that counts, in this life */
+	double failure_ratio; /**< of its last requests, 0 to 1 */
+	uint64_t probe_at;    /**< OPEN: the end of the pause, ns */
 	bool worker_overloaded;
 	uint32_t active_requests;
 	uint32_t active_blocks;

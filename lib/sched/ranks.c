@@ -110,6 +110,7 @@ static void rank_remove(struct kvr_sched *s, uint32_t r, uint64_t now)
 	bit_put(s->over, r, false);
 	bit_put(s->due, r, false);
 	bit_put(s->silent, r, false);
+	kvr_sched__fail_forget(s, r);
 	*rank = (struct rank){.worker = NIL,
 			      .gen = gen,
 			      .pf_head = NIL,
@@ -351,6 +352,8 @@ int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now)
 	if (at == NIL)
 		return -ENOENT;
 	kvr_sched__heard(s, &s->worker[at]);
+	for (uint32_t i = 0; i < s->worker[at].dp_size; i++)
+		kvr_sched__fail_forget(s, s->order[s->worker[at].at + i]);
 	s->worker[at].between_lives = true;
 	s->worker[at].available = s->worker[at].draining = false;
 	return reopen(s, at);
@@ -445,5 +448,6 @@ int kvr_sched_rank_get(const struct kvr_sched *s, uint32_t rank, struct kvr_sche
 		.total_kv_blocks = w->total_kv_blocks,
 		.max_num_batched_tokens = w->max_batched,
 	};
+	kvr_sched__fail_info(s, rank, out);
 	return 0;
 }

@@ -37,6 +37,17 @@ static void book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	kvr_sched__book(s, c, now, d);
 	if (s->n_silent != 0)
 		kvr_sched__silent_booked(s, d->rank, now);
+	if (s->n_failing != 0)
+		kvr_sched__fail_booked(s, d->rank, now);
+}
+
+/* Ranks that were avoided may be tried. */
+static void pauses_due(struct kvr_sched *s, uint64_t now)
+{
+	if (s->n_silent != 0)
+		kvr_sched__silent_due(s, now);
+	if (s->n_failing != 0)
+		kvr_sched__fail_due(s, now);
 }
 
 static void choice_init(const struct kvr_sched *s, struct choice *c,
@@ -201,8 +212,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	if (e != KVR_OK)
 		return refuse(s, d, e);
 	name_class(req, d);
-	if (s->n_silent != 0)
-		kvr_sched__silent_due(s, now);
+	pauses_due(s, now);
 	choice_init(s, &c, req, ov);
 	e = kvr_sched__resolve(s, &c);
 	if (e != KVR_OK)
@@ -329,8 +339,7 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		s->changed = false;
 		return 0;
 	}
-	if (s->n_silent != 0)
-		kvr_sched__silent_due(s, now);
+	pauses_due(s, now);
 	if (!s->changed && now < s->next_drain && now < kvr_sched__late_until(s))
 		return 0;
 	if (now >= s->next_drain) {

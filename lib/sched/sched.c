@@ -74,6 +74,7 @@ static size_t lay_columns(struct kvr_sched *s, uintptr_t base)
 		  {&s->over, words * 8},
 		  {&s->due, words * 8},
 		  {&s->silent, words * 8},
+		  {&s->failing, words * 8},
 		  {&s->ready, words * 8},
 		  {&s->fit, words * 8},
 		  {&s->elig, words * 8},
@@ -110,6 +111,7 @@ static void take_ranks(struct kvr_sched *s)
 	uint32_t mine = n > s->conf.max_workers ? n : s->conf.max_workers;
 
 	lay_columns(s, (uintptr_t)take(s, lay_columns(s, 0), 1));
+	s->fail = take(s, n, sizeof(*s->fail));
 	s->mult = take(s, n, sizeof(double));
 	s->shared = take(s, n, sizeof(uint32_t));
 	s->zeros = take(s, n, sizeof(uint32_t));
@@ -328,6 +330,7 @@ static const struct {
 	TUNABLE("active_decode_blocks_threshold", decode_blocks_threshold),
 	TUNABLE("active_prefill_tokens_threshold", prefill_tokens_threshold),
 	TUNABLE("active_prefill_tokens_threshold_frac", prefill_tokens_threshold_frac),
+	TUNABLE("failure_ratio", failure_ratio),
 };
 
 bool kvr_sched_tunable(const char *key)
@@ -374,8 +377,11 @@ void kvr_sched_tune(struct kvr_sched *s, const struct kvr_pool_conf *conf)
 		tune_class(&s->cls[i], &s->conf.classes[i], &conf->classes[i]);
 	kvr_sched__limits(s);
 	set_watch(s);
-	for (uint32_t i = 0; i < s->n_ranks; i++)
+	for (uint32_t i = 0; i < s->n_ranks; i++) {
 		kvr_sched__judge(s, s->order[i]);
+		if (s->conf.failure_ratio == 0)
+			kvr_sched__fail_forget(s, s->order[i]);
+	}
 	s->changed = true; /* whoever waits may go */
 }
 

@@ -210,6 +210,8 @@ struct ttft {
 	uint32_t late_old, late_new; /* ends of their list */
 };
 
+struct failing;
+
 struct kvr_sched {
 	/* read by every decision */
 	struct kernels k;
@@ -231,15 +233,19 @@ struct kvr_sched {
 	uint64_t *used, *open, *over; /* open = in use, available, not draining */
 	uint64_t *due;		      /* their workers are between two lives */
 	uint64_t *silent;	      /* others are preferred, silent_dp.c */
+	uint64_t *failing;	      /* likewise, failing_dp.c */
 	uint64_t *ready;	      /* open and not overloaded */
 	uint64_t *fit, *elig, *ties;  /* scratch: of open_set, choose, equal */
 	struct kvr_active *active;
 	struct slot *slot;
 	struct rank *rank;
 	struct kvr_rand rand;
-	uint32_t n_modelled; /* ranks whose prefill load falls with time */
-	uint32_t n_silent;   /* workers */
-	uint64_t silent_end; /* of the first of them */
+	uint32_t n_modelled;  /* ranks whose prefill load falls with time */
+	uint32_t n_silent;    /* workers */
+	uint64_t silent_end;  /* of the first of them */
+	uint32_t n_failing;   /* ranks whose breaker is not closed */
+	uint64_t fail_end;    /* of the first pause */
+	struct failing *fail; /* per rank */
 	struct kvr_sched_terms *terms;
 	struct kvr_sched_decision blank; /* nothing decided */
 
@@ -401,8 +407,6 @@ void kvr_sched__heard(struct kvr_sched *s, struct worker *w);
 void kvr_sched__silent_due(struct kvr_sched *s, uint64_t now);
 /** A request is booked at the rank. */
 void kvr_sched__silent_booked(struct kvr_sched *s, uint32_t rank, uint64_t now);
-/** @p base without silent ones, in scratch; @p base itself when nobody else is left. */
-const uint64_t *kvr_sched__hearing(const struct kvr_sched *s, const uint64_t *base);
 void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *req,
 		       struct params *p);
 
@@ -482,6 +486,7 @@ void kvr_sched__unkeep(struct kvr_sched *s, uint32_t slot);
 void kvr_sched__recall(struct kvr_sched *s, uint32_t slot, struct kvr_sched_overlap *ov);
 void kvr_sched__recall_end(struct kvr_sched *s, uint32_t slot);
 
+#include "failing_pvt.h"
 #include "late_pvt.h"
 
 #endif

@@ -83,16 +83,3 @@ void kvr_sched__silent_booked(struct kvr_sched *s, uint32_t rank, uint64_t now)
 	if (w->silent && w->silent_end == 0)
 		pause_begin(s, w, now);
 }
-
-const uint64_t *kvr_sched__hearing(const struct kvr_sched *s, const uint64_t *base)
-{
-	uint64_t any = 0;
-
-	for (uint32_t w = 0; w < s->words; w++)
-		any |= base[w] & ~s->silent[w];
-	if (any == 0)
-		return base;
-	for (uint32_t w = 0; w < s->words; w++)
-		s->fit[w] = base[w] & ~s->silent[w];
-	return s->fit;
-}

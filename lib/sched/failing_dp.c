@@ -1,0 +1,193 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Ranks that fail their requests, or refuse them for want of room.
+ *
+ * Structure. Each rank has one struct failing: a failure ratio that decays by an eighth with every
+ * outcome, and a circuit breaker. `s->failing` holds a bit for every rank that is to be avoided.
+ *
+ *            ratio >= failure_ratio, or OVERLOADED
+ *   CLOSED ------------------------------------------> OPEN <---------+
+ *      ^                                                |  the pause  | a request is
+ *      |                                                |  is over    | booked there
+ *      +--- a request that was booked since then -------+-> HALF_OPEN +
+ *           has been served
+ *
+ * An open rank has its bit, a half-open rank has not: so each pause admits one request. A pause is
+ * 0.5 s at first. It doubles to 4 s with every request that fails while the rank is not closed, and
+ * when the rank opens again soon after it has closed.
+ *
+ * A request that waits for a second or more without a token and then fails counts for three: two
+ * time-outs in succession open the breaker.
+ *
+ * Writer: the scheduler lcore. Cost: an outcome touches the cache line of its rank; a decision
+ * looks at one counter while no rank fails.
+ */
+#include "sched_pvt.h"
+
+#include <rte_common.h>
+
+#define ONE	    65536u /* of a ratio */
+#define SHIFT	    3u	   /* an outcome weighs 1/8 */
+#define LATE_WEIGHT 3u	   /* eighths that a time-out weighs */
+#define LATE_NS	    SECOND_NS
+#define PAUSE_NS    (SECOND_NS / 2)
+#define PAUSE_MOST  (4 * SECOND_NS)
+#define SOON_NS	    (8 * SECOND_NS) /* opens again so soon: the pause goes on doubling */
+#define PROOF	    16u		    /* tokens of a request that show that its rank works */
+
+static uint32_t limit(const struct kvr_sched *s)
+{
+	return (uint32_t)(s->conf.failure_ratio * ONE);
+}
+
+static void avoid(struct kvr_sched *s, uint32_t rank, bool on)
+{
+	bit_put(s->failing, rank, on);
+	s->changed = true; /* waiting requests may go elsewhere, or there */
+}
+
+static void pause_begin(struct kvr_sched *s, uint32_t rank, uint64_t now)
+{
+	struct failing *f = &s->fail[rank];
+
+	f->state = KVR_SCHED_OPEN;
+	f->until = now + f->pause_ns;
+	s->fail_end = RTE_MIN(s->fail_end, f->until);
+	avoid(s, rank, true);
+}
+
+static void open_rank(struct kvr_sched *s, uint32_t rank, bool overloaded, uint64_t now)
+{
+	struct failing *f = &s->fail[rank];
+	const bool again =
+		f->state != KVR_SCHED_CLOSED || (f->pause_ns != 0 && now - f->until < SOON_NS);
+
+	if (s->n_failing == 0)
+		s->fail_end = UINT64_MAX;
+	s->n_failing += f->state == KVR_SCHED_CLOSED;
+	f->pause_ns = !again || overloaded ? PAUSE_NS : RTE_MIN(2 * f->pause_ns, PAUSE_MOST);
+	f->overloaded = overloaded;
+	f->opened = now - s->still_ns;
+	pause_begin(s, rank, now);
+}
+
+/* `until` is the time of closing from now on. */
+static void close_rank(struct kvr_sched *s, uint32_t rank, uint64_t now)
+{
+	struct failing *f = &s->fail[rank];
+
+	f->state = KVR_SCHED_CLOSED;
+	f->until = now;
+	f->ratio = RTE_MIN(f->ratio, limit(s) / 2);
+	s->n_failing--;
+	avoid(s, rank, false);
+}
+
+void kvr_sched__fail_forget(struct kvr_sched *s, uint32_t rank)
+{
+	s->n_failing -= s->fail[rank].state != KVR_SCHED_CLOSED;
+	s->fail[rank] = (struct failing){0};
+	bit_put(s->failing, rank, false);
+}
+
+void kvr_sched__fail_due(struct kvr_sched *s, uint64_t now)
+{
+	if (now < s->fail_end)
+		return;
+	s->fail_end = UINT64_MAX;
+	for (uint32_t i = 0; i < s->n_ranks; i++) {
+		struct failing *f = &s->fail[s->order[i]];
+
+		if (f->state != KVR_SCHED_OPEN)
+			continue;
+		if (f->until <= now) {
+			f->state = KVR_SCHED_HALF_OPEN;
+			avoid(s, s->order[i], false);
+		} else {
+			s->fail_end = RTE_MIN(s->fail_end, f->until);
+		}
+	}
+}
+
+void kvr_sched__fail_booked(struct kvr_sched *s, uint32_t rank, uint64_t now)
+{
+	if (s->fail[rank].state == KVR_SCHED_HALF_OPEN)
+		pause_begin(s, rank, now);
+}
+
+/* Whether the booking shows how its rank is since the breaker has opened. */
+static bool is_probe(const struct failing *f, const struct slot *b)
+{
+	return f->state != KVR_SCHED_CLOSED && b->booked_at >= f->opened;
+}
+
+void kvr_sched__fail_produced(struct kvr_sched *s, uint32_t slot, uint64_t now)
+{
+	const struct slot *b = &s->slot[slot];
+	struct failing *f = &s->fail[b->rank];
+
+	f->produced = now - s->still_ns;
+	if (is_probe(f, b) && b->generated >= PROOF)
+		close_rank(s, b->rank, now);
+}
+
+static void count_failure(struct kvr_sched *s, uint32_t slot, bool late, uint64_t now)
+{
+	const struct slot *b = &s->slot[slot];
+	struct failing *f = &s->fail[b->rank];
+
+	f->failed++;
+	f->ratio += ((ONE - f->ratio) * (late ? LATE_WEIGHT : 1)) >> SHIFT;
+	if (is_probe(f, b) || (f->state == KVR_SCHED_CLOSED && f->ratio >= limit(s)))
+		open_rank(s, b->rank, false, now);
+}
+
+void kvr_sched_outcome(struct kvr_sched *s, uint32_t slot, enum kvr_sched_outcome how, uint64_t now)
+{
+	const uint64_t age = now - s->still_ns;
+	const struct slot *b = &s->slot[slot];
+	struct failing *f;
+	bool late;
+
+	if (how == KVR_SCHED_UNTOLD || s->conf.failure_ratio == 0 || slot >= s->conf.max_requests ||
+	    b->state != KVR_SLOT_BOOKED || b->probe)
+		return;
+	f = &s->fail[b->rank];
+	late = !b->marked && age >= b->booked_at + LATE_NS;
+	switch (how) {
+	case KVR_SCHED_SERVED:
+		f->produced = age;
+		f->ratio -= f->ratio >> SHIFT;
+		if (is_probe(f, b))
+			close_rank(s, b->rank, now);
+		break;
+	case KVR_SCHED_OVERLOADED:
+		f->produced = age;
+		if (f->state == KVR_SCHED_CLOSED || is_probe(f, b))
+			open_rank(s, b->rank, true, now);
+		break;
+	case KVR_SCHED_GIVEN_UP:
+		/* A rank that answers others is slow for this request only. */
+		if (late && f->produced <= b->booked_at)
+			count_failure(s, slot, true, now);
+		break;
+	default:
+		count_failure(s, slot, late, now);
+	}
+}
+
+uint32_t kvr_sched_n_failing(const struct kvr_sched *s)
+{
+	return s->n_failing;
+}
+
+void kvr_sched__fail_info(const struct kvr_sched *s, uint32_t rank, struct kvr_sched_rank_info *out)
+{
+	const struct failing *f = &s->fail[rank];
+
+	out->breaker = (enum kvr_sched_breaker)f->state;
+	out->refuses = f->state != KVR_SCHED_CLOSED && f->overloaded;
+	out->failure_ratio = (double)f->ratio / ONE;
+	out->failures = f->failed;
+	out->probe_at = f->until;
+}
