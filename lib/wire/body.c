@@ -189,8 +189,15 @@ static enum kvr_code check_code(const void *body, uint32_t len, struct kvr_fault
 	return m->reserved0 != 0 || m->reserved1 != 0 ? reserved_set(f) : 0;
 }
 
-#define RESP_FIN_ONLY (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)
+#define RESP_WORDS    (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)
+#define RESP_FIN_ONLY (RESP_WORDS | KVR_RESP_F_FAILED | KVR_RESP_F_REFUSED)
 #define RESP_KNOWN    (KVR_RESP_F_FIN | RESP_FIN_ONLY | KVR_RESP_F_TOKENS)
+
+/* A request fails, is refused or is cancelled. */
+static bool contradict(uint32_t failed, uint32_t refused, uint32_t cancelled)
+{
+	return (failed != 0) + (refused != 0) + (cancelled != 0) > 1;
+}
 
 /* All but the padding, which may be in another frame. */
 static enum kvr_code check_response_head(const struct kvr_wire_response *m, uint32_t len,
@@ -200,9 +207,12 @@ static enum kvr_code check_response_head(const struct kvr_wire_response *m, uint
 		return reserved_set(f);
 	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
 		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
-	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_TOKENS) != 0)
+	if (contradict(m->flags & KVR_RESP_F_FAILED, m->flags & KVR_RESP_F_REFUSED,
+		       m->flags & KVR_RESP_F_CANCELLED))
+		return refuse(f, KVR_E_FLAGS, "flags that contradict", m->flags, 0);
+	if ((m->flags & RESP_WORDS) != 0 && (m->flags & KVR_RESP_F_TOKENS) != 0)
 		return refuse(f, KVR_E_FLAGS, "words are no token ids", m->flags, 0);
-	if ((m->flags & RESP_FIN_ONLY) != 0 && m->data_len > KVR_REASON_MAX)
+	if ((m->flags & RESP_WORDS) != 0 && m->data_len > KVR_REASON_MAX)
 		return bad_length(f, m->data_len, KVR_REASON_MAX);
 	if ((m->flags & KVR_RESP_F_TOKENS) != 0 && m->data_len % 4 != 0)
 		return bad_length(f, m->data_len, 4);
@@ -243,8 +253,9 @@ static enum kvr_code check_response_ack(const void *body, uint32_t len, struct k
 	return (m->flags & ~KVR_RACK_F_FIN) != 0 ? reserved_set(f) : 0;
 }
 
-#define PROG_FIN_ONLY (KVR_PROG_F_ERROR | KVR_PROG_F_CANCELLED)
-#define PROG_KNOWN    (KVR_PROG_F_FIRST | KVR_PROG_F_FIN | PROG_FIN_ONLY)
+#define PROG_FIN_ONLY                                                                              \
+	(KVR_PROG_F_ERROR | KVR_PROG_F_CANCELLED | KVR_PROG_F_FAILED | KVR_PROG_F_REFUSED)
+#define PROG_KNOWN (KVR_PROG_F_FIRST | KVR_PROG_F_FIN | PROG_FIN_ONLY)
 
 static enum kvr_code check_progress(const void *body, uint32_t len, struct kvr_fault *f)
 {
@@ -254,6 +265,9 @@ static enum kvr_code check_progress(const void *body, uint32_t len, struct kvr_f
 		return reserved_set(f);
 	if ((m->flags & PROG_FIN_ONLY) != 0 && (m->flags & KVR_PROG_F_FIN) == 0)
 		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
+	if (contradict(m->flags & KVR_PROG_F_FAILED, m->flags & KVR_PROG_F_REFUSED,
+		       m->flags & KVR_PROG_F_CANCELLED))
+		return refuse(f, KVR_E_FLAGS, "flags that contradict", m->flags, 0);
 	return KVR_OK;
 }
 

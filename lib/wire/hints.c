@@ -1,33 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "kvr_hints.h"
+#include "hints_pvt.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
-
-static uint16_t get16(const uint8_t *p)
-{
-	uint16_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-static uint32_t get32(const uint8_t *p)
-{
-	uint32_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
-
-static uint64_t get64(const uint8_t *p)
-{
-	uint64_t v;
-
-	memcpy(&v, p, sizeof(v));
-	return v;
-}
 
 static double get_f64(const uint8_t *p)
 {
@@ -35,35 +11,6 @@ static double get_f64(const uint8_t *p)
 
 	memcpy(&v, p, sizeof(v));
 	return v;
-}
-
-static bool all_zero(const uint8_t *p, uint32_t n)
-{
-	uint8_t any = 0;
-
-	for (uint32_t i = 0; i < n; i++)
-		any |= p[i];
-	return any == 0;
-}
-
-int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out)
-{
-	uint32_t used, padded;
-
-	if (it->left == 0)
-		return 0;
-	if (it->left < sizeof(struct kvr_wire_tlv))
-		return -EBADMSG;
-	out->type = get16(it->p);
-	out->len = get16(it->p + 2);
-	out->value = it->p + sizeof(struct kvr_wire_tlv);
-	used = (uint32_t)sizeof(struct kvr_wire_tlv) + out->len;
-	padded = (used + 7u) & ~7u;
-	if (padded > it->left || !all_zero(it->p + used, padded - used))
-		return -EBADMSG;
-	it->p += padded;
-	it->left -= padded;
-	return 1;
 }
 
 /* Length of the UTF-8 sequence that starts with @p c, 0 for a byte that starts none. */
@@ -205,6 +152,16 @@ static enum kvr_code take_weight(const struct kvr_tlv *t, double *dst)
 	return isfinite(*dst) ? KVR_OK : KVR_E_INVALID_WEIGHT;
 }
 
+static bool take_failed_at(const struct kvr_tlv *t, struct kvr_hints *h)
+{
+	h->failed_at = t->value;
+	h->n_failed_at = t->len / 16u;
+	for (uint32_t i = 0; i < h->n_failed_at; i++)
+		if (get32(t->value + i * 16 + 12) != 0)
+			return false;
+	return t->len % 16 == 0 && h->n_failed_at >= 1 && h->n_failed_at <= KVR_HINT_MAX_FAILED_AT;
+}
+
 static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *n, uint32_t max,
 		      uint32_t max_len)
 {
@@ -305,6 +262,9 @@ static enum kvr_code take_target(const struct kvr_tlv *t, struct kvr_hints *h)
 		h->allowed = t->value;
 		h->n_allowed = t->len / 8u;
 		ok = t->len % 8 == 0;
+		break;
+	case KVR_HINT_FAILED_AT:
+		ok = take_failed_at(t, h);
 		break;
 	case KVR_HINT_REQUIRED_TAINT:
 		ok = take_list(t, h->required, &h->n_required, KVR_HINTS_MAX_TAINTS,
@@ -467,34 +427,4 @@ enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
 		out->present |= KVR_HAS(t.type);
 	}
 	return more == 0 ? KVR_OK : KVR_E_HINT;
-}
-
-uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i)
-{
-	return get64(h->allowed + (size_t)i * 8);
-}
-
-bool kvr_hints_allows(const struct kvr_hints *h, uint64_t worker)
-{
-	if ((h->present & KVR_HAS(KVR_HINT_ALLOWED_WORKERS)) == 0)
-		return true;
-	for (uint32_t i = 0; i < h->n_allowed; i++)
-		if (kvr_hints_allowed(h, i) == worker)
-			return true;
-	return false;
-}
-
-bool kvr_mm_next(struct kvr_tlv_iter *it, struct kvr_mm *out)
-{
-	struct kvr_tlv t;
-
-	while (kvr_tlv_next(it, &t) > 0) {
-		if (t.type != KVR_HINT_MM || t.len < 8)
-			continue;
-		out->block = get32(t.value);
-		out->n = (t.len - 8u) / 8u;
-		out->hashes = t.value + 8;
-		return true;
-	}
-	return false;
 }

@@ -87,6 +87,23 @@ void kvr_hint_put_allowed(struct kvr_hint_buf *h, const uint64_t worker[], uint3
 	kvr_hint_put(h, KVR_HINT_ALLOWED_WORKERS, worker, n * 8u, NULL, 0);
 }
 
+void kvr_hint_put_ranks(struct kvr_hint_buf *h, uint16_t type, const uint64_t worker[],
+			const uint32_t dp_rank[], uint32_t n)
+{
+	uint64_t v[2 * KVR_HINT_MAX_FAILED_AT];
+
+	if (n == 0 || n > KVR_HINT_MAX_FAILED_AT) {
+		if (h->err == 0)
+			h->err = -EINVAL;
+		return;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		v[2 * i] = worker[i];
+		v[2 * i + 1] = dp_rank[i];
+	}
+	kvr_hint_put(h, type, v, n * 16u, NULL, 0);
+}
+
 void kvr_hint_put_preferred(struct kvr_hint_buf *h, double weight, const char *taint)
 {
 	kvr_hint_put(h, KVR_HINT_PREFERRED_TAINT, &weight, sizeof(weight), taint, str_len(taint));

@@ -30,6 +30,8 @@
 #define KVR_HINT_MAX_ADDR    100u /* two of them and ACCEPTED: KVR_WIRE_ASKING_LEAST */
 /** Most multimodal hashes of one block; hashing takes no more. */
 #define KVR_HINT_MAX_MM 64u
+/** Most ranks in FAILED_AT. */
+#define KVR_HINT_MAX_FAILED_AT 4u
 
 /** Which message the hints are in. */
 enum kvr_hints_in {
@@ -73,6 +75,8 @@ struct kvr_hints {
 	uint32_t n_allowed;	/* meaningful when present; 0 then allows nobody */
 	uint32_t n_required;
 	uint32_t n_preferred;
+	const uint8_t *failed_at; /* n_failed_at ranks: kvr_hints_failed_at() */
+	uint32_t n_failed_at;
 
 	struct kvr_str lora;   /* len 0 = absent */
 	struct kvr_str ns;     /* cache namespace; len 0 = absent */
@@ -167,6 +171,9 @@ uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i);
 /** True when @p worker may serve the request as far as ALLOWED_WORKERS is concerned. */
 bool kvr_hints_allows(const struct kvr_hints *h, uint64_t worker);
 
+/** Rank @p i of FAILED_AT. @return its worker. */
+uint64_t kvr_hints_failed_at(const struct kvr_hints *h, uint32_t i, uint32_t *dp_rank);
+
 /** Multimodal hashes of one block. */
 struct kvr_mm {
 	uint32_t block;
@@ -206,6 +213,9 @@ void kvr_hint_put_u64(struct kvr_hint_buf *h, uint16_t type, uint64_t v);
 void kvr_hint_put_f64(struct kvr_hint_buf *h, uint16_t type, double v);
 /** ALLOWED_WORKERS. */
 void kvr_hint_put_allowed(struct kvr_hint_buf *h, const uint64_t worker[], uint32_t n);
+/** RANK of a RESPONSE, and FAILED_AT of a ROUTE with @p n of them. */
+void kvr_hint_put_ranks(struct kvr_hint_buf *h, uint16_t type, const uint64_t worker[],
+			const uint32_t dp_rank[], uint32_t n);
 /** PREFERRED_TAINT. */
 void kvr_hint_put_preferred(struct kvr_hint_buf *h, double weight, const char *taint);
 /** OVERRIDE of one field. */

@@ -44,6 +44,7 @@ enum kvr_wire_hint {
 	KVR_HINT_PREFILL_RESULT = 20, /* DISPATCH: data of the last item of the prefill leg */
 	KVR_HINT_TRACE = 21,	      /* opaque, at most 64 bytes, passed on */
 	KVR_HINT_BODY = 22 | 0x8000,  /* with AWAY: u64 bytes, u8[16] one-time token */
+	KVR_HINT_FAILED_AT = 23,      /* {u64 worker, u32 dp_rank, u32 0}[1..4] */
 	/* In HELLO only: */
 	KVR_HINT_POOL = 32 | 0x8000,  /* string: pool name (CONNECT too, repeatable) */
 	KVR_HINT_TAINT = 33,	      /* string, repeatable */
@@ -56,10 +57,12 @@ enum kvr_wire_hint {
 	/* In ACCEPTED only: */
 	KVR_HINT_PREFILL_ENGINE_ADDR = 38, /* the same of `prefill_worker` */
 	KVR_HINT_PREFILL_BODY_ADDR = 40,   /* likewise */
-	/* In the last item (RESPONSE); the last two in the DISPATCH of a decode leg, too: */
+	/* In the last item (RESPONSE); the second and third in the DISPATCH of a decode leg, too:
+	 */
 	KVR_HINT_TRACKER = 41,	      /* struct kvr_wire_tracker */
 	KVR_HINT_PROMPT_DETAILS = 42, /* opaque, at most 512 bytes: prompt_tokens_details */
 	KVR_HINT_TRACE_LINK = 43,     /* opaque, at most 64 bytes */
+	KVR_HINT_RANK = 44,	      /* u64 worker, u32 dp_rank, u32 0: the rank that has failed */
 };
 
 enum kvr_wire_override {

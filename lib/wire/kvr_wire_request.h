@@ -164,6 +164,8 @@ struct kvr_wire_dispatch_ack {
 #define KVR_RESP_F_ERROR     0x0002u /* with FIN: ended by an error of the engine */
 #define KVR_RESP_F_CANCELLED 0x0004u /* with FIN: ended by CANCEL or ABORT */
 #define KVR_RESP_F_TOKENS    0x0008u /* data is u32 token ids */
+#define KVR_RESP_F_FAILED    0x0010u /* with FIN: it counts against the rank */
+#define KVR_RESP_F_REFUSED   0x0020u /* with FIN: the engine has no room for it */
 
 /**
  * RESPONSE: 32 bytes, data_len bytes, padded to 8, and with FIN hints. One item of the answer.
@@ -223,6 +225,8 @@ struct kvr_wire_response_ack {
 #define KVR_PROG_F_FIN	     0x0002u /* request ended */
 #define KVR_PROG_F_ERROR     0x0004u /* with FIN */
 #define KVR_PROG_F_CANCELLED 0x0008u /* with FIN */
+#define KVR_PROG_F_FAILED    0x0010u /* with FIN, as in RESPONSE */
+#define KVR_PROG_F_REFUSED   0x0020u /* likewise */
 
 /**
  * PROGRESS: 16 bytes, cumulative; repeated with the same seq until acknowledged when FIN. Of a

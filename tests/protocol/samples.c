@@ -79,6 +79,7 @@ static void cut(struct sample *s, const struct kvr_wire_ids *ids, struct kvr_req
 static void fill_hints(struct kvr_hint_buf *h)
 {
 	const uint64_t allowed[] = {WORKER, 0xa2}, mm[] = {7, 3};
+	const uint32_t ranks[] = {1, 0};
 
 	kvr_hint_put_str(h, KVR_HINT_LORA, "adapter-a");
 	kvr_hint_put_str(h, KVR_HINT_NAMESPACE, "tenant-a");
@@ -100,6 +101,7 @@ static void fill_hints(struct kvr_hint_buf *h)
 	kvr_hint_put_mm(h, 0, mm, 2);
 	kvr_hint_put_shared(h, 0, 4);
 	kvr_hint_put_shared(h, 6, 8);
+	kvr_hint_put_ranks(h, KVR_HINT_FAILED_AT, allowed, ranks, 2);
 	kvr_hint_put(h, KVR_HINT_TRACE, "trace", 5, NULL, 0);
 	kvr_hint_put(h, KVR_HINT_PAD, NULL, 0, NULL, 0);
 }

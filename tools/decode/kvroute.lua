@@ -102,10 +102,10 @@ local req_bits = bits("request.flags", 32, {{0x1, "QUERY"}, {0x2, "RESEND"}, {0x
 	{0x800, "QUIET"}})
 local acc_bits = bits("accepted.flags", 16, {{0x1, "KEPT"}})
 local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4, "CANCELLED"},
-	{0x8, "TOKENS"}})
+	{0x8, "TOKENS"}, {0x10, "FAILED"}, {0x20, "REFUSED"}})
 local rack_bits = bits("response_ack.flags", 32, {{0x1, "FIN"}})
 local prog_bits = bits("progress.flags", 16, {{0x1, "FIRST"}, {0x2, "FIN"}, {0x4, "ERROR"},
-	{0x8, "CANCELLED"}})
+	{0x8, "CANCELLED"}, {0x10, "FAILED"}, {0x20, "REFUSED"}})
 local pool_bits = bits("pool.flags", 8, {{0x1, "EAGLE"}, {0x2, "SERVES"}})
 local beat_bits = bits("heartbeat.flags", 16, {{0x1, "DRAIN"}})
 local dump_bits = bits("kv_events.flags", 16, {{0x1, "DUMP_BEGIN"}, {0x2, "DUMP"}, {0x4, "DUMP_END"}})
@@ -248,6 +248,8 @@ local f_override = field("hint.override", ProtoField.uint32, "Field", base.DEC, 
 local f_value = field("hint.value", ProtoField.double, "Value")
 local f_block = field("hint.block", ProtoField.uint32, "Block", base.DEC)
 local f_mm = field("hint.mm_hash", ProtoField.uint64, "Multimodal hash", base.HEX)
+local f_failed_worker = field("hint.failed_worker", ProtoField.uint64, "Failed worker", base.HEX)
+local f_failed_rank = field("hint.failed_rank", ProtoField.uint32, "Failed rank", base.DEC)
 local f_start = field("hint.start", ProtoField.uint32, "Start", base.DEC)
 local f_end = field("hint.end", ProtoField.uint32, "End", base.DEC)
 local f_opaque = field("hint.opaque", ProtoField.bytes, "Bytes")
@@ -320,6 +322,12 @@ local HINTS = {
 	end})},
 	[0x0014] = {"PREFILL_RESULT", show_opaque},
 	[0x0015] = {"TRACE", show_opaque},
+	[0x0017] = {"FAILED_AT", function(tree, v)
+		for at = 0, v:len() - 16, 16 do
+			tree:add_le(f_failed_worker, v(at, 8))
+			tree:add_le(f_failed_rank, v(at + 8, 4))
+		end
+	end},
 	[0x8016] = {"BODY", function(tree, v)
 		if v:len() ~= 24 then return end
 		tree:add_le(f_body_len, v(0, 8))
@@ -342,6 +350,11 @@ local HINTS = {
 	[0x0029] = {"TRACKER", function(tree, v) show_tracker(tree, v) end},
 	[0x002a] = {"PROMPT_DETAILS", function(tree, v) tree:add(f_opaque, v) end},
 	[0x002b] = {"TRACE_LINK", function(tree, v) tree:add(f_opaque, v) end},
+	[0x002c] = {"RANK", function(tree, v)
+		if v:len() ~= 16 then return end
+		tree:add_le(f_failed_worker, v(0, 8))
+		tree:add_le(f_failed_rank, v(8, 4))
+	end},
 }
 
 local hint_names = {}

@@ -31,6 +31,8 @@ static bool is(struct kvr_str s, const char *want)
 static void every_request_hint_comes_out_as_it_went_in(void)
 {
 	const uint64_t allowed[2] = {5, UINT64_MAX}, mm[2] = {9, 8};
+	const uint32_t ranks[2] = {7, UINT32_MAX};
+	uint32_t dp_rank;
 	struct kvr_tlv_iter it;
 	struct kvr_mm m;
 
@@ -57,6 +59,7 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	kvr_hint_put_mm(&buf, 4, NULL, 0);
 	kvr_hint_put_shared(&buf, 0, 4);
 	kvr_hint_put_shared(&buf, 4, 9);
+	kvr_hint_put_ranks(&buf, KVR_HINT_FAILED_AT, allowed, ranks, 2);
 	kvr_hint_put(&buf, KVR_HINT_TRACE, "t\0r", 3, NULL, 0);
 	CU_ASSERT_EQUAL_FATAL(parse(KVR_HINTS_ROUTE), 0);
 	CU_ASSERT(is(got.lora, "adapter") && is(got.ns, "tenant") && is(got.policy, "batch"));
@@ -75,6 +78,10 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	CU_ASSERT(got.session_action == KVR_ACTION_CLOSE && got.session_timeout_s == 300);
 	CU_ASSERT(is(got.session, "s\xc3\xa9ssion"));
 	CU_ASSERT(got.n_shared == 2 && got.shared[1].start == 4 && got.shared[1].end == 9);
+	CU_ASSERT(got.n_failed_at == 2 && kvr_hints_failed_at(&got, 0, &dp_rank) == 5);
+	CU_ASSERT_EQUAL(dp_rank, 7);
+	CU_ASSERT_EQUAL(kvr_hints_failed_at(&got, 1, &dp_rank), UINT64_MAX);
+	CU_ASSERT_EQUAL(dp_rank, UINT32_MAX);
 	CU_ASSERT_EQUAL(got.trace.len, 3);
 	CU_ASSERT_EQUAL(got.n_mm, 2);
 	it = kvr_tlv_begin(got.tlvs, got.tlvs_len);
@@ -144,6 +151,7 @@ static void unknown_hints_are_skipped_unless_critical(void)
 /* Each row: one TLV with this type and value; the code in a ROUTE. */
 static void bad_values_are_refused(void)
 {
+	static const char too_many[80];
 	static const struct {
 		uint16_t type;
 		uint16_t len;
@@ -174,6 +182,11 @@ static void bad_values_are_refused(void)
 		{KVR_HINT_MM, 16, "\0\0\0\0\0\0\0\x20zzzzzzzz"},
 		{KVR_HINT_SHARED_HITS, 8, "\4\0\0\0\4\0\0\0"},
 		{KVR_HINT_SHARED_HITS, 4, "\4\0\0\0"},
+		{KVR_HINT_FAILED_AT, 0, ""},
+		{KVR_HINT_FAILED_AT, 15, "123456789012\0\0\0"},
+		{KVR_HINT_FAILED_AT, 16, "123456789012\0\0\0\1"},
+		{KVR_HINT_FAILED_AT, 24, "123456789012\0\0\0\0abcdefgh"},
+		{KVR_HINT_FAILED_AT, 80, too_many},
 		{KVR_HINT_OVERRIDE, 15, "\2\0\0\0\0\0\0\0\0\0\0\0\0\0\0"},
 		{KVR_HINT_OVERRIDE, 16, "\2\0\0\0\1\0\0\0\0\0\0\0\0\0\0\0"},
 	};

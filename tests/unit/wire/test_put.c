@@ -71,6 +71,57 @@ static void words_are_short_and_no_tokens(void)
 	}
 }
 
+/* FAILED and REFUSED come with the last item, one of them, and whatever its data are. */
+static void failures_are_told_once_and_at_the_end(void)
+{
+	static const struct {
+		uint16_t flags;
+		bool ok;
+	} rows[] = {
+		{KVR_RESP_F_FIN | KVR_RESP_F_FAILED, true},
+		{KVR_RESP_F_FIN | KVR_RESP_F_REFUSED, true},
+		{KVR_RESP_F_FIN | KVR_RESP_F_FAILED | KVR_RESP_F_TOKENS, true},
+		{KVR_RESP_F_FIN | KVR_RESP_F_FAILED | KVR_RESP_F_REFUSED, false},
+		{KVR_RESP_F_FIN | KVR_RESP_F_FAILED | KVR_RESP_F_CANCELLED, false},
+		{KVR_RESP_F_FIN | KVR_RESP_F_REFUSED | KVR_RESP_F_CANCELLED, false},
+		{KVR_RESP_F_FAILED, false},
+		{KVR_RESP_F_REFUSED, false},
+		{KVR_RESP_F_FIN | 0x40u, false},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct kvr_wire_response item = {.flags = rows[i].flags};
+		const int len = kvr_put_response(buf, sizeof(buf), &ids, item,
+						 (struct kvr_slice){"12345678", 8});
+
+		CU_ASSERT_EQUAL(valid(len, KVR_ROLE_BIT_CLIENT), rows[i].ok);
+	}
+}
+
+/* The same of a PROGRESS. */
+static void reports_of_failures_come_at_the_end(void)
+{
+	static const struct {
+		uint16_t flags;
+		bool ok;
+	} rows[] = {
+		{KVR_PROG_F_FIN | KVR_PROG_F_FAILED, true},
+		{KVR_PROG_F_FIN | KVR_PROG_F_ERROR | KVR_PROG_F_REFUSED, true},
+		{KVR_PROG_F_FIN | KVR_PROG_F_FAILED | KVR_PROG_F_REFUSED, false},
+		{KVR_PROG_F_FIN | KVR_PROG_F_FAILED | KVR_PROG_F_CANCELLED, false},
+		{KVR_PROG_F_FAILED, false},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		const struct kvr_wire_progress w = {.flags = rows[i].flags};
+		const int len = kvr_put_message(buf, sizeof(buf), KVR_PROGRESS, &ids,
+						(struct kvr_slice){&w, sizeof(w)},
+						(struct kvr_slice){NULL, 0});
+
+		CU_ASSERT_EQUAL(valid(len, KVR_ROLE_BIT_ROUTER), rows[i].ok);
+	}
+}
+
 static void connected_lists_what_fits_and_says_how_many_there_are(void)
 {
 	const struct kvr_wire_connected limits = {
@@ -222,6 +273,8 @@ int main(void)
 		{"bounds", nothing_is_written_behind_the_buffer},
 		{"largest item", an_item_must_fit_the_largest_frame},
 		{"words", words_are_short_and_no_tokens},
+		{"failures", failures_are_told_once_and_at_the_end},
+		{"reports", reports_of_failures_come_at_the_end},
 		{"connected", connected_lists_what_fits_and_says_how_many_there_are},
 		{"rejected", rejected_tells_the_fault},
 		{"events", events_fill_a_frame_to_the_last_block},
