@@ -80,6 +80,7 @@ static void free_booking(struct kvr_exec *x, struct kvr_exec_req *req,
 {
 	struct kvr_sched *sched = kvr_exec_pool_of(req, order->leg)->sched;
 
+	kvr_sched_outcome(sched, req->slot[order->leg], (enum kvr_sched_outcome)order->n, x->now);
 	kvr_sched_finish(sched, req->slot[order->leg], x->now);
 	if (order->how == KVR_RQ_UNHEARD)
 		kvr_sched_silent(sched, req->r->leg[order->leg].worker,
@@ -104,6 +105,10 @@ static void carry_out(struct kvr_exec *x, struct kvr_exec_req *req,
 	case KVR_RQO_OUTPUT:
 		kvr_sched_output(kvr_exec_pool_of(req, order->leg)->sched, req->slot[order->leg],
 				 order->n, x->now);
+		break;
+	case KVR_RQO_OUTCOME:
+		kvr_sched_outcome(kvr_exec_pool_of(req, order->leg)->sched, req->slot[order->leg],
+				  (enum kvr_sched_outcome)order->n, x->now);
 		break;
 	case KVR_RQO_FREE:
 		free_booking(x, req, order);

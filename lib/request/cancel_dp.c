@@ -37,6 +37,8 @@ void kvr_rq__cancel(const struct step *x)
 
 	if (r->told != KVR_RQ_OVER) {
 		r->end = kvr_rq__why(r, KVR_E_ENDED, 0); /* by its client's wish */
+		if (at_worker(r, PREFILL)) /* it was that leg that kept its client waiting */
+			order(x, KVR_RQO_OUTCOME, PREFILL)->n = KVR_SCHED_GIVEN_UP;
 		give_up(x, KVR_RQ_CANCELLED);
 	}
 	order(x, KVR_RQO_CANCELLED, MAIN);

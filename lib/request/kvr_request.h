@@ -93,7 +93,8 @@ enum kvr_rq_event_kind {
 	KVR_RQE_TAKEN,	    /**< it runs the leg; repeated by every report */
 	KVR_RQE_DECLINED,   /**< it does not take the leg; code is its own */
 	KVR_RQE_ITEM,	    /**< progress, not the last; tokens, FIRST */
-	KVR_RQE_FIN,	    /**< the last one; tokens, FIRST, ERROR, CANCELLED, RESULT */
+	KVR_RQE_FIN,	    /**< the last one; tokens, FIRST, ERROR, CANCELLED, RESULT, FAILED,
+			     * REFUSED */
 	KVR_RQE_ABORTED,    /**< it has heard the ABORT */
 	KVR_RQE_OPENED,	    /**< it has opened the session */
 	KVR_RQE_NOT_OPENED, /**< it refuses to; code is its own */
@@ -116,14 +117,16 @@ enum kvr_rq_event_kind {
 /** UNANSWERED: so long after OPEN. */
 #define KVR_RQ_OPEN_NS UINT64_C(5000000000)
 
-#define KVR_RQEF_FIRST	   0x01u /**< the first token exists */
-#define KVR_RQEF_ERROR	   0x02u /**< FIN: by an error of the engine */
-#define KVR_RQEF_CANCELLED 0x04u /**< FIN: by CANCEL or ABORT */
-#define KVR_RQEF_RESULT	   0x08u /**< FIN of a prefill leg: with what the decode leg needs */
-#define KVR_RQEF_ANSWERED  0x10u /**< an item of the main leg has gone to the client */
-#define KVR_RQEF_SAME	   0x20u /**< REPEATED: the same message as before */
-#define KVR_RQEF_RESEND	   0x40u /**< REPEATED: send it to its worker again if that may lack it */
-#define KVR_RQEF_LAST	   0x80u /**< no other try after this */
+#define KVR_RQEF_FIRST	   0x01u  /**< the first token exists */
+#define KVR_RQEF_ERROR	   0x02u  /**< FIN: by an error of the engine */
+#define KVR_RQEF_CANCELLED 0x04u  /**< FIN: by CANCEL or ABORT */
+#define KVR_RQEF_RESULT	   0x08u  /**< FIN of a prefill leg: with what the decode leg needs */
+#define KVR_RQEF_ANSWERED  0x10u  /**< an item of the main leg has gone to the client */
+#define KVR_RQEF_SAME	   0x20u  /**< REPEATED: the same message as before */
+#define KVR_RQEF_RESEND	   0x40u  /**< REPEATED: send it to its worker again if that may lack it */
+#define KVR_RQEF_LAST	   0x80u  /**< no other try after this */
+#define KVR_RQEF_FAILED	   0x100u /**< FIN: it counts against the rank */
+#define KVR_RQEF_REFUSED   0x200u /**< FIN: its engine has no room for it */
 
 struct kvr_rq_event {
 	uint8_t kind; /**< enum kvr_rq_event_kind */
@@ -164,7 +167,9 @@ enum kvr_rq_order_kind {
 	KVR_RQO_KEEP,	      /**< leg: its booking is renewed; so it is by the next two */
 	KVR_RQO_PREFILL_DONE, /**< leg */
 	KVR_RQO_OUTPUT,	      /**< leg: n tokens so far */
-	KVR_RQO_FREE,	      /**< leg: its booking, or a released one, is over */
+	KVR_RQO_FREE,	      /**< leg: its booking, or a released one, is over; n: enum
+			       * kvr_sched_outcome */
+	KVR_RQO_OUTCOME,      /**< leg: n, as of FREE, while its booking goes on */
 	KVR_RQO_LEAVE,	      /**< leg: it leaves its pool's queue */
 	KVR_RQO_PREDICT,      /**< leg: its rank will hold the prompt */
 	/* to the executor's own books */
@@ -181,7 +186,8 @@ enum kvr_rq_order_kind {
 /** By what a leg has ended. */
 enum kvr_rq_how {
 	KVR_RQ_FINISHED,
-	KVR_RQ_ERRORED,
+	KVR_RQ_ERRORED,	   /**< the engine has failed it, or says so in its answer */
+	KVR_RQ_OVERLOADED, /**< the engine has no room for it */
 	KVR_RQ_CANCELLED,
 	KVR_RQ_STOPPED, /**< because its other leg has failed */
 	KVR_RQ_DECLINED,
@@ -311,6 +317,7 @@ struct kvr_leg {
 	bool booked;
 	bool aborting; /**< an ABORT is not acknowledged */
 	bool released; /**< booked without load, after a long silence of its worker */
+	bool trial;    /**< as in its decision */
 	uint32_t rank; /**< dense index of its booking */
 	uint64_t worker;
 	uint32_t epoch; /**< the worker's life */
@@ -343,6 +350,7 @@ struct kvr_request {
 	bool quiet : 1;	    /**< the same */
 	bool stays : 1;	    /**< its main leg was sent where the client or its session is bound */
 	bool answers : 1;   /**< its main leg's worker has sent an item */
+	bool retried : 1;   /**< another rank has failed it before: its own fault, perhaps */
 	struct kvr_leg leg[2];	/**< KVR_LEG_MAIN, KVR_LEG_PREFILL */
 	uint32_t attempt;	/**< of SEND to the main leg: 0 the first */
 	uint64_t room;		/**< bootstrap */

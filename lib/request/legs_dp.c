@@ -17,13 +17,43 @@
 
 /* ---- ends -------------------------------------------------------------------------------- */
 
+/* What the end of a leg says about its rank. A client that stops waiting says something when
+ * nothing but that rank kept it waiting; of a booked request it alone knows what it has got. */
+static enum kvr_sched_outcome outcome(const struct step *x, uint32_t leg, enum kvr_rq_how how)
+{
+	const struct kvr_request *r = x->r;
+	const bool own = x->e != NULL && x->e->leg == leg;
+
+	switch (how) {
+	case KVR_RQ_FINISHED:
+		return KVR_SCHED_SERVED;
+	case KVR_RQ_ERRORED:
+		return own && (x->e->flags & KVR_RQEF_FAILED) != 0 && !r->retried && r->tries == 0
+			       ? KVR_SCHED_FAILED
+			       : KVR_SCHED_UNTOLD;
+	case KVR_RQ_OVERLOADED:
+		return KVR_SCHED_OVERLOADED;
+	case KVR_RQ_DECLINED:
+		return own && x->e->code == NO_ROOM_NOW ? KVR_SCHED_OVERLOADED : KVR_SCHED_UNTOLD;
+	case KVR_RQ_CANCELLED:
+		return !r->book && leg_in(r, PREFILL, AT_OVER) ? KVR_SCHED_GIVEN_UP
+							       : KVR_SCHED_UNTOLD;
+	default:
+		return KVR_SCHED_UNTOLD;
+	}
+}
+
 /* The booking, if there is one, and its part in a session. */
 static void unbook(const struct step *x, uint32_t leg, enum kvr_rq_how how)
 {
 	struct kvr_leg *l = &x->r->leg[leg];
 
-	if (l->booked)
-		order(x, KVR_RQO_FREE, leg)->how = (uint8_t)how;
+	if (l->booked) {
+		struct kvr_rq_order *o = order(x, KVR_RQO_FREE, leg);
+
+		o->how = (uint8_t)how;
+		o->n = outcome(x, leg, how);
+	}
 	l->booked = false;
 	if (x->r->session != NULL)
 		kvr_rq__session_ended(x, leg, how);

@@ -59,6 +59,7 @@ static const char *const orders[KVR_RQ_ORDERS_N] = {
 	[KVR_RQO_PREFILL_DONE] = "prefill_done",
 	[KVR_RQO_OUTPUT] = "output",
 	[KVR_RQO_FREE] = "free",
+	[KVR_RQO_OUTCOME] = "outcome",
 	[KVR_RQO_LEAVE] = "leave",
 	[KVR_RQO_PREDICT] = "predict",
 	[KVR_RQO_PREFILL] = "prefill",

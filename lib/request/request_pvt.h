@@ -21,6 +21,7 @@ struct step {
 	const struct kvr_rq_ctx *c;
 	struct kvr_request *r;
 	struct kvr_rq_orders *out;
+	const struct kvr_rq_event *e; /* NULL: ARRIVED */
 };
 
 /** What a request has to do with a session, by leg: kvr_rq_session::part. */
@@ -87,6 +88,12 @@ static inline bool leg_in(const struct kvr_request *r, uint32_t leg, uint32_t st
 	return (states >> r->leg[leg].state & 1) != 0;
 }
 
+/** What a worker says of a leg is no success. */
+#define NOT_WELL (KVR_RQEF_ERROR | KVR_RQEF_FAILED | KVR_RQEF_REFUSED)
+
+/** A worker refuses a leg so when it is leaving, or has no memory (PROTOCOL.md, section 18). */
+#define NO_ROOM_NOW 503u
+
 #define AT(name) (1u << KVR_RQS_##name)
 #define AT_WORK	 (AT(HELD) | AT(SENT) | AT(RUNNING))
 #define AT_OVER	 (AT(FREE) | AT(ENDED))
@@ -113,6 +120,9 @@ static inline bool at_worker(const struct kvr_request *r, uint32_t leg)
 /* ---- use_dp.c ---- */
 
 struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_code code, uint64_t detail);
+/** The worker of @p leg ends it, and has said @p said. */
+struct kvr_rq_why kvr_rq__why_at(const struct kvr_request *r, uint32_t leg, enum kvr_code code,
+				 uint32_t said);
 struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_sched_decision *d);
 
 /** Tell the client; @p why is remembered. Nothing when it has been told its last already. */

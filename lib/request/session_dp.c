@@ -81,6 +81,17 @@ static void invalidated(const struct step *x, const struct kvr_rq_pool *p,
 	kvr_rq__about(x, KVR_RQO_SESSION, p, key, to, KVR_RQ_INVALIDATED);
 }
 
+/* Whether the request has failed where its session is bound. */
+static bool has_failed_at(const struct kvr_sched_hints *h, const struct kvr_session_binding *to)
+{
+	for (uint32_t i = 0; i < h->n_failed_at; i++)
+		if (h->failed_at[i].worker == to->worker &&
+		    (h->failed_at[i].dp_rank == to->dp_rank ||
+		     h->failed_at[i].dp_rank == UINT32_MAX))
+			return true;
+	return false;
+}
+
 /* A request of a session that is bound, and which its client has not pinned. */
 static enum kvr_code enter_bound(const struct step *x, uint32_t leg,
 				 const struct kvr_session_binding *to, struct kvr_session_ref ref)
@@ -90,7 +101,8 @@ static enum kvr_code enter_bound(const struct step *x, uint32_t leg,
 
 	if (x->c->ops->worker(x->c->arg, p, to->worker, &w) && w.epoch == (uint32_t)to->tag) {
 		/* Direct mode wants the client's own word; only an opened session is one. */
-		if (!is_affinity(to) || !kvr_pool_mode(p->conf->mode)->needs_pin)
+		if (!is_affinity(to) || (!kvr_pool_mode(p->conf->mode)->needs_pin &&
+					 !has_failed_at(&x->r->msg->hints, to)))
 			pin(x, leg, to);
 		return KVR_OK;
 	}
@@ -440,7 +452,7 @@ void kvr_rq__session_ended(const struct step *x, uint32_t leg, enum kvr_rq_how h
 	} else if (part == PART_INSIDE) {
 		/* A leg that ends because the other one has failed says nothing of its worker. */
 		if (how == KVR_RQ_FINISHED || how == KVR_RQ_CANCELLED || how == KVR_RQ_STOPPED ||
-		    how == KVR_RQ_CUT)
+		    how == KVR_RQ_CUT || how == KVR_RQ_OVERLOADED)
 			kvr_session_leave(p->sessions, s->ref[leg], x->c->now);
 		else if (kvr_session_unbind_ref(p->sessions, s->ref[leg]))
 			invalidated(x, p, &s->key[leg], &at);

@@ -84,7 +84,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 				       struct kvr_rq_pool *pool, struct kvr_rq_msg *msg,
 				       struct kvr_rq_session *session, struct kvr_rq_orders *out)
 {
-	const struct step x = {c, r, out};
+	const struct step x = {c, r, out, NULL};
 
 	out->n = 0;
 	if (!kvr_request_done(r)) {
@@ -105,6 +105,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->reroutes = r->book ? 0 : pool->reroutes;
 	r->paired = r->held = r->sent = r->forgotten = false;
 	r->leg[MAIN] = r->leg[PREFILL] = (struct kvr_leg){0};
+	r->retried = msg->hints.n_failed_at != 0;
 	r->attempt = 0;
 	r->tries = 0;
 	r->room = 0;
@@ -225,8 +226,8 @@ static void fails(const struct step *x, uint32_t leg, const struct kvr_rq_why *w
 
 static void declined(const struct step *x, uint32_t leg, uint32_t code)
 {
-	const struct kvr_rq_why why =
-		kvr_rq__why(x->r, leg == MAIN ? KVR_E_DISPATCH_FAILED : KVR_E_PREFILL_FAILED, code);
+	const struct kvr_rq_why why = kvr_rq__why_at(
+		x->r, leg, leg == MAIN ? KVR_E_DISPATCH_FAILED : KVR_E_PREFILL_FAILED, code);
 
 	fails(x, leg, &why, KVR_RQ_DECLINED);
 }
@@ -252,7 +253,7 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 	struct kvr_request *r = x->r;
 
 	place(x, e->leg, KVR_RQS_RUNNING);
-	if (r->session != NULL && (e->flags & KVR_RQEF_ERROR) == 0)
+	if (r->session != NULL && (e->flags & NOT_WELL) == 0)
 		kvr_rq__session_succeeded(x, e->leg);
 	/* FIN ends the booking; PREFILL_DONE and OUTPUT below renew it. */
 	if (e->kind == KVR_RQE_ITEM &&
@@ -263,7 +264,7 @@ static void item(const struct step *x, const struct kvr_rq_event *e)
 	r->answers = true;
 	if (e->tokens != 0 || (e->flags & KVR_RQEF_FIRST) != 0) {
 		/* It may show what the prefill worker has done before that one's own word comes. */
-		if (r->session != NULL && (e->flags & KVR_RQEF_ERROR) == 0)
+		if (r->session != NULL && (e->flags & NOT_WELL) == 0)
 			kvr_rq__session_succeeded(x, PREFILL);
 		prefilled(x);
 	}
@@ -279,9 +280,10 @@ static void fin(const struct step *x, const struct kvr_rq_event *e)
 {
 	struct kvr_request *r = x->r;
 	struct kvr_rq_why why;
-	enum kvr_rq_how how = (e->flags & KVR_RQEF_ERROR) != 0	     ? KVR_RQ_ERRORED
-			      : (e->flags & KVR_RQEF_CANCELLED) != 0 ? KVR_RQ_CANCELLED
-								     : KVR_RQ_FINISHED;
+	const enum kvr_rq_how how = (e->flags & KVR_RQEF_REFUSED) != 0	   ? KVR_RQ_OVERLOADED
+				    : (e->flags & NOT_WELL) != 0	   ? KVR_RQ_ERRORED
+				    : (e->flags & KVR_RQEF_CANCELLED) != 0 ? KVR_RQ_CANCELLED
+									   : KVR_RQ_FINISHED;
 
 	item(x, e);
 	if (e->leg == MAIN) {
@@ -291,8 +293,9 @@ static void fin(const struct step *x, const struct kvr_rq_event *e)
 	/* An end without a result is no end: nothing to decode. */
 	if (how != KVR_RQ_FINISHED ||
 	    (r->way == KVR_WAY_SYNC && (e->flags & KVR_RQEF_RESULT) == 0)) {
-		why = kvr_rq__why(r, KVR_E_PREFILL_FAILED, e->code);
-		kvr_rq__prefill_failed(x, &why, KVR_RQ_ERRORED, true);
+		why = kvr_rq__why_at(r, PREFILL, KVR_E_PREFILL_FAILED, e->code);
+		kvr_rq__prefill_failed(x, &why, how == KVR_RQ_OVERLOADED ? how : KVR_RQ_ERRORED,
+				       true);
 		return;
 	}
 	prefilled(x);
@@ -442,7 +445,7 @@ static enum kvr_rq_verdict verdict(const struct kvr_request *r, const struct kvr
 enum kvr_rq_verdict kvr_request_step(const struct kvr_rq_ctx *c, struct kvr_request *r,
 				     const struct kvr_rq_event *e, struct kvr_rq_orders *out)
 {
-	const struct step x = {c, r, out};
+	const struct step x = {c, r, out, e};
 	const enum kvr_rq_verdict v = verdict(r, e);
 
 	out->n = 0;

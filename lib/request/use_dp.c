@@ -18,6 +18,16 @@ struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_code code, u
 	return why;
 }
 
+struct kvr_rq_why kvr_rq__why_at(const struct kvr_request *r, uint32_t leg, enum kvr_code code,
+				 uint32_t said)
+{
+	struct kvr_rq_why why = kvr_rq__why(r, code, said);
+
+	why.detail[1] = r->leg[leg].worker;
+	why.detail[2] = r->leg[leg].dp_rank;
+	return why;
+}
+
 struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_sched_decision *d)
 {
 	struct kvr_rq_why why = kvr_rq__why(r, d->err, 0);
@@ -194,6 +204,7 @@ bool kvr_rq__booked(const struct step *x, uint32_t leg, const struct kvr_sched_d
 
 	l->booked = d->result == KVR_SCHED_ROUTED;
 	l->released = false;
+	l->trial = d->trial;
 	l->rank = d->rank;
 	l->worker = d->worker;
 	l->dp_rank = d->dp_rank;

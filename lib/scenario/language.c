@@ -41,7 +41,7 @@ static const struct {
 	{U64S, "sequence_hashes allowed_worker_ids"},
 	{U32S, "tokens"},
 	{STRS, "taints annotations required_taints"},
-	{ARR, "mm shared_hits"},
+	{ARR, "mm shared_hits failed_at"},
 	{MAP, "config topology preferred_taints"},
 	{OBJ, "routing override session_control routing_constraints kv_transfer bootstrap"},
 };
@@ -54,7 +54,7 @@ static const struct {
 	 "backend_instance_id prefill_worker_id decode_worker_id dp_rank prefill_dp_rank "
 	 "expected_output_tokens lora_name cache_namespace priority_jump priority "
 	 "allowed_worker_ids routing_constraints session_control strict_priority "
-	 "policy_class"},
+	 "policy_class failed_at"},
 	{"override", "overlap_score_weight router_temperature assume_kv_reuse track_prefill_tokens "
 		     "shared_cache_multiplier overlap_score_credit prefill_load_scale"},
 	{"session_control", "session_id! action timeout"},
@@ -90,7 +90,7 @@ static const struct {
 	{"output", kvr_sc_op_output, "id! tokens=generated!"},
 	{"finish", kvr_sc_op_finish, "id!"},
 	{"cancel", kvr_sc_op_cancel, "id!"},
-	{"fail", kvr_sc_op_fail, "id!"},
+	{"fail", kvr_sc_op_fail, "id! status phase"},
 	{"session_ack", kvr_sc_op_session_ack, "id! status"},
 	{"session_release", kvr_sc_op_session_release, "session_id! pool"},
 	{"advance", kvr_sc_op_advance, "ms!"},

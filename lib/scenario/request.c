@@ -72,6 +72,26 @@ static uint64_t read_hint(const json_t *routing, const char *name, uint32_t *fla
 	return kvr_sc_u64_or(routing, name, 0);
 }
 
+/* [[worker, dp_rank], ...] */
+static bool read_failed_at(const json_t *list, struct kvr_sched_hints *h, struct kvr_sc_problem *p)
+{
+	size_t i;
+	json_t *v;
+
+	if (json_array_size(list) > KVR_SCHED_FAILED_AT)
+		return kvr_sc_bad(p, "failed_at has at most %u ranks", KVR_SCHED_FAILED_AT);
+	json_array_foreach (list, i, v) {
+		const json_t *worker = json_array_get(v, 0), *rank = json_array_get(v, 1);
+
+		if (json_array_size(v) != 2 || !kvr_sc_is_u64(worker, UINT64_MAX) ||
+		    !kvr_sc_is_u64(rank, UINT32_MAX))
+			return kvr_sc_bad(p, "failed_at wants [worker, dp_rank] pairs");
+		h->failed_at[h->n_failed_at++] =
+			(struct kvr_sched_place){kvr_sc_u64(worker), (uint32_t)kvr_sc_u64(rank)};
+	}
+	return true;
+}
+
 static bool read_routing(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
 	struct kvr_sched_hints *h = &r->msg.hints;
@@ -92,7 +112,8 @@ static bool read_routing(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_pr
 	h->strict_priority = (uint32_t)kvr_sc_u64_or(o, "strict_priority", 0);
 	h->priority_jump = kvr_sc_real_or(o, "priority_jump", 0);
 	r->msg.policy = read_string(kvr_sc_str_or(o, "policy_class", ""));
-	return read_taints(kvr_sc_get(o, "routing_constraints"), r, p) &&
+	return read_failed_at(kvr_sc_get(o, "failed_at"), h, p) &&
+	       read_taints(kvr_sc_get(o, "routing_constraints"), r, p) &&
 	       read_session(kvr_sc_get(o, "session_control"), &r->session, p);
 }
 
@@ -324,9 +345,27 @@ bool kvr_sc_op_finish(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_
 	return end_request(w, l, p, KVR_RQE_FIN, 0);
 }
 
+/* Without a status it tells nothing about its rank. The prefill leg alone, or the request. */
 bool kvr_sc_op_fail(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)
 {
-	return end_request(w, l, p, KVR_RQE_FIN, KVR_RQEF_ERROR);
+	const char *status = kvr_sc_str_or(l->obj, "status", "");
+	const bool prefill = strcmp(kvr_sc_str_or(l->obj, "phase", ""), "prefill") == 0;
+	uint16_t flags = KVR_RQEF_ERROR;
+	struct kvr_sc_req *r;
+	int known;
+
+	if (strcmp(status, "failed") == 0)
+		flags |= KVR_RQEF_FAILED;
+	else if (strcmp(status, "refused") == 0)
+		flags |= KVR_RQEF_REFUSED;
+	else if (status[0] != '\0')
+		return kvr_sc_bad(p, "unknown status '%s'", status);
+	if (!prefill)
+		return end_request(w, l, p, KVR_RQE_FIN, flags);
+	known = kvr_sc_req_find(w, l->obj, &r, p);
+	if (known == 1)
+		end_prefill(w, r, flags);
+	return known >= 0;
 }
 
 bool kvr_sc_op_cancel(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kvr_sc_problem *p)

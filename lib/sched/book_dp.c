@@ -377,7 +377,9 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
 			if (done == n)
 				return done;
 			slots[done++] = r->bk_head;
-			kvr_sched_outcome(s, r->bk_head, KVR_SCHED_GIVEN_UP, now);
+			/* Of a pair, each leg may have waited for the other. */
+			if (s->conf.role == KVR_ROLE_AGGREGATED)
+				kvr_sched_outcome(s, r->bk_head, KVR_SCHED_GIVEN_UP, now);
 			release(s, r->bk_head, now);
 		}
 	}

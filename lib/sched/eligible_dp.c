@@ -189,25 +189,20 @@ enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c)
 
 /* ---- ranks of an unpinned request -------------------------------------------------------- */
 
-static void allow_only(const struct kvr_sched *s, const struct kvr_sched_hints *h, uint64_t *set)
-{
-	memset(set, 0, s->words * sizeof(*set));
-	for (uint32_t i = 0; i < h->n_allowed; i++) {
-		uint32_t at = kvr_sched__worker(s, h->allowed[i]);
-
-		if (at == NIL)
-			continue;
-		for (uint32_t k = 0; k < s->worker[at].dp_size; k++)
-			bit_put(set, s->order[s->worker[at].at + k], true);
-	}
-}
-
-static void allow_all_but(const struct kvr_sched *s, uint64_t worker, uint64_t *set)
+/* All ranks of a worker. */
+static void put_worker(const struct kvr_sched *s, uint64_t worker, bool on, uint64_t *set)
 {
 	uint32_t at = kvr_sched__worker(s, worker);
 
 	for (uint32_t k = 0; at != NIL && k < s->worker[at].dp_size; k++)
-		bit_put(set, s->order[s->worker[at].at + k], false);
+		bit_put(set, s->order[s->worker[at].at + k], on);
+}
+
+static void allow_only(const struct kvr_sched *s, const struct kvr_sched_hints *h, uint64_t *set)
+{
+	memset(set, 0, s->words * sizeof(*set));
+	for (uint32_t i = 0; i < h->n_allowed; i++)
+		put_worker(s, h->allowed[i], true, set);
 }
 
 /* The ranks of @p base that the request's hints allow: @p base itself, or scratch. */
@@ -224,7 +219,7 @@ static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_sched_hints
 	else
 		memset(set, 0xFF, s->words * sizeof(*set));
 	if (h->flags & KVR_SHINT_EXCLUDE)
-		allow_all_but(s, h->exclude_id, set);
+		put_worker(s, h->exclude_id, false, set);
 	for (uint32_t w = 0; w < s->words; w++)
 		set[w] &= base[w];
 	for (uint32_t i = 0; i < h->n_required; i++) {
@@ -257,10 +252,12 @@ static const uint64_t *failed_at(const struct kvr_sched *s, const struct kvr_sch
 {
 	memset(s->elig, 0, s->words * sizeof(*s->elig));
 	for (uint32_t i = 0; i < h->n_failed_at; i++) {
-		const uint32_t rank =
-			kvr_sched_rank_find(s, h->failed_at[i].worker, h->failed_at[i].dp_rank);
+		const struct kvr_sched_place *p = &h->failed_at[i];
+		const uint32_t rank = kvr_sched_rank_find(s, p->worker, p->dp_rank);
 
-		if (rank != KVR_SCHED_NO_RANK)
+		if (p->dp_rank == UINT32_MAX)
+			put_worker(s, p->worker, true, s->elig);
+		else if (rank != KVR_SCHED_NO_RANK)
 			bit_put(s->elig, rank, true);
 	}
 	return s->elig;

@@ -17,7 +17,8 @@
  * when the rank opens again soon after it has closed.
  *
  * A request that waits for a second or more without a token and then fails counts for three: two
- * time-outs in succession open the breaker.
+ * time-outs in succession open the breaker. Probes of such a rank are trials: its agent ends them
+ * soon, so that they do not cost their clients another time-out.
  *
  * Writer: the scheduler lcore. Cost: an outcome touches the cache line of its rank; a decision
  * looks at one counter while no rank fails.
@@ -56,7 +57,7 @@ static void pause_begin(struct kvr_sched *s, uint32_t rank, uint64_t now)
 	avoid(s, rank, true);
 }
 
-static void open_rank(struct kvr_sched *s, uint32_t rank, bool overloaded, uint64_t now)
+static void open_rank(struct kvr_sched *s, uint32_t rank, bool overloaded, bool late, uint64_t now)
 {
 	struct failing *f = &s->fail[rank];
 	const bool again =
@@ -67,6 +68,7 @@ static void open_rank(struct kvr_sched *s, uint32_t rank, bool overloaded, uint6
 	s->n_failing += f->state == KVR_SCHED_CLOSED;
 	f->pause_ns = !again || overloaded ? PAUSE_NS : RTE_MIN(2 * f->pause_ns, PAUSE_MOST);
 	f->overloaded = overloaded;
+	f->hangs = late;
 	f->opened = now - s->still_ns;
 	pause_begin(s, rank, now);
 }
@@ -109,10 +111,12 @@ void kvr_sched__fail_due(struct kvr_sched *s, uint64_t now)
 	}
 }
 
-void kvr_sched__fail_booked(struct kvr_sched *s, uint32_t rank, uint64_t now)
+bool kvr_sched__fail_booked(struct kvr_sched *s, uint32_t rank, uint64_t now)
 {
-	if (s->fail[rank].state == KVR_SCHED_HALF_OPEN)
-		pause_begin(s, rank, now);
+	if (s->fail[rank].state != KVR_SCHED_HALF_OPEN)
+		return false;
+	pause_begin(s, rank, now);
+	return s->fail[rank].hangs;
 }
 
 /* Whether the booking shows how its rank is since the breaker has opened. */
@@ -139,7 +143,7 @@ static void count_failure(struct kvr_sched *s, uint32_t slot, bool late, uint64_
 	f->failed++;
 	f->ratio += ((ONE - f->ratio) * (late ? LATE_WEIGHT : 1)) >> SHIFT;
 	if (is_probe(f, b) || (f->state == KVR_SCHED_CLOSED && f->ratio >= limit(s)))
-		open_rank(s, b->rank, false, now);
+		open_rank(s, b->rank, false, late, now);
 }
 
 void kvr_sched_outcome(struct kvr_sched *s, uint32_t slot, enum kvr_sched_outcome how, uint64_t now)
@@ -164,7 +168,7 @@ void kvr_sched_outcome(struct kvr_sched *s, uint32_t slot, enum kvr_sched_outcom
 	case KVR_SCHED_OVERLOADED:
 		f->produced = age;
 		if (f->state == KVR_SCHED_CLOSED || is_probe(f, b))
-			open_rank(s, b->rank, true, now);
+			open_rank(s, b->rank, true, false, now);
 		break;
 	case KVR_SCHED_GIVEN_UP:
 		/* A rank that answers others is slow for this request only. */

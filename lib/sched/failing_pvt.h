@@ -17,6 +17,7 @@ struct failing {
 	uint32_t failed;
 	uint8_t state; /* enum kvr_sched_breaker */
 	bool overloaded;
+	bool hangs; /* it was opened by time-outs: a probe is a trial */
 };
 
 /* While n_failing is not 0, but for the first, the third and the last. */
@@ -27,8 +28,8 @@ void kvr_sched__fail_forget(struct kvr_sched *s, uint32_t rank);
 void kvr_sched__fail_due(struct kvr_sched *s, uint64_t now);
 /** The booked request has a token, or more of them. */
 void kvr_sched__fail_produced(struct kvr_sched *s, uint32_t slot, uint64_t now);
-/** A request is booked at the rank. */
-void kvr_sched__fail_booked(struct kvr_sched *s, uint32_t rank, uint64_t now);
+/** A request is booked at the rank. @return whether it is there on trial. */
+bool kvr_sched__fail_booked(struct kvr_sched *s, uint32_t rank, uint64_t now);
 void kvr_sched__fail_info(const struct kvr_sched *s, uint32_t rank,
 			  struct kvr_sched_rank_info *out);
 

@@ -85,7 +85,7 @@ struct kvr_sched_preferred {
 /** A rank by its name. */
 struct kvr_sched_place {
 	uint64_t worker;
-	uint32_t dp_rank;
+	uint32_t dp_rank; /**< UINT32_MAX: each of the worker's */
 };
 
 /** Routing hints (section 11.1); a field counts only when its flag or length says so. */
@@ -193,7 +193,8 @@ struct kvr_sched_decision {
 	double cost;
 	uint64_t waited_ns; /**< 0 unless it waited */
 	bool pinned;
-	bool refreshed;	       /**< the overlap was looked up again before admission */
+	bool refreshed; /**< the overlap was looked up again before admission */
+	bool trial; /**< booked to see whether the rank, which has let requests time out, works */
 	uint32_t policy_class; /**< index of the class that counted */
 	uint32_t better_rank;  /**< eligible rank with strictly more effective overlap (5.9) */
 	double better_overlap; /**< its blocks; only when better_rank is set */

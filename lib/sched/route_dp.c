@@ -38,7 +38,7 @@ static void book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	if (s->n_silent != 0)
 		kvr_sched__silent_booked(s, d->rank, now);
 	if (s->n_failing != 0)
-		kvr_sched__fail_booked(s, d->rank, now);
+		d->trial = kvr_sched__fail_booked(s, d->rank, now);
 }
 
 /* Ranks that were avoided may be tried. */
@@ -394,6 +394,8 @@ uint64_t kvr_sched_next_timer(const struct kvr_sched *s)
 		t = s->next_sweep;
 	if (s->pending.count > 0 && s->next_drain < t)
 		t = s->next_drain;
+	if (s->pending.count > 0 && s->n_failing != 0 && s->fail_end < t)
+		t = s->fail_end; /* a request that waits may be the probe */
 	if (kvr_sched__late_until(s) < t)
 		t = kvr_sched__late_until(s);
 	return t;

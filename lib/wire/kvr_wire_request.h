@@ -28,6 +28,7 @@
 #define KVR_REQ_F_HEALTH      0x0200u /* a probe of an engine's health: it leaves no trace */
 #define KVR_REQ_F_TRACK	      0x0400u /* the last item is to say how it went: hint TRACKER */
 #define KVR_REQ_F_QUIET	      0x0800u /* ACCEPTED only when its worker acknowledges it */
+#define KVR_REQ_F_TRIAL	      0x1000u /* DISPATCH: its rank has let requests time out */
 #define KVR_REQ_F_CLIENT                                                                           \
 	(KVR_REQ_F_QUERY | KVR_REQ_F_RESEND | KVR_REQ_F_DIRECT | KVR_REQ_F_EAGLE |                 \
 	 KVR_REQ_F_BOOK | KVR_REQ_F_AWAY | KVR_REQ_F_HEALTH | KVR_REQ_F_TRACK | KVR_REQ_F_QUIET)

@@ -47,9 +47,10 @@ static enum kvr_code check_limits(const struct kvr_wire_request *q, struct kvr_f
 static enum kvr_code check_flags(const struct kvr_wire_request *q, uint8_t kind,
 				 struct kvr_fault *f)
 {
-	const uint32_t known = kind == KVR_DISPATCH ? (KVR_REQ_F_CLIENT & ~KVR_REQ_F_BOOK) |
-							      KVR_REQ_F_LEGS | KVR_REQ_F_UNPROVEN
-						    : KVR_REQ_F_CLIENT;
+	const uint32_t known = kind == KVR_DISPATCH
+				       ? (KVR_REQ_F_CLIENT & ~KVR_REQ_F_BOOK) | KVR_REQ_F_LEGS |
+						 KVR_REQ_F_UNPROVEN | KVR_REQ_F_TRIAL
+				       : KVR_REQ_F_CLIENT;
 
 	if ((q->flags & ~known) != 0)
 		return refuse(f, KVR_E_FLAGS, "unknown request flags", q->flags, known);

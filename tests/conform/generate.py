@@ -165,6 +165,8 @@ class Scenario:
         if self.rng.random() < 0.1:
             routing['allowed_worker_ids'] = self.rng.sample(self.members[pool], 1)
         if self.rng.random() < 0.1:
+            routing['failed_at'] = [[w, self.rng.choice([0, 0, 1])] for w in self.rng.sample(self.members[pool], 1)]
+        if self.rng.random() < 0.1:
             routing['priority_jump'] = self.rng.choice([0.5, 3])
         if self.rng.random() < 0.1:
             routing['strict_priority'] = 1
@@ -225,6 +227,8 @@ class Scenario:
         line = {'op': what, 'id': name}
         if what == 'output':
             line['tokens'] = self.rng.choice([0, 1, 9])
+        if what == 'fail' and self.rng.random() < 0.7:
+            line['status'] = self.rng.choice(['failed', 'failed', 'refused'])
         self.say(**line)
 
     def release(self):

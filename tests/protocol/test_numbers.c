@@ -338,6 +338,7 @@ static const struct row {
 	BIT("### 6.1", 4, HEALTH, KVR_REQ_F_HEALTH),
 	BIT("### 6.1", 4, TRACK, KVR_REQ_F_TRACK),
 	BIT("### 6.1", 4, QUIET, KVR_REQ_F_QUIET),
+	BIT("### 6.1", 4, TRIAL, KVR_REQ_F_TRIAL),
 	BIT("### 6.2", 4, KEPT, KVR_ACC_F_KEPT),
 	BIT("### 6.2", 0, QUERY, KVR_STATE_QUERY),
 	BIT("### 6.2", 0, QUEUED, KVR_STATE_QUEUED),

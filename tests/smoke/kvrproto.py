@@ -59,13 +59,13 @@ CODES = {
 }
 ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
 PREFILL_LEG, DECODE_LEG, UNPROVEN = 0x10, 0x20, 0x40
-ROUTE_BOOK, ROUTE_AWAY, ROUTE_HEALTH, ROUTE_TRACK = 0x80, 0x100, 0x200, 0x400
+ROUTE_BOOK, ROUTE_AWAY, ROUTE_HEALTH, ROUTE_TRACK, TRIAL = 0x80, 0x100, 0x200, 0x400, 0x1000
 PROBE_ROOM = bytes(8)
 USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
 PATHS = ('aggregated', 'bootstrap', 'sync', 'bypassed')
 KEPT = 1  # the router repeats the DISPATCH itself
-ITEM_FIN, ITEM_ERROR, ITEM_CANCELLED, ITEM_TOKENS = 1, 2, 4, 8
+ITEM_FIN, ITEM_ERROR, ITEM_CANCELLED, ITEM_TOKENS, ITEM_FAILED, ITEM_REFUSED = 1, 2, 4, 8, 0x10, 0x20
 STORED, REMOVED, CLEARED = 1, 2, 3
 TIERS = {'device': 0, 'host': 1, 'disk': 2, 'external': 3}
 DUMP_BEGIN, DUMP, DUMP_END = 1, 2, 4
@@ -414,7 +414,7 @@ def worker_hints(taints=(), topology=(), kv_transfer=None, bootstrap=None, engin
 
 def route_hints(lora=None, namespace=None, backend=None, prefill_worker=None, decode_worker=None,
                 dp_rank=None, prefill_dp_rank=None, allowed=None, required_taints=(),
-                preferred_taints=None, override=None, mm=None, shared_hits=(), session=None):
+                preferred_taints=None, override=None, mm=None, shared_hits=(), session=None, failed_at=()):
     """Hints of a ROUTE as bytes."""
     out = b''
     for kind, text in ((1, lora), (2, namespace)):
@@ -437,7 +437,14 @@ def route_hints(lora=None, namespace=None, backend=None, prefill_worker=None, de
         out += hint(0x0012, struct.pack('<II', start, end))
     if session is not None:
         out += session_hint(*session)
+    if failed_at:
+        out += hint(0x0017, b''.join(struct.pack('<QII', worker, rank, 0) for worker, rank in failed_at))
     return out
+
+
+def rank_hint(worker, dp_rank):
+    """RANK of a last item that says FAILED or REFUSED."""
+    return hint(0x002c, struct.pack('<QII', worker, dp_rank, 0))
 
 
 def route_body(pool, isl, hashes=(), tokens=(), *, hints=b'', body=b'', flags=0, phase=0,
@@ -955,6 +962,8 @@ class Client(Endpoint):
         if hints:
             said = dict(read_hints(body[len(body) - hints:]))
             request.details, request.link = said.get(0x2a), said.get(0x2b)
+            if 0x2c in said:
+                request.failed_at = struct.unpack('<QII', said[0x2c])[:2]
             if 0x29 in said:
                 request.tracker = dict(zip(TRACKER_NAMES, TRACKER.unpack_from(said[0x29])))
         if seq < request.next or seq in request.items:

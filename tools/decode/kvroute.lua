@@ -99,7 +99,7 @@ local header = {
 local req_bits = bits("request.flags", 32, {{0x1, "QUERY"}, {0x2, "RESEND"}, {0x4, "DIRECT"},
 	{0x8, "EAGLE"}, {0x10, "PREFILL_LEG"}, {0x20, "DECODE_LEG"}, {0x40, "UNPROVEN"},
 	{0x80, "BOOK"}, {0x100, "AWAY"}, {0x200, "HEALTH"}, {0x400, "TRACK"},
-	{0x800, "QUIET"}})
+	{0x800, "QUIET"}, {0x1000, "TRIAL"}})
 local acc_bits = bits("accepted.flags", 16, {{0x1, "KEPT"}})
 local resp_bits = bits("response.flags", 16, {{0x1, "FIN"}, {0x2, "ERROR"}, {0x4, "CANCELLED"},
 	{0x8, "TOKENS"}, {0x10, "FAILED"}, {0x20, "REFUSED"}})

@@ -149,11 +149,14 @@ static enum kvr_code copy_hints(struct lcore *lc, struct job *j, const struct kv
 		.required = j->required,
 		.preferred = j->preferred,
 		.n_required = h->n_required,
+		.n_failed_at = h->n_failed_at,
 		.n_preferred = h->n_preferred,
 		.strict_priority = h->strict_priority,
 		.priority_jump = h->priority_jump,
 		.lora = str(h->lora),
 	};
+	for (uint32_t i = 0; i < h->n_failed_at; i++)
+		s->failed_at[i].worker = kvr_hints_failed_at(h, i, &s->failed_at[i].dp_rank);
 	for (uint32_t i = 0; i < h->n_required; i++)
 		j->required[i] = str(h->required[i]);
 	for (uint32_t i = 0; i < h->n_preferred; i++)

@@ -103,7 +103,9 @@ static inline struct note note_item(uint64_t handle, const struct kvr_wire_respo
 {
 	const uint32_t flags = (w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
 			       (w->flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0) |
-			       (w->flags & KVR_RESP_F_CANCELLED ? KVR_PROG_F_CANCELLED : 0);
+			       (w->flags & KVR_RESP_F_CANCELLED ? KVR_PROG_F_CANCELLED : 0) |
+			       (w->flags & KVR_RESP_F_FAILED ? KVR_PROG_F_FAILED : 0) |
+			       (w->flags & KVR_RESP_F_REFUSED ? KVR_PROG_F_REFUSED : 0);
 
 	return (struct note){
 		.type = NOTE_PROGRESS,

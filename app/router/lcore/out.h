@@ -67,6 +67,7 @@ struct dispatch_fields {
 	uint32_t attempt;
 	bool direct;   /* the agent may send items to the client itself */
 	bool internal; /* its items are for the router: a prefill leg */
+	bool trial;    /* its rank is probed after time-outs */
 };
 
 /** Send the one frame of @p j as DISPATCH; takes the frame, leaves the job. */

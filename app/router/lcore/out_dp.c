@@ -260,6 +260,8 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 	q->overlap_blocks = f->overlap_blocks;
 	q->cached_tokens = f->cached_tokens;
 	q->attempt = f->attempt;
+	if (f->trial)
+		q->flags |= KVR_REQ_F_TRIAL;
 	if (!f->direct)
 		q->flags &= ~KVR_REQ_F_DIRECT;
 	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));

@@ -135,6 +135,7 @@ void leg_fields(const struct pool *p, const struct kvr_flight *slot, struct disp
 		.attempt = slot->attempt,
 		.direct = leg == MAIN && slot->relay.direct != 0,
 		.internal = leg == PREFILL,
+		.trial = l->trial,
 	};
 }
 

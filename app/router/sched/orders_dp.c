@@ -140,6 +140,7 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 	static const uint8_t as[] = {
 		[KVR_RQ_FINISHED] = PC_FINISHED,
 		[KVR_RQ_ERRORED] = PC_ERRORED,
+		[KVR_RQ_OVERLOADED] = PC_OVERLOADED,
 		[KVR_RQ_CANCELLED] = PC_CANCELLED,
 		[KVR_RQ_STOPPED] = PC_STOPPED,
 		[KVR_RQ_DECLINED] = PC_REFUSED,
@@ -155,6 +156,8 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 	_Static_assert(RTE_DIM(as) == KVR_RQ_CUT + 1, "each way to end is counted");
 	struct pool *p = leg_pool(x, o->leg);
 
+	kvr_sched_outcome(p->sched, x->r->slot[o->leg]->slot, (enum kvr_sched_outcome)o->n,
+			  x->lc->now_ns);
 	/* A released booking was counted at its release. */
 	if (likely(kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns)))
 		request_count(p, x->r, (enum pool_counter)as[o->how], 1);
@@ -303,9 +306,11 @@ static void to_scheduler(const struct life *x, const struct kvr_rq_order *o)
 	}
 	if (o->kind == KVR_RQO_PREFILL_DONE)
 		kvr_sched_prefill_done(p->sched, slot, x->lc->now_ns);
+	else if (o->kind == KVR_RQO_OUTCOME)
+		kvr_sched_outcome(p->sched, slot, (enum kvr_sched_outcome)o->n, x->lc->now_ns);
 	else
 		kvr_sched_output(p->sched, slot, o->n, x->lc->now_ns);
-	if (o->leg == MAIN)
+	if (o->leg == MAIN && o->kind != KVR_RQO_OUTCOME)
 		measure_output(x, o->kind == KVR_RQO_OUTPUT ? o->n : 0);
 }
 
@@ -349,6 +354,7 @@ static void carry_out(const struct life *x, const struct kvr_rq_order *o)
 	case KVR_RQO_KEEP:
 	case KVR_RQO_PREFILL_DONE:
 	case KVR_RQO_OUTPUT:
+	case KVR_RQO_OUTCOME:
 		to_scheduler(x, o);
 		break;
 	case KVR_RQO_FREE:

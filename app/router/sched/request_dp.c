@@ -204,7 +204,9 @@ static uint16_t progress_flags(uint16_t wire)
 {
 	return (uint16_t)(((wire & KVR_PROG_F_FIRST) != 0 ? KVR_RQEF_FIRST : 0) |
 			  ((wire & KVR_PROG_F_ERROR) != 0 ? KVR_RQEF_ERROR : 0) |
-			  ((wire & KVR_PROG_F_CANCELLED) != 0 ? KVR_RQEF_CANCELLED : 0));
+			  ((wire & KVR_PROG_F_CANCELLED) != 0 ? KVR_RQEF_CANCELLED : 0) |
+			  ((wire & KVR_PROG_F_FAILED) != 0 ? KVR_RQEF_FAILED : 0) |
+			  ((wire & KVR_PROG_F_REFUSED) != 0 ? KVR_RQEF_REFUSED : 0));
 }
 
 /* What NOTE_PROGRESS says. @p m: the frame of the last item of a prefill leg, which it takes; NULL:

@@ -75,7 +75,10 @@ enum in_counter { INGRESS_COUNTER_LIST(KVR_COUNTER_ENUM) IN_COUNTERS };
 	  "waiting requests refused on admission")                                                 \
 	X(PC_WAITING, waiting, GAUGE, "requests", "requests waiting now")                          \
 	X(PC_FINISHED, finished, COUNT, "requests", "bookings ended by the engine")                \
-	X(PC_ERRORED, errored, COUNT, "requests", "bookings ended by an engine error")             \
+	X(PC_ERRORED, errored, COUNT, "requests",                                                  \
+	  "bookings ended by an engine error, in its answer or without one")                       \
+	X(PC_OVERLOADED, overloaded, COUNT, "requests",                                            \
+	  "bookings ended by an engine that has no room")                                          \
 	X(PC_CANCELLED, cancelled, COUNT, "requests",                                              \
 	  "bookings cancelled by the client, or cut off when the router stops")                    \
 	X(PC_REFUSED, refused, COUNT, "requests", "bookings refused by the worker")                \

@@ -264,7 +264,7 @@ static void write_endings(const struct router *rt, FILE *out)
 	} endings[] = {{"finished", PC_FINISHED},   {"errored", PC_ERRORED},
 		       {"cancelled", PC_CANCELLED}, {"refused", PC_REFUSED},
 		       {"lost", PC_LOST},	    {"expired", PC_EXPIRED},
-		       {"stopped", PC_STOPPED}};
+		       {"stopped", PC_STOPPED},	    {"overloaded", PC_OVERLOADED}};
 	uint64_t v[PC_COUNTERS];
 
 	fprintf(out, "# TYPE " OF_DYNAMO "requests_started counter\n# HELP " OF_DYNAMO

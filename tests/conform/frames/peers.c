@@ -199,6 +199,19 @@ static void put_text(struct kvr_hint_buf *b, uint16_t type, struct kvr_sched_str
 	kvr_hint_put(b, type, s.ptr, s.len, NULL, 0);
 }
 
+static void put_failed_at(struct kvr_hint_buf *b, const struct kvr_sched_hints *h)
+{
+	uint64_t worker[KVR_SCHED_FAILED_AT];
+	uint32_t dp_rank[KVR_SCHED_FAILED_AT];
+
+	for (uint32_t i = 0; i < h->n_failed_at; i++) {
+		worker[i] = h->failed_at[i].worker;
+		dp_rank[i] = h->failed_at[i].dp_rank;
+	}
+	if (h->n_failed_at != 0)
+		kvr_hint_put_ranks(b, KVR_HINT_FAILED_AT, worker, dp_rank, h->n_failed_at);
+}
+
 static void put_pins(struct kvr_hint_buf *b, const struct kvr_sched_hints *h)
 {
 	if (h->flags & KVR_SHINT_BACKEND_ID)
@@ -213,6 +226,7 @@ static void put_pins(struct kvr_hint_buf *b, const struct kvr_sched_hints *h)
 		kvr_hint_put_u32(b, KVR_HINT_PREFILL_DP_RANK, h->prefill_dp_rank);
 	if (h->flags & KVR_SHINT_ALLOWED)
 		kvr_hint_put_allowed(b, h->allowed, h->n_allowed);
+	put_failed_at(b, h);
 }
 
 static void put_preferences(struct kvr_hint_buf *b, const struct kvr_sched_hints *h)

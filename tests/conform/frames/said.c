@@ -145,6 +145,8 @@ static bool reported(struct talk *t, const struct kvr_rq_event *e)
 		return false;
 	peers_reported(t->id, t->handle, t->run[MAIN].reports++,
 		       (uint16_t)((fin ? KVR_PROG_F_FIN : 0) | (failed ? KVR_PROG_F_ERROR : 0) |
+				  ((e->flags & KVR_RQEF_FAILED) != 0 ? KVR_PROG_F_FAILED : 0) |
+				  ((e->flags & KVR_RQEF_REFUSED) != 0 ? KVR_PROG_F_REFUSED : 0) |
 				  (first ? KVR_PROG_F_FIRST : 0)),
 		       (uint32_t)t->r->generated);
 	if (first)
@@ -168,7 +170,11 @@ static void say(struct talk *t, const struct kvr_rq_event *e)
 			peers_item(&t->run[MAIN], 0, e->tokens, "");
 		break;
 	case KVR_RQE_FIN:
-		agents_fin(t, e->leg, (e->flags & KVR_RQEF_ERROR) != 0 ? KVR_RESP_F_ERROR : 0);
+		agents_fin(
+			t, e->leg,
+			(uint16_t)(((e->flags & KVR_RQEF_ERROR) != 0 ? KVR_RESP_F_ERROR : 0) |
+				   ((e->flags & KVR_RQEF_FAILED) != 0 ? KVR_RESP_F_FAILED : 0) |
+				   ((e->flags & KVR_RQEF_REFUSED) != 0 ? KVR_RESP_F_REFUSED : 0)));
 		break;
 	case KVR_RQE_CANCEL:
 		peers_cancel(t->id, t->handle);

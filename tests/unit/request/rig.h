@@ -137,7 +137,7 @@ static void rig_carry_one(struct rig *g, struct rig_call *c, const struct kvr_rq
 	case KVR_RQO_REJECTED:
 		c->code = o->why.code;
 		c->retryable = o->why.retryable;
-		c->detail = o->why.detail[0];
+		memcpy(c->detail, o->why.detail, sizeof(c->detail));
 		c->rejected++;
 		rig_say(g, "c.%s", kvr_code_name(o->why.code));
 		break;
@@ -156,6 +156,11 @@ static void rig_carry_one(struct rig *g, struct rig_call *c, const struct kvr_rq
 	case KVR_RQO_FREE:
 		CU_ASSERT(c->booked[leg]);
 		c->booked[leg] = false;
+		c->outcome[leg] = o->n;
+		break;
+	case KVR_RQO_OUTCOME:
+		CU_ASSERT(c->booked[leg]);
+		c->outcome[leg] = o->n;
 		break;
 	case KVR_RQO_LEAVE:
 		CU_ASSERT(c->queued[leg]);

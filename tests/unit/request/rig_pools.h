@@ -53,7 +53,8 @@ struct rig_call {
 	uint32_t cancels, rejected; /* orders */
 	uint16_t code;		    /* of the last refusal */
 	bool retryable;
-	uint64_t detail;
+	uint64_t detail[4];
+	uint32_t outcome[2]; /* of the last booking of each leg */
 	struct kvr_rq_event todo[RIG_EVENTS];
 	uint32_t n_todo;
 	struct kvr_sched_decision d;

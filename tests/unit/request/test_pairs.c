@@ -294,7 +294,7 @@ static void refused_by_the_prefill_pool(void)
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, DECLINED, .leg = 1, .code = 3); /* and nobody else is there */
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.PrefillFailed");
-	CU_ASSERT_EQUAL(c->detail, 3);
+	CU_ASSERT_EQUAL(c->detail[0], 3);
 	end();
 }
 

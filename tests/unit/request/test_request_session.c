@@ -35,7 +35,7 @@ static void open_is_refused_or_not_answered(void)
 	c = asks(&g.a, "s", KVR_RQ_OPEN);
 	RIG(&g, c, NOT_OPENED, .code = 4);
 	RIG_SAID(&g, "a.OPEN c.QUEUED s.OPEN_FAILED c.SessionOpenFailed");
-	CU_ASSERT_EQUAL(c->detail, 4);
+	CU_ASSERT_EQUAL(c->detail[0], 4);
 	CU_ASSERT_FALSE(c->booked[0]);
 	c = asks(&g.a, "s", KVR_RQ_OPEN); /* its room was given back */
 	RIG(&g, c, UNANSWERED);

@@ -61,7 +61,7 @@ static void refused_at_once_leaves_no_trace(void)
 	RIG_SAID(&g, "c.QueueRejected");
 	CU_ASSERT_FALSE(c->live);
 	CU_ASSERT_TRUE(c->retryable);
-	CU_ASSERT_EQUAL(c->detail, KVR_LIMIT_RAW_ISL_TOKENS + 1);
+	CU_ASSERT_EQUAL(c->detail[0], KVR_LIMIT_RAW_ISL_TOKENS + 1);
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.a, KVR_RQC_FORGOTTEN), 1);
 	end();
 }
@@ -165,7 +165,7 @@ static void worker_declines(void)
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, DECLINED, .code = 9);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED c.DispatchFailed");
-	CU_ASSERT_EQUAL(c->detail, 9);
+	CU_ASSERT_EQUAL(c->detail[0], 9);
 	CU_ASSERT_FALSE(c->booked[0]);
 	end();
 }

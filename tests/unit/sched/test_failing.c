@@ -332,6 +332,29 @@ static void another_life_begins_closed(void)
 	kvr_sched_destroy(s);
 }
 
+static void probes_after_time_outs_are_trials(void)
+{
+	struct kvr_sched_decision d;
+
+	begin();
+	book_at(1, 0);
+	book_at(1, 0);
+	end(slot - 2, KVR_SCHED_GIVEN_UP, SEC);
+	end(slot - 1, KVR_SCHED_GIVEN_UP, SEC);
+	occupy_others(SEC);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, slot++, &asked, NULL, 2 * SEC, &d), KVR_SCHED_ROUTED);
+	CU_ASSERT(d.worker == 1 && d.trial);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, slot++, &asked, NULL, 2 * SEC, &d), KVR_SCHED_ROUTED);
+	CU_ASSERT(d.worker != 1 && !d.trial);
+	kvr_sched_destroy(s);
+	begin();
+	end_some(1, 6, KVR_SCHED_FAILED, 0); /* at once: a probe costs its client nothing */
+	occupy_others(0);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, slot++, &asked, NULL, SEC, &d), KVR_SCHED_ROUTED);
+	CU_ASSERT(d.worker == 1 && !d.trial);
+	kvr_sched_destroy(s);
+}
+
 static void ratio_zero_turns_it_off(void)
 {
 	struct kvr_pool_conf conf;
@@ -372,6 +395,23 @@ static void a_retry_goes_elsewhere_while_there_is_another(void)
 	CU_ASSERT_NOT_EQUAL(retry(3, 0), 0); /* all have failed it */
 	CU_ASSERT_NOT_EQUAL(retry(4, 0), 0); /* one of them is not known */
 	kvr_sched_destroy(s);
+	begin();
+	{
+		const struct kvr_sched_worker w = {.id = 1, .dp_size = 3};
+		const struct kvr_sched_hints h = {.n_failed_at = 1,
+						  .policy_class = KVR_SCHED_NO_CLASS,
+						  .failed_at = {{1, UINT32_MAX}}};
+		const struct kvr_sched_req req = {.isl = 50, .hints = &h};
+		struct kvr_sched_decision d;
+
+		/* A process that has gone takes all its ranks along. */
+		CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), 0);
+		for (uint32_t i = 0; i < 6; i++) {
+			kvr_sched_route(s, slot++, &req, NULL, 0, &d);
+			CU_ASSERT_NOT_EQUAL(d.worker, 1);
+		}
+	}
+	kvr_sched_destroy(s);
 	/* Even to a rank that is avoided; and to the same when there is no other. */
 	begin_with(KVR_MODE_KV, 2, 0.5);
 	end_some(2, 6, KVR_SCHED_FAILED, 0);
@@ -396,6 +436,7 @@ int main(void)
 			       {"expired", expired_bookings_are_time_outs},
 			       {"overload", overload_is_a_pause_and_no_failure},
 			       {"life", another_life_begins_closed},
+			       {"trials", probes_after_time_outs_are_trials},
 			       {"off", ratio_zero_turns_it_off},
 			       {"retry", a_retry_goes_elsewhere_while_there_is_another},
 			       CU_TEST_INFO_NULL};
