@@ -61,6 +61,7 @@ int app_job_on_head(void *job, const struct kvr_http_head *h)
 		const struct kvr_http_field *f = &h->fields[i];
 
 		j->stream |= is_events(f);
+		j->retry_after |= kvr_http_equals(f->name, "retry-after");
 		if (!kvr_http_is_hop(f->name.p, f->name.len))
 			kvr_http_put_field(&put, f->name.p, f->name.len, f->value.p, f->value.len);
 	}
@@ -118,6 +119,7 @@ int app_job_on_content(void *job, const char *data, size_t len)
 		kvr_sse_add(&j->sse, data, len, on_event, j);
 	else
 		rc = add_whole(j, data, len);
+	j->content |= len > 0;
 	if (rc < 0 || j->prefill)
 		return rc;
 	if (!append(&j->out, &j->len, &j->cap, data, len))

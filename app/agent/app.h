@@ -44,6 +44,10 @@
 	X(APP_PATHS_REFUSED, paths_refused, COUNT, "requests", "that named no path of --paths")    \
 	X(APP_STATUS_4XX, status_4xx, COUNT, "answers", "with a status of 400 to 499")             \
 	X(APP_STATUS_5XX, status_5xx, COUNT, "answers", "with a status of 500 and more")           \
+	X(APP_HIDDEN_ERRORS, hidden_errors, COUNT, "answers",                                      \
+	  "with a status below 400 that are an error, or an empty stream")                         \
+	X(APP_OVERLOADED, overloaded, COUNT, "answers",                                            \
+	  "by which the engine refuses for want of room")                                          \
 	X(APP_PAUSED, paused, COUNT, "times", "an engine waited for the router")                   \
 	X(APP_BAD_EVENTS, bad_events, COUNT, "events", "of answers that were no JSON")             \
 	X(APP_RESULTS_LARGE, results_large, COUNT, "results", "of prefill too large for a frame")  \
@@ -145,6 +149,8 @@ struct app {
 	struct app_bucket *buckets;
 	struct app_jobs dirty, blocked; /* with data to hand on; waiting for the router */
 	struct app_jobs heads;		/* with a head, for what follows; the oldest first */
+	struct app_jobs trials;
+	uint32_t trials_failed; /* in succession */
 	struct app_probe health, metrics;
 	unsigned int health_failures;
 	struct agent_quiet quiet; /* of the engine */
@@ -214,6 +220,8 @@ void app_page_get(const struct app *a, CURL *easy, const char *path, struct app_
 /* why.c */
 /** Why a transfer has failed, in words. @p result is not CURLE_OK. */
 void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len);
+/** Why an answer cannot be read, from -errno of its reader. */
+const char *app_answer_why(int rc);
 /** Whether nobody listens at the engine's address. */
 bool app_http_refused(CURL *easy, CURLcode result);
 
@@ -233,6 +241,10 @@ void app_job_abort(struct app *a, uint64_t handle);
 void app_jobs_flush(struct app *a);
 /** When heads that nothing has followed are handed on; UINT64_MAX: there are none. */
 uint64_t app_heads_due_us(const struct app *a);
+/** Give up trials of which nothing has come in time. */
+void app_trials_turn(struct app *a);
+/** When the first of them is given up; UINT64_MAX: there are none. */
+uint64_t app_trials_due_us(const struct app *a);
 uint32_t app_jobs_running(const struct app *a);
 
 /* probe.c */

@@ -177,10 +177,14 @@ static struct app_conn *dial(struct app *a)
 /* One that is open, and not for too long, or that will be soon. */
 static struct app_conn *take_spare(struct app *a)
 {
-	struct app_conn *c = TAILQ_FIRST(&a->eng->idle);
+	struct app_conn *c;
+	char byte;
 
-	if (c != NULL && a->now_us - c->since_us < REST_US)
-		return c;
+	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL && a->now_us - c->since_us < REST_US) {
+		if (recv(c->fd, &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN)
+			return c;
+		hang_up(a, c); /* the engine has closed it, of which the loop has not heard yet */
+	}
 	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL)
 		hang_up(a, c); /* the others are older, or have not been asked yet */
 	TAILQ_FOREACH (c, &a->eng->connecting, link)
@@ -275,12 +279,14 @@ static void no_way(struct app *a, struct app_ask *ask, int err)
 	ask->ops->ended(ask->arg, APP_END_BROKEN, strerror(err));
 }
 
-/* It has ended too early. */
+/* It has ended without an answer. The request goes once more when it was to go over a connection
+ * that was idle, and none of it has been sent: an engine that may have a byte of it may have begun
+ * with it. */
 static void broken(struct app *a, struct app_conn *c, const char *why)
 {
 	struct app_ask *ask = c->ask;
 
-	if (!c->used || c->heard) {
+	if (!c->used || c->sent > 0) {
 		end(a, c, APP_END_BROKEN, why);
 		return;
 	}
@@ -326,14 +332,7 @@ static void hear(struct app *a, struct app_conn *c)
 	else if (n <= 0 && !c->heard)
 		broken(a, c, "it hung up without an answer");
 	else if (rc < 0)
-		end(a, c, APP_END_BROKEN,
-		    rc == -EBADMSG     ? "its answer is no HTTP"
-		    : rc == -EPROTO    ? "it goes on in another protocol"
-		    : rc == -E2BIG     ? "the head of its answer is too long"
-		    : rc == -ECANCELED ? "the head of its answer cannot be handed on"
-		    : rc == -EOVERFLOW ? "its answer is too long"
-		    : rc == -ENOMEM    ? strerror(ENOMEM)
-				       : "it broke off in its answer");
+		end(a, c, APP_END_BROKEN, app_answer_why(rc));
 }
 
 static void connected(struct app *a, struct app_conn *c)

@@ -9,9 +9,10 @@
  * connection is told to epoll once in its life. (libcurl, which looks after /health and what else
  * is rare, takes a third more CPU for the same: perf/e2e/gateway/README.md.)
  *
- * A connection that was idle may have been closed by the engine meanwhile: when it ends before it
- * has brought anything, the request goes once more, over a new one, which has --connect-ms for
- * itself.
+ * A connection that was idle may have been closed by the engine meanwhile. That is looked at before
+ * a request is sent; when none of it could be sent all the same, it goes over a new connection,
+ * which has --connect-ms for itself. A request of which a byte has been sent is never sent again:
+ * the engine may have begun with it.
  *
  * From four requests under way on, a connection for each four, 16 at most, is open before a request
  * needs it. Whoever closes one of those unasked, or cannot be reached, gets no more of them for a

@@ -38,6 +38,7 @@ int app_http_init(struct app *a)
 {
 	TAILQ_INIT(&a->dirty);
 	TAILQ_INIT(&a->heads);
+	TAILQ_INIT(&a->trials);
 	TAILQ_INIT(&a->blocked);
 	a->curl_due_us = UINT64_MAX;
 	a->buckets = calloc(BUCKETS, sizeof(a->buckets[0]));

@@ -18,6 +18,8 @@ struct app_job {
 	LIST_ENTRY(app_job) hash;
 	TAILQ_ENTRY(app_job) queue;
 	struct app_jobs *in; /* the queue it is in, or NULL */
+	TAILQ_ENTRY(app_job) trial;
+	uint64_t trial_us; /* it is given up then, unless something has come; 0: not on trial */
 	struct app *app;
 	uint64_t handle;
 	uint32_t rank;	       /* index */
@@ -28,9 +30,12 @@ struct app_job {
 	uint16_t status;
 	bool stream, prefill, bootstrap;
 	bool over, failed;
-	char link[40];	 /* to its trace, a JSON object; "": none */
-	char words[256]; /* why it has failed; "": nothing is known */
-	char *out;	 /* not handed on yet */
+	bool retry_after; /* its head has the field */
+	bool content;	  /* something has come behind the head */
+	bool begun;	  /* an event that is no error has been handed on */
+	char link[40];	  /* to its trace, a JSON object; "": none */
+	char words[256];  /* why it has failed; "": nothing is known */
+	char *out;	  /* not handed on yet */
 	size_t len, cap;
 	bool too_long; /* for `whole`, which stays empty */
 	char *whole;   /* its content, when it is no stream */
@@ -53,6 +58,9 @@ void app_job_release(struct app_job *j);
 
 /* request.c: what happens to a body that does not come in frames */
 extern const struct app_bodies_ops app_job_bodies;
+
+/** Its rank is probed: it has less time than others, mostly. */
+void app_job_try(struct app_job *j);
 
 /** Of its request at the engine. */
 void app_job_ended(void *job, enum app_end how, const char *why);

@@ -16,8 +16,11 @@
 #include "job.h"
 #include "pack.h"
 
-#define BUCKETS 4096u
-#define HEAD_US 1000u /* an engine that has a token sends both at once, or nearly */
+#define TRIAL_US  UINT64_C(2000000) /* doubles with each that fails in succession ... */
+#define TRIALS	  4u		    /* ... and there is no limit after so many */
+#define BUCKETS	  4096u
+#define HOLD_MOST 16384u /* of a stream whose first event is not known, or is an error */
+#define HEAD_US	  1000u	 /* an engine that has a token sends both at once, or nearly */
 
 struct app_bucket *app_job_bucket(struct app *a, uint64_t handle)
 {
@@ -52,9 +55,17 @@ static void unqueue(struct app_job *j)
 	j->in = NULL;
 }
 
+static void end_trial(struct app_job *j)
+{
+	if (j->trial_us != 0)
+		TAILQ_REMOVE(&j->app->trials, j, trial);
+	j->trial_us = 0;
+}
+
 void app_job_release(struct app_job *j)
 {
 	app_engine_drop(j->app, &j->ask);
+	end_trial(j);
 	unqueue(j);
 	LIST_REMOVE(j, hash);
 	j->app->live[j->rank]--;
@@ -117,9 +128,42 @@ static struct kvr_agent_item item_of(const struct app_job *j, const void *data, 
 				       .cached_tokens = j->usage.cached};
 }
 
+/* What the end of the answer says about the engine. */
+static enum agent_verdict judge(const struct app_job *j)
+{
+	const bool fine = !j->failed && j->status < 400;
+
+	if (fine && j->stream && j->usage.events == 0)
+		return AGENT_FAILED; /* an empty stream answers nothing */
+	return agent_judge(fine ? j->usage.error : j->status, j->retry_after);
+}
+
+static uint32_t verdict_flags(enum agent_verdict v)
+{
+	return v == AGENT_FAILED ? KVR_AGENT_FAILED : v == AGENT_REFUSED ? KVR_AGENT_REFUSED : 0;
+}
+
+/* The engine's own words about its failure, when it has ended its answer with one. */
+static void log_failure(const struct app_job *j)
+{
+	char text[200] = "";
+
+	agent_error_text(j->whole != NULL ? j->whole : "", j->whole_len, text, sizeof(text));
+	app_log(j->app,
+		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = j->app->o.engine, .reason = text),
+		"the engine answers a request with an error, status %u%s", j->status,
+		j->stream && j->usage.events == 0 ? ", and an empty stream" : "");
+}
+
 static void count_end(struct app_job *j)
 {
+	const enum agent_verdict v = judge(j);
 	struct app_stats *st = &j->app->st;
+
+	if (v == AGENT_FAILED && !j->failed)
+		log_failure(j);
+	kvr_cell_add(&st->hidden_errors, v == AGENT_FAILED && !j->failed && j->status < 400);
+	kvr_cell_add(&st->overloaded, v == AGENT_REFUSED);
 
 	if (j->failed)
 		kvr_cell_add(&st->failed, 1);
@@ -188,6 +232,7 @@ static int respond_prefill(struct app_job *j)
 			"connector (--kv-transfer-config)");
 		app_job_say(j, "the engine's answer has no kv_transfer_params");
 		item.status = 502;
+		j->status = 502;
 	} else if (!j->failed && !j->bootstrap) {
 		pack(j, &item, &packed);
 	}
@@ -196,7 +241,7 @@ static int respond_prefill(struct app_job *j)
 		item.len = 0;
 	}
 	if (j->failed) {
-		item.flags |= KVR_AGENT_ERROR;
+		item.flags |= KVR_AGENT_ERROR | verdict_flags(judge(j));
 		item.data = j->words;
 		item.len = (uint32_t)strlen(j->words);
 	}
@@ -229,8 +274,17 @@ static int respond_failure(struct app_job *j)
 {
 	struct kvr_agent_item item = item_of(j, j->words, strlen(j->words));
 
-	item.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR;
+	item.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR | verdict_flags(judge(j));
 	return kvr_agent_respond(j->app->agent, j->handle, &item);
+}
+
+/* A client that has got nothing can go elsewhere: a stream is held back until its first event is
+ * there, and to its end when that is an error. Not more than a little of it, or nothing would be
+ * read any more. */
+static bool holds(const struct app_job *j)
+{
+	return j->stream && !j->begun && !j->over && j->content && j->len <= HOLD_MOST &&
+	       (j->usage.events == 0 || j->usage.error != 0);
 }
 
 /* @return 0: all is handed on; -ENOBUFS: later; other errors: nobody wants it any more. */
@@ -243,17 +297,18 @@ static int respond(struct app_job *j)
 		return j->over ? respond_prefill(j) : 0;
 	if (j->over && !j->stream && j->whole_len > 0)
 		agent_usage_whole(&j->usage, j->whole, j->whole_len, NULL);
-	if (j->len == 0 && !j->over)
+	if ((j->len == 0 && !j->over) || holds(j))
 		return 0;
 	if (j->over && j->failed && j->len == 0)
 		return respond_failure(j);
 	item = item_of(j, j->out, j->len);
 	if (j->over && !j->failed)
-		item.flags = KVR_AGENT_LAST;
+		item.flags = KVR_AGENT_LAST | verdict_flags(judge(j));
 	rc = kvr_agent_respond(j->app->agent, j->handle, &item);
 	if (rc < 0)
 		return rc;
 	j->len = 0;
+	j->begun |= j->content;
 	return j->over && j->failed ? respond_failure(j) : 0;
 }
 
@@ -314,6 +369,49 @@ void app_job_ended(void *job, enum app_end how, const char *why)
 			"the engine fails a request");
 	}
 	app_job_dirty(j);
+}
+
+/* ---- trials ---- */
+
+void app_job_try(struct app_job *j)
+{
+	struct app *a = j->app;
+
+	if (a->trials_failed == TRIALS) { /* it may be slow and well: one gets its whole time */
+		a->trials_failed = 0;
+		return;
+	}
+	j->trial_us = a->now_us + (TRIAL_US << a->trials_failed);
+	TAILQ_INSERT_TAIL(&a->trials, j, trial);
+}
+
+void app_trials_turn(struct app *a)
+{
+	struct app_job *j, *next;
+
+	for (j = TAILQ_FIRST(&a->trials); j != NULL; j = next) {
+		next = TAILQ_NEXT(j, trial);
+		if (j->content || j->over) {
+			a->trials_failed = 0;
+			end_trial(j);
+		} else if (j->trial_us <= a->now_us) {
+			a->trials_failed++;
+			end_trial(j);
+			app_engine_drop(a, &j->ask);
+			j->status = 0;
+			app_job_ended(j, APP_END_LATE, "its rank is on trial, and nothing came");
+		}
+	}
+}
+
+uint64_t app_trials_due_us(const struct app *a)
+{
+	const struct app_job *j;
+	uint64_t due = UINT64_MAX;
+
+	TAILQ_FOREACH (j, &a->trials, trial)
+		due = j->trial_us < due ? j->trial_us : due;
+	return due;
 }
 
 void app_job_abort(struct app *a, uint64_t handle)

@@ -128,6 +128,8 @@ static int sleep_ms(const struct app *a)
 		due = app_bodies_due_us(a);
 	if (app_heads_due_us(a) < due)
 		due = app_heads_due_us(a);
+	if (app_trials_due_us(a) < due)
+		due = app_trials_due_us(a);
 	if (a->state >= APP_LEAVING && a->until_us < due)
 		due = a->until_us;
 	ms = due <= a->now_us		? 0
@@ -173,6 +175,7 @@ static void loop(struct app *a)
 		if (a->agent != NULL) {
 			if (heard || kvr_agent_timeout_ms(a->agent) == 0)
 				kvr_agent_process(a->agent);
+			app_trials_turn(a);
 			app_jobs_flush(a);
 			kvr_agent_flush(a->agent);
 			app_streams_resume(a);

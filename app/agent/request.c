@@ -12,6 +12,7 @@
 #include <sys/random.h>
 
 #include "body.h"
+#include "kvr_wire.h"
 #include "pack.h"
 #include "paths.h"
 #include "trace.h"
@@ -229,6 +230,8 @@ int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
 		j->body = app_body_expect(a, j, r);
 		code = j->body != NULL ? 0 : 503;
 	}
+	if (code == 0 && !r->away && (r->flags & KVR_REQ_F_TRIAL) != 0)
+		app_job_try(j);
 	if (code == 0)
 		return 0;
 	app_job_release(j);

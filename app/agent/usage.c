@@ -5,9 +5,10 @@
 
 #define WORDS_MOST 4096u /* of an engine's message, before it is cut */
 
-enum { M_USAGE, M_CHOICES, M_RESULT, M_TYPE, M_RESPONSE, M_DELTA, M_N };
+enum { M_USAGE, M_CHOICES, M_RESULT, M_TYPE, M_RESPONSE, M_DELTA, M_ERROR, M_OBJECT, M_CODE, M_N };
 static const char *const names[M_N] = {"usage", "choices",  "kv_transfer_params",
-				       "type",	"response", "delta"};
+				       "type",	"response", "delta",
+				       "error", "object",   "code"};
 
 /* It only grows: what was told cannot be taken back. */
 static void generated(struct agent_usage *u, uint64_t n)
@@ -32,6 +33,57 @@ static void usage(struct agent_usage *u, const struct kvr_json_value *v)
 		u->cached_known = true;
 		u->cached = (uint32_t)k;
 	}
+}
+
+static bool is_string(const struct kvr_json_value *v, const char *text)
+{
+	return v->type == KVR_JSON_STRING && v->len == strlen(text) + 2 &&
+	       memcmp(v->p + 1, text, v->len - 2) == 0;
+}
+
+static uint32_t status_of(const struct kvr_json_value *code)
+{
+	uint64_t n;
+
+	return kvr_json_u64(code, &n) == 0 && n >= 400 && n <= 599 ? (uint32_t)n : 0;
+}
+
+/* The forms of an error: {"error": {...}} or {"error": "words"}; {"object": "error"}; of the newer
+ * API an event of the type "error" or "response.failed". @return its status; 0: it is none. */
+static uint32_t error_of(const struct kvr_json_value m[M_N])
+{
+	const struct kvr_json_value *e = &m[M_ERROR];
+	struct kvr_json_value code = {0}, type = {0};
+	uint32_t status;
+
+	if (m[M_CHOICES].type == KVR_JSON_ARRAY ||
+	    (e->type != KVR_JSON_OBJECT && (e->type != KVR_JSON_STRING || e->len <= 2) &&
+	     !is_string(&m[M_OBJECT], "error") && !is_string(&m[M_TYPE], "error") &&
+	     !is_string(&m[M_TYPE], "response.failed")))
+		return 0;
+	if (e->type == KVR_JSON_OBJECT) {
+		kvr_json_get(e, "code", &code);
+		kvr_json_get(e, "type", &type);
+	} else {
+		code = m[M_CODE];
+		type = m[M_TYPE];
+	}
+	status = status_of(&code);
+	if (status != 0)
+		return status;
+	return is_string(&type, "invalid_request_error") || is_string(&type, "BadRequestError")
+		       ? 400
+		       : 500;
+}
+
+enum agent_verdict agent_judge(uint32_t status, bool retry_after)
+{
+	if (status < 400)
+		return AGENT_WELL;
+	if (status == 429 || (status == 503 && retry_after))
+		return AGENT_REFUSED;
+	return status >= 500 || status == 401 || status == 403 || status == 404 ? AGENT_FAILED
+										: AGENT_FAULT;
 }
 
 static bool has_text(const struct kvr_json_value *v)
@@ -63,11 +115,14 @@ void agent_usage_event(struct agent_usage *u, const char *data, size_t len)
 
 	if (len == 6 && memcmp(data, "[DONE]", 6) == 0)
 		return;
+	u->events++;
 	if (kvr_json_parse(data, len, &root, NULL) < 0) {
 		u->bad_events++;
 		return;
 	}
 	kvr_json_members(&root, names, M_N, m);
+	if (u->error == 0)
+		u->error = error_of(m);
 	it = kvr_json_begin(&m[M_CHOICES]);
 	while (!text && kvr_json_next(&it, &name, &choice))
 		text = says_something(&choice);
@@ -90,6 +145,7 @@ void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 	if (kvr_json_parse(data, len, &root, NULL) < 0)
 		return;
 	kvr_json_members(&root, names, M_N, m);
+	u->error = error_of(m);
 	usage(u, &m[M_USAGE]);
 	if (result != NULL && m[M_RESULT].type == KVR_JSON_OBJECT)
 		*result = m[M_RESULT];

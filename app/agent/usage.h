@@ -19,7 +19,21 @@ struct agent_usage {
 	bool cached_known;
 	uint32_t cached;
 	uint32_t bad_events; /**< of a stream, that were no JSON */
+	uint32_t events;     /**< of a stream, but for [DONE] */
+	uint32_t error; /**< status of the error that an event or the content is; 0: it is none */
 };
+
+/** What an answer says about its engine. */
+enum agent_verdict {
+	AGENT_WELL,
+	AGENT_FAULT,   /**< an error, of the request's own */
+	AGENT_FAILED,  /**< the engine has failed it */
+	AGENT_REFUSED, /**< the engine has no room */
+};
+
+/** By the status of an answer, or of the error in it. @param retry_after the answer has that field.
+ */
+enum agent_verdict agent_judge(uint32_t status, bool retry_after);
 
 /** The data of one event of a stream. */
 void agent_usage_event(struct agent_usage *u, const char *data, size_t len);

@@ -48,3 +48,23 @@ void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, s
 		break;
 	}
 }
+
+const char *app_answer_why(int rc)
+{
+	switch (rc) {
+	case -EBADMSG:
+		return "its answer is no HTTP";
+	case -EPROTO:
+		return "it goes on in another protocol";
+	case -E2BIG:
+		return "the head of its answer is too long";
+	case -ECANCELED:
+		return "the head of its answer cannot be handed on";
+	case -EOVERFLOW:
+		return "its answer is too long";
+	case -ENOMEM:
+		return strerror(ENOMEM);
+	default:
+		return "it broke off in its answer";
+	}
+}

@@ -18,7 +18,9 @@ static_assert((int)KVR_AGENT_JOINING == (int)KVR_WORKER_JOINING &&
 		      (int)KVR_AGENT_GONE == (int)KVR_WORKER_GONE,
 	      "states come from the wire as they are");
 static_assert(KVR_AGENT_LAST == KVR_RESP_F_FIN && KVR_AGENT_ERROR == KVR_RESP_F_ERROR &&
-		      KVR_AGENT_TOKENS == KVR_RESP_F_TOKENS,
+		      KVR_AGENT_TOKENS == KVR_RESP_F_TOKENS &&
+		      KVR_AGENT_FAILED == KVR_RESP_F_FAILED &&
+		      KVR_AGENT_REFUSED == KVR_RESP_F_REFUSED,
 	      "item flags go to the wire as they are");
 
 static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)

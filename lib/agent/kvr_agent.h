@@ -255,6 +255,10 @@ void kvr_agent_flush(struct kvr_agent *a);
  * of the answer. */
 #define KVR_AGENT_ERROR	 0x2u
 #define KVR_AGENT_TOKENS 0x8u /**< data is uint32_t token ids */
+/** With LAST, and with ERROR or an answer of the engine's own: the engine has failed the request,
+ * which counts against the rank. Not for what is the client's fault. */
+#define KVR_AGENT_FAILED  0x10u
+#define KVR_AGENT_REFUSED 0x20u /**< with LAST: the engine has no room; not with FAILED */
 
 /** One item of an answer. data is copied. */
 struct kvr_agent_item {
@@ -277,9 +281,9 @@ struct kvr_agent_item {
  * Send an item of a running request; after LAST the handle takes no more. On a prefill leg the data
  * of the last item is the transfer result, items before it are dropped by the router, and without
  * bootstrap a result there must be.
- * @return 0, -ENOENT (unknown, ended or aborted handle), -EINVAL (flags, ERROR without LAST or with
- * TOKENS, no transfer result), -EMSGSIZE, -ENOBUFS (request_bytes are unacknowledged: try again
- * after kvr_agent_process()), -ENOMEM.
+ * @return 0, -ENOENT (unknown, ended or aborted handle), -EINVAL (flags, ERROR, FAILED or REFUSED
+ * without LAST, ERROR with TOKENS, FAILED with REFUSED, no transfer result), -EMSGSIZE, -ENOBUFS
+ * (request_bytes are unacknowledged: try again after kvr_agent_process()), -ENOMEM.
  */
 int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item);
 

@@ -9,8 +9,9 @@
 
 #include <rte_common.h>
 
-#define RESPOND_FLAGS (KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS)
-#define FAILED	      (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED) /* its data are words */
+#define BADLY	      (KVR_AGENT_FAILED | KVR_AGENT_REFUSED)
+#define RESPOND_FLAGS (KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS | BADLY)
+#define WORDS	      (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED) /* its data are words */
 
 /* All of one that fits a frame. */
 static void send_item(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
@@ -24,8 +25,8 @@ static void send_item(struct kvr_agent *a, struct agent_req *r, const struct age
 }
 
 /* What the last item says besides its data, when its client wants to know. */
-static void put_said(const struct agent_req *r, const struct kvr_agent_item *item,
-		     struct kvr_hint_buf *b)
+static void put_track(const struct agent_req *r, const struct kvr_agent_item *item,
+		      struct kvr_hint_buf *b)
 {
 	if (!r->track)
 		return;
@@ -39,6 +40,15 @@ static void put_said(const struct agent_req *r, const struct kvr_agent_item *ite
 		memcpy(b->p, r->echo, r->echo_len);
 		b->len = r->echo_len;
 	}
+}
+
+/* Likewise; and where a request has failed, which its client may not know. */
+static void put_said(const struct kvr_agent *a, const struct agent_req *r,
+		     const struct kvr_agent_item *item, uint16_t wire_flags, struct kvr_hint_buf *b)
+{
+	put_track(r, item, b);
+	if ((wire_flags & BADLY) != 0 && r->rank != NULL)
+		kvr_hint_put_ranks(b, KVR_HINT_RANK, &a->conf.worker, &r->rank->dp_rank, 1);
 }
 
 static void repeat_start(struct kvr_agent *a, struct agent_req *r)
@@ -108,6 +118,8 @@ static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wir
 		flags |= KVR_PROG_F_FIN;
 		flags |= (wire_flags & KVR_RESP_F_ERROR) ? KVR_PROG_F_ERROR : 0;
 		flags |= (wire_flags & KVR_RESP_F_CANCELLED) ? KVR_PROG_F_CANCELLED : 0;
+		flags |= (wire_flags & KVR_RESP_F_FAILED) ? KVR_PROG_F_FAILED : 0;
+		flags |= (wire_flags & KVR_RESP_F_REFUSED) ? KVR_PROG_F_REFUSED : 0;
 	}
 	r->prog_first = r->prog_first || first;
 	r->prog_fin = fin;
@@ -164,8 +176,9 @@ static uint32_t item_most(const struct agent_req *r, uint16_t wire_flags)
 static bool needs_another(const struct agent_req *r, uint32_t len, uint32_t hints,
 			  uint16_t wire_flags)
 {
-	return r->track && (wire_flags & KVR_RESP_F_FIN) != 0 && (wire_flags & FAILED) == 0 &&
-	       r->leg != KVR_ROLE_PREFILL && RTE_ALIGN_CEIL(len, 8u) + hints > r->item_bytes;
+	return (r->track || hints > 0) && (wire_flags & KVR_RESP_F_FIN) != 0 &&
+	       (wire_flags & WORDS) == 0 && r->leg != KVR_ROLE_PREFILL &&
+	       RTE_ALIGN_CEIL(len, 8u) + hints > r->item_bytes;
 }
 
 struct item_list {
@@ -198,15 +211,14 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 	bool more, another;
 
 	if ((wire_flags & KVR_RESP_F_FIN) != 0)
-		put_said(r, item, &said);
+		put_said(a, r, item, wire_flags, &said);
 	if (said.len > r->item_bytes)
 		said.len = 0; /* there is no room for it, ever */
 	do {
 		len = RTE_MIN(item->len - off, item_most(r, wire_flags));
 		more = off + len < item->len;
 		another = !more && needs_another(r, len, said.len, wire_flags);
-		if ((wire_flags & FAILED) != 0 &&
-		    RTE_ALIGN_CEIL(len, 8u) + said.len > r->item_bytes)
+		if ((wire_flags & WORDS) != 0 && RTE_ALIGN_CEIL(len, 8u) + said.len > r->item_bytes)
 			said.len = 0; /* words are not cut */
 		/* No data may be NULL, to which nothing can be added. */
 		it = add_item(a, r, &list,
@@ -267,6 +279,8 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 	if (r == NULL || r->state != AGENT_RUNNING || r->aborted)
 		return -ENOENT;
 	if ((item->flags & ~RESPOND_FLAGS) != 0 || (item->len > 0 && item->data == NULL) ||
+	    (item->flags & BADLY) == BADLY ||
+	    ((item->flags & BADLY) != 0 && (item->flags & KVR_AGENT_LAST) == 0) ||
 	    ((item->flags & KVR_AGENT_ERROR) &&
 	     (item->flags & (KVR_AGENT_LAST | KVR_AGENT_TOKENS)) != KVR_AGENT_LAST) ||
 	    ((item->flags & KVR_AGENT_TOKENS) && item->len % 4 != 0))

@@ -308,6 +308,22 @@ class Engine:
                 setattr(self.o, key, value)
         return out
 
+    async def fail(self, http):
+        """--error, as --error-as says."""
+        o = self.o
+        self.count['refused'] += 1
+        error = {'error': {'message': 'as the switch says', 'type': 'BadRequestError', 'param': None, 'code': o.error}}
+        if o.error_as == 'status':
+            extra = f'retry-after: {o.retry_after}\r\n' if o.retry_after else ''
+            return await http.reply(o.error, error, extra=extra)
+        if o.error_as == 'body':
+            return await http.reply(200, error)
+        http.begin(200, 'text/event-stream; charset=utf-8')
+        if o.error_as == 'event':
+            await http.write(b'data: ' + json.dumps(error).encode() + b'\n\n')
+            await http.write(b'data: [DONE]\n\n')
+        await http.end()
+
     async def serve(self, http):
         o, path, method = self.o, http.path.split('?')[0], http.method
         if path == '/_kv':
@@ -316,7 +332,7 @@ class Engine:
         if path == '/_test':
             return await http.reply(200, await self.test(http.json()) if method == 'POST' else self.state())
         if o.error and method == 'POST':
-            raise Refused(o.error, 'as the switch says')
+            return await self.fail(http)
         if path == '/health':
             self.count['looks'] += 1
             while o.health_hangs and not http.gone():
@@ -419,6 +435,9 @@ def options(argv):
     p.add_argument('--result-blocks', type=int, default=0, help='block ids of a transfer result, at least')
     p.add_argument('--ill', action='store_true', help='/health is 503')
     p.add_argument('--error', type=int, default=0, help='status of all requests; /health stays fine')
+    p.add_argument('--error-as', choices=('status', 'event', 'body', 'empty'), default='status',
+                   help='the form of --error: event and empty are streams of status 200')
+    p.add_argument('--retry-after', type=int, default=0, help='seconds, with --error')
     p.add_argument('--eos-first', action='store_true', help='the first token ends the answer, for whoever does not ignore that')
     p.add_argument('--health-hangs', action='store_true', help='/health answers nobody')
     p.add_argument('--tokenize-hangs', action='store_true', help='/tokenize answers nobody')

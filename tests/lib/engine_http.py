@@ -140,9 +140,9 @@ class Http:
         self.writer.write(b'0\r\n\r\n')
         await self.writer.drain()
 
-    async def reply(self, status, body, kind='application/json'):
+    async def reply(self, status, body, kind='application/json', extra=''):
         if not isinstance(body, bytes):
             body = json.dumps(body).encode()
         self.writer.write(f'HTTP/1.1 {status} {REASON.get(status, "?")}\r\ncontent-type: {kind}\r\n'
-                          f'content-length: {len(body)}\r\n\r\n'.encode() + body)
+                          f'{extra}content-length: {len(body)}\r\n\r\n'.encode() + body)
         await self.writer.drain()

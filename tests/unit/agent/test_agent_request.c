@@ -848,9 +848,57 @@ static void bad_configurations_are_refused(void)
 	kvr_agent_destroy(NULL);
 }
 
+/* A failure is told with the rank where it was, which its client may not know. */
+static void failures_name_their_rank(void)
+{
+	const struct kvr_wire_response *w;
+	struct kvr_tlv_iter it;
+	struct kvr_tlv t;
+	uint64_t worker;
+
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_FAILED, 0), -EINVAL); /* not the last one */
+	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST | KVR_AGENT_FAILED | KVR_AGENT_REFUSED, 0),
+			-EINVAL);
+	CU_ASSERT_EQUAL(respond(100, "the engine's words", KVR_AGENT_LAST | KVR_AGENT_FAILED, 0),
+			0);
+	kvr_agent_process(a);
+	w = next_item();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
+	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_FAILED);
+	CU_ASSERT_TRUE(rig_says(w, "the engine's words"));
+	it = kvr_tlv_begin((const uint8_t *)(w + 1) + (w->data_len + 7) / 8 * 8, w->hints_len);
+	CU_ASSERT_EQUAL_FATAL(kvr_tlv_next(&it, &t), 1);
+	CU_ASSERT(t.type == KVR_HINT_RANK && t.len == 16);
+	memcpy(&worker, t.value, sizeof(worker));
+	CU_ASSERT_EQUAL(worker, WORKER);
+	rig_stop();
+	/* On the direct path the router hears of it, too. */
+	rig_dispatched((struct kvr_agent_conf){0}, KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST | KVR_AGENT_REFUSED, 0), 0);
+	kvr_agent_process(a);
+	CU_ASSERT_EQUAL(next_progress()->flags, KVR_PROG_F_FIN | KVR_PROG_F_REFUSED);
+	rig_stop();
+	/* Words are short, and leave room for it; nothing is told of a success. */
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(respond(100, "why", KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_FAILED, 0),
+			0);
+	kvr_agent_process(a);
+	w = next_item();
+	CU_ASSERT(w != NULL && w->hints_len == 24 && rig_says(w, "why"));
+	rig_stop();
+	rig_dispatched((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(respond(100, "well", KVR_AGENT_LAST, 1), 0);
+	kvr_agent_process(a);
+	w = next_item();
+	CU_ASSERT(w != NULL && w->hints_len == 0);
+	rig_stop();
+}
+
 int main(void)
 {
 	CU_TestInfo tests[] = {
+		{"failures", failures_name_their_rank},
 		{"hello", hello_is_repeated_until_welcome},
 		{"heartbeat", heartbeats_carry_every_rank_and_tell_the_state},
 		{"unknown worker", an_unknown_worker_says_hello_again},

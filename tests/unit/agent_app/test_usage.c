@@ -42,6 +42,86 @@ static void the_engines_count_is_believed_when_it_is_more(void)
 	CU_ASSERT(u.generated == 7 && u.cached == 16);
 }
 
+static uint32_t error_in(const char *text, bool whole)
+{
+	struct agent_usage u = {0};
+
+	if (whole)
+		agent_usage_whole(&u, text, strlen(text), NULL);
+	else
+		event(&u, text);
+	return u.error;
+}
+
+/* The forms that engines have for an error in an event or in a content. */
+static void errors_are_found_in_answers(void)
+{
+	static const struct {
+		const char *text;
+		uint32_t status;
+	} rows[] = {
+		{"{\"error\":{\"message\":\"x\",\"type\":\"InternalServerError\",\"code\":500}}",
+		 500},
+		{"{\"error\":{\"message\":\"x\",\"code\":429}}", 429},
+		{"{\"error\":{\"message\":\"too long\",\"type\":\"BadRequestError\",\"code\":400}}",
+		 400},
+		{"{\"error\":{\"message\":\"x\",\"type\":\"invalid_request_error\",\"code\":null}}",
+		 400},
+		{"{\"error\":{\"message\":\"x\",\"code\":\"server_error\"}}", 500},
+		{"{\"error\":{\"message\":\"x\",\"code\":7}}", 500},
+		{"{\"error\":\"out of memory\"}", 500},
+		{"{\"object\":\"error\",\"message\":\"x\",\"type\":\"y\",\"code\":404}", 404},
+		{"{\"object\":\"error\",\"message\":\"x\"}", 500},
+		{"{\"type\":\"error\",\"code\":\"server_error\",\"message\":\"x\"}", 500},
+		{"{\"type\":\"response.failed\",\"response\":{\"status\":\"failed\"}}", 500},
+		/* no errors */
+		{"{\"choices\":[{\"text\":\"a\"}],\"error\":null}", 0},
+		{"{\"choices\":[],\"error\":{\"message\":\"x\"}}", 0},
+		{"{\"object\":\"response\",\"status\":\"completed\",\"error\":null}", 0},
+		{"{\"error\":\"\"}", 0},
+		{"{\"error\":0}", 0},
+		{"{\"object\":\"text_completion\"}", 0},
+		{"[1]", 0},
+		{"nonsense", 0},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		CU_ASSERT_EQUAL(error_in(rows[i].text, true), rows[i].status);
+		CU_ASSERT_EQUAL(error_in(rows[i].text, false), rows[i].status);
+	}
+}
+
+static void the_first_error_of_a_stream_counts(void)
+{
+	struct agent_usage u = {0};
+
+	event(&u, "[DONE]");
+	CU_ASSERT_EQUAL(u.events, 0);
+	event(&u, "{\"choices\":[{\"text\":\"a\"}]}");
+	event(&u, "{\"error\":{\"code\":503}}");
+	event(&u, "{\"error\":{\"code\":400}}");
+	CU_ASSERT(u.events == 3 && u.error == 503 && u.generated == 1);
+}
+
+static void statuses_are_judged(void)
+{
+	static const struct {
+		uint32_t status;
+		bool retry_after;
+		enum agent_verdict verdict;
+	} rows[] = {
+		{0, false, AGENT_WELL},	    {200, false, AGENT_WELL},	 {304, true, AGENT_WELL},
+		{400, false, AGENT_FAULT},  {401, false, AGENT_FAILED},	 {403, false, AGENT_FAILED},
+		{404, false, AGENT_FAILED}, {408, false, AGENT_FAULT},	 {413, true, AGENT_FAULT},
+		{422, false, AGENT_FAULT},  {429, false, AGENT_REFUSED}, {500, true, AGENT_FAILED},
+		{502, false, AGENT_FAILED}, {503, false, AGENT_FAILED},	 {503, true, AGENT_REFUSED},
+		{504, false, AGENT_FAILED}, {529, false, AGENT_FAILED},
+	};
+
+	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++)
+		CU_ASSERT_EQUAL(agent_judge(rows[i].status, rows[i].retry_after), rows[i].verdict);
+}
+
 static void garbage_is_counted_and_believed_by_nobody(void)
 {
 	struct agent_usage u = {0};
@@ -131,6 +211,9 @@ int main(void)
 		{"events with text are tokens", events_with_text_are_tokens},
 		{"the engine's count is believed when it is more",
 		 the_engines_count_is_believed_when_it_is_more},
+		{"errors are found in answers", errors_are_found_in_answers},
+		{"the first error of a stream counts", the_first_error_of_a_stream_counts},
+		{"statuses are judged", statuses_are_judged},
 		{"garbage is counted, and believed by nobody",
 		 garbage_is_counted_and_believed_by_nobody},
 		{"a whole answer has usage and a transfer result",
