@@ -2,10 +2,15 @@
 #include "again.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define AGAIN_MS 250 /* an agent whose engine has gone signs off sooner */
-#define LEAVING	 503 /* an agent's word for it: a DISPATCH was faster than its GOODBYE */
+#include "answer.h"
+
+#define LEAVING	   503 /* an agent's word for it: a DISPATCH was faster than its GOODBYE */
+#define BROKEN	   502 /* an engine that died with the request, or cannot be reached */
+#define RETRY_COST 5u  /* requests that pay for a retry: these are a fifth of them */
+#define BURST	   64u /* retries that are there at first, and are saved up at most */
 
 bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
 {
@@ -19,27 +24,60 @@ bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
 	return !c->through && (refused || missed);
 }
 
-bool gw_again_worker_lost(const struct gw_call *c, const struct kvr_client_end *e)
+/* The worker or its engine has gone with it: it may be the request that they die of. */
+static bool is_loss(const struct kvr_client_end *e)
 {
-	if (c->worker_lost || c->pinned || c->ask.probe || c->query || c->ask.path == GW_PICK ||
-	    c->ask.path == GW_LOADS)
+	return (e->reason == KVR_CLIENT_FAILED && e->status == BROKEN) ||
+	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_WORKER_LOST);
+}
+
+bool gw_again_elsewhere(const struct gw_call *c, const struct kvr_client_end *e)
+{
+	const bool rejected = e->reason == KVR_CLIENT_REJECTED;
+
+	if (c->pinned || c->ask.probe || c->query || c->ask.path == GW_PICK ||
+	    c->ask.path == GW_LOADS || c->n_failed_at == KVR_CLIENT_FAILED_AT ||
+	    (is_loss(e) && c->worker_lost))
 		return false;
-	if (e->reason == KVR_CLIENT_FAILED)
-		return e->status == 502;
-	return e->reason == KVR_CLIENT_REJECTED &&
-	       (e->code == KVR_E_WORKER_LOST ||
-		(e->code == KVR_E_DISPATCH_FAILED && e->detail[0] == LEAVING));
+	if (!rejected)
+		return (e->failed || e->refused) && e->place_known;
+	return e->code == KVR_E_WORKER_LOST ||
+	       (e->code == KVR_E_DISPATCH_FAILED && e->detail[0] == LEAVING);
+}
+
+/* Whether there is time for another attempt, and the thread has not had too many of them. */
+static bool may_retry(const struct gw_call *c)
+{
+	if (c->until_ms != 0 && gw_now_ms() >= c->until_ms)
+		return false;
+	if (c->t->retry_credit >= RETRY_COST)
+		return true;
+	GW_COUNT(c->t, GW_RETRIES_DENIED);
+	return false;
 }
 
 bool gw_again(const struct gw_call *c, const struct kvr_client_end *e)
 {
-	if (c->head_done || c->head.len > 0 || c->tries >= GW_TRIES || c->req == NULL)
+	if (c->started || c->tries >= GW_TRIES || c->req == NULL)
 		return false;
-	if (gw_again_worker_lost(c, e)) /* a wait beyond its limit would only hide why it failed */
-		return c->until_ms == 0 || gw_now_ms() + AGAIN_MS < c->until_ms;
+	if (gw_again_elsewhere(c, e))
+		return may_retry(c);
+	if (c->head_done || c->head.len > 0)
+		return false;
 	return gw_again_no_bodies(c, e) || e->reason == KVR_CLIENT_SILENT ||
 	       e->reason == KVR_CLIENT_LOST ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
+}
+
+void gw_again_earn(struct gw_thread *t)
+{
+	if (t->retry_credit < BURST * RETRY_COST)
+		t->retry_credit++;
+}
+
+void gw_again_begin(struct gw_thread *t)
+{
+	t->retry_credit = BURST * RETRY_COST;
 }
 
 static struct gw_error error_of(const struct kvr_client_end *e, char *text, size_t size)
@@ -72,20 +110,19 @@ bool gw_again_in_time(struct gw_call *c)
 	return c->until_ms == 0 || c->left_ms > 0;
 }
 
-void gw_again_later(struct gw_call *c, const struct kvr_client_end *e)
+void gw_again_leave(struct gw_call *c, const struct kvr_client_end *e)
 {
+	const uint64_t lost = e->reason == KVR_CLIENT_REJECTED ? e->detail[0] : 0;
 	char text[512];
 
-	c->worker_lost = true;
+	c->t->retry_credit -= RETRY_COST;
+	c->worker_lost = c->worker_lost || is_loss(e);
+	/* A process that is gone has taken all its ranks along. */
+	c->failed_at[c->n_failed_at++] = (struct kvr_client_place){
+		e->place_known ? e->place.worker : lost,
+		e->place_known && !is_loss(e) ? e->place.dp_rank : UINT32_MAX};
 	c->why = error_of(e, text, sizeof(text));
+	free(c->why_text);
 	c->why_text = strdup(text);
-	c->again_ms = gw_now_ms() + AGAIN_MS;
-	TAILQ_INSERT_TAIL(&c->t->later, c, later);
-}
-
-void gw_again_not(struct gw_call *c)
-{
-	if (c->again_ms != 0)
-		TAILQ_REMOVE(&c->t->later, c, later);
-	c->again_ms = 0;
+	gw_answer_keep(c);
 }

@@ -201,6 +201,7 @@ static int add_head(struct gw_call *c, const void *data, size_t len)
 		return -EBADMSG;
 	take_head(c, &h);
 	rc = gw_bytes_add(&c->out, c->head.p + h.len, c->head.len - h.len);
+	c->head_len = h.len;
 	c->head.len = 0;
 	return rc;
 }
@@ -237,6 +238,37 @@ int gw_answer_end(struct gw_call *c)
 		c->req->res.content_length = c->out.len;
 	push(c);
 	return 0;
+}
+
+/* As if nothing of an answer had come. */
+static void forget(struct gw_call *c)
+{
+	c->head.len = c->out.len = 0;
+	c->head_done = c->events = false;
+	c->status = 0;
+	if (c->req == NULL)
+		return;
+	c->req->res.headers.size = 0;
+	c->req->res.content_length = SIZE_MAX;
+}
+
+void gw_answer_keep(struct gw_call *c)
+{
+	if (c->head_done) {
+		c->kept.len = 0;
+		if (gw_bytes_add(&c->kept, c->head.p, c->head_len) < 0 ||
+		    gw_bytes_add(&c->kept, c->out.p, c->out.len) < 0)
+			c->kept.len = 0; /* the client hears our own words then */
+	}
+	forget(c);
+}
+
+bool gw_answer_kept(struct gw_call *c)
+{
+	if (c->kept.len == 0 || c->started)
+		return false;
+	forget(c);
+	return add_head(c, c->kept.p, c->kept.len) == 0;
 }
 
 /* ,"name":n, or nothing. */
@@ -392,6 +424,7 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 void gw_answer_free(struct gw_call *c)
 {
 	free(c->head.p);
+	free(c->kept.p);
 	free(c->out.p);
 	free(c->busy.p);
 }

@@ -21,6 +21,13 @@ int gw_answer_add(struct gw_call *c, const struct kvr_client_item *it);
 /** The engine's answer is complete. @return 0, or -EBADMSG as above. */
 int gw_answer_end(struct gw_call *c);
 
+/** The request is sent elsewhere while nothing has gone to the client: what has come of an answer
+ * is kept, and the next one begins. */
+void gw_answer_keep(struct gw_call *c);
+
+/** Take what was kept for the answer. @return false: there is nothing. */
+bool gw_answer_kept(struct gw_call *c);
+
 /** How it went, for a client that has asked for it (NULL: it has not): a comment behind the last
  * event of a stream, else the field x-kvroute-timing of the head, while that is not out. */
 void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t);

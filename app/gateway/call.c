@@ -57,7 +57,6 @@ static void on_dispose(void *holder)
 	if (c->question != NULL)
 		gw_talk_cancel(c->question);
 	c->question = NULL;
-	gw_again_not(c);
 	if (c->id != 0)
 		kvr_client_cancel(c->router->client, c->id);
 	count(c, GW_GONE); /* unless it is counted */
@@ -138,15 +137,6 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 	stop(c);
 }
 
-static void failed(struct gw_call *c, const struct kvr_client_end *e)
-{
-	char text[512];
-	const struct gw_error error = gw_again_error(c, e, text, sizeof(text));
-
-	count(c, error.status < 499 ? GW_REFUSED : GW_FAILED);
-	gw_answer_error(c, &error, text);
-}
-
 static void finished(struct gw_call *c)
 {
 	if (gw_answer_end(c) == 0) {
@@ -157,17 +147,18 @@ static void finished(struct gw_call *c)
 	fail(c, GW_ENGINE_GARBAGE, NULL);
 }
 
-int32_t gw_calls_turn(struct gw_thread *t, int32_t wait)
+/* An engine's own words about it are better than ours. */
+static void failed(struct gw_call *c, const struct kvr_client_end *e)
 {
-	const uint64_t now = gw_now_ms();
-	struct gw_call *c;
+	char text[512];
+	const struct gw_error error = gw_again_error(c, e, text, sizeof(text));
 
-	while ((c = TAILQ_FIRST(&t->later)) != NULL && c->again_ms <= now) {
-		gw_again_not(c);
-		send_to_router(c);
+	if (gw_answer_kept(c)) {
+		finished(c);
+		return;
 	}
-	return c != NULL && c->again_ms - now < (uint64_t)wait ? (int32_t)(c->again_ms - now)
-							       : wait;
+	count(c, error.status < 499 ? GW_REFUSED : GW_FAILED);
+	gw_answer_error(c, &error, text);
 }
 
 static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_client_end *e,
@@ -189,11 +180,10 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 	}
 	if (gw_router_ended(c->router, e, gw_again(c, e))) {
 		GW_COUNT(c->t, GW_RESUBMITTED);
-		if (gw_again_worker_lost(c, e)) {
-			gw_again_later(c, e);
-			return;
-		}
-		if (gw_again_no_bodies(c, e)) {
+		if (gw_again_elsewhere(c, e)) {
+			GW_COUNT(c->t, GW_RETRIES);
+			gw_again_leave(c, e);
+		} else if (gw_again_no_bodies(c, e)) {
 			c->through = true;
 			c->not_taken = e->reason == KVR_CLIENT_FAILED || e->detail[0] == 408;
 		} else if (e->reason != KVR_CLIENT_LOST) {
@@ -225,6 +215,8 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 				       .expected_output_tokens = c->expected_output_tokens,
 				       .request_ms = c->left_ms,
 				       .hints = c->hints,
+				       .failed_at = c->failed_at,
+				       .n_failed_at = c->n_failed_at,
 				       .ops = &ops,
 				       .user = calloc(1, sizeof(struct gw_try))};
 	uint64_t *sh = gw_message_hashes(c, m, &q.n_hashes);
@@ -426,6 +418,7 @@ static struct gw_call *make(struct gw_thread *t, h2o_req_t *req)
 	*holder = c;
 	LIST_INSERT_HEAD(&t->calls, c, link);
 	GW_COUNT(t, GW_REQUESTS);
+	gw_again_earn(t);
 	kvr_stats_add(t->row, GW_IN_FLIGHT, 1);
 	kvr_stats_add(t->row, GW_BYTES_IN, req->entity.len);
 	gw_conn_enter(c);
@@ -479,7 +472,6 @@ static void end_now(struct gw_call *c, enum gw_counter what, enum gw_fault fault
 	if (c->question != NULL)
 		gw_talk_cancel(c->question);
 	c->question = NULL;
-	gw_again_not(c);
 	count(c, what);
 	gw_answer_error(c, gw_error_fault(fault), gw_error_text(fault));
 	stop(c);

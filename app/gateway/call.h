@@ -53,8 +53,10 @@ struct gw_call {
 	bool not_taken;	     /* that agent takes some, but has not taken this one */
 	bool pinned;	     /* to one worker, which nobody stands in for */
 	bool worker_lost;    /* once, and it was sent again */
-	struct gw_error why; /* it was lost, with a text that is freed with the call */
+	struct gw_error why; /* it was sent again, with a text that is freed with the call */
 	char *why_text;
+	struct kvr_client_place failed_at[KVR_CLIENT_FAILED_AT];
+	uint32_t n_failed_at;
 	uint32_t lease_ms; /* GW_PICK */
 	uint32_t *ids, n_ids;
 	struct gw_talk *question; /* under way */
@@ -67,12 +69,12 @@ struct gw_call {
 	uint32_t tries;
 	uint32_t left_ms;  /* of --request-ms, for this try; 0: it has none */
 	uint64_t until_ms; /* of all tries, --request-ms from the first; 0: no end */
-	uint64_t again_ms; /* it is among thread.later until then; 0: it is not */
-	TAILQ_ENTRY(gw_call) later;
 	struct kvr_client_choice choice;
 
 	/* the answer */
-	struct gw_bytes head; /* until the head is complete */
+	struct gw_bytes head; /* until the head is complete; its bytes stay */
+	size_t head_len;      /* of the complete head */
+	struct gw_bytes kept; /* an error of an engine that it was sent away from */
 	struct gw_bytes out, busy;
 	uint64_t held;	   /* of these and the request's body, for its source (room.h) */
 	uint64_t given_ms; /* since when libh2o has something to send; 0: nothing */
@@ -93,9 +95,5 @@ void gw_calls_move(struct gw_router *r);
 
 /** The gateway stops: answer those that have not ended, with 503 or an event that says so. */
 void gw_calls_end(struct gw_thread *t);
-
-/** Send what is to be sent once more. To be called in every turn, before the routers' turn, in
- * which it leaves. @return milliseconds until the next one is due, at most @p wait. */
-int32_t gw_calls_turn(struct gw_thread *t, int32_t wait);
 
 #endif

@@ -42,7 +42,6 @@ struct gw_stream;
 struct gw_tokens;
 
 LIST_HEAD(gw_call_list, gw_call);
-TAILQ_HEAD(gw_calls, gw_call);
 TAILQ_HEAD(gw_conns, gw_conn);
 TAILQ_HEAD(gw_streams, gw_stream);
 
@@ -101,7 +100,7 @@ struct gw_thread {
 	uint32_t number;			  /* of this one */
 	bool ready; /* GW_THREADS_READY: a router answers, and serves a model */
 	struct gw_call_list calls;
-	struct gw_calls later; /* those that are sent once more, by again_ms */
+	uint32_t retry_credit; /* again.h */
 	uint64_t rest_ms;      /* accept again then: there were no descriptors; 0: accepting */
 	/* libh2o was given something to send. Outside its loop it does not see by itself that there
 	 * is something to do: it must not wait then. */

@@ -12,6 +12,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include "again.h"
 #include "answer.h"
 #include "buffers.h"
 #include "conn.h"
@@ -393,7 +394,7 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 	int rc;
 
 	LIST_INIT(&t->calls);
-	TAILQ_INIT(&t->later);
+	gw_again_begin(t);
 	TAILQ_INIT(&t->coming);
 	TAILQ_INIT(&t->idle);
 	TAILQ_INIT(&t->streams);
@@ -470,7 +471,6 @@ void gw_serve_run(struct gw_thread *t)
 		t->touched = false;
 		/* What it sends leaves with the routers' turn. */
 		wait = gw_tokens_turn(t->tokens, closes ? 0 : INT32_MAX);
-		wait = gw_calls_turn(t, wait);
 		wait = gw_routers_turn(t, wait);
 		if (t->rest_ms != 0 && wait > REST_MS)
 			wait = REST_MS;

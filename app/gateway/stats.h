@@ -41,7 +41,9 @@
 	X(GW_RESET_FLOODS, reset_floods, COUNT, "connections", "HTTP/2 connections closed: the client opened requests and reset them at once, too many in a second") \
 	X(GW_BAD_ANSWERS, bad_answers, COUNT, "requests", "the engine's answer was no HTTP response, or none that can be passed on") \
 	X(GW_SPLIT_STREAMS, split_streams, COUNT, "requests", "streams that broke off; the client got an event that says so") \
-	X(GW_RESUBMITTED, resubmitted, COUNT, "requests", "sent to another router, or once more: the router had lost it, or its worker had gone") \
+	X(GW_RESUBMITTED, resubmitted, COUNT, "requests", "sent to another router, or again: the router had lost it, or its rank had failed it or gone") \
+	X(GW_RETRIES, retries, COUNT, "requests", "of these, sent away from a rank that had failed or refused them") \
+	X(GW_RETRIES_DENIED, retries_denied, COUNT, "requests", "not sent again: retries were a fifth of all requests") \
 	X(GW_ROUTED_BY_LOAD, routed_by_load, COUNT, "requests", "sent without token ids: only load decided") \
 	X(GW_TOKENIZED, tokenized, COUNT, "prompts", "questions that the tokenizer has answered: prompts, and parts of conversations") \
 	X(GW_TOKENIZE_CACHED, tokenize_cached, COUNT, "prompts", "questions whose token ids were cached") \

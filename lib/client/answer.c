@@ -178,6 +178,10 @@ static void refused(struct kvr_client *c, struct client_req *r, const struct kvr
 	text[n] = '\0';
 	e.text = n != 0 ? text : kvr_reason_words(w->code);
 	memcpy(e.detail, w->detail, sizeof(e.detail));
+	if (w->code == KVR_E_DISPATCH_FAILED || w->code == KVR_E_PREFILL_FAILED) {
+		e.place_known = w->detail[1] != 0;
+		e.place = (struct kvr_client_place){w->detail[1], (uint32_t)w->detail[2]};
+	}
 	if (goes_on)
 		kvr_client__tell_end(c, r, &e);
 	else

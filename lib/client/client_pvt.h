@@ -151,6 +151,8 @@ struct client_req {
 	struct client_item *ready, *ready_last; /* for next_item, by seq */
 	struct client_item *reading;		/* handed out by next_item */
 	struct kvr_client_choice choice;
+	bool place_known; /* the last item says where it comes from */
+	struct kvr_client_place place;
 	struct client_away *away;
 	char *addr;			 /* what the choice points at, or NULL */
 	struct kvr_wire_progress report; /* book: what was said last */

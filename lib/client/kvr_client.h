@@ -150,6 +150,14 @@ struct kvr_client_choice {
 	const char *engine, *prefill_engine;
 };
 
+/** A rank by its name. */
+struct kvr_client_place {
+	uint64_t worker;
+	uint32_t dp_rank; /**< UINT32_MAX, in failed_at: each of the worker's */
+};
+
+#define KVR_CLIENT_FAILED_AT 4u /**< ranks that a request may name */
+
 /** What one rank would have to do. */
 struct kvr_client_rank_load {
 	uint64_t worker;
@@ -244,10 +252,18 @@ struct kvr_client_tracker {
 
 struct kvr_client_end {
 	enum kvr_client_reason reason;
-	bool retryable;	    /**< the same request may succeed if submitted again */
-	uint16_t code;	    /**< REJECTED: number of PROTOCOL.md, kvr_code_name() */
-	uint16_t status;    /**< FAILED: engine-defined */
-	uint32_t items;	    /**< delivered before the end */
+	bool retryable;	 /**< the same request may succeed if submitted again */
+	uint16_t code;	 /**< REJECTED: number of PROTOCOL.md, kvr_code_name() */
+	uint16_t status; /**< FAILED: engine-defined */
+	uint32_t items;	 /**< delivered before the end */
+	/** FINISHED, FAILED: the engine has failed it, whatever its answer looks like: another one
+	 * may do better. kvr_client_request::failed_at keeps a second attempt away from there. */
+	bool failed;
+	bool refused; /**< the same, for want of room */
+	/** FINISHED or FAILED with one of these, REJECTED with DispatchFailed or PrefillFailed: the
+	 * rank that has ended it so. */
+	bool place_known;
+	struct kvr_client_place place;
 	uint64_t detail[4]; /**< REJECTED: as PROTOCOL.md says for the code */
 	/** REJECTED: reason in words, with numbers. FAILED, CANCELLED: what the agent says of it,
 	 * may be empty. Never NULL with these; valid during the callback, or until the next call
@@ -296,8 +312,11 @@ struct kvr_client_request {
 	const void *body;    /**< opaque, for the engine */
 	uint32_t body_len;
 	const struct kvr_client_hints *hints; /**< NULL: none */
-	const struct kvr_client_ops *ops;     /**< NULL: read with kvr_client_next_item() */
-	void *user;			      /**< for ops */
+	/** Ranks where this request has failed, at most 4: others are preferred. */
+	const struct kvr_client_place *failed_at;
+	uint32_t n_failed_at;
+	const struct kvr_client_ops *ops; /**< NULL: read with kvr_client_next_item() */
+	void *user;			  /**< for ops */
 };
 
 /** Counters since create. sent and received count frames. */

@@ -134,6 +134,11 @@ static void finish(struct kvr_client *c, struct client_req *r, const struct kvr_
 		e.reason = KVR_CLIENT_CANCELLED;
 	else if (it->flags & KVR_RESP_F_ERROR)
 		e.reason = KVR_CLIENT_FAILED;
+	e.failed = (it->flags & KVR_RESP_F_FAILED) != 0;
+	e.refused = (it->flags & KVR_RESP_F_REFUSED) != 0;
+	e.place_known = r->place_known || r->accepted;
+	e.place = r->place_known ? r->place
+				 : (struct kvr_client_place){r->choice.worker, r->choice.dp_rank};
 	if (r->track != NULL && r->track->told)
 		e.tracker = &r->track->t;
 	kvr_client__end(c, r, &e);

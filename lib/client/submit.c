@@ -39,7 +39,8 @@ static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 	    ((q->flags & KVR_CLIENT_BOOK) != 0 &&
 	     ((q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_LOADS)) != 0 ||
 	      q->body_len > 0)) ||
-	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL) || unhealthy(q))
+	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL) || unhealthy(q) ||
+	    q->n_failed_at > KVR_CLIENT_FAILED_AT)
 		return -EINVAL;
 	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||
 	    q->body_len > (is_away(c, q) ? KVR_WIRE_MAX_AWAY : c->max_body))
@@ -86,14 +87,28 @@ static void fill(const struct kvr_client *c, const struct kvr_client_request *q,
 		.client_frame = (uint16_t)c->conf.frame_bytes};
 }
 
-/* Hints of our own behind the user's, in @p room, which the caller frees: the body's, and PAD: a
- * ROUTE that asks for addresses is not shorter than the answer. */
+static void put_failed_at(const struct kvr_client_request *q, struct kvr_hint_buf *b)
+{
+	uint64_t worker[KVR_CLIENT_FAILED_AT];
+	uint32_t dp_rank[KVR_CLIENT_FAILED_AT];
+
+	for (uint32_t i = 0; i < q->n_failed_at; i++) {
+		worker[i] = q->failed_at[i].worker;
+		dp_rank[i] = q->failed_at[i].dp_rank;
+	}
+	if (q->n_failed_at > 0)
+		kvr_hint_put_ranks(b, KVR_HINT_FAILED_AT, worker, dp_rank, q->n_failed_at);
+}
+
+/* Hints of our own behind the user's, in @p room, which the caller frees: where it has failed, the
+ * body's, and PAD: a ROUTE that asks for addresses is not shorter than the answer. */
 static int own_hints(const struct kvr_client_request *q, bool away,
 		     const uint8_t token[KVR_WIRE_TOKEN], struct kvr_request_src *src,
 		     uint8_t **room)
 {
 	static const uint8_t zeros[KVR_WIRE_ASKING_LEAST];
-	struct kvr_hint_buf b = {.cap = src->hints_len + 2 * KVR_WIRE_ASKING_LEAST};
+	const bool asks = away || (q->flags & KVR_CLIENT_BOOK) != 0;
+	struct kvr_hint_buf b = {.cap = src->hints_len + 3 * KVR_WIRE_ASKING_LEAST};
 	struct kvr_slice part[KVR_REQUEST_SLICES];
 	uint32_t len;
 
@@ -103,6 +118,7 @@ static int own_hints(const struct kvr_client_request *q, bool away,
 	if (src->hints_len > 0)
 		memcpy(b.p, src->hints, src->hints_len);
 	b.len = src->hints_len;
+	put_failed_at(q, &b);
 	if (away) {
 		kvr_hint_put_body(&b, q->body_len, token);
 		src->fixed.flags |= KVR_REQ_F_AWAY;
@@ -114,7 +130,7 @@ static int own_hints(const struct kvr_client_request *q, bool away,
 	len = kvr_request_build(src, part);
 	if (len == 0)
 		return -EMSGSIZE;
-	if (len < KVR_WIRE_ASKING_LEAST)
+	if (asks && len < KVR_WIRE_ASKING_LEAST)
 		kvr_hint_put(&b, KVR_HINT_PAD, zeros, KVR_WIRE_ASKING_LEAST - len - 4, NULL, 0);
 	src->hints_len = b.len;
 	return b.err;
@@ -207,7 +223,7 @@ int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, 
 		rc = -EBUSY;
 	if (rc == 0 && away && getrandom(token, sizeof(token), 0) != sizeof(token))
 		rc = -EIO; /* a token that others can guess is none */
-	if (rc == 0 && (away || (q->flags & KVR_CLIENT_BOOK) != 0))
+	if (rc == 0 && (away || (q->flags & KVR_CLIENT_BOOK) != 0 || q->n_failed_at > 0))
 		rc = own_hints(q, away, token, &src, &room);
 	if (rc == 0)
 		rc = build(c, &src, &msg, &len);

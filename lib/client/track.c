@@ -31,6 +31,15 @@ static void take_tracker(struct client_track *k, const struct kvr_tlv *tlv)
 	memcpy(&k->t.hit_rate, &w.hit_rate, sizeof(k->t.hit_rate));
 }
 
+static void take_place(struct client_req *r, const struct kvr_tlv *tlv)
+{
+	if (tlv->len != 16)
+		return;
+	r->place_known = true;
+	memcpy(&r->place.worker, tlv->value, sizeof(r->place.worker));
+	memcpy(&r->place.dp_rank, tlv->value + 8, sizeof(r->place.dp_rank));
+}
+
 static void take(struct client_track *k, const struct kvr_tlv *tlv)
 {
 	if (tlv->type == KVR_HINT_TRACKER) {
@@ -56,5 +65,8 @@ void kvr_client__track(struct client_req *r, const struct kvr_wire_response *w,
 		return;
 	r->track->t.cached_tokens = w->cached_tokens;
 	while (kvr_tlv_next(&it, &tlv) > 0)
-		take(r->track, &tlv);
+		if (tlv.type == KVR_HINT_RANK)
+			take_place(r, &tlv);
+		else
+			take(r->track, &tlv);
 }

@@ -104,7 +104,8 @@ def serve(agents, agent, job):
         agents.at(0.2, lambda: item(b'the engine fell over', fin=True, flags=2, status=500))
     elif mode == 'dies':  # so often as it says, then another one has it
         if sum(job.http_body == j.http_body for j in agents.seen) <= say['times']:
-            item(b'the engine is gone', fin=True, flags=2, status=say.get('status', 502))
+            fails = p.ITEM_FAILED if say.get('status', 502) == 502 else 0
+            item(b'the engine is gone', fin=True, flags=p.ITEM_ERROR | fails, status=say.get('status', 502), hints=p.rank_hint(agent.worker, 0))
         else:
             item(response(body=json.dumps({'worker': agent.worker}).encode()), tokens=1, fin=True, status=200)
     elif mode == 'ends':  # its end comes by itself
@@ -567,19 +568,19 @@ def lost(gw, agents):
     short = Gateway(sys.argv[2], '--router', '10.9.0.1', '--request-ms', '200')
     check('one with a time limit', wait_for(short.ready))
     n = len(agents.runs())
-    r = short.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'user': str(next(numbers)), 'x_mode': 'dies', 'times': 1})
-    check('none beyond the limit of all tries', r.status in (502, 503) and short.counters()['kvr_gateway_resubmitted_requests_total'] == 0 and
+    r = short.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'user': str(next(numbers)), 'x_mode': 'hang'})
+    check('none beyond the limit of all tries', r.status == 503 and short.counters()['kvr_gateway_resubmitted_requests_total'] == 0 and
           len(agents.runs()) <= n + 1, r)
     check('it ends', short.stop() == 0)
     r = ask(x_mode='dies', times=1, status=504)
-    check('none for one that was too slow', r.status == 502 and resubmitted() == before + 2, r)
+    check('none for what its agent does not call a failure', r.status == 502 and resubmitted() == before + 2, r)
     r = ask(x_mode='dies', times=1, nvext={'backend_instance_id': 102, 'dp_rank': 0})
     check('nor for one that is pinned', r.status == 502 and resubmitted() == before + 2, r)
     with agents.lock:
         for agent in agents.agents:
             agent.refuse = 503
     r = ask()
-    check('agents that are leaving: another try', r.status == 502 and r.error()[1] == 'DispatchFailed' and resubmitted() == before + 3, r)
+    check('agents that are leaving: two more tries', r.status == 502 and r.error()[1] == 'DispatchFailed' and resubmitted() == before + 4, r)
     with agents.lock:
         for agent in agents.agents:
             agent.refuse = 0
@@ -592,7 +593,7 @@ def lost(gw, agents):
         agents.remove(next(a for a in agents.agents if a.worker == worker))
     waiting.join(30)
     check('a worker that leaves: another try, and no more', got and got[0].status == 502 and got[0].error()[1] == 'WorkerLost' and
-          (len(agents.runs()), resubmitted()) == (n + 2, before + 4), got)
+          (len(agents.runs()), resubmitted()) == (n + 2, before + 5), got)
     agents.add(p.Agent('10.9.0.1', 103, 'llama', B))
     waiting = threading.Thread(target=lambda: got.append(ask(x_mode='hang')))
     waiting.start()

@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "client_rig.h"
 
+#include "kvr_hints.h"
+#include <errno.h>
+
 /* A request that was accepted and runs. */
 static void items_are_acknowledged_after_5_ms(void)
 {
@@ -98,6 +101,69 @@ static void engine_errors_are_told(void)
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FAILED);
 	CU_ASSERT_EQUAL(saw.items, 1);
 	CU_ASSERT_STRING_EQUAL(saw.text, "out of memory");
+	rig_stop();
+}
+
+/* What counts against a rank, with the place where that was: from the item, else from ACCEPTED. */
+static void failures_are_told_with_their_place(void)
+{
+	const uint64_t worker = 9;
+	const uint32_t rank = 4;
+	struct kvr_wire_response w = {.flags = KVR_RESP_F_FIN | KVR_RESP_F_FAILED, .status = 500};
+	uint8_t mem[64];
+	struct kvr_hint_buf b = {.p = mem, .cap = sizeof(mem)};
+	struct kvr_wire_ids ids;
+	uint8_t *f;
+	uint64_t id;
+
+	rig_start();
+	id = rig_running(0);
+	push_item(id, 0, KVR_RESP_F_FIN | KVR_RESP_F_REFUSED, "no room");
+	kvr_client_process(c);
+	CU_ASSERT(saw.end.reason == KVR_CLIENT_FINISHED && saw.end.refused && !saw.end.failed);
+	CU_ASSERT(saw.end.place_known && saw.end.place.worker == 1 && saw.end.place.dp_rank == 3);
+	memset(&saw, 0, sizeof(saw));
+	id = rig_submit(KVR_CLIENT_QUIET);
+	ids = ids_of(id, HANDLE);
+	f = fake_slot(&net);
+	CU_ASSERT(kvr_put_response(f, 1984, &ids, w, (struct kvr_slice){"words", 5}) > 0);
+	kvr_hint_put_ranks(&b, KVR_HINT_RANK, &worker, &rank, 1);
+	fake_push(&net, router_at, (int)kvr_response_append((void *)f, b.p, b.len));
+	kvr_client_process(c);
+	CU_ASSERT(saw.end.reason == KVR_CLIENT_FINISHED && saw.end.failed && !saw.end.refused);
+	CU_ASSERT(saw.end.place_known && saw.end.place.worker == 9 && saw.end.place.dp_rank == 4);
+	memset(&saw, 0, sizeof(saw));
+	id = rig_submit(KVR_CLIENT_QUIET);
+	push_item(id, 0, KVR_RESP_F_FIN | KVR_RESP_F_FAILED, "x");
+	kvr_client_process(c);
+	CU_ASSERT(saw.end.failed && !saw.end.place_known);
+	rig_stop();
+}
+
+static void where_it_has_failed_goes_along(void)
+{
+	const struct kvr_client_place at[5] = {{9, 4}, {8, UINT32_MAX}};
+	struct kvr_client_request q = {.tokens = prompt,
+				       .n_tokens = 4,
+				       .ops = &rig_ops,
+				       .failed_at = at,
+				       .n_failed_at = 2};
+	const struct kvr_wire_request *w;
+	struct kvr_hints h;
+	uint32_t dp_rank;
+	uint64_t id;
+
+	rig_start();
+	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
+	w = (const void *)kvr_client__find(c, id)->msg;
+	CU_ASSERT_EQUAL_FATAL(
+		kvr_hints_parse((const uint8_t *)(w + 1) + 16, w->hints_len, KVR_HINTS_ROUTE, &h),
+		0);
+	CU_ASSERT_EQUAL(h.n_failed_at, 2);
+	CU_ASSERT(kvr_hints_failed_at(&h, 0, &dp_rank) == 9 && dp_rank == 4);
+	CU_ASSERT(kvr_hints_failed_at(&h, 1, &dp_rank) == 8 && dp_rank == UINT32_MAX);
+	q.n_failed_at = 5;
+	CU_ASSERT_EQUAL(kvr_client_submit(c, &q, &id), -EINVAL);
 	rig_stop();
 }
 
@@ -558,6 +624,8 @@ int main(void)
 		{"ack 16", sixteen_items_are_acknowledged_at_once},
 		{"last", the_last_item_ends_and_is_acknowledged},
 		{"error", engine_errors_are_told},
+		{"failures", failures_are_told_with_their_place},
+		{"failed at", where_it_has_failed_goes_along},
 		{"how it went", how_it_went_comes_with_the_end},
 		{"words of the end", why_an_agent_has_stopped_is_told},
 		{"order", overtaking_items_are_put_in_order},
