@@ -274,6 +274,22 @@ static void say_state(const char *id, const json_t *w)
 		printf("it gets nothing yet: the scheduler has not taken it in\n");
 }
 
+/* Of the worker's ranks, those that others are preferred to. */
+static void say_avoided(struct ctl *c, const char *id)
+{
+	char command[64];
+	enum ctl_status status;
+	const char *rank;
+	json_t *w, *r;
+
+	snprintf(command, sizeof(command), "/kvroute/worker,%s", id);
+	w = ctl_get(c, command, "ranks", &status);
+	json_object_foreach (json_object_get(w, "ranks"), rank, r)
+		if (json_object_get(r, "avoided") != NULL)
+			printf("rank %s is avoided: %s\n", rank, text(r, "avoided"));
+	json_decref(w);
+}
+
 enum ctl_status ctl_why(struct ctl *c, int argc, char **argv)
 {
 	enum ctl_status status;
@@ -302,6 +318,7 @@ enum ctl_status ctl_why(struct ctl *c, int argc, char **argv)
 		json_decref(out);
 	} else if (status == CTL_OK) {
 		say_state(argv[0], w);
+		say_avoided(c, argv[0]);
 		say_record(argv[0], text(w, "pool"), &r);
 	}
 	json_decref(all);

@@ -135,9 +135,13 @@ bool rule_unheard(const struct doctor_look *l)
 /* Not those that were not acknowledged: they are rule_unheard()'s. */
 bool rule_requests_fail(const struct doctor_look *l)
 {
+	const char *avoided = json_string_value(json_object_get(l->now, "avoided"));
+	const char *why = json_string_value(json_object_get(l->now, "why"));
 	const double failed = doctor_grown(l, "failed") - doctor_grown(l, "unheard");
 	const double all = failed + doctor_grown(l, "finished");
 
+	if (avoided != NULL && why != NULL && strcmp(why, "failing") == 0)
+		return doctor_say(l, "pool %s: rank %s is avoided: %s", l->pool, l->name, avoided);
 	return failed > FAIL_MOST && failed > FAIL_SHARE * all &&
 	       doctor_say(l, "pool %s: %.0f of %.0f requests failed at rank %s", l->pool, failed,
 			  all, l->name);

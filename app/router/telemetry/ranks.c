@@ -29,6 +29,7 @@ struct page {
 	const struct pool *p;
 	const struct kvr_worker *only; /* its ranks alone; NULL: all */
 	uint32_t from, n, total;
+	uint64_t now_ns; /* of the scheduler */
 	struct kvr_sched_rank_info v[PAGE];
 	struct event_cursor cursor[PAGE];
 	uint64_t held[PAGE];
@@ -40,7 +41,7 @@ static void on_page(struct lcore *lc, void *arg)
 	const uint32_t *order;
 	uint32_t n = kvr_sched_rank_order(g->p->sched, &order);
 
-	RTE_SET_USED(lc);
+	g->now_ns = lc->now_ns;
 	g->total = g->only != NULL ? g->only->dp_size : n;
 	for (uint32_t i = g->from; i < g->total && g->n < PAGE; i++) {
 		const uint32_t rank = g->only != NULL ? g->only->rank[i] : order[i];
@@ -132,6 +133,8 @@ static const char *why(const struct kvr_sched_rank_info *r)
 		return "suspect";
 	if (r->silent)
 		return "silent";
+	if (r->breaker != KVR_SCHED_CLOSED)
+		return r->refuses ? "no room" : "failing";
 	if (r->worker_overloaded)
 		return r->overloaded ? "overloaded" : "worker overloaded";
 	return "open";
@@ -142,12 +145,35 @@ static bool eligible(const struct kvr_sched_rank_info *r)
 	return r->available && !r->draining && !r->worker_overloaded;
 }
 
+/* Why others are preferred, and until when; nothing when they are not. */
+static void add_avoided(const struct page *g, const struct kvr_sched_rank_info *r,
+			struct rte_tel_data *t)
+{
+	const uint64_t left = r->probe_at > g->now_ns ? r->probe_at - g->now_ns : 0;
+	char text[128];
+	int n;
+
+	rte_tel_data_add_dict_u64(t, "failure_percent", (uint64_t)(r->failure_ratio * 100 + 0.5));
+	if (r->breaker == KVR_SCHED_CLOSED)
+		return;
+	n = r->refuses ? snprintf(text, sizeof(text), "its engine has no room; ")
+		       : snprintf(text, sizeof(text), "%.0f %% of its last requests failed; ",
+				  r->failure_ratio * 100);
+	if (r->breaker == KVR_SCHED_OPEN && left != 0)
+		snprintf(text + n, sizeof(text) - (size_t)n, "next probe in %.1f s",
+			 (double)left / 1e9);
+	else
+		snprintf(text + n, sizeof(text) - (size_t)n, "the next request is a probe");
+	rte_tel_data_add_dict_string(t, "avoided", text);
+}
+
 static void add_load(const struct page *g, uint32_t i, struct rte_tel_data *t)
 {
 	const struct kvr_sched_rank_info *r = &g->v[i];
 
 	rte_tel_data_add_dict_u64(t, "eligible", eligible(r));
 	rte_tel_data_add_dict_string(t, "why", why(r));
+	add_avoided(g, r, t);
 	rte_tel_data_add_dict_u64(t, "active_requests", r->active_requests);
 	rte_tel_data_add_dict_u64(t, "active_blocks", r->active_blocks);
 	rte_tel_data_add_dict_u64(t, "active_prefill_tokens", r->active_prefill_tokens);
