@@ -77,6 +77,11 @@ static bool plan_is_harmless(const struct sim *s)
 	return bad == 0;
 }
 
+static bool nothing_may_fail(const struct sim *s)
+{
+	return s->plan.engine_fails == 0 && client_world_calm(s);
+}
+
 /* Try another router, as a client with two routers does. */
 static void try_elsewhere(struct sim *s, const struct sim_request *a,
 			  const struct kvr_client_end *e)

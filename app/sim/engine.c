@@ -3,6 +3,7 @@
  * Engines and their agents, one agent per router. A rank prefills one request at a time, then
  * streams the items that the client asked for. Faults are drawn per request.
  */
+#include "failing.h"
 #include "sim.h"
 
 #include <errno.h>
@@ -136,6 +137,7 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 				.fails_at = UINT32_MAX,
 				.next = e->executions};
 	draw_bugs(s, e, r, r->prefill ? 1 : s->request[b.request].items);
+	failing_dispatch(e, r);
 	read_prompt(s, q, b.request, r);
 	oracle_check_overlap(s, r, q->overlap_blocks);
 	oracle_check_open(s, r);
@@ -228,7 +230,7 @@ static void respond_item(struct sim *s, struct engine *e, struct execution *r)
 	if (r->made + 1 == items)
 		it.flags = KVR_AGENT_LAST;
 	if (fails) {
-		it.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR;
+		it.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR | (r->counts ? KVR_AGENT_FAILED : 0);
 		it.status = FAILED;
 	}
 	rc = kvr_agent_respond(t->agent, r->handle, &it);

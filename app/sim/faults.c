@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The schedule of faults: crashes, pauses and cuts, drawn before the world begins. */
+#include "failing.h"
 #include "sim.h"
 
 #include <errno.h>
@@ -27,6 +28,7 @@ enum incident_kind {
 	RANK_MOVES,
 	AGENT_CRASHES,
 	AGENT_RETURNS,
+	ENGINE_FAILS,
 	KINDS
 };
 
@@ -52,6 +54,7 @@ static const struct {
 	[ENGINE_DRAINS] = {offsetof(struct sim_plan, engine_drains), ENGINE, 3000},
 	[RANK_MOVES] = {offsetof(struct sim_plan, bug_moves), ENGINE, 1000},
 	[AGENT_CRASHES] = {offsetof(struct sim_plan, agent_kills), ENGINE, 1500},
+	[ENGINE_FAILS] = {offsetof(struct sim_plan, engine_fails), ENGINE, 4000},
 };
 
 /* The kind that follows after the duration. KINDS: none. */
@@ -181,6 +184,8 @@ static void engine_incident(struct sim *s, const struct incident *i)
 			sim_fail(s, "engine %u: cannot start its agents", i->a);
 	} else if (i->kind == ENGINE_CRASHES) {
 		engine_end(s, i->a);
+	} else if (i->kind == ENGINE_FAILS) {
+		failing_begin(e, until);
 	} else if (e->seat[0].agent == NULL) {
 		return; /* no agent is running */
 	} else if (i->kind == AGENT_CRASHES) {
@@ -251,7 +256,8 @@ void faults_run(struct sim *s)
 						 "engine is resumed",
 						 "ranks are swapped",
 						 "agents crash",
-						 "agents restart"};
+						 "agents restart",
+						 "engine fails its requests"};
 	const struct incident *i = &s->incident[s->next_incident++];
 	const uint64_t until = s->now_ns + i->ms * SIM_MS;
 
@@ -301,6 +307,7 @@ void faults_heal(struct sim *s)
 			engine_end(s, i);
 			engine_begin(s, i);
 		}
+		s->engine[i].fails_until_ns = 0;
 		agents_begin(s, i); /* has no effect on running agents */
 		for (uint32_t k = 0; k < s->plan.ranks; k++)
 			cache_mend(s, &s->engine[i], k);

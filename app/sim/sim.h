@@ -150,6 +150,7 @@ struct execution {
 		EXECUTION_OVER
 	} state;
 	uint32_t made, fails_at; /* items made; fails_at UINT32_MAX: never */
+	bool counts;		 /* its error is a failure of the rank */
 	uint32_t next;		 /* next in the list of the engine, + 1 */
 	struct engine_task task;
 	uint32_t n_hashes;
@@ -192,6 +193,8 @@ struct engine {
 	uint64_t due_ns;
 	uint32_t epoch;
 	bool leaving, asks_drain;
+	uint64_t fails_since_ns, fails_until_ns; /* every request: failing.c */
+	uint32_t fails_got;
 };
 
 struct client {
@@ -424,6 +427,8 @@ void client_run(struct sim *s, uint32_t i);
 uint32_t clients_waiting(const struct sim *s);
 /** Send one more request, which must succeed. */
 void client_send_probe(struct sim *s, uint32_t i, uint32_t router);
+/** @return true: only failing engines can make a request fail. */
+bool client_world_calm(const struct sim *s);
 
 /* ---- prompt.c ---- */
 
