@@ -60,7 +60,7 @@ bool rule_event_gap(const struct doctor_look *l)
 
 bool rule_event_back(const struct doctor_look *l)
 {
-	const double stale = doctor_grown(l, "events.stale");
+	const double stale = doctor_grown(l, "events.already_applied");
 
 	return stale > 100 && stale > 3 * doctor_grown(l, "events.applied") &&
 	       doctor_say(l,
@@ -273,7 +273,7 @@ bool rule_no_actual(const struct doctor_look *l)
 
 	return doctor_grown(l, "requests.finished") >= 8 &&
 	       snap_number(json_object_get(h.before, "achieved_tokens")) > 0 &&
-	       doctor_now(&h, "told_predicted_tokens") == 0 &&
+	       doctor_now(&h, "reported_predicted_tokens") == 0 &&
 	       doctor_now(l, "requests.actual_cached") == 0 &&
 	       doctor_say(l,
 			  "pool %s: %.0f cached tokens were predicted, and no engine has told how "
@@ -303,7 +303,7 @@ bool rule_overpredicts(const struct doctor_look *l)
 /* Engines that find nothing at all of what the router knows to be there. */
 bool rule_other_hashes(const struct doctor_look *l)
 {
-	const double said = hit(l, "told_predicted_tokens");
+	const double said = hit(l, "reported_predicted_tokens");
 	const double none = hit(l, "short.nothing_shared");
 
 	return said > 1000 && none >= 0.2 * said &&

@@ -118,7 +118,7 @@ bool rule_prefill_off(const struct doctor_look *l)
 /* Heartbeats come, so that it looks idle and draws requests; it never says that it has one. */
 bool rule_unheard(const struct doctor_look *l)
 {
-	const double n = doctor_grown(l, "unheard"), routed = doctor_grown(l, "routed");
+	const double n = doctor_grown(l, "unacknowledged"), routed = doctor_grown(l, "routed");
 	const char *why = json_string_value(json_object_get(l->now, "why"));
 
 	return n > 0 && 2 * n >= routed && why != NULL && strcmp(why, "suspect") != 0 &&
@@ -137,7 +137,7 @@ bool rule_requests_fail(const struct doctor_look *l)
 {
 	const char *avoided = json_string_value(json_object_get(l->now, "avoided"));
 	const char *why = json_string_value(json_object_get(l->now, "why"));
-	const double failed = doctor_grown(l, "failed") - doctor_grown(l, "unheard");
+	const double failed = doctor_grown(l, "failed") - doctor_grown(l, "unacknowledged");
 	const double all = failed + doctor_grown(l, "finished");
 
 	if (avoided != NULL && why != NULL && strcmp(why, "failing") == 0)
@@ -322,10 +322,10 @@ bool rule_memory_low(const struct doctor_look *l)
 static bool is_noise(const char *name)
 {
 	static const char *const noise[] = {"_rx_other_mac", "_rx_other_addr", "_rx_other_port",
-					    "_rx_other_proto", "_rx_other_vlan", "ingress_late",
-					    "ingress_early",
+					    "_rx_other_proto", "_rx_other_vlan",
+					    "ingress_unknown_request", "ingress_premature_ack",
 					    /* lines, not frames; see rule_log_lost() */
-					    "log_dropped", "log_limited",
+					    "log_buffer_full", "log_rate_limited",
 					    /* about requests that have just ended */
 					    "reject_unknown_request", "reject_ended"};
 	const size_t len = strlen(name);
@@ -365,7 +365,7 @@ bool rule_drops(const struct doctor_look *l)
 
 bool rule_event_life(const struct doctor_look *l)
 {
-	const double n = doctor_grown(l, "ingress.old_life");
+	const double n = doctor_grown(l, "ingress.stale_epoch");
 
 	return n > LATE_FRAMES &&
 	       doctor_say(l,
@@ -376,7 +376,7 @@ bool rule_event_life(const struct doctor_look *l)
 
 bool rule_bad_rank(const struct doctor_look *l)
 {
-	const double n = doctor_grown(l, "ingress.bad_rank");
+	const double n = doctor_grown(l, "ingress.unknown_rank");
 
 	return n > 0 && doctor_say(l,
 				   "%.0f %s of KV events %s a rank that the HELLO of their "
@@ -419,7 +419,7 @@ bool rule_clock_off(const struct doctor_look *l)
 
 bool rule_log_lost(const struct doctor_look *l)
 {
-	const double n = doctor_grown(l, "log.dropped");
+	const double n = doctor_grown(l, "log.buffer_full");
 
 	return n > 0 &&
 	       doctor_say(l,

@@ -39,7 +39,8 @@ LIST_HEAD(kvr_rq_opening, kvr_rq_session);
 /** What is counted of each pool; kvr_request_stats names them. */
 #define KVR_REQUEST_COUNTER_LIST(X)                                                                \
 	X(KVR_RQC_LATE, late, COUNT, "events", "said before or overtaken")                         \
-	X(KVR_RQC_NEVER, never, COUNT, "events", "not possible in the state of their request")     \
+	X(KVR_RQC_IMPOSSIBLE, impossible, COUNT, "events",                                         \
+	  "not possible in the state of their request")                                            \
 	X(KVR_RQC_ARRIVED, arrived, COUNT, "requests", "new ones, queries among them")             \
 	X(KVR_RQC_FORGOTTEN, forgotten, COUNT, "requests", "refused or answered without a trace")  \
 	X(KVR_RQC_DONE, done, COUNT, "requests", "others that are over, with all that followed")   \
@@ -48,8 +49,8 @@ LIST_HEAD(kvr_rq_opening, kvr_rq_session);
 	X(KVR_RQC_PAIRED, paired, COUNT, "requests", "served by a pair of pools")                  \
 	X(KVR_RQC_BYPASSED, bypassed, COUNT, "requests",                                           \
 	  "of a pair, served without its prefill pool")                                            \
-	X(KVR_RQC_STARTED_OVER, started_over, COUNT, "requests", "tried anew after a failed leg")  \
-	X(KVR_RQC_UNHEARD, unheard, COUNT, "legs",                                                 \
+	X(KVR_RQC_RETRIES, retries, COUNT, "requests", "tried anew after a failed leg")            \
+	X(KVR_RQC_UNACKNOWLEDGED, unacknowledged, COUNT, "legs",                                   \
 	  "given to another worker, as theirs did not acknowledge them")                           \
 	X(KVR_RQC_UNKNOWN_CLASS, unknown_class, COUNT, "requests",                                 \
 	  "named no policy class of the pool, and went to the first")                              \

@@ -171,7 +171,7 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	r->reroutes--;
 	r->tries++;
 	KVR_SIM_SOMETIMES(START_OVER);
-	count(r->pool, KVR_RQC_STARTED_OVER);
+	count(r->pool, KVR_RQC_RETRIES);
 	r->attempt = 0;
 	r->answers = false;
 	if (r->paired) {
@@ -319,7 +319,7 @@ bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy
 	}
 	leave_prefill(x, &why, leg == PREFILL ? KVR_RQ_UNHEARD : KVR_RQ_STOPPED);
 	if (!in_vain) {
-		count(r->pool, KVR_RQC_UNHEARD);
+		count(r->pool, KVR_RQC_UNACKNOWLEDGED);
 		if (leg == MAIN) {
 			unbook(x, MAIN, KVR_RQ_UNHEARD);
 			kvr_rq__session_move(x); /* its pin is taken from the hints */

@@ -88,7 +88,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 
 	out->n = 0;
 	if (!kvr_request_done(r)) {
-		count(r->pool, KVR_RQC_NEVER);
+		count(r->pool, KVR_RQC_IMPOSSIBLE);
 		return KVR_RQ_NEVER;
 	}
 	r->pool = pool;
@@ -451,7 +451,7 @@ enum kvr_rq_verdict kvr_request_step(const struct kvr_rq_ctx *c, struct kvr_requ
 	out->n = 0;
 	if (v != KVR_RQ_GO) {
 		if (r->pool != NULL)
-			count(r->pool, v == KVR_RQ_LATE ? KVR_RQC_LATE : KVR_RQC_NEVER);
+			count(r->pool, v == KVR_RQ_LATE ? KVR_RQC_LATE : KVR_RQC_IMPOSSIBLE);
 		return v;
 	}
 	if ((e->flags & (KVR_RQEF_ANSWERED | KVR_RQEF_LAST)) != 0)

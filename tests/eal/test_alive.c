@@ -454,7 +454,7 @@ static void many_in_a_frame(void)
 	CU_ASSERT_EQUAL(booked(), MANY);
 	CU_ASSERT_EQUAL(counter(PC_ALIVE), 13 * MANY);
 	CU_ASSERT_EQUAL(counter(PC_ALIVE_UNKNOWN), 0);
-	CU_ASSERT_EQUAL(counter(PC_LATE), 0);
+	CU_ASSERT_EQUAL(counter(PC_LATE_FRAMES), 0);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
 	for (uint32_t i = 0; i < MANY; i++)
 		finish(1 + i, h[i], 0, 1);
@@ -490,7 +490,7 @@ static void a_stranger_renews_nothing(void)
 	CU_ASSERT_EQUAL(counter(PC_RELEASED), 1);
 	CU_ASSERT_EQUAL(counter(PC_ALIVE), 13 * 7);
 	CU_ASSERT_EQUAL(counter(PC_ALIVE_UNKNOWN), 13 * 7);
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_LATE), 13 * 4);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_UNKNOWN_REQUEST), 13 * 4);
 	finish(1, h, 0, 1);
 	end();
 }

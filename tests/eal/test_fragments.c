@@ -331,7 +331,7 @@ static void what_is_too_large_is_answered_at_any_rate(void)
 	}
 	CU_ASSERT_EQUAL(count(PEER_CLIENT, KVR_REJECTED), 5);
 	CU_ASSERT_EQUAL(lcores_in(IN_REJECTED), 10);
-	CU_ASSERT_EQUAL(lcores_in(IN_UNANSWERED), 0);
+	CU_ASSERT_EQUAL(lcores_in(IN_REJECTION_SUPPRESSED), 0);
 	CU_ASSERT_EQUAL(lcores_refused(KVR_E_TOO_LARGE), 10);
 	end();
 }
@@ -407,8 +407,8 @@ static void the_router_asks_for_what_it_lacks(void)
 	send_frame(70);
 	send_frame(msg.n - 1);
 	pipeline_turn();
-	CU_ASSERT_EQUAL(lcores_in(IN_MESSAGES), 1);
-	CU_ASSERT_EQUAL(lcores_in(IN_ASKED), 2);
+	CU_ASSERT_EQUAL(lcores_in(IN_REASSEMBLED), 1);
+	CU_ASSERT_EQUAL(lcores_in(IN_MISSING_SENT), 2);
 	finish(1, dispatched(88 + 800000));
 	end();
 }
@@ -434,7 +434,7 @@ static void a_copy_of_a_whole_message_is_answered_as_probe(void)
 			KVR_STATE_DISPATCHED);
 	CU_ASSERT_EQUAL(count(PEER_CLIENT, KVR_ACCEPTED), 0);
 	CU_ASSERT_EQUAL(lcores_held(), 0);
-	CU_ASSERT_EQUAL(lcores_in(IN_MESSAGES), 1);
+	CU_ASSERT_EQUAL(lcores_in(IN_REASSEMBLED), 1);
 	finish(1, dispatched(88 + 8000));
 	end();
 }

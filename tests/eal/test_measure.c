@@ -142,7 +142,7 @@ static void a_life_is_measured_once(void)
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_LAST_TTFT), 30 * MS);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_LAST_ITL), 5 * MS);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_LAST_ISL), 40);
-	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_TOLD_ACTUAL), 8);
+	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_REPORTED_ACTUAL), 8);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, rank, RC_BEYOND), 8);
 	CU_ASSERT_EQUAL(rank_count(0, WORKER, 1 - rank, RC_ROUTED), 0);
 	CU_ASSERT_EQUAL(pool_counter(0, PC_BEYOND_TOKENS), 8);

@@ -959,7 +959,7 @@ static void every_refusal_has_its_code(void)
 	pipeline_turn();
 	CU_ASSERT_EQUAL(rejected(PEER_CLIENT), -1); /* not ours: counted, not answered */
 	kvr_stats_sum(rt->in_stats, in);	    /* whichever lcore has it */
-	CU_ASSERT_EQUAL(in[IN_MAGIC], 1);
+	CU_ASSERT_EQUAL(in[IN_BAD_MAGIC], 1);
 	CU_ASSERT_EQUAL(kvr_flight_count(pool()->requests), 0);
 	end();
 }

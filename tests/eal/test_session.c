@@ -334,7 +334,7 @@ static void refused_open_ends_the_request(void)
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_SESSION_CLOSE));
 	answer(KVR_SESSION_OPENED, worker, number, 0); /* too late to change one's mind */
-	CU_ASSERT_EQUAL(counter(SC_OPEN_REFUSED), 1);
+	CU_ASSERT_EQUAL(counter(SC_OPEN_REJECTED), 1);
 	pipeline_flush();
 	route(1, KVR_ACTION_OPEN, "chat"); /* repeated: the answer is */
 	CU_ASSERT_EQUAL(rejected(), KVR_E_SESSION_OPEN_FAILED);
@@ -452,7 +452,7 @@ static void worker_that_leaves_while_opening_fails_the_request(void)
 	CU_ASSERT_EQUAL(rejected(), KVR_E_WORKER_LOST);
 	CU_ASSERT_EQUAL(live(), 0);
 	pipeline_advance(25); /* the close finds nobody */
-	CU_ASSERT_EQUAL(counter(SC_CLOSE_GONE), 1);
+	CU_ASSERT_EQUAL(counter(SC_CLOSE_WORKER_GONE), 1);
 	end(0);
 }
 
@@ -541,7 +541,7 @@ static void close_to_a_lost_worker_is_counted(void)
 	goodbye(worker);
 	CU_ASSERT_EQUAL(rejected(), KVR_E_WORKER_LOST);
 	pipeline_advance(25);
-	CU_ASSERT_EQUAL(counter(SC_CLOSE_GONE), 1);
+	CU_ASSERT_EQUAL(counter(SC_CLOSE_WORKER_GONE), 1);
 	end(0);
 }
 
@@ -866,7 +866,7 @@ static void session_of_a_lost_worker_says_so(void)
 	release("chat", 5);
 	CU_ASSERT_EQUAL(code_of(KVR_SESSION_RELEASED), 0);
 	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, "chat", NULL, NULL), 0); /* nor of its end */
-	CU_ASSERT_EQUAL(counter(SC_CLOSE_GONE), 1);
+	CU_ASSERT_EQUAL(counter(SC_CLOSE_WORKER_GONE), 1);
 	end(0);
 }
 

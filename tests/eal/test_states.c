@@ -538,17 +538,17 @@ static void out_of_turn_is_counted(void)
 	session(KVR_SESSION_OPENED, serving(), 0);
 	expect(KVR_RQS_SENT);
 	empty(PEER_AGENT, KVR_ABORT_ACK, handle); /* nobody has asked */
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 1);
 	response_ack(KVR_RACK_F_FIN); /* of no end: it stays on the lcore that has got it */
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_EARLY), 1);
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_PREMATURE_ACK), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 1);
 	dispatch_ack(handle, 0);
 	dispatch_ack(handle, 0); /* a copy: it has it still */
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE), 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE_FRAMES), 0);
 	session(KVR_SESSION_OPENED, serving(), 0);
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE_FRAMES), 1);
 	dispatch_ack(handle, 7); /* it has been taken */
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 2);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 2);
 	expect(KVR_RQS_RUNNING);
 	CU_ASSERT_TRUE(at_rest());
 	pipeline_stop();

@@ -145,7 +145,7 @@ static void an_item_above_client_frame_is_answered(void)
 	CU_ASSERT_EQUAL(w->detail[1], 600);
 	CU_ASSERT_EQUAL(w->detail[2], 1);
 	CU_ASSERT_EQUAL(count(IN_REJECTED), 1);
-	CU_ASSERT_EQUAL(count(IN_SPLIT) + count(IN_UNSENDABLE), 0);
+	CU_ASSERT_EQUAL(count(IN_REFRAGMENTED) + count(IN_UNSENDABLE), 0);
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 1);
 	item(1, h, 1, 80, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));

@@ -94,7 +94,7 @@ static void bookings_of_a_worker_that_leaves(void)
 
 static uint64_t refused(void)
 {
-	return counter(PC_QUEUE_FAILED);
+	return counter(PC_ADMISSION_REJECTED);
 }
 
 static void many_wait(void)
@@ -258,12 +258,12 @@ static void loads_of_all_ranks(void)
 		ask_loads();
 	begin_measure();
 	for (uint32_t turns = 0; turns <= QUESTIONS; turns++) {
-		before = counter(PC_LOADS);
+		before = counter(PC_LOAD_QUERIES);
 		turn();
-		most = RTE_MAX(most, counter(PC_LOADS) - before);
+		most = RTE_MAX(most, counter(PC_LOAD_QUERIES) - before);
 	}
 	report("questions about 512 ranks", most);
-	CU_ASSERT_EQUAL(counter(PC_LOADS), QUESTIONS);
+	CU_ASSERT_EQUAL(counter(PC_LOAD_QUERIES), QUESTIONS);
 	CU_ASSERT(most <= 2); /* 1,024 ranks */
 	end();
 }

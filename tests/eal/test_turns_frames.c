@@ -410,7 +410,7 @@ static void long_prompts(void)
 	prompt(KVR_POTENTIAL_LOADS, 1, BLOCKS);
 	steps(100);
 	ok("runs of a question");
-	CU_ASSERT_EQUAL(counter(PC_LOADS), 1);
+	CU_ASSERT_EQUAL(counter(PC_LOAD_QUERIES), 1);
 	for (uint32_t i = 0; i < 24; i++) {
 		prompt(KVR_ROUTE, 100000 + i * 4000, 1500);
 		steps(10);
@@ -420,7 +420,7 @@ static void long_prompts(void)
 	ok("runs of shorter ones");
 	prompt(KVR_ROUTE, 1, BLOCKS);
 	CU_ASSERT_EQUAL(sched()->booked_now, 25);
-	CU_ASSERT_EQUAL(counter(PC_LOADS), 25);
+	CU_ASSERT_EQUAL(counter(PC_LOAD_QUERIES), 25);
 	for (uint64_t i = 1; i <= id; i++)
 		cancel(i);
 	for (uint32_t i = 0; i < 200; i++) {
@@ -618,7 +618,7 @@ static void long_prompts_that_start_over(void)
 	declines(1);
 	steps(200);
 	ok_pair("runs of another try");
-	CU_ASSERT_EQUAL(counter(PC_STARTED_OVER), 1);
+	CU_ASSERT_EQUAL(counter(PC_RETRIES), 1);
 	CU_ASSERT(sched()->booked_now == 1 && prefill()->booked_now == 1);
 	cancel(1);
 	prefills(1);
@@ -637,7 +637,7 @@ static void long_prompts_that_start_over(void)
 	steps(200);
 	ok_pair("runs of a lost leg's");
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[1].count, PC_LOST), 1);
-	CU_ASSERT_EQUAL(counter(PC_STARTED_OVER), 2);
+	CU_ASSERT_EQUAL(counter(PC_RETRIES), 2);
 	cancel(2);
 	prefills(2);
 	steps(300);

@@ -167,8 +167,8 @@ static void another_worker_gets_it_once(void)
 	pipeline_flush();
 	again(0);
 	CU_ASSERT_EQUAL(live(), 1);
-	CU_ASSERT_EQUAL(counter(PC_UNHEARD), 1);
-	CU_ASSERT_EQUAL(counter(PC_STARTED_OVER), 1);
+	CU_ASSERT_EQUAL(counter(PC_UNACKNOWLEDGED), 1);
+	CU_ASSERT_EQUAL(counter(PC_RETRIES), 1);
 	CU_ASSERT_EQUAL(of_rank(0, FIRST, RC_ROUTED), 1);
 	CU_ASSERT_EQUAL(of_rank(0, FIRST, RC_FAILED), 1);
 	CU_ASSERT_EQUAL(of_rank(0, SECOND, RC_ROUTED), 1);
@@ -285,7 +285,7 @@ static void who_has_waited_in_vain_is_not_refused(void)
 	h = dispatched(PEER_AGENT, &attempt);
 	CU_ASSERT(h != 0 && h != old);
 	CU_ASSERT_EQUAL(counter(PC_ADMITTED), 1);
-	CU_ASSERT_EQUAL(counter(PC_QUEUE_FAILED), 0);
+	CU_ASSERT_EQUAL(counter(PC_ADMISSION_REJECTED), 0);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	item(PEER_AGENT, h, KVR_RESP_F_FIN);
 	client_has_all(h);
@@ -303,7 +303,7 @@ static void who_has_waited_in_vain_is_not_refused(void)
 	CU_ASSERT_EQUAL(live(), 1);
 	bye(SECOND, PEER_OTHER);
 	CU_ASSERT_EQUAL(counter(PC_ADMITTED), 0);
-	CU_ASSERT_EQUAL(counter(PC_QUEUE_FAILED), 1);
+	CU_ASSERT_EQUAL(counter(PC_ADMISSION_REJECTED), 1);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	end();
 }
@@ -323,7 +323,7 @@ static void who_is_silent_gets_no_more(void)
 	acks(PEER_OTHER, h);
 	pipeline_flush();
 	CU_ASSERT_EQUAL(kvr_sched_n_silent(pool()->sched), 1);
-	CU_ASSERT_EQUAL(of_rank(0, FIRST, RC_UNHEARD), 1);
+	CU_ASSERT_EQUAL(of_rank(0, FIRST, RC_UNACKNOWLEDGED), 1);
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool()->sched,
 					   kvr_sched_rank_find(pool()->sched, FIRST, 0), &info),
 			0);
@@ -447,7 +447,7 @@ static void who_stays(void)
 			acks(PEER_AGENT, h);
 		again(rows[i].flags);
 		CU_ASSERT_EQUAL(dispatched(PEER_AGENT, &attempt), rows[i].ack ? 0 : h);
-		CU_ASSERT_EQUAL(counter(PC_UNHEARD), 0);
+		CU_ASSERT_EQUAL(counter(PC_UNACKNOWLEDGED), 0);
 		if (rows[i].flags == 0) {
 			item(PEER_AGENT, h, KVR_RESP_F_FIN);
 			client_has_all(h);
@@ -521,7 +521,7 @@ static void a_long_message_comes_again_first(void)
 	o = pipeline_expect(PEER_OTHER, KVR_DISPATCH);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	h = o->hdr.handle;
-	CU_ASSERT_EQUAL(counter(PC_UNHEARD), 1);
+	CU_ASSERT_EQUAL(counter(PC_UNACKNOWLEDGED), 1);
 	acks(PEER_OTHER, h);
 	item(PEER_OTHER, h, KVR_RESP_F_FIN);
 	client_has_all(h);
@@ -573,7 +573,9 @@ static void legs_go_elsewhere(void)
 	pair_said();
 	pipeline_advance(20);
 	SAID("p.ABORT d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
-	CU_ASSERT_EQUAL(counter(PC_UNHEARD) + kvr_stats_get(rt->pool[1].count, PC_UNHEARD), 1);
+	CU_ASSERT_EQUAL(counter(PC_UNACKNOWLEDGED) +
+				kvr_stats_get(rt->pool[1].count, PC_UNACKNOWLEDGED),
+			1);
 	CU_ASSERT_EQUAL(of_rank(1, PAIR_P, RC_FAILED), 1);
 	CU_ASSERT_EQUAL(of_rank(0, PAIR_D, RC_CANCELLED), 1);
 	pair_finish();
@@ -604,9 +606,9 @@ static void first_who_has_been_silent_for_longest(void)
 		pipeline_advance(10);
 	for (uint64_t id = 2; id < 2 + 2 * BURST; id++)
 		pair_route(id, NULL);
-	CU_ASSERT_EQUAL(counter(PC_UNHEARD), 0);
+	CU_ASSERT_EQUAL(counter(PC_UNACKNOWLEDGED), 0);
 	pipeline_advance(30);
-	CU_ASSERT_EQUAL(counter(PC_UNHEARD), 1);
+	CU_ASSERT_EQUAL(counter(PC_UNACKNOWLEDGED), 1);
 	pair_take();
 	CU_ASSERT_NOT_EQUAL(pair_leg(1, false)->worker, PAIR_D);
 	pair_finish();

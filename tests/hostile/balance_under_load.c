@@ -31,7 +31,7 @@ struct half {
 static void count(struct lcore *lc, const struct half *h, bool second)
 {
 	if (h->of == OF_INGRESS)
-		in_count(lc, second ? IN_NOTES : IN_FRAMES);
+		in_count(lc, second ? IN_REQUEST_FRAMES : IN_FRAMES);
 	else
 		pool_count(lc->sched_pool[0], second ? PC_QUERIES : PC_ROUTES, 1);
 }

@@ -68,7 +68,7 @@ static void under_pressure_the_oldest_goes(void)
 		peers_item(id, h, KVR_RESP_F_FIN);
 		pipeline_flush();
 	}
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_MADE_ROOM),
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_SLOTS_RECLAIMED),
 			n - kvr_flight_size(rt->pool[0].requests));
 	peers_empty(PEER_CLIENT, KVR_PROBE, 1, 0);
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_ENDED);
@@ -90,7 +90,7 @@ static void live_requests_stay(void)
 	pipeline_flush();
 	peers_route(PEER_CLIENT, n + 1, 0, "x");
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_NO_MEMORY);
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_MADE_ROOM), 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_SLOTS_RECLAIMED), 0);
 	pipeline_stop();
 }
 
@@ -115,7 +115,7 @@ static void an_abort_whose_room_is_needed(void)
 		peers_item(id, h, KVR_RESP_F_FIN);
 		pipeline_flush();
 	}
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_MADE_ROOM), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_SLOTS_RECLAIMED), 1);
 	CU_ASSERT_TRUE(TAILQ_EMPTY(&rt->pool[0].live.aborts));
 	pipeline_flush();
 	peers_item(1, first, 0);

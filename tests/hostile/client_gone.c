@@ -116,7 +116,7 @@ static uint64_t early(void)
 	uint64_t sum = 0;
 
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		sum += kvr_stats_get(rt->lcore[i]->in, IN_EARLY);
+		sum += kvr_stats_get(rt->lcore[i]->in, IN_PREMATURE_ACK);
 	return sum;
 }
 
@@ -190,7 +190,7 @@ static void a_mute_decode_leg_ends_with_its_client(bool bootstrap, bool moved)
 		pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
 	r = pair_leg(1, false);
 	CU_ASSERT_EQUAL(r->worker, moved ? PAIR_E : PAIR_D);
-	CU_ASSERT_EQUAL(counted(PC_UNHEARD), moved);
+	CU_ASSERT_EQUAL(counted(PC_UNACKNOWLEDGED), moved);
 	CU_ASSERT_EQUAL(kvr_sched_counters(decode_pool()->sched)->booked_now, 1);
 	for (uint32_t s = 0; s < KVR_WIRE_LINGER_S - 6; s += 2) {
 		wait_s(2);

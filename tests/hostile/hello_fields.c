@@ -236,8 +236,8 @@ static void the_log_of_a_worker_is_bounded(void)
 	}
 	log_counts(&after);
 	CU_ASSERT(after.lines - before.lines >= LOG_WORKER_BURST);
-	CU_ASSERT_EQUAL(after.lines + after.limited, before.lines + before.limited + 300);
-	CU_ASSERT(after.limited > before.limited);
+	CU_ASSERT_EQUAL(after.lines + after.rate_limited, before.lines + before.rate_limited + 300);
+	CU_ASSERT(after.rate_limited > before.rate_limited);
 	pipeline_stop();
 }
 

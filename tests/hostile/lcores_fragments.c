@@ -96,10 +96,10 @@ static void a_message_on_all_queues_is_joined(void)
 	CU_ASSERT_TRUE(nothing_goes_on());
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_PREDICTIONS), 2);
 	CU_ASSERT_PTR_NULL(kvr_active_check(kvr_sched_active(rt->pool[0].sched)));
-	CU_ASSERT_EQUAL(counted(IN_MESSAGES), 2);
-	CU_ASSERT(counted(IN_HANDED) >= frames / 2 * 2);
+	CU_ASSERT_EQUAL(counted(IN_REASSEMBLED), 2);
+	CU_ASSERT(counted(IN_FORWARDED) >= frames / 2 * 2);
 	CU_ASSERT_EQUAL(counted(IN_RING_FULL), 0);
-	CU_ASSERT_EQUAL(counted(IN_ASKED), 0);
+	CU_ASSERT_EQUAL(counted(IN_MISSING_SENT), 0);
 	end();
 }
 
@@ -131,7 +131,7 @@ static void what_is_too_large_is_refused_where_it_comes(void)
 	}
 	pipeline_queue = PIPELINE_SPREAD;
 	CU_ASSERT_EQUAL(counted(IN_REJECTED), 64);
-	CU_ASSERT_EQUAL(counted(IN_HANDED), 0);
+	CU_ASSERT_EQUAL(counted(IN_FORWARDED), 0);
 	end();
 }
 

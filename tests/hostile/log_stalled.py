@@ -41,14 +41,14 @@ _, err = load.communicate(timeout=120)
 case.check(load.returncode == 0, 'no routing while nobody reads the log:', err[-300:])
 # And so many that do not fit the pool that there is no room for what is to be said about them.
 for _ in range(20):
-    if telemetry(case, 'one', '/kvroute/log')['dropped']:
+    if telemetry(case, 'one', '/kvroute/log')['buffer_full']:
         break
     load = case.load(LOAD, 1, 1, 1000, '--block-size', '32')
     load.communicate(timeout=120)
 counts = telemetry(case, 'one', '/kvroute/log')
 drops = telemetry(case, 'one', '/kvroute/drops')
-case.check(counts['dropped'] > 0 and counts['limited'] > 0, 'nothing was dropped or limited:', counts)
-case.check(drops.get('log_dropped') == counts['dropped'] and drops.get('log_limited') == counts['limited'],
+case.check(counts['buffer_full'] > 0 and counts['rate_limited'] > 0, 'nothing was dropped or limited:', counts)
+case.check(drops.get('log_buffer_full') == counts['buffer_full'] and drops.get('log_rate_limited') == counts['rate_limited'],
            'drops do not say what the log says:', drops, counts)
 # Now somebody reads: all that was kept is there.
 os.set_blocking(rd, False)
@@ -86,6 +86,6 @@ load.communicate(timeout=120)
 counts = telemetry(case, 'one', '/kvroute/log')
 read(20, lambda: b'log lines dropped' in text and len(lines()) >= counts['lines'])
 told = sum(int(n) for n in re.findall(rb'log lines dropped.* dropped=([0-9]+)\n', text))
-case.check(told == counts['dropped'] and len(lines()) == counts['lines'], 'dropped, told, lines read:', counts, told, len(lines()))
+case.check(told == counts['buffer_full'] and len(lines()) == counts['lines'], 'dropped, told, lines read:', counts, told, len(lines()))
 case.end(router)
 sys.exit(bool(case.failures))

@@ -36,7 +36,7 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 		pipeline_send(PEER_CLIENT, buf, (size_t)len);
 	}
 	pipeline_turn();
-	lost = kvr_stats_get(a->count, PC_NOTES_LOST);
+	lost = kvr_stats_get(a->count, PC_MAILBOX_FULL);
 	CU_ASSERT_EQUAL(lost + answers(), sent);
 	CU_ASSERT(lost == sent || threads_used() != NULL);
 	CU_ASSERT_TRUE(pipeline_balanced());
@@ -46,7 +46,7 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 		pipeline_turn();
 	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0); /* the repetition finds room */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
-	CU_ASSERT_EQUAL(kvr_stats_get(a->count, PC_NOTES_LOST), lost);
+	CU_ASSERT_EQUAL(kvr_stats_get(a->count, PC_MAILBOX_FULL), lost);
 	pipeline_stop();
 }
 

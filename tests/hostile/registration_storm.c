@@ -107,7 +107,7 @@ static void storm(uint32_t beats, uint32_t hellos)
 
 	rt->ns_offset += STEP_MS * UINT64_C(1000000);
 	since = now_ns(rt);
-	limited = counted(IN_LIMITED);
+	limited = counted(IN_RATE_LIMITED);
 	heard = counted(IN_HEARTBEATS);
 	used = pipeline_mbufs_used();
 	for (uint32_t step = 0; step < steps; step++) {
@@ -129,7 +129,7 @@ static void storm(uint32_t beats, uint32_t hellos)
 	/* What a source may say at once, and then a second; all others are limited, and counted. */
 	CU_ASSERT(welcomes > 3 * limit && welcomes <= 1024 + 4 * limit);
 	CU_ASSERT_EQUAL(foe_refused, 0);
-	CU_ASSERT_EQUAL(counted(IN_LIMITED) - limited, said - welcomes);
+	CU_ASSERT_EQUAL(counted(IN_RATE_LIMITED) - limited, said - welcomes);
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), used);
 	CU_ASSERT_TRUE(pipeline_balanced());
 }

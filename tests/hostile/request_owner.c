@@ -9,7 +9,7 @@
 
 static uint64_t strangers(void)
 {
-	return kvr_stats_get(rt->pool[0].count, PC_STRANGERS);
+	return kvr_stats_get(rt->pool[0].count, PC_WRONG_CLIENT_ADDRESS);
 }
 
 static void begin(const char *keys)
@@ -107,7 +107,7 @@ static void a_long_message_has_one_digest(void)
 	pipeline_advance(5000); /* until then its name alone tells that it is here */
 	pipeline_route(1, 7, 64, KVR_REQ_F_RESEND, NULL);
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, 0);
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_REPEATS), 1);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_DUPLICATES), 1);
 	pipeline_advance(5000);
 	pipeline_route(1, 8, 64, KVR_REQ_F_RESEND, NULL); /* of the same length */
 	CU_ASSERT_EQUAL(peers_rejected(PEER_CLIENT).code, KVR_E_DUPLICATE_REQUEST);

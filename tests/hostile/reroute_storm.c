@@ -480,7 +480,7 @@ static void seeds(const char *pools, const struct pipeline_worker w[], uint32_t 
 		pipeline_start_with(pools);
 		begin(w, n, seed);
 		storm();
-		moved += kvr_stats_get(rt->pool[0].count, PC_UNHEARD);
+		moved += kvr_stats_get(rt->pool[0].count, PC_UNACKNOWLEDGED);
 		all_is_told();
 		CU_ASSERT_EQUAL(two_tries, 0);
 		nothing_is_left();

@@ -168,8 +168,8 @@ def pair(program):
     return router
 
 
-def run_by_clients(router, pool):
-    return router.telemetry('/kvroute/pools')[pool]['requests']['run_by_clients']
+def client_bookings(router, pool):
+    return router.telemetry('/kvroute/pools')[pool]['requests']['client_bookings_live']
 
 
 def booked(program):
@@ -178,9 +178,9 @@ def booked(program):
     running = s.live(1)[0]
     bookings = [s.client.book(POOL, 4 * B, proto.sequence_hashes(list(range(i << 20, (i << 20) + 4 * B)), B)) for i in range(1, 4)]
     s.until('they are booked', lambda: all(r.accepted and r.handle for r in bookings))
-    s.until('three', lambda: run_by_clients(router, 'llama') == 3, lambda: run_by_clients(router, 'llama'))
+    s.until('three', lambda: client_bookings(router, 'llama') == 3, lambda: client_bookings(router, 'llama'))
     s.client.report(bookings[0], 3, fin=True)
-    s.until('one is over', lambda: run_by_clients(router, 'llama') == 2, lambda: run_by_clients(router, 'llama'))
+    s.until('one is over', lambda: client_bookings(router, 'llama') == 2, lambda: client_bookings(router, 'llama'))
     stop(router, s, '3 requests are live, 1 of them with workers have 600000 ms, 2 that clients run themselves')
     s.client.report(bookings[1], 5)
     s.until('they are served on', lambda: bookings[1].report_acked)
@@ -198,10 +198,10 @@ def booked_pair(program):
     router, s = start(program, Pair, PAIR_POOLS, 'stop_ms = 600000')
     bookings = [s.client.book(POOL, 4 * B, proto.sequence_hashes(list(range(i << 20, (i << 20) + 4 * B)), B)) for i in range(1, 4)]
     s.until('they are booked', lambda: all(r.accepted and r.handle for r in bookings))
-    s.until('three', lambda: run_by_clients(router, 'llama') == 3, lambda: run_by_clients(router, 'llama'))
-    s.check('of the pool that clients ask', run_by_clients(router, 'llama_prefill') == 0)
+    s.until('three', lambda: client_bookings(router, 'llama') == 3, lambda: client_bookings(router, 'llama'))
+    s.check('of the pool that clients ask', client_bookings(router, 'llama_prefill') == 0)
     s.client.cancel(bookings[0])
-    s.until('two', lambda: run_by_clients(router, 'llama') == 2, lambda: run_by_clients(router, 'llama'))
+    s.until('two', lambda: client_bookings(router, 'llama') == 2, lambda: client_bookings(router, 'llama'))
     router.process.terminate()
     over(router, s, 'of 2 requests 2 were cut off (their clients know), 0 left')
     return router

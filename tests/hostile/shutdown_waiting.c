@@ -127,7 +127,7 @@ static void the_queue_is_told(const char *keys)
 	pipeline_advance(15000); /* longer than late binding holds anybody */
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
 	CU_ASSERT_EQUAL(kvr_stats_get(pool()->count, PC_ADMITTED), 0);
-	CU_ASSERT_EQUAL(kvr_stats_get(pool()->count, PC_QUEUE_FAILED), WAITING);
+	CU_ASSERT_EQUAL(kvr_stats_get(pool()->count, PC_ADMISSION_REJECTED), WAITING);
 	CU_ASSERT_EQUAL(cut_off(), 0);
 	end();
 }

@@ -468,7 +468,7 @@ static void events_of_one_source_leave_room_for_others(void)
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 2, 1, "a", 1));
 	pipeline_flush();
 	CU_ASSERT_EQUAL(events_come(2, WORKER, 0, 400), 160); /* 2/3 of 15/16 of them */
-	CU_ASSERT_EQUAL(counted(IN_SHARE), 240);
+	CU_ASSERT_EQUAL(counted(IN_EVENT_QUOTA), 240);
 	CU_ASSERT_EQUAL(rte_ring_count(rt->pool[0].events), 160);
 	CU_ASSERT_EQUAL(events_come(3, WORKER + 2, 0, 40), 40);
 	CU_ASSERT_EQUAL(events_of(2), 160);
@@ -611,10 +611,10 @@ static void overload_turns_the_busiest_source_away(void)
 	CU_ASSERT_EQUAL(load->part, KVR_SOURCE_ALL);
 	pipeline_turn();
 	pipeline_flush();
-	unsaid = counted(IN_UNANSWERED);
+	unsaid = counted(IN_REJECTION_SUPPRESSED);
 	press(&id, 400, &heavy, &light);
 	CU_ASSERT_TRUE(load->overloaded);
-	unsaid = counted(IN_UNANSWERED) - unsaid;
+	unsaid = counted(IN_REJECTION_SUPPRESSED) - unsaid;
 	CU_ASSERT_EQUAL(light.accepted, light.asked);
 	CU_ASSERT_EQUAL(heavy.accepted + heavy.busy + unsaid, heavy.asked);
 	CU_ASSERT_EQUAL(refused_of(2), heavy.asked - heavy.accepted);
@@ -725,7 +725,7 @@ static void overload_of_both_lcores_adds_up(void)
 	fill_the_queue(&id, 0);
 	CU_ASSERT_TRUE_FATAL(rt->lcore[0]->load[0].overloaded);
 	CU_ASSERT_TRUE_FATAL(rt->lcore[1]->load[0].overloaded);
-	unsaid = counted(IN_UNANSWERED);
+	unsaid = counted(IN_REJECTION_SUPPRESSED);
 	rejected = counted(IN_REJECTED);
 	for (uint32_t i = 0; i < 400; i++) {
 		rt->ns_offset += UINT64_C(1000000);
@@ -743,7 +743,7 @@ static void overload_of_both_lcores_adds_up(void)
 		CU_ASSERT_TRUE(rt->lcore[i]->load[0].overloaded);
 		CU_ASSERT_TRUE(rt->lcore[i]->load[0].part < KVR_SOURCE_ALL / 4);
 	}
-	unsaid = counted(IN_UNANSWERED) - unsaid;
+	unsaid = counted(IN_REJECTION_SUPPRESSED) - unsaid;
 	rejected = counted(IN_REJECTED) - rejected;
 	CU_ASSERT_EQUAL(light.accepted, light.asked);
 	CU_ASSERT_EQUAL(heavy.accepted + heavy.busy + unsaid, heavy.asked);
@@ -857,7 +857,7 @@ static void hellos_of_one_source_are_limited(void)
 			pipeline_turn();
 	}
 	pipeline_turn();
-	CU_ASSERT_TRUE(counted(IN_LIMITED) > 2924 - 1024 * reached());
+	CU_ASSERT_TRUE(counted(IN_RATE_LIMITED) > 2924 - 1024 * reached());
 	pipeline_flush();
 	pipeline_host = 3;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER + 7, 1, "a", 1));
@@ -883,7 +883,7 @@ static void answers_to_what_is_not_legal_are_limited(void)
 	while (pipeline_expect(PEER_OTHER, KVR_REJECTED) != NULL)
 		n++;
 	CU_ASSERT_TRUE(n >= 1000 * reached() && n < 1100 * reached());
-	CU_ASSERT_EQUAL(counted(IN_UNANSWERED), 2500 - n);
+	CU_ASSERT_EQUAL(counted(IN_REJECTION_SUPPRESSED), 2500 - n);
 	CU_ASSERT_EQUAL(refused_of(pipeline_host), 2500 - n);
 	pipeline_flush();
 	pipeline_host = 3;

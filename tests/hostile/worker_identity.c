@@ -277,7 +277,7 @@ static void what_another_life_says_of_a_session_changes_nothing(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	number = o->hdr.id;
 	session_says(KVR_SESSION_OPENED, number, 4); /* does not get as far as the pool */
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_OUT_OF_TURN), 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 0);
 	session_note(NOTE_SESSION_OPENED, number, 4);
 	session_note(NOTE_SESSION_OPENED, number, 6);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_OPENING), 1);
@@ -296,7 +296,7 @@ static void what_another_life_says_of_a_session_changes_nothing(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	number = o->hdr.id;
 	session_says(KVR_SESSION_CLOSED, number, 6);
-	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE), 0);
+	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE_FRAMES), 0);
 	session_note(NOTE_SESSION_CLOSED, number, 4);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_CLOSING), 1);
 	session_says(KVR_SESSION_CLOSED, number, 5);

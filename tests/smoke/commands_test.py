@@ -34,7 +34,7 @@ router_mode = ttft
 NAMES = {'llama', 'prefill', 'decode', 'soon', 'default', 'p0', 'lcore0'}  # of the router, as keys
 REASONS = r'(PORT|ingress|reject)_\w+'  # of /kvroute/drops: counters of their tables that are not 0
 # What this router has not: engines that report blocks or fail requests, a device with our XDP program, and reasons that are examples.
-SELDOM = {'/kvroute/loads': {'kv_used_blocks', 'avoided'}, '/kvroute/drops': {'PORT_rx_other_mac', 'PORT_xdp_denied', 'ingress_magic', 'reject_busy'},
+SELDOM = {'/kvroute/loads': {'kv_used_blocks', 'avoided'}, '/kvroute/drops': {'PORT_rx_other_mac', 'PORT_xdp_denied', 'ingress_bad_magic', 'reject_busy'},
           '/kvroute/xdp': {'PORT', 'redirect'}, '/kvroute/xdp/redirect': {'redirect'}}
 
 

@@ -61,17 +61,17 @@ class Faults:
         self.said('llama', '100/0', 'unread', self.agent.unread)
 
     def bad_rank(self):
-        before = self.router.telemetry('/kvroute/ingress')['bad_rank']
+        before = self.router.telemetry('/kvroute/ingress')['unknown_rank']
         self.agent.send('HEARTBEAT', 3, struct.pack('<IIIIQQII', 1, 0, 7, 0, p.M64, 0, 0, 0))
-        self.until('it is refused', self.asked('/kvroute/ingress', lambda a: a['bad_rank'] > before))
+        self.until('it is refused', self.asked('/kvroute/ingress', lambda a: a['unknown_rank'] > before))
 
     def old_life(self):
-        before = self.router.telemetry('/kvroute/ingress')['old_life']
+        before = self.router.telemetry('/kvroute/ingress')['stale_epoch']
         epoch, self.agent.epoch = self.agent.epoch, self.agent.epoch - 1
         for _ in range(8):
             self.agent.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(0, 0, 0, 1, 0, 0) + p.EVENT.pack(p.CLEARED, 0, 0, 0, 0))
         self.agent.epoch = epoch
-        self.until('they are counted', self.asked('/kvroute/ingress', lambda a: a['old_life'] >= before + 8))
+        self.until('they are counted', self.asked('/kvroute/ingress', lambda a: a['stale_epoch'] >= before + 8))
 
     def again(self):
         """Events that came before come again and again."""
@@ -79,12 +79,12 @@ class Faults:
         self.agent.stored(0, p.sequence_hashes(range(80000, 80016), B))
         self.until('they are taken', lambda: rank.acked == rank.next)
         event = p.EVENT.pack(p.STORED, 0, 0, 1, 0) + struct.pack('<Q', 5)
-        before = self.router.telemetry('/kvroute/pools')['llama']['events']['stale']
+        before = self.router.telemetry('/kvroute/pools')['llama']['events']['already_applied']
         for i in range(150):
             self.agent.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(rank.next - 1, 0, 0, 1, 0, 0) + event)
             if i % 32 == 0:
                 p.run_until(self.all, lambda: True)
-        self.until('they are counted', self.asked('/kvroute/pools', lambda a: a['llama']['events']['stale'] >= before + 120))
+        self.until('they are counted', self.asked('/kvroute/pools', lambda a: a['llama']['events']['already_applied'] >= before + 120))
 
     def phantoms(self):
         rank = self.agent.ranks[0]

@@ -208,7 +208,7 @@ class Host(Rig):
             for _ in range(40):
                 for _ in range(50):
                     self.ask_router('/kvroute/set,router_temperature=' + 'x' * 180)
-                if self.ask_router('/kvroute/log')['dropped']:
+                if self.ask_router('/kvroute/log')['buffer_full']:
                     return
                 time.sleep(0.2)  # so many lines a second, and no more
         finally:

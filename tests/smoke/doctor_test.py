@@ -108,10 +108,10 @@ class Doctor(Rig, Faults, More):
 
     def garbage(self):
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-            before = self.router.telemetry('/kvroute/ingress')['magic']
+            before = self.router.telemetry('/kvroute/ingress')['bad_magic']
             for _ in range(8):
                 s.sendto(b'GET / HTTP/1.1\r\n\r\n' + bytes(100), (IP, p.PORT))
-            self.until('garbage is counted', self.asked('/kvroute/ingress', lambda a: a['magic'] >= before + 8))
+            self.until('garbage is counted', self.asked('/kvroute/ingress', lambda a: a['bad_magic'] >= before + 8))
 
     def silent(self):
         """An agent that says nothing for longer than suspect_ms; it must still be so at the second look."""

@@ -113,11 +113,11 @@ def check(prefix, directory, program, cpu, n):
     load(program, directory, cpu, n, LONG)
     seen = telemetry(prefix, "/kvroute/ingress")
     print("ingress", json.dumps({k: v for k, v in seen.items() if v}))
-    if seen["messages"] < PROMPTS:
-        raise Failed(f"{seen['messages']} messages were joined")
+    if seen["reassembled"] < PROMPTS:
+        raise Failed(f"{seen['reassembled']} messages were joined")
     # Of n lcores one joins a message: of all its fragments (n - 1) / n come to others.
-    if seen["handed"] < PROMPTS * TOKENS * 4 / 1432 * (n - 1) / n * 2 / 3:
-        raise Failed(f"{seen['handed']} fragments changed lcores: they did not come to all")
+    if seen["fragments_forwarded"] < PROMPTS * TOKENS * 4 / 1432 * (n - 1) / n * 2 / 3:
+        raise Failed(f"{seen['fragments_forwarded']} fragments changed lcores: they did not come to all")
     before = items(prefix, n)
     load(program, directory, cpu, n, SHORT)
     frames = [now - was for now, was in zip(items(prefix, n), before)]

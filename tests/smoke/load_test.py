@@ -129,7 +129,7 @@ def left_behind(prefix, lingering=False):
         left["balance"] = balance["violation"]
     for name, pool in pools.items():
         held = {"slots": pool["slots_used"] - (0 if lingering else pool["slots_lingering"]), "legs": pool.get("legs", 0)}
-        held.update({k: pool["requests"][k] for k in ("live", "waiting", "prefilling") if k in pool["requests"]})
+        held.update({k: pool["requests"][k] for k in ("live", "waiting", "legs_pending") if k in pool["requests"]})
         left.update({f"{name} {k}": v for k, v in held.items() if v != 0})
     for name, sessions in (telemetry(prefix, "/kvroute/sessions") or {}).items():
         left.update({f"{name} sessions {k}": sessions["counters"][k] for k in ("live", "opening", "closing")

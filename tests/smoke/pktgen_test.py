@@ -134,10 +134,10 @@ def mixed(prefix, directory, cpu, program):
     if not 0.8 * made["foreign"] < foreign / rounds < 1.2 * made["foreign"]:
         raise Failed(f"{foreign} foreign in {rounds} rounds of {made['foreign']}")
     # A query that finds no room is refused.
-    if not ingress["frames"] == port["rx_udp"] == ingress["routes"] + ingress["rejected"] + ingress["ignored"] or \
+    if not ingress["frames"] == port["rx_udp"] == ingress["routes"] + ingress["rejected"] + ingress["dropped"] or \
             not made["query"] < ingress["routes"] < 1.2 * rounds * made["query"]:
         raise Failed(f"ingress {ingress}")
-    if ingress["rejected"] + ingress["ignored"] < 0.8 * rounds * made["garbage"]:
+    if ingress["rejected"] + ingress["dropped"] < 0.8 * rounds * made["garbage"]:
         raise Failed(f"garbage was taken: {ingress}")
     items = telemetry(prefix, "/kvroute/stages")["lcore0"]["ingress"]["items"]
     if items < sent:

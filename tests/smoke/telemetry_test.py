@@ -48,9 +48,9 @@ quantum = 7
 COMMANDS = Path(__file__).resolve().parents[2] / "app/router/telemetry/COMMANDS.md"
 KEYS = {
     "loads": {"eligible", "why", "active_requests", "active_blocks", "active_prefill_tokens", "kv_total_blocks", "max_num_batched_tokens", "routed", "finished",
-              "failed", "cancelled", "prompt_tokens", "predicted_tokens", "told_predicted_tokens", "actual_tokens"},
+              "failed", "cancelled", "prompt_tokens", "predicted_tokens", "reported_predicted_tokens", "actual_tokens"},
     "events": {"next_event_id", "dumping", "authoritative", "lag", "gaps", "dumps", "clears", "regressions", "stored", "removed", "held"},
-    "hits": {"prompt_tokens", "achieved_tokens", "told_predicted_tokens", "told_actual_tokens", "short", "beyond"},
+    "hits": {"prompt_tokens", "achieved_tokens", "reported_predicted_tokens", "reported_actual_tokens", "short", "beyond"},
 }
 HISTOGRAMS = {"time_to_first_token_seconds", "inter_token_latency_seconds", "input_sequence_tokens", "output_sequence_tokens",
               "kv_hit_rate", "kv_transfer_estimated_latency_seconds", "overlap_blocks_lost", "overhead_total_ms",

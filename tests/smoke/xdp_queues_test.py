@@ -44,7 +44,7 @@ class Family(Flows):
         self.check('both queues have had some', min(grown) > 0, grown)
         ingress = ROUTER.telemetry('/kvroute/ingress')
         if not self.v6:  # the other family has joined messages
-            self.check('nothing was handed on', ingress['handed'] == 0, ingress)
+            self.check('nothing was handed on', ingress['fragments_forwarded'] == 0, ingress)
 
     def large(self):
         """A message whose fragments come by both queues is joined by one CPU."""
@@ -54,8 +54,8 @@ class Family(Flows):
         self.answered(request, TOKENS)
         CABLE.choose(BY_FLOW)
         after = ROUTER.telemetry('/kvroute/ingress')
-        self.check('fragments were handed on', after['handed'] > before['handed'] + 50, after)
-        self.check('it was joined', after['messages'] > before['messages'], after)
+        self.check('fragments were handed on', after['fragments_forwarded'] > before['fragments_forwarded'] + 50, after)
+        self.check('it was joined', after['reassembled'] > before['reassembled'], after)
 
 
 def counted():

@@ -78,17 +78,17 @@ static void put_line(const char *text, size_t len, const struct timespec *now)
 	char told[KVR_LOG_RECORD];
 	size_t n = 0;
 
-	if (lg.counts.dropped != lg.reported)
+	if (lg.counts.buffer_full != lg.reported)
 		n = kvr_log_form(told, NAME, lg.sink, now, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING),
 				 "log lines dropped: the sink accepts them too slowly", 0,
-				 lg.counts.dropped - lg.reported);
+				 lg.counts.buffer_full - lg.reported);
 	if (LOG_BYTES - (lg.head - lg.tail) < n + len) {
-		kvr_cell_add(&lg.counts.dropped, 1);
+		kvr_cell_add(&lg.counts.buffer_full, 1);
 		return;
 	}
 	put(told, n);
 	put(text, len);
-	lg.reported = lg.counts.dropped;
+	lg.reported = lg.counts.buffer_full;
 	kvr_cell_add(&lg.counts.lines, 1);
 	pthread_cond_signal(&lg.more);
 }
@@ -117,7 +117,7 @@ static bool allowed(uint64_t key, uint64_t *left_out)
 		*b = (struct bucket){.key = key, .tokens = LOG_WORKER_BURST, .since = seconds()};
 	if (!take(b, LOG_WORKER_BURST, WORKER_RATE) || !take(&lg.all, LOG_ALL_BURST, ALL_RATE)) {
 		b->left_out++;
-		kvr_cell_add(&lg.counts.limited, 1);
+		kvr_cell_add(&lg.counts.rate_limited, 1);
 		return false;
 	}
 	*left_out = b->left_out;

@@ -37,7 +37,7 @@ static struct left requests_left(struct router *rt)
 
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct pool *p = &rt->pool[i];
-		const uint32_t booked = (uint32_t)kvr_stats_get(p->count, PC_BY_CLIENTS);
+		const uint32_t booked = (uint32_t)kvr_stats_get(p->count, PC_CLIENT_BOOKINGS_LIVE);
 		uint32_t ended, all;
 
 		if (p->decode != NULL)

@@ -48,7 +48,7 @@ static void busy(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct kvr_wire_kv_events *e = kvr_frame_body(h);
 
-	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_DROPPED);
 	in_count(lc, why);
 	event_ack(lc, from, h, e->dp_rank, KVR_KV_BUSY, NULL);
 	rte_pktmbuf_free(m);
@@ -67,7 +67,7 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	if (w == NULL || w->epoch != h->epoch || n.rank == KVR_RANK_NONE) {
 		in_count(lc, IN_EVENTS);
 		if (w != NULL)
-			in_count(lc, w->epoch == h->epoch ? IN_BAD_RANK : IN_OLD_LIFE);
+			in_count(lc, w->epoch == h->epoch ? IN_UNKNOWN_RANK : IN_STALE_EPOCH);
 		event_ack(lc, from, h, e->dp_rank, KVR_KV_HELLO, NULL);
 		rte_pktmbuf_free(m);
 		return;
@@ -78,7 +78,7 @@ void event_ingress(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	}
 	p = &lc->rt->pool[w->pool];
 	if (unlikely(!share_event_take(lc, p, from))) {
-		busy(lc, m, from, IN_SHARE);
+		busy(lc, m, from, IN_EVENT_QUOTA);
 		return;
 	}
 	path_keep(m, from);
@@ -284,11 +284,13 @@ static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 	if ((e->flags & KVR_KV_F_DUMP_BEGIN) != 0)
 		dump_begin(p, rank, c, id);
 	if (!c->has_dump || c->dump_id != id) {
-		event_count(p, EC_STALE, 1);
+		event_count(p, EC_ALREADY_APPLIED, 1);
 		return KVR_KV_DUMP_WANTED; /* its beginning was never seen, or it is over */
 	}
 	if (!c->dumping || e->first_event_id != c->dump_pos) {
-		event_count(p, c->dumping && e->first_event_id > c->dump_pos ? EC_GAPS : EC_STALE,
+		event_count(p,
+			    c->dumping && e->first_event_id > c->dump_pos ? EC_GAPS
+									  : EC_ALREADY_APPLIED,
 			    1);
 		return KVR_KV_OK;
 	}
@@ -298,7 +300,7 @@ static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		p->event.skip = done;
 		return NOT_YET;
 	case BUSY:
-		event_count(p, EC_BUSY, 1);
+		event_count(p, EC_DEFERRED, 1);
 		return KVR_KV_BUSY;
 	case APPLIED:
 		break;
@@ -323,16 +325,16 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 
 	/* Older than the dump that is being received, or its sender knows nothing of a dump. */
 	if (c->dumping || c->faith == CURSOR_HINT) {
-		event_count(p, EC_STALE, 1);
+		event_count(p, EC_ALREADY_APPLIED, 1);
 		return KVR_KV_DUMP_WANTED;
 	}
 	if (e->first_event_id + e->n_events <= c->next) {
-		event_count(p, EC_STALE, 1);
+		event_count(p, EC_ALREADY_APPLIED, 1);
 		rank_count(p, rank, ER_REGRESSIONS, 1);
 		return KVR_KV_OK;
 	}
 	if (e->first_event_id > c->next && !kvr_prefix_ready(p->prefix, (uint16_t)rank)) {
-		event_count(p, EC_BUSY, 1); /* what is before it was put off, perhaps */
+		event_count(p, EC_DEFERRED, 1); /* what is before it was put off, perhaps */
 		return KVR_KV_BUSY;
 	}
 	if (e->first_event_id > c->next) {
@@ -348,7 +350,7 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 	if (how == LATER)
 		return NOT_YET;
 	if (how == BUSY && c->next == before) {
-		event_count(p, EC_BUSY, 1);
+		event_count(p, EC_DEFERRED, 1);
 		return KVR_KV_BUSY;
 	}
 	c->dump_pos = 0;
@@ -405,7 +407,7 @@ static bool event_frame(struct lcore *lc, struct pool *p, const struct event_not
 
 	/* The rank has changed hands on the way here. */
 	if (c->epoch == 0 || c->worker != h->source || c->epoch != h->epoch) {
-		event_count(p, EC_UNKNOWN, 1);
+		event_count(p, EC_STALE_EPOCH, 1);
 		c = NULL;
 	} else if ((e->flags & (KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN | KVR_KV_F_DUMP_END)) != 0) {
 		code = dump_frame(p, n->rank, c, e, h->id, end);

@@ -34,5 +34,5 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 		}
 		event_drop(&n);
 	}
-	pool_count(p, PC_PREDICTIONS_LOST, 1);
+	pool_count(p, PC_PREDICTIONS_DROPPED, 1);
 }

@@ -26,7 +26,7 @@ void ingress_reasm_drop(void *arg, void *frame)
 {
 	struct lcore *lc = arg;
 
-	in_count(lc, IN_REASM_OUT);
+	in_count(lc, IN_REASM_DROPPED);
 	rte_pktmbuf_free(frame);
 }
 
@@ -141,7 +141,7 @@ static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
 		lc->handed++;
 		return;
 	}
-	in_count(lc, IN_IGNORED); /* it comes again */
+	in_count(lc, IN_DROPPED); /* it comes again */
 	in_count(lc, IN_RING_FULL);
 	rte_pktmbuf_free(m);
 }
@@ -175,7 +175,7 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 		break;
 	case KVR_REASM_COMPLETE:
 		in_count(lc, IN_FRAGMENTS);
-		in_count(lc, IN_MESSAGES);
+		in_count(lc, IN_REASSEMBLED);
 		if (unlikely(h->kind == KVR_RESPONSE))
 			result_whole(lc, &msg, from);
 		else
@@ -206,7 +206,7 @@ static void ask(struct lcore *lc)
 		const struct rte_mbuf *m = lack.frame;
 		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-		in_count(lc, IN_ASKED);
+		in_count(lc, IN_MISSING_SENT);
 		out_message(lc, path_kept(m), KVR_MISSING, h->source, h->id, h->handle,
 			    &lack.missing, lack.len);
 	}

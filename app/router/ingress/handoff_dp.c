@@ -16,8 +16,8 @@ void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	struct ctl_buf *b;
 
 	if (!source_control(lc, from)) {
-		in_count(lc, IN_IGNORED);
-		in_count(lc, IN_LIMITED); /* it is repeated, ever more slowly */
+		in_count(lc, IN_DROPPED);
+		in_count(lc, IN_RATE_LIMITED); /* it is repeated, ever more slowly */
 		rte_pktmbuf_free(m);
 		return;
 	}
@@ -74,7 +74,7 @@ static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 		source_shed(lc, m, from);
 		return;
 	}
-	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_DROPPED);
 	in_count(lc, IN_RING_FULL);
 	rte_pktmbuf_free(m);
 }

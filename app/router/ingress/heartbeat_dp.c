@@ -112,9 +112,9 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 		why.code = check_loads(w, load, b->n_ranks, &why);
 	if (unlikely(why.code != KVR_OK)) {
 		if (why.code == KVR_E_WORKER_CONFIG)
-			in_count(lc, IN_BAD_RANK);
+			in_count(lc, IN_UNKNOWN_RANK);
 		else if (why.code == KVR_E_STALE_EPOCH)
-			in_count(lc, IN_OLD_LIFE);
+			in_count(lc, IN_STALE_EPOCH);
 		source_refuse_as(lc, m, from, &why);
 		return;
 	}
@@ -126,7 +126,7 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 /* The next report repeats it. */
 static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 {
-	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_DROPPED);
 	in_count(lc, why);
 	rte_pktmbuf_free(m);
 }
@@ -139,9 +139,9 @@ void ingress_alive(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	struct refusal why = {0};
 
 	if (unlikely(known(w, h, from, &why) != KVR_OK))
-		ignore(lc, m, IN_LATE);
+		ignore(lc, m, IN_UNKNOWN_REQUEST);
 	else if (unlikely(notes_put(&lc->rt->pool[w->pool], &n) != 0))
 		ignore(lc, m, IN_RING_FULL);
 	else
-		in_count(lc, IN_NOTES);
+		in_count(lc, IN_REQUEST_FRAMES);
 }

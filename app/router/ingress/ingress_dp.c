@@ -45,8 +45,8 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	const struct frame_kind *k;
 
 	if (unlikely(code < 0)) {
-		in_count(lc, IN_IGNORED);
-		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT : IN_MAGIC);
+		in_count(lc, IN_DROPPED);
+		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT_FRAME : IN_BAD_MAGIC);
 		rte_pktmbuf_free(m);
 	} else if (unlikely(code > 0)) {
 		source_refuse(lc, m, from, (enum kvr_code)code);
@@ -100,7 +100,7 @@ static uint32_t joins_poll(struct lcore *lc)
 		fragment_in(lc, m[i], &from);
 	}
 	kvr_stats_add(lc->in, IN_FRAMES, n);
-	kvr_stats_add(lc->in, IN_HANDED, n);
+	kvr_stats_add(lc->in, IN_FORWARDED, n);
 	return n;
 }
 

@@ -20,7 +20,7 @@ struct pool *pool_of_handle(struct router *rt, uint64_t handle)
 
 static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 {
-	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_DROPPED);
 	in_count(lc, why);
 	rte_pktmbuf_free(m);
 }
@@ -32,7 +32,7 @@ void note_result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 
 	path_keep(m, from);
 	if (notes_put(pool_of_handle(lc->rt, h->handle), &n) == 0) {
-		in_count(lc, IN_NOTES);
+		in_count(lc, IN_REQUEST_FRAMES);
 		return;
 	}
 	ignore(lc, m, IN_RING_FULL);
@@ -50,7 +50,7 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 
 	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
 		out_message(lc, from, KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
-		ignore(lc, m, IN_LATE);
+		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
 	}
 	if (p == NULL) {
@@ -65,7 +65,7 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	if (notes_put(p, &n) != 0)
 		ignore(lc, m, IN_RING_FULL);
 	else
-		in_count(lc, IN_NOTES);
+		in_count(lc, IN_REQUEST_FRAMES);
 }
 
 int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
@@ -74,7 +74,7 @@ int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
 		return -1;
 	if (notes_put(&lc->rt->pool[p->number + 1], n) == 0)
 		return 0;
-	pool_count(p, PC_NOTES_LOST, 1);
+	pool_count(p, PC_MAILBOX_FULL, 1);
 	rte_pktmbuf_free(n->m); /* the client repeats it */
 	return 0;
 }

@@ -23,7 +23,7 @@ static const struct kvr_wire_hdr *hdr_of(const struct rte_mbuf *m)
 
 static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 {
-	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_DROPPED);
 	in_count(lc, why);
 	rte_pktmbuf_free(m);
 }
@@ -50,7 +50,7 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 
 	/* Of a message in fragments the first one is answered. */
 	if ((h->kind != KVR_RESPONSE && h->kind != KVR_PROGRESS) || h->frag_off != 0) {
-		ignore(lc, m, IN_LATE);
+		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
 	}
 	if (h->kind == KVR_RESPONSE && p != NULL && p->decode != NULL) {
@@ -58,7 +58,7 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		if (ack.flags != 0) {
 			out_message(lc, from, KVR_RESPONSE_ACK, h->source, h->id, h->handle, &ack,
 				    sizeof(ack));
-			ignore(lc, m, IN_LATE);
+			ignore(lc, m, IN_UNKNOWN_REQUEST);
 			return;
 		}
 	}
@@ -176,14 +176,14 @@ static void quiet_item(struct lcore *lc, struct pool *p, const struct kvr_flight
 	const struct note n = {.type = NOTE_FIN_ACKED, .handle = h->handle};
 
 	if (kvr_flight_relay_mode(r) != KVR_FLIGHT_DROP) {
-		ignore(lc, m, IN_LATE);
+		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
 	}
 	if (ack.flags != 0)
 		notes_put(p, &n); /* lost for want of room, the end of lingering makes up for it */
 	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, h->handle, &ack,
 		    sizeof(ack));
-	ignore(lc, m, IN_LATE);
+	ignore(lc, m, IN_UNKNOWN_REQUEST);
 }
 
 /*
@@ -204,7 +204,7 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
-	in_count(lc, IN_NOTES);
+	in_count(lc, IN_REQUEST_FRAMES);
 	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, n.handle, &ack,
 		    sizeof(ack));
 	if (!fin)
@@ -242,7 +242,7 @@ static void tracked_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 		return;
 	}
 	kvr_flight_set_passed(r, handle, seq, true);
-	in_count(lc, IN_NOTES);
+	in_count(lc, IN_REQUEST_FRAMES);
 }
 
 /* A fragment of the last item of a prefill leg: other items of it are nobody's, and are short. */
@@ -285,13 +285,13 @@ static void relay_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	} else if (kvr_flight_relay_mode(r) != KVR_FLIGHT_PASS && first) {
 		quiet_item(lc, p, r, &relay, m);
 	} else if (kvr_flight_relay_mode(r) != KVR_FLIGHT_PASS) {
-		ignore(lc, m, IN_LATE);
+		ignore(lc, m, IN_UNKNOWN_REQUEST);
 	} else if (m->pkt_len > most) {
 		item_too_large(lc, m, from, m->pkt_len, most);
 	} else if (first && (news = response_note(lc, p, r, &relay, h, w)) < 0) {
 		ignore(lc, m, IN_RING_FULL);
 	} else if (news > 0 && !kvr_flight_may_pass_first(r)) {
-		ignore(lc, m, IN_LATE); /* its agent says it again */
+		ignore(lc, m, IN_UNKNOWN_REQUEST); /* its agent says it again */
 	} else {
 		if (first)
 			kvr_flight_set_passed(r, h->handle, w->seq,
@@ -341,7 +341,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		return;
 	}
 	if (unlikely(news > 0 && !kvr_flight_may_pass_first(r))) {
-		ignore(lc, m, IN_LATE); /* its agent says it again */
+		ignore(lc, m, IN_UNKNOWN_REQUEST); /* its agent says it again */
 		return;
 	}
 	kvr_flight_set_passed(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
@@ -363,13 +363,13 @@ void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	if (r == NULL)
 		return;
 	if (unlikely(relay.booked)) { /* no agent knows of it */
-		ignore(lc, m, IN_LATE);
+		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
 	}
 	/* Its agent would forget an item that has not come here yet, perhaps the last one. When the
 	 * item comes again, so does a client's acknowledgement of it. */
 	if (unlikely(!kvr_flight_may_ack(r, h->handle, a->next_seq, fin))) {
-		ignore(lc, m, IN_EARLY);
+		ignore(lc, m, IN_PREMATURE_ACK);
 		return;
 	}
 	/* Lost for want of room, it is made up for by the end of lingering. */
@@ -393,7 +393,7 @@ void relay_missing(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 		return;
 	/* No agent knows of it, or its items are not for the client. */
 	if (unlikely(relay.booked || relay.leg == KVR_LEG_PREFILL)) {
-		ignore(lc, m, IN_LATE);
+		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
 	}
 	in_count(lc, IN_RELAYED);
@@ -418,7 +418,7 @@ static void progress(struct lcore *lc, struct pool *p, struct rte_mbuf *m,
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
-	in_count(lc, IN_NOTES);
+	in_count(lc, IN_REQUEST_FRAMES);
 	out_message(lc, from, KVR_PROGRESS_ACK, h->source, h->id, h->handle, &ack, sizeof(ack));
 	rte_pktmbuf_free(m);
 }
@@ -449,7 +449,7 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 		ignore(lc, m, IN_RING_FULL);
 		return;
 	}
-	in_count(lc, IN_NOTES);
+	in_count(lc, IN_REQUEST_FRAMES);
 	if (n.type != NOTE_MISSING)
 		rte_pktmbuf_free(m);
 }

@@ -12,12 +12,12 @@
 static void note_put(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m)
 {
 	if (likely(notes_put(p, n) == 0)) {
-		in_count(lc, IN_NOTES);
+		in_count(lc, IN_REQUEST_FRAMES);
 		if (note_types[n->type].part != NOTE_PART_FRAME)
 			rte_pktmbuf_free(m);
 		return;
 	}
-	in_count(lc, IN_IGNORED);
+	in_count(lc, IN_DROPPED);
 	in_count(lc, IN_RING_FULL);
 	rte_pktmbuf_free(m);
 }
@@ -39,8 +39,8 @@ void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	} else if (w->epoch != h->epoch) {
 		source_refuse(lc, m, from, KVR_E_STALE_EPOCH);
 	} else if (p == NULL || p->sessions == NULL) {
-		in_count(lc, IN_IGNORED);
-		in_count(lc, IN_LATE);
+		in_count(lc, IN_DROPPED);
+		in_count(lc, IN_UNKNOWN_REQUEST);
 		rte_pktmbuf_free(m);
 	} else {
 		note_put(lc, p, &n, m);

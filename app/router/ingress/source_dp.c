@@ -105,7 +105,7 @@ static void refuse_within(struct lcore *lc, struct rte_mbuf *m, const struct kvr
 		source_refuse_passed(lc, m, from, why);
 		return;
 	}
-	in_count(lc, IN_UNANSWERED);
+	in_count(lc, IN_REJECTION_SUPPRESSED);
 	source_refuse_unsaid(lc, m, why->code);
 }
 

@@ -87,7 +87,7 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 	}
 	/* A fragment alone cannot be cut: all of a message have the same length. */
 	if (kvr_frame_whole(h)) {
-		in_count(lc, IN_SPLIT);
+		in_count(lc, IN_REFRAGMENTED);
 		send_cut(lc, h, &(struct kvr_slice){kvr_frame_body(h), h->frag_len}, 1, to, limit);
 	} else {
 		in_count(lc, IN_UNSENDABLE);
@@ -116,7 +116,7 @@ struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t
 static void cut_message(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
 			uint32_t n, const struct kvr_path *to)
 {
-	in_count(lc, IN_SPLIT);
+	in_count(lc, IN_REFRAGMENTED);
 	send_cut(lc, h, s, n, to, out_limit(lc, to));
 }
 
@@ -227,7 +227,7 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 	if (likely(len != 0))
 		out_message(lc, to, KVR_REJECTED, source, id, why->handle, r, len);
 	else
-		in_count(lc, IN_UNANSWERED);
+		in_count(lc, IN_REJECTION_SUPPRESSED);
 }
 
 void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,

@@ -14,7 +14,7 @@ uint64_t lcore_done(const struct lcore *lc)
 		n += kvr_prefix_work(lc->event_pool[i]->prefix);
 	for (uint32_t i = 0; i < lc->n_sched; i++)
 		n += kvr_cell_get(&lc->sched_pool[i]->count[PC_ADMITTED]) +
-		     kvr_cell_get(&lc->sched_pool[i]->count[PC_QUEUE_FAILED]);
+		     kvr_cell_get(&lc->sched_pool[i]->count[PC_ADMISSION_REJECTED]);
 	return n;
 }
 

@@ -222,12 +222,12 @@ void answer_loads(struct lcore *lc, struct pool *p, struct job *j)
 	h.epoch = lc->rt->epoch;
 	h.handle = 0;
 	h.msg_len = (uint32_t)(sizeof(head) + ranks * sizeof(p->loads_wire[0]));
-	h.msg_seq = (uint32_t)kvr_stats_get(p->count, PC_LOADS); /* answers differ */
+	h.msg_seq = (uint32_t)kvr_stats_get(p->count, PC_LOAD_QUERIES); /* answers differ */
 	out_slices(lc, &h,
 		   (const struct kvr_slice[]){
 			   {&head, sizeof(head)},
 			   {p->loads_wire, ranks * (uint32_t)sizeof(p->loads_wire[0])}},
 		   2, &j->client);
-	pool_count(p, PC_LOADS, 1);
+	pool_count(p, PC_LOAD_QUERIES, 1);
 	job_free(lc, j);
 }

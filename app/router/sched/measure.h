@@ -92,13 +92,13 @@ enum shortfall { SHORT_MISSING, SHORT_EVICTED, SHORT_NOTHING, SHORT_ENGINE, SHOR
 	X(RC_FINISHED, finished, COUNT, "legs", "legs ended by their last item")                   \
 	X(RC_FAILED, failed, COUNT, "legs", "legs that failed, were given up, refused or lost")    \
 	X(RC_CANCELLED, cancelled, COUNT, "legs", "legs stopped by the client or their other leg") \
-	X(RC_UNHEARD, unheard, COUNT, "legs",                                                      \
+	X(RC_UNACKNOWLEDGED, unacknowledged, COUNT, "legs",                                        \
 	  "of the failed: DISPATCH was not acknowledged in dispatch_ms, and another rank got it")  \
 	X(RC_PROMPT, prompt_tokens, COUNT, "tokens", "prompt tokens of the legs")                  \
 	X(RC_PREDICTED, predicted_tokens, COUNT, "tokens", "of them predicted to be cached")       \
-	X(RC_TOLD_PREDICTED, told_predicted_tokens, COUNT, "tokens",                               \
+	X(RC_REPORTED_PREDICTED, reported_predicted_tokens, COUNT, "tokens",                       \
 	  "predicted for legs whose engine told what it found")                                    \
-	X(RC_TOLD_ACTUAL, actual_tokens, COUNT, "tokens", "what those engines found cached")       \
+	X(RC_REPORTED_ACTUAL, actual_tokens, COUNT, "tokens", "what those engines found cached")   \
 	X(RC_SHORT, short_tokens, COUNT, "tokens", "predicted and not found")                      \
 	X(RC_BEYOND, beyond_tokens, COUNT, "tokens", "found and not predicted")                    \
 	X(RC_LAST_TTFT, last_ttft_ns, GAUGE, "ns", "last time to first token")                     \

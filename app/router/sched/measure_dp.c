@@ -125,7 +125,7 @@ void measure_freed(const struct life *x, uint32_t leg, uint32_t how)
 		how == KVR_RQ_CANCELLED || how == KVR_RQ_STOPPED || how == KVR_RQ_CUT;
 
 	if (unlikely(how == KVR_RQ_UNHEARD))
-		rank_count(p, x->r->rq.leg[leg].rank, RC_UNHEARD, 1);
+		rank_count(p, x->r->rq.leg[leg].rank, RC_UNACKNOWLEDGED, 1);
 	if (unlikely(sent == 0))
 		return; /* booked, and never dispatched */
 	rank_count(p, x->r->rq.leg[leg].rank,
@@ -165,8 +165,8 @@ void measure_told(struct pool *p, const struct request *r, uint32_t leg, uint32_
 {
 	pool_count(p, PC_PREDICTED_TOKENS, predicted);
 	pool_count(p, PC_ACTUAL_TOKENS, actual);
-	rank_count(p, rank, RC_TOLD_PREDICTED, predicted);
-	rank_count(p, rank, RC_TOLD_ACTUAL, actual);
+	rank_count(p, rank, RC_REPORTED_PREDICTED, predicted);
+	rank_count(p, rank, RC_REPORTED_ACTUAL, actual);
 	if (actual < predicted) {
 		const enum shortfall why = why_short(p, r, leg, rank, actual);
 

@@ -47,7 +47,7 @@ static bool make_room(struct lcore *lc, struct pool *p)
 		return true;
 	if (!linger_oldest(lc, p))
 		return false;
-	pool_count(p, PC_MADE_ROOM, 1);
+	pool_count(p, PC_SLOTS_RECLAIMED, 1);
 	return true;
 }
 
@@ -143,15 +143,15 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 		[KVR_RQ_OVERLOADED] = PC_OVERLOADED,
 		[KVR_RQ_CANCELLED] = PC_CANCELLED,
 		[KVR_RQ_STOPPED] = PC_STOPPED,
-		[KVR_RQ_DECLINED] = PC_REFUSED,
+		[KVR_RQ_DECLINED] = PC_WORKER_REJECTED,
 		[KVR_RQ_LOST] = PC_LOST,
 		[KVR_RQ_EXPIRED] = PC_EXPIRED,
-		[KVR_RQ_REFUSED] = PC_REFUSED,
-		[KVR_RQ_UNHEARD] = PC_UNHEARD,
+		[KVR_RQ_REFUSED] = PC_WORKER_REJECTED,
+		[KVR_RQ_UNHEARD] = PC_UNACKNOWLEDGED,
 		[KVR_RQ_CUT] = PC_CANCELLED,
 		/* A booked prefill leg whose main leg waited. */
 		[KVR_RQ_LEFT] = PC_CANCELLED,
-		[KVR_RQ_NOT_ADMITTED] = PC_REFUSED,
+		[KVR_RQ_NOT_ADMITTED] = PC_WORKER_REJECTED,
 	};
 	_Static_assert(RTE_DIM(as) == KVR_RQ_CUT + 1, "each way to end is counted");
 	struct pool *p = leg_pool(x, o->leg);
@@ -172,7 +172,7 @@ static void left(const struct life *x, const struct kvr_rq_order *o)
 	struct pool *p = leg_pool(x, o->leg);
 
 	kvr_sched_cancel(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
-	pool_count(p, PC_QUEUE_LEFT, x->r->counted);
+	pool_count(p, PC_QUEUE_ABANDONED, x->r->counted);
 }
 
 /* ---- to workers ---- */
@@ -207,9 +207,9 @@ static void booked(const struct life *x, uint32_t leg)
 {
 	slot_bind(x, leg);
 	kvr_flight_publish(x->r->slot[leg]);
-	pool_count(leg_pool(x, leg), PC_BOOKED_ONLY, 1);
+	pool_count(leg_pool(x, leg), PC_CLIENT_BOOKINGS, 1);
 	if (leg == MAIN)
-		pool_count(x->p, PC_BY_CLIENTS, 1); /* until slot_end() */
+		pool_count(x->p, PC_CLIENT_BOOKINGS_LIVE, 1); /* until slot_end() */
 }
 
 static void stop(const struct life *x, const struct kvr_rq_order *o)
@@ -246,7 +246,7 @@ void message_over(const struct life *x)
 static void ended(const struct life *x, const struct kvr_rq_order *o)
 {
 	if (o->leg == MAIN)
-		tally_decided(x, PC_UNDECIDED);
+		tally_decided(x, PC_LEG_ABANDONED);
 	if (o->kind == KVR_RQO_END)
 		slot_linger(x, o->leg);
 	else
@@ -500,6 +500,6 @@ bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
 	}
 	if (likely(v == KVR_RQ_GO))
 		return true;
-	pool_count(heard, v == KVR_RQ_LATE ? PC_LATE : PC_OUT_OF_TURN, 1);
+	pool_count(heard, v == KVR_RQ_LATE ? PC_LATE_FRAMES : PC_UNEXPECTED_STATE, 1);
 	return false;
 }

@@ -37,7 +37,7 @@ static void client_hop(struct kvr_flight *slot, const uint8_t mac[6])
 static bool from_its_client(struct pool *p, struct kvr_flight *slot, const struct kvr_path *from)
 {
 	if (unlikely(!kvr_path_same(from, &slot->relay.client))) {
-		pool_count(p, PC_STRANGERS, 1);
+		pool_count(p, PC_WRONG_CLIENT_ADDRESS, 1);
 		return false;
 	}
 	if (unlikely(!kvr_path_same_hop(from, &slot->relay.client)))
@@ -65,7 +65,7 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	const struct life x = {lc, p, r, {KVR_ROUTE, NULL}};
 	struct kvr_rq_event e = {.kind = KVR_RQE_REPEATED};
 
-	request_count(p, r, PC_REPEATS, 1);
+	request_count(p, r, PC_DUPLICATES, 1);
 	if (!from_its_client(p, slot, &j->client)) {
 		answer_job(lc, j, &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
 		return;
@@ -140,7 +140,7 @@ static void on_route(struct lcore *lc, struct pool *p, const struct note *n)
 	if (slot != NULL)
 		repeated(lc, p, slot, j);
 	else if (unlikely(has_ended(p, j->source, j->id, &ended)))
-		refuse(lc, p, j, &ended, PC_REPEATS);
+		refuse(lc, p, j, &ended, PC_DUPLICATES);
 	else if (unlikely(!share_slot_may(p, j)))
 		refuse(lc, p, j, &(const struct refusal){.code = KVR_E_SOURCE_LIMIT}, PC_REJECTED);
 	else
@@ -290,7 +290,7 @@ static void on_long_result(struct lcore *lc, struct pool *p, const struct note *
 	if (code == KVR_OK)
 		item(lc, p, &says, NULL, w.data_len != 0 ? KVR_RQEF_RESULT : 0);
 	else
-		pool_count(p, PC_RESULTS_WAIT, 1);
+		pool_count(p, PC_RESULTS_DEFERRED, 1);
 }
 
 static void on_result_again(struct lcore *lc, struct pool *p, const struct note *n)

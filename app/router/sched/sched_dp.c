@@ -93,7 +93,7 @@ void sched_gauges(struct pool *p)
 
 	kvr_stats_set(p->count, PC_WAITING, kvr_sched_counters(p->sched)->waiting_now);
 	kvr_stats_set(p->count, PC_LIVE, kvr_sched_counters(p->sched)->booked_now);
-	kvr_stats_set(p->count, PC_PREFILLING, p->pair.n_prefilling);
+	kvr_stats_set(p->count, PC_LEGS_PENDING, p->pair.n_prefilling);
 	if (s == NULL)
 		return;
 	kvr_stats_set(s->count, SC_LIVE, kvr_session_count(s->table));

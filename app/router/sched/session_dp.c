@@ -132,7 +132,7 @@ void session_close(struct lcore *lc, struct pool *p, const struct kvr_rq_order *
 	a->hash = key.hash;
 	LIST_INSERT_HEAD(&s->closing[key.hash & (SESSION_BUCKETS - 1)], a, by_id);
 	if (!ask_send(lc, p, a))
-		close_over(s, a, SC_CLOSE_GONE);
+		close_over(s, a, SC_CLOSE_WORKER_GONE);
 }
 
 /* ---- opens ---- */
@@ -290,7 +290,7 @@ void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
 	RTE_SET_USED(lc);
 	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle ||
 	    !session_was_asked(a, n)) {
-		pool_count(p, PC_LATE, 1); /* repeated, or not its business */
+		pool_count(p, PC_LATE_FRAMES, 1); /* repeated, or not its business */
 		return;
 	}
 	ask_stop(p->sessions, a);
@@ -320,7 +320,7 @@ bool session_repeat(struct lcore *lc, struct pool *p, struct session_asks *list,
 		count(s, SC_OPEN_UNANSWERED);
 		*given_up = a->number;
 	} else {
-		close_over(s, a, gone ? SC_CLOSE_GONE : SC_CLOSE_UNANSWERED);
+		close_over(s, a, gone ? SC_CLOSE_WORKER_GONE : SC_CLOSE_UNANSWERED);
 	}
 	return true;
 }

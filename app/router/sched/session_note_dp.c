@@ -18,12 +18,12 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 
 	if (r != NULL && leg_of(slot) == MAIN && leg_state(r, MAIN) == KVR_RQS_HELD &&
 	    !session_was_asked(&p->use[r->number].ask, n)) {
-		pool_count(p, PC_OUT_OF_TURN, 1); /* not its business */
+		pool_count(p, PC_UNEXPECTED_STATE, 1); /* not its business */
 		return;
 	}
 	/* Late: ended meanwhile, and it has been closed; or repeated. */
 	if (slot_event(lc, p, slot, e) && n->session.code != 0)
-		kvr_stats_add(p->sessions->count, SC_OPEN_REFUSED, 1);
+		kvr_stats_add(p->sessions->count, SC_OPEN_REJECTED, 1);
 }
 
 /* ---- clients ---- */
@@ -42,7 +42,7 @@ void session_on_release(struct lcore *lc, struct pool *p, const struct note *n)
 
 	orders_beside(lc, p, &out);
 	if (st.code == KVR_E_NOT_ALLOWED) {
-		pool_count(p, PC_STRANGERS, 1);
+		pool_count(p, PC_WRONG_CLIENT_ADDRESS, 1);
 		out_reject_frame(lc, m, path_kept(m),
 				 &(const struct refusal){.code = KVR_E_NOT_ALLOWED});
 		return;

@@ -37,7 +37,7 @@ static void give_back(struct pool *p, struct kvr_flight *r)
 	kvr_quota_return(p->live.shares.slots, r->quota_ref, 1);
 	r->quota_ref = 0;
 	if (r->state == KVR_FLIGHT_LIVE && r->relay.booked && r->relay.leg == KVR_LEG_MAIN)
-		kvr_stats_sub(p->count, PC_BY_CLIENTS, 1);
+		kvr_stats_sub(p->count, PC_CLIENT_BOOKINGS_LIVE, 1);
 }
 
 void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns)

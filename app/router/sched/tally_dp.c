@@ -30,7 +30,7 @@ void tally_not_admitted(const struct life *x, const struct kvr_rq_event *e,
 	if (is_asked_again(e, out))
 		x->r->asked |= (uint8_t)(1u << e->leg);
 	else
-		pool_count(leg_pool(x, e->leg), PC_QUEUE_FAILED, 1);
+		pool_count(leg_pool(x, e->leg), PC_ADMISSION_REJECTED, 1);
 }
 
 /* A leg that has waited is decided once more: as if it had not left the queue in between. */
@@ -40,7 +40,7 @@ static void asked_once_more(const struct life *x, const struct kvr_rq_event *e)
 
 	x->r->asked &= (uint8_t) ~(1u << e->leg);
 	pool_count(leg_pool(x, e->leg), PC_ADMITTED, result == KVR_SCHED_ROUTED);
-	pool_count(leg_pool(x, e->leg), PC_QUEUE_FAILED, result == KVR_SCHED_ERROR);
+	pool_count(leg_pool(x, e->leg), PC_ADMISSION_REJECTED, result == KVR_SCHED_ERROR);
 }
 
 void tally_decision(const struct life *x, const struct kvr_rq_event *e,
@@ -59,7 +59,7 @@ void tally_decision(const struct life *x, const struct kvr_rq_event *e,
 		if (e->leg == PREFILL)
 			pool_count(x->p->prefill, PC_REJECTED, 1);
 		else if (r->rq.paired || r->rq.tries != 0)
-			tally_decided(x, PC_LEG_REFUSED);
+			tally_decided(x, PC_LEG_REJECTED);
 	} else if (e->leg == PREFILL) {
 		pool_count(x->p->prefill, result == KVR_SCHED_ROUTED ? PC_ROUTED : PC_QUEUED, 1);
 	} else if (r->rq.paired || r->rq.tries != 0) {
@@ -74,12 +74,12 @@ void tally_try(const struct life *x)
 {
 	if (likely(x->r->tries == x->r->rq.tries))
 		return;
-	tally_decided(x, PC_UNDECIDED);
+	tally_decided(x, PC_LEG_ABANDONED);
 	x->r->tries = x->r->rq.tries;
 	x->r->decided = false;
 	x->r->times.anew = true;
 	x->p->pair.n_prefilling++;
-	pool_count(x->p, PC_STARTED_OVER, 1);
+	pool_count(x->p, PC_RETRIES, 1);
 }
 
 void tally_once(const struct life *x, enum pool_counter c)

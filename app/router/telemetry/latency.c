@@ -262,7 +262,7 @@ static void write_endings(const struct router *rt, FILE *out)
 		const char *name;
 		enum pool_counter c;
 	} endings[] = {{"finished", PC_FINISHED},   {"errored", PC_ERRORED},
-		       {"cancelled", PC_CANCELLED}, {"refused", PC_REFUSED},
+		       {"cancelled", PC_CANCELLED}, {"refused", PC_WORKER_REJECTED},
 		       {"lost", PC_LOST},	    {"expired", PC_EXPIRED},
 		       {"stopped", PC_STOPPED},	    {"overloaded", PC_OVERLOADED}};
 	uint64_t v[PC_COUNTERS];

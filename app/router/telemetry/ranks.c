@@ -324,8 +324,9 @@ static void add_hits(const struct page *g, uint32_t i, struct rte_tel_data *t)
 {
 	rte_tel_data_add_dict_u64(t, "prompt_tokens", count_of(g, i, RC_PROMPT));
 	rte_tel_data_add_dict_u64(t, "achieved_tokens", count_of(g, i, RC_PREDICTED));
-	rte_tel_data_add_dict_u64(t, "told_predicted_tokens", count_of(g, i, RC_TOLD_PREDICTED));
-	rte_tel_data_add_dict_u64(t, "told_actual_tokens", count_of(g, i, RC_TOLD_ACTUAL));
+	rte_tel_data_add_dict_u64(t, "reported_predicted_tokens",
+				  count_of(g, i, RC_REPORTED_PREDICTED));
+	rte_tel_data_add_dict_u64(t, "reported_actual_tokens", count_of(g, i, RC_REPORTED_ACTUAL));
 	rte_tel_data_add_dict_u64(t, "short", count_of(g, i, RC_SHORT));
 	rte_tel_data_add_dict_u64(t, "beyond", count_of(g, i, RC_BEYOND));
 }
@@ -363,8 +364,8 @@ static int cmd_hits(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_u64(d, "achievable_tokens", v[PC_ACHIEVABLE_TOKENS]);
 	tel_share(d, "achieved", v[PC_HIT_TOKENS], v[PC_PROMPT_TOKENS]);
 	tel_share(d, "achievable", v[PC_ACHIEVABLE_TOKENS], v[PC_PROMPT_TOKENS]);
-	rte_tel_data_add_dict_u64(d, "told_predicted_tokens", v[PC_PREDICTED_TOKENS]);
-	rte_tel_data_add_dict_u64(d, "told_actual_tokens", v[PC_ACTUAL_TOKENS]);
+	rte_tel_data_add_dict_u64(d, "reported_predicted_tokens", v[PC_PREDICTED_TOKENS]);
+	rte_tel_data_add_dict_u64(d, "reported_actual_tokens", v[PC_ACTUAL_TOKENS]);
 	rte_tel_data_add_dict_u64(d, "beyond", v[PC_BEYOND_TOKENS]);
 	kvr_telemetry_dict_part(d, "short", short_dict(v));
 	page_answer(&page, d, false, add_hits);
@@ -416,8 +417,8 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 	rte_tel_data_add_dict_string(d, "pool", p->name);
 	add_pending(d, &q.all);
 	rte_tel_data_add_dict_u64(d, "admitted", v[PC_ADMITTED]);
-	rte_tel_data_add_dict_u64(d, "left", v[PC_QUEUE_LEFT]);
-	rte_tel_data_add_dict_u64(d, "failed", v[PC_QUEUE_FAILED]);
+	rte_tel_data_add_dict_u64(d, "left", v[PC_QUEUE_ABANDONED]);
+	rte_tel_data_add_dict_u64(d, "failed", v[PC_ADMISSION_REJECTED]);
 	rte_tel_data_add_dict_u64(
 		d, "rejected",
 		kvr_cell_get(&kvr_sched_counters(p->sched)->errors[KVR_SCHED_ERR_QUEUE_REJECTED]));

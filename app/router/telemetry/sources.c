@@ -41,7 +41,7 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 	while (c.at != UINT32_MAX)
 		call_lcore(rt, lc, on_busy, &c);
 	rte_tel_data_start_dict(list);
-	rte_tel_data_add_dict_u64(list, "sharing_entries", c.shared);
+	rte_tel_data_add_dict_u64(list, "shared_entries", c.shared);
 	for (uint32_t i = 0; i < c.n; i++) {
 		struct rte_tel_data *one = rte_tel_data_alloc();
 		char name[KVR_SOURCE_TEXT];
@@ -49,7 +49,7 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 		if (one == NULL)
 			break;
 		rte_tel_data_start_dict(one);
-		rte_tel_data_add_dict_u64(one, "frames_of_late", c.top[i].count);
+		rte_tel_data_add_dict_u64(one, "recent_frames", c.top[i].count);
 		rte_tel_data_add_dict_u64(one, "frames", c.top[i].requests);
 		rte_tel_data_add_dict_u64(one, "refused", c.top[i].rejected);
 		kvr_telemetry_dict_part(list, kvr_source_text(c.top[i].key, name, sizeof(name)),
@@ -121,9 +121,9 @@ static void add_refused(struct router *rt, struct rte_tel_data *d)
 	for (uint32_t i = 0; i < RTE_DIM(codes); i++)
 		rte_tel_data_add_dict_u64(list, kvr_code_name(codes[i]), v[codes[i]]);
 	kvr_stats_sum(rt->in_stats, v);
-	rte_tel_data_add_dict_u64(list, "control_frames_dropped", v[IN_LIMITED]);
-	rte_tel_data_add_dict_u64(list, "event_frames_put_off", v[IN_SHARE]);
-	rte_tel_data_add_dict_u64(list, "not_answered", v[IN_UNANSWERED]);
+	rte_tel_data_add_dict_u64(list, "control_frames_dropped", v[IN_RATE_LIMITED]);
+	rte_tel_data_add_dict_u64(list, "event_frames_dropped", v[IN_EVENT_QUOTA]);
+	rte_tel_data_add_dict_u64(list, "rejections_suppressed", v[IN_REJECTION_SUPPRESSED]);
 	kvr_telemetry_dict_part(d, "refused", list);
 }
 

@@ -188,7 +188,6 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	if (p->pairs != NULL)
 		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->pairs));
 	kvr_telemetry_dict_part(d, "requests", stats_dict(p->stats));
-	kvr_telemetry_dict_part(d, "life", stats_dict(p->rq_stats));
 	kvr_telemetry_dict_part(d, "events", stats_dict(p->event_stats));
 	kvr_telemetry_dict_part(d, "prefix", prefix_dict(p));
 	return d;
@@ -275,16 +274,16 @@ static int cmd_drops(void *arg, const char *params, struct rte_tel_data *d)
 			add_nonzero(d, at_xdp, xdp, kvr_port_xdp_drops,
 				    (unsigned int)kvr_stats_count(&kvr_port_xdp_stats_def));
 	}
-	add_nonzero(d, "ingress", rt->in_stats, IN_SHORT, IN_RING_FULL + 1);
-	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_OUT, IN_REASM_EVICTED + 1);
-	add_nonzero(d, "ingress", rt->in_stats, IN_UNANSWERED, IN_EGRESS_FULL + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_SHORT_FRAME, IN_RING_FULL + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_REASM_DROPPED, IN_REASM_EVICTED + 1);
+	add_nonzero(d, "ingress", rt->in_stats, IN_REJECTION_SUPPRESSED, IN_EGRESS_FULL + 1);
 	add_nonzero(d, "ingress", rt->in_stats, IN_UNSENDABLE, IN_UNSENDABLE + 1);
 	add_nonzero(d, "reject", rt->reject_stats, 1, KVR_E_MAX);
 	log_counts(&log);
-	if (log.dropped != 0)
-		rte_tel_data_add_dict_u64(d, "log_dropped", log.dropped);
-	if (log.limited != 0)
-		rte_tel_data_add_dict_u64(d, "log_limited", log.limited);
+	if (log.buffer_full != 0)
+		rte_tel_data_add_dict_u64(d, "log_buffer_full", log.buffer_full);
+	if (log.rate_limited != 0)
+		rte_tel_data_add_dict_u64(d, "log_rate_limited", log.rate_limited);
 	return 0;
 }
 

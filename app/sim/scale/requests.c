@@ -414,7 +414,7 @@ static void check_counters(const struct cluster_router *router)
 {
 	const uint64_t arrived = kvr_cell_get(&router->count[KVR_RQC_ARRIVED]);
 	const uint64_t done = kvr_cell_get(&router->count[KVR_RQC_DONE]);
-	const uint64_t stray = kvr_cell_get(&router->count[KVR_RQC_NEVER]) +
+	const uint64_t stray = kvr_cell_get(&router->count[KVR_RQC_IMPOSSIBLE]) +
 			       kvr_cell_get(&router->count[KVR_RQC_LATE]);
 
 	if (arrived == done && stray == 0)

@@ -21,21 +21,21 @@ static const char was_text[] =
 	"5, 'waiting': 0, "
 	"'admitted': 4,"
 	"     'expired': 0, 'released': 0, 'predicted_cached': 9000, 'actual_cached': 8900},"
-	"   'events': {'frames': 50, 'applied': 50, 'gaps': 0, 'stale': 1, 'unknown': 0},"
+	"   'events': {'frames': 50, 'applied': 50, 'gaps': 0, 'already_applied': 1, 'stale_epoch': 0},"
 	"   'prefix': {'blocks': 400, 'used_bytes': 1000, 'memory_bytes': 100000, 'orphans': 0,"
 	"     'evicted_entries': 0, 'dropped': 0, 'removed': 7, 'unknown_removes': 0}}},"
 	" 'hits': {'m': {'prompt_tokens': 10000, 'achieved_tokens': 1000, 'achievable_tokens': "
 	"1000,"
-	"   'told_predicted_tokens': 9000, 'short': {'nothing_shared': 0}}},"
+	"   'reported_predicted_tokens': 9000, 'short': {'nothing_shared': 0}}},"
 	" 'loads': {'m': {'total': 1, 'ranks': {'1/0': {'eligible': 1, 'why': 'open', "
-	"'active_requests': 0, 'max_num_batched_tokens': 8192, 'unheard': 1,"
+	"'active_requests': 0, 'max_num_batched_tokens': 8192, 'unacknowledged': 1,"
 	"   'routed': 90, 'finished': 90, 'failed': 1, 'predicted_tokens': 9000}}}},"
 	" 'events': {'m': {'total': 1, 'ranks': {'1/0': {'next_event_id': 500, 'authoritative': 1,"
 	"   'lag': 3, 'stored': 310, 'held': 300, 'gaps': 0, 'unread': 2, 'block_size': 16,"
 	"   'engine_requests': 1}}}},"
 	" 'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'age_ms': 50000,"
 	"   'state': 'running', 'worker': 1, 'dp_rank': 0, 'booked': 0, 'tokens': 30}}}},"
-	" 'ingress': {'bad_rank': 0, 'old_life': 1},"
+	" 'ingress': {'unknown_rank': 0, 'stale_epoch': 1},"
 	" 'buffers': {'buffers': {'jobs_m': {'size': 64, 'used': 7}, 'mbufs_p0': {'size': 10,"
 	"   'used': 10}}},"
 	" 'decisions': {'m': {'decisions': {}}},"
@@ -43,7 +43,7 @@ static const char was_text[] =
 	" 'host': {'77': {'name': 'rte-worker-1', 'run_ms': 50000.0, 'wait_ms': 10.0}},"
 	" 'ports': {'p0': {'link_up': 1, 'mbufs': 8000, 'mbufs_free': 7000,"
 	"   'device': {'imissed': 3, 'rx_nombuf': 0, 'ierrors': 0}}},"
-	" 'drops': {'p0_rx_other_mac': 5}, 'log': {'dropped': 0},"
+	" 'drops': {'p0_rx_other_mac': 5}, 'log': {'buffer_full': 0},"
 	" 'refused': {'total': 0, 'workers': {}},"
 	" 'xdp': {'p0': {'redirect': 'on', 'no_socket': 4}},"
 	" 'balance': {'balance': 'ok', 'violation': ''}}";
@@ -55,28 +55,29 @@ static const char is_text[] =
 	"   'requests': {'routes': 200, 'routed': 190, 'no_blocks': 25, 'finished': 190, "
 	"'predicted_cached': 19000,"
 	"     'actual_cached': 18500},"
-	"   'events': {'frames': 150, 'applied': 149, 'stale': 2}}},"
+	"   'events': {'frames': 150, 'applied': 149, 'already_applied': 2}}},"
 	" 'hits': {'m': {'prompt_tokens': 60000, 'achieved_tokens': 39000,"
-	"   'achievable_tokens': 41000, 'told_predicted_tokens': 19000}},"
+	"   'achievable_tokens': 41000, 'reported_predicted_tokens': 19000}},"
 	" 'loads': {'m': {'ranks': {'1/0': {'routed': 190, 'finished': 190,"
 	"   'predicted_tokens': 19000}}}},"
 	" 'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'age_ms': 60000,"
 	"   'tokens': 90}}}},"
 	" 'host': {'77': {'run_ms': 60000.0, 'wait_ms': 25.0}},"
-	" 'drops': {'p0_rx_other_mac': 5000, 'ingress_late': 100, 'reject_busy': 2}}";
+	" 'drops': {'p0_rx_other_mac': 5000, 'ingress_unknown_request': 100, 'reject_busy': 2}}";
 
 static const struct fault {
 	const char *rule;
 	const char *was, *is; /* what is different then; "" = nothing */
 	const char *says;     /* part of the sentence: the thing and its number */
 } faults[] = {
-	{"no-events", "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'stale': 0}}}}",
-	 "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'stale': 0}}}}",
+	{"no-events",
+	 "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'already_applied': 0}}}}",
+	 "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'already_applied': 0}}}}",
 	 "190 requests have ended"},
 	{"event-gap", "", "{'pools': {'m': {'events': {'gaps': 3}}}}", "3 frames"},
-	{"event-life", "", "{'ingress': {'old_life': 9}}", "8 heartbeats"},
-	{"event-regression", "", "{'pools': {'m': {'events': {'stale': 150, 'applied': 60}}}}",
-	 "149 frames"},
+	{"event-life", "", "{'ingress': {'stale_epoch': 9}}", "8 heartbeats"},
+	{"event-regression", "",
+	 "{'pools': {'m': {'events': {'already_applied': 150, 'applied': 60}}}}", "149 frames"},
 	{"event-unread", "", "{'events': {'m': {'ranks': {'1/0': {'unread': 7}}}}}",
 	 "pool m: 5 KV events of its engine could not be read by the agent of rank 1/0"},
 	{"event-block-size", "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
@@ -91,7 +92,7 @@ static const struct fault {
 	 "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 3}, '1/1': {'canaries_missed': "
 	 "3}}}}}",
 	 "3 canary prompts in a row did not come back in its engine's events"},
-	{"rank-range", "", "{'ingress': {'bad_rank': 6}}", "6 heartbeats"},
+	{"rank-range", "", "{'ingress': {'unknown_rank': 6}}", "6 heartbeats"},
 	{"request-unknown", "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
 	 "request 0xa is at rank 1/0 for 60 s, whose engine has none"},
@@ -107,9 +108,9 @@ static const struct fault {
 	/* What no engine has told of counts as predicted nowhere but in hits. */
 	{"no-actual",
 	 "{'pools': {'m': {'requests': {'predicted_cached': 0, 'actual_cached': 0}}},"
-	 " 'hits': {'m': {'told_predicted_tokens': 0}}}",
+	 " 'hits': {'m': {'reported_predicted_tokens': 0}}}",
 	 "{'pools': {'m': {'requests': {'predicted_cached': 0, 'actual_cached': 0}}},"
-	 " 'hits': {'m': {'told_predicted_tokens': 0}}}",
+	 " 'hits': {'m': {'reported_predicted_tokens': 0}}}",
 	 "39000 cached tokens"},
 	{"overprediction", "", "{'pools': {'m': {'requests': {'actual_cached': 12000}}}}",
 	 "10000 cached tokens were predicted, the engines found 3100"},
@@ -118,7 +119,7 @@ static const struct fault {
 	 "'achievable_tokens': 41000}}}",
 	 "20 % of the prompts were cached where they went, 80 % could have been"},
 	{"other-hashes", "",
-	 "{'hits': {'m': {'told_predicted_tokens': 19000, 'short': {'nothing_shared': 5000}}}}",
+	 "{'hits': {'m': {'reported_predicted_tokens': 19000, 'short': {'nothing_shared': 5000}}}}",
 	 "of 10000 cached tokens predicted, engines found none of 5000"},
 	{"no-rank-events",
 	 "{'events': {'m': {'ranks': {'1/0': {'next_event_id': 0, 'stored': 0}}}}}",
@@ -136,13 +137,14 @@ static const struct fault {
 	 "{'routed': "
 	 "90, 'finished': 90}}}}}",
 	 "rank 1/0 got none of 310 requests"},
-	{"unheard", "", "{'loads': {'m': {'ranks': {'1/0': {'unheard': 61}}}}}",
+	{"unheard", "", "{'loads': {'m': {'ranks': {'1/0': {'unacknowledged': 61}}}}}",
 	 "rank 1/0 is not silent, but has not acknowledged 60 requests"},
 	{"batch-unknown", "",
 	 "{'pools': {'m': {'batch_key': 'router_queue_threshold'}}, 'loads': {'m': {'ranks': "
 	 "{'1/0': {'max_num_batched_tokens': 0}}}}}",
 	 "batch budget of rank 1/0 is unknown, so router_queue_threshold has no effect"},
-	{"requests-fail", "", "{'loads': {'m': {'ranks': {'1/0': {'failed': 31, 'unheard': 1}}}}}",
+	{"requests-fail", "",
+	 "{'loads': {'m': {'ranks': {'1/0': {'failed': 31, 'unacknowledged': 1}}}}}",
 	 "pool m: 30 of 130 requests failed at rank 1/0"},
 	{"worker-lost", "{'workers': {'lost': 1, 'workers': {'9': {'state': 'serving'}}}}",
 	 "{'workers': {'lost': 2}}",
@@ -198,12 +200,12 @@ static const struct fault {
 	{"xdp-off", "", "{'xdp': {'p0': {'redirect': 'off'}}}", "port p0 hears nobody"},
 	{"xdp-no-socket", "", "{'xdp': {'p0': {'no_socket': 9}}}", "port p0: 5 frames"},
 	{"link-down", "", "{'ports': {'p0': {'link_up': 0}}}", "port p0 has no link"},
-	{"drops", "", "{'drops': {'reject_busy': 40, 'ingress_magic': 10}}",
+	{"drops", "", "{'drops': {'reject_busy': 40, 'ingress_bad_magic': 10}}",
 	 "50 frames or requests were refused or dropped in 10 s, most of them as reject_busy (40)"},
 	{"unbalanced", "{'balance': {'balance': 'violated'}}",
 	 "{'balance': {'balance': 'violated', 'violation': 'x = y, but 1 != 2'}}", "1 != 2"},
 	{"clock", "", "{'info': {'uptime_ms': 52000}}", "2000 ms in 10000 ms"},
-	{"log-lost", "", "{'log': {'dropped': 8}}", "8 lines"},
+	{"log-lost", "", "{'log': {'buffer_full': 8}}", "8 lines"},
 };
 
 #define N_FAULTS (sizeof(faults) / sizeof(faults[0]))
@@ -286,7 +288,7 @@ static void an_answer_may_take_long(void)
 static void a_silent_worker_has_one_line(void)
 {
 	json_t *found = findings("", "{'loads': {'m': {'ranks': {'1/0': {'why': 'suspect', "
-				     "'eligible': 0, 'unheard': 61}}}}}");
+				     "'eligible': 0, 'unacknowledged': 61}}}}}");
 
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);

@@ -289,7 +289,7 @@ static void refused_by_the_prefill_pool(void)
 	g.refuser = &g.p;
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "c.AllEligibleWorkersOverloaded");
-	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_STARTED_OVER), 0);
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_RETRIES), 0);
 	g.refuse = KVR_OK;
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, DECLINED, .leg = 1, .code = 3); /* and nobody else is there */

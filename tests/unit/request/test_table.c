@@ -128,7 +128,7 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 		return;
 	CU_ASSERT_EQUAL_FATAL(c->r.leg[KVR_LEG_MAIN].state, s);
 	late = rig_counter(g, c->r.pool, KVR_RQC_LATE);
-	never = rig_counter(g, c->r.pool, KVR_RQC_NEVER);
+	never = rig_counter(g, c->r.pool, KVR_RQC_IMPOSSIBLE);
 	before = c->r;
 	if ((e == KVR_RQE_ADMITTED || e == KVR_RQE_NOT_ADMITTED) && want == KVR_RQ_GO)
 		c->queued[0] = false;
@@ -156,7 +156,8 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 		CU_ASSERT(memcmp(&before, &c->r, sizeof(before)) == 0);
 	}
 	CU_ASSERT_EQUAL(rig_counter(g, c->r.pool, KVR_RQC_LATE), late + (got == KVR_RQ_LATE));
-	CU_ASSERT_EQUAL(rig_counter(g, c->r.pool, KVR_RQC_NEVER), never + (got == KVR_RQ_NEVER));
+	CU_ASSERT_EQUAL(rig_counter(g, c->r.pool, KVR_RQC_IMPOSSIBLE),
+			never + (got == KVR_RQ_NEVER));
 	if (got == KVR_RQ_GO)
 		rig_carry(g, c, &out);
 	while (c->live && c->n_todo > 0)

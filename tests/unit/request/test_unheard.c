@@ -22,7 +22,7 @@ static void end(void)
 
 static uint64_t moved(const struct kvr_rq_pool *p)
 {
-	return rig_counter(&g, p, KVR_RQC_UNHEARD);
+	return rig_counter(&g, p, KVR_RQC_UNACKNOWLEDGED);
 }
 
 /* Sent to `a`, which says nothing; then `b` is there, too. */
@@ -53,7 +53,7 @@ static void moves_with_the_copy_that_comes_in_time(void)
 	CU_ASSERT_EQUAL(c->at[0], 'b');
 	CU_ASSERT_FALSE(c->msg_kept);
 	CU_ASSERT_EQUAL(moved(&g.a), 1);
-	CU_ASSERT_EQUAL(rig_counter(&g, &g.a, KVR_RQC_STARTED_OVER), 1);
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.a, KVR_RQC_RETRIES), 1);
 	/* Once, as the pool says: then it stays where it is. */
 	g.ctx.now += 5000 * MS;
 	RIG(&g, c, REPEATED, AGAIN);
@@ -399,8 +399,8 @@ static void waits_for_what_is_gone(void)
 	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
-	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_STARTED_OVER), 1);
-	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_UNHEARD), 0); /* it did acknowledge */
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_RETRIES), 1);
+	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_UNACKNOWLEDGED), 0); /* it did acknowledge */
 	end();
 	/* What it says shows that it has fetched them; nothing is kept for another try. */
 	c = bereft(false, 499);
