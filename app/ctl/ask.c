@@ -185,6 +185,5 @@ enum ctl_status ctl_metrics(struct ctl *c, int argc, char **argv)
 		return status;
 	if (tel_metrics(&c->t, stdout, err, sizeof(err)) < 0)
 		return ctl_say(CTL_DOWN, "%s", err);
-	printf("# EOF\n");
 	return CTL_OK;
 }

@@ -58,7 +58,7 @@ const struct ctl_command ctl_commands[] = {
 	    "counters", NULL, NULL),
 	ASK("config", "", "every option with its value of now", "config", "options", NULL),
 	ASK("buffers", "", "every pool of memory that can run out", "buffers", NULL, NULL),
-	DO("metrics", "", "everything as OpenMetrics text", ctl_metrics),
+	DO("metrics", "", "metrics as Prometheus text", ctl_metrics),
 	/* acts */
 	ASK("drain", "WORKER [SECONDS]",
 	    "no new requests for a worker; when drained it may be stopped; what is left after "
@@ -83,7 +83,7 @@ const struct ctl_command ctl_commands[] = {
 	    "XDP program: on = frames to the router, off = to the kernel", "xdp/redirect", NULL,
 	    NULL),
 	/* others */
-	DO("exporter", "", "OpenMetrics, and a page with pictures, over HTTP at --listen",
+	DO("exporter", "", "Prometheus metrics and a web page, over HTTP at --listen",
 	   ctl_exporter),
 	DO("routers", "", "routers that run on this host", ctl_routers),
 	DO("raw", "COMMAND", "any telemetry command, such as /kvroute/pools or /ethdev/list",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kvroute-ctl exporter: OpenMetrics and a page over HTTP. The main thread looks at the router every
- * few seconds and judges; libmicrohttpd's thread answers. Both use the one connection to the
- * telemetry socket, under one lock. A router that goes and comes is found again.
+ * kvroute-ctl exporter: Prometheus metrics and a page over HTTP. The main thread looks at the
+ * router every few seconds and judges; libmicrohttpd's thread answers. Both use the one connection
+ * to the telemetry socket, under one lock. A router that goes and comes is found again.
  */
 #include <errno.h>
 #include <microhttpd.h>
@@ -14,6 +14,7 @@
 
 #include "ctl.h"
 #include "doctor.h"
+#include "kvr_metrics.h"
 #include "page.h"
 #include "reference.h"
 #include "snap.h"
@@ -23,7 +24,6 @@
 #define KEEP_S	    60.0 /* a finding is shown for so long after it was last true */
 #define CONNECTIONS 64u
 #define PATIENCE_S  10u
-#define OPENMETRICS "application/openmetrics-text; version=1.0.0; charset=utf-8"
 
 static struct {
 	pthread_mutex_t lock; /* of everything below */
@@ -118,8 +118,8 @@ struct page {
 
 static void put_findings(FILE *out)
 {
-	fprintf(out, "# TYPE kvr_doctor_findings gauge\n"
-		     "# HELP kvr_doctor_findings What kvroute-ctl doctor names now, by rule.\n");
+	kvr_metrics_head("kvr_doctor_findings", "gauge", "Findings of kvroute-ctl doctor, by rule",
+			 out);
 	for (const struct doctor_rule *r = doctor_rules; r->name != NULL; r++) {
 		unsigned int n = 0;
 		const char *key;
@@ -151,11 +151,10 @@ static void page_metrics(struct page *p)
 	if (good) {
 		put_findings(out);
 		reference_put(ex.ring[0], out);
-		fprintf(out, "# EOF\n");
 	}
 	if (out != NULL)
 		fclose(out);
-	p->type = OPENMETRICS;
+	p->type = KVR_METRICS_TYPE;
 	if (!good) {
 		free(p->text);
 		put_error(p);

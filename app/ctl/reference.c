@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "kvr_metrics.h"
 #include "snap.h"
 
 struct family {
@@ -15,7 +16,7 @@ struct family {
 
 static void head(const struct family *f, FILE *out)
 {
-	fprintf(out, "# TYPE %s gauge\n# HELP %s %s\n", f->name, f->name, f->help);
+	kvr_metrics_head(f->name, "gauge", f->help, out);
 }
 
 /* As the reference: a pool that prefills for another, else decode. */

@@ -13,8 +13,8 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/** Write the families of @p snap as OpenMetrics; those without a worker, or of no look (NULL), are
- * empty. */
+/** Write the families of @p snap as Prometheus text; those without a worker, or of no look (NULL),
+ * are empty. */
 void reference_put(const json_t *snap, FILE *out);
 
 #endif

@@ -7,10 +7,10 @@
 
 #include "answer.h"
 #include "kvr_types.h"
+#include "version.h"
 
-#define JSON	"application/json"
-#define MODELS	"/v1/models"
-#define METRICS "application/openmetrics-text; version=1.0.0; charset=utf-8"
+#define JSON   "application/json"
+#define MODELS "/v1/models"
 
 /* Where models are printed; with `only` the one of that name. */
 struct list {
@@ -141,16 +141,20 @@ static void metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
 
 	(void)req;
 	kvr_stats_sum(t->stats, v);
-	kvr_stats_openmetrics(&gw_stats, all, NULL, 1, out);
-	fprintf(out, "# EOF\n");
+	kvr_metrics_build("version=\"" KVR_VERSION "\"", out);
+	kvr_metrics_process(out);
+	kvr_metrics_write(&gw_stats, gw_families, all, NULL, 1, out);
 }
 
 static const struct {
 	const char *path, *type;
 	void (*print)(struct gw_thread *t, h2o_req_t *req, FILE *out);
 } pages[] = {
-	{MODELS, JSON, models},	 {MODELS "/", JSON, model},	 {"/health", JSON, health},
-	{"/ready", JSON, ready}, {"/metrics", METRICS, metrics},
+	{MODELS, JSON, models},
+	{MODELS "/", JSON, model},
+	{"/health", JSON, health},
+	{"/ready", JSON, ready},
+	{"/metrics", KVR_METRICS_TYPE, metrics},
 };
 
 /* One that ends with a slash stands for all behind it. */

@@ -9,7 +9,7 @@
  * refused and gone; the equations say so.
  */
 
-#include "kvr_stats.h"
+#include "kvr_metrics.h"
 
 /* clang-format off */
 #define GW_COUNTER_LIST(X) \
@@ -67,5 +67,6 @@
 enum gw_counter { GW_COUNTER_LIST(KVR_COUNTER_ENUM) GW_N_COUNTERS };
 
 extern const struct kvr_stats_def gw_stats;
+extern const struct kvr_family gw_families[];
 
 #endif

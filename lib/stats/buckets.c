@@ -12,6 +12,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "kvr_metrics.h"
+
 /* ---- bounds ---- */
 
 static double round_to_two_digits(double v)
@@ -107,16 +109,9 @@ double kvr_buckets_quantile(const struct kvr_buckets *buckets,
 	return INFINITY;
 }
 
-/* ---- OpenMetrics ---- */
+/* ---- Prometheus text ---- */
 
-static bool has_suffix(const char *name, const char *unit)
-{
-	const size_t n = strlen(name), u = strlen(unit);
-
-	return u != 0 && n > u && strcmp(name + n - u, unit) == 0 && name[n - u - 1] == '_';
-}
-
-/* Print a number in the canonical form of the format: with a point or an exponent. */
+/* Print a number with a point or an exponent. */
 static void print_number(double v, FILE *out)
 {
 	char text[32];
@@ -147,16 +142,10 @@ static void write_instance(const struct kvr_buckets *buckets,
 	fprintf(out, "\n");
 }
 
-void kvr_buckets_openmetrics(const struct kvr_buckets *buckets,
-			     const struct kvr_bucket_counts counts[], const char *const labels[],
-			     uint32_t n, FILE *out)
+void kvr_buckets_write(const struct kvr_buckets *buckets, const struct kvr_bucket_counts counts[],
+		       const char *const labels[], uint32_t n, FILE *out)
 {
-	const struct kvr_buckets_def *def = buckets->def;
-
-	fprintf(out, "# TYPE %s histogram\n", def->name);
-	if (has_suffix(def->name, def->unit))
-		fprintf(out, "# UNIT %s %s\n", def->name, def->unit);
-	fprintf(out, "# HELP %s %s\n", def->name, def->help);
+	kvr_metrics_head(buckets->def->name, "histogram", buckets->def->help, out);
 	for (uint32_t i = 0; i < n; i++)
 		write_instance(buckets, &counts[i], labels != NULL ? labels[i] : NULL, out);
 }

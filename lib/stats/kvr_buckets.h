@@ -17,6 +17,8 @@
  * additions and two stores: 20 to 40 instructions without a division.
  */
 
+#include <stdio.h>
+
 #include "kvr_stats.h"
 
 #define KVR_BUCKETS_MAX 31u
@@ -133,9 +135,9 @@ uint64_t kvr_buckets_count(const struct kvr_buckets *buckets,
 double kvr_buckets_quantile(const struct kvr_buckets *buckets,
 			    const struct kvr_bucket_counts *counts, double q);
 
-/** Write one OpenMetrics family with @p n instances; label texts as in kvr_stats_openmetrics(). */
-void kvr_buckets_openmetrics(const struct kvr_buckets *buckets,
-			     const struct kvr_bucket_counts counts[], const char *const labels[],
-			     uint32_t n, FILE *out);
+/** Write one family of Prometheus text with @p n instances; label texts as in kvr_metrics_write().
+ */
+void kvr_buckets_write(const struct kvr_buckets *buckets, const struct kvr_bucket_counts counts[],
+		       const char *const labels[], uint32_t n, FILE *out);
 
 #endif

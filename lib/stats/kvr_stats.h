@@ -43,11 +43,11 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-#include <stdio.h>
 
 /** The value only grows. */
 #define KVR_COUNTER_F_COUNT 0x0u
-/** The value goes up and down (kvr_stats_sub, kvr_stats_set); exported as a gauge. */
+/** The value goes up and down (kvr_stats_sub, kvr_stats_set); exported as a gauge (kvr_metrics.h).
+ */
 #define KVR_COUNTER_F_GAUGE 0x1u
 
 /*
@@ -85,7 +85,7 @@ struct kvr_equation {
 
 /** The counters of a library. */
 struct kvr_stats_def {
-	const char *lib; /* second word of the metric names */
+	const char *lib; /* name of the table */
 	const struct kvr_counter *counters;
 	const struct kvr_equation *equations; /* or NULL */
 };
@@ -202,15 +202,6 @@ const struct kvr_equation *kvr_stats_check(const struct kvr_stats_def *def, cons
 
 /** Value of the counter named @p name; 0 if there is none. For tests and tools. */
 uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], const char *name);
-
-/**
- * Write OpenMetrics families with one sample each: kvr_<lib>_<name>_<unit> (the unit is not
- * repeated if the name ends in it), "_total" for counters. @p labels is NULL or formatted text such
- * as `port="p0"`. A family must not repeat: write all instances of a library in one call (@p n
- * value sets and label texts).
- */
-void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *const v[],
-			   const char *const labels[], unsigned int n, FILE *out);
 
 struct rte_tel_data;
 

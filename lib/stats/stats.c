@@ -10,6 +10,7 @@
 #include <assert.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -155,36 +156,4 @@ uint64_t kvr_stats_find(const struct kvr_stats_def *def, const uint64_t v[], con
 		if (strcmp(def->counters[i].name, name) == 0)
 			return v[i];
 	return 0;
-}
-
-/* kvr_<lib>_<name>_<unit>, without repeating the unit. */
-static void family_name(const char *lib, const struct kvr_counter *counter, char *buf, size_t len)
-{
-	const size_t n = strlen(counter->name), u = strlen(counter->unit);
-	const bool has_unit = n >= u && strcmp(counter->name + n - u, counter->unit) == 0 &&
-			      (n == u || counter->name[n - u - 1] == '_');
-
-	snprintf(buf, len, has_unit ? "kvr_%s_%s" : "kvr_%s_%s_%s", lib, counter->name,
-		 counter->unit);
-}
-
-void kvr_stats_openmetrics(const struct kvr_stats_def *def, const uint64_t *const v[],
-			   const char *const labels[], unsigned int n, FILE *out)
-{
-	for (unsigned int i = 0; def->counters[i].name != NULL; i++) {
-		const struct kvr_counter *counter = &def->counters[i];
-		const bool gauge = counter->flags & KVR_COUNTER_F_GAUGE;
-		char name[128];
-
-		family_name(def->lib, counter, name, sizeof(name));
-		fprintf(out, "# TYPE %s %s\n# UNIT %s %s\n# HELP %s %s\n", name,
-			gauge ? "gauge" : "counter", name, counter->unit, name, counter->help);
-		for (unsigned int k = 0; k < n; k++) {
-			const char *l = labels != NULL ? labels[k] : NULL;
-
-			fprintf(out, "%s%s%s%s%s %" PRIu64 "\n", name, gauge ? "" : "_total",
-				l != NULL ? "{" : "", l != NULL ? l : "", l != NULL ? "}" : "",
-				v[k][i]);
-		}
-	}
 }

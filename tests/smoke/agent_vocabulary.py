@@ -79,7 +79,7 @@ def run(router, agent, gateway, folder):
             for talk in talks:
                 talk.next()
         n = gw.counters()
-        front.check('all by their ids', n['kvr_gateway_routed_by_load_requests_total'] == 0, n)
+        front.check('all by their ids', n['kvr_gateway_routed_by_load_total'] == 0, n)
         for i, a in enumerate(agents):
             front.same_table('all of it', engines[i], a.worker, [talk.ids() for talk in talks])
             front.until('the canary knows such blocks', lambda a=a: a.counters()['agent']['canaries'] == 1, a.counters)

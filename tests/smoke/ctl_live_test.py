@@ -36,7 +36,7 @@ SAYS = {'info': 'version', 'workers': '200', 'worker': '100', 'loads': '100/0', 
         'sessions': 'llama', 'events': '100/0', 'hits': '100/0', 'latency': 'default', 'buckets': 'time_to_first_token_seconds',
         'decisions': 'routed', 'adapters': 'tuned', 'refused': '104', 'sources': '10_9_0_2', 'stages': 'lcore0', 'ingress': 'routes',
         'ports': 'p0', 'log': 'lines', 'balance': 'ok', 'config': 'router_temperature', 'buffers': 'jobs_llama',
-        'metrics': '# EOF', 'drain': 'drain', 'resume': 'serving', 'sample': '1', 'set': 'key', 'release': 'released', 'snapshot': 'written',
+        'metrics': 'kvr_build_info', 'drain': 'drain', 'resume': 'serving', 'sample': '1', 'set': 'key', 'release': 'released', 'snapshot': 'written',
         'explain': 'worker', 'why': 'worker 100', 'watch': 'routed', 'top': 'workers', 'routers': 'kvr-proto', 'raw': 'llama',
         'completion': 'complete -F', 'words': '201'}
 REFUSED = {'redirect': 'XDP'}  # this port has no such program
@@ -118,8 +118,8 @@ class Ctl(Commands):
                     raise Failed(f'exporter: {line}')
                 url = f'http://127.0.0.1:{found[1]}'
                 with urllib.request.urlopen(f'{url}/metrics', timeout=30) as answer:
-                    if not answer.read().endswith(b'# EOF\n'):
-                        raise Failed('exporter: no end of metrics')
+                    if b'kvr_doctor_findings{' not in answer.read():
+                        raise Failed('exporter: no findings among the metrics')
                 process.send_signal(signal.SIGTERM)
                 self.until('the exporter ends', lambda: process.poll() is not None)
             finally:

@@ -167,7 +167,7 @@ def with_router(base, router):
     expect("raw", ctl(base, "raw", "/kvroute/drain,7")[0], "draining")
     ctl(base, "raw", "kvroute", want=2)
     expect("no UTF-8", ctl(base, "adapters", "m")[0], "a?")
-    expect("metrics", ctl(base, "metrics")[0], "kvr_x 5\n# EOF\n")
+    expect("metrics", ctl(base, "metrics")[0], "kvr_x 5\n")
     expect("routers", ctl(base, "routers")[0], "one\n")
     expect("explain", ctl(base, "explain", "0x1234")[0], "request 4660 (0x1234) of source 0xffffffffffffffff in pool m", "worker 3 rank 0",
            "8.000 of its 12 blocks are there", "9.000")

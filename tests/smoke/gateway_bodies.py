@@ -104,7 +104,7 @@ def through_the_gateway(gw, agents):
     r = gw.post('/v1/completions', completion(2 << 20, 'frames'))
     check('as far as they take it', r.status == 413, r)
     n = gw.counters()
-    check('both were sent once more', n['kvr_gateway_resubmitted_requests_total'] == 2, n)
+    check('both were sent once more', n['kvr_gateway_resubmitted_total'] == 2, n)
 
 
 class Stranger(Front):
@@ -213,12 +213,12 @@ def room(front, engine, agent):
 
 def nowhere(gw, agent):
     """An agent whose address leads nowhere ends the request with 408: then the body goes in frames."""
-    before = gw.counters()['kvr_gateway_resubmitted_requests_total']
+    before = gw.counters()['kvr_gateway_resubmitted_total']
     r = gw.post('/v1/completions', completion(300000, 'nowhere'), timeout=60)
     check('it gets the body in frames then', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
     n = agent.counters()['agent']
     check('after it has waited', (n['bodies_awaited'], n['bodies_missed'], n['bodies']) == (1, 1, 0), n)
-    check('sent once more', gw.counters()['kvr_gateway_resubmitted_requests_total'] == before + 1)
+    check('sent once more', gw.counters()['kvr_gateway_resubmitted_total'] == before + 1)
 
 
 def pair(gw, prefill):

@@ -62,7 +62,7 @@ def run(program):
         check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in agents.agents), 40))
         first_log = open(f'{routers[0].dir}/first.log', 'w+')
         gw = Gateway(program, '--router', f'{ADDRESSES[0]},{OTHER[0]}', '--router-ms', '1500', log=first_log)
-        check('both routers are up', wait_for(lambda: gw.counters()['kvr_gateway_routers_up_routers'] == 2, 40))
+        check('both routers are up', wait_for(lambda: gw.counters()['kvr_gateway_routers_up'] == 2, 40))
 
         def ask(**more):
             return gw.post('/v1/completions', {'model': 'llama', 'prompt': [1, 2], **more}, timeout=100)
@@ -82,10 +82,10 @@ def run(program):
         check('what comes later goes there', ask().json() == {'worker': 201})
         n = gw.counters()
         # A busy machine may keep the other one from its CPU for 1.5 s: then that has been lost, too, and is back.
-        check('the counters say so', (n['kvr_gateway_resubmitted_requests_total'], n['kvr_gateway_routers_up_routers']) == (1, 1) and
-              n['kvr_gateway_routers_lost_routers_total'] >= 1, n)
+        check('the counters say so', (n['kvr_gateway_resubmitted_total'], n['kvr_gateway_routers_up']) == (1, 1) and
+              n['kvr_gateway_routers_lost_total'] >= 1, n)
         patient = Gateway(program, '--router', OTHER[0], log=open(f'{routers[0].dir}/gateway.log', 'w'))
-        check('it is up', wait_for(lambda: patient.counters()['kvr_gateway_routers_up_routers'] == 1, 40))
+        check('it is up', wait_for(lambda: patient.counters()['kvr_gateway_routers_up'] == 1, 40))
         waiting = threading.Thread(target=begin)
         waiting.start()
         wait_for(lambda: patient.counters()['kvr_gateway_items_total'] == 1)
@@ -110,7 +110,7 @@ def run(program):
         check('the models are gone', gw.call('GET', '/v1/models').json()['data'] == [])
         r = gw.call('GET', '/v1/models/llama')
         check('one of them is not told to be none', r.status == 503 and r.error()[1] == 'no_router' and r.headers.get('retry-after') == '1', r)
-        check('nothing is in flight', gw.counters()['kvr_gateway_in_flight_requests'] == 0)
+        check('nothing is in flight', gw.counters()['kvr_gateway_requests_in_flight'] == 0)
         check('the gateway ends', gw.stop() == 0)
         first_log.seek(0)
         text = first_log.read()

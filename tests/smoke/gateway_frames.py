@@ -180,13 +180,13 @@ def run(log):
                 s.close()
             if not check(f'seed {seed}: it lives', gw.process.poll() is None, gw.process.returncode):
                 os._exit(1)
-        check('streams were late', gw.counters()['kvr_gateway_slow_requests_total'] > 0, gw.counters())
-        check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
-        check('no booking is left', wait_for(lambda: gw.counters()['kvr_gateway_leases_bookings'] == 0), gw.counters())
-        check('no connection is left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] <= 1), gw.counters())
+        check('streams were late', gw.counters()['kvr_gateway_requests_cut_total{reason="slow_request"}'] > 0, gw.counters())
+        check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_requests_in_flight'] == 0), gw.counters())
+        check('no booking is left', wait_for(lambda: gw.counters()['kvr_gateway_leases'] == 0), gw.counters())
+        check('no connection is left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open'] <= 1), gw.counters())
         n = gw.counters()
-        check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
-            n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
+        check('every request has one ending', n['kvr_gateway_requests_started_total'] == sum(
+            n[f'kvr_gateway_requests_total{{outcome="{x}"}}'] for x in ('answered', 'failed', 'rejected', 'client_gone')), n)
         print({k: v for k, v in n.items() if v and 'requests' in k})
     log.seek(0)
     said = [line for line in log.readlines() if not line.startswith('time=')]

@@ -89,9 +89,9 @@ def counter(gw, name):
 
 
 def nothing_left(gw, agents, name):
-    check(f'{name}: nothing is in flight', wait_for(lambda: counter(gw, 'in_flight_requests') == 0), gw.counters())
+    check(f'{name}: nothing is in flight', wait_for(lambda: counter(gw, 'requests_in_flight') == 0), gw.counters())
     check(f'{name}: engines have nothing left', wait_for(lambda: all(j.aborted is not None or j.fin for j in agents.runs())))
-    check(f'{name}: connections are closed', wait_for(lambda: counter(gw, 'connections_open_connections') <= 1), gw.counters())
+    check(f'{name}: connections are closed', wait_for(lambda: counter(gw, 'connections_open') <= 1), gw.counters())
 
 
 def leavers(gw, agents):
@@ -109,7 +109,7 @@ def leavers(gw, agents):
 
 def resets(gw, agents):
     """Rapid reset: requests that are opened and cancelled in one breath. The others must not feel it."""
-    lost = counter(gw, 'routers_lost_routers_total')
+    lost = counter(gw, 'routers_lost_total')
     hang, stream, closed = ask('hang'), 1, False
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, b''))
@@ -122,10 +122,10 @@ def resets(gw, agents):
         except (BrokenPipeError, ConnectionResetError):
             closed = True
     check('a connection of resets is closed', closed, stream)
-    check('and counted', counter(gw, 'reset_floods_connections_total') >= 1, gw.counters())
+    check('and counted', counter(gw, 'reset_floods_total') >= 1, gw.counters())
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
     check('others are served', r.status == 200, r)
-    check('the router was not lost', counter(gw, 'routers_lost_routers_total') == lost)
+    check('the router was not lost', counter(gw, 'routers_lost_total') == lost)
     nothing_left(gw, agents, 'resets')
     # A client that changes its mind now and then is no flood.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
@@ -180,7 +180,7 @@ def stalled(gw, agents):
         except TimeoutError:
             pass
         check('a client that takes nothing is closed', got == b'', got[:100])
-    check('and counted', counter(gw, 'stalled_requests_total') >= 1, gw.counters())
+    check('and counted', counter(gw, 'requests_cut_total{reason="stalled"}') >= 1, gw.counters())
     nothing_left(gw, agents, 'stalled')
     # Behind a proxy the others of its connection are other people's.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
@@ -214,7 +214,7 @@ def stalled(gw, agents):
 
 def slow(gw, agents):
     """Bodies of HTTP/2 that drip, or stop: each is told, the others of its connection are served."""
-    before = counter(gw, 'slow_requests_total')
+    before = counter(gw, 'requests_cut_total{reason="slow_request"}')
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + b''.join(frame(HEADERS, END_HEADERS, i, FIELDS) + frame(DATA, 0, i, b'{') for i in (1, 3)))
         s.settimeout(0.1)
@@ -233,7 +233,7 @@ def slow(gw, agents):
             if stream in text:
                 break
         check('what the connection has beside is served, and after', all(text.get(n) == b'{}' for n in range(5, stream + 2, 2)), text)
-    check('both are counted', counter(gw, 'slow_requests_total') == before + 2, gw.counters())
+    check('both are counted', counter(gw, 'requests_cut_total{reason="slow_request"}') == before + 2, gw.counters())
     body = ask('json', pad='x' * 1000000)
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.settimeout(20)
@@ -371,9 +371,9 @@ def bad_tokenizers(program):
     length = b'content-length: %d' % len(good)
 
     def by_load():
-        before = counter(gw, 'routed_by_load_requests_total')
+        before = counter(gw, 'routed_by_load_total')
         r = gw.post('/v1/completions', {'model': 'llama', 'prompt': f'prompt {next(n)}'})
-        return r.status, counter(gw, 'routed_by_load_requests_total') - before
+        return r.status, counter(gw, 'routed_by_load_total') - before
 
     for says in (b'SMTP ready\r\n\r\n', head(b'content-length: -5') + good, head(b'content-length: 5x') + good, head(b'content-length:') + good,
                  head(b'content-length: ' + b'9' * 30) + good, head(b'transfer-encoding: gzip, chunked') + good, head(b'a: b', b' c: d', length) + good[:5],
@@ -398,8 +398,8 @@ def run(log):
             part(gw, agents)
         bad_tokenizers(sys.argv[2])
         n = gw.counters()
-        check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
-            n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
+        check('every request has one ending', n['kvr_gateway_requests_started_total'] == sum(
+            n[f'kvr_gateway_requests_total{{outcome="{x}"}}'] for x in ('answered', 'failed', 'rejected', 'client_gone')), n)
     tokenizer.stop()
     log.seek(0)
     said = [line for line in log.readlines() if not line.startswith('time=')]

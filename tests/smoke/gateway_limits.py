@@ -67,19 +67,19 @@ def descriptors(gw):
         text = keep.getresponse().read().decode()
         return int(next(line for line in text.splitlines() if line.startswith(name)).split()[1])
 
-    rests = counter('kvr_gateway_rests_times_total')
+    rests = counter('kvr_gateway_accept_pauses_total')
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f'/proc/{pid}/fd'))) + 1, before[1]))
     # Descriptors that have become free below the limit are taken first.
     idle = [socket.create_connection(('127.0.0.1', gw.port)) for _ in range(16)]
     answers = []
     late = threading.Thread(target=lambda: answers.append(gw.call('GET', '/health').status))
     late.start()
-    check('without descriptors it rests', wait_for(lambda: counter('kvr_gateway_rests_times_total') >= rests + 2))
+    check('without descriptors it rests', wait_for(lambda: counter('kvr_gateway_accept_pauses_total') >= rests + 2))
     at, used = time.monotonic(), cpu(pid)
     time.sleep(1)
     used, passed = cpu(pid) - used, time.monotonic() - at
     check('and does not turn round and round', used < 0.5 * passed, (used, passed))
-    check('who is there is served', counter('kvr_gateway_connections_open_connections') >= 1 and not answers)
+    check('who is there is served', counter('kvr_gateway_connections_open') >= 1 and not answers)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
     late.join(30)
     check('who has waited is served then', answers == [200], answers)
@@ -100,11 +100,11 @@ def total(gw):
     body = '{"model": "llama", "prompt": [1], "x_hang": 1, "x_pad": "%s"}' % ('x' * 300000)
     first = threading.Thread(target=lambda: gw.post('/v1/completions', body, timeout=60), daemon=True)
     first.start()
-    check('one waits', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 1), gw.counters())
+    check('one waits', wait_for(lambda: gw.counters()['kvr_gateway_requests_in_flight'] == 1), gw.counters())
     r = gw.post('/v1/completions', body)
     check('a second one is refused', r.status == 503 and r.error()[1] == 'gateway_full' and r.headers.get('retry-after') == '1', r)
     check('a small one is not', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
-    check('counted', gw.counters()['kvr_gateway_no_room_requests_total'] == 1, gw.counters())
+    check('counted', gw.counters()['kvr_gateway_rejections_total{reason="buffer_limit"}'] == 1, gw.counters())
 
 
 def resident(gw):
@@ -129,17 +129,17 @@ def bodies(program):
                 s.sendall(b''.join(frame(0, 0, i, b'x' * 16384) for i in streams))
         except OSError:
             pass
-        check('streams are cut off', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_bodies_total'] >= 1), gw.counters())
+        check('streams are cut off', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_total'] >= 1), gw.counters())
         check('and take no more than they may', resident(gw) < before + 60, (before, resident(gw)))
         check('others are served', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
-    cut = gw.counters()['kvr_gateway_bodies_cut_bodies_total']
+    cut = gw.counters()['kvr_gateway_bodies_cut_total']
     some = [socket.create_connection(('127.0.0.1', gw.port)) for _ in range(64)]
     for s in some:
         try:
             s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n' + b'x' * 900000)
         except OSError:
             pass
-    check('connections, too', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_bodies_total'] > cut), gw.counters())
+    check('connections, too', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_total'] > cut), gw.counters())
     check('and take no more', resident(gw) < before + 60, (before, resident(gw)))
     check('others are served still', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
     for s in some:
@@ -166,24 +166,24 @@ def greedy(program):
     for n in range(1, 9):
         held.append(socket.create_connection(('127.0.0.1', gw.port), source_address=(OTHER, 0)))
         held[-1].sendall(HEAD % len(hang) + hang)
-        wait_for(lambda: len(refused()) + gw.counters()['kvr_gateway_in_flight_requests'] == n)
-    check('it gets some', len(refused()) == 3 and gw.counters()['kvr_gateway_in_flight_requests'] == 5, gw.counters())
+        wait_for(lambda: len(refused()) + gw.counters()['kvr_gateway_requests_in_flight'] == n)
+    check('it gets some', len(refused()) == 3 and gw.counters()['kvr_gateway_requests_in_flight'] == 5, gw.counters())
     said = [x.recv(4096) for x in refused()]
     check('and is told that it has its share', all(x.startswith(b'HTTP/1.1 429 ') and b'retry-after: 1\r\n' in x.lower() and
                                                   b'"code":"too_many_from_address"' in x for x in said), said)
-    check('counted as its own', gw.counters()['kvr_gateway_source_room_requests_total'] == 3, gw.counters())
+    check('counted as its own', gw.counters()['kvr_gateway_rejections_total{reason="source_buffer_limit"}'] == 3, gw.counters())
     check('another address has room', gw.post('/v1/completions', large).status == 200)
     for s in held:
         s.close()
-    check('they end', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
-    cut, held = gw.counters()['kvr_gateway_bodies_cut_bodies_total'], []
+    check('they end', wait_for(lambda: gw.counters()['kvr_gateway_requests_in_flight'] == 0), gw.counters())
+    cut, held = gw.counters()['kvr_gateway_bodies_cut_total'], []
     for _ in range(12):
         held.append(socket.create_connection(('127.0.0.1', gw.port), source_address=(OTHER, 0)))
         try:
             held[-1].sendall(HEAD % 1000000 + b'x' * 900000)
         except OSError:
             pass
-    check('bodies are cut off', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_bodies_total'] > cut), gw.counters())
+    check('bodies are cut off', wait_for(lambda: gw.counters()['kvr_gateway_bodies_cut_total'] > cut), gw.counters())
     body = '{"model": "llama", "prompt": [1], "x_pad": "%s"}' % ('x' * 900000)
     check('not those of another address', wait_for(lambda: gw.post('/v1/completions', body).status == 200, 5), gw.counters())
     for s in held:
@@ -218,8 +218,8 @@ def flood(program):
             out += part
     check('another address is served', out.startswith(b'HTTP/1.1 200 '), out[:100])
     check('and not faster than it may', 1 <= out.count(b'HTTP/1.1 429 ') <= 4 and b'retry-after: 1\r\n' in out.lower(), out[:900])
-    check('who looks is served', b'kvr_gateway_source_connections_total 16\n' in out, [x for x in out.split(b'\n') if b'_source_' in x])
-    check('counted', b'kvr_gateway_source_requests_total %d\n' % out.count(b'HTTP/1.1 429 ') in out)
+    check('who looks is served', b'kvr_gateway_connections_closed_total{reason="source_limit"} 16\n' in out, [x for x in out.split(b'\n') if b'_source_' in x])
+    check('counted', b'kvr_gateway_rejections_total{reason="source_rate"} %d\n' % out.count(b'HTTP/1.1 429 ') in out)
     for s in held:
         s.close()
     check('places become free', wait_for(lambda: gw.call('GET', '/health').status == 200))
@@ -230,7 +230,7 @@ def traded(program):
     """At the limit of connections who says nothing makes room for who comes; who is served does not."""
     gw = Gateway(program, '--router', ADDRESSES[0], '--max-connections', '4', '--source-connections', '8')
     check('a gateway for four', wait_for(gw.ready))
-    check('those that have asked have left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] == 1))
+    check('those that have asked have left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open'] == 1))
     held, ask = [], b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'
     hang = b'{"model": "llama", "prompt": [1], "x_hang": 1}'
     for i in range(4):
@@ -244,14 +244,14 @@ def traded(program):
     held[3].sendall(ask)
     check('and no other', held[3].recv(4096).startswith(b'HTTP/1.1 200 '))
     n = gw.counters()
-    check('counted', n['kvr_gateway_connections_traded_connections_total'] >= 1 and n['kvr_gateway_connections_refused_connections_total'] == 0 and
-          n['kvr_gateway_in_flight_requests'] == 1, n)
+    check('counted', n['kvr_gateway_connections_closed_total{reason="idle"}'] >= 1 and n['kvr_gateway_connections_closed_total{reason="limit"}'] == 0 and
+          n['kvr_gateway_requests_in_flight'] == 1, n)
     for s in held:
         s.close()
     check('it ends', gw.stop() == 0)
     gw = Gateway(program, '--router', ADDRESSES[0], '--max-connections', '8')
     check('a gateway for eight, six of one address', wait_for(gw.ready))
-    check('those that have asked have left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] == 1))
+    check('those that have asked have left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open'] == 1))
     others = [socket.create_connection(('127.0.0.1', gw.port), source_address=('127.0.0.2', 0)) for _ in range(2)]
     held = []
     for i in range(8):
@@ -283,15 +283,15 @@ def unwatched(program, preload):
         def counter(name):
             keep.request('GET', '/metrics')
             return next(int(line.split()[1]) for line in keep.getresponse().read().decode().splitlines() if line.startswith(name))
-        before = counter('kvr_gateway_connections_open_connections')
+        before = counter('kvr_gateway_connections_open')
         with open(f'{d}/refuse', 'w') as f:
             f.write('0')  # the kind: here the number of a descriptor, and nothing in the upper half
         for _ in range(3):
             with socket.create_connection(('127.0.0.1', gw.port)) as s:
                 s.settimeout(20)
                 check('one is hung up on', s.recv(1) == b'')
-        check('each is counted', counter('kvr_gateway_connections_unwatched_connections_total') == 3)
-        check('and open no more', wait_for(lambda: counter('kvr_gateway_connections_open_connections') <= before))
+        check('each is counted', counter('kvr_gateway_connections_closed_total{reason="unwatched"}') == 3)
+        check('and open no more', wait_for(lambda: counter('kvr_gateway_connections_open') <= before))
         os.unlink(f'{d}/refuse')
         check('then it goes on', gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}).status == 200)
         keep.close()

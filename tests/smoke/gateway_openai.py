@@ -58,9 +58,9 @@ try:
     held, needed, answer = overlap()
     cached = answer['usage']['prompt_tokens_details']['cached_tokens']
     check('as many as the engine found', held * 16 == cached, (held, needed, cached))
-    check('nothing is in flight', wait_for(lambda: gateway.counters()['kvr_gateway_in_flight_requests'] == 0))
+    check('nothing is in flight', wait_for(lambda: gateway.counters()['kvr_gateway_requests_in_flight'] == 0))
     n = gateway.counters()
-    check('prompts that are text were tokenised', n['kvr_gateway_tokenized_prompts_total'] > 0, n)
+    check('prompts that are text were tokenised', n['kvr_gateway_tokenizer_queries_total{result="answered"}'] > 0, n)
     check('the gateway ends', gateway.stop() == 0)
     agent.terminate()
     check('the agent leaves', agent.wait(30) == 0, agent.returncode)

@@ -104,7 +104,7 @@ def leases(gw, agents):
     check('one who does not loses it', wait_for(lambda: booked(agents)[0] == 0), booked(agents))
     r = gw.post(path + '/end', None)
     check('and is told', r.status in (200, 410), r)
-    check('counted', gw.counters()['kvr_gateway_leases_over_bookings_total'] == 1, gw.counters())
+    check('counted', gw.counters()['kvr_gateway_leases_ended_total{reason="expired"}'] == 1, gw.counters())
 
 
 def threads(gw, agents):
@@ -125,7 +125,7 @@ def bound(program, agents):
     r = gw.post('/pick', {'model': 'llama', 'prompt': IDS})
     check('a fifth is refused', r.status == 429 and r.error()[1] == 'too_many_requests' and r.headers.get('retry-after') == '1', r)
     check('requests are not', gw.post('/loads', {'model': 'llama', 'prompt': IDS}).status == 200)
-    check('counted', gw.counters()['kvr_gateway_overloaded_requests_total'] == 1)
+    check('counted', gw.counters()['kvr_gateway_rejections_total{reason="overloaded"}'] == 1)
     check('one ends', gw.post(f'/pick/{names[0]}/end', None).status == 200)
     check('and leaves its place', wait_for(lambda: gw.post('/pick', {'model': 'llama', 'prompt': IDS}).status == 200))
     check('the small gateway ends', gw.stop() == 0)
@@ -173,14 +173,14 @@ def run(log):
              p.Agent('10.9.0.1', 102, 'prompts', B, role=1, hints=p.worker_hints(engine='[2001:db8::8]:8000')),
              p.Agent('10.9.0.1', 103, 'answers', B, role=2, hints=p.worker_hints(engine='10.0.0.9:1'))]
     with serving(TALLY, peers, never, program, '--router', '10.9.0.1', '--threads', '3', log=log) as (gw, agents):
-        check('with all its threads', gw.counters()['kvr_gateway_threads_ready_threads'] == 3, gw.counters())
+        check('with all its threads', gw.counters()['kvr_gateway_threads_ready'] == 3, gw.counters())
         for part in (pick, legs, leases, threads, loads):
             part(gw, agents)
         bound(program, agents)
         dead_gateway(program, agents)
         lost_worker(gw, agents)
         n = gw.counters()
-        check('nothing is booked any more', (n['kvr_gateway_leases_bookings'], n['kvr_gateway_in_flight_requests']) == (0, 0), n)
+        check('nothing is booked any more', (n['kvr_gateway_leases'], n['kvr_gateway_requests_in_flight']) == (0, 0), n)
         check('no worker was told of anything', not agents.runs(), agents.runs())
 
 

@@ -189,7 +189,7 @@ class Gateway:
         for line in self.call('GET', '/metrics').body.decode().splitlines():
             if not line.startswith('#'):
                 name, value = line.split()
-                out[name] = int(value)
+                out[name] = float(value)
         return out
 
     def stop(self):

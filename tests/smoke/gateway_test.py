@@ -15,6 +15,7 @@ import threading
 import time
 
 import kvrproto as p
+import metrics_test
 from gateway_rig import Gateway, Tokenizer, beside, free_port, parse_message, response, serving, wait_for
 from protocol_router import Router, Tally
 
@@ -175,7 +176,7 @@ def old_http(gw, agents):
     """HTTP/1.0, as nginx speaks it by default: no chunks, so the connection ends with the answer, and the request in the midst of it."""
     def endings():
         n = gw.counters()
-        return [n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'gone')]
+        return [n[f'kvr_gateway_requests_total{{outcome="{x}"}}'] for x in ('answered', 'failed', 'client_gone')]
 
     for mode, fields, want in (('ends', b'', EVENTS[0]), ('ends', b'connection: keep-alive\r\n', EVENTS[0]), ('stream', b'', b''.join(EVENTS)),
                                ('large', b'', b'x' * 400000)):
@@ -220,7 +221,7 @@ def cancels(gw, agents):
         got = s.recv(65536)
         check('a half-closed one is told 499', got.startswith(b'HTTP/1.1 499 '), got)
     gone(agents, last(agents), 'and its request is cancelled')
-    before = gw.counters()['kvr_gateway_slow_readers_requests_total']
+    before = gw.counters()['kvr_gateway_requests_cut_total{reason="slow_reader"}']
     # Somebody who does not read: his buffer is bounded, nobody else waits.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         n = len(agents.runs())
@@ -231,7 +232,7 @@ def cancels(gw, agents):
         r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
         check('others are served beside a slow reader', r.status == 200, r)
         gone(agents, slow, 'a slow reader is cut off')
-    check('and counted', gw.counters()['kvr_gateway_slow_readers_requests_total'] > before, before)
+    check('and counted', gw.counters()['kvr_gateway_requests_cut_total{reason="slow_reader"}'] > before, before)
 
 
 def hints(gw, agents):
@@ -384,8 +385,8 @@ def errors(gw, agents):
         for agent in agents.agents:
             agent.refuse = 0
     n = gw.counters()
-    check('bad JSON is counted', n['kvr_gateway_bad_json_requests_total'] >= 18, n)
-    check('bad answers are counted', n['kvr_gateway_bad_answers_requests_total'] == 2, n)
+    check('bad JSON is counted', n['kvr_gateway_rejections_total{reason="bad_json"}'] >= 18, n)
+    check('bad answers are counted', n['kvr_gateway_bad_answers_total'] == 2, n)
 
 
 def drips(gw):
@@ -467,12 +468,12 @@ def bad_http(gw, agents):
     check('a header that is too long', b'200' not in r[:15], r[:200])
     bad = {'no HTTP': b'\x16\x03\x01\x02\x00\x01garbage\r\n\r\n', 'a blank in a name': b'GET / HTTP/1.1\r\na b: c\r\n\r\n',
            'another version': b'GET / HTTP/3.7\r\n\r\n', '200 fields': b'GET / HTTP/1.1\r\n' + b'x: y\r\n' * 200 + b'\r\n'}
-    before = gw.counters()['kvr_gateway_http_errors_answers_total']
+    before = gw.counters()['kvr_gateway_http_errors_total']
     for name, head in bad.items():
         head, _, body = gw.raw(head, seconds=20).partition(b'\r\n\r\n')
         check(f'{name}: 400, JSON, and the end', head.startswith(b'HTTP/1.1 400 ') and b'application/json' in head
               and json.loads(body)['error']['code'] == 'invalid_request', (head, body))
-    check('all counted', gw.counters()['kvr_gateway_http_errors_answers_total'] == before + 4)
+    check('all counted', gw.counters()['kvr_gateway_http_errors_total'] == before + 4)
     r = gw.raw(b'\x16\x03\x01\x02\x00\x01garbage\r\n\r\n', seconds=5)
     check('no HTTP', b' 200 ' not in r and b'<timeout>' not in r, r[:200])
     start = time.monotonic()
@@ -481,15 +482,15 @@ def bad_http(gw, agents):
     slow = [r, gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model"', seconds=20), drips(gw)]
     check('and a slow body; all are told', all(x.startswith(b'HTTP/1.1 408 ') and b'"code":"request_timeout"' in x and not
                                               x.endswith(b'<timeout>') for x in slow), slow)
-    check('and counted', gw.counters()['kvr_gateway_slow_requests_total'] == 3, gw.counters())
+    check('and counted', gw.counters()['kvr_gateway_requests_cut_total{reason="slow_request"}'] == 3, gw.counters())
     late(gw)
     grows(gw)
     check('who says nothing is told nothing', gw.raw(b'', seconds=20) == b'')
-    check('nor counted', gw.counters()['kvr_gateway_slow_requests_total'] == 3, gw.counters())
+    check('nor counted', gw.counters()['kvr_gateway_requests_cut_total{reason="slow_request"}'] == 3, gw.counters())
     parts(gw)
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
     check('others are served', r.status == 200, r)
-    check('errors of HTTP are counted', gw.counters()['kvr_gateway_http_errors_answers_total'] >= 2, gw.counters())
+    check('errors of HTTP are counted', gw.counters()['kvr_gateway_http_errors_total'] >= 2, gw.counters())
 
 
 def pages(gw, agents):
@@ -523,38 +524,41 @@ def pages(gw, agents):
     check('health', gw.call('GET', '/health').json() == {'status': 'ok'})
     check('ready', gw.call('GET', '/ready').json()['status'] == 'ready')
     r = gw.call('GET', '/metrics')
-    check('metrics', r.body.endswith(b'# EOF\n') and b'# TYPE kvr_gateway_requests counter' in r.body
-          and r.headers['content-type'].startswith('application/openmetrics-text'), r)
+    check('metrics', b'# TYPE kvr_gateway_requests_total counter' in r.body and b'kvr_build_info{version="' in r.body
+          and r.headers['content-type'] == 'text/plain; version=0.0.4; charset=utf-8', r)
+    check('COMMANDS.md lists them', sorted(x for x in metrics_test.listed_metrics() if 'gateway' in x) ==
+          sorted(re.findall(r'# TYPE (kvr_gateway_\w+) ', r.body.decode())), r.body)
+    check('promtool check metrics', metrics_test.promtool_findings(r.body.decode()) in ([], None), metrics_test.promtool_findings(r.body.decode()))
 
 
 def tokenizes(gw, agents, tokenizer):
     def n(name):
-        return gw.counters()[f'kvr_gateway_{name}_total']
+        return gw.counters()[f'kvr_gateway_{name}']
 
     text = 'What is the capital of the country in which this sentence was written?'
-    before = n('tokenized_prompts'), n('tokenize_cached_prompts')
+    before = n('tokenizer_queries_total{result="answered"}'), n('tokenizer_queries_total{result="cached"}')
     for _ in range(2):
         gw.post('/v1/completions', {'model': 'llama', 'prompt': text})
         check('text has the ids of the tokenizer', list(last(agents).dispatch.hashes) == p.sequence_hashes(text.encode(), B),
               (list(last(agents).dispatch.hashes), last(agents).dispatch.isl))
-    check('asked once, then cached', (n('tokenized_prompts'), n('tokenize_cached_prompts')) == (before[0] + 1, before[1] + 1))
+    check('asked once, then cached', (n('tokenizer_queries_total{result="answered"}'), n('tokenizer_queries_total{result="cached"}')) == (before[0] + 1, before[1] + 1))
     gw.post('/v1/chat/completions', {'model': 'llama', 'messages': [{'role': 'user', 'content': text}], 'temperature': 1})
     want = f'<|user|>{text}\n<|assistant|>'.encode()
     check('messages are rendered by the engine', list(last(agents).dispatch.hashes) == p.sequence_hashes(want, B))
     gw.post('/v1/chat/completions', {'model': 'llama', 'messages': [{'role': 'user', 'content': [
         {'type': 'image_url', 'image_url': {'url': 'data:,'}}]}]})
     check('media are routed by load', not list(last(agents).dispatch.hashes))
-    by_load = n('routed_by_load_requests')
+    by_load = n('routed_by_load_total')
     tokenizer.stop()
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': text + ' really'})
     check('without a tokenizer it is served', r.status == 200 and not list(last(agents).dispatch.hashes), r)
-    check('by load', n('routed_by_load_requests') == by_load + 1)
+    check('by load', n('routed_by_load_total') == by_load + 1)
 
 
 def lost(gw, agents):
     """Workers and engines that go with a request: it is sent once more while nothing has come of its answer."""
     def resubmitted():
-        return gw.counters()['kvr_gateway_resubmitted_requests_total']
+        return gw.counters()['kvr_gateway_resubmitted_total']
 
     def ask(**more):
         return gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'user': str(next(numbers)), **more}, timeout=60)
@@ -569,7 +573,7 @@ def lost(gw, agents):
     check('one with a time limit', wait_for(short.ready))
     n = len(agents.runs())
     r = short.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'user': str(next(numbers)), 'x_mode': 'hang'})
-    check('none beyond the limit of all tries', r.status == 503 and short.counters()['kvr_gateway_resubmitted_requests_total'] == 0 and
+    check('none beyond the limit of all tries', r.status == 503 and short.counters()['kvr_gateway_resubmitted_total'] == 0 and
           len(agents.runs()) <= n + 1, r)
     check('it ends', short.stop() == 0)
     r = ask(x_mode='dies', times=1, status=504)
@@ -756,11 +760,11 @@ def run(log):
         stops(agents)
         wrong_tokenizers(sys.argv[2], tokenizer)
         tokenizes(gw, agents, tokenizer)
-        check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_in_flight_requests'] == 0), gw.counters())
+        check('nothing is in flight', wait_for(lambda: gw.counters()['kvr_gateway_requests_in_flight'] == 0), gw.counters())
         n = gw.counters()
-        check('every request has one ending', n['kvr_gateway_requests_total'] == sum(
-            n[f'kvr_gateway_{x}_requests_total'] for x in ('answered', 'failed', 'refused', 'gone')), n)
-        check('no connection is left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open_connections'] <= 1), n)
+        check('every request has one ending', n['kvr_gateway_requests_started_total'] == sum(
+            n[f'kvr_gateway_requests_total{{outcome="{x}"}}'] for x in ('answered', 'failed', 'rejected', 'client_gone')), n)
+        check('no connection is left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open'] <= 1), n)
     log.seek(0)
     lines = log.readlines()
     for what in (f'level=notice msg="kvroute-gateway .* runs as process [0-9]+: ready, 1 thread, 4096 connections each, routers 10.9.0.1, tokenizer .*" addr=127.0.0.1:{gw.port}',

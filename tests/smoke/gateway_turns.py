@@ -26,6 +26,8 @@ TALLY = Tally(100, patience=30.0)
 check = TALLY.check
 SYSTEM = {'role': 'system', 'content': 'Answer as briefly as the question allows, and do not invent anything. ' * 30}
 TURNS = 76  # 1 whole, 4 both ways, then 64 with one both ways, and 7 more
+MATCH, MISMATCH = 'turns_checked_total{result="match"}', 'turns_checked_total{result="mismatch"}'
+FAILED, GONE = 'tokenizer_queries_total{result="failed"}', 'requests_total{outcome="client_gone"}'
 
 
 def serve(agents, agent, job):
@@ -52,7 +54,7 @@ class Rig:
 
     def n(self, *names):
         counters = self.gw.counters()
-        return tuple(int(counters[f'kvr_gateway_{x}_total']) for x in names)
+        return tuple(int(counters[f'kvr_gateway_{x}']) for x in names)
 
     def send(self, messages, want, address='127.0.0.1', **more):
         """One request; the questions that it took."""
@@ -80,7 +82,7 @@ def conversation(rig):
         short += [t for _, t in asked] if i > 0 and not both else []
         talk.append({'role': 'assistant', 'content': f'Answer {i}.'})
     check('tokens asked for are few', sum(short) < 200 * len(short) and sum(short) * 10 < whole, (sum(short), whole))
-    check('counted', rig.n('turns_prompts', 'turns_right_prompts', 'turns_wrong_prompts') == (TURNS - 6, 5, 0), rig.gw.counters())
+    check('counted', rig.n('turns_total', MATCH, MISMATCH) == (TURNS - 6, 5, 0), rig.gw.counters())
     print(f'{len(short)} questions of {sum(short)} tokens; {whole} tokens in all turns')
     return talk
 
@@ -109,7 +111,7 @@ def numbered(rig):
         asked = rig.send(talk, rendered(talk, True), model='alias')
         check('asked whole', sorted(n for n, _ in asked) == ([1, 3, 4] if i == 1 else [len(talk)]), (i, asked))
         talk.append({'role': 'assistant', 'content': 'Yes.'})
-    check('found out once', rig.n('turns_wrong_prompts') == (1,))
+    check('found out once', rig.n(MISMATCH) == (1,))
     rig.switch(numbered=False)
     # It may have been what that client wrote.
     talk = [SYSTEM, {'role': 'user', 'content': 'Whose?'}]
@@ -122,9 +124,9 @@ def numbered(rig):
 
 def not_served(rig):
     """The tokenizer's time is for requests that somebody answers."""
-    before = rig.asked(), rig.n('routed_by_load_requests')
+    before = rig.asked(), rig.n('routed_by_load_total')
     r = rig.gw.post('/v1/chat/completions', {'model': 'nobody-has-it', 'messages': [SYSTEM, {'role': 'user', 'content': 'Who?'}]})
-    check('not served, nor asked for', r.status == 404 and (rig.asked(), rig.n('routed_by_load_requests')) == before, r)
+    check('not served, nor asked for', r.status == 404 and (rig.asked(), rig.n('routed_by_load_total')) == before, r)
 
 
 def refused(rig):
@@ -136,7 +138,7 @@ def refused(rig):
         asked = rig.send(talk, rendered(talk), model='picky')
         check('asked whole', sorted(n for n, _ in asked) == ([1, 3, 4] if i == 1 else [len(talk)]), (i, asked))
         talk.append({'role': 'assistant', 'content': 'No.'})
-    check('that is not wrong', rig.n('turns_wrong_prompts') == (1,))
+    check('that is not wrong', rig.n(MISMATCH) == (1,))
     # Of a model that is believed: the whole follows.
     talk = [SYSTEM, {'role': 'user', 'content': 'Question 0?'}, {'role': 'assistant', 'content': 'Answer 0.'},
             {'role': 'user', 'content': 'Question 1?'}, {'role': 'assistant', 'content': 'Another.'}, {'role': 'user', 'content': 'And now?'}]
@@ -150,7 +152,7 @@ def refused(rig):
     check('of known beginnings one message is known', sorted(n for n, _ in asked) == [3], asked)
     asked = rig.send(talk, rendered(talk))
     check('refused, then whole', sorted(n for n, _ in asked) == [1, 3, 6] and asked[-1][0] == 6, asked)
-    check('nor is that', rig.n('turns_wrong_prompts') == (1,))
+    check('nor is that', rig.n(MISMATCH) == (1,))
     rig.switch(refuse_one=False)
 
 
@@ -160,26 +162,26 @@ def held(rig):
     rig.send(talk, rendered(talk), model='other')
     talk += [{'role': 'assistant', 'content': 'Yes.'}, {'role': 'user', 'content': 'Second?'}]
     body = json.dumps({'model': 'other', 'messages': talk}).encode()
-    before, gone = len(rig.asked()), rig.n('gone_requests')[0]
+    before, gone = len(rig.asked()), rig.n(GONE)[0]
     rig.switch(hold=True)
     with socket.create_connection(('127.0.0.1', rig.gw.port)) as s:
         s.sendall(b'POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n' % len(body) + body)
         check('three questions', wait_for(lambda: len(rig.asked()) == before + 3), rig.asked()[before:])
-    check('the client is gone', wait_for(lambda: rig.n('gone_requests')[0] == gone + 1))
+    check('the client is gone', wait_for(lambda: rig.n(GONE)[0] == gone + 1))
     rig.switch(hold=False)
     for i in range(6):
         talk += [{'role': 'assistant', 'content': 'Yes.'}, {'role': 'user', 'content': f'Then {i}?'}]
         rig.send(talk, rendered(talk), model='other')
     talk += [{'role': 'assistant', 'content': 'Yes.'}, {'role': 'user', 'content': 'Still?'}]
-    before, counts = len(rig.asked()), rig.n('routed_by_load_requests', 'tokenize_failed_prompts', 'turns_wrong_prompts')
+    before, counts = len(rig.asked()), rig.n('routed_by_load_total', FAILED, MISMATCH)
     rig.switch(hold=True)
     r = rig.gw.post('/v1/chat/completions', {'model': 'other', 'messages': talk})
     check('served by load', r.status == 200 and not list(rig.agents.runs()[-1].dispatch.hashes), r)
     check('two questions', sorted(n for n, _ in rig.asked()[before:]) == [1, 3], rig.asked()[before:])
-    after = rig.n('routed_by_load_requests', 'tokenize_failed_prompts', 'turns_wrong_prompts')
+    after = rig.n('routed_by_load_total', FAILED, MISMATCH)
     check('too slow is not wrong', after == (counts[0] + 1, counts[1] + 1, counts[2]), (counts, after))
     rig.switch(hold=False)
-    check('nothing is left', wait_for(lambda: rig.gw.counters()['kvr_gateway_in_flight_requests'] == 0))
+    check('nothing is left', wait_for(lambda: rig.gw.counters()['kvr_gateway_requests_in_flight'] == 0))
 
 
 def run(log):
@@ -190,7 +192,7 @@ def run(log):
         talk = conversation(rig)
         tools(rig, talk)
         numbered(rig)
-        check('nothing went by load', rig.n('routed_by_load_requests', 'tokenize_failed_prompts') == (0, 0))
+        check('nothing went by load', rig.n('routed_by_load_total', FAILED) == (0, 0))
         not_served(rig)
         held(rig)
         refused(rig)
@@ -198,7 +200,7 @@ def run(log):
         talk.append({'role': 'user', 'content': 'Still there?'})
         r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': talk})
         check('without a tokenizer it is served, by load', r.status == 200 and not list(agents.runs()[-1].dispatch.hashes), r)
-        check('and that says nothing of the model', rig.n('turns_wrong_prompts', 'routed_by_load_requests') == (1, 2))
+        check('and that says nothing of the model', rig.n(MISMATCH, 'routed_by_load_total') == (1, 2))
     log.seek(0)
     lines = [x for x in log.readlines() if 'tokenised whole' in x and 'alias' in x]
     check('the log says so once', len(lines) == 1 and re.search(

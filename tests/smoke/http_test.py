@@ -224,7 +224,7 @@ def drains(front, router, engines, agents):
 
 def engine_dies(front, router, engines, agents):
     """An engine that is killed with requests it has not begun to answer: the other one answers them."""
-    got, before = [], gateway_says('resubmitted_requests_total')
+    got, before = [], gateway_says('resubmitted_total')
     engines[0].test(hang=True)
 
     def client(number):
@@ -240,7 +240,7 @@ def engine_dies(front, router, engines, agents):
         t.join()
     front.check('every request is answered', n >= 1 and [s for s, _, g in got if s != 200 or g['choices'][0]['text'] != text_of(4)] == [] and
                 len(got) == len(threads), (n, [x for x in got if x[0] != 200]))
-    front.check('those once more', gateway_says('resubmitted_requests_total') - before >= n, (before, n))
+    front.check('those once more', gateway_says('resubmitted_total') - before >= n, (before, n))
     engines[0].start()
     front.serving('back', router, agents[0].worker)
 

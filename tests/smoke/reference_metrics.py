@@ -26,24 +26,23 @@ def exp(start, factor, n):
 COMPONENT, FRONTEND, ROUTER = "dynamo_component_router_", "dynamo_frontend_", "dynamo_router_"
 CLASS = {"pool", "policy_class"}
 QUEUE, RANK = CLASS | {"worker_type"}, {"pool", "worker_id", "dp_rank", "worker_type"}
-# Counters without _total, which the text adds.
 HAS = [
-    (COMPONENT + "requests_started", "counter", {"pool"}, None),
-    (COMPONENT + "requests", "counter", {"pool", "ending"}, None),
+    (COMPONENT + "requests_started_total", "counter", {"pool"}, None),
+    (COMPONENT + "requests_total", "counter", {"pool", "outcome"}, None),
     (COMPONENT + "time_to_first_token_seconds", "histogram", CLASS, log(0.001, 480, 18)),
     (COMPONENT + "inter_token_latency_seconds", "histogram", CLASS, log(0.001, 2, 13)),
     (COMPONENT + "input_sequence_tokens", "histogram", CLASS, log(50, 128000, 12)),
     (COMPONENT + "output_sequence_tokens", "histogram", CLASS, log(50, 32000, 10)),
     (COMPONENT + "kv_hit_rate", "histogram", CLASS, linear(0, 0.05, 21)),
     (COMPONENT + "kv_transfer_estimated_latency_seconds", "histogram", CLASS, log(0.001, 10, 15)),
-    (COMPONENT + "non_max_overlap_selections", "counter", {"pool", "worker_type"}, None),
+    (COMPONENT + "non_max_overlap_selections_total", "counter", {"pool", "worker_type"}, None),
     (COMPONENT + "overlap_blocks_lost", "histogram", CLASS, exp(0.25, 2, 16)),
     (COMPONENT + "worker_registered", "gauge", {"pool", "router_worker_id"}, None),
     (ROUTER + "overhead_total_ms", "histogram", CLASS, exp(0.01, 3, 17)),
     (FRONTEND + "router_queue_pending_requests", "gauge", QUEUE, None),
     (FRONTEND + "router_queue_pending_isl_tokens", "gauge", QUEUE, None),
     (FRONTEND + "router_queue_pending_cached_tokens", "gauge", QUEUE, None),
-    (FRONTEND + "router_queue_backpressure", "counter", {"pool", "worker_type", "reason"}, None),
+    (FRONTEND + "router_queue_backpressure_total", "counter", {"pool", "worker_type", "reason"}, None),
     (FRONTEND + "worker_active_decode_blocks", "gauge", RANK, None),
     (FRONTEND + "worker_active_prefill_tokens", "gauge", RANK, None),
     (FRONTEND + "worker_last_time_to_first_token_seconds", "gauge", RANK, None),
@@ -58,13 +57,13 @@ router_active_sequence_zmq_ingress_ kvindexer_""".split()
 
 
 def differences(text):
-    """Lines about what an OpenMetrics text has otherwise than the table."""
+    """Differences between the metrics in @text and the table, one line each."""
     out = []
     for name, kind, labels, bounds in HAS:
         if f"# TYPE {name} {kind}\n" not in text:
             out.append(f"{name} is no {kind}")
             continue
-        tail = {"counter": "_total", "gauge": "", "histogram": "_bucket"}[kind]
+        tail = "_bucket" if kind == "histogram" else ""
         samples = [dict(re.findall(r'(\w+)="([^"]*)"', s)) for s in re.findall(rf"^{name}{tail}\{{(.*)\}} ", text, re.M)]
         want = labels | ({"le"} if kind == "histogram" else set())
         out += [f"{name} is labelled {sorted(s)}, not {sorted(want)}" for s in samples[:1] if set(s) != want]

@@ -54,7 +54,7 @@ KEYS = {
 }
 HISTOGRAMS = {"time_to_first_token_seconds", "inter_token_latency_seconds", "input_sequence_tokens", "output_sequence_tokens",
               "kv_hit_rate", "kv_transfer_estimated_latency_seconds", "overlap_blocks_lost", "overhead_total_ms",
-              "dispatch_latency_seconds", "queue_seconds", "prefill_leg_seconds", "decode_leg_seconds"}
+              "dispatch_latency_seconds", "queue_wait_seconds", "prefill_leg_seconds", "decode_leg_seconds"}
 # Command, and what it must say no to: each a code and a part of the message.
 WRONG = {
     "/kvroute/loads": ("", ",nothing", ",default,x", ",default,-1", ",default,99999999999", ",default,0,0"),
@@ -164,10 +164,10 @@ def histograms(prefix, finished):
     found = families(metrics(prefix))
     for name in HISTOGRAMS:
         family = next((f for f in found if f.endswith("_" + name)), None)
-        need(family and found[family][0] == "histogram", f"OpenMetrics lacks {name}")
+        need(family and found[family][0] == "histogram", f"the metrics lack {name}")
         label = '{pool="default",policy_class="default"}'
-        need(found[family][2]["_count" + label] >= h[name]["count"], f"{family}")
-    ttft = found["dynamo_component_router_time_to_first_token_seconds"][2]
+        need(found[family][1]["_count" + label] >= h[name]["count"], f"{family}")
+    ttft = found["dynamo_component_router_time_to_first_token_seconds"][1]
     need('_bucket{pool="default",policy_class="default",le="480.0"}' in ttft, f"buckets: {list(ttft)[:20]}")
 
 

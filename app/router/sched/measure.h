@@ -40,7 +40,7 @@ struct job;
 /* Those of the reference system have its names and buckets; the others are the router's own. */
 #define OF_DYNAMO  "dynamo_component_router_"
 #define OF_ROUTER  "dynamo_router_"
-#define OF_KVR	   "kvr_latency_"
+#define OF_KVR	   "kvr_"
 #define MS_PARTS   1e6	/* nanoseconds of milliseconds */
 #define LOST_PARTS 1024 /* overlaps are blocks, and parts of them */
 
@@ -61,11 +61,11 @@ struct job;
 	X(MEASURE_LOST, OF_DYNAMO, "overlap_blocks_lost", "blocks", LOST_PARTS, KVR_BUCKETS_EXP,   \
 	  0.25, 2, 16, "Overlap of the best eligible rank beyond that of the one chosen instead")  \
 	X(MEASURE_OVERHEAD, OF_ROUTER, "overhead_total_ms", "ms", MS_PARTS, KVR_BUCKETS_EXP, 0.01, \
-	  3, 17, "The same as kvr_latency_dispatch_latency_seconds, in milliseconds")              \
+	  3, 17, "Same as kvr_dispatch_latency_seconds, in milliseconds")                          \
 	X(MEASURE_DISPATCH, OF_KVR, "dispatch_latency_seconds", "seconds", NS_PARTS,               \
 	  KVR_BUCKETS_EXP, 0.000001, 2, 20,                                                        \
 	  "Arrival to first dispatch of requests that did not wait: what the router adds")         \
-	X(MEASURE_QUEUE, OF_KVR, "queue_seconds", "seconds", NS_PARTS, LOG, 0.001, 480, 18,        \
+	X(MEASURE_QUEUE, OF_KVR, "queue_wait_seconds", "seconds", NS_PARTS, LOG, 0.001, 480, 18,   \
 	  "Waiting time of those that waited for capacity")                                        \
 	X(MEASURE_PREFILL, OF_KVR, "prefill_leg_seconds", "seconds", NS_PARTS, LOG, 0.001, 480,    \
 	  18, "Dispatch to end of prefill legs")                                                   \

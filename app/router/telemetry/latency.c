@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: histograms, as quantiles for people and as OpenMetrics. */
+/* Telemetry: histograms, as quantiles for people and as metrics. */
 #include "telemetry/latency.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kvr_metrics.h"
 #include "router.h"
 #include "sched/measure.h"
 #include "telemetry/parts.h"
@@ -228,7 +229,7 @@ static int cmd_buckets(void *arg, const char *params, struct rte_tel_data *d)
 						 : put_histograms(p, class, false, bucket_dict, d);
 }
 
-/* ---- OpenMetrics ---- */
+/* ---- metrics ---- */
 
 #define LABEL	    320u
 #define OF_FRONTEND "dynamo_frontend_router_"
@@ -255,33 +256,39 @@ static void list_instances(const struct router *rt, struct instances *v)
 		}
 }
 
-/* Requests by how they have ended: the reference counts them in one. */
-static void write_endings(const struct router *rt, FILE *out)
+/* Requests by outcome: the reference system has one counter. */
+static void write_outcomes(const struct router *rt, FILE *out)
 {
 	static const struct {
 		const char *name;
 		enum pool_counter c;
-	} endings[] = {{"finished", PC_FINISHED},   {"errored", PC_ERRORED},
-		       {"cancelled", PC_CANCELLED}, {"refused", PC_WORKER_REJECTED},
-		       {"lost", PC_LOST},	    {"expired", PC_EXPIRED},
-		       {"stopped", PC_STOPPED},	    {"overloaded", PC_OVERLOADED}};
+	} outcomes[] = {{"finished", PC_FINISHED},
+			{"errored", PC_ERRORED},
+			{"cancelled", PC_CANCELLED},
+			{"rejected", PC_WORKER_REJECTED},
+			{"lost", PC_LOST},
+			{"expired", PC_EXPIRED},
+			{"stopped", PC_STOPPED},
+			{"unacknowledged", PC_UNACKNOWLEDGED},
+			{"overloaded", PC_OVERLOADED}};
 	uint64_t v[PC_COUNTERS];
 
-	fprintf(out, "# TYPE " OF_DYNAMO "requests_started counter\n# HELP " OF_DYNAMO
-		     "requests_started Legs that were booked on a rank\n");
+	kvr_metrics_head(OF_DYNAMO "requests_started_total", "counter", "Legs booked on a rank",
+			 out);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		kvr_stats_sum(rt->pool[i].stats, v);
 		fprintf(out, OF_DYNAMO "requests_started_total{pool=\"%s\"} %" PRIu64 "\n",
 			rt->pool[i].name, v[PC_ROUTED] + v[PC_ADMITTED] + v[PC_LEG_ROUTED]);
 	}
-	fprintf(out, "# TYPE " OF_DYNAMO "requests counter\n# HELP " OF_DYNAMO
-		     "requests Legs whose booking has ended, by how\n");
+	kvr_metrics_head(OF_DYNAMO "requests_total", "counter", "Bookings that ended, by outcome",
+			 out);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		kvr_stats_sum(rt->pool[i].stats, v);
-		for (uint32_t k = 0; k < RTE_DIM(endings); k++)
+		for (uint32_t k = 0; k < RTE_DIM(outcomes); k++)
 			fprintf(out,
-				OF_DYNAMO "requests_total{pool=\"%s\",ending=\"%s\"} %" PRIu64 "\n",
-				rt->pool[i].name, endings[k].name, v[endings[k].c]);
+				OF_DYNAMO "requests_total{pool=\"%s\",outcome=\"%s\"} %" PRIu64
+					  "\n",
+				rt->pool[i].name, outcomes[k].name, v[outcomes[k].c]);
 	}
 }
 
@@ -296,17 +303,16 @@ static void write_choices(const struct router *rt, FILE *out)
 	static const char *const reasons[] = {"request_limit", "raw_isl_token_limit",
 					      "cached_token_limit"};
 
-	fprintf(out, "# TYPE " OF_DYNAMO "non_max_overlap_selections counter\n# HELP " OF_DYNAMO
-		     "non_max_overlap_selections Bookings though an eligible rank had more "
-		     "overlap\n");
+	kvr_metrics_head(OF_DYNAMO "non_max_overlap_selections_total", "counter",
+			 "Bookings on a rank although an eligible rank had a larger overlap", out);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		fprintf(out,
 			OF_DYNAMO "non_max_overlap_selections_total{pool=\"%s\",worker_type="
 				  "\"%s\"} %" PRIu64 "\n",
 			rt->pool[i].name, worker_type(&rt->pool[i]),
 			kvr_cell_get(&kvr_sched_counters(rt->pool[i].sched)->non_max_overlap));
-	fprintf(out, "# TYPE " OF_FRONTEND "queue_backpressure counter\n# HELP " OF_FRONTEND
-		     "queue_backpressure Requests refused at a limit of the queue\n");
+	kvr_metrics_head(OF_FRONTEND "queue_backpressure_total", "counter",
+			 "Requests rejected at a limit of the queue, by limit", out);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		const struct kvr_sched_counters *c = kvr_sched_counters(rt->pool[i].sched);
 		const uint64_t v[] = {kvr_cell_get(&c->limit_requests),
@@ -321,7 +327,7 @@ static void write_choices(const struct router *rt, FILE *out)
 	}
 }
 
-int latency_openmetrics(struct router *rt, FILE *out)
+int latency_write_metrics(struct router *rt, FILE *out)
 {
 	struct instances *v = calloc(1, sizeof(*v));
 
@@ -331,10 +337,10 @@ int latency_openmetrics(struct router *rt, FILE *out)
 	for (uint32_t m = 0; m < MEASURES; m++) {
 		for (uint32_t i = 0; i < v->n; i++)
 			read_one(v->pool[i], v->class[i], (enum measure)m, &v -> c[i]);
-		kvr_buckets_openmetrics(&measure_buckets[m], v->c, v->labels, v->n, out);
+		kvr_buckets_write(&measure_buckets[m], v->c, v->labels, v->n, out);
 	}
 	free(v);
-	write_endings(rt, out);
+	write_outcomes(rt, out);
 	write_choices(rt, out);
 	return 0;
 }

@@ -2,14 +2,13 @@
 #ifndef ROUTER_LATENCY_H
 #define ROUTER_LATENCY_H
 
-/** @file Histograms of every pool and policy class (sched/measure.h) as OpenMetrics text. */
+/** @file Histograms of every pool and policy class (sched/measure.h) as Prometheus text. */
 
 #include <stdio.h>
 
 struct router;
 
-/** Their families, with the names that dashboards know, and requests by ending. @return 0, -ENOMEM.
- */
-int latency_openmetrics(struct router *rt, FILE *out);
+/** Write the families of the histograms and of the requests by outcome. @return 0, -ENOMEM. */
+int latency_write_metrics(struct router *rt, FILE *out);
 
 #endif

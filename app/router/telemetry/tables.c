@@ -6,12 +6,18 @@
 #include <string.h>
 
 #include <rte_telemetry.h>
+#include <rte_version.h>
 
 #include "control/log.h"
 #include "kvr_telemetry.h"
 #include "router.h"
 #include "sched/session.h"
 #include "telemetry/latency.h"
+#include "telemetry/metrics.h"
+
+#ifndef KVROUTE_VERSION
+#define KVROUTE_VERSION "unknown"
+#endif
 
 /* ---- how many there are, and their names ---- */
 
@@ -193,50 +199,67 @@ static bool get_prefix(struct router *rt, uint32_t i, uint64_t v[])
 /* ---- all of them ---- */
 
 static struct table tables[] = {
-	{&router_in_stats, one, get_ingress, NULL, NULL},
-	{NULL, one, get_reject, NULL, NULL}, /* made at the first use */
-	{&router_log_stats, one, get_log, NULL, NULL},
-	{&kvr_port_stats_def, ports, get_port, "port", port_name},
-	{&kvr_port_xdp_stats_def, ports, get_xdp, "port", port_name},
-	{&router_lcore_stats, lcores, get_lcore, "lcore", lcore_name},
-	{&router_stage_stats, stages, get_stage, "stage", stage_name},
-	{&kvr_reasm_stats_def, lcores, get_reasm, "lcore", lcore_name},
-	{&router_pool_stats, pools, get_pool, "pool", pool_name},
-	{&kvr_request_stats, pools, get_request, "pool", pool_name},
-	{&router_session_stats, pools, get_session, "pool", pool_name},
-	{&kvr_sched_stats_def, pools, get_sched, "pool", pool_name},
-	{&kvr_active_stats_def, pools, get_active, "pool", pool_name},
-	{&kvr_flight_stats_def, pools, get_flight, "pool", pool_name},
-	{&router_event_stats, pools, get_event, "pool", pool_name},
-	{&kvr_prefix_stats_def, pools, get_prefix, "pool", pool_name},
+	{&router_in_stats, one, get_ingress, metrics_ingress, NULL, NULL},
+	{NULL, one, get_reject, NULL, NULL, NULL}, /* completed by table_at() */
+	{&router_log_stats, one, get_log, metrics_log, NULL, NULL},
+	{&kvr_port_stats_def, ports, get_port, metrics_port, "port", port_name},
+	{&kvr_port_xdp_stats_def, ports, get_xdp, metrics_xdp, "port", port_name},
+	{&router_lcore_stats, lcores, get_lcore, metrics_lcore, "lcore", lcore_name},
+	{&router_stage_stats, stages, get_stage, metrics_stage, "lcore/stage", stage_name},
+	{&kvr_reasm_stats_def, lcores, get_reasm, metrics_reasm, "lcore", lcore_name},
+	{&router_pool_stats, pools, get_pool, metrics_pool, "pool", pool_name},
+	{&kvr_request_stats, pools, get_request, metrics_request, "pool", pool_name},
+	{&router_session_stats, pools, get_session, metrics_session, "pool", pool_name},
+	{&kvr_sched_stats_def, pools, get_sched, metrics_sched, "pool", pool_name},
+	{&kvr_active_stats_def, pools, get_active, metrics_active, "pool", pool_name},
+	{&kvr_flight_stats_def, pools, get_flight, metrics_flight, "pool", pool_name},
+	{&router_event_stats, pools, get_event, metrics_event, "pool", pool_name},
+	{&kvr_prefix_stats_def, pools, get_prefix, metrics_prefix, "pool", pool_name},
 };
 
 const struct table *table_at(uint32_t i)
 {
 	if (i >= RTE_DIM(tables))
 		return NULL;
-	if (tables[i].def == NULL)
+	if (tables[i].def == NULL) {
 		tables[i].def = router_reject_stats();
+		tables[i].families = metrics_reject();
+	}
 	return &tables[i];
 }
 
-/* ---- OpenMetrics ---- */
+/* ---- metrics ---- */
 
-/* label="name", as the format wants it: \, " and line ends escaped. */
+/* Append label="value" for @p n characters of @p value, with \, " and line ends escaped. */
+static size_t add_label(char *buf, size_t at, size_t len, const char *label, size_t label_len,
+			const char *value, size_t n)
+{
+	at += (size_t)snprintf(buf + at, len - at, "%s%.*s=\"", at != 0 ? "," : "", (int)label_len,
+			       label);
+	for (size_t i = 0; i < n && at + 4 < len; i++) {
+		if (value[i] == '\\' || value[i] == '"' || value[i] == '\n')
+			buf[at++] = '\\';
+		buf[at++] = value[i] == '\n' ? 'n' : value[i];
+	}
+	return at + (size_t)snprintf(buf + at, len - at, "\"");
+}
+
+/* One label; or two when the label and the name have two parts with a slash between them. */
 static void label_text(const struct table *t, const struct router *rt, uint32_t i, char *buf,
 		       size_t len)
 {
+	const char *slash = strchr(t->label, '/');
 	char name[TABLE_LABELS / 4];
-	size_t n;
+	size_t at, n;
 
 	t->name(rt, i, name, sizeof(name));
-	n = (size_t)snprintf(buf, len, "%s=\"", t->label);
-	for (const char *s = name; *s != '\0' && n + 4 < len; s++) {
-		if (*s == '\\' || *s == '"' || *s == '\n')
-			buf[n++] = '\\';
-		buf[n++] = *s == '\n' ? 'n' : *s;
+	if (slash == NULL) {
+		add_label(buf, 0, len, t->label, strlen(t->label), name, strlen(name));
+		return;
 	}
-	snprintf(buf + n, len - n, "\"");
+	n = strcspn(name, "/");
+	at = add_label(buf, 0, len, t->label, (size_t)(slash - t->label), name, n);
+	add_label(buf, at, len, slash + 1, strlen(slash + 1), name + n + 1, strlen(name + n + 1));
 }
 
 struct instance {
@@ -263,7 +286,7 @@ static int write_table(struct router *rt, const struct table *t, FILE *out)
 			v[used] = all[used].v;
 			used++;
 		}
-		kvr_stats_openmetrics(t->def, v, label, used, out);
+		kvr_metrics_write(t->def, t->families, v, label, used, out);
 	}
 	free(all);
 	free(v);
@@ -271,14 +294,19 @@ static int write_table(struct router *rt, const struct table *t, FILE *out)
 	return all != NULL && v != NULL && label != NULL ? 0 : -ENOMEM;
 }
 
-int tables_openmetrics(struct router *rt, FILE *out)
+int tables_write_metrics(struct router *rt, FILE *out)
 {
+	char build[128];
 	const struct table *t;
 
+	snprintf(build, sizeof(build), "version=\"%s\",dpdk=\"%s\"", KVROUTE_VERSION,
+		 rte_version());
+	kvr_metrics_build(build, out);
+	kvr_metrics_process(out);
 	for (uint32_t i = 0; (t = table_at(i)) != NULL; i++)
 		if (write_table(rt, t, out) < 0)
 			return -ENOMEM;
-	if (latency_openmetrics(rt, out) < 0)
+	if (latency_write_metrics(rt, out) < 0)
 		return -ENOMEM;
 	fprintf(out, "# EOF\n");
 	return ferror(out) ? -ENOMEM : 0;
@@ -388,7 +416,7 @@ static int cmd_metrics(void *arg, const char *params, struct rte_tel_data *d)
 	    (a.n == 1 && kvr_telemetry_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
 		return kvr_telemetry_error(d, EINVAL, "expected nothing or the line to start from");
 	out = open_memstream(&text, &len);
-	rc = out != NULL ? tables_openmetrics(arg, out) : -ENOMEM;
+	rc = out != NULL ? tables_write_metrics(arg, out) : -ENOMEM;
 	if (out != NULL && fclose(out) != 0)
 		rc = -ENOMEM;
 	if (rc == 0) {
@@ -403,8 +431,7 @@ static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/counters", "[TABLE[,NAME]]",
 	 "every counter: the tables and whose they are, or one of them", cmd_counters, false},
 	{"/kvroute/metrics", "[FROM]",
-	 "every counter as OpenMetrics text: lines from number FROM on, to '# EOF'", cmd_metrics,
-	 false},
+	 "metrics as Prometheus text: lines from number FROM on, to '# EOF'", cmd_metrics, false},
 	{NULL, NULL, NULL, NULL, false},
 };
 

@@ -113,41 +113,6 @@ static void the_text_of_an_equation_is_truncated(void)
 	CU_ASSERT_STRING_EQUAL(kvr_equation_text(&def, &equations[0], text, 1), "");
 }
 
-static void openmetrics_has_one_family_per_counter(void)
-{
-	static const struct kvr_counter three[] = {
-		{"rx_frames", "frames", "frames received"},
-		{"frames", "frames", "all frames"},
-		{"depth", "items", "items waiting", KVR_COUNTER_F_GAUGE},
-		{0}};
-	const struct kvr_stats_def d = {"port", three, NULL};
-	const uint64_t a[] = {7, 9, 1}, b[] = {UINT64_MAX, 8, 0};
-	const uint64_t *const v[] = {a, b};
-	const char *const labels[] = {"port=\"p0\"", NULL};
-	char *text;
-	size_t len;
-	FILE *f = open_memstream(&text, &len);
-
-	kvr_stats_openmetrics(&d, v, labels, 2, f);
-	fclose(f);
-	CU_ASSERT_STRING_EQUAL(text, "# TYPE kvr_port_rx_frames counter\n"
-				     "# UNIT kvr_port_rx_frames frames\n"
-				     "# HELP kvr_port_rx_frames frames received\n"
-				     "kvr_port_rx_frames_total{port=\"p0\"} 7\n"
-				     "kvr_port_rx_frames_total 18446744073709551615\n"
-				     "# TYPE kvr_port_frames counter\n"
-				     "# UNIT kvr_port_frames frames\n"
-				     "# HELP kvr_port_frames all frames\n"
-				     "kvr_port_frames_total{port=\"p0\"} 9\n"
-				     "kvr_port_frames_total 8\n"
-				     "# TYPE kvr_port_depth_items gauge\n"
-				     "# UNIT kvr_port_depth_items items\n"
-				     "# HELP kvr_port_depth_items items waiting\n"
-				     "kvr_port_depth_items{port=\"p0\"} 1\n"
-				     "kvr_port_depth_items 0\n");
-	free(text);
-}
-
 static void bad_declarations_are_rejected(void)
 {
 	static const struct kvr_counter none[] = {{0}};
@@ -166,7 +131,6 @@ int main(void)
 			       KVR_CASE(a_violated_equation_is_reported_with_its_values),
 			       KVR_CASE(a_struct_of_the_list_is_a_row),
 			       KVR_CASE(the_text_of_an_equation_is_truncated),
-			       KVR_CASE(openmetrics_has_one_family_per_counter),
 			       KVR_CASE(bad_declarations_are_rejected),
 			       CU_TEST_INFO_NULL};
 
