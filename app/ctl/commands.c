@@ -15,57 +15,55 @@
 	}
 
 const struct ctl_command ctl_commands[] = {
-	/* looks by people */
-	DO("doctor", "", "what is wrong, one line each with the remedy; status 1 when something is",
+	/* for people */
+	DO("doctor", "",
+	   "findings with their remedies, one per line; exit status 1 if there are any",
 	   ctl_doctor),
-	DO("top", "", "rates, workers with their load, queues, stages; goes on until q or Ctrl-C",
-	   ctl_top),
+	DO("top", "", "rates, workers, stages, latencies, live until q or Ctrl-C", ctl_top),
 	DO("explain", "REQUEST [SOURCE]",
-	   "why this request went where it went: every candidate's terms", ctl_explain),
-	DO("why", "WORKER", "why this worker gets what it gets, or nothing", ctl_why),
-	DO("watch", "decisions [POOL]", "decisions as they are kept, one a line", ctl_watch),
+	   "why a request was routed to its rank: the terms of each candidate", ctl_explain),
+	DO("why", "WORKER", "why a worker receives few or no requests", ctl_why),
+	DO("watch", "decisions [POOL]", "decisions, live, one per line", ctl_watch),
 	/* reads */
 	ASK("info", "", "version, uptime, sizes", "info", NULL, NULL),
-	ASK("workers", "", "every worker: state, pool, bookings, silence", "workers", "workers",
+	ASK("workers", "", "workers: state, pool, bookings, silence", "workers", "workers",
 	    "state pool bookings dp_start dp_size silent_ms state_ms address epoch"),
 	ASK("worker", "WORKER", "one worker, rank by rank", "worker", "ranks", NULL),
-	ASK("loads", "POOL", "load of every rank of a pool", "loads", "ranks", NULL),
-	ASK("pools", "", "requests, KV events and table of blocks of every pool", "pools", NULL,
-	    NULL),
-	ASK("queue", "POOL", "what waits in a pool", "queue", NULL, NULL),
+	ASK("loads", "POOL", "load of the ranks of a pool", "loads", "ranks", NULL),
+	ASK("pools", "", "pools: requests, KV events, prefix table", "pools", NULL, NULL),
+	ASK("queue", "POOL", "queue of a pool", "queue", NULL, NULL),
 	ASK("oldest", "POOL [WORKER]", "the oldest requests in flight", "oldest", NULL, NULL),
-	ASK("sessions", "", "sticky sessions of every pool", "sessions", NULL, NULL),
+	ASK("sessions", "", "sessions of the pools", "sessions", NULL, NULL),
 	ASK("events", "POOL", "KV events rank by rank: lag, gaps, dumps", "events", "ranks", NULL),
-	ASK("hits", "POOL", "cached tokens: achieved and achievable, predicted and found", "hits",
+	ASK("hits", "POOL", "cached tokens: achieved, achievable, predicted, found", "hits",
 	    "ranks", NULL),
-	ASK("latency", "[POOL] [CLASS]", "what requests took, and how many there were", "latency",
+	ASK("latency", "[POOL] [CLASS]", "latencies and sizes: counts, means, quantiles", "latency",
 	    NULL, NULL),
-	ASK("buckets", "POOL [CLASS]", "the histograms of latency bucket by bucket", "buckets",
-	    NULL, NULL),
-	ASK("decisions", "POOL [NUMBER]", "newest decisions kept, or the terms of one", "decisions",
+	ASK("buckets", "POOL [CLASS]", "buckets of the latency histograms", "buckets", NULL, NULL),
+	ASK("decisions", "POOL [NUMBER]", "newest decisions, or the terms of one", "decisions",
 	    NULL, NULL),
 	ASK("adapters", "POOL", "bookings by LoRA adapter", "adapters", "adapters", NULL),
-	ASK("drops", "", "what was refused or dropped, by reason", "drops", NULL, NULL),
-	ASK("refused", "", "workers whose HELLO was refused, and why", "refused", NULL, NULL),
-	ASK("sources", "", "busiest source addresses, and what they have", "sources", NULL, NULL),
-	ASK("stages", "", "cycles of every stage, ring depths", "stages", NULL, NULL),
-	ASK("ingress", "", "datagrams by what became of them", "ingress", NULL, NULL),
-	ASK("ports", "", "every port: link, counters, buffers", "ports", NULL, NULL),
+	ASK("drops", "", "rejections and drops, by reason", "drops", NULL, NULL),
+	ASK("refused", "", "workers whose HELLO was rejected, with the reason", "refused", NULL,
+	    NULL),
+	ASK("sources", "", "busiest source addresses and their resources", "sources", NULL, NULL),
+	ASK("stages", "", "cycles of the stages, depths of the rings", "stages", NULL, NULL),
+	ASK("ingress", "", "datagrams by kind or reason of the drop", "ingress", NULL, NULL),
+	ASK("ports", "", "ports: link, counters, buffers", "ports", NULL, NULL),
 	ASK("xdp", "", "frames at the XDP program of AF_XDP ports", "xdp", NULL, NULL),
-	ASK("log", "", "lines logged, dropped, left out", "log", NULL, NULL),
-	ASK("balance", "", "whether the counters add up", "balance", NULL, NULL),
-	ASK("counters", "[TABLE] [NAME]", "every counter there is: the tables, or one of them",
-	    "counters", NULL, NULL),
-	ASK("config", "", "every option with its value of now", "config", "options", NULL),
-	ASK("buffers", "", "every pool of memory that can run out", "buffers", NULL, NULL),
+	ASK("log", "", "log lines written and dropped", "log", NULL, NULL),
+	ASK("balance", "", "check of the counters against each other", "balance", NULL, NULL),
+	ASK("counters", "[TABLE] [NAME]", "tables of counters, or one of them", "counters", NULL,
+	    NULL),
+	ASK("config", "", "options with their current values", "config", "options", NULL),
+	ASK("buffers", "", "limited buffers: size and use", "buffers", NULL, NULL),
 	DO("metrics", "", "metrics as Prometheus text", ctl_metrics),
 	/* acts */
 	ASK("drain", "WORKER [SECONDS]",
-	    "no new requests for a worker; when drained it may be stopped; what is left after "
-	    "SECONDS is cut off",
-	    "drain", NULL, NULL),
-	ASK("resume", "WORKER", "take a worker back into service", "resume", NULL, NULL),
-	ASK("deactivate", "POOL", "send nothing new through a prefill pool", "deactivate", NULL,
+	    "send no new requests to a worker; cut off its requests after SECONDS", "drain", NULL,
+	    NULL),
+	ASK("resume", "WORKER", "end the drain of a worker", "resume", NULL, NULL),
+	ASK("deactivate", "POOL", "send no new requests through a prefill pool", "deactivate", NULL,
 	    NULL),
 	ASK("reactivate", "POOL", "use a prefill pool again", "reactivate", NULL, NULL),
 	ASK("sample", "POOL EVERY", "keep one decision in EVERY; 0 = failed ones only", "sample",
@@ -73,24 +71,26 @@ const struct ctl_command ctl_commands[] = {
 	ASK("set", "KEY=VALUE [NAME [CLASS]]",
 	    "change an option of all pools, of NAME, of its policy CLASS, or of the router", "set",
 	    NULL, NULL),
-	ASK("release", "POOL SESSION", "forget a sticky session", "session/release", NULL, NULL),
-	ASK("snapshot", "[now]", "how the last snapshot went; now: write one", "snapshot", NULL,
+	ASK("release", "POOL SESSION", "release the binding of a session", "session/release", NULL,
+	    NULL),
+	ASK("snapshot", "[now]", "result of the last snapshot; now: write one", "snapshot", NULL,
 	    NULL),
 	ASK("capture", "[PORT] [FILE] [SECONDS] [FILTER]",
-	    "frames of a port into a pcapng file; `stop`; alone: how it goes", "capture", NULL,
-	    NULL),
+	    "capture frames of a port into a pcapng file; `stop`; no arguments: status", "capture",
+	    NULL, NULL),
 	ASK("redirect", "PORT SWITCH",
 	    "XDP program: on = frames to the router, off = to the kernel", "xdp/redirect", NULL,
 	    NULL),
 	/* others */
 	DO("exporter", "", "Prometheus metrics and a web page, over HTTP at --listen",
 	   ctl_exporter),
-	DO("routers", "", "routers that run on this host", ctl_routers),
+	DO("routers", "", "routers on this host", ctl_routers),
 	DO("raw", "COMMAND", "any telemetry command, such as /kvroute/pools or /ethdev/list",
 	   ctl_raw),
-	DO("completion", "SHELL", "a script for bash or zsh: source <(kvroute-ctl completion bash)",
+	DO("completion", "SHELL",
+	   "completion script for bash or zsh: source <(kvroute-ctl completion bash)",
 	   ctl_completion),
-	DO("words", "COMMAND", "what may follow a command, for completion", ctl_words),
+	DO("words", "COMMAND", "words that may follow a command, for completion", ctl_words),
 	{NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -102,7 +102,7 @@ const struct ctl_command *ctl_find(const char *name)
 	return NULL;
 }
 
-void ctl_arity(const struct ctl_command *c, int *least, int *most)
+void ctl_count_args(const struct ctl_command *c, int *least, int *most)
 {
 	*least = *most = 0;
 	for (const char *p = c->args; *p != '\0'; p += strcspn(p, " ")) {
@@ -126,7 +126,7 @@ static const char script[] =
 	"}\n"
 	"complete -F _kvroute_ctl kvroute-ctl\n";
 
-int completion_print(const char *shell, FILE *out)
+int print_completion(const char *shell, FILE *out)
 {
 	char words[2048];
 	size_t n = 0;
@@ -146,21 +146,21 @@ enum ctl_status ctl_completion(struct ctl *c, int argc, char **argv)
 {
 	(void)c;
 	(void)argc;
-	if (completion_print(argv[0], stdout) < 0)
-		return ctl_say(CTL_USAGE, "completion: got \"%s\", allowed: bash, zsh", argv[0]);
+	if (print_completion(argv[0], stdout) < 0)
+		return ctl_report(CTL_USAGE, "completion: got \"%s\", allowed: bash, zsh", argv[0]);
 	return CTL_OK;
 }
 
 static enum ctl_status print_keys(struct ctl *c, const char *command, const char *pages)
 {
 	enum ctl_status status;
-	json_t *all = ctl_get(c, command, pages, &status), *v;
+	json_t *all = ctl_query(c, command, pages, &status), *v;
 	const char *key;
 
 	if (all == NULL)
 		return status;
 	json_object_foreach (pages != NULL ? json_object_get(all, pages) : all, key, v)
-		/* A shell expands what it completes: words, and nothing that does more. */
+		/* The shell expands completions: print plain words only. */
 		if (key[strspn(key, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 				    "._:/-")] == '\0')
 			printf("%s\n", key);

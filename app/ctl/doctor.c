@@ -1,91 +1,93 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Applies each rule of the table to each object of its scope. */
 #include "doctor.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "snap.h"
+#include "sample.h"
 
-/* Where the objects of a scope stand in a look. */
-static const json_t *list_of(const json_t *snap, enum doctor_scope scope)
+/* @return the object of @p sample whose members are the objects of a scope, or NULL. */
+static const json_t *find_objects(const json_t *sample, enum doctor_scope scope)
 {
 	switch (scope) {
 	case DOCTOR_POOL:
-		return snap_at(snap, "pools", NULL);
+		return sample_get(sample, "pools", NULL);
 	case DOCTOR_WORKER:
-		return snap_at(snap, "workers", "workers", NULL);
+		return sample_get(sample, "workers", "workers", NULL);
 	case DOCTOR_LCORE:
-		return snap_at(snap, "stages", NULL);
+		return sample_get(sample, "stages", NULL);
 	case DOCTOR_PORT:
-		return snap_at(snap, "ports", NULL);
+		return sample_get(sample, "ports", NULL);
 	case DOCTOR_BUFFER:
-		return snap_at(snap, "buffers", "buffers", NULL);
+		return sample_get(sample, "buffers", "buffers", NULL);
 	case DOCTOR_THREAD:
-		return snap_at(snap, "host", NULL);
+		return sample_get(sample, "host", NULL);
 	case DOCTOR_XDP:
-		return snap_at(snap, "xdp", NULL);
+		return sample_get(sample, "xdp", NULL);
 	case DOCTOR_REFUSED:
-		return snap_at(snap, "refused", "workers", NULL);
+		return sample_get(sample, "refused", "workers", NULL);
 	default:
 		return NULL;
 	}
 }
 
-static void ask(const struct doctor_rule *r, struct doctor_look *l, json_t *out)
+static void apply_rule(const struct doctor_rule *r, struct doctor_input *in, json_t *out)
 {
-	char says[512] = "";
+	char cause[512] = "";
 
-	l->says = says;
-	l->len = sizeof(says);
-	if (r->is(l))
+	in->cause = cause;
+	in->len = sizeof(cause);
+	if (r->is(in))
 		json_array_append_new(out,
 				      json_pack("{s:s, s:s, s:s, s:s}", "rule", r->name, "where",
-						l->name, "says", says, "remedy", r->remedy));
+						in->name, "cause", cause, "remedy", r->remedy));
 }
 
-static void ask_each(const struct doctor_rule *r, struct doctor_look *l, const json_t *before,
-		     const json_t *now, json_t *out)
+static void apply_to_objects(const struct doctor_rule *r, struct doctor_input *in,
+			     const json_t *before, const json_t *now, json_t *out)
 {
 	json_t *one;
 
-	json_object_foreach ((json_t *)(uintptr_t)now, l->name, one) {
+	json_object_foreach ((json_t *)(uintptr_t)now, in->name, one) {
 		if (!json_is_object(one))
 			continue;
-		l->now = one;
-		l->before = json_object_get(before, l->name);
-		ask(r, l, out);
+		in->now = one;
+		in->before = json_object_get(before, in->name);
+		apply_rule(r, in, out);
 	}
 }
 
-static void ask_ranks(const struct doctor_rule *r, struct doctor_look *l, json_t *out)
+static void apply_to_ranks(const struct doctor_rule *r, struct doctor_input *in, json_t *out)
 {
 	json_t *pool;
 
-	json_object_foreach ((json_t *)(uintptr_t)snap_at(l->is, "loads", NULL), l->pool, pool)
-		ask_each(r, l, snap_at(l->was, "loads", l->pool, "ranks", NULL),
-			 json_object_get(pool, "ranks"), out);
+	json_object_foreach ((json_t *)(uintptr_t)sample_get(in->is, "loads", NULL), in->pool, pool)
+		apply_to_objects(r, in, sample_get(in->was, "loads", in->pool, "ranks", NULL),
+				 json_object_get(pool, "ranks"), out);
 }
 
-json_t *doctor_findings(const json_t *was, const json_t *is, double patience_s)
+json_t *doctor_find(const json_t *was, const json_t *is, double patience_s)
 {
-	struct doctor_look l = {.was = was, .is = is, .patience_s = patience_s};
+	struct doctor_input in = {.was = was, .is = is, .patience_s = patience_s};
 	json_t *out = json_array();
 
-	l.seconds =
-		snap_number(json_object_get(is, "at")) - snap_number(json_object_get(was, "at"));
-	if (!(l.seconds > 0))
-		l.seconds = 0;
+	in.seconds = sample_to_number(json_object_get(is, "at")) -
+		     sample_to_number(json_object_get(was, "at"));
+	if (!(in.seconds > 0))
+		in.seconds = 0;
 	for (const struct doctor_rule *r = doctor_rules; r->name != NULL; r++) {
-		l.pool = "";
+		in.pool = "";
 		if (r->scope == DOCTOR_ROUTER) {
-			l.name = "";
-			l.now = is;
-			l.before = was;
-			ask(r, &l, out);
+			in.name = "";
+			in.now = is;
+			in.before = was;
+			apply_rule(r, &in, out);
 		} else if (r->scope == DOCTOR_RANK) {
-			ask_ranks(r, &l, out);
+			apply_to_ranks(r, &in, out);
 		} else {
-			ask_each(r, &l, list_of(was, r->scope), list_of(is, r->scope), out);
+			apply_to_objects(r, &in, find_objects(was, r->scope),
+					 find_objects(is, r->scope), out);
 		}
 	}
 	return out;

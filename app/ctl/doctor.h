@@ -4,13 +4,11 @@
 
 /**
  * @file
- * What is wrong with a router, from two looks at it (snap.h), the second some seconds after the
- * first. One row of a table for each fault (rules.c): what it looks at, when it is one, the
- * sentence and the remedy. Pure: no clock, no socket.
+ * Findings about a router, from two samples (sample.h) some seconds apart. rules.c has one row per
+ * rule: the objects that it is applied to, the condition, the remedy. Pure: no clock, no socket.
  *
- * A fault that lasts is found by any two looks; one that is an event (a gap, a refusal) by two
- * looks with the event between them. doctor takes them some seconds apart, the exporter keeps what
- * it has found for a minute.
+ * Any two samples show a fault that lasts. A fault that is an event (a gap, a rejection) shows only
+ * in samples before and after the event. The exporter keeps its findings for a minute.
  */
 
 #include <jansson.h>
@@ -18,12 +16,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/** What a rule is asked about, one call for each there is. */
+/** Objects that a rule is applied to: one call per object. */
 enum doctor_scope {
 	DOCTOR_ROUTER,
 	DOCTOR_POOL,
 	DOCTOR_WORKER,
-	DOCTOR_RANK, /* of "loads"; l->pool names the pool */
+	DOCTOR_RANK, /* of "loads"; in->pool names the pool */
 	DOCTOR_LCORE,
 	DOCTOR_PORT,
 	DOCTOR_BUFFER,
@@ -33,50 +31,51 @@ enum doctor_scope {
 	DOCTOR_SCOPES
 };
 
-struct doctor_look {
-	const json_t *was, *is; /* the looks */
+struct doctor_input {
+	const json_t *was, *is; /* the first and the second sample */
 	double seconds;		/* between them */
-	double patience_s;	/* what stands still for longer is named */
+	double patience_s;	/* time without progress that is not a finding yet */
 	const char *name;	/* of the pool, worker, ... */
 	const char *pool;	/* of a rank */
-	/* Its objects in the looks: of pools in "pools", ...; `before` NULL: it was not there. */
+	/* The object in each sample; `before` is NULL when the first sample lacks it. */
 	const json_t *before, *now;
-	char *says; /* the sentence goes here */
+	char *cause; /* buffer for the sentence */
 	size_t len;
 };
 
 struct doctor_rule {
-	const char *name;  /* "event-gap": in metrics and alerts */
-	const char *reads; /* which answers, for the documentation */
-	/** Whether it is so; the sentence is in l->says then. */
-	bool (*is)(const struct doctor_look *l);
-	const char *remedy; /* one sentence, imperative */
+	const char *name;  /* "kv-event-gap": a noun phrase, used in metrics and alerts */
+	const char *reads; /* telemetry answers that the rule reads, for the documentation */
+	/** @return true if the finding applies; in->cause then has the cause in one sentence. */
+	bool (*is)(const struct doctor_input *in);
+	const char *remedy; /* one sentence, imperative, with a full stop */
 	enum doctor_scope scope;
 };
 
 extern const struct doctor_rule doctor_rules[]; /* ends with name NULL */
 
 /**
- * Everything that is wrong.
- * @param patience_s a drain or a request may stand still for so long.
- * @return an array of {"rule", "where", "says", "remedy"}, in the order of the table; to be given
- * back by json_decref().
+ * Apply all rules.
+ * @param patience_s seconds that a drain or a request may make no progress.
+ * @return an array of {"rule", "where", "cause", "remedy"}, in the order of the table; the caller
+ * releases it with json_decref().
  */
-json_t *doctor_findings(const json_t *was, const json_t *is, double patience_s);
+json_t *doctor_find(const json_t *was, const json_t *is, double patience_s);
 
 /* ---- for rules ---- */
 
-/** Number @p name of the object, now; 0 when there is none. "a.b": in a part of it. */
-double doctor_now(const struct doctor_look *l, const char *name);
+/** @return number @p name of the object in the second sample, or 0. "a.b": member b of member a. */
+double doctor_get_number(const struct doctor_input *in, const char *name);
 
-/** How much it has grown between the looks; 0 when it has not, or was not there before. */
-double doctor_grown(const struct doctor_look *l, const char *name);
+/** @return the growth of number @p name between the samples; 0 if it did not grow, or if the first
+ * sample lacks it. */
+double doctor_get_growth(const struct doctor_input *in, const char *name);
 
-/** @return @p one or @p many, as @p n things, printed with %.0f, ask for. */
-const char *doctor_word(double n, const char *one, const char *many);
+/** @return @p one if @p n is printed as 1 with %.0f, else @p many. */
+const char *doctor_pick_word(double n, const char *one, const char *many);
 
 /** Write the sentence. @return true. */
-bool doctor_say(const struct doctor_look *l, const char *fmt, ...)
+bool doctor_report(const struct doctor_input *in, const char *fmt, ...)
 	__attribute__((format(printf, 2, 3)));
 
 #endif

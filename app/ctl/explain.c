@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Why a request went where it went, and why a worker gets what it gets: from the decisions that
- * the router keeps.
- */
+/* Explains, from the decisions that the router keeps, why a request was routed to its rank, and why
+ * a worker receives few requests. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "ctl.h"
-#include "snap.h"
+#include "sample.h"
 #include "table.h"
 
-static double num(const json_t *o, const char *name)
+static double get_number(const json_t *o, const char *name)
 {
-	return snap_number(json_object_get(o, name));
+	return sample_to_number(json_object_get(o, name));
 }
 
-static const char *text(const json_t *o, const char *name)
+static const char *get_text(const json_t *o, const char *name)
 {
 	const char *s = json_string_value(json_object_get(o, name));
 
@@ -26,69 +24,68 @@ static const char *text(const json_t *o, const char *name)
 
 /* ---- explain ---- */
 
-static void say_decision(const char *pool, uint64_t id, const json_t *d)
+static void print_decision(const char *pool, uint64_t id, const json_t *d)
 {
 	printf("request %" PRIu64 " (0x%" PRIx64 ") of source 0x%" PRIx64
 	       " in pool %s, %.1f s ago: %s",
-	       id, id, snap_id(json_object_get(d, "source")), pool, num(d, "age_ms") / 1000,
-	       text(d, "result"));
+	       id, id, sample_to_id(json_object_get(d, "source")), pool,
+	       get_number(d, "age_ms") / 1000, get_text(d, "result"));
 	if (json_object_get(d, "worker") != NULL) {
-		printf(" to worker %.0f rank %.0f%s, cost %s\n"
-		       "%s of its %.0f blocks are there",
-		       num(d, "worker"), num(d, "dp_rank"),
-		       num(d, "pinned") != 0 ? ", which the client has named" : "", text(d, "cost"),
-		       text(d, "overlap_blocks"), num(d, "required_blocks"));
+		printf(" to worker %.0f rank %.0f%s, cost %s\noverlap: %s of %.0f blocks",
+		       get_number(d, "worker"), get_number(d, "dp_rank"),
+		       get_number(d, "pinned") != 0 ? ", pinned by the client" : "",
+		       get_text(d, "cost"), get_text(d, "overlap_blocks"),
+		       get_number(d, "required_blocks"));
 		if (json_object_get(d, "better_overlap_blocks") != NULL)
-			printf("; another rank has %s", text(d, "better_overlap_blocks"));
-		printf("; it waited %.0f us\n", num(d, "waited_us"));
+			printf("; largest overlap of another rank: %s",
+			       get_text(d, "better_overlap_blocks"));
+		printf("; time in the queue: %.0f us\n", get_number(d, "waited_us"));
 	} else {
-		printf("%s%s\n", text(d, "why")[0] != '\0' ? ": " : "", text(d, "why"));
+		printf("%s%s\n", get_text(d, "why")[0] != '\0' ? ": " : "", get_text(d, "why"));
 	}
 	if (json_object_get(d, "terms") == NULL) {
-		printf("its candidates were not kept: one in decision_sample is (kvroute-ctl "
-		       "sample "
-		       "POOL 1 keeps all)\n");
+		printf("candidates not recorded: only one decision in decision_sample has them; kvroute-ctl sample POOL 1 records all\n");
 		return;
 	}
-	printf("\nthe best of the ranks that could have it, cheapest first:\n");
+	printf("\ncandidates, lowest cost first:\n");
 	table_print(json_object_get(d, "terms"), NULL, stdout);
 }
 
-/* @return the number of the decision about request @p id, or -1. */
+/* @return the number of the decision about request @p id; -1: none. */
 static long long find_decision(const json_t *list, uint64_t id)
 {
 	const char *number;
 	json_t *d;
 
 	json_object_foreach ((json_t *)(uintptr_t)list, number, d)
-		if (snap_id(json_object_get(d, "id")) == id)
+		if (sample_to_id(json_object_get(d, "id")) == id)
 			return strtoll(number, NULL, 10);
 	return -1;
 }
 
-static enum ctl_status tell(struct ctl *c, const char *pool, uint64_t id, long long number)
+static enum ctl_status print_kept(struct ctl *c, const char *pool, uint64_t id, long long number)
 {
 	enum ctl_status status;
 	char command[160];
 	json_t *d;
 
 	snprintf(command, sizeof(command), "/kvroute/decisions,%.100s,%lld", pool, number);
-	d = ctl_get(c, command, NULL, &status);
+	d = ctl_query(c, command, NULL, &status);
 	if (d == NULL)
 		return status;
 	if (c->opt.json)
 		ctl_print(c, d, NULL);
 	else
-		say_decision(pool, id, d);
+		print_decision(pool, id, d);
 	json_decref(d);
 	return CTL_OK;
 }
 
-/* Among the newest decisions of every pool: a router that cannot find a request by its id. */
-static enum ctl_status search(struct ctl *c, uint64_t id)
+/* Search the newest decisions of every pool, for a router without /kvroute/explain. */
+static enum ctl_status search_newest(struct ctl *c, uint64_t id)
 {
 	enum ctl_status status;
-	json_t *pools = ctl_get(c, "/kvroute/pools", NULL, &status), *v;
+	json_t *pools = ctl_query(c, "/kvroute/pools", NULL, &status), *v;
 	long long number = -1;
 	const char *pool;
 
@@ -97,23 +94,22 @@ static enum ctl_status search(struct ctl *c, uint64_t id)
 		json_t *list;
 
 		snprintf(command, sizeof(command), "/kvroute/decisions,%.100s", pool);
-		list = ctl_get(c, command, NULL, &status);
+		list = ctl_query(c, command, NULL, &status);
 		if (list == NULL)
 			break;
 		number = find_decision(json_object_get(list, "decisions"), id);
 		json_decref(list);
 		if (number >= 0) {
-			status = tell(c, pool, id, number);
+			status = print_kept(c, pool, id, number);
 			break;
 		}
 	}
 	json_decref(pools);
 	if (status == CTL_OK && number < 0)
-		return ctl_say(
+		return ctl_report(
 			CTL_REFUSED,
-			"request %" PRIu64 " is not among the newest decisions kept: of "
-			"successful ones one in decision_sample is (kvroute-ctl sample POOL 1 "
-			"keeps all)",
+			"no decision about request %" PRIu64
+			" is kept: of successful decisions only one in decision_sample is; kvroute-ctl sample POOL 1 keeps all",
 			id);
 	return status;
 }
@@ -130,26 +126,26 @@ enum ctl_status ctl_explain(struct ctl *c, int argc, char **argv)
 	errno = 0;
 	id = strtoull(argv[0], &end, 0);
 	if (errno != 0 || *end != '\0' || end == argv[0] || argv[0][0] == '-')
-		return ctl_say(CTL_USAGE,
-			       "explain: got \"%s\", allowed: the id of a request, decimal or 0x",
-			       argv[0]);
+		return ctl_report(CTL_USAGE,
+				  "explain: got \"%s\", allowed: id of a request, decimal or 0x",
+				  argv[0]);
 	if (status != CTL_OK)
 		return status;
 	snprintf(command, sizeof(command), "/kvroute/explain,%" PRIu64 "%s%.100s", id,
 		 argc == 2 ? "," : "", argc == 2 ? argv[1] : "");
 	all = tel_ask(&c->t, command, err, sizeof(err));
 	if (all == NULL)
-		return ctl_say(CTL_DOWN, "%s", err);
+		return ctl_report(CTL_DOWN, "%s", err);
 	if (json_is_null(all)) {
-		status = search(c, id);
-	} else if (tel_refused(all)) {
-		status = ctl_say(CTL_REFUSED, "%s",
-				 json_string_value(json_object_get(all, "message")));
+		status = search_newest(c, id);
+	} else if (tel_is_error(all)) {
+		status = ctl_report(CTL_REFUSED, "%s",
+				    json_string_value(json_object_get(all, "message")));
 	} else if (c->opt.json) {
 		ctl_print(c, all, NULL);
 	} else {
 		json_object_foreach (json_object_get(all, "decisions"), i, d)
-			say_decision(text(d, "pool"), id, d);
+			print_decision(get_text(d, "pool"), id, d);
 	}
 	json_decref(all);
 	return status;
@@ -157,19 +153,21 @@ enum ctl_status ctl_explain(struct ctl *c, int argc, char **argv)
 
 /* ---- why ---- */
 
-/* What the kept decisions say of one worker. */
+/* Sums over the kept decisions of one worker's pool. */
 struct record {
-	unsigned int asked, could, got, busy;
-	double cost, best_cost; /* sums over those it could have had and did not get */
+	unsigned int decisions, candidate, chosen, excluded;
+	/* Of the worker and of the chosen rank, over decisions for other workers. */
+	double cost, best_cost;
 	double overlap, best_overlap, load, best_load;
 };
 
-static double overlap_of(const json_t *term)
+static double sum_overlap(const json_t *term)
 {
-	return num(term, "device") + num(term, "host") + num(term, "disk") + num(term, "shared");
+	return get_number(term, "device") + get_number(term, "host") + get_number(term, "disk") +
+	       get_number(term, "shared");
 }
 
-/* One decision: the worker's cheapest term beside the chosen one. */
+/* Compare the lowest-cost term of the worker with the term of the chosen rank. */
 static void add_decision(struct record *r, const json_t *d, double worker)
 {
 	const json_t *own = NULL, *best = NULL;
@@ -177,29 +175,30 @@ static void add_decision(struct record *r, const json_t *d, double worker)
 	json_t *t;
 
 	json_object_foreach (json_object_get(d, "terms"), i, t) {
-		if (num(t, "worker") == worker &&
-		    (own == NULL || num(t, "cost") < num(own, "cost")))
+		if (get_number(t, "worker") == worker &&
+		    (own == NULL || get_number(t, "cost") < get_number(own, "cost")))
 			own = t;
-		if (num(t, "worker") == num(d, "worker") && num(t, "dp_rank") == num(d, "dp_rank"))
+		if (get_number(t, "worker") == get_number(d, "worker") &&
+		    get_number(t, "dp_rank") == get_number(d, "dp_rank"))
 			best = t;
 	}
-	r->asked++;
+	r->decisions++;
 	if (own == NULL)
 		return;
 	if (json_object_get(own, "state") != NULL) {
-		r->busy++;
+		r->excluded++;
 		return;
 	}
-	r->could++;
-	if (num(d, "worker") == worker) {
-		r->got++;
+	r->candidate++;
+	if (get_number(d, "worker") == worker) {
+		r->chosen++;
 	} else if (best != NULL) {
-		r->cost += num(own, "cost");
-		r->best_cost += num(best, "cost");
-		r->overlap += overlap_of(own);
-		r->best_overlap += overlap_of(best);
-		r->load += num(own, "prefill_tokens");
-		r->best_load += num(best, "prefill_tokens");
+		r->cost += get_number(own, "cost");
+		r->best_cost += get_number(best, "cost");
+		r->overlap += sum_overlap(own);
+		r->best_overlap += sum_overlap(best);
+		r->load += get_number(own, "prefill_tokens");
+		r->best_load += get_number(best, "prefill_tokens");
 	}
 }
 
@@ -211,16 +210,16 @@ static enum ctl_status read_record(struct ctl *c, const char *pool, double worke
 	json_t *list, *v;
 
 	snprintf(command, sizeof(command), "/kvroute/decisions,%.100s", pool);
-	list = ctl_get(c, command, NULL, &status);
+	list = ctl_query(c, command, NULL, &status);
 	json_object_foreach (json_object_get(list, "decisions"), number, v) {
 		json_t *d;
 
 		if (json_object_get(v, "worker") == NULL)
-			continue; /* refused: nobody got it */
+			continue; /* rejected */
 		snprintf(command, sizeof(command), "/kvroute/decisions,%.100s,%.20s", pool, number);
-		d = ctl_get(c, command, NULL, &status);
+		d = ctl_query(c, command, NULL, &status);
 		if (d == NULL && status != CTL_REFUSED)
-			break; /* REFUSED: overwritten meanwhile */
+			break; /* REFUSED: overwritten since the list was read */
 		if (d != NULL)
 			add_decision(r, d, worker);
 		json_decref(d);
@@ -229,53 +228,53 @@ static enum ctl_status read_record(struct ctl *c, const char *pool, double worke
 	return status == CTL_REFUSED ? CTL_OK : status;
 }
 
-static void say_record(const char *id, const char *pool, const struct record *r)
+static void print_record(const char *id, const char *pool, const struct record *r)
 {
-	const double n = r->could - r->got;
+	const double n = r->candidate - r->chosen;
 
-	if (r->asked == 0) {
-		printf("no decision of pool %s is kept: kvroute-ctl sample %s 1 keeps all\n", pool,
-		       pool);
+	if (r->decisions == 0) {
+		printf("no decisions of pool %s are kept; kvroute-ctl sample %s 1 keeps all\n",
+		       pool, pool);
 		return;
 	}
-	printf("of the %u newest decisions kept, worker %s was among the best of %u and got %u\n",
-	       r->asked, id, r->could, r->got);
-	if (r->busy != 0)
-		printf("in %u it was left out as overloaded, draining or unavailable\n", r->busy);
-	if (r->could == 0 && r->busy == 0)
-		printf("it was never among the 16 cheapest ranks, or no request may go there "
-		       "(pins, taints)\n");
+	printf("of the %u newest decisions, worker %s was a candidate in %u and was chosen in %u\n",
+	       r->decisions, id, r->candidate, r->chosen);
+	if (r->excluded != 0)
+		printf("not eligible in %u: overloaded, draining or unavailable\n", r->excluded);
+	if (r->candidate == 0 && r->excluded == 0)
+		printf("never among the 16 ranks of lowest cost, or excluded by pins or taints\n");
 	if (n > 0)
-		printf("where another one was chosen: cost %.3f against %.3f; %.1f blocks cached "
-		       "against %.1f; %.0f tokens to prefill against %.0f\n",
+		printf("mean when another rank was chosen: cost %.3f, chosen %.3f; cached blocks %.1f, chosen %.1f; tokens to prefill %.0f, chosen %.0f\n",
 		       r->cost / n, r->best_cost / n, r->overlap / n, r->best_overlap / n,
 		       r->load / n, r->best_load / n);
 	if (n > 0 && r->overlap < r->best_overlap)
-		printf("the others have more of the prompts cached%s\n",
-		       r->load > r->best_load ? ", and less to do" : "");
+		printf("cause: the chosen ranks have more of the prompts cached%s\n",
+		       r->load > r->best_load ? " and less load" : "");
 	else if (n > 0 && r->load > r->best_load)
-		printf("the others have less to do\n");
+		printf("cause: the chosen ranks have less load\n");
 }
 
-static void say_state(const char *id, const json_t *w)
+static void print_state(const char *id, const json_t *w)
 {
-	const char *state = text(w, "state");
+	const char *state = get_text(w, "state");
 
-	printf("worker %s of pool %s is %s, %.0f requests are there, it was heard %.0f ms ago\n",
-	       id, text(w, "pool"), state, num(w, "bookings"), num(w, "silent_ms"));
-	if (json_object_get(w, "drained_by") != NULL && strcmp(text(w, "drained_by"), "agent") == 0)
-		printf("it gets nothing new because its agent has asked for that: it stops "
-		       "(SIGTERM), or it rests until SIGUSR2 comes to kvroute-agent again\n");
+	printf("worker %s of pool %s: %s, %.0f requests in flight, last heartbeat %.0f ms ago\n",
+	       id, get_text(w, "pool"), state, get_number(w, "bookings"),
+	       get_number(w, "silent_ms"));
+	if (json_object_get(w, "drained_by") != NULL &&
+	    strcmp(get_text(w, "drained_by"), "agent") == 0)
+		printf("no new requests: the agent requested a drain (SIGTERM stops it; a second SIGUSR2 to kvroute-agent ends the drain)\n");
 	else if (strcmp(state, "draining") == 0 || strcmp(state, "drained") == 0)
-		printf("it gets nothing new because it drains: kvroute-ctl resume %s\n", id);
+		printf("no new requests: draining by order of an operator; kvroute-ctl resume %s ends the drain\n",
+		       id);
 	else if (strcmp(state, "suspect") == 0)
-		printf("it gets nothing new because its heartbeats do not arrive\n");
+		printf("no new requests: its heartbeats do not arrive; check agent and network\n");
 	else if (strcmp(state, "joining") == 0)
-		printf("it gets nothing yet: the scheduler has not taken it in\n");
+		printf("no requests yet: registration is in progress\n");
 }
 
-/* Of the worker's ranks, those that others are preferred to. */
-static void say_avoided(struct ctl *c, const char *id)
+/* The ranks of the worker that are avoided because their requests fail. */
+static void print_avoided_ranks(struct ctl *c, const char *id)
 {
 	char command[64];
 	enum ctl_status status;
@@ -286,14 +285,14 @@ static void say_avoided(struct ctl *c, const char *id)
 	w = ctl_get(c, command, "ranks", &status);
 	json_object_foreach (json_object_get(w, "ranks"), rank, r)
 		if (json_object_get(r, "avoided") != NULL)
-			printf("rank %s is avoided: %s\n", rank, text(r, "avoided"));
+			printf("rank %s is avoided: %s\n", rank, get_text(r, "avoided"));
 	json_decref(w);
 }
 
 enum ctl_status ctl_why(struct ctl *c, int argc, char **argv)
 {
 	enum ctl_status status;
-	json_t *all = ctl_get(c, "/kvroute/workers", "workers", &status), *w;
+	json_t *all = ctl_query(c, "/kvroute/workers", "workers", &status), *w;
 	struct record r = {0};
 
 	(void)argc;
@@ -302,24 +301,23 @@ enum ctl_status ctl_why(struct ctl *c, int argc, char **argv)
 	w = json_object_get(json_object_get(all, "workers"), argv[0]);
 	if (w == NULL) {
 		json_decref(all);
-		return ctl_say(CTL_REFUSED,
-			       "no worker %s now; kvroute-ctl workers lists them, refused "
-			       "those that may not join; why it left say the router's log and its "
-			       "agent's",
-			       argv[0]);
+		return ctl_report(
+			CTL_REFUSED,
+			"worker %s is not registered; kvroute-ctl workers lists workers, refused lists rejected ones; the logs of router and agent have the reason why it left",
+			argv[0]);
 	}
-	status = read_record(c, text(w, "pool"), strtod(argv[0], NULL), &r);
+	status = read_record(c, get_text(w, "pool"), strtod(argv[0], NULL), &r);
 	if (status == CTL_OK && c->opt.json) {
-		json_t *out =
-			json_pack("{s:O, s:i, s:i, s:i, s:i}", "worker", w, "decisions", r.asked,
-				  "candidate", r.could, "chosen", r.got, "left_out", r.busy);
+		json_t *out = json_pack("{s:O, s:i, s:i, s:i, s:i}", "worker", w, "decisions",
+					r.decisions, "candidate", r.candidate, "chosen", r.chosen,
+					"left_out", r.excluded);
 
 		ctl_print(c, out, NULL);
 		json_decref(out);
 	} else if (status == CTL_OK) {
-		say_state(argv[0], w);
-		say_avoided(c, argv[0]);
-		say_record(argv[0], text(w, "pool"), &r);
+		print_state(argv[0], w);
+		print_avoided_ranks(c, argv[0]);
+		print_record(argv[0], get_text(w, "pool"), &r);
 	}
 	json_decref(all);
 	return status;

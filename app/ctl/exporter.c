@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kvroute-ctl exporter: Prometheus metrics and a page over HTTP. The main thread looks at the
- * router every few seconds and judges; libmicrohttpd's thread answers. Both use the one connection
- * to the telemetry socket, under one lock. A router that goes and comes is found again.
+ * kvroute-ctl exporter: Prometheus metrics and a web page over HTTP. The main thread takes a sample
+ * of the router every few seconds and updates the findings; libmicrohttpd's thread answers. Both
+ * use one connection to the telemetry socket, under one lock. The exporter reconnects to a
+ * restarted router.
  */
 #include <errno.h>
 #include <microhttpd.h>
@@ -14,29 +15,29 @@
 
 #include "ctl.h"
 #include "doctor.h"
+#include "history.h"
 #include "kvr_metrics.h"
 #include "page.h"
 #include "reference.h"
-#include "snap.h"
-#include "trail.h"
+#include "sample.h"
 
-#define RING	    6u	 /* looks kept: doctor compares the newest with the oldest */
-#define KEEP_S	    60.0 /* a finding is shown for so long after it was last true */
+#define RING	    6u	 /* samples kept: doctor compares the newest with the oldest */
+#define KEEP_S	    60.0 /* a finding stays for this time after it was last true */
 #define CONNECTIONS 64u
 #define PATIENCE_S  10u
 
 static struct {
-	pthread_mutex_t lock; /* of everything below */
+	pthread_mutex_t lock; /* protects all members below */
 	struct ctl *c;
 	json_t *ring[RING]; /* newest first */
 	json_t *found;	    /* {"rule where": finding with "at"} */
-	struct trail trail;
-	char err[700]; /* why there is no router; "" = there is one */
+	struct history history;
+	char err[700]; /* why there is no router; "": connected */
 } ex = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- looking ---- */
+/* ---- samples ---- */
 
-static double now_s(clockid_t clock)
+static double read_clock(clockid_t clock)
 {
 	struct timespec t;
 
@@ -44,8 +45,8 @@ static double now_s(clockid_t clock)
 	return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-/* Connect when nobody is connected. @return whether somebody is. */
-static bool connected(void)
+/* Connect unless connected. @return true if connected. */
+static bool open_router(void)
 {
 	const struct ctl_options *o = &ex.c->opt;
 
@@ -54,7 +55,7 @@ static bool connected(void)
 			sizeof(ex.err)) == CTL_OK;
 }
 
-static void forget_looks(void)
+static void clear_samples(void)
 {
 	for (unsigned int i = 0; i < RING; i++) {
 		json_decref(ex.ring[i]);
@@ -62,9 +63,9 @@ static void forget_looks(void)
 	}
 }
 
-static void judge(void)
+static void update_findings(void)
 {
-	const double now = now_s(CLOCK_MONOTONIC);
+	const double now = read_clock(CLOCK_MONOTONIC);
 	const json_t *oldest = NULL;
 	json_t *found, *f;
 	const char *key;
@@ -73,7 +74,7 @@ static void judge(void)
 
 	for (i = 0; i < RING; i++)
 		oldest = ex.ring[i] != NULL ? ex.ring[i] : oldest;
-	found = doctor_findings(oldest, ex.ring[0], ex.c->opt.patience);
+	found = doctor_find(oldest, ex.ring[0], ex.c->opt.patience);
 	json_array_foreach (found, i, f) {
 		char name[200];
 
@@ -88,21 +89,21 @@ static void judge(void)
 		json_object_del(ex.found, key);
 }
 
-static void look(void)
+static void take_sample(void)
 {
 	json_t *s;
 
 	pthread_mutex_lock(&ex.lock);
-	s = connected() ? snap_take(&ex.c->t, ex.err, sizeof(ex.err)) : NULL;
-	trail_add(&ex.trail, ex.ring[0], s, now_s(CLOCK_REALTIME));
+	s = open_router() ? sample_take(&ex.c->t, ex.err, sizeof(ex.err)) : NULL;
+	history_add(&ex.history, ex.ring[0], s, read_clock(CLOCK_REALTIME));
 	if (s == NULL) {
-		forget_looks(); /* it may be another one when it comes again */
+		clear_samples(); /* the next one may be another router */
 	} else {
 		ex.err[0] = '\0';
 		json_decref(ex.ring[RING - 1]);
 		memmove(&ex.ring[1], &ex.ring[0], sizeof(ex.ring[0]) * (RING - 1));
 		ex.ring[0] = s;
-		judge();
+		update_findings();
 	}
 	pthread_mutex_unlock(&ex.lock);
 }
@@ -116,7 +117,7 @@ struct page {
 	size_t len;
 };
 
-static void put_findings(FILE *out)
+static void write_findings(FILE *out)
 {
 	kvr_metrics_head("kvr_doctor_findings", "gauge", "Findings of kvroute-ctl doctor, by rule",
 			 out);
@@ -131,7 +132,7 @@ static void put_findings(FILE *out)
 	}
 }
 
-static void put_error(struct page *p)
+static void set_error(struct page *p)
 {
 	json_t *e = json_pack("{s:s}", "error", ex.err);
 
@@ -145,24 +146,24 @@ static void put_error(struct page *p)
 static void page_metrics(struct page *p)
 {
 	FILE *out = open_memstream(&p->text, &p->len);
-	bool good = out != NULL && connected() &&
-		    tel_metrics(&ex.c->t, out, ex.err, sizeof(ex.err)) == 0;
+	bool good = out != NULL && open_router() &&
+		    tel_copy_metrics(&ex.c->t, out, ex.err, sizeof(ex.err)) == 0;
 
 	if (good) {
-		put_findings(out);
-		reference_put(ex.ring[0], out);
+		write_findings(out);
+		reference_write(ex.ring[0], out);
 	}
 	if (out != NULL)
 		fclose(out);
 	p->type = KVR_METRICS_TYPE;
 	if (!good) {
 		free(p->text);
-		put_error(p);
+		set_error(p);
 	}
 }
 
-/* What the page compares the newest look with. */
-static json_t *before(void)
+/* @return the part of the oldest sample that the page compares with the newest. */
+static json_t *older_part(void)
 {
 	const json_t *was = NULL;
 
@@ -181,8 +182,8 @@ static void page_data(struct page *p)
 
 	if (ex.ring[0] == NULL) {
 		if (ex.err[0] == '\0')
-			snprintf(ex.err, sizeof(ex.err), "not looked yet");
-		put_error(p);
+			snprintf(ex.err, sizeof(ex.err), "no sample yet");
+		set_error(p);
 		return;
 	}
 	all = json_copy(ex.ring[0]);
@@ -190,9 +191,9 @@ static void page_data(struct page *p)
 	json_object_foreach (ex.found, key, f)
 		json_array_append(list, f);
 	json_object_set_new(all, "findings", list);
-	json_object_set_new(all, "before", before());
-	json_object_set(all, "points", ex.trail.points);
-	json_object_set(all, "changes", ex.trail.changes);
+	json_object_set_new(all, "before", older_part());
+	json_object_set(all, "points", ex.history.points);
+	json_object_set(all, "changes", ex.history.changes);
 	p->type = "application/json";
 	p->text = json_dumps(all, JSON_COMPACT);
 	p->len = p->text != NULL ? strlen(p->text) : 0;
@@ -226,7 +227,7 @@ static const struct {
 	{"/health", page_health},
 };
 
-static enum MHD_Result reply(struct MHD_Connection *con, const struct page *p)
+static enum MHD_Result send_page(struct MHD_Connection *con, const struct page *p)
 {
 	struct MHD_Response *r;
 	enum MHD_Result rc;
@@ -241,9 +242,9 @@ static enum MHD_Result reply(struct MHD_Connection *con, const struct page *p)
 	MHD_add_response_header(r, "Content-Type", p->type);
 	MHD_add_response_header(r, "Cache-Control", "no-store");
 	MHD_add_response_header(r, "X-Content-Type-Options", "nosniff");
-	MHD_add_response_header(r, "Content-Security-Policy",
-				"default-src 'none'; style-src 'unsafe-inline'; script-src "
-				"'unsafe-inline'; connect-src 'self'; img-src data:");
+	MHD_add_response_header(
+		r, "Content-Security-Policy",
+		"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:");
 	rc = MHD_queue_response(con, p->status, r);
 	MHD_destroy_response(r);
 	return rc;
@@ -258,7 +259,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *con, const c
 	(void)arg;
 	(void)version;
 	(void)body;
-	if (*state == NULL) { /* the head; the body, if there is one, is not wanted */
+	if (*state == NULL) { /* headers; a body is ignored */
 		*state = con;
 		return MHD_YES;
 	}
@@ -269,7 +270,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *con, const c
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0) {
 		p.status = MHD_HTTP_METHOD_NOT_ALLOWED;
 		p.type = "text/plain";
-		p.text = strdup("GET is expected\n");
+		p.text = strdup("method not allowed: use GET\n");
 	}
 	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]) && p.text == NULL; i++) {
 		if (strcmp(path, pages[i].path) != 0)
@@ -281,16 +282,16 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *con, const c
 	if (p.type == NULL) {
 		p.status = MHD_HTTP_NOT_FOUND;
 		p.type = "text/plain";
-		p.text = strdup("there are /, /metrics, /data and /health\n");
+		p.text = strdup("not found: use /, /metrics, /data or /health\n");
 	}
 	if (p.len == 0 && p.text != NULL)
 		p.len = strlen(p.text);
-	return reply(con, &p);
+	return send_page(con, &p);
 }
 
 /* ---- the server ---- */
 
-/* getaddrinfo() takes the low bits of a larger number. */
+/* getaddrinfo() truncates larger numbers. */
 static bool is_port(const char *text)
 {
 	char *end;
@@ -299,8 +300,8 @@ static bool is_port(const char *text)
 	return *text >= '0' && *text <= '9' && *end == '\0' && n <= UINT16_MAX;
 }
 
-/* @return 0 or what getaddrinfo() says. */
-static int resolve(const char *text, struct addrinfo **found)
+/* @return 0 or an error of getaddrinfo(). */
+static int resolve_listen(const char *text, struct addrinfo **found)
 {
 	const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE};
 	const char *colon = strrchr(text, ':'), *from = text;
@@ -317,14 +318,14 @@ static int resolve(const char *text, struct addrinfo **found)
 	return getaddrinfo(n != 0 ? host : NULL, colon + 1, &hints, found);
 }
 
-static struct MHD_Daemon *serve(const char *listen)
+static struct MHD_Daemon *start_server(const char *listen)
 {
 	struct MHD_Daemon *d;
 	struct addrinfo *at;
 
-	if (resolve(listen, &at) != 0) {
-		ctl_say(CTL_USAGE, "--listen: got \"%s\", allowed: address:port or [v6]:port",
-			listen);
+	if (resolve_listen(listen, &at) != 0) {
+		ctl_report(CTL_USAGE, "--listen: got \"%s\", allowed: address:port or [v6]:port",
+			   listen);
 		return NULL;
 	}
 	d = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD |
@@ -333,7 +334,7 @@ static struct MHD_Daemon *serve(const char *listen)
 			     MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS,
 			     MHD_OPTION_CONNECTION_TIMEOUT, PATIENCE_S, MHD_OPTION_END);
 	if (d == NULL)
-		ctl_say(CTL_USAGE, "--listen %s: %s", listen, strerror(errno));
+		ctl_report(CTL_USAGE, "--listen %s: %s", listen, strerror(errno));
 	freeaddrinfo(at);
 	return d;
 }
@@ -348,8 +349,8 @@ enum ctl_status ctl_exporter(struct ctl *c, int argc, char **argv)
 	(void)argv;
 	ex.c = c;
 	ex.found = json_object();
-	look();
-	d = serve(c->opt.listen);
+	take_sample();
+	d = start_server(c->opt.listen);
 	if (d == NULL)
 		return CTL_USAGE;
 	info = MHD_get_daemon_info(d, MHD_DAEMON_INFO_BIND_PORT);
@@ -357,10 +358,10 @@ enum ctl_status ctl_exporter(struct ctl *c, int argc, char **argv)
 		info != NULL ? info->port : 0, c->opt.listen, ex.err[0] != '\0' ? "; " : "",
 		ex.err);
 	while (ctl_wait(seconds))
-		look();
+		take_sample();
 	MHD_stop_daemon(d);
-	forget_looks();
-	trail_clear(&ex.trail);
+	clear_samples();
+	history_clear(&ex.history);
 	json_decref(ex.found);
 	return CTL_OK;
 }

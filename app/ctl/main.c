@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * kvroute-ctl: what a router does and is told, from a terminal.
- */
+/* kvroute-ctl: options, usage, dispatch of commands. */
 #include <errno.h>
 #include <string.h>
 
@@ -16,12 +14,8 @@ static const struct kvr_opt table[] = {
 	 FIELD(router),
 	 .size = 64,
 	 .def = "",
-	 .help = "file prefix of the router, when several run here"},
-	{.name = "json",
-	 .type = KVR_OPT_BOOL,
-	 FIELD(json),
-	 .def = "no",
-	 .help = "answers as JSON, for programs"},
+	 .help = "file prefix of the router, if several run on this host"},
+	{.name = "json", .type = KVR_OPT_BOOL, FIELD(json), .def = "no", .help = "print JSON"},
 	{.name = "seconds",
 	 .type = KVR_OPT_F64,
 	 FIELD(seconds),
@@ -29,14 +23,14 @@ static const struct kvr_opt table[] = {
 	 .max = 3600,
 	 .def = "0",
 	 .unit = "s",
-	 .help = "between two looks of top (1), watch (1), doctor (10), exporter (2); 0 = these"},
+	 .help = "interval between samples; 0 = top 1, watch 1, doctor 10, exporter 2"},
 	{.name = "count",
 	 .type = KVR_OPT_U32,
 	 FIELD(count),
 	 .min = 0,
 	 .max = 1000000000,
 	 .def = "0",
-	 .help = "looks of top and watch; 0 = until it is stopped"},
+	 .help = "number of samples of top and watch; 0 = until stopped"},
 	{.name = "patience",
 	 .type = KVR_OPT_F64,
 	 FIELD(patience),
@@ -44,52 +38,51 @@ static const struct kvr_opt table[] = {
 	 .max = 86400,
 	 .def = "30",
 	 .unit = "s",
-	 .help = "doctor, exporter: a drain, or a request without progress, is named after so "
-		 "long"},
+	 .help = "doctor, exporter: report a drain or a request without progress after this time"},
 	{.name = "listen",
 	 .type = KVR_OPT_STRING,
 	 FIELD(listen),
 	 .size = 128,
 	 .def = "127.0.0.1:9765",
-	 .help = "exporter: address:port or [v6]:port"},
+	 .help = "exporter: address:port or [v6]:port to listen on"},
 	{0},
 };
 
-static void usage(FILE *out)
+static void print_usage(FILE *out)
 {
 	struct ctl_options d;
 
 	kvr_conf_defaults(table, &d);
-	fprintf(out, "kvroute-ctl: look into a kvroute on this host, and tell it what to do\n\n"
-		     "usage: kvroute-ctl [options] COMMAND [ARGUMENT...]\n\n");
+	fprintf(out,
+		"kvroute-ctl: inspect and control a kvroute router on this host\n\nusage: kvroute-ctl [options] COMMAND [ARGUMENT...]\n\n");
 	for (const struct ctl_command *c = ctl_commands; c->name != NULL; c++)
 		fprintf(out, "  %s%s%-*s  %s\n", c->name, c->args[0] != '\0' ? " " : "",
 			(int)(27 - strlen(c->name) - (c->args[0] != '\0')), c->args, c->help);
 	fprintf(out, "\n");
 	kvr_conf_args_help(table, &d, 10, out);
 	fprintf(out,
-		"\nexit status: 0; 1 the router refuses, or doctor has found something; 2 usage; "
-		"3 no router, or no answer;\n4 not permitted; 5 several routers and no --router\n");
+		"\nexit status: 0 success; 1 error of the router, or findings of doctor; 2 usage; 3 no router or no answer;\n4 permission denied; 5 several routers and no --router\n");
 }
 
-static enum ctl_status run(struct ctl *c, int argc, char **argv)
+static enum ctl_status run_command(struct ctl *c, int argc, char **argv)
 {
 	const struct ctl_command *row = argc > 0 ? ctl_find(argv[0]) : NULL;
 	int least, most;
 
 	if (argc == 0) {
-		usage(stderr);
+		print_usage(stderr);
 		return CTL_USAGE;
 	}
 	if (row == NULL)
-		return ctl_say(CTL_USAGE, "no command \"%s\"; --help lists them", argv[0]);
-	ctl_arity(row, &least, &most);
+		return ctl_report(CTL_USAGE, "unknown command \"%s\"; --help lists the commands",
+				  argv[0]);
+	ctl_count_args(row, &least, &most);
 	if (argc - 1 < least || argc - 1 > most)
-		return ctl_say(CTL_USAGE, "usage: kvroute-ctl %s%s%s", row->name,
-			       row->args[0] != '\0' ? " " : "", row->args);
+		return ctl_report(CTL_USAGE, "usage: kvroute-ctl %s%s%s", row->name,
+				  row->args[0] != '\0' ? " " : "", row->args);
 	if (row->run != NULL)
 		return row->run(c, argc - 1, argv + 1);
-	return ctl_ask(c, row, argc - 1, argv + 1);
+	return ctl_run_query(c, row, argc - 1, argv + 1);
 }
 
 int main(int argc, char **argv)
@@ -103,16 +96,16 @@ int main(int argc, char **argv)
 		return 0;
 	rc = kvr_conf_args_rest(table, &c.opt, argc, argv, &first, err, sizeof(err));
 	if (rc == 0) {
-		usage(stdout);
+		print_usage(stdout);
 		return 0;
 	}
 	if (rc < 0)
-		return ctl_say(CTL_USAGE, "%s", err);
-	ctl_signals();
+		return ctl_report(CTL_USAGE, "%s", err);
+	ctl_catch_signals();
 	tel_places(&c.places);
-	status = run(&c, argc - first, argv + first);
+	status = run_command(&c, argc - first, argv + first);
 	tel_close(&c.t);
 	if (fflush(stdout) != 0 && status == CTL_OK)
-		status = ctl_say(CTL_REFUSED, "standard output: %s", strerror(errno));
+		status = ctl_report(CTL_REFUSED, "standard output: %s", strerror(errno));
 	return status;
 }

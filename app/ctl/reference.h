@@ -4,17 +4,16 @@
 
 /**
  * @file
- * Gauges under the names that the reference system's front end and registry have, made from a look
- * at the router (snap.h): what waits, each rank's load and last times, the workers. The router's
- * own text has the other metrics of that system; app/router/telemetry/COMMANDS.md lists both, and
- * what has no meaning here.
+ * Gauges with the names of the reference system's front end and registry, from a sample (sample.h):
+ * queues, load and last times of each rank, workers. The router exports the other metrics of that
+ * system; app/router/telemetry/COMMANDS.md lists both, and those without a meaning here.
  */
 
 #include <jansson.h>
 #include <stdio.h>
 
-/** Write the families of @p snap as Prometheus text; those without a worker, or of no look (NULL),
- * are empty. */
-void reference_put(const json_t *snap, FILE *out);
+/** Write the families of @p sample as Prometheus text. Without workers, or without a sample (NULL),
+ * they have no samples. */
+void reference_write(const json_t *sample, FILE *out);
 
 #endif

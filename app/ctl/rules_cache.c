@@ -1,44 +1,46 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Rules about KV events, and about what requests find of them. */
+/* Rules about KV events, and about the cache hits of requests. */
 #include "rules_pvt.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "snap.h"
+#include "sample.h"
 
 /* ---- KV events ---- */
 
-static bool is_kv(const struct doctor_look *l)
+static bool uses_kv_events(const struct doctor_input *in)
 {
-	return doctor_now(l, "requests.predicted_cached") > 0 || doctor_now(l, "events.frames") > 0;
+	return doctor_get_number(in, "requests.predicted_cached") > 0 ||
+	       doctor_get_number(in, "events.frames") > 0;
 }
 
-bool rule_no_events(const struct doctor_look *l)
+bool rule_no_events(const struct doctor_input *in)
 {
-	const double was = snap_number(snap_at(l->before, "requests", "finished", NULL));
+	const double was = sample_to_number(sample_get(in->before, "requests", "finished", NULL));
 	double n;
 
-	if (was == 0 || doctor_now(l, "events.frames") > 0)
+	if (was == 0 || doctor_get_number(in, "events.frames") > 0)
 		return false;
-	n = doctor_now(l, "requests.finished");
-	return doctor_say(l, "pool %s: %.0f %s ended, and no worker has sent a KV event", l->name,
-			  n, doctor_word(n, "request has", "requests have"));
+	n = doctor_get_number(in, "requests.finished");
+	return doctor_report(in, "pool %s: %.0f %s ended, but no worker has sent KV events",
+			     in->name, n, doctor_pick_word(n, "request has", "requests have"));
 }
 
-/* The rank of pool l->name whose number has grown most, as " (rank 17/0)", or "". */
-static const char *worst_rank(const struct doctor_look *l, const char *name, char *buf, size_t len)
+/* Write " (rank 17/0)" for the rank of pool in->name with the largest growth of @p name, or "". */
+static const char *name_worst_rank(const struct doctor_input *in, const char *name, char *buf,
+				   size_t len)
 {
-	const json_t *was = snap_at(l->was, "events", l->name, "ranks", NULL);
-	const json_t *is = snap_at(l->is, "events", l->name, "ranks", NULL);
+	const json_t *was = sample_get(in->was, "events", in->name, "ranks", NULL);
+	const json_t *is = sample_get(in->is, "events", in->name, "ranks", NULL);
 	double most = 0;
 	const char *rank;
 	json_t *r;
 
 	buf[0] = '\0';
 	json_object_foreach ((json_t *)(uintptr_t)is, rank, r) {
-		const double by = snap_number(json_object_get(r, name)) -
-				  snap_number(snap_at(was, rank, name, NULL));
+		const double by = sample_to_number(json_object_get(r, name)) -
+				  sample_to_number(sample_get(was, rank, name, NULL));
 
 		if (by > most) {
 			most = by;
@@ -48,297 +50,305 @@ static const char *worst_rank(const struct doctor_look *l, const char *name, cha
 	return buf;
 }
 
-bool rule_event_gap(const struct doctor_look *l)
+bool rule_event_gap(const struct doctor_input *in)
 {
 	char rank[64];
-	const double gaps = doctor_grown(l, "events.gaps");
+	const double gaps = doctor_get_growth(in, "events.gaps");
 
-	return gaps > 0 && doctor_say(l, "pool %s: %.0f %s of KV events came behind a gap%s",
-				      l->name, gaps, doctor_word(gaps, "frame", "frames"),
-				      worst_rank(l, "gaps", rank, sizeof(rank)));
+	return gaps > 0 && doctor_report(in, "pool %s: %.0f %s of KV events arrived after a gap%s",
+					 in->name, gaps, doctor_pick_word(gaps, "frame", "frames"),
+					 name_worst_rank(in, "gaps", rank, sizeof(rank)));
 }
 
-bool rule_event_back(const struct doctor_look *l)
+bool rule_repeated_events(const struct doctor_input *in)
 {
-	const double stale = doctor_grown(l, "events.already_applied");
+	const double stale = doctor_get_growth(in, "events.already_applied");
 
-	return stale > 100 && stale > 3 * doctor_grown(l, "events.applied") &&
-	       doctor_say(l,
-			  "pool %s: %.0f frames of KV events have numbers that were there before",
-			  l->name, stale);
+	return stale > 100 && stale > 3 * doctor_get_growth(in, "events.applied") &&
+	       doctor_report(
+		       in,
+		       "pool %s: %.0f frames of KV events repeat events that are applied already",
+		       in->name, stale);
 }
 
-bool rule_orphans(const struct doctor_look *l)
+bool rule_orphans(const struct doctor_input *in)
 {
-	const double n = doctor_grown(l, "prefix.orphans");
+	const double n = doctor_get_growth(in, "prefix.orphans");
 
-	return n > 0 && doctor_say(l,
-				   "pool %s: %.0f %s stored behind a parent that nobody has "
-				   "announced",
-				   l->name, n, doctor_word(n, "block was", "blocks were"));
+	return n > 0 && doctor_report(in, "pool %s: %.0f %s stored with an unknown parent",
+				      in->name, n, doctor_pick_word(n, "block was", "blocks were"));
 }
 
-bool rule_unknown_removes(const struct doctor_look *l)
+bool rule_unknown_removes(const struct doctor_input *in)
 {
-	const double n = doctor_grown(l, "prefix.unknown_removes");
+	const double n = doctor_get_growth(in, "prefix.unknown_removes");
 
-	return n > 100 && n > doctor_grown(l, "prefix.removed") &&
-	       doctor_say(l, "pool %s: %.0f blocks were removed that their ranks never stored",
-			  l->name, n);
+	return n > 100 && n > doctor_get_growth(in, "prefix.removed") &&
+	       doctor_report(
+		       in, "pool %s: KV events removed %.0f blocks that their ranks had not stored",
+		       in->name, n);
 }
 
 /* ---- ranks ---- */
 
-static const json_t *events_of(const json_t *look, const struct doctor_look *l)
+static const json_t *get_events(const json_t *sample, const struct doctor_input *in)
 {
-	return snap_at(look, "events", l->pool, "ranks", l->name, NULL);
+	return sample_get(sample, "events", in->pool, "ranks", in->name, NULL);
 }
 
-static double event_number(const struct doctor_look *l, const json_t *look, const char *name)
+static double get_event_number(const struct doctor_input *in, const json_t *sample,
+			       const char *name)
 {
-	return snap_number(json_object_get(events_of(look, l), name));
+	return sample_to_number(json_object_get(get_events(sample, in), name));
 }
 
-/* Of a rank whose pool has events: it has none. */
-/* Its events are read where they tell a block size: another one than the pool's is a rule of its
- * own. */
-bool rule_silent_rank(const struct doctor_look *l)
+/* The pool has KV events, but not the rank. Events with a different block size have their own
+ * rule. */
+bool rule_rank_no_events(const struct doctor_input *in)
 {
 	const double frames =
-		snap_number(snap_at(l->is, "pools", l->pool, "events", "frames", NULL));
-	const double size = event_number(l, l->is, "block_size");
-	const double want = snap_number(snap_at(l->is, "pools", l->pool, "block_size", NULL));
+		sample_to_number(sample_get(in->is, "pools", in->pool, "events", "frames", NULL));
+	const double size = get_event_number(in, in->is, "block_size");
+	const double want =
+		sample_to_number(sample_get(in->is, "pools", in->pool, "block_size", NULL));
 
 	return frames > 0 && (size == 0 || size == want) &&
-	       snap_number(json_object_get(l->before, "finished")) > 0 &&
-	       events_of(l->is, l) != NULL && event_number(l, l->is, "next_event_id") == 0 &&
-	       event_number(l, l->is, "stored") == 0 &&
-	       doctor_say(l, "pool %s: rank %s has finished %.0f %s and sent no KV event", l->pool,
-			  l->name, doctor_now(l, "finished"),
-			  doctor_word(doctor_now(l, "finished"), "request", "requests"));
+	       sample_to_number(json_object_get(in->before, "finished")) > 0 &&
+	       get_events(in->is, in) != NULL &&
+	       get_event_number(in, in->is, "next_event_id") == 0 &&
+	       get_event_number(in, in->is, "stored") == 0 &&
+	       doctor_report(
+		       in, "pool %s: rank %s finished %.0f %s without a KV event", in->pool,
+		       in->name, doctor_get_number(in, "finished"),
+		       doctor_pick_word(doctor_get_number(in, "finished"), "request", "requests"));
 }
 
-/* Its blocks are not all known, and nothing has come since. */
-bool rule_not_authoritative(const struct doctor_look *l)
+/* Blocks of the rank are unknown in both samples. */
+bool rule_not_authoritative(const struct doctor_input *in)
 {
-	const json_t *was = events_of(l->was, l), *is = events_of(l->is, l);
+	const json_t *was = get_events(in->was, in), *is = get_events(in->is, in);
 
 	return json_object_get(is, "authoritative") != NULL && was != NULL &&
-	       event_number(l, l->is, "next_event_id") > 0 &&
-	       event_number(l, l->is, "authoritative") == 0 &&
-	       event_number(l, l->was, "authoritative") == 0 &&
-	       doctor_say(l, "pool %s: KV events of rank %s are missing for %.0f s", l->pool,
-			  l->name, l->seconds);
+	       get_event_number(in, in->is, "next_event_id") > 0 &&
+	       get_event_number(in, in->is, "authoritative") == 0 &&
+	       get_event_number(in, in->was, "authoritative") == 0 &&
+	       doctor_report(in, "pool %s: KV events of rank %s have been missing for %.0f s",
+			     in->pool, in->name, in->seconds);
 }
 
 #define LAG 64
 
-bool rule_lags(const struct doctor_look *l)
+bool rule_event_lag(const struct doctor_input *in)
 {
-	const double was = event_number(l, l->was, "lag"), is = event_number(l, l->is, "lag");
+	const double was = get_event_number(in, in->was, "lag"),
+		     is = get_event_number(in, in->is, "lag");
 
 	return was > LAG && is >= was &&
-	       doctor_say(l,
-			  "pool %s: %.0f KV events of rank %s have not arrived, and they become "
-			  "no fewer",
-			  l->pool, is, l->name);
+	       doctor_report(
+		       in,
+		       "pool %s: %.0f KV events of rank %s are outstanding, and the number does not fall",
+		       in->pool, is, in->name);
 }
 
-bool rule_unread_events(const struct doctor_look *l)
+bool rule_unread_events(const struct doctor_input *in)
 {
-	const double n = event_number(l, l->is, "unread") - event_number(l, l->was, "unread");
+	const double n =
+		get_event_number(in, in->is, "unread") - get_event_number(in, in->was, "unread");
 
-	return events_of(l->was, l) != NULL && n > 0 &&
-	       doctor_say(l,
-			  "pool %s: %.0f KV %s of its engine could not be read by the agent of "
-			  "rank %s",
-			  l->pool, n, doctor_word(n, "event", "events"), l->name);
+	return get_events(in->was, in) != NULL && n > 0 &&
+	       doctor_report(
+		       in, "pool %s: the agent of rank %s could not read %.0f KV %s of its engine",
+		       in->pool, in->name, n, doctor_pick_word(n, "event", "events"));
 }
 
-bool rule_event_block_size(const struct doctor_look *l)
+bool rule_event_block_size(const struct doctor_input *in)
 {
-	const double size = event_number(l, l->is, "block_size");
-	const double want = snap_number(snap_at(l->is, "pools", l->pool, "block_size", NULL));
+	const double size = get_event_number(in, in->is, "block_size");
+	const double want =
+		sample_to_number(sample_get(in->is, "pools", in->pool, "block_size", NULL));
 
 	return size > 0 && want > 0 && size != want &&
-	       doctor_say(l,
-			  "pool %s: KV events of rank %s are about blocks of %.0f tokens, the pool "
-			  "has %.0f",
-			  l->pool, l->name, size, want);
+	       doctor_report(
+		       in,
+		       "pool %s: KV events of rank %s have blocks of %.0f tokens, the pool has %.0f",
+		       in->pool, in->name, size, want);
 }
 
-/* Hashes of windows and of tokens never meet. */
-bool rule_event_eagle(const struct doctor_look *l)
+/* Hashes of pairs of tokens never equal hashes of single tokens. */
+bool rule_event_eagle(const struct doctor_input *in)
 {
-	const bool pairs = event_number(l, l->is, "pairs") != 0;
-	const bool eagle = snap_number(snap_at(l->is, "pools", l->pool, "eagle", NULL)) != 0;
+	const bool pairs = get_event_number(in, in->is, "pairs") != 0;
+	const bool eagle =
+		sample_to_number(sample_get(in->is, "pools", in->pool, "eagle", NULL)) != 0;
 
-	return json_object_get(events_of(l->is, l), "pairs") != NULL &&
-	       snap_at(l->is, "pools", l->pool, "eagle", NULL) != NULL && pairs != eagle &&
-	       doctor_say(l, "pool %s: KV events of rank %s name %s, the pool has eagle = %s",
-			  l->pool, l->name, pairs ? "pairs of tokens (EAGLE)" : "single tokens",
-			  eagle ? "true" : "false");
+	return json_object_get(get_events(in->is, in), "pairs") != NULL &&
+	       sample_get(in->is, "pools", in->pool, "eagle", NULL) != NULL && pairs != eagle &&
+	       doctor_report(in, "pool %s: KV events of rank %s have %s, the pool has eagle = %s",
+			     in->pool, in->name,
+			     pairs ? "pairs of tokens (EAGLE)" : "single tokens",
+			     eagle ? "true" : "false");
 }
 
-/* Of a worker; each of its ranks has its number. One alone may be an engine that was slow to tell.
- */
-bool rule_canary(const struct doctor_look *l)
+/* The number is the worker's, repeated in each of its ranks. One miss alone may be a late event. */
+bool rule_canary(const struct doctor_input *in)
 {
-	const char *pool = json_string_value(json_object_get(l->now, "pool"));
-	const size_t len = strlen(l->name);
+	const char *pool = json_string_value(json_object_get(in->now, "pool"));
+	const size_t len = strlen(in->name);
 	double n = 0;
 	const char *rank;
 	json_t *r;
 
 	if (pool == NULL)
 		return false;
-	json_object_foreach ((json_t *)(uintptr_t)snap_at(l->is, "events", pool, "ranks", NULL),
+	json_object_foreach ((json_t *)(uintptr_t)sample_get(in->is, "events", pool, "ranks", NULL),
 			     rank, r)
-		if (strncmp(rank, l->name, len) == 0 && rank[len] == '/')
-			n = fmax(n, snap_number(json_object_get(r, "canaries_missed")));
+		if (strncmp(rank, in->name, len) == 0 && rank[len] == '/')
+			n = fmax(n, sample_to_number(json_object_get(r, "canaries_missed")));
 	return n > 1 &&
-	       doctor_say(l,
-			  "pool %s: what worker %s caches has other names than its prompts: %.0f "
-			  "canary prompts in a row did not come back in its engine's events, no "
-			  "prefix is found there",
-			  pool, l->name, n);
+	       doctor_report(
+		       in,
+		       "pool %s: worker %s hashes blocks differently: %.0f canary prompts in a row did not appear in the KV events of its engine",
+		       pool, in->name, n);
 }
 
-bool rule_useless_cache(const struct doctor_look *l)
+bool rule_no_cache_hits(const struct doctor_input *in)
 {
-	const struct doctor_look pool = {.before = snap_at(l->was, "pools", l->pool, NULL),
-					 .now = snap_at(l->is, "pools", l->pool, NULL)};
-	const double held = event_number(l, l->was, "held");
+	const struct doctor_input pool = {.before = sample_get(in->was, "pools", in->pool, NULL),
+					  .now = sample_get(in->is, "pools", in->pool, NULL)};
+	const double held = get_event_number(in, in->was, "held");
 
-	/* Prompts without a block cannot meet one. */
+	/* Prompts without block hashes cannot have an overlap. */
 	return held > 0 &&
-	       doctor_grown(&pool, "requests.no_blocks") <
-		       0.5 * doctor_grown(&pool, "requests.routes") &&
-	       doctor_grown(l, "routed") >= 20 && doctor_grown(l, "predicted_tokens") == 0 &&
-	       doctor_say(l,
-			  "pool %s: rank %s holds %.0f %s, and none of %.0f requests that went "
-			  "there has met one",
-			  l->pool, l->name, held, doctor_word(held, "block", "blocks"),
-			  doctor_grown(l, "routed"));
+	       doctor_get_growth(&pool, "requests.no_blocks") <
+		       0.5 * doctor_get_growth(&pool, "requests.routes") &&
+	       doctor_get_growth(in, "routed") >= 20 &&
+	       doctor_get_growth(in, "predicted_tokens") == 0 &&
+	       doctor_report(
+		       in,
+		       "pool %s: rank %s holds %.0f %s, but %.0f requests routed there had no overlap",
+		       in->pool, in->name, held, doctor_pick_word(held, "block", "blocks"),
+		       doctor_get_growth(in, "routed"));
 }
 
-bool rule_batch_unknown(const struct doctor_look *l)
+bool rule_batch_unknown(const struct doctor_input *in)
 {
-	const char *key = json_string_value(snap_at(l->is, "pools", l->pool, "batch_key", NULL));
+	const char *key =
+		json_string_value(sample_get(in->is, "pools", in->pool, "batch_key", NULL));
 
 	return key != NULL && key[0] != '\0' &&
-	       json_object_get(l->now, "max_num_batched_tokens") != NULL &&
-	       doctor_now(l, "max_num_batched_tokens") == 0 &&
-	       doctor_say(l,
-			  "pool %s: the batch budget of rank %s is unknown, so %s has no effect on "
-			  "it",
-			  l->pool, l->name, key);
+	       json_object_get(in->now, "max_num_batched_tokens") != NULL &&
+	       doctor_get_number(in, "max_num_batched_tokens") == 0 &&
+	       doctor_report(
+		       in,
+		       "pool %s: the batch budget of rank %s is unknown, so %s has no effect on it",
+		       in->pool, in->name, key);
 }
 
-/* It may be asked, and is not, though its pool is busy. */
-bool rule_unused(const struct doctor_look *l)
+/* The rank is eligible and its pool is busy, but it is never chosen. */
+bool rule_idle_rank(const struct doctor_input *in)
 {
-	const struct doctor_look pool = {.before = snap_at(l->was, "pools", l->pool, NULL),
-					 .now = snap_at(l->is, "pools", l->pool, NULL)};
-	const size_t ranks = json_object_size(snap_at(l->is, "loads", l->pool, "ranks", NULL));
-	const double routes = doctor_grown(&pool, "requests.routed");
+	const struct doctor_input pool = {.before = sample_get(in->was, "pools", in->pool, NULL),
+					  .now = sample_get(in->is, "pools", in->pool, NULL)};
+	const size_t ranks = json_object_size(sample_get(in->is, "loads", in->pool, "ranks", NULL));
+	const double routes = doctor_get_growth(&pool, "requests.routed");
 
-	return l->before != NULL && doctor_now(l, "eligible") != 0 &&
-	       doctor_now(l, "active_requests") == 0 && doctor_grown(l, "routed") == 0 &&
-	       routes >= 50.0 * (double)ranks &&
-	       doctor_say(l, "pool %s: rank %s got none of %.0f requests", l->pool, l->name,
-			  routes);
+	return in->before != NULL && doctor_get_number(in, "eligible") != 0 &&
+	       doctor_get_number(in, "active_requests") == 0 &&
+	       doctor_get_growth(in, "routed") == 0 && routes >= 50.0 * (double)ranks &&
+	       doctor_report(in, "pool %s: rank %s received none of %.0f requests", in->pool,
+			     in->name, routes);
 }
 
-/* ---- what requests carry ---- */
+/* ---- requests ---- */
 
-bool rule_no_blocks(const struct doctor_look *l)
+bool rule_no_blocks(const struct doctor_input *in)
 {
-	const double all = doctor_grown(l, "requests.routes");
-	const double none = doctor_grown(l, "requests.no_blocks");
+	const double all = doctor_get_growth(in, "requests.routes");
+	const double none = doctor_get_growth(in, "requests.no_blocks");
 
-	return none >= 8 && none > 0.5 * all && is_kv(l) &&
-	       doctor_say(
-		       l,
-		       "pool %s: %.0f of %.0f requests came without the hash of a whole block of "
-		       "%.0f tokens",
-		       l->name, none, all, doctor_now(l, "block_size"));
+	return none >= 8 && none > 0.5 * all && uses_kv_events(in) &&
+	       doctor_report(in,
+			     "pool %s: %.0f of %.0f requests had no hash of a block of %.0f tokens",
+			     in->name, none, all, doctor_get_number(in, "block_size"));
 }
 
-/* Hits were predicted before the first look, and no engine has ever told what it found of any. */
-bool rule_no_actual(const struct doctor_look *l)
+/* Hits were predicted before the first sample, but no engine has ever reported cached tokens. */
+bool rule_no_actual(const struct doctor_input *in)
 {
-	const struct doctor_look h = {.before = snap_at(l->was, "hits", l->name, NULL),
-				      .now = snap_at(l->is, "hits", l->name, NULL)};
+	const struct doctor_input h = {.before = sample_get(in->was, "hits", in->name, NULL),
+				       .now = sample_get(in->is, "hits", in->name, NULL)};
 
-	return doctor_grown(l, "requests.finished") >= 8 &&
-	       snap_number(json_object_get(h.before, "achieved_tokens")) > 0 &&
-	       doctor_now(&h, "reported_predicted_tokens") == 0 &&
-	       doctor_now(l, "requests.actual_cached") == 0 &&
-	       doctor_say(l,
-			  "pool %s: %.0f cached tokens were predicted, and no engine has told how "
-			  "many it found",
-			  l->name, doctor_now(&h, "achieved_tokens"));
+	return doctor_get_growth(in, "requests.finished") >= 8 &&
+	       sample_to_number(json_object_get(h.before, "achieved_tokens")) > 0 &&
+	       doctor_get_number(&h, "reported_predicted_tokens") == 0 &&
+	       doctor_get_number(in, "requests.actual_cached") == 0 &&
+	       doctor_report(
+		       in,
+		       "pool %s: %.0f cached tokens were predicted, but no engine has reported any number of cached tokens",
+		       in->name, doctor_get_number(&h, "achieved_tokens"));
 }
 
-static double hit(const struct doctor_look *l, const char *name)
+static double get_hit_growth(const struct doctor_input *in, const char *name)
 {
-	const struct doctor_look h = {.before = snap_at(l->was, "hits", l->name, NULL),
-				      .now = snap_at(l->is, "hits", l->name, NULL)};
+	const struct doctor_input h = {.before = sample_get(in->was, "hits", in->name, NULL),
+				       .now = sample_get(in->is, "hits", in->name, NULL)};
 
-	return doctor_grown(&h, name);
+	return doctor_get_growth(&h, name);
 }
 
-bool rule_overpredicts(const struct doctor_look *l)
+bool rule_overpredicts(const struct doctor_input *in)
 {
-	const double said = doctor_grown(l, "requests.predicted_cached");
-	const double found = doctor_grown(l, "requests.actual_cached");
+	const double predicted = doctor_get_growth(in, "requests.predicted_cached");
+	const double found = doctor_get_growth(in, "requests.actual_cached");
 
-	return doctor_grown(l, "requests.finished") >= 8 && found > 0 && said > 1000 &&
-	       said > 1.5 * found && hit(l, "short.nothing_shared") < 0.2 * said &&
-	       doctor_say(l, "pool %s: %.0f cached tokens were predicted, the engines found %.0f",
-			  l->name, said, found);
+	return doctor_get_growth(in, "requests.finished") >= 8 && found > 0 && predicted > 1000 &&
+	       predicted > 1.5 * found &&
+	       get_hit_growth(in, "short.nothing_shared") < 0.2 * predicted &&
+	       doctor_report(
+		       in, "pool %s: %.0f cached tokens were predicted, but the engines found %.0f",
+		       in->name, predicted, found);
 }
 
-/* Engines that find nothing at all of what the router knows to be there. */
-bool rule_other_hashes(const struct doctor_look *l)
+/* Engines find nothing of prompts that the router believes to be cached. */
+bool rule_hash_mismatch(const struct doctor_input *in)
 {
-	const double said = hit(l, "reported_predicted_tokens");
-	const double none = hit(l, "short.nothing_shared");
+	const double predicted = get_hit_growth(in, "reported_predicted_tokens");
+	const double none = get_hit_growth(in, "short.nothing_shared");
 
-	return said > 1000 && none >= 0.2 * said &&
-	       doctor_say(l,
-			  "pool %s: of %.0f cached tokens predicted, engines found none of %.0f "
-			  "where they should have found some",
-			  l->name, said, none);
+	return predicted > 1000 && none >= 0.2 * predicted &&
+	       doctor_report(
+		       in,
+		       "pool %s: of %.0f cached tokens predicted, %.0f belong to requests whose engine found none",
+		       in->name, predicted, none);
 }
 
-/* Bookings though another rank that could be asked had more of the prompt. */
-bool rule_far_from_best(const struct doctor_look *l)
+/* Requests go to ranks with a smaller overlap than that of another eligible rank. */
+bool rule_missed_cache(const struct doctor_input *in)
 {
-	const double all = hit(l, "prompt_tokens");
-	const double got = hit(l, "achieved_tokens"), best = hit(l, "achievable_tokens");
+	const double all = get_hit_growth(in, "prompt_tokens");
+	const double got = get_hit_growth(in, "achieved_tokens"),
+		     best = get_hit_growth(in, "achievable_tokens");
 
 	return all > 10000 && got < 0.5 * best &&
-	       doctor_say(l,
-			  "pool %s: %.0f %% of the prompts were cached where they went, %.0f %% "
-			  "could have been",
-			  l->name, 100 * got / all, 100 * best / all);
+	       doctor_report(
+		       in,
+		       "pool %s: %.0f %% of the prompt tokens were cached at the chosen ranks, %.0f %% at the best eligible ranks",
+		       in->name, 100 * got / all, 100 * best / all);
 }
 
-/* ---- the table of blocks ---- */
+/* ---- prefix table ---- */
 
-bool rule_table_full(const struct doctor_look *l)
+bool rule_table_full(const struct doctor_input *in)
 {
-	const double all = doctor_now(l, "prefix.memory_bytes");
-	const double used = doctor_now(l, "prefix.used_bytes");
-	const double out = doctor_grown(l, "prefix.evicted_entries");
-	const double lost = doctor_grown(l, "prefix.dropped");
+	const double all = doctor_get_number(in, "prefix.memory_bytes");
+	const double used = doctor_get_number(in, "prefix.used_bytes");
+	const double out = doctor_get_growth(in, "prefix.evicted_entries");
+	const double lost = doctor_get_growth(in, "prefix.dropped");
 
 	if (out + lost == 0 && (all == 0 || used < 0.95 * all))
 		return false;
-	return doctor_say(l,
-			  "pool %s: the table of blocks is full: %.0f %% of its memory, %.0f "
-			  "entries dropped, %.0f not stored",
-			  l->name, all > 0 ? 100 * used / all : 0, out, lost);
+	return doctor_report(
+		in,
+		"pool %s: the prefix table is full: %.0f %% of its memory used, %.0f entries evicted, %.0f blocks not stored",
+		in->name, all > 0 ? 100 * used / all : 0, out, lost);
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Chooses the form by the shape of the JSON value, recursively. A wide table with few rows is
+ * transposed. */
 #include "table.h"
 
 #include <math.h>
@@ -8,18 +10,18 @@
 
 #define MAX_COLUMNS 64u
 #define NAME	    64u
-#define LINE	    140u /* wider tables are turned when they have fewer rows than columns */
+#define LINE	    140u /* wider tables with fewer rows than columns are transposed */
 
 struct column {
 	char name[NAME];
 	int width;
-	bool text; /* flush left */
+	bool text; /* aligned left */
 };
 
 struct columns {
 	struct column c[MAX_COLUMNS];
 	size_t n;
-	int key; /* width of the rows' names */
+	int key; /* width of the row names */
 };
 
 static bool is_plain(const json_t *v)
@@ -27,7 +29,7 @@ static bool is_plain(const json_t *v)
 	return !json_is_object(v) && !json_is_array(v);
 }
 
-static const char *text_of(const json_t *v, char *buf, size_t len)
+static const char *format_value(const json_t *v, char *buf, size_t len)
 {
 	if (json_is_string(v))
 		snprintf(buf, len, "%s", json_string_value(v));
@@ -42,20 +44,21 @@ static const char *text_of(const json_t *v, char *buf, size_t len)
 	return buf;
 }
 
-/* Words of a list in one line; a long text, which comes in parts, as it was: they end so. */
-static const char *cell(const json_t *v, char *buf, size_t len)
+/* Write a list in one line. Parts of one long text end in a blank, comma or slash and are joined
+ * without a blank. */
+static const char *format_cell(const json_t *v, char *buf, size_t len)
 {
 	const char *between = "";
 	size_t n = 0, i;
 	json_t *part;
 
 	if (!json_is_array(v))
-		return text_of(v, buf, len);
+		return format_value(v, buf, len);
 	buf[0] = '\0';
 	json_array_foreach ((json_t *)(uintptr_t)v, i, part) {
 		char word[256];
 
-		text_of(part, word, sizeof(word));
+		format_value(part, word, sizeof(word));
 		if (n < len)
 			n += (size_t)snprintf(buf + n, len - n, "%s%s", between, word);
 		between =
@@ -64,7 +67,7 @@ static const char *cell(const json_t *v, char *buf, size_t len)
 	return buf;
 }
 
-/* Every member is an object of values: rows of a table. */
+/* @return true if each member is an object of values: a row of a table. */
 static bool is_rows(const json_t *v)
 {
 	const char *key, *name;
@@ -82,7 +85,7 @@ static bool is_rows(const json_t *v)
 	return true;
 }
 
-static struct column *column(struct columns *cs, const char *name, bool add)
+static struct column *find_column(struct columns *cs, const char *name, bool add)
 {
 	for (size_t i = 0; i < cs->n; i++)
 		if (strcmp(cs->c[i].name, name) == 0)
@@ -94,7 +97,7 @@ static struct column *column(struct columns *cs, const char *name, bool add)
 	return &cs->c[cs->n++];
 }
 
-static void measure(struct columns *cs, const json_t *rows, const char *wanted)
+static void measure_columns(struct columns *cs, const json_t *rows, const char *wanted)
 {
 	char list[512], *save = NULL, text[512];
 	const char *key, *name;
@@ -102,12 +105,12 @@ static void measure(struct columns *cs, const json_t *rows, const char *wanted)
 
 	snprintf(list, sizeof(list), "%s", wanted != NULL ? wanted : "");
 	for (char *p = strtok_r(list, " ", &save); p != NULL; p = strtok_r(NULL, " ", &save))
-		column(cs, p, true);
+		find_column(cs, p, true);
 	json_object_foreach ((json_t *)(uintptr_t)rows, key, row) {
 		cs->key = (int)strlen(key) > cs->key ? (int)strlen(key) : cs->key;
 		json_object_foreach (row, name, value) {
-			struct column *c = column(cs, name, wanted == NULL);
-			const int width = (int)strlen(cell(value, text, sizeof(text)));
+			struct column *c = find_column(cs, name, wanted == NULL);
+			const int width = (int)strlen(format_cell(value, text, sizeof(text)));
 
 			if (c == NULL)
 				continue;
@@ -137,14 +140,15 @@ static void print_rows(const struct columns *cs, const json_t *rows, int indent,
 		for (size_t i = 0; i < cs->n; i++) {
 			const json_t *v = json_object_get(row, cs->c[i].name);
 
-			print_cell(&cs->c[i], v != NULL ? cell(v, text, sizeof(text)) : "", out);
+			print_cell(&cs->c[i], v != NULL ? format_cell(v, text, sizeof(text)) : "",
+				   out);
 		}
 		fprintf(out, "\n");
 	}
 }
 
-/* Few rows with much to say: each is a column. */
-static json_t *turned(const struct columns *cs, const json_t *rows)
+/* Rows become columns. */
+static json_t *transpose_rows(const struct columns *cs, const json_t *rows)
 {
 	json_t *all = json_object(), *row;
 	const char *key;
@@ -168,14 +172,14 @@ static void print_table(const json_t *rows, const char *wanted, int indent, FILE
 	struct columns cs = {.n = 0};
 	size_t width = 0;
 
-	measure(&cs, rows, wanted);
+	measure_columns(&cs, rows, wanted);
 	for (size_t i = 0; i < cs.n; i++)
 		width += (size_t)cs.c[i].width + 2;
 	if (width + (size_t)cs.key > LINE && json_object_size(rows) < cs.n) {
-		json_t *t = turned(&cs, rows);
+		json_t *t = transpose_rows(&cs, rows);
 		struct columns other = {.n = 0};
 
-		measure(&other, t, NULL);
+		measure_columns(&other, t, NULL);
 		print_rows(&other, t, indent, out);
 		json_decref(t);
 		return;
@@ -183,7 +187,7 @@ static void print_table(const json_t *rows, const char *wanted, int indent, FILE
 	print_rows(&cs, rows, indent, out);
 }
 
-static void print(const json_t *v, const char *wanted, int indent, FILE *out);
+static void print_value(const json_t *v, const char *wanted, int indent, FILE *out);
 
 static void print_object(const json_t *v, const char *wanted, int indent, FILE *out)
 {
@@ -206,16 +210,16 @@ static void print_object(const json_t *v, const char *wanted, int indent, FILE *
 	json_object_foreach ((json_t *)(uintptr_t)v, key, value)
 		if (!json_is_object(value))
 			fprintf(out, "%*s%-*s  %s\n", indent, "", width, key,
-				cell(value, text, sizeof(text)));
+				format_cell(value, text, sizeof(text)));
 	json_object_foreach ((json_t *)(uintptr_t)v, key, value) {
 		if (!json_is_object(value))
 			continue;
 		fprintf(out, "%*s%s\n", indent, "", key);
-		print(value, wanted, indent + 2, out);
+		print_value(value, wanted, indent + 2, out);
 	}
 }
 
-static void print(const json_t *v, const char *wanted, int indent, FILE *out)
+static void print_value(const json_t *v, const char *wanted, int indent, FILE *out)
 {
 	char text[512];
 	size_t i;
@@ -229,23 +233,23 @@ static void print(const json_t *v, const char *wanted, int indent, FILE *out)
 		json_array_foreach ((json_t *)(uintptr_t)v, i, part) {
 			if (is_plain(part))
 				fprintf(out, "%*s%s\n", indent, "",
-					text_of(part, text, sizeof(text)));
+					format_value(part, text, sizeof(text)));
 			else
-				print(part, wanted, indent, out);
+				print_value(part, wanted, indent, out);
 		}
 	} else if (json_is_string(v)) { /* may be long */
 		fprintf(out, "%*s%s\n", indent, "", json_string_value(v));
 	} else {
-		fprintf(out, "%*s%s\n", indent, "", text_of(v, text, sizeof(text)));
+		fprintf(out, "%*s%s\n", indent, "", format_value(v, text, sizeof(text)));
 	}
 }
 
 void table_print(const json_t *v, const char *columns, FILE *out)
 {
-	print(v, columns, 0, out);
+	print_value(v, columns, 0, out);
 }
 
-const char *table_bar(double share, unsigned int width, char *buf, size_t len)
+const char *table_format_bar(double share, unsigned int width, char *buf, size_t len)
 {
 	unsigned int full, i;
 
@@ -260,7 +264,7 @@ const char *table_bar(double share, unsigned int width, char *buf, size_t len)
 	return buf;
 }
 
-const char *table_short(double v, char *buf, size_t len)
+const char *table_format_short(double v, char *buf, size_t len)
 {
 	static const char unit[] = " kMGTP";
 	size_t u = 0;

@@ -49,7 +49,7 @@ def main(kvroute, program, ctl):
         """What it says of canaries."""
         run = subprocess.run([ctl, '--router', router.prefix, '--json', '--seconds', '1', 'doctor'], capture_output=True, text=True)
         front.check('doctor has looked', run.returncode in (0, 1), run.stderr)
-        return [f['says'] for f in json.loads(run.stdout) if f['rule'] == 'canary-mismatch']
+        return [f['cause'] for f in json.loads(run.stdout) if f['rule'] == 'canary-mismatch']
 
     def refused(log):
         """A worker that the router does not take: its engine is left alone."""

@@ -95,7 +95,7 @@ class Commands(Rig):
         self.until('limits are known', lambda: self.client.limits)
         self.until('lcores know them', lambda: not self.ask(1)[0].rejected)
         agent.stored(0, p.sequence_hashes(range(4 * B), B))
-        self.said('llama', '100/0', 'pairs', 0)
+        self.reported('llama', '100/0', 'pairs', 0)
         self.ask(3)
         self.ask(3, pool=SOON)
         self.client.route(LLAMA, B, hints=p.route_hints(session=('mine', p.OPEN, 60)))

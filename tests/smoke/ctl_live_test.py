@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every command of kvroute-ctl's manual page against a router with load, for people and with --json.
+"""Every command of kvroute-ctl's manual page against a router with load, as text and with --json.
 
-protocol_test.sh starts it: ctl_live_test.py KVROUTE KVROUTE_CTL ROOT. What a command takes is read from the page: it runs with the least
-and with all of that, and without what it needs it says what the page says.
+protocol_test.sh starts it: ctl_live_test.py KVROUTE KVROUTE_CTL ROOT. The manual page gives the arguments: each command runs with the
+required ones and with all, and without them it prints the usage line of the page.
 """
 import json
 import re
@@ -21,17 +21,17 @@ from doctor_rig import B, Failed, run
 from protocol_router import Router
 
 CTL, ROOT = sys.argv[2:4]
-# For whom a word of the page stands; a command's own before that of all.
+# Values for the words of the manual page; OWN takes precedence for its command.
 WORDS = {'POOL': 'llama', 'WORKER': '100', 'CLASS': 'default', 'TABLE': 'pool', 'NAME': 'llama', 'PORT': 'p0', 'SECONDS': '1', 'EVERY': '1',
          'SESSION': 'mine', 'KEY=VALUE': 'router_temperature=0.5', 'SHELL': 'bash', 'SWITCH': 'on', 'FILTER': 'udp', 'COMMAND': '/kvroute/pools'}
 OWN = {'drain': {'WORKER': '201', 'SECONDS': '30'}, 'resume': {'WORKER': '201'}, 'deactivate': {'POOL': 'prefill'},
        'reactivate': {'POOL': 'prefill'}, 'words': {'COMMAND': 'drain'}, 'capture': {'NAME': 'c'}}
-ALL = {'set': ['quantum=7', 'soon', 'gold']}  # with a class it is another key
-BEFORE = {'drain': ['resume', '201'], 'capture': ['capture', 'stop']}  # so that there is something to do, or room
-# Ended by themselves, or by a number of looks.
+ALL = {'set': ['quantum=7', 'soon', 'gold']}  # class options have other keys
+BEFORE = {'drain': ['resume', '201'], 'capture': ['capture', 'stop']}  # restores the state that the command needs
+# Options that make these commands end.
 MORE = {'top': ['--count', '1', '--seconds', '0.05'], 'watch': ['--count', '2', '--seconds', '0.05'], 'doctor': ['--seconds', '0.05']}
 STATUS = {'doctor': (0, 1)}
-# A part of what they say to people here; of the others it is a table.
+# Part of the text output of each command.
 SAYS = {'info': 'version', 'workers': '200', 'worker': '100', 'loads': '100/0', 'pools': 'llama', 'queue': 'waiting', 'oldest': 'live',
         'sessions': 'llama', 'events': '100/0', 'hits': '100/0', 'latency': 'default', 'buckets': 'time_to_first_token_seconds',
         'decisions': 'routed', 'adapters': 'tuned', 'refused': '104', 'sources': '10_9_0_2', 'stages': 'lcore0', 'ingress': 'routes',
@@ -39,12 +39,12 @@ SAYS = {'info': 'version', 'workers': '200', 'worker': '100', 'loads': '100/0', 
         'metrics': 'kvr_build_info', 'drain': 'drain', 'resume': 'serving', 'sample': '1', 'set': 'key', 'release': 'released', 'snapshot': 'written',
         'explain': 'worker', 'why': 'worker 100', 'watch': 'routed', 'top': 'workers', 'routers': 'kvr-proto', 'raw': 'llama',
         'completion': 'complete -F', 'words': '201'}
-REFUSED = {'redirect': 'XDP'}  # this port has no such program
-TEXT = {'metrics', 'completion', 'words', 'routers', 'top'}  # with --json, too
+REFUSED = {'redirect': 'XDP'}  # this port has no XDP program
+TEXT = {'metrics', 'completion', 'words', 'routers', 'top'}  # text even with --json
 
 
 def of_page():
-    """Command and what it takes, as the page has them."""
+    """Commands and their arguments, from the manual page."""
     page = subprocess.run([f'{ROOT}/tools/man', 'kvroute-ctl.1', CTL], capture_output=True, text=True, check=True).stdout.replace('\\', '')
     commands = re.search(r'^# COMMANDS$(.*?)^# ', page, re.M | re.S)[1]
     return dict(re.fullmatch(r'(\S+) ?(.*)', line).groups() for line in re.findall(r'^\*(.+)\*$', commands, re.M))
@@ -65,7 +65,7 @@ class Ctl(Commands):
         return out, err
 
     def words(self, name, takes):
-        """What it must have, and all it may have."""
+        """Required arguments, and all arguments."""
         own = {**WORDS, **self.found, **OWN.get(name, {})}
         all_ = [own.get(w, w) for w in takes.replace('[', '').replace(']', '').split()]
         all_ = ALL.get(name, all_)
@@ -76,7 +76,7 @@ class Ctl(Commands):
         if least:
             _, err = self.ctl_run(name, want=(2,))
             if f'kvroute-ctl {name} {takes}' not in err:
-                raise Failed(f'{name} alone: {err!r} is not what the page says: {takes}')
+                raise Failed(f'{name} alone: {err!r} differs from the manual page: {takes}')
         self.ctl_run(name, *most, 'one-too-many', want=(2,))
         for args in [least] + ([most] if most != least else []):
             if name in REFUSED:
@@ -108,7 +108,7 @@ class Ctl(Commands):
             raise Failed(f'{name} {args}: {err!r}, {answer}')
 
     def exporter(self):
-        """It serves until it is told to end."""
+        """The exporter serves until SIGTERM."""
         with child.start([CTL, '--router', self.router.prefix, '--listen', '127.0.0.1:0', 'exporter'], stderr=subprocess.PIPE, text=True) as process:
             try:
                 self.until('the exporter listens', lambda: select.select([process.stderr], [], [], 0)[0])

@@ -1,11 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-ctl against a scripted telemetry server: what it asks, prints and exits with.
+"""kvroute-ctl against a scripted telemetry server: its commands, output and exit status.
 
 usage: ctl_test.py KVROUTE_CTL
 
-The server speaks as DPDK's does: SOCK_SEQPACKET, a greeting, a JSON object for each question. Its folder is the
-only one that kvroute-ctl looks into.
+The server uses the protocol of DPDK: SOCK_SEQPACKET, a greeting, a JSON object per command. kvroute-ctl searches no other folder.
 """
 import contextlib
 import json
@@ -30,7 +29,7 @@ TERMS = {"0": {"worker": 3, "dp_rank": 0, "cost": "1.250", "device": 8, "host": 
 
 
 class Router:
-    """Answers what its table has; null for what it has not. What it was asked is kept."""
+    """Answers the commands of its table, others with null. Records the commands."""
 
     def __init__(self, base, prefix):
         folder = f"{base}/dpdk/{prefix}"
@@ -76,7 +75,7 @@ class Router:
             return {"total": len(WORKERS), **({"next": first + 32} if first + 32 < len(WORKERS) else {}),
                     "workers": {i: WORKERS[i] for i in ids}}
         if name == "pools":
-            self.gaps += 2  # two more frames each time somebody looks
+            self.gaps += 2  # two more frames per sample
             return {"m": {**POOL, "events": {"frames": 10 + self.gaps, "gaps": self.gaps}}}
         if name == "decisions":
             pool, _, number = rest.partition(",")
@@ -91,7 +90,7 @@ class Router:
         if name == "stages":
             return {"tsc_hz": 2000000000, "lcore0": {"cpu": 1, "max_turn_cycles": 5,
                                                      "ingress": {"items": 10, "cycles": 1000, "bursts": 2}}}
-        if name == "adapters":  # a name that is no UTF-8
+        if name == "adapters":  # a name that is not UTF-8
             return b'{"/kvroute/adapters": {"total": 1, "adapters": {"0": {"name": ["a\xff"], "active": 1}}}}'
         if name == "metrics":
             lines = ["# TYPE kvr_x gauge", "kvr_x 5", "# EOF"]
@@ -104,13 +103,13 @@ class Failed(Exception):
 
 
 def ctl(base, *args, want=0, user=None):
-    """Standard output and error of a run that ends with status @want."""
+    """Standard output and error of a run with exit status @want."""
     run = subprocess.run([CTL, *args], capture_output=True, text=True, timeout=60, user=user, stdin=subprocess.DEVNULL,
                          env={**os.environ, "RUNTIME_DIRECTORY": str(base)})
     if run.returncode != want:
         raise Failed(f"{args}: status {run.returncode}, not {want}: {run.stdout}{run.stderr}")
     if want and not run.stderr.strip() and args[0] != "doctor":
-        raise Failed(f"{args}: status {want}, and no word of it")
+        raise Failed(f"{args}: status {want} without a message")
     return run.stdout, run.stderr
 
 
@@ -123,13 +122,13 @@ def expect(what, text, *parts):
 def without_router(base):
     expect("no router", ctl(base, "info", want=3)[1], "no router is running")
     expect("no such router", ctl(base, "--router", "x", "info", want=3)[1], "no router x is running")
-    os.makedirs(f"{base}/dpdk/dead")  # what a killed one leaves behind
+    os.makedirs(f"{base}/dpdk/dead")  # socket of a killed router
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.bind(f"{base}/dpdk/dead/dpdk_telemetry.v2")
     expect("dead socket", ctl(base, "workers", want=3)[1], "no router is running")
     expect("help", ctl(base, "--help")[0], "drain WORKER", "exit status", "--json")
     expect("version", ctl(base, "--version")[0], "kvroute-ctl ")
-    expect("unknown", ctl(base, "nothing", want=2)[1], 'no command "nothing"')
+    expect("unknown", ctl(base, "nothing", want=2)[1], 'unknown command "nothing"')
     expect("option", ctl(base, "--nothing", want=2)[1], "--nothing")
     expect("arity", ctl(base, "drain", want=2)[1], "usage: kvroute-ctl drain WORKER")
     ctl(base, "info", "more", want=2)
@@ -138,7 +137,7 @@ def without_router(base):
 
 
 def completion(base):
-    """The script, run by bash: commands, then workers of the router."""
+    """Run the completion script in bash: commands, then workers of the router."""
     script = (f"PATH={os.path.dirname(CTL)}:$PATH; source <(kvroute-ctl completion bash); "
               "COMP_WORDS=(kvroute-ctl dr); COMP_CWORD=1; _kvroute_ctl; echo ${COMPREPLY[@]}; "
               "COMP_WORDS=(kvroute-ctl drain 6); COMP_CWORD=2; _kvroute_ctl; echo ${COMPREPLY[@]}")
@@ -161,8 +160,8 @@ def with_router(base, router):
         raise Failed(f"asked {router.asked[-1]}")
     expect("unknown worker", ctl(base, "drain", "7000", want=1)[1], "no worker 7000 (ENOENT)")
     if json.loads(ctl(base, "--json", "drain", "7000", want=1)[0])["error"] != "ENOENT":
-        raise Failed("a refusal as JSON")
-    expect("unknown command", ctl(base, "sources", want=1)[1], "does not know /kvroute/sources")
+        raise Failed("an error as JSON")
+    expect("unknown command", ctl(base, "sources", want=1)[1], "does not have the command /kvroute/sources")
     expect("long", ctl(base, "drain", "9" * 2000, want=2)[1], "bytes")
     expect("raw", ctl(base, "raw", "/kvroute/drain,7")[0], "draining")
     ctl(base, "raw", "kvroute", want=2)
@@ -170,35 +169,35 @@ def with_router(base, router):
     expect("metrics", ctl(base, "metrics")[0], "kvr_x 5\n")
     expect("routers", ctl(base, "routers")[0], "one\n")
     expect("explain", ctl(base, "explain", "0x1234")[0], "request 4660 (0x1234) of source 0xffffffffffffffff in pool m", "worker 3 rank 0",
-           "8.000 of its 12 blocks are there", "9.000")
+           "overlap: 8.000 of 12 blocks", "9.000")
     expect("explain nothing", ctl(base, "explain", "1", want=1)[1], "decision_sample")
     ctl(base, "explain", "x", want=2)
-    expect("why", ctl(base, "why", "5")[0], "worker 5 of pool m is serving", "among the best of 1 and got 0",
-           "0.0 blocks cached against 8.0", "the others have more")
-    expect("why the chosen", ctl(base, "why", "3")[0], "among the best of 1 and got 1")
+    expect("why", ctl(base, "why", "5")[0], "worker 5 of pool m: serving", "candidate in 1 and was chosen in 0",
+           "cached blocks 0.0, chosen 8.0", "the chosen ranks have more of the prompts cached")
+    expect("why the chosen", ctl(base, "why", "3")[0], "candidate in 1 and was chosen in 1")
     WORKERS["6"].update(state="drained", drained_by="operator")
-    expect("why it drains", ctl(base, "why", "6")[0], "because it drains: kvroute-ctl resume 6")
+    expect("why it drains", ctl(base, "why", "6")[0], "draining by order of an operator; kvroute-ctl resume 6")
     WORKERS["6"].update(drained_by="agent")
     out, _ = ctl(base, "why", "6")
-    expect("why it rests", out, "its agent has asked for that", "SIGUSR2")
+    expect("why it drains by order of its agent", out, "the agent requested a drain", "SIGUSR2")
     if "resume" in out:
-        raise Failed(f"why: it may stop, and is to be resumed: {out}")
+        raise Failed(f"why: names resume although the agent drains: {out}")
     WORKERS["6"].pop("drained_by")
     WORKERS["6"].update(state="serving")
-    expect("why nobody", ctl(base, "why", "4000", want=1)[1], "no worker 4000")
+    expect("why an unknown worker", ctl(base, "why", "4000", want=1)[1], "worker 4000 is not registered")
     out, _ = ctl(base, "watch", "decisions", "--count", "2", "--seconds", "0.05")
     if out.count("\n") != 1:
-        raise Failed(f"watch: a decision is told once: {out}")
+        raise Failed(f"watch: a decision is printed once: {out}")
     expect("watch", out, "m 41  request 0x1234: routed to 3 rank 0")
-    ctl(base, "watch", "decisions", "nobody", want=1)
+    ctl(base, "watch", "decisions", "missing", want=1)
     ctl(base, "watch", "birds", want=2)
-    expect("top", ctl(base, "top", "--count", "1", "--seconds", "0.05")[0], "up 1d 02:03:04", "70 workers", "####", "ingress", "and 30 more")
+    expect("top", ctl(base, "top", "--count", "1", "--seconds", "0.05")[0], "up 1d 02:03:04", "70 workers", "####", "ingress", "30 more workers")
     out, _ = ctl(base, "doctor", "--seconds", "0.05", want=1)
     if out.count("\n") != 1:
         raise Failed(f"doctor: {out}")
-    expect("doctor", out, "event-gap: pool m: 2 frames", "; agents repair it")
+    expect("doctor", out, "kv-event-gap: pool m: 2 frames of KV events arrived", ". Agents repair gaps")
     found = json.loads(ctl(base, "doctor", "--seconds", "0.05", "--json", want=1)[0])
-    if [f["rule"] for f in found] != ["event-gap"]:
+    if [f["rule"] for f in found] != ["kv-event-gap"]:
         raise Failed(f"doctor --json: {found}")
     completion(base)
 
@@ -211,28 +210,28 @@ def several(base, router):
     expect("no JSON", ctl(base, "info", "--router", "one", want=3)[1], "one")
     router.broken = False
     router.hang_up = True
-    expect("it hangs up", ctl(base, "--router", "one", "info", want=3)[1], "does not answer")
+    expect("connection closed", ctl(base, "--router", "one", "info", want=3)[1], "does not answer")
     if os.geteuid() == 0:
         os.chmod(f"{base}/dpdk", 0o700)
-        expect("denied", ctl(base, "info", want=4, user=65534)[1], "not allowed")
+        expect("denied", ctl(base, "info", want=4, user=65534)[1], "permission denied")
 
 
-def strangers_folder():
-    """/tmp/dpdk of another user says nothing of a router. As root, in a /tmp and a /run of our own; else it is left out."""
+def folder_of_another_user():
+    """/tmp/dpdk of another user is no evidence of a router. Needs root, with a private /tmp and /run; else skipped."""
     script = """mount -t tmpfs none /run && mount -t tmpfs none /tmp && mkdir -m 700 /tmp/dpdk || exit 77
 unset RUNTIME_DIRECTORY XDG_RUNTIME_DIR
 for how in "" "--router x"; do setpriv --reuid 65534 --clear-groups "$0" $how info; echo "status $?"; done"""
     run = subprocess.run(["unshare", "--mount", "sh", "-c", script, os.path.realpath(CTL)], capture_output=True, text=True, timeout=60)
     if run.returncode != 0 and "status" not in run.stdout:
-        print(f"the folder of another user is left out: {run.stderr.strip()}")
+        print(f"folder of another user: skipped: {run.stderr.strip()}")
         return
     if run.stdout != "status 3\nstatus 3\n":
         raise Failed(f"the folder of another user: {run.stdout}{run.stderr}")
-    expect("it is named", run.stderr, "no router is running", "no router x is running", "/tmp/dpdk is open to root alone")
+    expect("its owner", run.stderr, "no router is running", "no router x is running", "/tmp/dpdk is readable by root only")
 
 
 def standard_output(base):
-    """A reader that has gone, and a full disk."""
+    """A full disk."""
     with open("/dev/full", "w") as full:
         run = subprocess.run([CTL, "--router", "two", "workers"], stdout=full, stderr=subprocess.PIPE, text=True,
                              env={**os.environ, "RUNTIME_DIRECTORY": base})
@@ -250,7 +249,7 @@ def main():
             several(base, router)
             standard_output(base)
             if not os.path.realpath(CTL).startswith("/tmp/"):
-                strangers_folder()
+                folder_of_another_user()
         except Failed as e:
             print(f"FAILED: {e}")
             sys.exit(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""More faults for doctor_test.py: what agents say of their engines, ranks, requests that stand, sizes that are reached."""
+"""More faults for doctor_test.py: reports of agents about their engines, ranks, stuck requests, limits."""
 import struct
 import time
 
@@ -52,20 +52,20 @@ def first_of(oldest):
 
 
 class Faults:
-    """To be mixed into a Rig that has an agent of pool llama."""
+    """Mixin for a Rig with an agent of pool llama."""
 
-    # ---- what agents say of their engines ----
+    # ---- reports of agents ----
 
     def unread(self):
         self.agent.unread += 3
-        self.said('llama', '100/0', 'unread', self.agent.unread)
+        self.reported('llama', '100/0', 'unread', self.agent.unread)
 
-    def bad_rank(self):
+    def unknown_rank(self):
         before = self.router.telemetry('/kvroute/ingress')['unknown_rank']
         self.agent.send('HEARTBEAT', 3, struct.pack('<IIIIQQII', 1, 0, 7, 0, p.M64, 0, 0, 0))
         self.until('it is refused', self.asked('/kvroute/ingress', lambda a: a['unknown_rank'] > before))
 
-    def old_life(self):
+    def stale_epoch(self):
         before = self.router.telemetry('/kvroute/ingress')['stale_epoch']
         epoch, self.agent.epoch = self.agent.epoch, self.agent.epoch - 1
         for _ in range(8):
@@ -73,8 +73,8 @@ class Faults:
         self.agent.epoch = epoch
         self.until('they are counted', self.asked('/kvroute/ingress', lambda a: a['stale_epoch'] >= before + 8))
 
-    def again(self):
-        """Events that came before come again and again."""
+    def repeat_events(self):
+        """The same events, many times."""
         rank = self.agent.ranks[0]
         self.agent.stored(0, p.sequence_hashes(range(80000, 80016), B))
         self.until('they are taken', lambda: rank.acked == rank.next)
@@ -93,58 +93,58 @@ class Faults:
         self.agent.flush(0)
         self.until('they are taken', lambda: rank.acked == rank.next)
 
-    def silent_about(self, number):
-        """Heartbeats tell of events that never come."""
+    def announce_events(self, number):
+        """Heartbeats announce events that never arrive."""
         rank = self.agent.ranks[0]
         rank.next += number
-        self.said('llama', '100/0', 'lag', number)
-        self.said('llama', '100/0', 'authoritative', 0)
+        self.reported('llama', '100/0', 'lag', number)
+        self.reported('llama', '100/0', 'authoritative', 0)
 
     def engines(self):
-        self.says(self.doctor(['event-unread'], self.unread), '3 KV events', 'rank 100/0')
+        self.check_cause(self.doctor(['unreadable-kv-events'], self.unread), '3 KV events', 'rank 100/0')
         self.agent.event_block_size = 2 * B
-        self.said('llama', '100/0', 'block_size', 2 * B)
-        self.says(self.doctor(['event-block-size']), f'blocks of {2 * B} tokens, the pool has {B}')
+        self.reported('llama', '100/0', 'block_size', 2 * B)
+        self.check_cause(self.doctor(['block-size-mismatch']), f'blocks of {2 * B} tokens, the pool has {B}')
         self.agent.event_block_size, self.agent.event_form = B, 2
-        self.said('llama', '100/0', 'pairs', 1)
-        self.says(self.doctor(['event-eagle']), 'rank 100/0 name pairs of tokens (EAGLE), the pool has eagle = false')
+        self.reported('llama', '100/0', 'pairs', 1)
+        self.check_cause(self.doctor(['eagle-mismatch']), 'rank 100/0 have pairs of tokens (EAGLE), the pool has eagle = false')
         self.agent.event_form = 1
-        self.said('llama', '100/0', 'pairs', 0)
-        self.agent.canaries_missed = 1  # an engine may be slow to tell
-        self.said('llama', '100/0', 'canaries_missed', 1)
+        self.reported('llama', '100/0', 'pairs', 0)
+        self.agent.canaries_missed = 1  # an event may be late
+        self.reported('llama', '100/0', 'canaries_missed', 1)
         self.doctor([])
         self.agent.canaries_missed = 2
-        self.said('llama', '100/0', 'canaries_missed', 2)
-        self.says(self.doctor(['canary-mismatch']), 'worker 100 caches has other names', '2 canary prompts in a row')
+        self.reported('llama', '100/0', 'canaries_missed', 2)
+        self.check_cause(self.doctor(['canary-mismatch']), 'worker 100 hashes blocks differently', '2 canary prompts in a row')
         self.agent.canaries_missed = 0
-        self.said('llama', '100/0', 'canaries_missed', 0)
+        self.reported('llama', '100/0', 'canaries_missed', 0)
         self.doctor([])
-        self.doctor(['rank-range'], self.bad_rank)
-        self.doctor(['event-life'], self.old_life)
-        self.doctor(['event-regression'], self.again)
-        self.doctor(['phantom-removals'], self.phantoms)
+        self.doctor(['unknown-rank'], self.unknown_rank)
+        self.doctor(['stale-epoch'], self.stale_epoch)
+        self.doctor(['repeated-kv-events'], self.repeat_events)
+        self.doctor(['unknown-block-removals'], self.phantoms)
 
     # ---- caches ----
 
     def caches(self):
         self.router.telemetry('/kvroute/set,active_prefill_tokens_threshold_frac=1000,llama')
-        self.says(self.doctor(['batch-unknown']), 'the batch budget of rank 100/0 is unknown, so active_prefill_tokens_threshold_frac')
+        self.check_cause(self.doctor(['unknown-batch-budget']), 'the batch budget of rank 100/0 is unknown, so active_prefill_tokens_threshold_frac')
         self.router.telemetry('/kvroute/set,active_prefill_tokens_threshold_frac=none,llama')
-        self.says(self.doctor(['useless-cache'], lambda: self.ask(25, first=3 * 10 ** 6)), 'rank 100/0 holds')
+        self.check_cause(self.doctor(['no-cache-hits'], lambda: self.ask(25, first=3 * 10 ** 6)), 'rank 100/0 holds')
         self.cached = 0
-        self.doctor(['other-hashes'], lambda: self.predicted(20, 0))
+        self.doctor(['hash-mismatch'], lambda: self.predicted(20, 0))
         other = self.new_agent(103, 'llama')
         here = p.route_hints(allowed=[103])
         self.until('one ends there', lambda: self.ask_at(here, 1)[0].ended)
-        self.says(self.doctor(['no-rank-events']), 'rank 103/0 has finished 1 request and')
-        other.event_block_size = 2 * B  # its events are read, so this is not said as well
-        self.said('llama', '103/0', 'block_size', 2 * B)
-        self.says(self.doctor(['event-block-size']), 'rank 103/0 are about blocks of')
+        self.check_cause(self.doctor(['rank-without-kv-events']), 'rank 103/0 finished 1 request without')
+        other.event_block_size = 2 * B  # its events arrive, so rank-without-kv-events does not apply
+        self.reported('llama', '103/0', 'block_size', 2 * B)
+        self.check_cause(self.doctor(['block-size-mismatch']), 'rank 103/0 have blocks of')
         other.event_block_size = B
-        self.said('llama', '103/0', 'block_size', B)
+        self.reported('llama', '103/0', 'block_size', B)
         other.stored(0, p.sequence_hashes(range(90000, 90016), B))
         self.until('events are taken', lambda: other.ranks[0].acked == other.ranks[0].next)
-        self.says(self.doctor(['unused', 'useless-cache'], lambda: self.ask_at(here, 110)), 'rank 10')
+        self.check_cause(self.doctor(['idle-rank', 'no-cache-hits'], lambda: self.ask_at(here, 110)), 'rank 10')
         self.part(other)
 
     def ask_at(self, hints, n):
@@ -159,21 +159,21 @@ class Faults:
         agent = self.new_agent(105, 'small')
         held = self.hold(agent, 1, SMALL)
         agent.active = 0
-        self.said('small', '105/0', 'engine_requests', 0)
+        self.reported('small', '105/0', 'engine_requests', 0)
         self.until('it is old', self.asked('/kvroute/oldest,small', lambda a: first_of(a)['age_ms'] > 50))
         key = f'0x{held[0].id:x}'
-        self.says(self.doctor(['request-unknown'], patience=0.05), f'request {key} is at rank 105/0', 'whose engine has none')
+        self.check_cause(self.doctor(['request-unknown-to-engine'], patience=0.05), f'request {key} has been at rank 105/0', 'the engine has no requests')
         agent.active = None
-        self.said('small', '105/0', 'engine_requests', 1)
-        self.says(self.doctor(['request-stands'], patience=0.05), f'request {key} at rank 105/0 is in flight', 'without progress')
+        self.reported('small', '105/0', 'engine_requests', 1)
+        self.check_cause(self.doctor(['stuck-request'], patience=0.05), f'request {key} at rank 105/0 has been in flight', 'without progress')
         self.router.telemetry('/kvroute/drain,105')
         self.until('it drains', lambda: agent.state == 'DRAINING')
-        found = self.doctor(['drain-stuck'], lambda: self.token(agent), patience=0.05)
-        self.says(found, 'worker 105 drains for', f'1 request is left there, {key} for')
+        found = self.doctor(['stuck-drain'], lambda: self.token(agent), patience=0.05)
+        self.check_cause(found, 'worker 105 has been draining for', f'1 request is left, {key} for')
         self.let_go(agent, held)
         self.router.telemetry('/kvroute/resume,105')
         self.until('it serves', lambda: agent.state == 'SERVING')
-        self.doctor(['table-full'], lambda: self.fill(agent))
+        self.doctor(['prefix-table-full'], lambda: self.fill(agent))
         self.part(agent)
 
     def token(self, agent):
@@ -182,7 +182,7 @@ class Faults:
         self.until('it is counted', self.asked('/kvroute/oldest,small', lambda a: first_of(a)['tokens'] > 0))
 
     def fill(self, agent):
-        """More blocks than the table has room for."""
+        """More blocks than the table can hold."""
         rank = agent.ranks[0]
         for i in range(60):
             agent.stored(0, p.sequence_hashes(range(10 ** 7 + i * 10 ** 4, 10 ** 7 + i * 10 ** 4 + 100 * B), B))
@@ -195,14 +195,14 @@ class Faults:
         first = self.client.route(WAITING, 40 * B, p.sequence_hashes(range(5 * 10 ** 6, 5 * 10 ** 6 + 40 * B), B))
         self.until('one waits', self.asked('/kvroute/queue,waiting', lambda a: a['waiting'] == 1))
         end = time.monotonic() + 1.1
-        self.says(self.doctor(['queue-stands'], lambda: self.until('a second is over', lambda: time.monotonic() > end)), '1 request waits, ')
+        self.check_cause(self.doctor(['stuck-queue'], lambda: self.until('a second is over', lambda: time.monotonic() > end)), '1 request waits, ')
         agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
         self.let_go(agent, held + [first])
         self.part(agent)
 
-    # ---- what it stands on ----
+    # ---- pools ----
 
     def host(self):
         self.router.telemetry('/kvroute/deactivate,prefill')
-        self.doctor(['prefill-inactive'])
+        self.doctor(['inactive-prefill-pool'])
         self.router.telemetry('/kvroute/reactivate,prefill')

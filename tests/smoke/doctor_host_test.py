@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults of what a router stands on: CPU, clock, buffers, devices, its own memory, who reads its log. See doctor_test.py.
+"""Faults of CPU, clock, buffers, devices, memory and log of a router. See doctor_test.py.
 
-protocol_test.sh starts it: doctor_host_test.py KVROUTE KVROUTE_CTL. The router polls, and has a second port whose device loses frames.
+protocol_test.sh starts it: doctor_host_test.py KVROUTE KVROUTE_CTL. The router polls; the device of its second port loses frames.
 """
 import fcntl
 import os
@@ -32,7 +32,7 @@ id = {POOL}
 id = {WAITING}
 {COMMON}router_queue_threshold = 0
 '''
-# Nearly all buffers are for what comes in fragments, 256 messages of a source; two pools share those that may wait.
+# Nearly all buffers are for reassembly, 256 messages of a source; two pools share those for waiting requests.
 HELD = 400
 ROUTER = ('idle = poll\nsuspect_ms = 30000\ndead_ms = 60000\nheartbeat_ms = 100\nsource_share = 0\nring_size = 64\n'
           f'reassembly_frames = 36000\nreassembly_source_frames = 36000\nreassembly_ms = 60000\nwaiting_frames = {2 * HELD}\n')
@@ -40,7 +40,7 @@ PIPE = 4096
 
 
 class Unread(Router):
-    """Its log goes into a pipe, which is read or not."""
+    """A router with its log in a pipe; the test reads it or not."""
 
     def start(self):
         self.end, into = os.pipe()
@@ -60,7 +60,7 @@ class Unread(Router):
 
 
 class Memory:
-    """Words of a running program."""
+    """Memory of a running program, in words."""
 
     def __init__(self, pid):
         self.pid, self.file = pid, os.open(f'/proc/{pid}/mem', os.O_RDWR)
@@ -73,17 +73,17 @@ class Memory:
                     yield [int(x, 16) for x in where.split('-')]
 
     def find(self, words):
-        """Where @words stand one behind the other; small areas first."""
+        """Address of consecutive @words; small areas first."""
         want = struct.pack(f'<{len(words)}Q', *words)
         for start, end in sorted(self.areas(), key=lambda a: a[1] - a[0]):
             for at in range(start, end, 1 << 24):
                 try:
                     here = os.pread(self.file, min((1 << 24) + len(want), end - at), at).find(want)
-                except OSError:  # a device's
+                except OSError:  # memory of a device
                     continue
                 if here >= 0:
                     return at + here
-        raise Failed(f'{words} are nowhere')
+        raise Failed(f'{words} are not in memory')
 
     def put(self, at, word):
         os.pwrite(self.file, struct.pack('<Q', word), at)
@@ -98,13 +98,13 @@ class Host(Rig):
         self.hoarder = p.Client(self.ip)
 
     def ask_router(self, command):
-        """Router.telemetry() starts a program for each question."""
+        """Faster than Router.telemetry(), which starts a program per command."""
         return telemetry(self.router.prefix, command)
 
-    # ---- its CPU ----
+    # ---- CPU ----
 
     def polling(self, name):
-        """A file of the polling thread in /proc."""
+        """Text of a file of the polling thread in /proc."""
         tasks = f'/proc/{self.router.process.pid}/task'
         for task in os.listdir(tasks):
             with open(f'{tasks}/{task}/comm') as f:
@@ -114,7 +114,7 @@ class Host(Rig):
         raise Failed('no thread polls')
 
     def burn(self):
-        """Another program on the CPU of the polling thread, until that has waited for half a second."""
+        """Run another program on the CPU of the polling thread until the thread has waited for half a second."""
         cpu = next(line.split()[1] for line in self.polling('status').splitlines() if line.startswith('Cpus_allowed_list'))
         end = int(self.polling('schedstat').split()[1]) + 500_000_000
         with child.start(['taskset', '-c', cpu, sys.executable, '-c', 'while True: pass']) as burner:
@@ -123,17 +123,17 @@ class Host(Rig):
             finally:
                 burner.kill()
 
-    def stand(self):
-        """For longer than ever before."""
+    def stall(self):
+        """Stop the router for longer than its longest turn."""
         stages = self.ask_router('/kvroute/stages')
         self.router.hold()
         time.sleep(1.2 * stages['lcore0']['max_turn_cycles'] / stages['tsc_hz'] + 0.1)
         self.router.go_on()
 
-    # ---- its device ----
+    # ---- device ----
 
     def lose(self):
-        """The device takes frames on, the router does not."""
+        """The device receives frames while the router is stopped."""
         frame = bytes.fromhex('ffffffffffff020000000001') + b'\x88\xb5' + bytes(1400)
         with socket.socket(socket.AF_PACKET, socket.SOCK_RAW) as s:
             s.bind(('kvr-loss-peer', 0))
@@ -145,19 +145,19 @@ class Host(Rig):
         self.losses()
 
     def losses(self):
-        """What the devices have lost is a term of the balance."""
+        """Losses of the devices are terms of the balance."""
         self.until('nothing moves', lambda: self.device('p1') == self.device('p1'))
         balance, total = self.ask_router('/kvroute/balance'), 0
         for name in ('p0', 'p1'):
-            told = balance[f'losses_{name}']
-            before = told['imissed'] + told['ierrors'] + told['rx_nombuf']
-            total += before + told['spread_full'] + told['tx_dropped'] + told['oerrors']
-            if told['rx_offered'] != told['rx_frames'] + before:
-                raise Failed(f'{name}: {told}')
-        told, device = balance['losses_p1'], self.device('p1')
-        lost = {k: told[k] for k in ('imissed', 'ierrors', 'rx_nombuf', 'rx_frames')}
+            losses = balance[f'losses_{name}']
+            before = losses['imissed'] + losses['ierrors'] + losses['rx_nombuf']
+            total += before + losses['spread_full'] + losses['tx_dropped'] + losses['oerrors']
+            if losses['rx_offered'] != losses['rx_frames'] + before:
+                raise Failed(f'{name}: {losses}')
+        losses, device = balance['losses_p1'], self.device('p1')
+        lost = {k: losses[k] for k in ('imissed', 'ierrors', 'rx_nombuf', 'rx_frames')}
         if lost != device or not lost['imissed']:
-            raise Failed(f'the device has {device}, the balance {told}')
+            raise Failed(f'the device has {device}, the balance {losses}')
         if balance['lost'] != total or balance['balance'] != 'ok':
             raise Failed(f'{total} lost, the balance is {balance}')
 
@@ -165,10 +165,10 @@ class Host(Rig):
         port = self.ask_router('/kvroute/ports')[name]
         return {**{k: port['device'][k] for k in ('imissed', 'ierrors', 'rx_nombuf')}, 'rx_frames': port['rx_frames']}
 
-    # ---- its buffers ----
+    # ---- buffers ----
 
     def wait(self):
-        """Requests of many frames that wait for their engine; two of them have most of what their pool may keep."""
+        """Requests of many frames wait for their engine; two of them hold most of the frames that the pool may hold."""
         hashes = p.sequence_hashes(range(B), B)
         for n in range(1, 3):
             self.waiting.append(self.client.route(WAITING, B, hashes, body=bytes(HELD // 2 * 1300)))
@@ -178,14 +178,14 @@ class Host(Rig):
         agent = self.new_agent(101, 'waiting')
         agent.stored(0, p.sequence_hashes(range(B), B))
         self.waiting = self.hold(agent, 1, WAITING, blocks=40)
-        self.says(self.doctor(['buffers-held'], self.wait), f'of at most {HELD} packet buffers')
+        self.check_cause(self.doctor(['held-frames-limit'], self.wait), f'of at most {HELD} packet buffers')
         agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
         self.let_go(agent, self.waiting)
         self.part(agent)
         self.doctor([])
 
     def hoard(self):
-        """Messages of which the last frame never comes: the router keeps the others."""
+        """Messages without their last frame: the router holds the other frames."""
         body = p.route_body(POOL, 0, body=bytes(HELD // 2 * 1300))
         for id in range(1, 256):
             frames = p.fragments('ROUTE', body, self.hoarder.router_frame, source=self.hoarder.source, id=id, handle=0,
@@ -199,10 +199,10 @@ class Host(Rig):
                 return
         raise Failed(f'buffers are left: {port}')
 
-    # ---- its log ----
+    # ---- log ----
 
-    def mute(self):
-        """Nobody reads, and operators act."""
+    def fill_log(self):
+        """The log is not read while telemetry commands fill it."""
         self.router.reads.clear()
         try:
             for _ in range(40):
@@ -210,28 +210,28 @@ class Host(Rig):
                     self.ask_router('/kvroute/set,router_temperature=' + 'x' * 180)
                 if self.ask_router('/kvroute/log')['buffer_full']:
                     return
-                time.sleep(0.2)  # so many lines a second, and no more
+                time.sleep(0.2)  # the log limits lines per second
         finally:
             self.router.reads.set()
         raise Failed('no line is lost')
 
-    # ---- its memory ----
+    # ---- memory ----
 
     def jump(self):
-        """Its clock is five seconds ahead at once, as when the TSC is set."""
+        """The clock jumps ahead by five seconds, as after a change of the TSC."""
         hz = self.ask_router('/kvroute/info')['tsc_hz']
         rate = (10 ** 9 << 32) // hz
         place = self.memory.find([hz, rate]) + 8
-        end = time.monotonic() + 1.1  # doctor judges no clock by less
+        end = time.monotonic() + 1.1  # doctor needs one second for the clock
         self.memory.put(place, rate + rate * 5 // int(time.clock_gettime(time.CLOCK_MONOTONIC_RAW)))
         self.until('a second is over', lambda: time.monotonic() > end)
 
     def miscount(self):
-        """A counter is not what it was."""
+        """Corrupt one counter."""
         counts = list(self.ask_router('/kvroute/counters,pool,llama').values())
         place = self.memory.find(counts)
         self.memory.put(place, counts[0] + 1)
-        self.says(self.doctor(['unbalanced']), f'routes = queries + repeats + rejected + routed + queued + disagg, but {counts[0] + 1} != ')
+        self.check_cause(self.doctor(['counter-mismatch']), f'routes = queries + duplicates + rejected + routed + queued + disagg, but {counts[0] + 1} != ')
         self.memory.put(place, counts[0])
         self.doctor([])
 
@@ -245,19 +245,19 @@ class Host(Rig):
         self.until('lcores know it', lambda: not self.ask(1)[0].rejected)
         agent.stored(0, p.sequence_hashes(range(B), B))
         self.doctor([], lambda: self.ask(3))
-        self.says(self.doctor(['cpu-shared'], self.burn, ignored=('stall',)), '(rte-worker-1) has waited')
-        self.says(self.doctor(['stall'], self.stand, ignored=('cpu-shared',)), 'lcore0 (CPU ')
-        self.says(self.doctor(['device-loses'], self.lose), 'port p1: the device has lost ')
-        self.says(self.doctor(['log-lost'], self.mute), ' lines of the log were dropped')
+        self.check_cause(self.doctor(['shared-cpu'], self.burn, ignored=('lcore-stall',)), '(rte-worker-1) waited')
+        self.check_cause(self.doctor(['lcore-stall'], self.stall, ignored=('shared-cpu',)), 'lcore0 (CPU ')
+        self.check_cause(self.doctor(['device-frame-loss'], self.lose), 'port p1: the device lost ')
+        self.check_cause(self.doctor(['log-line-loss'], self.fill_log), ' log lines were dropped')
         try:
             self.memory = Memory(self.router.process.pid)
         except OSError as e:
-            print(f'clock, unbalanced: not possible here, {e}')
+            print(f'clock-drift, counter-mismatch: skipped, {e}')
         else:
-            self.says(self.doctor(['clock'], self.jump), "the router's clock has gone on by ")
+            self.check_cause(self.doctor(['clock-drift'], self.jump), "the router's clock advanced by ")
             self.miscount()
         self.held()
-        self.says(self.doctor(['buffers-low'], self.hoard), 'port p0: ')
+        self.check_cause(self.doctor(['packet-buffer-shortage'], self.hoard), 'port p0: ')
 
 
 def main():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Still more faults for doctor_test.py: events that never come, load that outweighs what is cached, sizes that are reached, a link."""
+"""More faults for doctor_test.py: events that never arrive, load that outweighs the cache, limits, leases, a link."""
 import subprocess
 
 import kvrproto as p
@@ -18,22 +18,23 @@ id = {DEAF}
 {COMMON}max_jobs = 64
 max_requests = 64
 dispatch_ms = 100
+active_request_expiry_secs = 2
 '''
 
 
 class More:
-    """To be mixed into a Rig that has Faults, too."""
+    """Mixin for a Rig with Faults."""
 
     def lag(self):
-        """Heartbeats tell of 100 events that never come, and the agent does not hear that they are wanted."""
+        """Heartbeats announce 100 events that never arrive, and the agent ignores the requests for them."""
         heard, self.agent.kv_ack = self.agent.kv_ack, lambda *_: None
-        self.silent_about(100)
-        self.says(self.doctor(['event-lag', 'not-authoritative']), 'rank 100/0')
+        self.announce_events(100)
+        self.check_cause(self.doctor(['kv-event-lag', 'missing-kv-events']), 'rank 100/0')
         self.agent.kv_ack = heard
-        self.said('llama', '100/0', 'authoritative', 1)
+        self.reported('llama', '100/0', 'authoritative', 1)
 
     def astray(self):
-        """A pool that looks at load alone, and an engine with the prompt that has something else to do."""
+        """A pool that routes by load alone, and a busy engine with the prompt in its cache."""
         knows, other = self.new_agent(116, 'blind'), self.new_agent(117, 'blind')
         prompt = p.sequence_hashes(range(64 * B), B)
         for agent, hashes in ((knows, prompt), (other, p.sequence_hashes(range(10 ** 6, 10 ** 6 + B), B))):
@@ -45,33 +46,45 @@ class More:
             for _ in range(19):
                 request = self.client.route(BLIND, 64 * B + 5, prompt)
                 self.until('it ends', lambda: request.ended)
-        self.says(self.doctor(['far-from-best'], fault), 'pool blind: 0 % of the prompts')
+        self.check_cause(self.doctor(['missed-cache'], fault), 'pool blind: 0 % of the prompt tokens')
         self.let_go(knows, held)
         self.part(knows)
         self.part(other)
 
-    def unheard(self):
-        """An agent whose heartbeats come, and that does not hear what it is sent."""
+    def unacknowledged(self):
+        """An agent that sends heartbeats but ignores DISPATCH."""
         deaf, other = self.new_agent(118, 'deaf'), self.new_agent(119, 'deaf')
         for agent in (deaf, other):
             agent.stored(0, p.sequence_hashes(range(10 ** 6, 10 ** 6 + B), B))
             self.until('events are taken', lambda: agent.ranks[0].acked == agent.ranks[0].next)
         deaf.dispatch = lambda header, body: None
-        self.says(self.doctor(['unheard'], lambda: self.ask(4, pool=DEAF)), 'pool deaf: rank 118/0 is not silent, but has not acknowledged ')
+        self.check_cause(self.doctor(['unacknowledged-dispatch'], lambda: self.ask(4, pool=DEAF)), 'pool deaf: rank 118/0 sends heartbeats but has not acknowledged ')
         self.part(deaf)
         self.part(other)
 
-    # ---- sizes that are reached ----
+    def released(self):
+        """An agent has a request for longer than active_request_expiry_secs and does not report it."""
+        agent = self.new_agent(122, 'deaf')
+        agent.alive = lambda handles: None
+        agent.stored(0, p.sequence_hashes(range(10 ** 6, 10 ** 6 + B), B))
+        self.until('events are taken', lambda: agent.ranks[0].acked == agent.ranks[0].next)
+        held, was = self.hold(agent, 1, DEAF), self.router.telemetry('/kvroute/pools')['deaf']['requests']['released']
+        self.check_cause(self.doctor(['released-bookings'], lambda: self.until('the booking is released', self.asked(
+            '/kvroute/pools', lambda a: a['deaf']['requests']['released'] > was))), 'pool deaf: the load of 1 request was released')
+        self.let_go(agent, held)
+        self.part(agent)
+
+    # ---- limits ----
 
     def slots(self):
         agent = self.new_agent(120, 'small')
         held = self.hold(agent, 15, SMALL, blocks=1)
-        self.says(self.doctor(['slots-full']), 'pool small: 15 of 16 places')
+        self.check_cause(self.doctor(['request-slot-shortage']), 'pool small: 15 of 16 request slots')
         self.let_go(agent, held)
         self.part(agent)
 
     def jobs(self):
-        """Of a pool that lets one in after the other; who waits keeps what was read of it."""
+        """In a pool that admits one request at a time, waiting requests hold their jobs."""
         agent = self.new_agent(121, 'waiting')
         agent.stored(0, p.sequence_hashes(range(6 * 10 ** 6, 6 * 10 ** 6 + B), B))
         held = self.hold(agent, 1, WAITING, blocks=40)
@@ -81,14 +94,14 @@ class More:
             for n in range(10, 61, 10):
                 held.extend(self.client.route(WAITING, B, hashes) for _ in range(10))
                 self.until('they wait', self.asked('/kvroute/queue,waiting', lambda a, n=n: a['waiting'] == n))
-        # Copies of what waits need one, too, for a moment; those that find none left are refused, which is counted.
-        self.says(self.doctor(['memory-low'], fault, ignored=('cpu-shared', 'stall', 'drops')), 'jobs_waiting: 60 of 64')
+        # Retransmitted ROUTE messages need a job for a moment. Without a free one they are rejected and counted.
+        self.check_cause(self.doctor(['buffer-shortage'], fault, ignored=('shared-cpu', 'lcore-stall', 'frame-drops')), 'jobs_waiting: 60 of 64')
         agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
         self.let_go(agent, held)
         self.part(agent)
 
     def lease(self):
-        """Its client runs it, and says no more."""
+        """The client of a booking falls silent."""
         other = p.Client(self.ip)
         self.all.append(other)
         other.connect()
@@ -97,27 +110,28 @@ class More:
         self.until('it is booked', lambda: booked.accepted)
         self.all.remove(other)
         was = self.router.telemetry('/kvroute/pools')['llama']['requests']['expired']
-        self.says(self.doctor(['expired'], lambda: self.until('it is over', self.asked(
-            '/kvroute/pools', lambda a: a['llama']['requests']['expired'] > was))), 'pool llama: 1 request was in flight until')
+        self.check_cause(self.doctor(['expired-requests'], lambda: self.until('it is over', self.asked(
+            '/kvroute/pools', lambda a: a['llama']['requests']['expired'] > was))), 'pool llama: 1 request ended because the client stopped renewing')
         other.close()
 
     def link(self):
-        """The other end of the cable; nobody sends meanwhile."""
-        everybody, self.all = self.all, []
+        """The other end of the cable goes down; no endpoint sends."""
+        endpoints, self.all = self.all, []
 
         def fault():
             subprocess.run(['ip', 'link', 'set', 'kvr-peer', 'down'], check=True)
             self.until('it is seen', self.asked('/kvroute/ports', lambda a: a['p0']['link_up'] == 0))
-        self.says(self.doctor(['link-down'], fault, ignored=('cpu-shared', 'stall', 'suspect')), 'port p0 has no link')
+        self.check_cause(self.doctor(['link-down'], fault, ignored=('shared-cpu', 'lcore-stall', 'suspect-worker')), 'port p0 has no link')
         subprocess.run(['ip', 'link', 'set', 'kvr-peer', 'up'], check=True)
         self.until('it is back', self.asked('/kvroute/ports', lambda a: a['p0']['link_up'] == 1))
-        self.all = everybody
+        self.all = endpoints
         self.until('agents are', self.asked('/kvroute/workers', lambda a: all(w['state'] == 'serving' for w in a['workers'].values())))
 
     def more(self):
         self.astray()
         self.lag()
-        self.unheard()
+        self.unacknowledged()
+        self.released()
         self.slots()
         self.jobs()
         self.lease()

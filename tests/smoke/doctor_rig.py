@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""For the programs that put faults into a running router: agents, a client, requests, and doctor between two looks."""
+"""For tests that inject faults into a running router: agents, a client, requests, and doctor with its two samples."""
 import contextlib
 import json
 import select
@@ -20,7 +20,7 @@ class Failed(Exception):
 
 
 class Rig:
-    """Its users fill `all` with endpoints, and have a `client` and `agent`."""
+    """Subclasses add their endpoints to `all`, and have a `client` and an `agent`."""
 
     pool = 3  # of requests
 
@@ -42,22 +42,22 @@ class Rig:
         self.until('requests end', lambda: all(r.ended for r in requests))
         return requests
 
-    def doctor(self, want, fault=lambda: None, patience=600, ignored=('cpu-shared', 'stall')):
-        """Two looks with @fault between; the rules that are named, and their sentences. What a loaded machine does to its
-        threads is true, and not put in here: @ignored. Most pools have no agent most of the time: those are `vacant`."""
+    def doctor(self, want, fault=lambda: None, patience=600, ignored=('shared-cpu', 'lcore-stall')):
+        """Run doctor with @fault between its samples; return the findings. @ignored: rules about threads, which a loaded machine
+        triggers. Most pools have no agent most of the time: those are `vacant`."""
         with child.start([self.ctl, 'doctor', '--json', '--seconds', '600', '--patience', str(patience)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          text=True) as run, contextlib.ExitStack() as last:
-            last.callback(run.kill)  # one that has ended by itself does not mind
-            self.until('doctor has looked', lambda: select.select([run.stderr], [], [], 0)[0])
+            last.callback(run.kill)  # harmless after its end
+            self.until('the first sample', lambda: select.select([run.stderr], [], [], 0)[0])
             line = run.stderr.readline()
-            if 'looks again' not in line:
+            if 'second sample in' not in line:
                 raise Failed(f'doctor: {line}{run.stderr.read()}')
             fault()
             run.send_signal(signal.SIGINT)
             self.until('doctor ends', lambda: run.poll() is not None)
             found, status = json.loads(run.stdout.read()), run.returncode
         found = [f for f in found if f['rule'] not in ignored]
-        self.vacant = {f['where'] for f in found if f['rule'] == 'empty-pool' and 'has no worker' in f['says']}
+        self.vacant = {f['where'] for f in found if f['rule'] == 'empty-pool' and 'has no worker' in f['cause']}
         if wrong := self.vacant & {e.pool for e in self.all if isinstance(e, p.Agent)}:
             raise Failed(f'{wrong} have an agent: {json.dumps(found, indent=1)}')
         found = [f for f in found if f['rule'] != 'empty-pool' or f['where'] not in self.vacant]
@@ -112,13 +112,13 @@ class Rig:
             return good
         return condition
 
-    def said(self, pool, rank, name, value):
-        """The router has heard it."""
+    def reported(self, pool, rank, name, value):
+        """The router has the value from the heartbeat."""
         self.until(f'{name} of {rank} is {value}', self.asked(f'/kvroute/events,{pool}', lambda a: a['ranks'][rank].get(name) == value))
 
-    def says(self, found, *parts):
+    def check_cause(self, found, *parts):
         for part in parts:
-            if part not in found[0]['says']:
+            if part not in found[0]['cause']:
                 raise Failed(f'"{part}" is not in {found}')
 
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults put into a running router, one by one: kvroute-ctl doctor names each in one line, and nothing else.
+"""Faults injected into a running router, one by one: kvroute-ctl doctor reports each in one line, and nothing else.
 
-protocol_test.sh starts it: doctor_test.py KVROUTE KVROUTE_CTL. Doctor looks, says so, the fault happens, doctor is told to look again.
+protocol_test.sh starts it: doctor_test.py KVROUTE KVROUTE_CTL. The fault happens between the two samples of doctor.
 """
 import re
 import socket
@@ -58,12 +58,12 @@ class Doctor(Rig, Faults, More):
         self.all += [self.agent, self.quiet]
         self.cached = 2 * B
         self.agent.answer = lambda job: self.agent.item(job, b'x', tokens=1, fin=True, cached=self.cached)
-        self.quiet.answer = lambda job: self.quiet.item(job, b'x', tokens=1, fin=True)  # it does not say what it found
+        self.quiet.answer = lambda job: self.quiet.item(job, b'x', tokens=1, fin=True)  # without a report of cached tokens
 
     # ---- the faults ----
 
     def gap(self):
-        """The first of two frames of events is lost; the agent repairs it when it is told."""
+        """The first of two frames of events is lost; the agent repairs the gap on request."""
         rank = self.agent.ranks[0]
         for tokens in (range(50000, 50016), range(60000, 60016)):
             self.agent.event(0, p.STORED, hashes=p.sequence_hashes(tokens, B))
@@ -86,7 +86,7 @@ class Doctor(Rig, Faults, More):
         wrong.close()
 
     def twin(self, worker):
-        """Another agent with that number."""
+        """Another agent with the same number."""
         twin = p.Agent(IP, worker, 'llama', B)
         self.all.append(twin)
         twin.hello()
@@ -101,7 +101,7 @@ class Doctor(Rig, Faults, More):
         self.agent.answer = answer
 
     def drained(self, agent):
-        """One that is to stop: not lost."""
+        """A worker that drains before it leaves is not lost."""
         self.router.telemetry(f'/kvroute/drain,{agent.worker}')
         self.until('it is drained', lambda: agent.state == 'DRAINED')
         self.part(agent)
@@ -113,28 +113,28 @@ class Doctor(Rig, Faults, More):
                 s.sendto(b'GET / HTTP/1.1\r\n\r\n' + bytes(100), (IP, p.PORT))
             self.until('garbage is counted', self.asked('/kvroute/ingress', lambda a: a['bad_magic'] >= before + 8))
 
-    def silent(self):
-        """An agent that says nothing for longer than suspect_ms; it must still be so at the second look."""
+    def stop_heartbeats(self):
+        """An agent without heartbeats for longer than suspect_ms, until after the second sample."""
         self.all.remove(self.quiet)
         self.until('it is suspect', self.asked('/kvroute/workers', lambda a: a['workers']['101']['state'] == 'suspect'))
 
-    def nobody(self, pool=5):
+    def route_to_empty_pool(self, pool=5):
         request = self.client.route(pool, 4 * B, p.sequence_hashes(range(4 * B), B))
         self.until('it is refused', lambda: request.ended)
 
     def empty(self):
-        """A pool that nobody has an agent for, as a new user's: it is named in a sentence that says what to run, and the status is 1."""
+        """A pool without an agent, as a new user has: the finding names the command to run, and the exit status is 1."""
         self.until('it is up for five seconds', self.asked('/kvroute/info', lambda a: a['uptime_ms'] >= 5000))
         self.doctor([])
         if 'empty' not in self.vacant:
             raise Failed(f'pool empty has no worker, but these have none: {self.vacant}')
         run = subprocess.run([self.ctl, 'doctor', '--seconds', '0.1'], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60)
-        line = 'empty-pool: pool empty has no worker: no kvroute-agent --pool empty is attached; beside each engine of the pool run kvroute-agent --engine '
+        line = 'empty-pool: pool empty has no worker: no kvroute-agent --pool empty is attached. Start kvroute-agent --engine '
         if run.returncode != 1 or line not in run.stdout or 'pool llama has' in run.stdout:
             raise Failed(f'status {run.returncode}: {run.stdout}{run.stderr}')
 
     def every_rule(self):
-        """Here, in what is mixed in or in doctor_host_test.py."""
+        """Each rule has a test in one of the files doctor_*.py."""
         here = Path(__file__).resolve().parent
         rules = re.findall(r'^\t{"([a-z-]+)", "', (here / '../../app/ctl/rules.c').read_text(), re.M)
         tests = ''.join(f.read_text() for f in here.glob('doctor_*.py'))
@@ -153,38 +153,38 @@ class Doctor(Rig, Faults, More):
         self.agent.stored(0, p.sequence_hashes(range(4 * B), B))
         self.until('events are taken', lambda: self.agent.ranks[0].acked == self.agent.ranks[0].next)
         self.doctor([], lambda: self.ask(3))
-        self.says(self.doctor(['event-gap'], self.gap), '1 frame of KV events came behind a gap (rank 100/0)')
-        self.says(self.doctor(['orphan-blocks'], self.orphan), 'pool llama: 1 block was stored behind a parent')
-        found = self.doctor(['refused'], self.wrong_block_size)
-        if 'worker 102 at' not in found[0]['says'] or 'block_size: got 32, pool llama has 16' not in found[0]['says']:
-            raise Failed(f'the right block size is not said: {found}')
+        self.check_cause(self.doctor(['kv-event-gap'], self.gap), '1 frame of KV events arrived after a gap (rank 100/0)')
+        self.check_cause(self.doctor(['orphan-blocks'], self.orphan), 'pool llama: 1 block was stored with an unknown parent')
+        found = self.doctor(['rejected-worker'], self.wrong_block_size)
+        if 'worker 102 at' not in found[0]['cause'] or 'block_size: got 32, pool llama has 16' not in found[0]['cause']:
+            raise Failed(f'the block size is not in the finding: {found}')
         self.agent_comes_well()
-        self.doctor(['drops'], self.garbage)
-        self.says(self.doctor(['requests-fail'], self.engine_fails), 'pool llama: 8 of 8 requests failed at rank 100/0')
+        self.doctor(['frame-drops'], self.garbage)
+        self.check_cause(self.doctor(['failing-requests'], self.engine_fails), 'pool llama: 8 of 8 requests failed at rank 100/0')
         leaver = self.new_agent(103, 'llama')
-        self.says(self.doctor(['worker-lost'], lambda: self.part(leaver)), '1 worker was lost', 'not back: worker 103')
+        self.check_cause(self.doctor(['lost-worker'], lambda: self.part(leaver)), '1 worker was lost', 'still missing: worker 103')
         leaver = self.new_agent(103, 'llama')
         self.doctor([], lambda: self.drained(leaver))
-        self.doctor(['no-blocks'], lambda: self.ask(33, blocks=0))
-        self.ask(32, first=10 ** 6)  # the short ones are not among the newest any more
-        self.doctor(['empty-pool'], self.nobody)
+        self.doctor(['requests-without-hashes'], lambda: self.ask(33, blocks=0))
+        self.ask(32, first=10 ** 6)  # the short prompts are no longer among the newest
+        self.doctor(['empty-pool'], self.route_to_empty_pool)
         self.router.telemetry(f'/kvroute/drain,{self.quiet.worker}')
-        self.says(self.doctor(['empty-pool'], lambda: self.nobody(QUIET)), 'pool quiet: 1 request came, and no worker serves it, 1 drain or are drained')
+        self.check_cause(self.doctor(['empty-pool'], lambda: self.route_to_empty_pool(QUIET)), 'pool quiet: 1 request arrived, but no worker serves the pool; 1 are draining or drained')
         self.router.telemetry(f'/kvroute/resume,{self.quiet.worker}')
         self.empty()
         self.ask(2, pool=QUIET)
-        found = self.doctor(['no-events'])
-        if 'pool quiet: 2 requests have ended' not in found[0]['says']:
+        found = self.doctor(['no-kv-events'])
+        if 'pool quiet: 2 requests have ended' not in found[0]['cause']:
             raise Failed(f'{found}')
         self.quiet.stored(0, p.sequence_hashes(range(4 * B), B))
         self.until('events are taken', lambda: self.quiet.ranks[0].acked == self.quiet.ranks[0].next)
         self.doctor([])
         self.ask(1, pool=QUIET)
-        self.says(self.doctor(['no-actual'], lambda: self.ask(9, pool=QUIET)), 'cached tokens were predicted, and no engine has told')
+        self.check_cause(self.doctor(['no-cached-token-reports'], lambda: self.ask(9, pool=QUIET)), 'cached tokens were predicted, but no engine has reported')
         self.cached = 0
         self.doctor(['overprediction'], lambda: self.predicted(20))
         self.cached = 4 * B
-        self.doctor(['suspect'], self.silent)
+        self.doctor(['suspect-worker'], self.stop_heartbeats)
         self.all.append(self.quiet)
         self.until('it is back', lambda: self.quiet.state == 'SERVING')
         self.doctor([])
@@ -197,18 +197,18 @@ class Doctor(Rig, Faults, More):
         self.doctor([])
 
     def predicted(self, n, found=1):
-        """The prompt that the agent has said to have."""
+        """Requests for the prompt that the agent has stored."""
         requests = [self.client.route(POOL, 4 * B + 5, p.sequence_hashes(range(4 * B), B)) for _ in range(n)]
         self.cached = found
         self.until('requests end', lambda: all(r.ended for r in requests))
 
     def agent_comes_well(self):
-        """What was refused is forgotten when it is welcome."""
+        """A rejection is forgotten once the worker is accepted."""
         well = p.Agent(IP, 102, 'llama', B)
         self.all.append(well)
         well.hello()
         self.until('it is welcome', lambda: well.state == 'SERVING')
-        self.says(self.doctor(['refused'], lambda: self.twin(102)), 'another address speaks for this worker, 10.9.0.2:', 'two agents have this number')
+        self.check_cause(self.doctor(['rejected-worker'], lambda: self.twin(102)), 'another address speaks for this worker', 'two agents use this number, the other one 10.9.0.2:')
         well.hello()
         self.until('that is forgotten', self.asked('/kvroute/refused', lambda a: a['total'] == 0))
         well.goodbye()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What kvroute-ctl doctor says about an XDP program that is switched off, and about an interface with a queue that nobody polls.
+"""Findings of kvroute-ctl doctor about an XDP program that is switched off, and about a queue that no lcore polls.
 
     doctor_xdp_test.py KVROUTE KVROUTE_CTL CHANNELS
 
@@ -20,8 +20,8 @@ seed = 1
 max_ranks = 16
 max_blocks = 65536
 '''
-# A queue that is not polled loses many frames, which is a line of its own then.
-IGNORED = ('cpu-shared', 'stall', 'drops')
+# A queue without an lcore loses many frames, which is a further finding.
+IGNORED = ('shared-cpu', 'lcore-stall', 'frame-drops')
 
 
 class Xdp(Rig):
@@ -39,8 +39,8 @@ class Xdp(Rig):
         self.client.connect()
         self.until('CONNECTED', lambda: self.client.limits)
         self.doctor([], ignored=IGNORED)
-        self.says(self.doctor(['xdp-no-socket'], self.not_polled, ignored=IGNORED), 'came by queues of its interface that no CPU polls')
-        self.says(self.doctor(['xdp-off'], self.off, ignored=IGNORED), 'port p0 hears nobody')
+        self.check_cause(self.doctor(['xdp-queue-without-socket'], self.not_polled, ignored=IGNORED), 'arrived on queues that no lcore polls')
+        self.check_cause(self.doctor(['xdp-redirect-off'], self.off, ignored=IGNORED), 'port p0 receives nothing')
         self.router.telemetry('/kvroute/xdp/redirect,p0,on')
         self.doctor([], ignored=IGNORED)
 

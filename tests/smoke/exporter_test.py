@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-ctl exporter beside a real router: what it serves, promtool, a real Prometheus.
+"""kvroute-ctl exporter with a real router: its pages, promtool, a real Prometheus.
 
 usage: exporter_test.py KVROUTE KVROUTE_CTL
 
-Where promtool or prometheus are not installed their part is left out, and said.
+Without promtool or prometheus their part is skipped, with a message.
 """
 import json
 import os
@@ -57,32 +57,32 @@ def pages(port, prefix):
     status, kind, text = get(port, "/metrics")
     if status != 200 or kind != "text/plain; version=0.0.4; charset=utf-8" or not text.endswith("\n") or "# EOF" in text:
         raise Failed(f"/metrics: {status} {kind} {text[-200:]}")
-    if 'kvr_doctor_findings{rule="event-gap"} 0' not in text:
+    if 'kvr_doctor_findings{rule="kv-event-gap"} 0' not in text:
         raise Failed("/metrics has no findings of doctor")
     data = json.loads(get(port, "/data")[2])
     if data["router"] != prefix or set(data["pools"]) != {"first", "second"}:
         raise Failed(f"/data: {data}")
     status, kind, page = get(port, "/")
     if status != 200 or "text/html" not in kind or re.search(r'(src|href)="(?!data:)', page) or "//cdn" in page:
-        raise Failed("/: a page that wants more than itself")
+        raise Failed("/: a page that loads other resources")
     for path, method, want in (("/nothing", "GET", 404), ("/data", "POST", 405), ("/health", "GET", 200), ("/" + "x" * 5000, "GET", 404)):
         if get(port, path, method)[0] != want:
             raise Failed(f"{method} {path[:20]}: {get(port, path, method)}")
-    with socket.create_connection(("127.0.0.1", port)) as s:  # no HTTP; the next one is served all the same
+    with socket.create_connection(("127.0.0.1", port)) as s:  # not HTTP; the next connection is served nevertheless
         s.send(b"\x16\x03\x01" * 50)
     return text
 
 
-def rude(port, prefix):
-    """More who say nothing than there is room for, headers without an end, and one who asks and does not read."""
-    mute = []
+def misbehaving_clients(port, prefix):
+    """More silent connections than the limit, endless headers, and a client that does not read its answers."""
+    silent = []
     for _ in range(1000):
         s = socket.socket()
         s.setblocking(False)
         s.connect_ex(("127.0.0.1", port))
-        mute.append(s)
-    eventually("it answers beside a thousand who say nothing", lambda: status_of(port) == 200, 60)
-    for s in mute:
+        silent.append(s)
+    eventually("an answer despite a thousand silent connections", lambda: status_of(port) == 200, 60)
+    for s in silent:
         s.close()
     with socket.create_connection(("127.0.0.1", port)) as s:
         s.settimeout(20)
@@ -92,22 +92,22 @@ def rude(port, prefix):
         except OSError:
             answer = b""
         if answer and not re.match(rb"HTTP/1\.[01] 4\d\d ", answer):
-            raise Failed(f"a header without an end: {answer}")
-    greedy = socket.create_connection(("127.0.0.1", port))
-    greedy.setblocking(False)
+            raise Failed(f"an endless header: {answer}")
+    reader = socket.create_connection(("127.0.0.1", port))
+    reader.setblocking(False)
     try:
         for _ in range(2000):
-            greedy.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-    except OSError:  # it takes no more, or has hung up
+            reader.send(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+    except OSError:  # buffer full, or closed by the exporter
         pass
-    eventually("it answers beside one who does not read", lambda: status_of(port) == 200, 60)
-    greedy.close()
+    eventually("an answer despite a client that does not read", lambda: status_of(port) == 200, 60)
+    reader.close()
     if telemetry(prefix, "/kvroute/balance")["balance"] != "ok":
         raise Failed("the router's counters")
 
 
 def status_of(port):
-    """Of /health; 0: no answer."""
+    """Status of /health; 0: no answer."""
     try:
         return get(port, "/health")[0]
     except OSError:
@@ -115,16 +115,16 @@ def status_of(port):
 
 
 def files_name_existing_metrics(text):
-    """Every metric of the alerts and of the dashboard is told by the exporter."""
-    told = set(re.findall(r"^(kvr_\w+?)[{ ]", text, re.M))
+    """The exporter exports every metric of the alerts and the dashboard."""
+    exported = set(re.findall(r"^(kvr_\w+?)[{ ]", text, re.M))
     dashboard = subprocess.run([sys.executable, ROOT / "drivers-cfg/prometheus/dashboard.py"], capture_output=True, text=True,
                                check=True).stdout
     expressions = [t["expr"] for p in json.loads(dashboard)["panels"] for t in p["targets"]]
     rules = ROOT / "drivers-cfg/prometheus/kvroute.rules.yml"
     expressions += re.findall(r"expr: (.*)", rules.read_text())
     for name in re.findall(r"\bkvr_\w+(?![\w.])", " ".join(expressions)):
-        if name not in told and name + "*" not in name:
-            raise Failed(f"{name} is asked for, and not told")
+        if name not in exported and name + "*" not in name:
+            raise Failed(f"{name} is used but not exported")
     if promtool := shutil.which("promtool"):
         run = subprocess.run([promtool, "check", "rules", str(rules)], capture_output=True, text=True)
         if run.returncode:
@@ -133,7 +133,7 @@ def files_name_existing_metrics(text):
 
 
 def prometheus(port, directory):
-    """Debian's scrapes it, and answers a question from what it has got."""
+    """Debian's Prometheus scrapes the exporter and answers a query."""
     if not shutil.which("prometheus"):
         return "not installed"
     with socket.socket() as s:
@@ -173,14 +173,14 @@ def run(directory):
         exporter, port = start(sys.argv[2], prefix)
         try:
             text = pages(port, prefix)
-            rude(port, prefix)
+            misbehaving_clients(port, prefix)
             if lines := differences(text):
-                raise Failed("beside the reference system:\n" + "\n".join(lines))
+                raise Failed("differences from the reference system:\n" + "\n".join(lines))
             files_name_existing_metrics(text)
             print("Prometheus:", prometheus(port, directory))
             router.terminate()
             router.wait(20)
-            eventually("it sees that the router is gone", lambda: get(port, "/health")[0] == 503)
+            eventually("the exporter notices the end of the router", lambda: get(port, "/health")[0] == 503)
             status, _, text = get(port, "/metrics")
             if status != 503 or "no router" not in json.loads(text)["error"]:
                 raise Failed(f"/metrics without router: {status} {text}")

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The page of kvroute-ctl exporter in a real browser: each of its parts shows what the router has, light and dark, on a desk and on a phone.
+"""The page of kvroute-ctl exporter in a real browser: each part shows the state of the router, light and dark, on a desktop and a phone.
 
-protocol_test.sh starts it: page_test.py KVROUTE KVROUTE_CTL. Two agents, some requests, one that stays, an orphan among the KV events and
-a drain, so that no part is empty. KVR_PICTURES=FOLDER keeps the screenshots. Exit status 77: no Chromium here.
+protocol_test.sh starts it: page_test.py KVROUTE KVROUTE_CTL. Two agents, requests, one that stays in flight, an orphan block and a drain fill
+every part. KVR_PICTURES=FOLDER keeps the screenshots. Exit status 77: no Chromium.
 """
 import json
 import os
@@ -104,7 +104,7 @@ def data(port):
 
 
 class Page:
-    """The page, and questions at it."""
+    """The page in the browser, with queries."""
 
     def __init__(self, browser):
         self.browser = browser
@@ -122,30 +122,30 @@ class Page:
         return self.browser.value(f'[...document.querySelectorAll("#c-{chart} path:not(.grid)")].map(e => e.getAttribute("d"))')
 
     def shows(self, port):
-        """Each part, with what /data says."""
+        """Each part shows the values of /data."""
         self.until('a change', lambda: any('worker 102: serving' in t for t in self.text('#changes li')))
-        self.until('a finding', lambda: 'orphan-blocks' in self.text('#doctor')[0] and 'nobody has announced' in self.text('#doctor')[0])
-        for chart in ('rate', 'hits', 'queue'):  # of four looks at least: the exporter may be as young as the page
+        self.until('a finding', lambda: 'orphan-blocks' in self.text('#doctor')[0] and 'with an unknown parent' in self.text('#doctor')[0])
+        for chart in ('rate', 'hits', 'queue'):  # of four samples at least: the exporter may be as new as the page
             self.until(f'lines of {chart}', lambda chart=chart: len(self.lines(chart)) == 2 and all(line.count('L') >= 3 for line in self.lines(chart)))
             need(all('NaN' not in line for line in self.lines(chart)), f'{chart}: {self.lines(chart)}')
-        told = data(port)
+        sample = data(port)
         rows = {r[0]: r for r in (self.browser.value('[...document.querySelectorAll("#workers tr")].slice(1).map(r => [...r.cells].map(c => c.textContent))'))}
         need(set(rows) == {'101', '102'} and rows['101'][1] == 'serving' and rows['102'][1] in ('draining', 'drained'), f'{rows}')
         bars = self.browser.value('[...document.querySelectorAll("#workers .bar i")].map(e => e.style.width)')
-        # One request runs, where the blocks are: those, and the orphan.
+        # One request runs at the rank with the blocks: KNOWN blocks and the orphan.
         need(bars == ['100%', f'{KNOWN + 1}%', '0%', '0%'], f'bars of load and cache: {bars}')
         tiles = dict(zip(self.text('.tile span'), self.text('.tile b')))
-        need(tiles['in flight'] == '1' and int(tiles['blocks known']) >= KNOWN, f'{tiles}')
-        self.histograms(told)
+        need(tiles['in flight'] == '1' and int(tiles['blocks in table']) >= KNOWN, f'{tiles}')
+        self.histograms(sample)
         hits = dict(self.browser.value('[...document.querySelectorAll("#hits tr")].slice(1).map(r => [r.cells[0].textContent, r.cells[1].textContent])'))
         need(hits['found of predicted'] == f'{100 * (KNOWN - 4) / KNOWN:.0f} %', f'{hits}')
         need(any(k.startswith('not found: ') for k in hits), f'{hits}')
         need(self.text('#queues td')[:2] == ['llama', '0'], f'{self.text("#queues")}')
         need(len(self.text('#stages tr')) > 4, f'{self.text("#stages")}')
 
-    def histograms(self, told):
-        """As many bars as buckets, and their titles add up to the count."""
-        want = told['buckets']['llama']['histograms']
+    def histograms(self, sample):
+        """One bar per bucket; the titles add up to the count."""
+        want = sample['buckets']['llama']['histograms']
         need('time_to_first_token_seconds' in want and 'kv_hit_rate' in want, f'{want}')
         shown = self.browser.value('[...document.querySelectorAll(".hists > div")].map(h => [h.querySelector("h3").textContent, '
                                    '[...h.querySelectorAll(".hist span")].map(s => [s.title, s.children[0].style.height])])')
@@ -155,7 +155,7 @@ class Page:
             need(len(counts) == len(h['le']) and sum(counts) > 0 and any(height == '100%' for _, height in bars), f'{name}: {bars}')
 
     def fits(self, what, screen):
-        """Nothing is wider than the screen but what scrolls by itself. (A phone makes its window as wide as what does not fit.)"""
+        """Nothing is wider than the screen except elements that scroll. (A phone widens its window to fit the content.)"""
         wide, small = self.browser.value('[document.scrollingElement.scrollWidth, Math.min(...[...document.querySelectorAll('
                                                  '"td, th, li, span, b, div")].filter(e => e.textContent).map(e => parseFloat(getComputedStyle(e).fontSize)))]')
         need(wide <= screen, f'{what}: {wide} pixels on a screen of {screen}')
@@ -163,8 +163,8 @@ class Page:
 
     def contrast(self, what, dark):
         ground, worst = self.browser.value(CONTRAST)
-        need(ground < 0.1 if dark else ground > 0.8, f'{what}: the ground has a luminance of {ground}')
-        need(worst >= 4.5, f'{what}: text that differs from its ground by {worst} only')
+        need(ground < 0.1 if dark else ground > 0.8, f'{what}: background luminance {ground}')
+        need(worst >= 4.5, f'{what}: contrast of text only {worst}')
 
     def look(self, folder):
         for name, width, dark, phone in (('desk-light', 1200, False, False), ('desk-dark', 1200, True, False),
@@ -186,8 +186,8 @@ def run(router, ctl, folder):
     export, port = exporter(ctl, router.prefix)
     browser = None
     try:
-        # What changes is told by two looks: the first must be before it.
-        rig.until('a look', lambda: 'serving' in json.dumps(data(port)))
+        # A change shows between two samples: the first must precede it.
+        rig.until('a sample', lambda: 'serving' in json.dumps(data(port)))
         rig.work()
         browser = Browser()
         page = Page(browser)
@@ -197,7 +197,7 @@ def run(router, ctl, folder):
         page.look(folder)
         export.terminate()
         need(export.wait(60) == 0, f'the exporter ended with {export.returncode}')
-        page.until('that nobody answers', lambda: 'bad' in browser.value('document.getElementById("state").className'))
+        page.until('that the exporter has ended', lambda: 'bad' in browser.value('document.getElementById("state").className'))
         complaints = [c for c in browser.complaints if 'ERR_CONNECTION_REFUSED' not in json.dumps(c)]
         need(not complaints, f'the page complains: {complaints}')
     finally:

@@ -1,15 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Each rule of doctor with its fault and without it: a healthy router looked at twice, 10 s apart,
- * in which each case changes what its fault changes.
- */
+/* Each rule of the doctor, with and without its fault: two samples of a healthy router, 10 s apart;
+ * each case changes the members that its fault changes. */
 #include "doctor.h"
 
 #include <string.h>
 
 #include "kvr_test.h"
 
-/* Two looks at a router that works: one worker, requests, events, predictions that are right. */
+/* First sample of a healthy router: one worker, requests, events, correct predictions. */
 static const char was_text[] =
 	"{'at': 100.0, 'info_at': 100.01, 'info': {'epoch': 7, 'uptime_ms': 50000},"
 	" 'workers': {'total': 1, 'workers': {'1': {'state': 'serving', 'pool': 'm', 'bookings': 3,"
@@ -48,7 +46,7 @@ static const char was_text[] =
 	" 'xdp': {'p0': {'redirect': 'on', 'no_socket': 4}},"
 	" 'balance': {'balance': 'ok', 'violation': ''}}";
 
-/* What is not the same 10 s later. */
+/* Differences of the second sample, 10 s later. */
 static const char is_text[] =
 	"{'at': 110.0, 'info_at': 110.01, 'info': {'uptime_ms': 60000},"
 	" 'pools': {'m': {"
@@ -67,151 +65,155 @@ static const char is_text[] =
 
 static const struct fault {
 	const char *rule;
-	const char *was, *is; /* what is different then; "" = nothing */
-	const char *says;     /* part of the sentence: the thing and its number */
+	const char *was, *is; /* changes to the samples; "": none */
+	const char *cause;    /* part of the sentence */
 } faults[] = {
-	{"no-events",
+	{"no-kv-events",
 	 "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'already_applied': 0}}}}",
 	 "{'pools': {'m': {'events': {'frames': 0, 'applied': 0, 'already_applied': 0}}}}",
-	 "190 requests have ended"},
-	{"event-gap", "", "{'pools': {'m': {'events': {'gaps': 3}}}}", "3 frames"},
-	{"event-life", "", "{'ingress': {'stale_epoch': 9}}", "8 heartbeats"},
-	{"event-regression", "",
+	 "190 requests have ended, but no worker has sent KV events"},
+	{"kv-event-gap", "", "{'pools': {'m': {'events': {'gaps': 3}}}}", "3 frames"},
+	{"stale-epoch", "", "{'ingress': {'stale_epoch': 9}}", "8 heartbeats"},
+	{"repeated-kv-events", "",
 	 "{'pools': {'m': {'events': {'already_applied': 150, 'applied': 60}}}}", "149 frames"},
-	{"event-unread", "", "{'events': {'m': {'ranks': {'1/0': {'unread': 7}}}}}",
-	 "pool m: 5 KV events of its engine could not be read by the agent of rank 1/0"},
-	{"event-block-size", "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
+	{"unreadable-kv-events", "", "{'events': {'m': {'ranks': {'1/0': {'unread': 7}}}}}",
+	 "pool m: the agent of rank 1/0 could not read 5 KV events of its engine"},
+	{"block-size-mismatch", "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'block_size': 32}}}}}",
-	 "KV events of rank 1/0 are about blocks of 32 tokens, the pool has 16"},
-	{"event-eagle", "", "{'events': {'m': {'ranks': {'1/0': {'pairs': 1}}}}}",
-	 "KV events of rank 1/0 name pairs of tokens (EAGLE), the pool has eagle = false"},
-	{"event-eagle", "",
+	 "KV events of rank 1/0 have blocks of 32 tokens, the pool has 16"},
+	{"eagle-mismatch", "", "{'events': {'m': {'ranks': {'1/0': {'pairs': 1}}}}}",
+	 "KV events of rank 1/0 have pairs of tokens (EAGLE), the pool has eagle = false"},
+	{"eagle-mismatch", "",
 	 "{'pools': {'m': {'eagle': 1}}, 'events': {'m': {'ranks': {'1/0': {'pairs': 0}}}}}",
-	 "KV events of rank 1/0 name single tokens, the pool has eagle = true"},
+	 "KV events of rank 1/0 have single tokens, the pool has eagle = true"},
 	{"canary-mismatch", "",
 	 "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 3}, '1/1': {'canaries_missed': "
 	 "3}}}}}",
-	 "3 canary prompts in a row did not come back in its engine's events"},
-	{"rank-range", "", "{'ingress': {'unknown_rank': 6}}", "6 heartbeats"},
-	{"request-unknown", "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
+	 "3 canary prompts in a row did not appear in the KV events of its engine"},
+	{"unknown-rank", "", "{'ingress': {'unknown_rank': 6}}", "6 heartbeats"},
+	{"request-unknown-to-engine",
 	 "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
-	 "request 0xa is at rank 1/0 for 60 s, whose engine has none"},
-	{"request-stands", "",
+	 "{'events': {'m': {'ranks': {'1/0': {'engine_requests': 0}}}}}",
+	 "request 0xa has been at rank 1/0 for 60 s, but the engine has no requests"},
+	{"stuck-request", "",
 	 "{'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'tokens': "
 	 "30}}}}}",
-	 "request 0xa at rank 1/0 is in flight for 60 s without progress"},
+	 "request 0xa at rank 1/0 has been in flight for 60 s without progress"},
 	{"orphan-blocks", "", "{'pools': {'m': {'prefix': {'orphans': 12}}}}", "12 blocks"},
-	{"phantom-removals", "", "{'pools': {'m': {'prefix': {'unknown_removes': 300}}}}",
+	{"unknown-block-removals", "", "{'pools': {'m': {'prefix': {'unknown_removes': 300}}}}",
 	 "300 blocks"},
-	{"no-blocks", "", "{'pools': {'m': {'requests': {'no_blocks': 65}}}}",
-	 "60 of 100 requests came without the hash of a whole block of 16 tokens"},
-	/* What no engine has told of counts as predicted nowhere but in hits. */
-	{"no-actual",
+	{"requests-without-hashes", "", "{'pools': {'m': {'requests': {'no_blocks': 65}}}}",
+	 "60 of 100 requests had no hash of a block of 16 tokens"},
+	/* Without a report of the engine, predicted tokens are counted in hits only. */
+	{"no-cached-token-reports",
 	 "{'pools': {'m': {'requests': {'predicted_cached': 0, 'actual_cached': 0}}},"
 	 " 'hits': {'m': {'reported_predicted_tokens': 0}}}",
 	 "{'pools': {'m': {'requests': {'predicted_cached': 0, 'actual_cached': 0}}},"
 	 " 'hits': {'m': {'reported_predicted_tokens': 0}}}",
 	 "39000 cached tokens"},
 	{"overprediction", "", "{'pools': {'m': {'requests': {'actual_cached': 12000}}}}",
-	 "10000 cached tokens were predicted, the engines found 3100"},
-	{"far-from-best", "",
+	 "10000 cached tokens were predicted, but the engines found 3100"},
+	{"missed-cache", "",
 	 "{'hits': {'m': {'prompt_tokens': 60000, 'achieved_tokens': 11000, "
 	 "'achievable_tokens': 41000}}}",
-	 "20 % of the prompts were cached where they went, 80 % could have been"},
-	{"other-hashes", "",
+	 "20 % of the prompt tokens were cached at the chosen ranks, 80 % at the best eligible ranks"},
+	{"hash-mismatch", "",
 	 "{'hits': {'m': {'reported_predicted_tokens': 19000, 'short': {'nothing_shared': 5000}}}}",
-	 "of 10000 cached tokens predicted, engines found none of 5000"},
-	{"no-rank-events",
+	 "of 10000 cached tokens predicted, 5000 belong to requests whose engine found none"},
+	{"rank-without-kv-events",
 	 "{'events': {'m': {'ranks': {'1/0': {'next_event_id': 0, 'stored': 0}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'next_event_id': 0, 'stored': 0, 'held': 0}}}}}",
-	 "rank 1/0 has finished 190 requests and sent no KV event"},
-	{"not-authoritative", "{'events': {'m': {'ranks': {'1/0': {'authoritative': 0}}}}}",
+	 "rank 1/0 finished 190 requests without a KV event"},
+	{"missing-kv-events", "{'events': {'m': {'ranks': {'1/0': {'authoritative': 0}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'authoritative': 0}}}}}",
-	 "KV events of rank 1/0 are missing for 10 s"},
-	{"event-lag", "{'events': {'m': {'ranks': {'1/0': {'lag': 100}}}}}",
+	 "KV events of rank 1/0 have been missing for 10 s"},
+	{"kv-event-lag", "{'events': {'m': {'ranks': {'1/0': {'lag': 100}}}}}",
 	 "{'events': {'m': {'ranks': {'1/0': {'lag': 500}}}}}", "500 KV events of rank 1/0"},
-	{"useless-cache", "", "{'loads': {'m': {'ranks': {'1/0': {'predicted_tokens': 9000}}}}}",
-	 "rank 1/0 holds 300 blocks, and none of 100 requests"},
-	{"unused", "",
+	{"no-cache-hits", "", "{'loads': {'m': {'ranks': {'1/0': {'predicted_tokens': 9000}}}}}",
+	 "rank 1/0 holds 300 blocks, but 100 requests routed there had no overlap"},
+	{"idle-rank", "",
 	 "{'pools': {'m': {'requests': {'routed': 400}}}, 'loads': {'m': {'ranks': {'1/0': "
 	 "{'routed': "
 	 "90, 'finished': 90}}}}}",
-	 "rank 1/0 got none of 310 requests"},
-	{"unheard", "", "{'loads': {'m': {'ranks': {'1/0': {'unacknowledged': 61}}}}}",
-	 "rank 1/0 is not silent, but has not acknowledged 60 requests"},
-	{"batch-unknown", "",
-	 "{'pools': {'m': {'batch_key': 'router_queue_threshold'}}, 'loads': {'m': {'ranks': "
-	 "{'1/0': {'max_num_batched_tokens': 0}}}}}",
+	 "rank 1/0 received none of 310 requests"},
+	{"unacknowledged-dispatch", "",
+	 "{'loads': {'m': {'ranks': {'1/0': {'unacknowledged': 61}}}}}",
+	 "rank 1/0 sends heartbeats but has not acknowledged 60 requests, rerouted to other ranks"},
+	{"unknown-batch-budget", "",
+	 "{'pools': {'m': {'batch_key': 'router_queue_threshold'}}, 'loads': {'m': {'ranks': {'1/0': {'max_num_batched_tokens': 0}}}}}",
 	 "batch budget of rank 1/0 is unknown, so router_queue_threshold has no effect"},
-	{"requests-fail", "",
+	{"failing-requests", "",
 	 "{'loads': {'m': {'ranks': {'1/0': {'failed': 31, 'unacknowledged': 1}}}}}",
 	 "pool m: 30 of 130 requests failed at rank 1/0"},
-	{"worker-lost", "{'workers': {'lost': 1, 'workers': {'9': {'state': 'serving'}}}}",
+	{"lost-worker", "{'workers': {'lost': 1, 'workers': {'9': {'state': 'serving'}}}}",
 	 "{'workers': {'lost': 2}}",
-	 "1 worker was lost in 10 s without a drain, not back: worker 9"},
-	{"memory-low", "", "{'buffers': {'buffers': {'jobs_m': {'used': 60}}}}",
+	 "1 worker was lost in 10 s without a drain; still missing: worker 9"},
+	{"buffer-shortage", "", "{'buffers': {'buffers': {'jobs_m': {'used': 60}}}}",
 	 "jobs_m: 60 of 64 are used"},
 	{"empty-pool", "", "{'workers': {'workers': {'1': {'state': 'draining', 'bookings': 0}}}}",
-	 "100 requests came"},
-	/* A gateway that knows of no worker answers by itself: no request comes. */
+	 "100 requests arrived, but no worker serves the pool"},
+	/* A gateway without a worker rejects requests itself: none arrives. */
 	{"empty-pool",
 	 "{'workers': {'workers': {'1': {'pool': 'other'}}},"
 	 " 'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'pool': 'other'}}}}",
 	 "pool m has no worker: no kvroute-agent --pool m is attached"},
-	{"expired", "", "{'pools': {'m': {'requests': {'expired': 2}}}}",
-	 "pool m: 2 requests were in flight until the client fell silent"},
-	{"expired", "", "{'pools': {'m': {'requests': {'expired': 3, 'released': 1}}}}",
-	 "pool m: the load of 1 request was released, as no agent reported it for "
-	 "active_request_expiry_secs; it goes on"},
-	{"queue-stands", "{'pools': {'m': {'requests': {'waiting': 6}}}}",
+	{"released-bookings", "", "{'pools': {'m': {'requests': {'expired': 3, 'released': 3}}}}",
+	 "the load of 3 requests was released"},
+	{"expired-requests", "", "{'pools': {'m': {'requests': {'expired': 2}}}}",
+	 "2 requests ended because the client stopped renewing"},
+	{"stuck-queue", "{'pools': {'m': {'requests': {'waiting': 6}}}}",
 	 "{'pools': {'m': {'requests': {'waiting': 9}}}}", "9 requests wait"},
-	{"slots-full", "", "{'pools': {'m': {'slots_used': 950}}}", "940 of 1000"},
-	{"buffers-held", "", "{'pools': {'m': {'frames_held': 460}}}", "460 of at most 500"},
-	{"prefill-inactive", "", "{'pools': {'m': {'prefill': 'inactive'}}}", "pool m is inactive"},
-	{"table-full", "", "{'pools': {'m': {'prefix': {'evicted_entries': 70}}}}", "70 entries"},
-	{"drain-stuck", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
+	{"request-slot-shortage", "", "{'pools': {'m': {'slots_used': 950}}}", "940 of 1000"},
+	{"held-frames-limit", "", "{'pools': {'m': {'frames_held': 460}}}", "460 of at most 500"},
+	{"inactive-prefill-pool", "", "{'pools': {'m': {'prefill': 'inactive'}}}",
+	 "pool m is inactive"},
+	{"prefix-table-full", "", "{'pools': {'m': {'prefix': {'evicted_entries': 70}}}}",
+	 "70 entries"},
+	{"stuck-drain", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'state': 'draining', 'state_ms': 45000, 'bookings': 3}}}}",
-	 "worker 1 drains for 45 s, 3 requests are left there, the oldest of them 0xa for 60 s"},
-	{"drain-stuck", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
+	 "worker 1 has been draining for 45 s, 3 requests are left, the oldest 0xa for 60 s"},
+	{"stuck-drain", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'state': 'draining', 'state_ms': 45000, 'bookings': 3}}},"
 	 " 'oldest': {'m': {'requests': {'0x000000000000000a/0x0000000000000001': {'booked': 1, "
 	 "'worker': 1}}}}}",
-	 "the oldest of them 0xa for 60 s, run by its client (/pick)"},
-	{"suspect", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
+	 "the oldest 0xa for 60 s, booked by its client (/pick)"},
+	{"suspect-worker", "{'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}}",
 	 "{'workers': {'workers': {'1': {'state': 'suspect', 'silent_ms': 700}}}}",
-	 "worker 1 is silent for 700 ms"},
-	{"refused", "",
+	 "worker 1 has sent no heartbeat for 700 ms"},
+	{"rejected-worker", "",
 	 "{'refused': {'workers': {'9': {'code': 'WorkerConfig', 'address': '10.0.0.3:7', "
 	 "'age_ms': "
 	 "30, 'text': 'block_size: got 32, pool m has 16'}}}}",
-	 "worker 9 at 10.0.0.3:7 is refused (WorkerConfig): block_size: got 32, pool m has 16"},
-	{"stall", "", "{'stages': {'lcore0': {'max_turn_cycles': 100000000}}}", "50 ms"},
-	{"cpu-shared", "", "{'host': {'77': {'wait_ms': 3010.0}}}", "3000 of 10000 ms for its CPU"},
-	{"cpu-shared", "",
+	 "worker 9 at 10.0.0.3:7 is rejected (WorkerConfig): block_size: got 32, pool m has 16"},
+	{"lcore-stall", "", "{'stages': {'lcore0': {'max_turn_cycles': 100000000}}}", "50 ms"},
+	{"shared-cpu", "", "{'host': {'77': {'wait_ms': 3010.0}}}", "3000 of 10000 ms for its CPU"},
+	{"shared-cpu", "",
 	 "{'stages': {'lcore1': {'cpu': 2}}, 'host': {'77': {'wait_ms': 3010.0}}}",
-	 "(rte-worker-1) has waited 3000 of 10000 ms for its CPU, which 2 polling lcores have"},
-	{"cpu-shared", "",
+	 "(rte-worker-1) waited 3000 of 10000 ms for its CPU, shared by 2 polling lcores"},
+	{"shared-cpu", "",
 	 "{'stages': {'lcore1': {'cpu': 2}},"
 	 " 'host': {'77': {'name': 'dpdk-worker1', 'wait_ms': 3010.0}}}",
-	 "(dpdk-worker1) has waited 3000 of 10000 ms for its CPU, which 2 polling lcores have"},
-	{"buffers-low", "", "{'ports': {'p0': {'mbufs_free': 700}}}", "700 of 8000"},
-	{"device-loses", "", "{'ports': {'p0': {'device': {'imissed': 10}}}}", "7 frames (full)"},
-	{"xdp-off", "", "{'xdp': {'p0': {'redirect': 'off'}}}", "port p0 hears nobody"},
-	{"xdp-no-socket", "", "{'xdp': {'p0': {'no_socket': 9}}}", "port p0: 5 frames"},
+	 "(dpdk-worker1) waited 3000 of 10000 ms for its CPU, shared by 2 polling lcores"},
+	{"packet-buffer-shortage", "", "{'ports': {'p0': {'mbufs_free': 700}}}", "700 of 8000"},
+	{"device-frame-loss", "", "{'ports': {'p0': {'device': {'imissed': 10}}}}",
+	 "7 frames (queue full)"},
+	{"xdp-redirect-off", "", "{'xdp': {'p0': {'redirect': 'off'}}}",
+	 "port p0 receives nothing"},
+	{"xdp-queue-without-socket", "", "{'xdp': {'p0': {'no_socket': 9}}}", "port p0: 5 frames"},
 	{"link-down", "", "{'ports': {'p0': {'link_up': 0}}}", "port p0 has no link"},
-	{"drops", "", "{'drops': {'reject_busy': 40, 'ingress_bad_magic': 10}}",
-	 "50 frames or requests were refused or dropped in 10 s, most of them as reject_busy (40)"},
-	{"unbalanced", "{'balance': {'balance': 'violated'}}",
+	{"frame-drops", "", "{'drops': {'reject_busy': 40, 'ingress_bad_magic': 10}}",
+	 "50 frames or requests were rejected or dropped in 10 s, most of them: reject_busy (40)"},
+	{"counter-mismatch", "{'balance': {'balance': 'violated'}}",
 	 "{'balance': {'balance': 'violated', 'violation': 'x = y, but 1 != 2'}}", "1 != 2"},
-	{"clock", "", "{'info': {'uptime_ms': 52000}}", "2000 ms in 10000 ms"},
-	{"log-lost", "", "{'log': {'buffer_full': 8}}", "8 lines"},
+	{"clock-drift", "", "{'info': {'uptime_ms': 52000}}", "2000 ms in 10000 ms"},
+	{"log-line-loss", "", "{'log': {'buffer_full': 8}}", "8 log lines"},
 };
 
 #define N_FAULTS (sizeof(faults) / sizeof(faults[0]))
 
-/* JSON with ' for ". */
-static json_t *parse(const char *text)
+/* Parse JSON with ' in place of ". */
+static json_t *parse_json(const char *text)
 {
 	char buf[4096];
 	json_error_t err;
@@ -228,31 +230,31 @@ static json_t *parse(const char *text)
 	return v;
 }
 
-static void change(json_t *look, const char *text)
+static void change_sample(json_t *sample, const char *text)
 {
 	json_t *by;
 
 	if (*text == '\0')
 		return;
-	by = parse(text);
-	CU_ASSERT_EQUAL(json_object_update_recursive(look, by), 0);
+	by = parse_json(text);
+	CU_ASSERT_EQUAL(json_object_update_recursive(sample, by), 0);
 	json_decref(by);
 }
 
-static json_t *findings(const char *was_more, const char *is_more)
+static json_t *find_faults(const char *was_more, const char *is_more)
 {
-	json_t *was = parse(was_text), *is = parse(was_text), *found;
+	json_t *was = parse_json(was_text), *is = parse_json(was_text), *found;
 
-	change(was, was_more);
-	change(is, is_text);
-	change(is, is_more);
-	found = doctor_findings(was, is, 30);
+	change_sample(was, was_more);
+	change_sample(is, is_text);
+	change_sample(is, is_more);
+	found = doctor_find(was, is, 30);
 	json_decref(was);
 	json_decref(is);
 	return found;
 }
 
-static const char *member(const json_t *found, size_t i, const char *name)
+static const char *get_member(const json_t *found, size_t i, const char *name)
 {
 	const char *s = json_string_value(json_object_get(json_array_get(found, i), name));
 
@@ -261,42 +263,42 @@ static const char *member(const json_t *found, size_t i, const char *name)
 
 static void a_healthy_router_has_no_finding(void)
 {
-	json_t *found = findings("", "");
+	json_t *found = find_faults("", "");
 
 	for (size_t i = 0; i < json_array_size(found); i++)
-		printf("%s: %s\n", member(found, i, "rule"), member(found, i, "says"));
+		printf("%s: %s\n", get_member(found, i, "rule"), get_member(found, i, "cause"));
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
 }
 
-/* The machine was busy elsewhere while doctor looked: nobody's clock is wrong. */
-static void an_answer_may_take_long(void)
+/* The machine was busy during a sample: the clock of the router is right. */
+static void slow_answers_are_no_clock_drift(void)
 {
-	json_t *found = findings("{'info_at': 103.0}", "");
+	json_t *found = find_faults("{'info_at': 103.0}", "");
 
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
-	found = findings("", "{'info_at': 117.0, 'info': {'uptime_ms': 66900}}");
+	found = find_faults("", "{'info_at': 117.0, 'info': {'uptime_ms': 66900}}");
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
-	found = findings("", "{'info': {'epoch': 8, 'uptime_ms': 900}}"); /* it was restarted */
+	found = find_faults("", "{'info': {'epoch': 8, 'uptime_ms': 900}}"); /* router restarted */
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
 }
 
-/* Who says nothing at all is suspect, whatever it had. */
-static void a_silent_worker_has_one_line(void)
+/* A worker without heartbeats is suspect; its unacknowledged requests are no further finding. */
+static void an_unresponsive_worker_has_one_finding(void)
 {
-	json_t *found = findings("", "{'loads': {'m': {'ranks': {'1/0': {'why': 'suspect', "
-				     "'eligible': 0, 'unacknowledged': 61}}}}}");
+	json_t *found = find_faults("", "{'loads': {'m': {'ranks': {'1/0': {'why': 'suspect', "
+					"'eligible': 0, 'unacknowledged': 61}}}}}");
 
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
 }
 
-/* It may come back, or has just gone, or the router has just started; a prefill pool has a line of
- * its own. */
-static void a_pool_that_is_empty_for_now_is_no_fault(void)
+/* The worker may return, has just left, or the router has just started. A prefill pool has its own
+ * rule. */
+static void a_pool_that_is_empty_for_a_moment_is_no_fault(void)
 {
 #define QUIET "'pools': {'m': {'requests': {'routes': 200, 'no_blocks': 25}}}"
 #define NONE  "'workers': {'workers': {'1': {'pool': 'other'}}}"
@@ -313,66 +315,67 @@ static void a_pool_that_is_empty_for_now_is_no_fault(void)
 		{"{" QUIET ", " NONE "}", "{" NONE ", 'pools': {'m': {'prefill': 'active'}}}",
 		 "empty-pool"},
 		{"{" QUIET ", " NONE "}", "{" NONE ", 'pools': {'m': {'prefill': 'inactive'}}}",
-		 "prefill-inactive"},
+		 "inactive-prefill-pool"},
 	};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		json_t *found = findings(cases[i].was, cases[i].is);
+		json_t *found = find_faults(cases[i].was, cases[i].is);
 
 		CU_ASSERT_EQUAL(json_array_size(found), cases[i].rule != NULL);
 		if (cases[i].rule != NULL)
-			CU_ASSERT_STRING_EQUAL(member(found, 0, "rule"), cases[i].rule);
+			CU_ASSERT_STRING_EQUAL(get_member(found, 0, "rule"), cases[i].rule);
 		json_decref(found);
 	}
 #undef QUIET
 #undef NONE
 }
 
-/* Events that do not say whether they name pairs contradict no pool. */
-static void an_unknown_form_of_events_is_no_fault(void)
+/* Events without the member "pairs" contradict no pool. */
+static void unknown_units_of_events_are_no_fault(void)
 {
-	json_t *found = findings("", "{'pools': {'m': {'eagle': 1}}}");
+	json_t *found = find_faults("", "{'pools': {'m': {'eagle': 1}}}");
 
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
 }
 
-/* It was found, and the next one came back; or it is another worker's; or it is the first. */
-static void a_canary_that_comes_back_is_no_fault(void)
+/* Found again; of another worker; the first miss. */
+static void a_canary_that_was_found_is_no_fault(void)
 {
-	json_t *found = findings("{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 3}}}}}",
-				 "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 0}}}}}");
+	json_t *found =
+		find_faults("{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 3}}}}}",
+			    "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 0}}}}}");
 
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
-	found = findings("", "{'events': {'m': {'ranks': {'11/0': {'canaries_missed': 3}}}}}");
+	found = find_faults("", "{'events': {'m': {'ranks': {'11/0': {'canaries_missed': 3}}}}}");
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
-	found = findings("", "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 1}}}}}");
+	found = find_faults("", "{'events': {'m': {'ranks': {'1/0': {'canaries_missed': 1}}}}}");
 	CU_ASSERT_EQUAL(json_array_size(found), 0);
 	json_decref(found);
 }
 
-static void each_fault_has_its_line_and_no_other(void)
+static void each_fault_has_one_finding_and_no_other(void)
 {
 	for (size_t i = 0; i < N_FAULTS; i++) {
-		json_t *found = findings(faults[i].was, faults[i].is);
+		json_t *found = find_faults(faults[i].was, faults[i].is);
 		const bool good = json_array_size(found) == 1 &&
-				  strcmp(member(found, 0, "rule"), faults[i].rule) == 0 &&
-				  strstr(member(found, 0, "says"), faults[i].says) != NULL &&
-				  *member(found, 0, "remedy") != '\0';
+				  strcmp(get_member(found, 0, "rule"), faults[i].rule) == 0 &&
+				  strstr(get_member(found, 0, "cause"), faults[i].cause) != NULL &&
+				  *get_member(found, 0, "remedy") != '\0';
 
 		CU_ASSERT_TRUE(good);
 		for (size_t k = 0; k < json_array_size(found) && !good; k++)
-			printf("%s: found %s: %s\n", faults[i].rule, member(found, k, "rule"),
-			       member(found, k, "says"));
+			printf("%s: found %s: %s\n", faults[i].rule, get_member(found, k, "rule"),
+			       get_member(found, k, "cause"));
 		if (json_array_size(found) == 0)
-			printf("%s: nothing is found\n", faults[i].rule);
+			printf("%s: no finding\n", faults[i].rule);
 		json_decref(found);
 	}
 }
 
-static void each_rule_has_a_fault_here(void)
+static void each_rule_has_a_test(void)
 {
 	for (const struct doctor_rule *r = doctor_rules; r->name != NULL; r++) {
 		bool here = false;
@@ -386,8 +389,8 @@ static void each_rule_has_a_fault_here(void)
 	}
 }
 
-/* A router that has just started, an older one that tells less, and nonsense. */
-static void little_is_known_without_a_fault(void)
+/* A router that has just started, an older version with fewer members, and invalid types. */
+static void incomplete_samples_have_no_finding(void)
 {
 	static const char *const texts[] = {"{}", "{'at': 5, 'pools': {'m': {}}}",
 					    "{'at': 'x', 'pools': 7, 'stages': {'lcore0': 3}}",
@@ -395,8 +398,8 @@ static void little_is_known_without_a_fault(void)
 
 	for (size_t i = 0; i < sizeof(texts) / sizeof(texts[0]); i++)
 		for (size_t k = 0; k < sizeof(texts) / sizeof(texts[0]); k++) {
-			json_t *was = parse(texts[i]), *is = parse(texts[k]);
-			json_t *found = doctor_findings(was, is, 30);
+			json_t *was = parse_json(texts[i]), *is = parse_json(texts[k]);
+			json_t *found = doctor_find(was, is, 30);
 
 			CU_ASSERT_EQUAL(json_array_size(found), 0);
 			json_decref(found);
@@ -405,8 +408,9 @@ static void little_is_known_without_a_fault(void)
 		}
 }
 
-/* Its agent would have asked again: it has gone, unless that was while it was looked for. */
-static void who_was_refused_before_is_no_fault(void)
+/* A rejected agent tries again. Without a new rejection it has gone, unless it left between the
+ * samples. */
+static void an_old_rejection_is_no_fault(void)
 {
 	static const char text[] =
 		"{'at': 110, 'refused': {'workers': {'9': {'code': 'WorkerConfig', "
@@ -417,8 +421,8 @@ static void who_was_refused_before_is_no_fault(void)
 	} cases[] = {{"{'at': 100}", 0}, {"{'at': 97}", 1}};
 
 	for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-		json_t *was = parse(cases[i].was), *is = parse(text);
-		json_t *found = doctor_findings(was, is, 30);
+		json_t *was = parse_json(cases[i].was), *is = parse_json(text);
+		json_t *found = doctor_find(was, is, 30);
 
 		CU_ASSERT_EQUAL(json_array_size(found), cases[i].found);
 		json_decref(found);
@@ -430,16 +434,16 @@ static void who_was_refused_before_is_no_fault(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"healthy", a_healthy_router_has_no_finding},
-		{"faults", each_fault_has_its_line_and_no_other},
-		{"rules", each_rule_has_a_fault_here},
-		{"slow answers", an_answer_may_take_long},
-		{"silent", a_silent_worker_has_one_line},
-		{"empty for now", a_pool_that_is_empty_for_now_is_no_fault},
-		{"canary comes back", a_canary_that_comes_back_is_no_fault},
-		{"unknown form", an_unknown_form_of_events_is_no_fault},
-		{"refused before", who_was_refused_before_is_no_fault},
-		{"little", little_is_known_without_a_fault},
+		KVR_CASE(a_healthy_router_has_no_finding),
+		KVR_CASE(each_fault_has_one_finding_and_no_other),
+		KVR_CASE(each_rule_has_a_test),
+		KVR_CASE(slow_answers_are_no_clock_drift),
+		KVR_CASE(an_unresponsive_worker_has_one_finding),
+		KVR_CASE(a_pool_that_is_empty_for_a_moment_is_no_fault),
+		KVR_CASE(a_canary_that_was_found_is_no_fault),
+		KVR_CASE(unknown_units_of_events_are_no_fault),
+		KVR_CASE(an_old_rejection_is_no_fault),
+		KVR_CASE(incomplete_samples_have_no_finding),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Gauges under the names of the reference system, from a look at a router. */
+/* Gauges with the names of the reference system, from a sample of a router. */
 #include "reference.h"
 
 #include <stdint.h>
@@ -8,7 +8,7 @@
 
 #include "kvr_test.h"
 
-static const char look[] =
+static const char sample_text[] =
 	"{'pools': {'p': {'peer': 'd', 'prefill': 'active'}, 'd': {'peer': 'p'}},"
 	" 'queue': {'d': {'waiting': 3, 'classes': {"
 	"   'gold': {'waiting': 1, 'isl_tokens': 100, 'cached_tokens': 40},"
@@ -18,28 +18,28 @@ static const char look[] =
 	"   'd': {'ranks': {}}},"
 	" 'workers': {'total': 1, 'workers': {'17': {'state': 'serving', 'pool': 'p'}}}}";
 
-static char *text_of(const char *snap)
+static char *write_json(const char *sample)
 {
-	json_t *s = snap != NULL ? json_loads(snap, 0, NULL) : NULL;
+	json_t *s = sample != NULL ? json_loads(sample, 0, NULL) : NULL;
 	char *text = NULL;
 	size_t len;
 	FILE *out = open_memstream(&text, &len);
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(out);
-	CU_ASSERT_FATAL(snap == NULL || s != NULL);
-	reference_put(s, out);
+	CU_ASSERT_FATAL(sample == NULL || s != NULL);
+	reference_write(s, out);
 	fclose(out);
 	json_decref(s);
 	return text;
 }
 
-static char *looked(void)
+static char *write_sample(void)
 {
-	char json[sizeof(look)];
+	char json[sizeof(sample_text)];
 
-	for (size_t i = 0; i < sizeof(look); i++)
-		json[i] = look[i] == '\'' ? '"' : look[i];
-	return text_of(json);
+	for (size_t i = 0; i < sizeof(sample_text); i++)
+		json[i] = sample_text[i] == '\'' ? '"' : sample_text[i];
+	return write_json(json);
 }
 
 static void each_has_its_labels_and_units(void)
@@ -63,7 +63,7 @@ static void each_has_its_labels_and_units(void)
 		"worker_type=\"prefill\",pool=\"p\"} 44\n",
 		"dynamo_component_router_worker_registered{router_worker_id=\"17\",pool=\"p\"} 1\n",
 	};
-	char *text = looked();
+	char *text = write_sample();
 
 	for (size_t i = 0; i < sizeof(lines) / sizeof(lines[0]); i++) {
 		CU_ASSERT_PTR_NOT_NULL(strstr(text, lines[i]));
@@ -84,10 +84,10 @@ static uint32_t types_in(const char *text)
 	return n;
 }
 
-/* They are there before the first worker, and before the first look. */
+/* Before the first worker, and before the first sample. */
 static void families_are_always_there(void)
 {
-	char *full = looked(), *empty = text_of("{}"), *none = text_of(NULL);
+	char *full = write_sample(), *empty = write_json("{}"), *none = write_json(NULL);
 
 	CU_ASSERT_EQUAL(types_in(full), 9);
 	CU_ASSERT_EQUAL(types_in(empty), 9);
@@ -99,9 +99,8 @@ static void families_are_always_there(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"labels and units", each_has_its_labels_and_units},
-			       {"always there", families_are_always_there},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(each_has_its_labels_and_units),
+			       KVR_CASE(families_are_always_there), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("reference", tests);
 }

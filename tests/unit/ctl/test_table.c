@@ -5,8 +5,8 @@
 
 #include "kvr_test.h"
 
-/* What is printed of JSON with ' for ". */
-static const char *printed(const char *text, const char *columns)
+/* @return the text of JSON with ' in place of ". */
+static const char *print_json(const char *text, const char *columns)
 {
 	static char out[8192];
 	char buf[4096];
@@ -31,7 +31,7 @@ static const char *printed(const char *text, const char *columns)
 static void objects_of_values_are_rows(void)
 {
 	CU_ASSERT_STRING_EQUAL(
-		printed("{'1': {'state': 'serving', 'n': 7}, '20': {'n': 100}}", NULL),
+		print_json("{'1': {'state': 'serving', 'n': 7}, '20': {'n': 100}}", NULL),
 		"    state      n\n"
 		"1   serving    7\n"
 		"20           100\n");
@@ -39,14 +39,14 @@ static void objects_of_values_are_rows(void)
 
 static void columns_are_chosen(void)
 {
-	CU_ASSERT_STRING_EQUAL(printed("{'1': {'a': 1, 'b': 2, 'c': 3}}", "c a"), "   c  a\n"
-										  "1  3  1\n");
+	CU_ASSERT_STRING_EQUAL(print_json("{'1': {'a': 1, 'b': 2, 'c': 3}}", "c a"), "   c  a\n"
+										     "1  3  1\n");
 }
 
-static void values_stand_before_parts(void)
+static void values_come_before_sections(void)
 {
 	CU_ASSERT_STRING_EQUAL(
-		printed("{'part': {'x': 1}, 'name': 'm', 'on': true, 'list': [1, 2]}", NULL),
+		print_json("{'part': {'x': 1}, 'name': 'm', 'on': true, 'list': [1, 2]}", NULL),
 		"name  m\n"
 		"on    yes\n"
 		"list  1 2\n"
@@ -56,23 +56,23 @@ static void values_stand_before_parts(void)
 
 static void parts_of_a_text_are_joined(void)
 {
-	CU_ASSERT_STRING_EQUAL(printed("{'p0': ['10.0.0.0/8 ', 'fd00::/8']}", NULL),
+	CU_ASSERT_STRING_EQUAL(print_json("{'p0': ['10.0.0.0/8 ', 'fd00::/8']}", NULL),
 			       "p0  10.0.0.0/8 fd00::/8\n");
 	CU_ASSERT_STRING_EQUAL(
-		printed("{'d': ['a=1,', 'b=/x/', 'y'], 'w': ['one', '', 'two']}", NULL),
+		print_json("{'d': ['a=1,', 'b=/x/', 'y'], 'w': ['one', '', 'two']}", NULL),
 		"d  a=1,b=/x/y\n"
 		"w  one  two\n");
 }
 
-static void nothing_is_said_to_be_nothing(void)
+static void empty_values_are_printed(void)
 {
-	CU_ASSERT_STRING_EQUAL(printed("{}", NULL), "(none)\n");
-	CU_ASSERT_STRING_EQUAL(printed("[]", NULL), "(none)\n");
-	CU_ASSERT_STRING_EQUAL(printed("null", NULL), "-\n");
+	CU_ASSERT_STRING_EQUAL(print_json("{}", NULL), "(none)\n");
+	CU_ASSERT_STRING_EQUAL(print_json("[]", NULL), "(none)\n");
+	CU_ASSERT_STRING_EQUAL(print_json("null", NULL), "-\n");
 }
 
-/* Two rows of fifty columns are fifty rows of two. */
-static void wide_tables_are_turned(void)
+/* Two rows of fifty columns become fifty rows of two. */
+static void wide_tables_are_transposed(void)
 {
 	char text[4000] = "{'first': {";
 	const char *out;
@@ -86,7 +86,7 @@ static void wide_tables_are_turned(void)
 		}
 		strcat(text, row == 0 ? "}, 'second': {" : "}}");
 	}
-	out = printed(text, NULL);
+	out = print_json(text, NULL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(out, "          first  second\n"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(out, "column49     49      49\n"));
 }
@@ -95,36 +95,36 @@ static void numbers_are_short(void)
 {
 	char buf[16];
 
-	CU_ASSERT_STRING_EQUAL(table_short(0, buf, sizeof(buf)), "0");
-	CU_ASSERT_STRING_EQUAL(table_short(999, buf, sizeof(buf)), "999");
-	CU_ASSERT_STRING_EQUAL(table_short(1234, buf, sizeof(buf)), "1.2k");
-	CU_ASSERT_STRING_EQUAL(table_short(123456, buf, sizeof(buf)), "123k");
-	CU_ASSERT_STRING_EQUAL(table_short(999999, buf, sizeof(buf)), "1.0M");
-	CU_ASSERT_STRING_EQUAL(table_short(2.5e9, buf, sizeof(buf)), "2.5G");
+	CU_ASSERT_STRING_EQUAL(table_format_short(0, buf, sizeof(buf)), "0");
+	CU_ASSERT_STRING_EQUAL(table_format_short(999, buf, sizeof(buf)), "999");
+	CU_ASSERT_STRING_EQUAL(table_format_short(1234, buf, sizeof(buf)), "1.2k");
+	CU_ASSERT_STRING_EQUAL(table_format_short(123456, buf, sizeof(buf)), "123k");
+	CU_ASSERT_STRING_EQUAL(table_format_short(999999, buf, sizeof(buf)), "1.0M");
+	CU_ASSERT_STRING_EQUAL(table_format_short(2.5e9, buf, sizeof(buf)), "2.5G");
 }
 
 static void bars_stay_in_their_width(void)
 {
 	char buf[16];
 
-	CU_ASSERT_STRING_EQUAL(table_bar(0.5, 4, buf, sizeof(buf)), "##..");
-	CU_ASSERT_STRING_EQUAL(table_bar(7, 4, buf, sizeof(buf)), "####");
-	CU_ASSERT_STRING_EQUAL(table_bar(-1, 4, buf, sizeof(buf)), "....");
-	CU_ASSERT_STRING_EQUAL(table_bar(0.0 / 0.0, 4, buf, sizeof(buf)), "....");
-	CU_ASSERT_STRING_EQUAL(table_bar(1, 400, buf, 4), "###");
+	CU_ASSERT_STRING_EQUAL(table_format_bar(0.5, 4, buf, sizeof(buf)), "##..");
+	CU_ASSERT_STRING_EQUAL(table_format_bar(7, 4, buf, sizeof(buf)), "####");
+	CU_ASSERT_STRING_EQUAL(table_format_bar(-1, 4, buf, sizeof(buf)), "....");
+	CU_ASSERT_STRING_EQUAL(table_format_bar(0.0 / 0.0, 4, buf, sizeof(buf)), "....");
+	CU_ASSERT_STRING_EQUAL(table_format_bar(1, 400, buf, 4), "###");
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"rows", objects_of_values_are_rows},
-		{"columns", columns_are_chosen},
-		{"parts", values_stand_before_parts},
-		{"nothing", nothing_is_said_to_be_nothing},
-		{"texts", parts_of_a_text_are_joined},
-		{"wide", wide_tables_are_turned},
-		{"short", numbers_are_short},
-		{"bar", bars_stay_in_their_width},
+		KVR_CASE(objects_of_values_are_rows),
+		KVR_CASE(columns_are_chosen),
+		KVR_CASE(values_come_before_sections),
+		KVR_CASE(empty_values_are_printed),
+		KVR_CASE(parts_of_a_text_are_joined),
+		KVR_CASE(wide_tables_are_transposed),
+		KVR_CASE(numbers_are_short),
+		KVR_CASE(bars_stay_in_their_width),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * Commands that look several times: top, doctor, watch.
- */
+/* Commands that take several samples: doctor, top, watch. */
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
@@ -9,10 +7,10 @@
 
 #include "ctl.h"
 #include "doctor.h"
-#include "snap.h"
+#include "sample.h"
 
-/* A look, or NULL with *status. */
-static json_t *look(struct ctl *c, enum ctl_status *status)
+/* @return a sample; or NULL, with *status. */
+static json_t *take_sample(struct ctl *c, enum ctl_status *status)
 {
 	char err[256];
 	json_t *s;
@@ -20,9 +18,9 @@ static json_t *look(struct ctl *c, enum ctl_status *status)
 	*status = ctl_open(c);
 	if (*status != CTL_OK)
 		return NULL;
-	s = snap_take(&c->t, err, sizeof(err));
+	s = sample_take(&c->t, err, sizeof(err));
 	if (s == NULL)
-		*status = ctl_say(CTL_DOWN, "%s", err);
+		*status = ctl_report(CTL_DOWN, "%s", err);
 	return s;
 }
 
@@ -38,28 +36,28 @@ static void print_findings(const struct ctl *c, const json_t *found)
 		return;
 	}
 	json_array_foreach ((json_t *)(uintptr_t)found, i, f)
-		printf("%s: %s; %s\n", json_string_value(json_object_get(f, "rule")),
-		       json_string_value(json_object_get(f, "says")),
+		printf("%s: %s. %s\n", json_string_value(json_object_get(f, "rule")),
+		       json_string_value(json_object_get(f, "cause")),
 		       json_string_value(json_object_get(f, "remedy")));
 	if (json_array_size(found) == 0)
-		printf("nothing is wrong\n");
+		printf("no findings\n");
 }
 
 enum ctl_status ctl_doctor(struct ctl *c, int argc, char **argv)
 {
 	const double seconds = c->opt.seconds > 0 ? c->opt.seconds : 10;
 	enum ctl_status status;
-	json_t *was = look(c, &status), *is = NULL, *found;
+	json_t *was = take_sample(c, &status), *is = NULL, *found;
 
 	(void)argc;
 	(void)argv;
 	if (was == NULL)
 		return status;
-	fprintf(stderr, "kvroute-ctl: looks again in %.3g s; Ctrl-C: now\n", seconds);
+	fprintf(stderr, "kvroute-ctl: second sample in %.3g s; Ctrl-C takes it now\n", seconds);
 	ctl_wait(seconds);
-	is = look(c, &status);
+	is = take_sample(c, &status);
 	if (is != NULL) {
-		found = doctor_findings(was, is, c->opt.patience);
+		found = doctor_find(was, is, c->opt.patience);
 		print_findings(c, found);
 		status = json_array_size(found) == 0 ? CTL_OK : CTL_REFUSED;
 		json_decref(found);
@@ -76,14 +74,14 @@ enum ctl_status ctl_top(struct ctl *c, int argc, char **argv)
 	const double seconds = c->opt.seconds > 0 ? c->opt.seconds : 1;
 	const bool screen = isatty(STDOUT_FILENO) != 0 && !c->opt.json;
 	enum ctl_status status;
-	json_t *was = look(c, &status), *is;
+	json_t *was = take_sample(c, &status), *is;
 
 	(void)argc;
 	(void)argv;
 	for (uint32_t n = 0; was != NULL && (c->opt.count == 0 || n < c->opt.count); n++) {
 		if (!ctl_wait(seconds))
 			break;
-		is = look(c, &status);
+		is = take_sample(c, &status);
 		if (is == NULL)
 			break;
 		if (screen)
@@ -93,7 +91,7 @@ enum ctl_status ctl_top(struct ctl *c, int argc, char **argv)
 		else
 			top_print(was, is, stdout);
 		if (fflush(stdout) != 0)
-			break; /* nobody reads it any more */
+			break; /* output closed */
 		json_decref(was);
 		was = is;
 	}
@@ -105,7 +103,7 @@ enum ctl_status ctl_top(struct ctl *c, int argc, char **argv)
 
 #define MAX_POOLS 64u
 
-static long long number_of(const char *key)
+static long long parse_number(const char *key)
 {
 	return strtoll(key, NULL, 10);
 }
@@ -115,18 +113,18 @@ static void print_decision(const char *pool, const char *number, const json_t *d
 	const char *result = json_string_value(json_object_get(d, "result"));
 	const json_t *worker = json_object_get(d, "worker");
 
-	printf("%s %s  request 0x%" PRIx64 ": %s", pool, number, snap_id(json_object_get(d, "id")),
-	       result != NULL ? result : "?");
+	printf("%s %s  request 0x%" PRIx64 ": %s", pool, number,
+	       sample_to_id(json_object_get(d, "id")), result != NULL ? result : "?");
 	if (worker != NULL)
 		printf(" to %.0f rank %.0f  cost %.3f  overlap %.1f of %.0f blocks",
-		       snap_number(worker), snap_number(json_object_get(d, "dp_rank")),
-		       snap_number(json_object_get(d, "cost")),
-		       snap_number(json_object_get(d, "overlap_blocks")),
-		       snap_number(json_object_get(d, "required_blocks")));
+		       sample_to_number(worker), sample_to_number(json_object_get(d, "dp_rank")),
+		       sample_to_number(json_object_get(d, "cost")),
+		       sample_to_number(json_object_get(d, "overlap_blocks")),
+		       sample_to_number(json_object_get(d, "required_blocks")));
 	printf("\n");
 }
 
-/* Those above *seen, oldest first. */
+/* Print the decisions with a number above *seen, oldest first. */
 static void print_new(const struct ctl *c, const char *pool, const json_t *list, long long *seen)
 {
 	long long at = *seen, least;
@@ -137,9 +135,9 @@ static void print_new(const struct ctl *c, const char *pool, const json_t *list,
 
 		least = 0;
 		json_object_foreach ((json_t *)(uintptr_t)list, key, d)
-			if (number_of(key) > at && (next == NULL || number_of(key) < least)) {
+			if (parse_number(key) > at && (next == NULL || parse_number(key) < least)) {
 				next = key;
-				least = number_of(key);
+				least = parse_number(key);
 			}
 		if (next == NULL)
 			break;
@@ -164,11 +162,11 @@ enum ctl_status ctl_watch(struct ctl *c, int argc, char **argv)
 	const char *name;
 
 	if (strcmp(argv[0], "decisions") != 0)
-		return ctl_say(CTL_USAGE, "watch: got \"%s\", allowed: decisions", argv[0]);
-	pools = ctl_get(c, "/kvroute/pools", NULL, &status);
+		return ctl_report(CTL_USAGE, "watch: got \"%s\", allowed: decisions", argv[0]);
+	pools = ctl_query(c, "/kvroute/pools", NULL, &status);
 	if (argc == 2 && pools != NULL && json_object_get(pools, argv[1]) == NULL)
-		status = ctl_say(CTL_REFUSED, "no pool %s", argv[1]);
-	memset(seen, 0xff, sizeof(seen)); /* -1: nothing */
+		status = ctl_report(CTL_REFUSED, "pool %s does not exist", argv[1]);
+	memset(seen, 0xff, sizeof(seen)); /* -1: none */
 	for (uint32_t n = 0; status == CTL_OK && (c->opt.count == 0 || n < c->opt.count); n++) {
 		unsigned int i = 0;
 
@@ -181,7 +179,7 @@ enum ctl_status ctl_watch(struct ctl *c, int argc, char **argv)
 			if (i == MAX_POOLS || (argc == 2 && strcmp(name, argv[1]) != 0))
 				continue;
 			snprintf(command, sizeof(command), "/kvroute/decisions,%.64s", name);
-			d = ctl_get(c, command, NULL, &status);
+			d = ctl_query(c, command, NULL, &status);
 			if (d == NULL)
 				break;
 			print_new(c, name, json_object_get(d, "decisions"), &seen[i++]);

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * What all commands share: the connection, questions, what is printed, and the commands that are
- * nothing but a question.
- */
+/* Functions of all commands: connection, queries, output, signals; and the commands that only print
+ * an answer. */
 #include <poll.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -20,7 +18,7 @@ static void on_signal(int sig)
 	stop = 1;
 }
 
-void ctl_signals(void)
+void ctl_catch_signals(void)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
 
@@ -40,7 +38,7 @@ bool ctl_wait(double seconds)
 	return stop == 0;
 }
 
-enum ctl_status ctl_say(enum ctl_status s, const char *fmt, ...)
+enum ctl_status ctl_report(enum ctl_status s, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -53,7 +51,7 @@ enum ctl_status ctl_say(enum ctl_status s, const char *fmt, ...)
 	return s;
 }
 
-/* ---- asking ---- */
+/* ---- queries ---- */
 
 enum ctl_status ctl_open(struct ctl *c)
 {
@@ -64,25 +62,25 @@ enum ctl_status ctl_open(struct ctl *c)
 	if (c->t.fd >= 0)
 		return CTL_OK;
 	s = tel_open(&c->t, &c->places, name, err, sizeof(err));
-	return s == CTL_OK ? s : ctl_say(s, "%s", err);
+	return s == CTL_OK ? s : ctl_report(s, "%s", err);
 }
 
-/* What would not have been refused. */
-static void say_allowed(const json_t *refusal)
+/* Print the values that the router accepts. */
+static void print_allowed(const json_t *refusal)
 {
 	const char *of;
 	json_t *words, *word;
 	size_t i;
 
 	json_object_foreach (json_object_get(refusal, "allowed"), of, words) {
-		fprintf(stderr, "  of %s:", of);
+		fprintf(stderr, "  %s:", of);
 		json_array_foreach (words, i, word)
 			fprintf(stderr, "%s %s", i != 0 ? "," : "", json_string_value(word));
 		fprintf(stderr, "\n");
 	}
 }
 
-json_t *ctl_get(struct ctl *c, const char *command, const char *pages, enum ctl_status *status)
+json_t *ctl_query(struct ctl *c, const char *command, const char *pages, enum ctl_status *status)
 {
 	char err[256];
 	json_t *v;
@@ -90,21 +88,21 @@ json_t *ctl_get(struct ctl *c, const char *command, const char *pages, enum ctl_
 	*status = ctl_open(c);
 	if (*status != CTL_OK)
 		return NULL;
-	v = tel_ask_all(&c->t, command, pages, err, sizeof(err));
+	v = tel_ask_pages(&c->t, command, pages, err, sizeof(err));
 	if (v == NULL) {
-		*status = ctl_say(CTL_DOWN, "%s", err);
+		*status = ctl_report(CTL_DOWN, "%s", err);
 		return NULL;
 	}
 	if (json_is_null(v)) {
-		*status = ctl_say(CTL_REFUSED, "router %s does not know %.*s", c->t.prefix,
-				  (int)strcspn(command, ","), command);
-	} else if (tel_refused(v)) {
+		*status = ctl_report(CTL_REFUSED, "router %s does not have the command %.*s",
+				     c->t.prefix, (int)strcspn(command, ","), command);
+	} else if (tel_is_error(v)) {
 		if (c->opt.json)
 			ctl_print(c, v, NULL);
-		*status = ctl_say(CTL_REFUSED, "%.*s: %s (%s)", (int)strcspn(command, ","), command,
-				  json_string_value(json_object_get(v, "message")),
-				  json_string_value(json_object_get(v, "error")));
-		say_allowed(v);
+		*status = ctl_report(CTL_REFUSED, "%.*s: %s (%s)", (int)strcspn(command, ","),
+				     command, json_string_value(json_object_get(v, "message")),
+				     json_string_value(json_object_get(v, "error")));
+		print_allowed(v);
 	} else {
 		return v;
 	}
@@ -122,7 +120,7 @@ void ctl_print(const struct ctl *c, const json_t *v, const char *columns)
 	printf("\n");
 }
 
-enum ctl_status ctl_ask(struct ctl *c, const struct ctl_command *row, int argc, char **argv)
+enum ctl_status ctl_run_query(struct ctl *c, const struct ctl_command *row, int argc, char **argv)
 {
 	char command[900];
 	size_t n = (size_t)snprintf(command, sizeof(command), "%s", row->path);
@@ -133,13 +131,12 @@ enum ctl_status ctl_ask(struct ctl *c, const struct ctl_command *row, int argc, 
 	for (int i = 0; i < argc && n < sizeof(command); i++)
 		n += (size_t)snprintf(command + n, sizeof(command) - n, ",%s", argv[i]);
 	if (n >= sizeof(command))
-		return ctl_say(CTL_USAGE, "%s: arguments of more than %zu bytes", row->name,
-			       sizeof(command) - strlen(row->path) - 1);
-	v = ctl_get(c, command, row->pages, &status);
+		return ctl_report(CTL_USAGE, "%s: arguments exceed %zu bytes", row->name,
+				  sizeof(command) - strlen(row->path) - 1);
+	v = ctl_query(c, command, row->pages, &status);
 	if (v == NULL)
 		return status;
-	/* Where columns are chosen people want the list alone; programs, what it is part of, too.
-	 */
+	/* A row with columns prints only the list. JSON has the whole answer. */
 	list = row->columns != NULL && !c->opt.json ? json_object_get(v, row->pages) : NULL;
 	ctl_print(c, list != NULL ? list : v, row->columns);
 	json_decref(v);
@@ -153,8 +150,9 @@ enum ctl_status ctl_raw(struct ctl *c, int argc, char **argv)
 
 	(void)argc;
 	if (argv[0][0] != '/' || strlen(argv[0]) > 900)
-		return ctl_say(CTL_USAGE, "raw: a command begins with / and has at most 900 bytes");
-	v = ctl_get(c, argv[0], NULL, &status);
+		return ctl_report(CTL_USAGE,
+				  "raw: a command starts with / and has at most 900 bytes");
+	v = ctl_query(c, argv[0], NULL, &status);
 	if (v == NULL)
 		return status;
 	ctl_print(c, v, NULL);
@@ -168,8 +166,8 @@ enum ctl_status ctl_routers(struct ctl *c, int argc, char **argv)
 
 	(void)argc;
 	(void)argv;
-	if (tel_list(&c->places, names, sizeof(names)) == 0)
-		return ctl_open(c); /* says why */
+	if (tel_list_routers(&c->places, names, sizeof(names)) == 0)
+		return ctl_open(c); /* prints the reason */
 	printf("%s\n", names);
 	return CTL_OK;
 }
@@ -183,7 +181,7 @@ enum ctl_status ctl_metrics(struct ctl *c, int argc, char **argv)
 	(void)argv;
 	if (status != CTL_OK)
 		return status;
-	if (tel_metrics(&c->t, stdout, err, sizeof(err)) < 0)
-		return ctl_say(CTL_DOWN, "%s", err);
+	if (tel_copy_metrics(&c->t, stdout, err, sizeof(err)) < 0)
+		return ctl_report(CTL_DOWN, "%s", err);
 	return CTL_OK;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "tel.h"
+#include "telemetry.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -28,7 +28,7 @@ void tel_places(struct tel_places *p)
 	size_t n = 0;
 
 	memset(p, 0, sizeof(*p));
-	if (only != NULL && *only != '\0') { /* DPDK looks nowhere else then */
+	if (only != NULL && *only != '\0') { /* then DPDK uses no other folder */
 		snprintf(p->at[0], sizeof(p->at[0]), "%s", only);
 		return;
 	}
@@ -37,9 +37,9 @@ void tel_places(struct tel_places *p)
 			snprintf(p->at[n++], sizeof(p->at[0]), "%s", from[i]);
 }
 
-/* ---- one socket ---- */
+/* ---- socket ---- */
 
-static int dial(const char *place, const char *prefix)
+static int connect_socket(const char *place, const char *prefix)
 {
 	struct sockaddr_un to = {.sun_family = AF_UNIX};
 	const struct timeval patience = {.tv_sec = TEL_PATIENCE_S};
@@ -65,8 +65,8 @@ static int dial(const char *place, const char *prefix)
 	return fd;
 }
 
-/* Who is there. @return 0, or -1: nobody that speaks so. */
-static int greet(struct tel *t)
+/* Read the greeting of DPDK. @return 0; -1: not a telemetry socket. */
+static int read_greeting(struct tel *t)
 {
 	char text[GREETING + 1];
 	const ssize_t n = recv(t->fd, text, GREETING, 0);
@@ -95,18 +95,18 @@ void tel_close(struct tel *t)
 	t->fd = -1;
 }
 
-/* ---- which routers there are ---- */
+/* ---- search ---- */
 
 struct search {
 	struct tel *t;
 	int alive, denied, silent;
 	char names[512];
 	char denied_at[400];
-	char closed[400]; /* below /tmp, where anybody may have made it: nothing says that a router
-			     is there; "": none */
+	char closed[400]; /* text about a closed folder below /tmp, which any user may have created
+			     without a router; or "" */
 };
 
-static void name_it(char *list, size_t len, const char *name)
+static void append_name(char *list, size_t len, const char *name)
 {
 	const size_t n = strlen(list);
 
@@ -114,8 +114,8 @@ static void name_it(char *list, size_t len, const char *name)
 		snprintf(list + n, len - n, "%s%s", n != 0 ? "\n" : "", name);
 }
 
-/* Whether nobody but its owner may look below /tmp/dpdk. */
-static bool is_closed(struct search *s, const char *place)
+/* @return true if /tmp/dpdk is readable by its owner only. */
+static bool is_hidden(struct search *s, const char *place)
 {
 	const char *path = SHARED_PLACE "/dpdk";
 	struct passwd *user;
@@ -125,33 +125,32 @@ static bool is_closed(struct search *s, const char *place)
 	    stat(path, &st) < 0)
 		return false;
 	user = getpwuid(st.st_uid);
-	snprintf(
-		s->closed, sizeof(s->closed),
-		"; %s is open to %s alone: a router of that user is asked as that user, or as root",
-		path, user != NULL ? user->pw_name : "another user");
+	snprintf(s->closed, sizeof(s->closed),
+		 "; %s is readable by %s only: run kvroute-ctl as that user or as root", path,
+		 user != NULL ? user->pw_name : "another user");
 	return true;
 }
 
-/* One candidate: the first that answers stays open. */
-static void try_one(struct search *s, const char *place, const char *prefix)
+/* Try one socket. The first one that answers stays open. */
+static void try_router(struct search *s, const char *place, const char *prefix)
 {
-	struct tel t = {.fd = dial(place, prefix)};
+	struct tel t = {.fd = connect_socket(place, prefix)};
 	char err[128];
 	json_t *info;
 
 	if (t.fd < 0) {
-		if ((errno == EACCES || errno == EPERM) && !is_closed(s, place)) {
+		if ((errno == EACCES || errno == EPERM) && !is_hidden(s, place)) {
 			s->denied++;
 			snprintf(s->denied_at, sizeof(s->denied_at), "%s/dpdk/%s", place, prefix);
 		}
-		return; /* what a dead process has left behind */
+		return; /* socket of a dead process */
 	}
 	snprintf(t.prefix, sizeof(t.prefix), "%s", prefix);
-	info = greet(&t) == 0 ? tel_ask(&t, "/kvroute/info", err, sizeof(err)) : NULL;
+	info = read_greeting(&t) == 0 ? tel_ask(&t, "/kvroute/info", err, sizeof(err)) : NULL;
 	if (info == NULL)
 		s->silent++;
-	if (json_is_object(info)) { /* another program with DPDK answers null */
-		name_it(s->names, sizeof(s->names), prefix);
+	if (json_is_object(info)) { /* other DPDK programs answer null */
+		append_name(s->names, sizeof(s->names), prefix);
 		if (s->alive++ == 0) {
 			*s->t = t;
 			t = (struct tel){.fd = -1};
@@ -169,30 +168,30 @@ static void try_place(struct search *s, const char *place, const char *prefix)
 
 	if (prefix != NULL) {
 		if (s->alive == 0)
-			try_one(s, place, prefix);
+			try_router(s, place, prefix);
 		return;
 	}
 	snprintf(path, sizeof(path), "%s/dpdk", place);
 	d = opendir(path);
-	if (d == NULL && errno == EACCES && !is_closed(s, place)) {
+	if (d == NULL && errno == EACCES && !is_hidden(s, place)) {
 		s->denied++;
 		snprintf(s->denied_at, sizeof(s->denied_at), "%s", path);
 	}
 	while (d != NULL && (e = readdir(d)) != NULL)
 		if (e->d_name[0] != '.')
-			try_one(s, place, e->d_name);
+			try_router(s, place, e->d_name);
 	if (d != NULL)
 		closedir(d);
 }
 
-static void search(struct search *s, const struct tel_places *places, const char *prefix)
+static void find_routers(struct search *s, const struct tel_places *places, const char *prefix)
 {
 	s->t->fd = -1;
 	for (size_t i = 0; places->at[i][0] != '\0'; i++)
 		try_place(s, places->at[i], prefix);
 }
 
-static void blanks(char *list)
+static void join_names(char *list)
 {
 	for (; *list != '\0'; list++)
 		if (*list == '\n')
@@ -206,11 +205,12 @@ enum ctl_status tel_open(struct tel *t, const struct tel_places *places, const c
 	const char *name = prefix != NULL ? prefix : "";
 
 	memset(t, 0, sizeof(*t));
-	search(&s, places, prefix);
+	find_routers(&s, places, prefix);
 	if (s.alive > 1) {
 		tel_close(t);
-		blanks(s.names);
-		snprintf(err, errlen, "several routers run here: %s; say which with --router NAME",
+		join_names(s.names);
+		snprintf(err, errlen,
+			 "several routers run on this host: %s; choose one with --router NAME",
 			 s.names);
 		return CTL_SEVERAL;
 	}
@@ -222,41 +222,41 @@ enum ctl_status tel_open(struct tel *t, const struct tel_places *places, const c
 	}
 	if (s.denied != 0) {
 		snprintf(err, errlen,
-			 "%s: not allowed to look there: try as root or as the router's user",
+			 "%s: permission denied; run kvroute-ctl as root or as the router's user",
 			 s.denied_at);
 		return CTL_DENIED;
 	}
-	snprintf(err, errlen, "no router %s%sis running (looked below %s/dpdk and the like)%s",
+	snprintf(err, errlen, "no router %s%sis running (searched %s/dpdk and similar folders)%s",
 		 name, prefix != NULL ? " " : "", places->at[0], s.closed);
 	return CTL_DOWN;
 }
 
-int tel_list(const struct tel_places *places, char *text, size_t len)
+int tel_list_routers(const struct tel_places *places, char *text, size_t len)
 {
 	struct tel t;
 	struct search s = {.t = &t};
 
 	memset(&t, 0, sizeof(t));
-	search(&s, places, NULL);
+	find_routers(&s, places, NULL);
 	tel_close(&t);
 	snprintf(text, len, "%s", s.names);
 	return s.alive;
 }
 
-/* ---- questions ---- */
+/* ---- commands ---- */
 
-static json_t *gone(struct tel *t, char *err, size_t errlen, const char *why)
+static json_t *fail_closed(struct tel *t, char *err, size_t errlen, const char *why)
 {
 	snprintf(err, errlen, "router %s: %s", t->prefix, why);
 	tel_close(t);
 	return NULL;
 }
 
-#define LONG_NUMBER 19u /* digits: 64 bits without sign may not fit jansson's integers */
+#define LONG_NUMBER 19u /* digits: may exceed jansson's signed 64-bit integers */
 
-/* @p text with quotes around numbers that are too long, and '?' for bytes that are no ASCII when
- * @p ascii. @return memory from malloc(), or NULL. */
-static char *readable(const char *text, size_t len, bool ascii, size_t *n)
+/* Copy @p text with quotes around long numbers and, if @p ascii, with '?' for bytes outside ASCII.
+ * @return memory from malloc(), or NULL. */
+static char *quote_numbers(const char *text, size_t len, bool ascii, size_t *n)
 {
 	/* Two quotes for at least LONG_NUMBER digits. */
 	char *out = malloc(len + 2 * (len / LONG_NUMBER) + 1);
@@ -268,7 +268,7 @@ static char *readable(const char *text, size_t len, bool ascii, size_t *n)
 		const char c = text[i];
 
 		if (quoted && c == '\\' && i + 1 < len)
-			out[(*n)++] = text[i++]; /* the byte behind it is not the end */
+			out[(*n)++] = text[i++]; /* an escaped quote does not end the string */
 		else if (c == '"')
 			quoted = !quoted;
 		for (digits = 0;
@@ -287,14 +287,14 @@ static char *readable(const char *text, size_t len, bool ascii, size_t *n)
 	return out;
 }
 
-/* Names that strangers have sent need not be UTF-8. */
-static json_t *parse(const char *text, size_t len)
+/* Names from the network may be invalid UTF-8: then parse the text as ASCII. */
+static json_t *parse_answer(const char *text, size_t len)
 {
 	json_t *all = NULL;
 
 	for (int ascii = 0; ascii < 2 && all == NULL; ascii++) {
 		size_t n;
-		char *copy = readable(text, len, ascii, &n);
+		char *copy = quote_numbers(text, len, ascii, &n);
 
 		all = copy != NULL ? json_loadb(copy, n, 0, NULL) : NULL;
 		free(copy);
@@ -309,21 +309,22 @@ json_t *tel_ask(struct tel *t, const char *command, char *err, size_t errlen)
 	json_t *all, *answer;
 
 	if (t->fd < 0)
-		return gone(t, err, errlen, "not connected");
+		return fail_closed(t, err, errlen, "not connected");
 	if (send(t->fd, command, strlen(command), MSG_NOSIGNAL) < 0)
-		return gone(t, err, errlen, "the connection is closed");
+		return fail_closed(t, err, errlen, "the connection is closed");
 	n = recv(t->fd, t->answer, t->max, 0);
 	if (n <= 0)
-		return gone(t, err, errlen,
-			    n == 0 ? "it has closed the connection: it serves ten at a time, or "
-				     "is stopping"
-			    : errno == EAGAIN ? "it does not answer; is it stopped?"
-					      : strerror(errno));
+		return fail_closed(
+			t, err, errlen,
+			n == 0 ? "connection closed by the router: it serves ten at a time, or is stopping"
+			: errno == EAGAIN ? "no answer; the process may be stopped"
+					  : strerror(errno));
 	snprintf(key, sizeof(key), "%.*s", (int)strcspn(command, ","), command);
-	all = parse(t->answer, (size_t)n);
+	all = parse_answer(t->answer, (size_t)n);
 	answer = json_incref(json_object_get(all, key));
 	json_decref(all);
-	return answer != NULL ? answer : gone(t, err, errlen, "an answer that is no JSON");
+	return answer != NULL ? answer
+			      : fail_closed(t, err, errlen, "the answer is not valid JSON");
 }
 
 static void move_members(json_t *to, json_t *from)
@@ -335,7 +336,8 @@ static void move_members(json_t *to, json_t *from)
 		json_object_set(to, key, value);
 }
 
-json_t *tel_ask_all(struct tel *t, const char *command, const char *pages, char *err, size_t errlen)
+json_t *tel_ask_pages(struct tel *t, const char *command, const char *pages, char *err,
+		      size_t errlen)
 {
 	json_t *all = tel_ask(t, command, err, errlen), *next;
 
@@ -364,20 +366,20 @@ json_t *tel_ask_all(struct tel *t, const char *command, const char *pages, char 
 	return all;
 }
 
-bool tel_refused(const json_t *answer)
+bool tel_is_error(const json_t *answer)
 {
 	return json_is_string(json_object_get(answer, "error")) &&
 	       json_object_get(answer, "message") != NULL;
 }
 
-static bool ends(const char *text, const char *with)
+static bool ends_with(const char *text, const char *with)
 {
 	const size_t n = strlen(text), m = strlen(with);
 
 	return n >= m && strcmp(text + n - m, with) == 0;
 }
 
-int tel_metrics(struct tel *t, FILE *out, char *err, size_t errlen)
+int tel_copy_metrics(struct tel *t, FILE *out, char *err, size_t errlen)
 {
 	unsigned long lines = 0, bytes = 0;
 	bool last = false;
@@ -400,7 +402,7 @@ int tel_metrics(struct tel *t, FILE *out, char *err, size_t errlen)
 		}
 		for (const char *p = text; *p != '\0'; p++)
 			lines += *p == '\n';
-		last = ends(text, "# EOF\n");
+		last = ends_with(text, "# EOF\n");
 		fwrite(text, 1, len - (last ? strlen("# EOF\n") : 0), out);
 		bytes += len;
 		json_decref(part);

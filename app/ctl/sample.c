@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "snap.h"
+/* Asks the read commands of a router one after the other, and the kernel for its threads. */
+#include "sample.h"
 
 #include <ctype.h>
 #include <dirent.h>
@@ -9,20 +10,20 @@
 #include <string.h>
 #include <time.h>
 
-/* Asked as they are, and where their list stands when it comes in parts. */
+/* Commands of the router, with the member that comes in pages. */
 static const struct {
 	const char *name, *pages;
-} whole[] = {
+} router_commands[] = {
 	{"info", NULL},	 {"workers", "workers"}, {"pools", NULL},   {"sessions", NULL},
 	{"drops", NULL}, {"log", NULL},		 {"stages", NULL},  {"ingress", NULL},
 	{"ports", NULL}, {"balance", NULL},	 {"refused", NULL}, {"buffers", NULL},
 	{"xdp", NULL},
 };
 
-/* Asked once for each pool. */
+/* Commands with a pool as parameter. */
 static const struct {
 	const char *name, *command, *pages;
-} by_pool[] = {
+} pool_commands[] = {
 	{"sched", "/kvroute/counters,sched,%s", NULL}, {"decisions", "/kvroute/decisions,%s", NULL},
 	{"loads", "/kvroute/loads,%s", "ranks"},       {"queue", "/kvroute/queue,%s", NULL},
 	{"events", "/kvroute/events,%s", "ranks"},     {"hits", "/kvroute/hits,%s", "ranks"},
@@ -30,32 +31,32 @@ static const struct {
 	{"buckets", "/kvroute/buckets,%s", NULL},
 };
 
-double snap_number(const json_t *v)
+double sample_to_number(const json_t *v)
 {
 	if (json_is_string(v))
 		return strtod(json_string_value(v), NULL);
 	return json_is_number(v) ? json_number_value(v) : 0;
 }
 
-uint64_t snap_id(const json_t *v)
+uint64_t sample_to_id(const json_t *v)
 {
 	return json_is_string(v) ? strtoull(json_string_value(v), NULL, 0)
 				 : (uint64_t)json_integer_value(v);
 }
 
-const json_t *snap_at(const json_t *snap, ...)
+const json_t *sample_get(const json_t *sample, ...)
 {
 	const char *name;
 	va_list ap;
 
-	va_start(ap, snap);
-	while (snap != NULL && (name = va_arg(ap, const char *)) != NULL)
-		snap = json_object_get(snap, name);
+	va_start(ap, sample);
+	while (sample != NULL && (name = va_arg(ap, const char *)) != NULL)
+		sample = json_object_get(sample, name);
 	va_end(ap);
-	return snap;
+	return sample;
 }
 
-/* ---- what the kernel says ---- */
+/* ---- threads ---- */
 
 static int read_line(const char *path, char *line, int len)
 {
@@ -72,8 +73,9 @@ static int read_line(const char *path, char *line, int len)
 	return rc;
 }
 
-/* Threads that poll: DPDK names them so. schedstat: ran, waited while it could have run. */
-static json_t *host(long pid)
+/* Polling threads, by the names that DPDK gives them. schedstat: time on the CPU, time runnable but
+ * waiting for it. */
+static json_t *read_threads(long pid)
 {
 	json_t *all = json_object();
 	char path[128], name[64], line[128];
@@ -82,7 +84,7 @@ static json_t *host(long pid)
 
 	snprintf(path, sizeof(path), "/proc/%ld/comm", pid);
 	if (pid <= 0 || read_line(path, name, sizeof(name)) < 0 || strstr(name, "kvroute") == NULL)
-		return all; /* another host's, or another namespace's */
+		return all; /* process of another host or namespace */
 	snprintf(path, sizeof(path), "/proc/%ld/task", pid);
 	d = opendir(path);
 	while (d != NULL && (e = readdir(d)) != NULL) {
@@ -107,24 +109,24 @@ static json_t *host(long pid)
 	return all;
 }
 
-/* ---- all of it ---- */
+/* ---- sample ---- */
 
-/* @return 0; -1: the connection is gone. What is null or refused is left out. */
-static int add(struct tel *t, json_t *to, const char *name, const char *command, const char *pages,
-	       char *err, size_t errlen)
+/* Leave out answers that are null or errors. @return 0; -1: connection lost. */
+static int add_answer(struct tel *t, json_t *to, const char *name, const char *command,
+		      const char *pages, char *err, size_t errlen)
 {
-	json_t *answer = tel_ask_all(t, command, pages, err, errlen);
+	json_t *answer = tel_ask_pages(t, command, pages, err, errlen);
 
 	if (answer == NULL)
 		return -1;
-	if (json_is_null(answer) || tel_refused(answer))
+	if (json_is_null(answer) || tel_is_error(answer))
 		json_decref(answer);
 	else
 		json_object_set_new(to, name, answer);
 	return 0;
 }
 
-static bool knows(const json_t *commands, const char *command)
+static bool has_command(const json_t *commands, const char *command)
 {
 	const size_t len = strcspn(command, ",");
 	size_t i;
@@ -137,7 +139,7 @@ static bool knows(const json_t *commands, const char *command)
 	return false;
 }
 
-static double seconds(void)
+static double read_clock(void)
 {
 	struct timespec now;
 
@@ -145,54 +147,57 @@ static double seconds(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-static int take(struct tel *t, json_t *snap, const json_t *known, char *err, size_t errlen)
+static int ask_commands(struct tel *t, json_t *sample, const json_t *known, char *err,
+			size_t errlen)
 {
 	char command[256];
 	const char *pool;
 	json_t *value;
 
-	for (size_t i = 0; i < sizeof(whole) / sizeof(whole[0]); i++) {
-		snprintf(command, sizeof(command), "/kvroute/%s", whole[i].name);
-		if (knows(known, command) &&
-		    add(t, snap, whole[i].name, command, whole[i].pages, err, errlen) < 0)
+	for (size_t i = 0; i < sizeof(router_commands) / sizeof(router_commands[0]); i++) {
+		snprintf(command, sizeof(command), "/kvroute/%s", router_commands[i].name);
+		if (has_command(known, command) &&
+		    add_answer(t, sample, router_commands[i].name, command,
+			       router_commands[i].pages, err, errlen) < 0)
 			return -1;
-		if (i == 0) /* info, which has the router's clock */
-			json_object_set_new(snap, "info_at", json_real(seconds()));
+		if (i == 0) /* info, with the router's clock */
+			json_object_set_new(sample, "info_at", json_real(read_clock()));
 	}
-	for (size_t i = 0; i < sizeof(by_pool) / sizeof(by_pool[0]); i++) {
+	for (size_t i = 0; i < sizeof(pool_commands) / sizeof(pool_commands[0]); i++) {
 		json_t *all = json_object();
 
-		json_object_set_new(snap, by_pool[i].name, all);
-		if (!knows(known, by_pool[i].command))
+		json_object_set_new(sample, pool_commands[i].name, all);
+		if (!has_command(known, pool_commands[i].command))
 			continue;
-		json_object_foreach (json_object_get(snap, "pools"), pool, value) {
+		json_object_foreach (json_object_get(sample, "pools"), pool, value) {
 			const char *name =
 				json_string_value(json_object_get(value, "name")); /* unchanged */
 
-			snprintf(command, sizeof(command), by_pool[i].command,
+			snprintf(command, sizeof(command), pool_commands[i].command,
 				 name != NULL ? name : pool);
-			if (add(t, all, pool, command, by_pool[i].pages, err, errlen) < 0)
+			if (add_answer(t, all, pool, command, pool_commands[i].pages, err, errlen) <
+			    0)
 				return -1;
 		}
 	}
 	return 0;
 }
 
-json_t *snap_take(struct tel *t, char *err, size_t errlen)
+json_t *sample_take(struct tel *t, char *err, size_t errlen)
 {
-	json_t *known = tel_ask(t, "/", err, errlen), *snap;
+	json_t *known = tel_ask(t, "/", err, errlen), *sample;
 
 	if (known == NULL)
 		return NULL;
-	snap = json_object();
-	json_object_set_new(snap, "at", json_real(seconds()));
-	json_object_set_new(snap, "router", json_string(t->prefix));
-	if (take(t, snap, known, err, errlen) < 0) {
-		json_decref(snap);
-		snap = NULL;
+	sample = json_object();
+	json_object_set_new(sample, "at", json_real(read_clock()));
+	json_object_set_new(sample, "router", json_string(t->prefix));
+	if (ask_commands(t, sample, known, err, errlen) < 0) {
+		json_decref(sample);
+		sample = NULL;
 	} else {
-		json_object_set_new(snap, "host", host(t->pid));
+		json_object_set_new(sample, "host", read_threads(t->pid));
 	}
 	json_decref(known);
-	return snap;
+	return sample;
 }
