@@ -50,10 +50,11 @@ struct kvr_family {
 	{                                                                                          \
 		name, label, help, KVR_SAMPLES(__VA_ARGS__)                                        \
 	}
-#define KVR_METRIC(name, counter)                                                                  \
+#define KVR_METRIC_HELP(name, counter, help)                                                       \
 	{                                                                                          \
-		name, NULL, NULL, KVR_SAMPLES({counter, NULL})                                     \
+		name, NULL, help, KVR_SAMPLES({counter, NULL})                                     \
 	}
+#define KVR_METRIC(name, counter) KVR_METRIC_HELP(name, counter, NULL)
 #define KVR_FAMILIES_END                                                                           \
 	{                                                                                          \
 		NULL, NULL, NULL, NULL                                                             \
