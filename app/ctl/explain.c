@@ -282,7 +282,7 @@ static void print_avoided_ranks(struct ctl *c, const char *id)
 	json_t *w, *r;
 
 	snprintf(command, sizeof(command), "/kvroute/worker,%s", id);
-	w = ctl_get(c, command, "ranks", &status);
+	w = ctl_query(c, command, "ranks", &status);
 	json_object_foreach (json_object_get(w, "ranks"), rank, r)
 		if (json_object_get(r, "avoided") != NULL)
 			printf("rank %s is avoided: %s\n", rank, get_text(r, "avoided"));

@@ -61,8 +61,7 @@ static void on_item(struct kvr_client *c, uint64_t id, const struct kvr_client_i
 		sim_fail(s, "request %u: byte %u of item %u is wrong", b.request, wrong, b.no);
 }
 
-/* The plan disturbs neither network nor peers, and no client cancels. */
-static bool plan_is_harmless(const struct sim *s)
+bool client_plan_is_harmless(const struct sim *s)
 {
 	const struct sim_plan drawn = s->plan;
 	const uint32_t bad = drawn.loss + drawn.copies + drawn.late + drawn.broken + drawn.cuts +
@@ -75,11 +74,6 @@ static bool plan_is_harmless(const struct sim *s)
 			     drawn.agent_kills;
 
 	return bad == 0;
-}
-
-static bool nothing_may_fail(const struct sim *s)
-{
-	return s->plan.engine_fails == 0 && client_world_calm(s);
 }
 
 /* Try another router, as a client with two routers does. */
@@ -143,7 +137,8 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 		check_silence(s, a);
 	try_elsewhere(s, a, e);
 	if (e->reason != KVR_CLIENT_FINISHED && !exceeds_limits(s, e) &&
-	    (a->probe || (plan_is_harmless(s) && !a->cancelled)))
+	    (a->probe ||
+	     (client_plan_is_harmless(s) && s->plan.engine_fails == 0 && !a->cancelled)))
 		sim_fail(s, "request %td: it ended with reason %u, code %u (%s) without a fault",
 			 a - s->request, e->reason, e->code, e->text != NULL ? e->text : "");
 }

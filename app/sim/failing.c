@@ -32,7 +32,7 @@ void failing_dispatch(struct engine *e, struct execution *r)
 	r->fails_at = 0;
 	r->counts = true;
 	if (s->now_ns < e->fails_since_ns + FAILS_KNOWN_NS || !has_peer(s, e) ||
-	    !client_world_calm(s))
+	    !client_plan_is_harmless(s))
 		return;
 	if (++e->fails_got > FAILS_MOST * s->plan.ranks * s->plan.routers)
 		sim_fail(s, "engine %td fails its requests and still gets many", e - s->engine);

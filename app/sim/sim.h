@@ -427,8 +427,8 @@ void client_run(struct sim *s, uint32_t i);
 uint32_t clients_waiting(const struct sim *s);
 /** Send one more request, which must succeed. */
 void client_send_probe(struct sim *s, uint32_t i, uint32_t router);
-/** @return true: only failing engines can make a request fail. */
-bool client_world_calm(const struct sim *s);
+/** The plan disturbs neither network nor peers, and no client cancels; engines may fail. */
+bool client_plan_is_harmless(const struct sim *s);
 
 /* ---- prompt.c ---- */
 

@@ -315,10 +315,10 @@ enum kvr_rq_action {
 struct kvr_leg {
 	uint8_t state; /**< enum kvr_rq_state */
 	bool booked;
-	bool aborting; /**< an ABORT is not acknowledged */
-	bool released; /**< booked without load, after a long silence of its worker */
-	bool trial;    /**< as in its decision */
-	uint32_t rank; /**< dense index of its booking */
+	bool aborting;	   /**< an ABORT is not acknowledged */
+	bool released : 1; /**< booked without load, after a long silence of its worker */
+	bool trial : 1;	   /**< as in its decision */
+	uint32_t rank;	   /**< dense index of its booking */
 	uint64_t worker;
 	uint32_t epoch; /**< the worker's life */
 	uint32_t dp_rank;

@@ -72,7 +72,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
-	b->renewed_at = now - s->still_ns;
+	b->booked_at = b->renewed_at = now - s->still_ns;
 	b->marked = false;
 	b->in_prefill = false;
 	b->exec_isl = isl;
@@ -105,7 +105,7 @@ void kvr_sched__book_probe(struct kvr_sched *s, const struct kvr_sched_decision 
 
 	b->state = KVR_SLOT_BOOKED;
 	b->rank = d->rank;
-	b->renewed_at = now - s->still_ns;
+	b->booked_at = b->renewed_at = now - s->still_ns;
 	b->probe = b->marked = true;
 	b->in_prefill = b->fades = false;
 	b->exec_isl = 0;

@@ -85,7 +85,8 @@ struct owed {
 /** One booking. Two cache lines. */
 struct slot {
 	alignas(64) struct kvr_active_booking act;
-	uint64_t renewed_at; /* less sched.still_ns */
+	uint64_t booked_at;  /* less sched.still_ns */
+	uint64_t renewed_at; /* likewise */
 	union {
 		uint64_t pf_tokens;
 		struct {
