@@ -30,7 +30,7 @@ const struct ctl_command ctl_commands[] = {
 	    "state pool bookings dp_start dp_size silent_ms state_ms address epoch"),
 	ASK("worker", "WORKER", "one worker, rank by rank", "worker", "ranks", NULL),
 	ASK("loads", "POOL", "load of the ranks of a pool", "loads", "ranks", NULL),
-	ASK("pools", "", "pools: requests, KV events, prefix table", "pools", NULL, NULL),
+	ASK("pools", "", "pools: requests, KV events, prefix table", "pools", "pools", NULL),
 	ASK("queue", "POOL", "queue of a pool", "queue", NULL, NULL),
 	ASK("oldest", "POOL [WORKER]", "the oldest requests in flight", "oldest", NULL, NULL),
 	ASK("sessions", "", "sessions of the pools", "sessions", NULL, NULL),
@@ -178,7 +178,7 @@ enum ctl_status ctl_words(struct ctl *c, int argc, char **argv)
 	if (strncmp(row->args, "WORKER", 6) == 0)
 		return print_keys(c, "/kvroute/workers", "workers");
 	if (strncmp(row->args, "POOL", 4) == 0)
-		return print_keys(c, "/kvroute/pools", NULL);
+		return print_keys(c, "/kvroute/pools", "pools");
 	if (strstr(row->args, "PORT") != NULL)
 		return print_keys(c, "/kvroute/ports", NULL);
 	if (strstr(row->args, "TABLE") != NULL)

@@ -85,11 +85,11 @@ static enum ctl_status print_kept(struct ctl *c, const char *pool, uint64_t id, 
 static enum ctl_status search_newest(struct ctl *c, uint64_t id)
 {
 	enum ctl_status status;
-	json_t *pools = ctl_query(c, "/kvroute/pools", NULL, &status), *v;
+	json_t *pools = ctl_query(c, "/kvroute/pools", "pools", &status), *v;
 	long long number = -1;
 	const char *pool;
 
-	json_object_foreach (pools, pool, v) {
+	json_object_foreach (json_object_get(pools, "pools"), pool, v) {
 		char command[160];
 		json_t *list;
 

@@ -158,12 +158,13 @@ enum ctl_status ctl_watch(struct ctl *c, int argc, char **argv)
 	const double seconds = c->opt.seconds > 0 ? c->opt.seconds : 1;
 	enum ctl_status status = CTL_OK;
 	long long seen[MAX_POOLS];
-	json_t *pools, *v;
+	json_t *answer, *pools, *v;
 	const char *name;
 
 	if (strcmp(argv[0], "decisions") != 0)
 		return ctl_report(CTL_USAGE, "watch: got \"%s\", allowed: decisions", argv[0]);
-	pools = ctl_query(c, "/kvroute/pools", NULL, &status);
+	answer = ctl_query(c, "/kvroute/pools", "pools", &status);
+	pools = json_object_get(answer, "pools");
 	if (argc == 2 && pools != NULL && json_object_get(pools, argv[1]) == NULL)
 		status = ctl_report(CTL_REFUSED, "pool %s does not exist", argv[1]);
 	memset(seen, 0xff, sizeof(seen)); /* -1: none */
@@ -188,6 +189,6 @@ enum ctl_status ctl_watch(struct ctl *c, int argc, char **argv)
 		if (fflush(stdout) != 0)
 			break;
 	}
-	json_decref(pools);
+	json_decref(answer);
 	return status;
 }

@@ -14,9 +14,9 @@
 static const struct {
 	const char *name, *pages;
 } router_commands[] = {
-	{"info", NULL},	 {"workers", "workers"}, {"pools", NULL},   {"sessions", NULL},
-	{"drops", NULL}, {"log", NULL},		 {"stages", NULL},  {"ingress", NULL},
-	{"ports", NULL}, {"balance", NULL},	 {"refused", NULL}, {"buffers", NULL},
+	{"info", NULL},	 {"workers", "workers"}, {"pools", "pools"}, {"sessions", NULL},
+	{"drops", NULL}, {"log", NULL},		 {"stages", NULL},   {"ingress", NULL},
+	{"ports", NULL}, {"balance", NULL},	 {"refused", NULL},  {"buffers", NULL},
 	{"xdp", NULL},
 };
 
@@ -160,6 +160,9 @@ static int ask_commands(struct tel *t, json_t *sample, const json_t *known, char
 		    add_answer(t, sample, router_commands[i].name, command,
 			       router_commands[i].pages, err, errlen) < 0)
 			return -1;
+		if (strcmp(router_commands[i].name, "pools") == 0) /* without their number */
+			json_object_set(sample, "pools",
+					json_object_get(json_object_get(sample, "pools"), "pools"));
 		if (i == 0) /* info, with the router's clock */
 			json_object_set_new(sample, "info_at", json_real(read_clock()));
 	}

@@ -39,7 +39,7 @@ def served(case, name, requests):
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
-            pools = telemetry(case.prefix(name), '/kvroute/pools')
+            pools = telemetry(case.prefix(name), '/kvroute/pools')['pools']
             if sum(p['requests']['dispatches'] for p in pools.values()) >= requests:
                 return True
         except OSError:

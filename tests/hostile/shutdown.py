@@ -169,7 +169,7 @@ def pair(program):
 
 
 def client_bookings(router, pool):
-    return router.telemetry('/kvroute/pools')[pool]['requests']['client_bookings_live']
+    return router.telemetry('/kvroute/pools')['pools'][pool]['requests']['client_bookings_live']
 
 
 def booked(program):

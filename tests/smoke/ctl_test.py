@@ -76,7 +76,7 @@ class Router:
                     "workers": {i: WORKERS[i] for i in ids}}
         if name == "pools":
             self.gaps += 2  # two more frames per sample
-            return {"m": {**POOL, "events": {"frames": 10 + self.gaps, "gaps": self.gaps}}}
+            return {"total": 1, "pools": {"m": {**POOL, "events": {"frames": 10 + self.gaps, "gaps": self.gaps}}}}
         if name == "decisions":
             pool, _, number = rest.partition(",")
             if pool != "m" or (number and number != "41"):

@@ -353,8 +353,9 @@ def main():
         """Keys of telemetry have no '-' and no '.'; what cannot be a key must not be left out, nor its memory be lost."""
         for command in ('/kvroute/pools', '/kvroute/sessions'):
             pools = router.telemetry(command)
+            pools = pools.get('pools', pools)
             TALLY.check(command, set(pools) == {'llama', 'llama_prefill'}, list(pools))
-        TALLY.check('name', router.telemetry('/kvroute/pools').get('llama_prefill', {}).get('name') == 'llama-prefill')
+        TALLY.check('name', router.telemetry('/kvroute/pools')['pools'].get('llama_prefill', {}).get('name') == 'llama-prefill')
         # Who has been silent for ten seconds is forgotten, and a family may take longer.
         client = p.Client('10.9.0.1')
         asked = client.route(DECODE, 1)

@@ -79,12 +79,12 @@ class Faults:
         self.agent.stored(0, p.sequence_hashes(range(80000, 80016), B))
         self.until('they are taken', lambda: rank.acked == rank.next)
         event = p.EVENT.pack(p.STORED, 0, 0, 1, 0) + struct.pack('<Q', 5)
-        before = self.router.telemetry('/kvroute/pools')['llama']['events']['already_applied']
+        before = self.router.telemetry('/kvroute/pools')['pools']['llama']['events']['already_applied']
         for i in range(150):
             self.agent.send('KV_EVENTS', 4, p.EVENTS_BODY.pack(rank.next - 1, 0, 0, 1, 0, 0) + event)
             if i % 32 == 0:
                 p.run_until(self.all, lambda: True)
-        self.until('they are counted', self.asked('/kvroute/pools', lambda a: a['llama']['events']['already_applied'] >= before + 120))
+        self.until('they are counted', self.asked('/kvroute/pools', lambda a: a['pools']['llama']['events']['already_applied'] >= before + 120))
 
     def phantoms(self):
         rank = self.agent.ranks[0]

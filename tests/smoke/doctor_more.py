@@ -109,9 +109,9 @@ class More:
         booked = other.book(self.pool, 4 * B, p.sequence_hashes(range(7 * 10 ** 6, 7 * 10 ** 6 + 4 * B), B))
         self.until('it is booked', lambda: booked.accepted)
         self.all.remove(other)
-        was = self.router.telemetry('/kvroute/pools')['llama']['requests']['expired']
+        was = self.router.telemetry('/kvroute/pools')['pools']['llama']['requests']['expired']
         self.check_cause(self.doctor(['expired-requests'], lambda: self.until('it is over', self.asked(
-            '/kvroute/pools', lambda a: a['llama']['requests']['expired'] > was))), 'pool llama: 1 request ended because the client stopped renewing')
+            '/kvroute/pools', lambda a: a['pools']['llama']['requests']['expired'] > was))), 'pool llama: 1 request ended because the client stopped renewing')
         other.close()
 
     def link(self):

@@ -335,7 +335,7 @@ def route(gw, agents, router):
 def probes(gw, agents, router, ids):
     """A health probe goes where it is pinned, and only the count of probes knows it."""
     def counts():
-        return {k: v for k, v in router.telemetry('/kvroute/pools')['llama']['requests'].items() if k != 'late_frame'}
+        return {k: v for k, v in router.telemetry('/kvroute/pools')['pools']['llama']['requests'].items() if k != 'late_frame'}
 
     # A client has its answer before the router has counted all of it.
     check('what came before has ended', wait_for(lambda: counts()['live'] == 0), counts())

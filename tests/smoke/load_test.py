@@ -121,7 +121,7 @@ def in_directory(name, job):
 
 def left_behind(prefix, lingering=False):
     """What the router still holds, as {name: count}; empty when the house is. @lingering: ended requests count, too."""
-    balance, pools = telemetry(prefix, "/kvroute/balance"), telemetry(prefix, "/kvroute/pools")
+    balance, pools = telemetry(prefix, "/kvroute/balance"), telemetry(prefix, "/kvroute/pools")["pools"]
     left = {k: v for k, v in balance.items() if isinstance(v, int) and v != 0 and k != "lost"}
     if not lingering:
         left.pop("slots_used", None)  # of all pools: each of them tells how many linger

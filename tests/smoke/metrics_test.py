@@ -247,10 +247,24 @@ def check(kvroute, prefix, pid):
     print(f"{len(want)} tables, {n} counters, {len(found)} families, {len(text)} bytes")
 
 
+def sixteen_pools(kvroute, prefix, directory):
+    """An answer of DPDK has 16 KiB: pages of /kvroute/pools list all pools."""
+    pools = "".join(f"[pool p{i}]\nid = {i}\nmax_ranks = 4\nmax_jobs = 64\nmax_requests = 64\nmax_blocks = 4096\nmax_sessions = 0\n" for i in range(16))
+    conf = CONF.format(cpu=min(os.sched_getaffinity(0)), prefix=prefix).partition("[pool first]")[0] + pools
+    with a_router(kvroute, conf, prefix, directory):
+        found, start = [], 0
+        while start is not None:
+            page = telemetry(prefix, f"/kvroute/pools,{start}")
+            found, start = found + list(page["pools"]), page.get("next")
+        if found != [f"p{i}" for i in range(16)] or page["total"] != 16:
+            raise Failed(f"/kvroute/pools: {found} of {page['total']}")
+
+
 def run(directory):
     kvroute, prefix = sys.argv[1], f"kvr-mt-{os.getpid()}"
     with a_router(kvroute, CONF.format(cpu=min(os.sched_getaffinity(0)), prefix=prefix), prefix, directory) as router:
         check(kvroute, prefix, router.pid)
+    sixteen_pools(kvroute, prefix, directory)
 
 
 if __name__ == "__main__":

@@ -163,7 +163,7 @@ def served(prefix, directory, cpu, load, program):
     engines = serving(prefix, directory, cpu, load)
 
     def finished():
-        return telemetry(prefix, "/kvroute/pools")["default"]["requests"]["finished"]
+        return telemetry(prefix, "/kvroute/pools")["pools"]["default"]["requests"]["finished"]
     sent, port, ingress = play(prefix, directory, cpu, f"{directory}/route.pcap", False,
                                lambda: wait("requests do not end", lambda: finished() >= REQUESTS))
     engines.terminate()

@@ -79,6 +79,7 @@ WRONG = {
     "/kvroute/deactivate": ("", ",nothing", ",default", ",default,x"),
     "/kvroute/reactivate": ("", ",nothing", ",default"),
     "/kvroute/workers": (",x", ",-1", ",0,0"),
+    "/kvroute/pools": (",x", ",-1", ",0,0"),
     "/kvroute/decisions": ("", ",nothing", ",default,x", ",default,99999999"),
     "/kvroute/oldest": ("", ",nothing", ",default,x"),
     "/kvroute/adapters": ("", ",nothing", ",default,x"),
@@ -90,7 +91,7 @@ WRONG = {
     "/kvroute/sample": ("", ",default", ",default,x", ",nothing,1"),
 }
 # These take nothing.
-WRONG.update({f"/kvroute/{name}": (",x",) for name in ("info", "refused", "pools", "sessions", "drops", "log", "stages", "ingress", "balance",
+WRONG.update({f"/kvroute/{name}": (",x",) for name in ("info", "refused", "sessions", "drops", "log", "stages", "ingress", "balance",
                                                        "ports", "sources", "xdp")})
 
 

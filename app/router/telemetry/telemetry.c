@@ -193,14 +193,30 @@ static struct rte_tel_data *pool_dict(const struct pool *p)
 	return d;
 }
 
+#define POOLS_PAGE 4u /* a pool takes up to 3 KiB of an answer of 16 KiB */
+
 static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
+	struct kvr_telemetry_args a;
+	struct rte_tel_data *list;
+	uint64_t from = 0;
 
-	RTE_SET_USED(params);
+	if (kvr_telemetry_args(&a, params) < 0 || a.n > 1 ||
+	    (a.n == 1 && kvr_telemetry_arg_u64(&a, 0, 0, UINT32_MAX, &from) < 0))
+		return kvr_telemetry_error(d, EINVAL,
+					   "expected nothing or the number to start from");
+	list = rte_tel_data_alloc();
+	if (list == NULL)
+		return kvr_telemetry_error(d, ENOMEM, "no memory");
+	rte_tel_data_start_dict(list);
+	for (uint64_t i = from; i < rt->n_pools && i < from + POOLS_PAGE; i++)
+		kvr_telemetry_dict_part(list, rt->pool[i].name, pool_dict(&rt->pool[i]));
 	rte_tel_data_start_dict(d);
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		kvr_telemetry_dict_part(d, rt->pool[i].name, pool_dict(&rt->pool[i]));
+	rte_tel_data_add_dict_u64(d, "total", rt->n_pools);
+	if (from + POOLS_PAGE < rt->n_pools)
+		rte_tel_data_add_dict_u64(d, "next", from + POOLS_PAGE);
+	rte_tel_data_add_dict_container(d, "pools", list, 0);
 	return 0;
 }
 
@@ -400,7 +416,7 @@ static const struct kvr_telemetry_cmd commands[] = {
 	 false},
 	{"/kvroute/refused", NULL, "workers whose newest HELLO was refused, and why", refused_list,
 	 false},
-	{"/kvroute/pools", NULL, "requests, events and prefix table of every pool", cmd_pools,
+	{"/kvroute/pools", "[FROM]", "requests, events and prefix table of every pool", cmd_pools,
 	 false},
 	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions, false},
 	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops,
