@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The router under an end-to-end question: its folder, its start and end, its telemetry."""
+"""The router of an end-to-end measurement: its folder, start, end and telemetry."""
 import json
 import os
 import socket
@@ -11,22 +11,22 @@ import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../.."))
 
-# Of a window in which nobody else gets the CPUs: what is measured, and what is held before it and (the drain) after it. The kernel
-# lets ordinary threads run for 50 ms of each second in which they had nothing, so all of it is shorter than 0.95 s.
+# A window with held CPUs: seconds that are measured, and seconds held before them and (the drain) after them. The sum stays below 0.95 s,
+# because the kernel gives ordinary threads 50 ms of each second in which SCHED_FIFO threads starved them.
 HELD, BEFORE = 0.5, 0.1
-KEPT_NS = 20e6  # of waiting for its CPU in that time: a polling thread was not held; a control thread takes 5 ms
-TRIES = 4       # of a window that was not
+KEPT_NS = 20e6  # limit of the time a held polling thread waits for its CPU; a control thread takes 5 ms of it
+TRIES = 4       # attempts for a window that was not held
 
 
 def add_options(p):
-    """What every question has."""
+    """Options of every measurement."""
     p.add_argument("--build", default=os.environ.get("BUILD", os.path.join(ROOT, "build")))
-    p.add_argument("--cpus", default="0,1", help="CPU of the router, CPU of what loads it")
-    p.add_argument("--no-priority", action="store_true", help="do not ask for a higher CPU priority")
+    p.add_argument("--cpus", default="0,1", help="CPU of the router, CPU of the load")
+    p.add_argument("--no-priority", action="store_true", help="do not request a higher CPU priority")
 
 
 def take_priority():
-    """All programs inherit it. With autogroups a nice value only counts inside its session, so take one of our own."""
+    """Child processes inherit the priority. With autogroups a nice value only applies within its session, so create a session."""
     try:
         os.setpriority(os.PRIO_PROCESS, 0, -19)
         if os.getpid() != os.getsid(0):
@@ -36,7 +36,7 @@ def take_priority():
     except FileNotFoundError:
         pass
     except PermissionError:
-        print("no right to a higher priority: other programs on these CPUs will show", file=sys.stderr)
+        print("no permission to raise the priority: other programs on these CPUs will affect the result", file=sys.stderr)
 
 
 def waited(pid):
@@ -53,12 +53,12 @@ def waited(pid):
 
 
 class Held:
-    """The CPUs of a router and its load, for their polling threads alone: SCHED_FIFO from shortly before the measured part to the
-    end of the load. A router's control thread keeps going before its own polling thread."""
+    """Reserves the CPUs of a router and its load for their polling threads: SCHED_FIFO from shortly before the measured part to the
+    end of the load. The router's control thread has priority over its polling thread."""
 
     def __init__(self, router, load, begins, warmup, before=None):
-        """`begins` returns when the load does, True, or when it has ended, False; what is measured begins `warmup` seconds later;
-        `before` is called when the router's CPU is held."""
+        """`begins` waits until the load begins and returns True, or returns False if the load has ended. The measured part begins
+        `warmup` seconds later. `before` is called once the router's CPU is held."""
         self.router, self.load, self.begins, self.warmup, self.before = router, load, begins, warmup, before
         self.polling, self.began = None, None
         self.thread = threading.Thread(target=self.hold)
@@ -70,8 +70,8 @@ class Held:
         time.sleep(self.warmup - BEFORE)
         ours, its = waited(self.router.pid), waited(self.load.pid)
         if not its:
-            return  # it has ended
-        # Polling is what ran most.
+            return  # the load has ended
+        # The thread with the most CPU time is the polling thread.
         self.polling, load = max(ours, key=lambda task: ours[task][0]), max(its, key=lambda task: its[task][0])
         try:
             os.sched_setscheduler(self.router.pid, os.SCHED_FIFO, os.sched_param(2))
@@ -85,14 +85,14 @@ class Held:
             print(f"the CPUs were not held: {e}", file=sys.stderr)
 
     def release(self):
-        """After the load's end. @return whether the router's CPU was held all the time."""
+        """Call after the end of the load. @return whether the router's CPU was held all the time."""
         self.thread.join()
         try:
             kept = None if self.began is None else waited(self.router.pid)[self.polling][1] - self.began
             for task in os.listdir(f"/proc/{self.router.pid}/task"):
                 os.sched_setscheduler(int(task), os.SCHED_OTHER, os.sched_param(0))
         except (OSError, KeyError):
-            return False  # it has ended
+            return False  # the router has ended
         return kept is not None and kept < KEPT_NS
 
 
@@ -107,14 +107,14 @@ def may_hold():
 
 
 class Router:
-    """`conf` with @CPU@, @SOCKET@, @PREFIX@ and the sockets of `more` ({key: file name}) filled in."""
+    """A router with the configuration `conf`. Replaces @CPU@, @SOCKET@, @PREFIX@ and the keys of `more` ({key: file name of a socket})."""
 
     def __init__(self, opt, name, conf, more=None):
         self.program = opt.build + "/app/router/kvroute"
         self.dir = tempfile.mkdtemp(prefix=f"kvroute-{name}.")
         self.prefix = f"kvr-{name}-{os.getpid()}"
         self.process = None
-        self.through = []  # a program that runs it elsewhere
+        self.through = []  # command that starts the router in another namespace
         with open(conf) as f:
             text = f.read()
         values = {"CPU": opt.cpus.split(",")[0], "SOCKET": self.dir + "/steady.sock", "PREFIX": self.prefix}
@@ -133,7 +133,7 @@ class Router:
             self.fail(f"the router ended with {self.process.returncode}")
 
     def start(self):
-        """A fresh one."""
+        """Start a fresh router."""
         self.halt()
         with open(self.dir + "/router.log", "w") as log:
             self.process = subprocess.Popen(self.through + [self.program, "--config", self.dir + "/router.conf"], stdout=log, stderr=log)
@@ -162,7 +162,7 @@ class Router:
         os.rmdir(self.dir)
 
     def telemetry(self, command):
-        """One command on the router's telemetry socket."""
+        """Reply to one command on the router's telemetry socket."""
         base = os.environ.get("RUNTIME_DIRECTORY") or ("/var/run" if os.geteuid() == 0 else
                                                        os.environ.get("XDG_RUNTIME_DIR", "/tmp"))
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:

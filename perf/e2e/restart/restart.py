@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rolling restart of workers over a full prefix table, against a running router; see README.md beside this file.
+"""A rolling restart of workers over a full prefix table, with a running router; see README.md in this folder.
 
 usage: restart.py KVROUTE [--workers N] [--blocks N]
 """
@@ -18,15 +18,15 @@ sys.path.insert(0, os.path.join(HERE, '../../../tests/smoke'))
 import kvrproto as p
 from protocol_router import ADDRESSES, Router
 
-CHAIN = 128  # blocks of an event, one event a frame
-WINDOW = 12  # frames on their way
+CHAIN = 128  # blocks per event, one event per frame
+WINDOW = 12  # unacknowledged frames
 BEAT = 0.1
-NEW_LIFE = 16  # chains that a worker stores after its restart
+NEW_CHAINS = 16  # chains that a worker stores after its restart
 SUSPECT, SERVING = 3, 2
 
 
 class Worker:
-    """One worker of one rank: HELLO, heartbeats, and chains of blocks that nobody else has."""
+    """One worker of one rank: HELLO, heartbeats, and chains of blocks that no other worker has."""
 
     def __init__(self, number):
         self.id, self.epoch, self.ready, self.state = number + 1, 1, False, None
@@ -36,7 +36,7 @@ class Worker:
         self.busy = self.suspected = 0
         self.body = p.HELLO_BODY.pack(16, 0, 1, 0, 1 << 22, 16, 1432, 0, 0, 0, 0) + p.hint(0x8020, b'llama')
 
-    def life(self, epoch, want):
+    def begin_epoch(self, epoch, want):
         self.epoch = self.end.epoch = epoch
         self.ready, self.sent, self.acked, self.want, self.hello_due = False, 0, 0, want, 0.0
 
@@ -44,7 +44,7 @@ class Worker:
         return self.ready and self.acked >= self.want
 
     def chain(self, number):
-        """Any numbers that differ: worker, life and chain in the high bits."""
+        """Distinct hashes: worker, epoch and chain in the high bits."""
         base = (self.id << 52) | ((self.epoch & 0xff) << 44) | (number + 1) << 20
         return struct.pack(f'<{CHAIN}Q', *range(base, base + CHAIN))
 
@@ -115,7 +115,7 @@ class World:
 
 
 def longest(router):
-    """Microseconds so far: the longest turn of the polling lcore, the longest poll of each stage."""
+    """Longest turn of the polling lcore and longest poll of each stage so far, in microseconds."""
     stages = router.telemetry('/kvroute/stages')
     us = 1e6 / stages['tsc_hz']
     lcore = stages['lcore0']
@@ -131,7 +131,7 @@ def main():
     args = args.parse_args()
     router = Router(args.kvroute, f'[pool llama]\nid = 3\nblock_size = 16\nmax_ranks = {max(64, args.workers)}\n'
                     f'max_blocks = {args.blocks}\n',
-                    # What takes longer than a quiet second here is not the machine.
+                    # Long enough that a busy machine does not make a worker suspect.
                     'suspect_ms = 2000\ndead_ms = 6000\n', memory_mb=1024)
     failed, result = [], {'workers': args.workers, 'blocks': args.blocks}
     try:
@@ -139,17 +139,17 @@ def main():
         world = World([Worker(n) for n in range(args.workers)])
         start = time.monotonic()
         for worker in world.workers:
-            worker.life(1, args.blocks // args.workers // CHAIN)
+            worker.begin_epoch(1, args.blocks // args.workers // CHAIN)
         if not world.until(lambda: all(w.done() for w in world.workers), 60):
             failed.append('the table was not filled')
         result.update(fill_s=round(time.monotonic() - start, 1), longest_us_filling=longest(router))
         start = world.last = time.monotonic()
         for worker in world.workers:
-            worker.life(2, NEW_LIFE)
+            worker.begin_epoch(2, NEW_CHAINS)
             if not world.until(lambda: worker.ready, 10):
-                failed.append(f'worker {worker.id} is not WELCOMEd')
+                failed.append(f'no WELCOME for worker {worker.id}')
         if not world.until(lambda: all(w.done() and w.state == SERVING for w in world.workers), 20):
-            failed.append('not all serve')
+            failed.append('not all workers are serving')
         result.update(restart_s=round(time.monotonic() - start, 2), longest_us=longest(router),
                       busy=sum(w.busy for w in world.workers), suspected=sum(w.suspected for w in world.workers),
                       own_stall_ms=round(world.stall * 1e3))
@@ -161,7 +161,7 @@ def main():
         router.log.flush()
         router.log.seek(0)
         if 'suspect' in router.log.read().lower():
-            failed.append('the log tells of a suspect')
+            failed.append('the log mentions a suspect worker')
     finally:
         for why in failed:
             print('FAIL', why)

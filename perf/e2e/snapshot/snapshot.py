@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A snapshot of a full prefix table beside events, SIGKILL, and a start from it; see README.md beside this file.
+"""A snapshot of a full prefix table beside events, SIGKILL, and a start from it; see README.md in this folder.
 
 usage: snapshot.py KVROUTE [--workers N] [--blocks N] [--times N]
 """
@@ -23,7 +23,7 @@ from restart import CHAIN, Worker, World, longest
 
 
 class Returning(Worker):
-    """Says HELLO again, in the same life, to a router that has begun anew. What it stores once it has filled its part it removes."""
+    """A worker that sends HELLO with the same epoch to a restarted router. Chains beyond its initial fill are stored and removed again."""
 
     warm, full, refused = False, 1 << 60, 0
 
@@ -32,10 +32,10 @@ class Returning(Worker):
             return p.EVENT.pack(p.REMOVED, 0, 0, CHAIN, 0) + self.chain(number - 1)
         return super().event(number)
 
-    def goes_on(self):
+    def extend_want(self):
         self.want = self.full + (self.acked - self.full) // 2 * 2 + 2
 
-    def again(self):
+    def reconnect(self):
         self.ready = self.warm = False
         self.state, self.hello_due = None, 0.0
 
@@ -44,11 +44,11 @@ class Returning(Worker):
             self.warm = body[2] & 1 != 0
         elif header.name == 'KV_ACK':
             upto, _, _, code, _ = p.KV_ACK_BODY.unpack_from(body)
-            if code == p.ACK_GAP and upto < self.acked:  # told to the life before, after its snapshot
+            if code == p.ACK_GAP and upto < self.acked:  # acknowledged by the previous router after its snapshot
                 self.acked = self.sent = upto
         elif header.name == 'REJECTED' and p.Rejection(body).retryable:
             self.refused += 1
-            return  # it says HELLO again in a moment
+            return  # the worker retries HELLO soon
         super().take(header, body, now)
 
 
@@ -60,17 +60,17 @@ class Measure:
         return telemetry(self.router.prefix, command)
 
     def work(self):
-        """Cycles of the polling lcore so far: (time stamp, of calls, calls, of the event stage, frames)."""
+        """Counters of the polling lcore: (time stamp, cycles of calls, calls, cycles of the event stage, frames)."""
         row = self.ask('/kvroute/counters,lcore,lcore0')
         event = self.ask('/kvroute/stages')['lcore0']['event']
         return time.monotonic(), row['call_cycles'], row['calls'], event['cycles'], event['items']
 
     def events(self, seconds):
-        """Every worker goes on storing and removing chains, as fast as this script can."""
+        """All workers store and remove chains, as fast as this script can."""
         end = time.monotonic() + seconds
         while time.monotonic() < end and not self.over():
             for worker in self.world.workers:
-                worker.goes_on()
+                worker.extend_want()
             self.world.until(self.over, 0.05)
 
     over = staticmethod(lambda: False)
@@ -93,12 +93,12 @@ class Measure:
         self.events(120)
         del self.over
         end = self.work()
-        said = self.ask('/kvroute/snapshot')
+        report = self.ask('/kvroute/snapshot')
 
         def each(a, b):
             return (b[3] - a[3]) / max(1, b[4] - a[4])
 
-        return {'write_s': round(said['took_us'] / 1e6, 2), 'blocks': said['blocks'], 'bytes_per_block': round(said['bytes'] / said['blocks'], 1),
+        return {'write_s': round(report['took_us'] / 1e6, 2), 'blocks': report['blocks'], 'bytes_per_block': round(report['bytes'] / report['blocks'], 1),
                 'calls_percent': round(100 * (end[1] - begin[1]) / hz / (end[0] - begin[0]), 4), 'calls': end[2] - begin[2],
                 'events': end[4] - begin[4], 'cycles_per_event_frame': round(each(begin, end)),
                 'ratio_to_before': round(each(begin, end) / each(calm, begin), 3)}
@@ -117,13 +117,13 @@ class Measure:
         self.router.process.wait()
         begin = time.monotonic()
         for worker in self.world.workers:
-            worker.again()
+            worker.reconnect()
         self.router.start()
         if not self.world.until(lambda: any(w.ready for w in self.world.workers), 60):
-            raise RuntimeError('nobody is WELCOMEd')
+            raise RuntimeError('no worker received WELCOME')
         first = time.monotonic()
         if not self.world.until(lambda: all(w.ready for w in self.world.workers), 60):
-            raise RuntimeError('not all are WELCOMEd')
+            raise RuntimeError('not all workers received WELCOME')
         last = time.monotonic()
         self.world.until(lambda: False, 0.3)
         restored, held = self.restored()
@@ -150,24 +150,24 @@ def main():
         router.telemetry('/kvroute/balance')
         world = World([Returning(n) for n in range(args.workers)])
         for worker in world.workers:
-            worker.life(1, args.blocks // args.workers // CHAIN)
+            worker.begin_epoch(1, args.blocks // args.workers // CHAIN)
         if not world.until(lambda: all(w.done() for w in world.workers), 300):
             raise RuntimeError('the table was not filled')
         for worker in world.workers:
             worker.full = worker.acked
-        told = sum(w.full for w in world.workers) * CHAIN
+        announced = sum(w.full for w in world.workers) * CHAIN
         measure = Measure(router, world)
         for _ in range(args.times):
             print(json.dumps({'snapshot': measure.snapshot()}), flush=True)
             back = measure.restart()
             print(json.dumps({'restart': back}), flush=True)
             if back['warm'] != args.workers or back['restored'] == 0:
-                raise RuntimeError('not warm')
+                raise RuntimeError('a worker is not warm, or nothing was restored')
             if not world.until(lambda: all(w.done() for w in world.workers), 60):
-                raise RuntimeError('events do not go on')
+                raise RuntimeError('events do not continue')
             held = measure.restored()[1]
-            if held != told:
-                raise RuntimeError(f'{held} blocks held, {told} told')
+            if held != announced:
+                raise RuntimeError(f'{held} blocks held, {announced} announced')
         failed = False
     finally:
         failed = router.finish(failed)
