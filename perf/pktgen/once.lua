@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: BSD-3-Clause
--- Requests that book: as many frames as the file has, once. COUNT in the environment says how many.
+-- Requests with bookings: send COUNT frames (environment variable), which must be the number of frames of the file.
 package.path = package.path .. ";?.lua;test/?.lua;app/?.lua;"
 require "Pktgen"
 

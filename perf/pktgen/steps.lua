@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: BSD-3-Clause
--- A file that may go round, at rising rates: what was sent and what came back in each step of ten seconds.
+-- Send a file in a loop at rising rates, and print the frames sent and received in each step of ten seconds.
 package.path = package.path .. ";?.lua;test/?.lua;app/?.lua;"
 require "Pktgen"
 
@@ -11,7 +11,7 @@ for _, percent in ipairs({1, 2, 5, 10, 20, 50, 100}) do
   pktgen.start("0")
   pktgen.delay(10000)
   pktgen.stop("0")
-  pktgen.delay(500) -- what is on its way
+  pktgen.delay(500) -- frames in flight
   local s = pktgen.portStats("0", "port")[0]
   printf("rate %d: sent %d, received %d, not taken %d\n", percent, s.opackets, s.ipackets, s.oerrors)
 end

@@ -1,5 +1,5 @@
 -- SPDX-License-Identifier: BSD-3-Clause
--- wrk's requests: a completion of KVR_BYTES bytes whose prompt is ids, the same for all.
+-- Requests of wrk: completions of KVR_BYTES bytes, all with the same prompt of token ids.
 local bytes = tonumber(os.getenv("KVR_BYTES"))
 local head = '{"model":"default","max_tokens":16,"prompt":[1'
 local ids = {}

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ratios of perf/pair on a host with two modes, drawn from a seed: none asks which run fell into which mode."""
+"""The ratios of perf/pair on a host with two modes, drawn from a seed, do not depend on which run was in which mode."""
 import os
 import random
 import statistics
@@ -15,7 +15,7 @@ with open(os.path.join(HERE, "../../../perf/pair")) as source:
 
 
 def runs(rng, faster, n=20):
-    """Costs of n rounds; each run may find the host in its other mode."""
+    """Costs of n rounds; the host may change its mode between runs."""
     old, new, slow = [], [], False
     for _ in range(n):
         for side, factor in ((old, 1.0), (new, faster)):
@@ -26,7 +26,7 @@ def runs(rng, faster, n=20):
 
 class Ratios(unittest.TestCase):
     def test_two_modes(self):
-        """The medians are far off in some draws; the ratio within modes is near the true one in all."""
+        """In some draws the medians are wrong by far; in all draws the ratio within modes is near the true one."""
         medians = []
         for seed in range(40):
             old, new = runs(random.Random(seed), 0.9)
@@ -42,7 +42,7 @@ class Ratios(unittest.TestCase):
         self.assertIsNone(pair.by_modes(old, [1.05 * v for v in old]))
 
     def test_turns(self):
-        """What a slow stretch does to both runs of a round is not in their ratio."""
+        """A slow period that affects both runs of a round does not change their ratio."""
         old = [100.0, 200.0, 100.0, 400.0, 100.0, 200.0, 100.0]
         turns, sure = pair.by_turns(old, [0.9 * v for v in old])
         self.assertAlmostEqual(turns, 0.9)
@@ -50,7 +50,7 @@ class Ratios(unittest.TestCase):
         self.assertAlmostEqual(sure[1], 0.9)
 
     def test_sure(self):
-        """Order statistics: of ten the second and the ninth; of five nothing is sure."""
+        """Order statistics: the range of ten ratios is the second to the ninth; five ratios have no range."""
         turns, sure = pair.by_turns([1.0] * 10, [0.1 * i for i in range(1, 11)])
         self.assertAlmostEqual(turns, 0.55)
         self.assertAlmostEqual(sure[0], 0.2)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""perf/peer against two programs that print figures at once: which way a ratio goes, what must be equal, and when to skip."""
+"""perf/peer with two programs that print fixed figures: direction of ratios, values that must be equal, and conditions of a skip."""
 import os
 import stat
 import subprocess
@@ -44,7 +44,7 @@ class Peer(unittest.TestCase):
         code, out = self.run_peer(self.program("reference", THERE.replace("SUM", "11")), "--only", "cell64")
         self.assertEqual(code, 0)
         self.assertIn("3000 200 15.00x 15.00 .. 15.00 15x reached", self.line(out, "find, bursts"))
-        self.assertIn("3000 400 7.50x 7.50 .. 7.50 10x missed", self.line(out, "find, one a call"))
+        self.assertIn("3000 400 7.50x 7.50 .. 7.50 10x missed", self.line(out, "find, one per call"))
         self.assertIn("7 49 7.00x 7.00 .. 7.00 8x missed", self.line(out, "store"))
         self.assertIn("equal: 11", self.line(out, "checksum"))
 
