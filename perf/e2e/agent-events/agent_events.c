@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * KV events through one agent thread: decode, translate, tell the router. Three rows a case, each
- * with the work of the one before: decode; + table and hashes; + KV_EVENTS over loopback to a
- * router's end on another thread, acknowledged, nothing lost. See README.md.
+ * KV events through one agent thread: decode, translate, send to the router. Each case has three
+ * rows, and each row adds work to the row before: decoding; table and hashes; KV_EVENTS over
+ * loopback to a router stub on another thread, acknowledged and without losses. See README.md.
  */
 #include "batches.h"
 #include "router.h"
@@ -17,14 +17,14 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define WAITING 20000u /* blocks at the most that the router's end has not seen */
-#define TURN	4u     /* batches before the router's socket has its turn */
+#define WAITING 20000u /* maximum of blocks that the router stub has not seen */
+#define TURN	4u     /* batches between two calls that serve the router's socket */
 
 static struct batches made;
 static struct router router;
 
 struct sums {
-	struct kvr_agent *agent; /* NULL: nobody is told */
+	struct kvr_agent *agent; /* NULL: blocks are not sent */
 	uint64_t stored, removed, blocks;
 };
 
@@ -66,7 +66,7 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *r, v
 	return 1;
 }
 
-static double now(clockid_t clock)
+static double read_clock(clockid_t clock)
 {
 	struct timespec ts;
 
@@ -74,7 +74,7 @@ static double now(clockid_t clock)
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Asleep, not turning: the time of the thread is that of its work. */
+/* Sleep instead of polling, so that the CPU time of the thread is only that of its work. */
 static void wait_for_router(struct kvr_agent *a)
 {
 	struct pollfd p = {.fd = kvr_agent_fd(a), .events = POLLIN};
@@ -94,7 +94,7 @@ static void keep_up(struct sums *s)
 }
 
 /* One pass over all batches. @return blocks decoded. */
-static uint64_t pass(struct kvr_kvev_decoder *d, struct kvr_kvmap *map, struct sums *s)
+static uint64_t run_pass(struct kvr_kvev_decoder *d, struct kvr_kvmap *map, struct sums *s)
 {
 	uint64_t blocks = 0;
 
@@ -115,7 +115,7 @@ static uint64_t pass(struct kvr_kvev_decoder *d, struct kvr_kvmap *map, struct s
 	return blocks;
 }
 
-static struct kvr_agent *join(void)
+static struct kvr_agent *join_router(void)
 {
 	static const struct kvr_agent_ops ops = {.on_dispatch = on_dispatch};
 	struct kvr_agent *a;
@@ -136,10 +136,10 @@ static struct kvr_agent *join(void)
 	return a;
 }
 
-/* @return 0 when every sum is what it must be. */
-static int measure(const char *name, const char *what, bool table, bool told, double seconds)
+/* Measure and print one row. @return 0 if every sum is correct. */
+static int measure_row(const char *name, const char *what, bool table, bool sends, double seconds)
 {
-	struct sums s = {.agent = told ? join() : NULL};
+	struct sums s = {.agent = sends ? join_router() : NULL};
 	const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, &s};
 	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
 	struct kvr_kvmap *map =
@@ -149,22 +149,22 @@ static int measure(const char *name, const char *what, bool table, bool told, do
 	double begin, took, busy;
 	int bad;
 
-	if (told)
+	if (sends)
 		router_start(&router);
-	pass(d, map, &s); /* warm */
+	run_pass(d, map, &s); /* warm */
 	s.stored = s.removed = 0;
-	busy = now(CLOCK_THREAD_CPUTIME_ID);
-	begin = now(CLOCK_MONOTONIC);
+	busy = read_clock(CLOCK_THREAD_CPUTIME_ID);
+	begin = read_clock(CLOCK_MONOTONIC);
 	do {
-		blocks += pass(d, map, &s);
+		blocks += run_pass(d, map, &s);
 		passes++;
-	} while (now(CLOCK_MONOTONIC) - begin < seconds);
-	while (told && atomic_load(&router.blocks) < s.blocks)
+	} while (read_clock(CLOCK_MONOTONIC) - begin < seconds);
+	while (sends && atomic_load(&router.blocks) < s.blocks)
 		wait_for_router(s.agent);
-	took = now(CLOCK_MONOTONIC) - begin;
-	busy = now(CLOCK_THREAD_CPUTIME_ID) - busy;
+	took = read_clock(CLOCK_MONOTONIC) - begin;
+	busy = read_clock(CLOCK_THREAD_CPUTIME_ID) - busy;
 	bad = table && (s.stored != passes * made.sum || s.removed != passes * made.sum);
-	if (told) {
+	if (sends) {
 		router_stop(&router);
 		kvr_agent_stats_get(s.agent, &st);
 		overruns = st.kv_overruns;
@@ -189,7 +189,7 @@ int main(int argc, char **argv)
 	static const char *const work[] = {"decode", "decode, translate",
 					   "decode, translate, tell"};
 	const double seconds = argc > 1 ? atof(argv[1]) : 2;
-	const int only = argc > 2 ? atoi(argv[2]) : 0; /* the number of a row, to profile it */
+	const int only = argc > 2 ? atoi(argv[2]) : 0; /* number of the only row, for a profiler */
 	int bad = 0;
 
 	if (router_open(&router) < 0)
@@ -198,8 +198,8 @@ int main(int argc, char **argv)
 		batches_make(&made, &batches_cases[i]);
 		for (int k = 0; k < 3; k++)
 			if (only == 0 || only == 1 + 3 * (int)i + k)
-				bad |= measure(batches_cases[i].name, work[k], k > 0, k > 1,
-					       seconds);
+				bad |= measure_row(batches_cases[i].name, work[k], k > 0, k > 1,
+						   seconds);
 		batches_free(&made);
 	}
 	kvr_udp_close(&router.udp);

@@ -47,7 +47,7 @@ static uint8_t *put_names(uint8_t *p, const uint64_t *names, uint32_t n)
 	return p;
 }
 
-/* A map as vLLM writes it today. */
+/* A map in the form of current vLLM. */
 static uint8_t *put_stored(uint8_t *p, const uint64_t *names, const uint64_t *parent,
 			   const uint32_t *tokens, uint32_t n)
 {
@@ -77,7 +77,7 @@ static uint8_t *put_removed(uint8_t *p, const uint64_t *names, uint32_t n)
 	return put_be(put_text(p, "group_idx"), 0, 0, 0);
 }
 
-/* Events until there are enough of them for a batch. */
+/* Collects events until a batch is full. */
 struct writer {
 	struct batches *out;
 	uint8_t *buf, *p;
@@ -109,7 +109,7 @@ static void close_batch(struct writer *w)
 	w->events = 0;
 }
 
-/* A chain, and what its blocks are called by the engine and by us. */
+/* A chain of blocks with the engine's hashes (names) and ours (sh). */
 struct chain {
 	uint64_t *names, *sh;
 	uint32_t *tokens;

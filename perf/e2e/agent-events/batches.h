@@ -4,15 +4,14 @@
 
 /**
  * @file
- * What an engine would send, prepared: stores of 512 chains of blocks, and then the removal of all
- * of them, in the form that vLLM writes today (maps, 64-bit hashes, tokens out of a vocabulary of
- * 152,000).
+ * Prepared batches of an engine: stores of 512 chains of blocks, then the removal of all of them,
+ * in the form of current vLLM (maps, 64-bit hashes, tokens from a vocabulary of 152,000).
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
-#define BATCHES_BLOCK 16u /* tokens of one */
+#define BATCHES_BLOCK 16u /* tokens per block */
 
 struct batch {
 	uint8_t *p;
@@ -21,19 +20,19 @@ struct batch {
 
 struct batches {
 	struct batch *batch;
-	uint32_t n, blocks, events; /* blocks that are stored; events of all batches */
+	uint32_t n, blocks, events; /* batches; blocks stored; events of all batches */
 	uint64_t bytes;
-	uint64_t sum; /* of the names that lib/hash gives the blocks that are stored */
+	uint64_t sum; /* of the hashes that lib/hash computes for the stored blocks */
 };
 
 struct batches_case {
 	const char *name;
-	uint32_t blocks; /* of an event */
-	uint32_t events; /* of a batch */
-	uint32_t chain;	 /* blocks of a chain */
+	uint32_t blocks; /* per event */
+	uint32_t events; /* per batch */
+	uint32_t chain;	 /* blocks per chain */
 };
 
-/** Events of one block as engines write them while they decode, and of a long prompt's chunk. */
+/** Events of one block, as in decode, and of a chunk of a long prompt. */
 extern const struct batches_case batches_cases[2];
 
 void batches_make(struct batches *b, const struct batches_case *c);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The same events through kvroute-agent itself: we are its engine, which publishes them by ZMQ, and
- * its router, which acknowledges. What its thread and libzmq's take is read from /proc. See
- * README.md.
+ * The same events through kvroute-agent itself. This process is its engine, which publishes them by
+ * ZMQ, and its router, which acknowledges them. CPU time of the agent's thread and of libzmq's
+ * threads is read from /proc. See README.md.
  */
 #include "batches.h"
 #include "router.h"
@@ -22,14 +22,14 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define STUCK_S 20.0 /* without an acknowledgement */
+#define STUCK_S 20.0 /* limit of the time without an acknowledgement */
 
 static struct batches made;
 static struct router router = {.sleeps = true};
 
 /* ---- the engine ---- */
 
-/* /health and /metrics: whatever is asked for gets the same page. */
+/* Answer every request (/health, /metrics) with the same page. */
 static void *http_main(void *arg)
 {
 	static const char page[] = "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 28\r\n"
@@ -48,7 +48,7 @@ static void *http_main(void *arg)
 	}
 }
 
-/* @return its port. */
+/* @return the port of the server, or 0. */
 static unsigned int http_start(int *listener)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
@@ -68,11 +68,11 @@ struct publisher {
 	void *ctx, *socket;
 	char endpoint[128];
 	uint64_t number;	 /* of the next batch */
-	uint64_t blocks, passes; /* sent: blocks stored and removed */
-	uint64_t window;	 /* of these, that the router's end has not seen at most */
+	uint64_t blocks, passes; /* sent: blocks stored and removed; complete passes */
+	uint64_t window; /* maximum of blocks that the router stub has not seen; 0: no limit */
 };
 
-/* XPUB is a PUB that says when somebody has subscribed; and it waits where PUB would drop. */
+/* An XPUB reports subscriptions and, with NODROP, waits where a PUB drops. */
 static int publisher_open(struct publisher *p, const char *bind_to)
 {
 	const int wait = 1, batches = 1000;
@@ -88,11 +88,11 @@ static int publisher_open(struct publisher *p, const char *bind_to)
 	return 0;
 }
 
-static void keep(void *data, void *hint)
+static void keep_data(void *data, void *hint)
 {
 }
 
-static void publish(struct publisher *p, const struct batch *b)
+static void publish_batch(struct publisher *p, const struct batch *b)
 {
 	uint8_t number[8];
 	zmq_msg_t m;
@@ -100,14 +100,14 @@ static void publish(struct publisher *p, const struct batch *b)
 	for (unsigned int i = 0; i < 8; i++)
 		number[i] = (uint8_t)(p->number >> (56 - 8 * i));
 	p->number++;
-	zmq_msg_init_data(&m, b->p, b->len, keep, NULL);
+	zmq_msg_init_data(&m, b->p, b->len, keep_data, NULL);
 	if (zmq_send(p->socket, "", 0, ZMQ_SNDMORE) < 0 ||
 	    zmq_send(p->socket, number, sizeof(number), ZMQ_SNDMORE) < 0 ||
 	    zmq_msg_send(&m, p->socket, 0) < 0)
 		abort();
 }
 
-static double now(void)
+static double read_clock(void)
 {
 	struct timespec ts;
 
@@ -115,30 +115,31 @@ static double now(void)
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Until the router's end has seen all but @p most blocks. @return false: they do not come. */
+/* Wait until the router stub has seen all but @p most blocks. @return false if they do not arrive.
+ */
 static bool wait_for(const struct publisher *p, uint64_t most)
 {
-	const struct timespec nap = {.tv_nsec = 20000};
-	double since = now();
+	const struct timespec pause = {.tv_nsec = 20000};
+	double since = read_clock();
 	uint64_t seen = 0, at;
 
 	while ((at = atomic_load_explicit(&router.blocks, memory_order_relaxed)) + most <
 	       p->blocks) {
 		if (at != seen)
-			since = now();
+			since = read_clock();
 		seen = at;
-		if (atomic_load(&router.lost) > 0 || now() - since > STUCK_S)
+		if (atomic_load(&router.lost) > 0 || read_clock() - since > STUCK_S)
 			return false;
-		nanosleep(&nap, NULL);
+		nanosleep(&pause, NULL);
 	}
 	return true;
 }
 
-/* All batches once. */
-static bool pass(struct publisher *p)
+/* Publish all batches once. @return false if blocks do not arrive. */
+static bool publish_pass(struct publisher *p)
 {
 	for (uint32_t i = 0; i < made.n; i++) {
-		publish(p, &made.batch[i]);
+		publish_batch(p, &made.batch[i]);
 		/* Half of the batches store what the others remove. */
 		p->blocks = p->passes * 2 * made.blocks + 2ull * made.blocks * (i + 1) / made.n;
 		if (p->window > 0 && !wait_for(p, p->window))
@@ -170,7 +171,7 @@ static pid_t start_agent(const char *path, unsigned int port, const char *events
 	_exit(127);
 }
 
-/* CPU seconds of its threads. */
+/* CPU seconds of the agent's threads. */
 struct busy {
 	double agent, io;
 };
@@ -196,7 +197,7 @@ static double thread_busy(pid_t pid, const char *tid, char comm[32])
 	return 1e-9 * (double)ns;
 }
 
-static struct busy busy_of(pid_t pid)
+static struct busy read_busy(pid_t pid)
 {
 	struct busy b = {0};
 	char path[32], comm[32];
@@ -221,9 +222,9 @@ static struct busy busy_of(pid_t pid)
 	return b;
 }
 
-/* @return 0 when all has come. */
-static int measure(const char *name, const char *transport, struct publisher *p, pid_t pid,
-		   double seconds)
+/* Measure and print one row. @return 0 if all blocks arrived. */
+static int measure_case(const char *name, const char *transport, struct publisher *p, pid_t pid,
+			double seconds)
 {
 	struct busy before, after;
 	uint64_t passes = 0;
@@ -231,18 +232,18 @@ static int measure(const char *name, const char *transport, struct publisher *p,
 	bool all, right;
 	char word[8];
 
-	if (zmq_recv(p->socket, word, sizeof(word), 0) < 1) /* it has subscribed */
+	if (zmq_recv(p->socket, word, sizeof(word), 0) < 1) /* the agent has subscribed */
 		return 1;
-	all = pass(p) && wait_for(p, 0); /* warm */
-	before = busy_of(pid);
-	begin = now();
-	while (all && now() - begin < seconds) {
-		all = pass(p);
+	all = publish_pass(p) && wait_for(p, 0); /* warm */
+	before = read_busy(pid);
+	begin = read_clock();
+	while (all && read_clock() - begin < seconds) {
+		all = publish_pass(p);
 		passes++;
 	}
 	all = all && wait_for(p, 0);
-	took = now() - begin;
-	after = busy_of(pid);
+	took = read_clock() - begin;
+	after = read_busy(pid);
 	after.agent -= before.agent;
 	after.io -= before.io;
 	router_stop(&router);
@@ -286,8 +287,8 @@ int main(int argc, char **argv)
 	router_start(&router);
 	pid = start_agent(argv[1], port, p.endpoint);
 	if (pid > 0)
-		bad = measure(c->name, strncmp(argv[3], "ipc", 3) == 0 ? "ipc" : "tcp", &p, pid,
-			      seconds);
+		bad = measure_case(c->name, strncmp(argv[3], "ipc", 3) == 0 ? "ipc" : "tcp", &p,
+				   pid, seconds);
 	if (pid > 0 && waitpid(pid, &status, WNOHANG) == 0) {
 		kill(pid, SIGKILL);
 		waitpid(pid, &status, 0);

@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What goes out after a burst. */
+/* Answers that leave after a burst. */
 struct answers {
 	struct kvr_udp_msg msg[KVR_UDP_BURST];
 	uint8_t frame[KVR_UDP_BURST][256];
 	unsigned int n;
 };
 
-static void answer(struct answers *out, const struct kvr_udp_addr *to, const struct kvr_wire_hdr *h,
-		   uint8_t kind, const void *body, uint32_t len)
+static void add_answer(struct answers *out, const struct kvr_udp_addr *to,
+		       const struct kvr_wire_hdr *h, uint8_t kind, const void *body, uint32_t len)
 {
 	struct kvr_wire_ids ids = {.source = h->source, .id = h->id, .epoch = 77};
 	struct kvr_udp_msg *m = &out->msg[out->n];
@@ -26,7 +26,7 @@ static void answer(struct answers *out, const struct kvr_udp_addr *to, const str
 					   (struct kvr_slice){NULL, 0});
 }
 
-/* @return its blocks. */
+/* Sum one event. @return its number of blocks. */
 static uint32_t take_event(struct router *r, const struct kvr_kv_event *ev)
 {
 	uint64_t sum = 0, sh;
@@ -66,10 +66,10 @@ static void take_events(struct router *r, struct answers *out, const struct kvr_
 		ack.code = KVR_KV_GAP;
 	}
 	ack.next_event_id = *next;
-	answer(out, from, h, KVR_KV_ACK, &ack, sizeof(ack));
+	add_answer(out, from, h, KVR_KV_ACK, &ack, sizeof(ack));
 }
 
-static void *run(void *arg)
+static void *run_router(void *arg)
 {
 	const struct kvr_wire_welcome welcome = {
 		.heartbeat_ms = 1000, .dead_ms = 60000, .max_frame = 8952};
@@ -86,7 +86,8 @@ static void *run(void *arg)
 			const struct kvr_wire_hdr *h = (const void *)m[i].data;
 
 			if (h->kind == KVR_HELLO)
-				answer(&out, &m[i].addr, h, KVR_WELCOME, &welcome, sizeof(welcome));
+				add_answer(&out, &m[i].addr, h, KVR_WELCOME, &welcome,
+					   sizeof(welcome));
 			else if (h->kind == KVR_KV_EVENTS)
 				take_events(r, &out, &m[i].addr, h, &next);
 		}
@@ -110,7 +111,7 @@ void router_start(struct router *r)
 	atomic_store(&r->lost, 0);
 	atomic_store(&r->stop, false);
 	r->stored = r->removed = 0;
-	pthread_create(&r->thread, NULL, run, r);
+	pthread_create(&r->thread, NULL, run_router, r);
 }
 
 void router_stop(struct router *r)

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The router's end of KV_EVENTS, on a thread of its own: it adds up the names of blocks, and
- * acknowledges. Answers of a burst leave together, as the router's do.
+ * A router stub for KV_EVENTS on its own thread. It sums block hashes and acknowledges events. The
+ * answers of a burst leave together, as in the router.
  */
 
 #include "kvr_udp.h"
@@ -18,21 +18,21 @@
 struct router {
 	struct kvr_udp udp;
 	pthread_t thread;
-	bool sleeps; /* between datagrams; else it takes a CPU of its own */
+	bool sleeps; /* sleep between datagrams instead of polling */
 	_Atomic bool stop;
-	/* Of its thread; the others may read what has come. These order nothing. */
+	/* Written by the stub's thread, read by others. They order no other data. */
 	_Atomic uint64_t blocks;
-	_Atomic uint64_t lost; /* dumps and clearings: what happens when events were lost */
-	/* Sums; read when the thread has ended. */
+	_Atomic uint64_t lost; /* dumps and clearings, which follow the loss of events */
+	/* Sums of hashes; read them after router_stop(). */
 	uint64_t stored, removed;
 };
 
-/** A socket on loopback. @return 0 or -errno. */
+/** Open a socket on loopback. @return 0 or -errno. */
 int router_open(struct router *r);
-/** Begin, with all counts at 0. */
+/** Start the thread with all counts at 0. */
 void router_start(struct router *r);
 void router_stop(struct router *r);
-/** The address of its socket, as --router takes it. */
+/** Write the address of the socket in the form of --router. */
 void router_address(struct router *r, char *text, size_t len);
 
 #endif

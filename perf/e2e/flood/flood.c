@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A hostile client: valid requests that nobody waits for, frames that are not legal, and messages
- * that are never finished, a third each, at a given rate, from one address that proves itself like
- * any other. README.md beside this file.
+ * A hostile client. It sends one third each of valid requests without reading the answers, invalid
+ * frames, and messages that are never completed, at a given rate and from one address with a valid
+ * cookie. See README.md.
  *
  *   flood --socket PATH --rate FRAMES/S --seconds S [--pool N] [--ip A] [--router A] [--idle]
  *
- * With --idle everything is done but sending: what is left is what the program takes of its CPU.
- * Ends with one JSON line.
+ * With --idle, frames are built but not sent, so that the program uses the same CPU time. The
+ * output is one JSON line.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -25,10 +25,10 @@
 #include "kvr_port.h"
 #include "kvr_put.h"
 
-#define EVERY_US 200u /* a batch of frames */
+#define EVERY_US 200u /* interval of batches */
 #define HASHES	 8u
 #define PART	 1376u	 /* body bytes of a first fragment */
-#define WHOLE	 100096u /* of its message */
+#define WHOLE	 100096u /* bytes of its message */
 #define SOURCE	 UINT64_C(0xf100df100df100d)
 
 struct flood {
@@ -38,19 +38,19 @@ struct flood {
 	uint64_t cookie, id;
 	uint16_t pool;
 	bool idle;
-	uint64_t sent[3]; /* valid, invalid, half finished */
+	uint64_t sent[3]; /* valid, invalid, incomplete */
 	uint64_t bytes_out, bytes_in, no_mbuf;
 	uint64_t got[256]; /* by kind */
 	uint64_t rejected[KVR_E_MAX];
 };
 
-static void die(const char *what)
+static void exit_with_error(const char *what)
 {
 	fprintf(stderr, "flood: %s\n", what);
 	exit(1);
 }
 
-/* First @p body bytes of a ROUTE of @p msg_len bytes. */
+/* Write the first @p body bytes of a ROUTE of @p msg_len bytes. @return length of the frame. */
 static uint32_t put_route(struct flood *f, uint8_t *p, uint32_t body, uint32_t msg_len)
 {
 	const struct kvr_wire_ids ids = {
@@ -73,7 +73,7 @@ static uint32_t put_route(struct flood *f, uint8_t *p, uint32_t body, uint32_t m
 	return KVR_WIRE_MIN_FRAME + body;
 }
 
-/* Not legal in one of six ways. */
+/* Write a ROUTE with one of six faults. @return length of the frame. */
 static uint32_t put_invalid(struct flood *f, uint8_t *p)
 {
 	uint32_t len = put_route(f, p, 152, 152);
@@ -94,7 +94,7 @@ static uint32_t put_invalid(struct flood *f, uint8_t *p)
 		w->pool = 999;
 		break;
 	case 4:
-		w->worker ^= 1; /* a forged address would have no cookie either */
+		w->worker ^= 1; /* as with a forged address */
 		break;
 	default:
 		len -= 8;
@@ -114,7 +114,7 @@ static void send_one(struct flood *f, uint64_t n)
 	}
 	p = (uint8_t *)rte_pktmbuf_append(m, KVR_WIRE_MIN_FRAME + PART);
 	if (p == NULL)
-		die("mbufs are too small");
+		exit_with_error("mbufs are too small");
 	len = n % 3 == 0   ? put_route(f, p, 152, 152)
 	      : n % 3 == 1 ? put_invalid(f, p)
 			   : put_route(f, p, PART, WHOLE);
@@ -128,7 +128,7 @@ static void send_one(struct flood *f, uint64_t n)
 	kvr_port_send(f->q, &f->router, m);
 }
 
-static void receive(struct flood *f)
+static void receive_frames(struct flood *f)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkt[KVR_PORT_BURST];
@@ -160,8 +160,8 @@ static uint64_t now_us(void)
 	return (uint64_t)t.tv_sec * 1000000 + (uint64_t)t.tv_nsec / 1000;
 }
 
-/* Batches at fixed times; what could not be sent in time is not made up for. */
-static void run(struct flood *f, double rate, double seconds)
+/* Send batches at fixed times. A backlog of more than 20 batches is skipped. */
+static void run_flood(struct flood *f, double rate, double seconds)
 {
 	const uint64_t start = now_us(), end = start + (uint64_t)(seconds * 1e6);
 	const struct timespec pause = {.tv_nsec = (EVERY_US - 60) * 1000};
@@ -175,12 +175,12 @@ static void run(struct flood *f, double rate, double seconds)
 		for (; n < due; n++)
 			send_one(f, n);
 		kvr_port_flush(f->q);
-		receive(f);
+		receive_frames(f);
 		nanosleep(&pause, NULL);
 	}
 }
 
-static void report(const struct flood *f)
+static void print_report(const struct flood *f)
 {
 	printf("{\"idle\":%s,\"valid\":%" PRIu64 ",\"invalid\":%" PRIu64 ",\"half\":%" PRIu64
 	       ",\"bytes_out\":%" PRIu64 ",\"bytes_in\":%" PRIu64 ",\"no_mbuf\":%" PRIu64
@@ -207,11 +207,11 @@ static void open_port(struct flood *f, const char *socket, const char *ip, const
 	snprintf(c.ipv4, sizeof(c.ipv4), "%s", ip);
 	f->port = kvr_port_create("flood", &c, 0, err, sizeof(err));
 	if (f->port == NULL || kvr_port_start(f->port, err, sizeof(err)) < 0)
-		die(err);
+		exit_with_error(err);
 	f->q = kvr_port_queue(f->port, 0);
 	kvr_ip_parse(router, to);
 	if (kvr_port_resolve(f->q, to, KVR_WIRE_PORT, 5000, &f->router) < 0)
-		die("the router does not answer");
+		exit_with_error("the router does not answer");
 	f->router.max_frame = KVR_WIRE_DEF_FRAME;
 }
 
@@ -257,13 +257,13 @@ int main(int argc, char **argv)
 		}
 	}
 	if (socket == NULL)
-		die("--socket is needed");
+		exit_with_error("--socket is missing");
 	if (rte_eal_init(9, (char **)(uintptr_t)eal) < 0)
-		die("no EAL");
+		exit_with_error("cannot initialize the EAL");
 	open_port(&f, socket, ip, router);
-	run(&f, rate, seconds);
-	receive(&f);
-	report(&f);
+	run_flood(&f, rate, seconds);
+	receive_frames(&f);
+	print_report(&f);
 	kvr_port_destroy(f.port);
 	rte_eal_cleanup();
 	return 0;

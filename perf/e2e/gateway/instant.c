@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An engine that answers at once, in both forms that are compared: as an agent of the router
- * (instant --router HOST [FRAME_BYTES]), or as an HTTP server (instant --http PORT). The answer is
- * the same.
+ * An engine that answers at once, as an agent of the router (instant --router HOST [FRAME_BYTES])
+ * or as an HTTP server (instant --http PORT), with the same answer.
  */
 #include <h2o.h>
 

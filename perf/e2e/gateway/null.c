@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The floor: a chain of three processes with the sockets of gateway, router and agent that copy
- * bytes and do nothing else. What it adds is what the machine takes for as many wake-ups and system
- * calls.
+ * The floor: a chain of three processes with the sockets of gateway, router and agent. They only
+ * copy bytes, so the added latency is the machine's cost of the wake-ups and system calls.
  *
  *   gateway-null gateway PORT       HTTP of clients at PORT <-> UDP
- *   gateway-null router IFACE       a packet socket: what comes from the one goes to the other
+ *   gateway-null router IFACE       packet socket: forwards between the other two
  *   gateway-null agent PORT N       UDP <-> N connections to the engine at PORT, open from the
- * beginning
+ * start
  *
- * A frame's first two bytes are the number of the client's connection, which is that of the
- * engine's, too; one that has ended gives its number back. A request comes in one piece and fits in
- * one frame; the head of an answer waits for what comes after it. Nothing is sent twice: what comes
- * before all three have said `ready` on stdout is lost.
+ * The first two bytes of a frame are the number of the client's connection, which is also the
+ * number of the engine's connection. The number is free again once the connection has ended. A
+ * request arrives in one piece and fits in one frame. The head of an answer is held until more data
+ * arrives. There are no retransmissions: data is lost until all three processes have printed
+ * `ready`.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -45,14 +45,14 @@ enum { ETH = 14, IP = 20, UDP = 8, LISTENER = CONNS, TO_ROUTER };
 
 struct conn {
 	int fd;
-	uint32_t len; /* of the head kept */
+	uint32_t len; /* bytes of the head held */
 	char head[160];
 };
 
 static struct conn conn[CONNS];
 static int ep, udp;
 
-static void check(bool good, const char *what)
+static void exit_unless(bool good, const char *what)
 {
 	if (good)
 		return;
@@ -60,14 +60,14 @@ static void check(bool good, const char *what)
 	exit(1);
 }
 
-static void watch(int fd, uint32_t name)
+static void watch_fd(int fd, uint32_t name)
 {
 	struct epoll_event e = {.events = EPOLLIN, .data.u32 = name};
 
-	check(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e) == 0, "epoll_ctl");
+	exit_unless(epoll_ctl(ep, EPOLL_CTL_ADD, fd, &e) == 0, "epoll_ctl");
 }
 
-static struct sockaddr_in at(const char *host, uint16_t port)
+static struct sockaddr_in make_address(const char *host, uint16_t port)
 {
 	struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons(port)};
 
@@ -75,7 +75,7 @@ static struct sockaddr_in at(const char *host, uint16_t port)
 	return a;
 }
 
-static int nodelay(int fd)
+static int set_nodelay(int fd)
 {
 	const int one = 1;
 
@@ -85,29 +85,30 @@ static int nodelay(int fd)
 
 static void open_udp(uint16_t port)
 {
-	const struct sockaddr_in mine = at(HOST, port), router = at(ROUTER, ROUTER_PORT);
+	const struct sockaddr_in mine = make_address(HOST, port),
+				 router = make_address(ROUTER, ROUTER_PORT);
 
 	udp = socket(AF_INET, SOCK_DGRAM, 0);
-	check(bind(udp, (const struct sockaddr *)&mine, sizeof(mine)) == 0, "bind");
-	check(connect(udp, (const struct sockaddr *)&router, sizeof(router)) == 0, "connect");
-	watch(udp, TO_ROUTER);
+	exit_unless(bind(udp, (const struct sockaddr *)&mine, sizeof(mine)) == 0, "bind");
+	exit_unless(connect(udp, (const struct sockaddr *)&router, sizeof(router)) == 0, "connect");
+	watch_fd(udp, TO_ROUTER);
 }
 
-static void ready(void)
+static void print_ready(void)
 {
-	check(puts("ready") >= 0 && fflush(stdout) == 0, "stdout");
+	exit_unless(puts("ready") >= 0 && fflush(stdout) == 0, "stdout");
 }
 
 static void accept_one(int listener)
 {
-	const int fd = nodelay(accept(listener, NULL, NULL));
+	const int fd = set_nodelay(accept(listener, NULL, NULL));
 	uint16_t n = 0;
 
 	while (n < CONNS && conn[n].fd > 0)
 		n++;
-	check(fd >= 0 && n < CONNS, "accept");
+	exit_unless(fd >= 0 && n < CONNS, "accept");
 	conn[n] = (struct conn){.fd = fd};
-	watch(fd, n);
+	watch_fd(fd, n);
 }
 
 static bool is_head(const char *p, size_t n)
@@ -115,8 +116,9 @@ static bool is_head(const char *p, size_t n)
 	return n > 8 && memcmp(p, "HTTP/1.1", 8) == 0 && memcmp(p + n - 4, "\r\n\r\n", 4) == 0;
 }
 
-/* The engine sends the head of an answer by itself; the first token takes it along. */
-static void from_conn(uint16_t number)
+/* Relay data to the router. The engine sends the head of an answer separately; it leaves with the
+ * first token. */
+static void relay_from_conn(uint16_t number)
 {
 	struct conn *c = &conn[number];
 	char frame[FRAME];
@@ -137,10 +139,10 @@ static void from_conn(uint16_t number)
 	memcpy(frame, &number, NUMBER);
 	memcpy(frame + NUMBER, c->head, kept);
 	c->len = 0;
-	check(send(udp, frame, NUMBER + kept + (size_t)n, 0) > 0, "send to the router");
+	exit_unless(send(udp, frame, NUMBER + kept + (size_t)n, 0) > 0, "send to the router");
 }
 
-static void from_router(void)
+static void relay_from_router(void)
 {
 	char frame[FRAME];
 	const ssize_t n = recv(udp, frame, FRAME, MSG_DONTWAIT);
@@ -153,9 +155,9 @@ static void from_router(void)
 		(void)!send(conn[number].fd, frame + NUMBER, (size_t)n - NUMBER, MSG_NOSIGNAL);
 }
 
-static void serve(int listener)
+static void serve_events(int listener)
 {
-	ready();
+	print_ready();
 	for (;;) {
 		struct epoll_event e[64];
 		const int n = epoll_wait(ep, e, 64, -1);
@@ -164,40 +166,41 @@ static void serve(int listener)
 			if (e[i].data.u32 == LISTENER)
 				accept_one(listener);
 			else if (e[i].data.u32 == TO_ROUTER)
-				from_router();
+				relay_from_router();
 			else
-				from_conn((uint16_t)e[i].data.u32);
+				relay_from_conn((uint16_t)e[i].data.u32);
 	}
 }
 
-static void gateway(uint16_t port)
+static void run_gateway(uint16_t port)
 {
-	const struct sockaddr_in a = at("127.0.0.1", port);
+	const struct sockaddr_in a = make_address("127.0.0.1", port);
 	const int listener = socket(AF_INET, SOCK_STREAM, 0), one = 1;
 
 	setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-	check(bind(listener, (const struct sockaddr *)&a, sizeof(a)) == 0, "bind");
-	check(listen(listener, CONNS) == 0, "listen");
-	watch(listener, LISTENER);
+	exit_unless(bind(listener, (const struct sockaddr *)&a, sizeof(a)) == 0, "bind");
+	exit_unless(listen(listener, CONNS) == 0, "listen");
+	watch_fd(listener, LISTENER);
 	open_udp(GATEWAY_PORT);
-	serve(listener);
+	serve_events(listener);
 }
 
-static void agent(uint16_t port, uint32_t n)
+static void run_agent(uint16_t port, uint32_t n)
 {
-	const struct sockaddr_in a = at("127.0.0.1", port);
+	const struct sockaddr_in a = make_address("127.0.0.1", port);
 
 	open_udp(AGENT_PORT);
 	for (uint32_t i = 0; i < n && i < CONNS; i++) {
-		conn[i].fd = nodelay(socket(AF_INET, SOCK_STREAM, 0));
-		check(connect(conn[i].fd, (const struct sockaddr *)&a, sizeof(a)) == 0, "connect");
-		watch(conn[i].fd, i);
+		conn[i].fd = set_nodelay(socket(AF_INET, SOCK_STREAM, 0));
+		exit_unless(connect(conn[i].fd, (const struct sockaddr *)&a, sizeof(a)) == 0,
+			    "connect");
+		watch_fd(conn[i].fd, i);
 	}
-	serve(-1);
+	serve_events(-1);
 }
 
-/* Ethernet and IP addresses change places, which leaves the header's sum as it is. */
-static void turn_round(uint8_t *f)
+/* Swap the Ethernet and IP addresses, which keeps the header checksum valid, and set the ports. */
+static void swap_addresses(uint8_t *f)
 {
 	const uint16_t agent_port = htons(AGENT_PORT), gateway_port = htons(GATEWAY_PORT);
 	uint8_t *ip = f + ETH, *u = ip + IP, t[6];
@@ -214,7 +217,7 @@ static void turn_round(uint8_t *f)
 	memset(u + 6, 0, 2); /* no checksum */
 }
 
-static void router(const char *iface)
+static void run_router(const char *iface)
 {
 	const int fd = socket(AF_PACKET, SOCK_RAW, htons(ETH_P_IP)), one = 1;
 	const struct sockaddr_ll a = {.sll_family = AF_PACKET,
@@ -223,8 +226,8 @@ static void router(const char *iface)
 	uint8_t frame[2048];
 
 	setsockopt(fd, SOL_PACKET, PACKET_QDISC_BYPASS, &one, sizeof(one));
-	check(bind(fd, (const struct sockaddr *)&a, sizeof(a)) == 0, iface);
-	ready();
+	exit_unless(bind(fd, (const struct sockaddr *)&a, sizeof(a)) == 0, iface);
+	print_ready();
 	for (;;) {
 		struct sockaddr_ll from;
 		socklen_t len = sizeof(from);
@@ -234,7 +237,7 @@ static void router(const char *iface)
 		if (n < ETH + IP + UDP || from.sll_pkttype == PACKET_OUTGOING ||
 		    frame[ETH] != 0x45 || frame[ETH + 9] != IPPROTO_UDP)
 			continue;
-		turn_round(frame);
+		swap_addresses(frame);
 		(void)!send(fd, frame, (size_t)n, 0);
 	}
 }
@@ -244,11 +247,11 @@ int main(int argc, char **argv)
 	signal(SIGPIPE, SIG_IGN);
 	ep = epoll_create1(0);
 	if (argc == 3 && strcmp(argv[1], "gateway") == 0)
-		gateway((uint16_t)atoi(argv[2]));
+		run_gateway((uint16_t)atoi(argv[2]));
 	if (argc == 3 && strcmp(argv[1], "router") == 0)
-		router(argv[2]);
+		run_router(argv[2]);
 	if (argc == 4 && strcmp(argv[1], "agent") == 0)
-		agent((uint16_t)atoi(argv[2]), (uint32_t)atoi(argv[3]));
+		run_agent((uint16_t)atoi(argv[2]), (uint32_t)atoi(argv[3]));
 	fprintf(stderr, "usage: gateway-null gateway PORT | router IFACE | agent PORT N\n");
 	return 2;
 }

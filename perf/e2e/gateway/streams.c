@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Streams of tokens: an engine whose tokens come at even times (streams --serve PORT), and clients
- * that look at the clock when one arrives (streams --ask PORT). A token carries when it left and
- * when its request had come, so that the way there and the way back are seen apart. Both sides are
- * one thread and one epoll each, on the clock of this machine.
+ * Streams of tokens: an engine that sends tokens at even times (streams --serve PORT), and clients
+ * that record their arrival (streams --ask PORT). A token carries its time of departure and the
+ * arrival time of its request, so that both directions are measured separately. Each side is one
+ * thread with one epoll; both use the clock of this machine.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +21,8 @@
 #include <unistd.h>
 
 #define ROOM	65536u
-#define STALL	1000000000ull  /* ns between two tokens of a stream */
-#define SILENCE 30000000000ull /* ns without a byte for any of them: nobody answers any more */
+#define STALL	1000000000ull  /* ns between two tokens of a stream that count as a stall */
+#define SILENCE 30000000000ull /* ns without data on all streams after which the run ends */
 
 static uint64_t now_ns(void)
 {
@@ -33,15 +33,15 @@ static uint64_t now_ns(void)
 }
 
 struct conn {
-	struct conn *next; /* the engine's queue: in the order of `due` */
+	struct conn *next; /* engine: queue in the order of `due` */
 	int fd;
 	uint32_t len, tokens;
 	bool asked;
-	uint64_t got, due;	     /* engine: request came, next token; client: begins */
-	uint64_t sent, first, last;  /* client: request left, first and last token came */
-	uint32_t chunk_left, rounds; /* client: of the present chunk; still to ask */
-	uint32_t event;		     /* client: bytes of the event so far */
-	char head[160];		     /* client: the event, or the line of a chunk's size */
+	uint64_t got, due;	     /* engine: arrival of the request, next token; client: start */
+	uint64_t sent, first, last;  /* client: request sent, first and last token received */
+	uint32_t chunk_left, rounds; /* client: bytes left of the chunk; requests left */
+	uint32_t event;		     /* client: bytes of the event received */
+	char head[160];		     /* client: start of the event */
 	uint8_t state;		     /* client: enum part */
 	char buf[ROOM];
 };
@@ -51,9 +51,9 @@ enum part { HEAD, SIZE, DATA, DATA_END };
 static int ep;
 static uint32_t n_tokens = 64, n_streams = 512, n_rounds = 1, body_bytes = 1024;
 static uint64_t gap_ns = 40000000,
-		step_ns; /* engine: tokens leave at multiples of it; 0: any time */
+		step_ns; /* engine: tokens leave at multiples of step_ns; 0: at any time */
 
-static void watch(struct conn *c, uint32_t events)
+static void watch_conn(struct conn *c, uint32_t events)
 {
 	struct epoll_event e = {.events = events, .data.ptr = c};
 
@@ -69,13 +69,13 @@ static void send_all(int fd, const char *p, size_t n)
 		if (k < 0 && errno == EINTR)
 			continue;
 		if (k < 0)
-			return; /* the reader sees its end */
+			return; /* the reader detects the end of the connection */
 		p += k;
 		n -= (size_t)k;
 	}
 }
 
-static int nodelay(int fd)
+static int set_nodelay(int fd)
 {
 	const int one = 1;
 
@@ -87,7 +87,7 @@ static int nodelay(int fd)
 
 static struct conn *due_first, **due_last = &due_first;
 
-static void queue(struct conn *c)
+static void queue_conn(struct conn *c)
 {
 	c->next = NULL;
 	*due_last = c;
@@ -111,10 +111,10 @@ static void put_token(struct conn *c)
 		return;
 	}
 	c->due += gap_ns;
-	queue(c);
+	queue_conn(c);
 }
 
-static void answer(struct conn *c, bool post)
+static void answer_request(struct conn *c, bool post)
 {
 	static const char stream[] = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n"
 				     "transfer-encoding: chunked\r\n\r\n";
@@ -129,19 +129,19 @@ static void answer(struct conn *c, bool post)
 	c->asked = true;
 	c->tokens = 0;
 	c->got = c->due = now_ns();
-	if (step_ns > 0) /* its next ones, with those of other streams */
+	if (step_ns > 0) /* further tokens leave together with those of other streams */
 		c->due += step_ns - c->due % step_ns;
 	put_token(c);
 }
 
-static void hear(struct conn *c)
+static void read_request(struct conn *c)
 {
 	const ssize_t n = recv(c->fd, c->buf + c->len, ROOM - 1 - c->len, MSG_DONTWAIT);
 	char *end, *length;
 	size_t need;
 
 	if (n <= 0) {
-		/* A stream whose reader has gone is written to nobody until it has ended. */
+		/* A stream without a reader continues until its last token. */
 		if (n == 0 || errno != EAGAIN) {
 			epoll_ctl(ep, EPOLL_CTL_DEL, c->fd, NULL);
 			if (!c->asked) {
@@ -161,11 +161,11 @@ static void hear(struct conn *c)
 	       (length != NULL && length < end ? strtoul(length + 15, NULL, 10) : 0);
 	if (c->len < need)
 		return;
-	c->len = 0; /* nobody sends the next one before the answer */
-	answer(c, strncmp(c->buf, "POST", 4) == 0);
+	c->len = 0; /* clients do not pipeline requests */
+	answer_request(c, strncmp(c->buf, "POST", 4) == 0);
 }
 
-static void serve(int listener)
+static void serve_clients(int listener)
 {
 	for (;;) {
 		const uint64_t now = now_ns();
@@ -190,12 +190,12 @@ static void serve(int listener)
 			struct conn *c = e[i].data.ptr;
 
 			if (c != NULL) {
-				hear(c);
+				read_request(c);
 				continue;
 			}
 			c = calloc(1, sizeof(*c));
-			c->fd = nodelay(accept(listener, NULL, NULL));
-			watch(c, EPOLLIN);
+			c->fd = set_nodelay(accept(listener, NULL, NULL));
+			watch_conn(c, EPOLLIN);
 		}
 	}
 }
@@ -212,13 +212,13 @@ static uint64_t tokens_seen, stalled, wrong, longest;
 static char *request;
 static size_t request_len;
 
-static void add(struct samples *s, uint64_t ns)
+static void add_sample(struct samples *s, uint64_t ns)
 {
 	if (s->n == s->cap) {
 		s->cap = s->cap * 2 + 1024;
 		s->us = realloc(s->us, s->cap * sizeof(s->us[0]));
 	}
-	s->us[s->n++] = (uint32_t)(ns / 100); /* tenths */
+	s->us[s->n++] = (uint32_t)(ns / 100); /* unit: 0.1 us */
 }
 
 static int by_size(const void *a, const void *b)
@@ -228,7 +228,7 @@ static int by_size(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static void tell(const char *name, struct samples *s)
+static void print_samples(const char *name, struct samples *s)
 {
 	qsort(s->us, s->n, sizeof(s->us[0]), by_size);
 	printf("\"%s_us\": {\"p50\": %.1f, \"p99\": %.1f, \"max\": %.1f}, ", name,
@@ -246,11 +246,11 @@ static void on_event(struct conn *c, uint64_t now)
 		wrong++;
 		return;
 	}
-	add(&back, now - at);
+	add_sample(&back, now - at);
 	if (c->tokens++ == 0) {
-		add(&there, got - c->sent);
-		add(&first, now - c->sent);
-		add(&way, got - c->sent + now - at); /* without what the engine took */
+		add_sample(&there, got - c->sent);
+		add_sample(&first, now - c->sent);
+		add_sample(&way, got - c->sent + now - at); /* without the time in the engine */
 		c->first = now;
 	} else if (now - c->last > STALL) {
 		stalled++;
@@ -261,14 +261,15 @@ static void on_event(struct conn *c, uint64_t now)
 	tokens_seen++;
 }
 
-/* Bytes of events: one ends with an empty line; its beginning is enough. */
+/* Parse bytes of events, each of which ends with an empty line. Only the start of an event is kept.
+ */
 static void on_data(struct conn *c, const char *p, size_t n, uint64_t now)
 {
 	static const uint32_t keep = sizeof(c->head) - 1;
 
 	for (size_t i = 0; i < n; i++) {
 		if (p[i] == '\n' && c->event == 0)
-			continue; /* the second of the two */
+			continue; /* the empty line */
 		if (p[i] != '\n') {
 			if (c->event < keep)
 				c->head[c->event++] = p[i];
@@ -280,7 +281,7 @@ static void on_data(struct conn *c, const char *p, size_t n, uint64_t now)
 	}
 }
 
-static void ask(struct conn *c)
+static void send_request(struct conn *c)
 {
 	c->tokens = c->event = c->len = 0;
 	c->state = HEAD;
@@ -288,22 +289,22 @@ static void ask(struct conn *c)
 	send_all(c->fd, request, request_len);
 }
 
-/* @return false: it has all its answers. */
-static bool over(struct conn *c)
+/* End one request and send the next. @return false if there is none. */
+static bool end_round(struct conn *c)
 {
 	wrong += c->tokens != n_tokens;
 	if (c->tokens > 1)
-		add(&gaps, (c->last - c->first) / (c->tokens - 1));
+		add_sample(&gaps, (c->last - c->first) / (c->tokens - 1));
 	if (--c->rounds > 0) {
-		ask(c);
+		send_request(c);
 		return true;
 	}
 	close(c->fd);
 	return false;
 }
 
-/* Takes bytes of an answer. @return false: the stream is done. */
-static bool take(struct conn *c, const char *p, size_t n, uint64_t now)
+/* Parse bytes of an answer. @return false if the stream is done. */
+static bool take_bytes(struct conn *c, const char *p, size_t n, uint64_t now)
 {
 	while (n > 0) {
 		size_t k = 1;
@@ -330,7 +331,8 @@ static bool take(struct conn *c, const char *p, size_t n, uint64_t now)
 				c->state = c->chunk_left > 0 ? DATA : SIZE;
 				c->len = 0;
 				if (c->chunk_left == 0)
-					return over(c); /* the empty line may follow in this read */
+					return end_round(
+						c); /* the final empty line may be in this read */
 			} else if (c->state == SIZE && *p == '\n') {
 				c->len = 0;
 			}
@@ -341,7 +343,7 @@ static bool take(struct conn *c, const char *p, size_t n, uint64_t now)
 	return true;
 }
 
-/* @return false: the stream is done. */
+/* @return false if the stream is done. */
 static bool read_answer(struct conn *c)
 {
 	char in[16384];
@@ -354,7 +356,7 @@ static bool read_answer(struct conn *c)
 		close(c->fd);
 		return false;
 	}
-	return take(c, in, (size_t)n, now_ns());
+	return take_bytes(c, in, (size_t)n, now_ns());
 }
 
 static void make_request(void)
@@ -377,9 +379,9 @@ static void make_request(void)
 	free(body);
 }
 
-/* Between the beginnings of two streams: over the length of one all have begun, and no two have
- * their tokens at the same time. */
-static uint64_t spacing(void)
+/* Time between the starts of two streams: all start within the duration of one stream, and no two
+ * have tokens at the same time. */
+static uint64_t choose_spacing(void)
 {
 	uint32_t share = n_tokens;
 
@@ -402,30 +404,30 @@ static void ask_all(uint16_t port)
 	const struct sockaddr_in at = {AF_INET, htons(port), {htonl(INADDR_LOOPBACK)}, {0}};
 	struct conn **all = calloc(n_streams, sizeof(all[0]));
 	uint32_t begun = 0, running = 0;
-	const uint64_t start = now_ns(), apart = spacing();
-	uint64_t heard = start; /* when something came */
+	const uint64_t start = now_ns(), apart = choose_spacing();
+	uint64_t last_input = start;
 
 	make_request();
 	for (uint32_t i = 0; i < n_streams; i++) {
 		struct conn *c = all[i] = calloc(1, sizeof(*c));
 
-		c->fd = nodelay(socket(AF_INET, SOCK_STREAM, 0));
+		c->fd = set_nodelay(socket(AF_INET, SOCK_STREAM, 0));
 		if (connect(c->fd, (const struct sockaddr *)&at, sizeof(at)) < 0) {
 			perror("connect");
 			exit(1);
 		}
 		c->rounds = n_rounds;
 		c->due = start + 200000000 + apart * i;
-		watch(c, EPOLLIN);
+		watch_conn(c, EPOLLIN);
 	}
-	while ((begun < n_streams || running > 0) && now_ns() - heard < gap_ns + SILENCE) {
+	while ((begun < n_streams || running > 0) && now_ns() - last_input < gap_ns + SILENCE) {
 		struct epoll_event e[64];
 		struct timespec wait = {1, 0};
 		const uint64_t now = now_ns();
 		int n;
 
 		if (begun < n_streams && all[begun]->due <= now) {
-			ask(all[begun++]);
+			send_request(all[begun++]);
 			running++;
 			continue;
 		}
@@ -433,7 +435,7 @@ static void ask_all(uint16_t port)
 			wait = (struct timespec){0, (long)((all[begun]->due - now) % 1000000000)};
 		n = epoll_pwait2(ep, e, 64, &wait, NULL);
 		if (n > 0)
-			heard = now_ns();
+			last_input = now_ns();
 		for (int i = 0; i < n; i++)
 			running -= !read_answer(e[i].data.ptr);
 	}
@@ -442,17 +444,17 @@ static void ask_all(uint16_t port)
 	       "\"stalled\": %llu, ",
 	       n_streams, n_rounds, (unsigned long long)tokens_seen, running,
 	       (unsigned long long)wrong, (unsigned long long)stalled);
-	tell("there", &there);
-	tell("ttft", &first);
-	tell("way", &way);
-	tell("token", &back);
-	tell("itl", &gaps);
+	print_samples("there", &there);
+	print_samples("ttft", &first);
+	print_samples("way", &way);
+	print_samples("token", &back);
+	print_samples("itl", &gaps);
 	printf("\"longest_gap_us\": %.1f, \"seconds\": %.1f}\n", (double)longest / 1000,
 	       (double)(now_ns() - start) / 1e9);
 	exit(running > 0 || wrong > 0 || stalled > 0);
 }
 
-static uint32_t option(int argc, char **argv, const char *name, uint32_t value)
+static uint32_t read_option(int argc, char **argv, const char *name, uint32_t value)
 {
 	for (int i = 3; i + 1 < argc; i += 2)
 		if (strcmp(argv[i], name) == 0)
@@ -473,12 +475,12 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	signal(SIGPIPE, SIG_IGN);
-	n_tokens = option(argc, argv, "--tokens", n_tokens);
-	gap_ns = option(argc, argv, "--gap-us", (uint32_t)(gap_ns / 1000)) * 1000ull;
-	step_ns = option(argc, argv, "--step-us", 0) * 1000ull;
-	n_streams = option(argc, argv, "--streams", n_streams);
-	n_rounds = option(argc, argv, "--rounds", n_rounds);
-	body_bytes = option(argc, argv, "--bytes", body_bytes);
+	n_tokens = read_option(argc, argv, "--tokens", n_tokens);
+	gap_ns = read_option(argc, argv, "--gap-us", (uint32_t)(gap_ns / 1000)) * 1000ull;
+	step_ns = read_option(argc, argv, "--step-us", 0) * 1000ull;
+	n_streams = read_option(argc, argv, "--streams", n_streams);
+	n_rounds = read_option(argc, argv, "--rounds", n_rounds);
+	body_bytes = read_option(argc, argv, "--bytes", body_bytes);
 	ep = epoll_create1(0);
 	if (strcmp(argv[1], "--ask") == 0)
 		ask_all((uint16_t)atoi(argv[2]));
@@ -490,6 +492,6 @@ int main(int argc, char **argv)
 		return 1;
 	}
 	epoll_ctl(ep, EPOLL_CTL_ADD, listener, &e);
-	serve(listener);
+	serve_clients(listener);
 	return 1;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What this machine takes to wake a thread that sleeps on another CPU, after a pause: the least
- * that any router which sleeps can add. usage: idle-wake SLEEPER-CPU WAKER-CPU PAUSE-US TIMES
+ * Time that this machine needs to wake a thread that sleeps on another CPU, after a pause: the
+ * minimum that sleeping adds to a request. usage: idle-wake SLEEPER-CPU WAKER-CPU PAUSE-US TIMES
  */
 #include <poll.h>
 #include <pthread.h>
@@ -26,7 +26,7 @@ static uint64_t now_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-static int pin(int cpu)
+static int pin_thread(int cpu)
 {
 	cpu_set_t set;
 
@@ -35,14 +35,14 @@ static int pin(int cpu)
 	return sched_setaffinity(0, sizeof(set), &set);
 }
 
-/* As an lcore in `interrupt` does. */
-static void *sleeper(void *arg)
+/* Sleep as an lcore with `idle = interrupt` does. */
+static void *run_sleeper(void *arg)
 {
 	const struct timespec most = {.tv_nsec = 10000000};
 	struct pollfd p = {.fd = event, .events = POLLIN};
 	uint64_t n;
 
-	if (pin(*(int *)arg) < 0)
+	if (pin_thread(*(int *)arg) < 0)
 		exit(1);
 	for (;;) {
 		if (ppoll(&p, 1, &most, NULL) <= 0)
@@ -89,8 +89,8 @@ int main(int argc, char **argv)
 	}
 	cpu = atoi(argv[1]);
 	event = eventfd(0, EFD_NONBLOCK);
-	if (event < 0 || pin(atoi(argv[2])) < 0 ||
-	    pthread_create(&thread, NULL, sleeper, &cpu) != 0) {
+	if (event < 0 || pin_thread(atoi(argv[2])) < 0 ||
+	    pthread_create(&thread, NULL, run_sleeper, &cpu) != 0) {
 		perror("idle-wake");
 		return 1;
 	}

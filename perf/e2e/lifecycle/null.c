@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The floor under a life cycle: the same frames, of the same sizes, from the same generator's place
- * to the same router's place and back, and nothing else. README.md beside this file.
+ * The floor of a life cycle: the same frames with the same sizes, between the CPU of the load and
+ * the CPU of the router, and nothing else. See README.md.
  *
  *   lifecycle-null router --socket PATH --cpu N [--ring LOG2]
  *   lifecycle-null load   --socket PATH --cpu N [--ring LOG2] --rate N --seconds S [--warmup S]
  *
- * The router receives and sends through lib/port: a ROUTE leaves again as DISPATCH in the buffer it
- * came in, beside an ACCEPTED; every other frame goes back as it came. It ends with SIGTERM. The
- * load answers a DISPATCH with two RESPONSEs, the second RESPONSE with a RESPONSE_ACK; it says on
- * stderr when it begins. Both end with one JSON line.
+ * The router receives and sends through lib/port: a ROUTE leaves as DISPATCH in the buffer in which
+ * it arrived, together with an ACCEPTED; every other frame returns unchanged. SIGTERM ends it. The
+ * load answers a DISPATCH with two RESPONSEs, and the second RESPONSE with a RESPONSE_ACK. It
+ * reports its start on stderr. Both print one JSON line at the end.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -47,16 +47,17 @@ enum {
 struct null {
 	struct kvr_port *port;
 	struct kvr_port_queue *q;
-	struct kvr_path peer; /* the load's way to the router */
+	struct kvr_path peer; /* path from the load to the router */
 	uint64_t in, out, cycles, no_mbuf;
 	/* The load. */
 	uint64_t hz, requests, completed, measured, busy;
-	uint64_t due, warm, last; /* TSC: next ROUTE; measured from here on; the last answer's */
+	uint64_t due, warm, last; /* TSC: next ROUTE; start of measurement; last answer */
 	double gap;		  /* TSC cycles between ROUTEs, on average */
 	struct kvr_rand rand;
 	uint64_t *prompt;
 	struct {
-		uint64_t sent, there; /* ROUTE out; what it and the first RESPONSE took */
+		uint64_t sent, there; /* time of ROUTE; duration of ROUTE to DISPATCH plus first
+					 RESPONSE */
 	} slot[SLOTS];
 	struct kvr_hist added; /* ns */
 };
@@ -69,19 +70,19 @@ static void on_term(int sig)
 	ended = 1;
 }
 
-static void die(const char *what)
+static void exit_with_error(const char *what)
 {
 	fprintf(stderr, "lifecycle-null: %s\n", what);
 	exit(1);
 }
 
-static struct kvr_wire_hdr *hdr(struct rte_mbuf *m)
+static struct kvr_wire_hdr *frame_header(struct rte_mbuf *m)
 {
 	return rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
 }
 
-/* A frame of a kind, its body not written. */
-static struct rte_mbuf *frame(struct null *u, uint8_t kind, uint64_t id, uint16_t body)
+/* @return a frame with a header and an unwritten body, or NULL. */
+static struct rte_mbuf *make_frame(struct null *u, uint8_t kind, uint64_t id, uint16_t body)
 {
 	const struct kvr_wire_ids ids = {.source = 1, .id = id, .epoch = 1};
 	struct rte_mbuf *m = kvr_port_alloc(u->q);
@@ -95,7 +96,7 @@ static struct rte_mbuf *frame(struct null *u, uint8_t kind, uint64_t id, uint16_
 	return m;
 }
 
-static void give(struct null *u, const struct kvr_path *to, struct rte_mbuf *m)
+static void send_frame(struct null *u, const struct kvr_path *to, struct rte_mbuf *m)
 {
 	if (m == NULL)
 		return;
@@ -105,20 +106,21 @@ static void give(struct null *u, const struct kvr_path *to, struct rte_mbuf *m)
 
 /* ---- the router ---- */
 
-static void forward(struct null *u, const struct kvr_pkt *p, struct rte_mbuf *m)
+static void forward_frame(struct null *u, const struct kvr_pkt *p, struct rte_mbuf *m)
 {
-	if (hdr(m)->kind == KVR_ROUTE) {
-		struct rte_mbuf *a = frame(u, KVR_ACCEPTED, hdr(m)->id, ACCEPTED_BODY);
+	if (frame_header(m)->kind == KVR_ROUTE) {
+		struct rte_mbuf *a =
+			make_frame(u, KVR_ACCEPTED, frame_header(m)->id, ACCEPTED_BODY);
 
 		if (a != NULL)
-			memset(hdr(a) + 1, 0, ACCEPTED_BODY);
-		give(u, &p->path, a);
-		hdr(m)->kind = KVR_DISPATCH;
+			memset(frame_header(a) + 1, 0, ACCEPTED_BODY);
+		send_frame(u, &p->path, a);
+		frame_header(m)->kind = KVR_DISPATCH;
 	}
-	give(u, &p->path, m);
+	send_frame(u, &p->path, m);
 }
 
-static int router(struct null *u)
+static int run_router(struct null *u)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkt[KVR_PORT_BURST];
@@ -128,7 +130,7 @@ static int router(struct null *u)
 		const uint16_t n = kvr_port_rx_burst(u->q, m, pkt, KVR_PORT_BURST);
 
 		for (uint16_t i = 0; i < n; i++)
-			forward(u, &pkt[i], m[i]);
+			forward_frame(u, &pkt[i], m[i]);
 		if (n == 0)
 			continue;
 		kvr_port_flush(u->q);
@@ -146,41 +148,41 @@ static int router(struct null *u)
 static void send_route(struct null *u, uint64_t now)
 {
 	const uint64_t id = u->requests++;
-	struct rte_mbuf *m = frame(u, KVR_ROUTE, id, ROUTE_BODY);
+	struct rte_mbuf *m = make_frame(u, KVR_ROUTE, id, ROUTE_BODY);
 	struct kvr_wire_request *w;
 
 	if (m == NULL)
 		return;
-	w = (void *)(hdr(m) + 1);
+	w = (void *)(frame_header(m) + 1);
 	memset(w, 0, sizeof(*w));
 	memcpy(w + 1, &u->prompt[(kvr_rand_u64(&u->rand) % PROMPTS) * HASHES], HASHES * 8);
 	u->slot[id % SLOTS].sent = now;
-	give(u, &u->peer, m);
+	send_frame(u, &u->peer, m);
 }
 
 static void send_response(struct null *u, uint64_t id, uint32_t seq)
 {
-	struct rte_mbuf *m = frame(u, KVR_RESPONSE, id, RESPONSE_BODY);
+	struct rte_mbuf *m = make_frame(u, KVR_RESPONSE, id, RESPONSE_BODY);
 	struct kvr_wire_response *w;
 
 	if (m == NULL)
 		return;
-	w = (void *)(hdr(m) + 1);
+	w = (void *)(frame_header(m) + 1);
 	memset(w, 0, RESPONSE_BODY);
 	w->seq = seq;
-	give(u, &u->peer, m);
+	send_frame(u, &u->peer, m);
 }
 
 static void send_rack(struct null *u, uint64_t id)
 {
-	struct rte_mbuf *m = frame(u, KVR_RESPONSE_ACK, id, RACK_BODY);
+	struct rte_mbuf *m = make_frame(u, KVR_RESPONSE_ACK, id, RACK_BODY);
 
 	if (m != NULL)
-		memset(hdr(m) + 1, 0, RACK_BODY);
-	give(u, &u->peer, m);
+		memset(frame_header(m) + 1, 0, RACK_BODY);
+	send_frame(u, &u->peer, m);
 }
 
-static void done(struct null *u, uint64_t id, uint64_t now)
+static void count_completion(struct null *u, uint64_t id, uint64_t now)
 {
 	u->completed++;
 	if (u->slot[id % SLOTS].sent < u->warm)
@@ -191,7 +193,7 @@ static void done(struct null *u, uint64_t id, uint64_t now)
 
 static void on_frame(struct null *u, struct rte_mbuf *m, uint64_t now)
 {
-	const struct kvr_wire_hdr *h = hdr(m);
+	const struct kvr_wire_hdr *h = frame_header(m);
 	const uint64_t id = h->id, at = id % SLOTS;
 	const struct kvr_wire_response *w = (const void *)(h + 1);
 
@@ -200,7 +202,7 @@ static void on_frame(struct null *u, struct rte_mbuf *m, uint64_t now)
 		u->slot[at].there = now - u->slot[at].sent;
 		send_response(u, id, 0);
 		send_response(u, id, 1);
-		u->slot[at].there -= now; /* plus when the first is back */
+		u->slot[at].there -= now; /* on_frame() adds the arrival of the first RESPONSE */
 		break;
 	case KVR_RESPONSE:
 		if (w->seq == 1)
@@ -210,14 +212,14 @@ static void on_frame(struct null *u, struct rte_mbuf *m, uint64_t now)
 							   (double)u->hz));
 		break;
 	case KVR_RESPONSE_ACK:
-		done(u, id, now);
+		count_completion(u, id, now);
 		break;
 	default:
 		break;
 	}
 }
 
-static void turn(struct null *u, uint64_t until)
+static void poll_port(struct null *u, uint64_t until)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkt[KVR_PORT_BURST];
@@ -237,7 +239,7 @@ static void turn(struct null *u, uint64_t until)
 		u->busy += rte_rdtsc() - now;
 }
 
-static int load(struct null *u, double rate, double warmup, double seconds)
+static int run_load(struct null *u, double rate, double warmup, double seconds)
 {
 	const double hz = (double)(u->hz = rte_get_tsc_hz());
 	uint64_t start, until, end;
@@ -245,12 +247,12 @@ static int load(struct null *u, double rate, double warmup, double seconds)
 
 	kvr_ip_parse(ROUTER_IP, to);
 	if (kvr_port_resolve(u->q, to, KVR_WIRE_PORT, 5000, &u->peer) < 0)
-		die("the router does not answer");
+		exit_with_error("the router does not answer");
 	u->peer.max_frame = KVR_WIRE_DEF_FRAME;
 	u->gap = hz / rate;
 	u->prompt = malloc(PROMPTS * HASHES * 8);
 	if (u->prompt == NULL)
-		die("no memory");
+		exit_with_error("out of memory");
 	for (uint32_t i = 0; i < PROMPTS * HASHES; i++)
 		u->prompt[i] = kvr_rand_u64(&u->rand);
 	fprintf(stderr, "lifecycle-null: begins\n");
@@ -259,7 +261,7 @@ static int load(struct null *u, double rate, double warmup, double seconds)
 	until = u->warm + (uint64_t)(seconds * hz);
 	end = until + (uint64_t)(DRAIN_S * hz);
 	while (!ended && rte_rdtsc() < end && (u->due < until || u->completed < u->requests))
-		turn(u, until);
+		poll_port(u, until);
 	printf("{\"requests\":%" PRIu64 ",\"completed\":%" PRIu64
 	       ",\"measured_per_s\":%.0f,\"added_us_p50\":%.2f,\"added_us_p99\":%.2f"
 	       ",\"busy_share\":%.3f}\n",
@@ -284,7 +286,7 @@ static void open_port(struct null *u, bool server, const char *socket, uint32_t 
 	c.tx_checksum = KVR_PORT_TX_NONE;
 	u->port = kvr_port_create("null", &c, 0, err, sizeof(err));
 	if (u->port == NULL || kvr_port_start(u->port, err, sizeof(err)) < 0)
-		die(err);
+		exit_with_error(err);
 	u->q = kvr_port_queue(u->port, 0);
 }
 
@@ -340,7 +342,7 @@ static void start_eal(const struct options *o)
 	snprintf(lcore, sizeof(lcore), "0@%u", o->cpu);
 	snprintf(prefix, sizeof(prefix), "lifecycle-null-%d", (int)getpid());
 	if (rte_eal_init(12, argv) < 0)
-		die("no EAL");
+		exit_with_error("cannot initialize the EAL");
 }
 
 int main(int argc, char **argv)
@@ -358,7 +360,7 @@ int main(int argc, char **argv)
 	start_eal(&o);
 	signal(SIGTERM, on_term);
 	open_port(&u, server, o.socket, o.ring);
-	ret = server ? router(&u) : load(&u, o.rate, o.warmup, o.seconds);
+	ret = server ? run_router(&u) : run_load(&u, o.rate, o.warmup, o.seconds);
 	kvr_port_destroy(u.port);
 	rte_eal_cleanup();
 	return ret;

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Honest workers that beat, and beside them, at an address of its own, one worker that says HELLO
- * with an epoch that grows every time. README.md beside this file.
+ * Honest workers that send heartbeats, and one hostile worker with an address of its own that sends
+ * HELLO, each time with a greater epoch. See README.md.
  *
  *   storm --honest PATH --hostile PATH [--workers N] [--beats N/S] [--hellos N/S] [--seconds S]
  *         [--settle S]
  *
- * The workers join, beat for --settle seconds, then both go on for --seconds. Then one JSON line,
- * and the workers beat on until standard input ends, so that somebody can look at them.
+ * The workers join and send heartbeats for --settle seconds. Then both sides run for --seconds, and
+ * the program prints one JSON line. The workers continue until standard input ends, so that the
+ * caller can inspect their states.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -29,12 +30,12 @@
 #include "kvr_port.h"
 #include "kvr_put.h"
 
-#define EVERY_NS   UINT64_C(200000) /* a batch of frames */
+#define EVERY_NS   UINT64_C(200000) /* interval of batches */
 #define WORKERS	   1024u
 #define FIRST	   1000u /* id of the first honest worker */
 #define HOSTILE	   7u
-#define JOIN_BATCH 64u	  /* HELLOs under way at a time */
-#define SENT	   65536u /* heartbeats whose time of sending is known */
+#define JOIN_BATCH 64u	  /* HELLOs in flight */
+#define SENT	   65536u /* heartbeats with a recorded time of sending */
 #define SECOND	   UINT64_C(1000000000)
 
 enum { HONEST, FOE, LINKS };
@@ -53,18 +54,19 @@ static struct {
 	uint64_t sent_ns[SENT]; /* of heartbeat number i % SENT */
 	uint64_t beats, acks, not_serving, refused[KVR_E_MAX];
 	uint64_t hellos, welcomes, hello_refused[KVR_E_MAX];
-	uint64_t gap_ns; /* longest between two heartbeats of a worker: the generator's own fault */
+	uint64_t gap_ns; /* longest time between two heartbeats of a worker, caused by this program
+			  */
 	uint64_t no_mbuf;
 	struct kvr_hist ack_ns;
 } s;
 
-static void die(const char *what)
+static void exit_with_error(const char *what)
 {
 	fprintf(stderr, "storm: %s\n", what);
 	exit(1);
 }
 
-static uint64_t now(void)
+static uint64_t read_clock(void)
 {
 	struct timespec t;
 
@@ -80,7 +82,7 @@ static void send_frame(int link, const uint8_t *frame, int len)
 	uint8_t *p = m == NULL ? NULL : (uint8_t *)rte_pktmbuf_append(m, (uint16_t)len);
 
 	if (len <= 0)
-		die("a frame does not fit");
+		exit_with_error("a frame does not fit");
 	if (p == NULL) {
 		rte_pktmbuf_free(m);
 		s.no_mbuf++;
@@ -90,7 +92,7 @@ static void send_frame(int link, const uint8_t *frame, int len)
 	kvr_port_send(s.q[link], &s.router[link], m);
 }
 
-static void hello(int link, uint64_t worker, uint32_t epoch)
+static void send_hello(int link, uint64_t worker, uint32_t epoch)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = epoch, .epoch = epoch};
 	const struct kvr_wire_hello h = {
@@ -102,7 +104,7 @@ static void hello(int link, uint64_t worker, uint32_t epoch)
 	send_frame(link, frame, kvr_put_hello(frame, sizeof(frame), &ids, h, &hints));
 }
 
-static void beat(uint32_t i, uint64_t at)
+static void send_beat(uint32_t i, uint64_t at)
 {
 	struct worker *w = &s.worker[i];
 	const struct kvr_wire_ids ids = {.source = FIRST + i, .id = s.beats, .epoch = 1};
@@ -118,7 +120,7 @@ static void beat(uint32_t i, uint64_t at)
 
 /* ---- receiving ---- */
 
-static void of_honest(const struct kvr_wire_hdr *h, uint64_t at)
+static void take_honest_frame(const struct kvr_wire_hdr *h, uint64_t at)
 {
 	const struct kvr_wire_heartbeat_ack *a = (const void *)(h + 1);
 	const struct kvr_wire_rejected *r = (const void *)(h + 1);
@@ -137,7 +139,7 @@ static void of_honest(const struct kvr_wire_hdr *h, uint64_t at)
 	}
 }
 
-static void of_foe(const struct kvr_wire_hdr *h)
+static void take_hostile_frame(const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_rejected *r = (const void *)(h + 1);
 
@@ -147,11 +149,11 @@ static void of_foe(const struct kvr_wire_hdr *h)
 		s.hello_refused[r->code]++;
 }
 
-static void receive(int link)
+static void receive_frames(int link)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkt[KVR_PORT_BURST];
-	const uint64_t at = now();
+	const uint64_t at = read_clock();
 	uint16_t n;
 
 	do {
@@ -161,94 +163,94 @@ static void receive(int link)
 				rte_pktmbuf_mtod(m[i], const struct kvr_wire_hdr *);
 
 			if (link == HONEST)
-				of_honest(h, at);
+				take_honest_frame(h, at);
 			else
-				of_foe(h);
+				take_hostile_frame(h);
 			rte_pktmbuf_free(m[i]);
 		}
 	} while (n == KVR_PORT_BURST);
 }
 
-static void turn(void)
+static void poll_links(void)
 {
 	const struct timespec pause = {.tv_nsec = EVERY_NS / 2};
 
 	for (int link = 0; link < LINKS; link++) {
 		kvr_port_flush(s.q[link]);
-		receive(link);
+		receive_frames(link);
 	}
 	nanosleep(&pause, NULL);
 }
 
-/* ---- the run ---- */
+/* ---- load ---- */
 
-/* Who was not answered asks again, a few at a time; who is in beats meanwhile. */
-static void join(void)
+/* Register all workers. Unanswered HELLOs are repeated, at most JOIN_BATCH at a time; registered
+ * workers send heartbeats meanwhile. */
+static void join_workers(void)
 {
-	const uint64_t end = now() + 30 * SECOND;
+	const uint64_t end = read_clock() + 30 * SECOND;
 	uint64_t next = 0;
 
 	while (s.joined < s.n) {
-		const uint64_t at = now();
+		const uint64_t at = read_clock();
 
 		if (at > end)
-			die("not every worker was let in");
+			exit_with_error("the router did not accept all workers within 30 s");
 		for (uint32_t i = 0, k = 0; at >= next && i < s.n; i++)
 			if (s.worker[i].member)
-				beat(i, at);
+				send_beat(i, at);
 			else if (k++ < JOIN_BATCH)
-				hello(HONEST, FIRST + i, 1);
+				send_hello(HONEST, FIRST + i, 1);
 		if (at >= next)
 			next = at + SECOND / 20;
-		turn();
+		poll_links();
 	}
 }
 
-/* How many of @p rate a second are due @p passed ns after the start. */
-static uint64_t due(double rate, uint64_t passed)
+/* Number of events due @p passed ns after the start, at @p rate per second. */
+static uint64_t count_due(double rate, uint64_t passed)
 {
 	return (uint64_t)(rate * (double)passed / 1e9);
 }
 
-/* What could not be sent in time is sent late: the rate is what was asked for, or @return says how
- * much of it was reached. */
-static void run(double beats, double hellos, double seconds)
+/* Send heartbeats and HELLOs at the given rates. Overdue frames are sent late, not skipped. */
+static void run_load(double beats, double hellos, double seconds)
 {
-	const uint64_t start = now(), end = start + (uint64_t)(seconds * 1e9);
+	const uint64_t start = read_clock(), end = start + (uint64_t)(seconds * 1e9);
 	static uint32_t epoch;
 	uint64_t b = 0, h = 0;
 
-	for (uint64_t at = start; at < end; at = now()) {
-		for (const uint64_t to = due(beats, at - start); b < to; b++) {
-			static uint32_t who;
+	for (uint64_t at = start; at < end; at = read_clock()) {
+		for (const uint64_t to = count_due(beats, at - start); b < to; b++) {
+			static uint32_t next;
 
-			beat(who, at);
-			who = (who + 1) % s.n;
+			send_beat(next, at);
+			next = (next + 1) % s.n;
 			if (b % KVR_PORT_BURST == 0)
-				receive(HONEST);
+				receive_frames(HONEST);
 		}
-		for (const uint64_t to = due(hellos, at - start); h < to; h++) {
-			hello(FOE, HOSTILE, ++epoch);
+		for (const uint64_t to = count_due(hellos, at - start); h < to; h++) {
+			send_hello(FOE, HOSTILE, ++epoch);
 			s.hellos++;
 		}
-		turn();
+		poll_links();
 	}
 }
 
-static void drain(void)
+static void await_acks(void)
 {
-	for (const uint64_t end = now() + SECOND; s.acks < s.beats && now() < end;)
-		turn();
+	for (const uint64_t end = read_clock() + SECOND; s.acks < s.beats && read_clock() < end;)
+		poll_links();
 }
 
-static void forget(void)
+static void reset_counters(void)
 {
 	s.beats = s.acks = s.not_serving = s.gap_ns = 0;
 	memset(&s.ack_ns, 0, sizeof(s.ack_ns));
 	memset(s.refused, 0, sizeof(s.refused));
 }
 
-static void codes(const char *name, const uint64_t n[KVR_E_MAX])
+static void print_codes(const char *name, const uint64_t n[KVR_E_MAX])
 {
 	printf(",\"%s\":{", name);
 	for (uint32_t i = 0, k = 0; i < KVR_E_MAX; i++)
@@ -257,7 +259,7 @@ static void codes(const char *name, const uint64_t n[KVR_E_MAX])
 	printf("}");
 }
 
-static void report(double seconds)
+static void print_report(double seconds)
 {
 	printf("{\"workers\":%u,\"beats\":%" PRIu64 ",\"answered\":%" PRIu64
 	       ",\"answered_per_s\":%.0f,\"not_serving\":%" PRIu64,
@@ -266,8 +268,8 @@ static void report(double seconds)
 	       (double)kvr_hist_quantile(&s.ack_ns, 0.5) / 1e3,
 	       (double)kvr_hist_quantile(&s.ack_ns, 0.99) / 1e3, (double)s.gap_ns / 1e6, s.no_mbuf);
 	printf(",\"hellos\":%" PRIu64 ",\"welcomes\":%" PRIu64, s.hellos, s.welcomes);
-	codes("refused", s.refused);
-	codes("hellos_refused", s.hello_refused);
+	print_codes("refused", s.refused);
+	print_codes("hellos_refused", s.hello_refused);
 	printf("}\n");
 	fflush(stdout);
 }
@@ -296,12 +298,12 @@ static void open_link(uint8_t link, const char *socket)
 	snprintf(c.ipv4, sizeof(c.ipv4), "10.%u.0.2", 77u + link);
 	s.port[link] = kvr_port_create(name, &c, link, err, sizeof(err));
 	if (s.port[link] == NULL || kvr_port_start(s.port[link], err, sizeof(err)) < 0)
-		die(err);
+		exit_with_error(err);
 	s.q[link] = kvr_port_queue(s.port[link], 0);
 	snprintf(ip, sizeof(ip), "10.%u.0.1", 77u + link);
 	kvr_ip_parse(ip, to);
 	if (kvr_port_resolve(s.q[link], to, KVR_WIRE_PORT, 5000, &s.router[link]) < 0)
-		die("the router does not answer");
+		exit_with_error("the router does not answer");
 	s.router[link].max_frame = KVR_WIRE_DEF_FRAME;
 }
 
@@ -310,7 +312,7 @@ struct options {
 	double beats, hellos, seconds, settle;
 };
 
-static void parse(int argc, char **argv, struct options *o)
+static void parse_options(int argc, char **argv, struct options *o)
 {
 	static const struct option opts[] = {
 		{"honest", 1, NULL, 'a'}, {"hostile", 1, NULL, 'b'}, {"workers", 1, NULL, 'w'},
@@ -347,7 +349,8 @@ static void parse(int argc, char **argv, struct options *o)
 		}
 	}
 	if (o->socket[HONEST] == NULL || o->socket[FOE] == NULL || s.n == 0 || s.n > WORKERS)
-		die("--honest and --hostile are needed, --workers is 1 to 1024");
+		exit_with_error(
+			"--honest and --hostile are required, and --workers must be 1 to 1024");
 }
 
 int main(int argc, char **argv)
@@ -357,20 +360,20 @@ int main(int argc, char **argv)
 	struct options o = {.beats = 10e3, .hellos = 5e3, .seconds = 5, .settle = 1};
 
 	s.n = 1000;
-	parse(argc, argv, &o);
+	parse_options(argc, argv, &o);
 	if (rte_eal_init(9, (char **)(uintptr_t)eal) < 0)
-		die("no EAL");
+		exit_with_error("cannot initialize the EAL");
 	for (uint8_t link = 0; link < LINKS; link++)
 		open_link(link, o.socket[link]);
-	join();
-	run(o.beats, 0, o.settle);
-	drain();
-	forget();
-	run(o.beats, o.hellos, o.seconds);
-	drain();
-	report(o.seconds);
+	join_workers();
+	run_load(o.beats, 0, o.settle);
+	await_acks();
+	reset_counters();
+	run_load(o.beats, o.hellos, o.seconds);
+	await_acks();
+	print_report(o.seconds);
 	while (!input_ended())
-		run(o.beats, 0, 0.05);
+		run_load(o.beats, 0, 0.05);
 	for (int link = 0; link < LINKS; link++)
 		kvr_port_destroy(s.port[link]);
 	rte_eal_cleanup();
