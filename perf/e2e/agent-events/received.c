@@ -115,8 +115,7 @@ static double read_clock(void)
 	return (double)ts.tv_sec + 1e-9 * (double)ts.tv_nsec;
 }
 
-/* Wait until the router stub has seen all but @p most blocks. @return false if they do not arrive.
- */
+/* Wait until the router stub has seen all but @p most blocks. @return false after a timeout. */
 static bool wait_for(const struct publisher *p, uint64_t most)
 {
 	const struct timespec pause = {.tv_nsec = 20000};

@@ -5,8 +5,7 @@
  *
  *   gateway-null gateway PORT       HTTP of clients at PORT <-> UDP
  *   gateway-null router IFACE       packet socket: forwards between the other two
- *   gateway-null agent PORT N       UDP <-> N connections to the engine at PORT, open from the
- * start
+ *   gateway-null agent PORT N       UDP <-> N connections to the engine at PORT, opened at start
  *
  * The first two bytes of a frame are the number of the client's connection, which is also the
  * number of the engine's connection. The number is free again once the connection has ended. A

@@ -261,8 +261,7 @@ static void on_event(struct conn *c, uint64_t now)
 	tokens_seen++;
 }
 
-/* Parse bytes of events, each of which ends with an empty line. Only the start of an event is kept.
- */
+/* Parse bytes of events, which end with an empty line. Only the start of an event is kept. */
 static void on_data(struct conn *c, const char *p, size_t n, uint64_t now)
 {
 	static const uint32_t keep = sizeof(c->head) - 1;
@@ -331,8 +330,7 @@ static bool take_bytes(struct conn *c, const char *p, size_t n, uint64_t now)
 				c->state = c->chunk_left > 0 ? DATA : SIZE;
 				c->len = 0;
 				if (c->chunk_left == 0)
-					return end_round(
-						c); /* the final empty line may be in this read */
+					return end_round(c); /* ignores the final empty line */
 			} else if (c->state == SIZE && *p == '\n') {
 				c->len = 0;
 			}

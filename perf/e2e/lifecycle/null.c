@@ -56,8 +56,7 @@ struct null {
 	struct kvr_rand rand;
 	uint64_t *prompt;
 	struct {
-		uint64_t sent, there; /* time of ROUTE; duration of ROUTE to DISPATCH plus first
-					 RESPONSE */
+		uint64_t sent, there; /* time of ROUTE; both ways of the router, in turn */
 	} slot[SLOTS];
 	struct kvr_hist added; /* ns */
 };
@@ -96,7 +95,7 @@ static struct rte_mbuf *make_frame(struct null *u, uint8_t kind, uint64_t id, ui
 	return m;
 }
 
-static void send_frame(struct null *u, const struct kvr_path *to, struct rte_mbuf *m)
+static void send_mbuf(struct null *u, const struct kvr_path *to, struct rte_mbuf *m)
 {
 	if (m == NULL)
 		return;
@@ -114,10 +113,10 @@ static void forward_frame(struct null *u, const struct kvr_pkt *p, struct rte_mb
 
 		if (a != NULL)
 			memset(frame_header(a) + 1, 0, ACCEPTED_BODY);
-		send_frame(u, &p->path, a);
+		send_mbuf(u, &p->path, a);
 		frame_header(m)->kind = KVR_DISPATCH;
 	}
-	send_frame(u, &p->path, m);
+	send_mbuf(u, &p->path, m);
 }
 
 static int run_router(struct null *u)
@@ -157,7 +156,7 @@ static void send_route(struct null *u, uint64_t now)
 	memset(w, 0, sizeof(*w));
 	memcpy(w + 1, &u->prompt[(kvr_rand_u64(&u->rand) % PROMPTS) * HASHES], HASHES * 8);
 	u->slot[id % SLOTS].sent = now;
-	send_frame(u, &u->peer, m);
+	send_mbuf(u, &u->peer, m);
 }
 
 static void send_response(struct null *u, uint64_t id, uint32_t seq)
@@ -170,7 +169,7 @@ static void send_response(struct null *u, uint64_t id, uint32_t seq)
 	w = (void *)(frame_header(m) + 1);
 	memset(w, 0, RESPONSE_BODY);
 	w->seq = seq;
-	send_frame(u, &u->peer, m);
+	send_mbuf(u, &u->peer, m);
 }
 
 static void send_rack(struct null *u, uint64_t id)
@@ -179,7 +178,7 @@ static void send_rack(struct null *u, uint64_t id)
 
 	if (m != NULL)
 		memset(frame_header(m) + 1, 0, RACK_BODY);
-	send_frame(u, &u->peer, m);
+	send_mbuf(u, &u->peer, m);
 }
 
 static void count_completion(struct null *u, uint64_t id, uint64_t now)

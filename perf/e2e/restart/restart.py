@@ -157,7 +157,7 @@ def main():
             failed.append('a worker was SUSPECT')
         state = router.telemetry('/kvroute/workers')
         if state['total'] != args.workers:
-            failed.append(f'workers: {state["total"]}')
+            failed.append(f'{state["total"]} workers at the end, expected {args.workers}')
         router.log.flush()
         router.log.seek(0)
         if 'suspect' in router.log.read().lower():

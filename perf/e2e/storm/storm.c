@@ -54,8 +54,7 @@ static struct {
 	uint64_t sent_ns[SENT]; /* of heartbeat number i % SENT */
 	uint64_t beats, acks, not_serving, refused[KVR_E_MAX];
 	uint64_t hellos, welcomes, hello_refused[KVR_E_MAX];
-	uint64_t gap_ns; /* longest time between two heartbeats of a worker, caused by this program
-			  */
+	uint64_t gap_ns; /* longest time between two heartbeats of a worker */
 	uint64_t no_mbuf;
 	struct kvr_hist ack_ns;
 } s;
@@ -312,7 +311,7 @@ struct options {
 	double beats, hellos, seconds, settle;
 };
 
-static void parse_options(int argc, char **argv, struct options *o)
+static void parse_storm_args(int argc, char **argv, struct options *o)
 {
 	static const struct option opts[] = {
 		{"honest", 1, NULL, 'a'}, {"hostile", 1, NULL, 'b'}, {"workers", 1, NULL, 'w'},
@@ -360,7 +359,7 @@ int main(int argc, char **argv)
 	struct options o = {.beats = 10e3, .hellos = 5e3, .seconds = 5, .settle = 1};
 
 	s.n = 1000;
-	parse_options(argc, argv, &o);
+	parse_storm_args(argc, argv, &o);
 	if (rte_eal_init(9, (char **)(uintptr_t)eal) < 0)
 		exit_with_error("cannot initialize the EAL");
 	for (uint8_t link = 0; link < LINKS; link++)
