@@ -151,7 +151,7 @@ static const struct {
 	 {CLIENT_CANCEL_US / MS, CLIENT_CANCEL_MAX_US / S, CLIENT_CANCEL_TRIES}},
 	{"### 6.5", "retransmit it for # s", {KVR_WIRE_ITEMS_KEPT_S}},
 	{"### 7.1", "never the last @", {AGENT_OVER_KEPT}},
-	{"### 7.1", "is refused with code #", {AGENT_CODE_NOT_OURS}},
+	{"### 7.1", "is rejected with code #", {AGENT_CODE_NOT_OURS}},
 	{"### 7.2",
 	 "(# ms, doubling to # s, counted",
 	 {AGENT_REPEAT_US / MS, AGENT_REPEAT_MAX_US / S}},
