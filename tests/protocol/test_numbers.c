@@ -207,7 +207,7 @@ static const struct {
 	{"## 8.", "string \"host:port\", 1..#:", {KVR_HINT_MAX_ADDR}},
 	{"## 8.", "bytes of the body, 1 to @", {KVR_WIRE_MAX_AWAY}},
 	{"## 8.", "u8[#] token, random", {KVR_WIRE_TOKEN}},
-	{"## 19.", "refuses the DISPATCH with the code #", {KVR_WIRE_NO_BODIES}},
+	{"## 19.", "rejects the DISPATCH with the code #", {KVR_WIRE_NO_BODIES}},
 	{"## 19.",
 	 "tries again (# ms, doubling to # ms) while",
 	 {CLIENT_AGAIN_US / MS, CLIENT_AGAIN_MAX_US / MS}},
