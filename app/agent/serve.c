@@ -259,12 +259,10 @@ static void say_lives(struct app *a, const struct kvr_agent_stats *st)
 {
 	if (st->routers_back != a->routers_back)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router),
-			"a router is back in the place of another one: two have this address, or "
-			"it was taken over and given back; the worker registers anew");
+			"the router has an earlier epoch again: two routers have this address, or it was taken over and given back; the worker registers again");
 	else if (st->router_lives != a->router_lives)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = a->o.router),
-			"another life of the router answers: it was started again, or (when this "
-			"is said every second) two routers have this address");
+			"the router has a new epoch: it was restarted, or (if this repeats every second) two routers have this address");
 	a->routers_back = st->routers_back;
 	a->router_lives = st->router_lives;
 }

@@ -63,7 +63,7 @@ def main(kvroute, program):
         front.until('the worker leaves', lambda: f'{WORKER}' not in routers[1].telemetry('/kvroute/workers')['workers'])
         engine.start()
         front.serving('another engine', routers[1], WORKER, life)
-        said = [line for line in agent.lines() if 'another life of the router answers' in line or 'is back in the place' in line]
+        said = [line for line in agent.lines() if 'the router has a new epoch' in line or 'the router has an earlier epoch again' in line]
         front.check('another router is said once', len(said) == 1, said)
         balance = routers[1].telemetry('/kvroute/balance')
         front.check('balance', balance['balance'] == 'ok', balance)
