@@ -19,93 +19,79 @@ static const char *const roles[] = {"aggregated", "prefill", "decode", NULL};
 #define KVR_CONF_ROWS_OF struct agent_options
 
 static const struct kvr_opt table[] = {
-	TEXT("engine", engine, "", "the engine's HTTP, http://HOST:PORT; required"),
-	TEXT("router", router, "", "the router, HOST or HOST:PORT; required"),
+	TEXT("engine", engine, "", "HTTP address of the engine, http://HOST:PORT; required"),
+	TEXT("router", router, "", "address of the router, HOST or HOST:PORT; required"),
 	TEXT("pool", pool, "", "pool of the router that serves this model; required"),
 	TEXT("worker", worker_text, AGENT_ASK,
-	     "number of this engine, unique in the router; auto = made of host name, address of "
-	     "the engine, pool and first rank, the same at each start"),
-	PICK("type", type, agent_kinds, "auto", "kind of the engine; auto = as it reports"),
-	PICK("role", role, roles, "aggregated", "what its pool does"),
+	     "number of this engine, unique in the router; auto = derived from host name, engine address, pool and first rank, the same at each start"),
+	PICK("type", type, agent_kinds, "auto", "kind of the engine; auto = as the engine reports"),
+	PICK("role", role, roles, "aggregated", "role of the pool"),
 	U32("ranks", ranks, 0, 256, "0", "ranks",
-	    "data-parallel ranks behind this HTTP port; 0 = as the engine reports, else 1"),
-	U32("first-rank", first_rank, 0, 65535, "0", "", "number of the first of them"),
+	    "data-parallel ranks at this HTTP port; 0 = as the engine reports, else 1"),
+	U32("first-rank", first_rank, 0, 65535, "0", "", "number of the first rank"),
 	FLAG("local-ranks", local_ranks,
-	     "the engine numbers its ranks from 0, whatever the first is (hybrid load balancer)"),
+	     "the engine numbers its ranks from 0, independent of --first-rank (hybrid load balancer)"),
 	U32("block-size", block_size, 0, 4096, "0", "tokens",
-	    "of a KV block, as the pool has it; 0 = as the engine reports"),
+	    "size of a KV block, equal to that of the pool; 0 = as the engine reports"),
 	U32("max-num-batched-tokens", max_num_batched_tokens, 0, UINT32_MAX, "0", "tokens",
-	    "prompt tokens that a step of a rank computes at most; 0 = as the engine reports"),
+	    "maximum prompt tokens per step of a rank; 0 = as the engine reports"),
 	TEXT("events", events, AGENT_ASK,
-	     "ZMQ publisher of rank 0, tcp://HOST:5557; rank n is at the port + n; empty = no "
-	     "events; auto = as the engine reports"),
+	     "ZMQ publisher of rank 0, tcp://HOST:5557; rank n is at port + n; empty = no events; auto = as the engine reports"),
 	TEXT("replay", replay, AGENT_ASK,
-	     "ZMQ replay socket of rank 0, tcp://HOST:PORT, as with --events"),
+	     "ZMQ replay socket of rank 0, tcp://HOST:PORT; other values as for --events"),
 	TEXT("topic", topic, "", "topic of the events; empty = as the engine reports, else all"),
 	U32("kv-blocks", kv_blocks, 0, 1 << 30, "0", "blocks",
-	    "of a rank that are known by name, 66 to 82 bytes each; 0 = twice what the engine has, "
-	    "or 1 M"),
+	    "table of known blocks of a rank, 66 to 82 bytes each; 0 = twice the engine's blocks, or 1 M"),
 	TEXT("bootstrap", bootstrap, "",
-	     "HOST:PORT where decode engines find this prefill engine (SGLang)"),
+	     "HOST:PORT where decode engines reach this prefill engine (SGLang)"),
 	U32("prefill-ranks", prefill_ranks, 0, 65535, "0", "ranks",
-	    "SGLang, decode: data-parallel ranks of the prefill engines, sent beside the room; 0 = "
-	    "not sent"),
+	    "SGLang, decode: data-parallel ranks of the prefill engines, sent with the room; 0 = not sent"),
 	TEXT("taints", taints, "", "taints of the worker, separated by commas"),
 	TEXT("topology", topology, "", "key=value pairs of the worker, separated by commas"),
 	FLAG("cpu", cpu, "the engine computes on CPUs (router_mode = device-aware-weighted)"),
 	PICK("kv-transfer", kv_transfer, transfers, "none",
-	     "where decode of --role prefill runs: on workers with the same value of "
-	     "--kv-transfer-domain in their --topology, preferred or required"),
+	     "decode workers for --role prefill: preferred or required = those with the same value of --kv-transfer-domain in their --topology"),
 	NUM("kv-transfer-weight", KVR_OPT_F64, kv_transfer_weight, 0, 1, "1", "",
 	    "weight of --kv-transfer preferred"),
 	TEXT("kv-transfer-domain", kv_transfer_domain, "",
 	     "key of --topology that --kv-transfer compares"),
 	FLAG("trace-span", trace_span,
-	     "gives each request with a traceparent a span, of which the engine's are children; a "
-	     "client that tracks its request gets it as trace_link {\"span_id\": ...}"),
+	     "adds a span to each request with a traceparent; spans of the engine are its children, and a client that tracks its request receives trace_link {\"span_id\": ...}"),
 	TEXT("advertise", advertise, "",
-	     "HOST:PORT of the engine's HTTP for those who go there themselves (/pick of the "
-	     "gateway); empty = that of --engine, with our address for a loopback one"),
+	     "HOST:PORT of the engine's HTTP for clients that contact it directly (/pick of the gateway); empty = that of --engine, with the agent's address instead of a loopback address"),
 	TEXT("bodies", bodies, "auto",
-	     "ADDRESS:PORT where clients bring large bodies by HTTP; auto = the address that faces "
-	     "the router, any port; off = everything passes the router"),
+	     "ADDRESS:PORT that accepts large bodies by HTTP; auto = the address that faces the router, any port; off = all bodies pass the router"),
 	TEXT("bodies-advertise", bodies_advertise, "",
-	     "ADDRESS:PORT that clients are told for it, when another one leads there; empty = "
-	     "where it listens"),
+	     "ADDRESS:PORT of --bodies as clients reach it; empty = the listening address"),
 	TEXT("paths", paths,
 	     "/v1/completions,/v1/chat/completions,/v1/responses,/v1/embeddings,/tokenize",
-	     "of the engine that requests may name, separated by commas; /v1/x* = all that begin "
-	     "so, * = all of them"),
+	     "paths of the engine that requests may name, separated by commas; /v1/x* = all with this beginning, * = all"),
 	U32("bodies-bytes", bodies_bytes, 65536, 1u << 31, "536870912", "bytes",
-	    "of such bodies that are coming in at one time"),
+	    "total of large bodies being received"),
 	U32("body-ms", body_ms, 100, 600000, "10000", "ms",
-	    "a body that has not come by then ends its request with 408"),
-	TEXT("bind", bind, "", "our address, or address:port; empty = any"),
-	U32("max-requests", max_requests, 1, 65536, "4096", "requests", "running at once"),
+	    "time limit of a large body; afterwards its request ends with 408"),
+	TEXT("bind", bind, "", "local address, or address:port; empty = any"),
+	U32("max-requests", max_requests, 1, 65536, "4096", "requests", "requests running at once"),
 	U32("request-bytes", request_bytes, 16384, 1 << 26, "262144", "bytes",
-	    "of one answer that the router has not acknowledged; then the engine waits"),
+	    "unacknowledged part of one answer; beyond it the engine waits"),
 	U32("frame-bytes", frame_bytes, 560, 8952, "1432", "bytes",
 	    "largest UDP payload to the router; 8952 with jumbo frames"),
 	U32("health-ms", health_ms, 50, 60000, "1000", "ms",
-	    "between looks at /health; three failures, or a refused connection, and the worker "
-	    "leaves"),
+	    "interval of /health; after three failures, or a refused connection, the worker leaves"),
 	U32("silent-ms", silent_ms, 500, 600000, "10000", "ms",
-	    "an engine that is asked (/health, /metrics; while requests run after half of this at "
-	    "the "
-	    "latest) and brings nothing at all for so long stands still: the worker leaves"),
-	U32("load-ms", load_ms, 50, 60000, "250", "ms", "between looks at /metrics"),
-	U32("connect-ms", connect_ms, 10, 60000, "2000", "ms", "to connect to the engine"),
-	U32("timeout-s", timeout_s, 1, 86400, "3600", "s", "one request at most"),
+	    "an engine that was asked (/health, /metrics) and sends nothing for this time is hanging, and the worker leaves; while requests run, the engine is asked after half of it at the latest"),
+	U32("load-ms", load_ms, 50, 60000, "250", "ms", "interval of /metrics"),
+	U32("connect-ms", connect_ms, 10, 60000, "2000", "ms",
+	    "time limit to connect to the engine"),
+	U32("timeout-s", timeout_s, 1, 86400, "3600", "s", "time limit of a request"),
 	U32("drain-s", drain_s, 0, 86400, "30", "s",
-	    "SIGTERM: time for running requests to end; a second one ends at once"),
+	    "SIGTERM: time for running requests to end; a second SIGTERM ends them at once"),
 	U32("audit-s", audit_s, 1, 3600, "10", "s",
-	    "between questions to the replay socket whether an event was missed"),
+	    "interval at which the replay socket is asked for missed events"),
 	U32("canary-s", canary_s, 0, 86400, "60", "s",
-	    "between prompts of ours that show whether events name blocks as /tokenize does, with "
-	    "--events; 0 = none"),
+	    "interval of test prompts that check whether events name blocks as /tokenize does, with --events; 0 = none"),
 	PICK("log-to", log_to, sinks, "auto",
-	     "where the log goes; auto: the journal when standard error leads there, else standard "
-	     "error"),
+	     "destination of the log; auto = the journal if standard error leads there, else standard error"),
 	FLAG("quiet", quiet, "only errors"),
 	{0},
 };
@@ -115,13 +101,12 @@ static void help(void)
 	struct agent_options d;
 
 	kvr_conf_defaults(table, &d);
-	printf("kvroute-agent: speaks for one engine (vLLM, SGLang) to a kvroute router\n\n"
+	printf("kvroute-agent: represents one engine (vLLM, SGLang) to a kvroute router\n\n"
 	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME "
 	       "[options]\n\n");
 	kvr_conf_args_help(table, &d, 16, stdout);
-	printf("\nSIGTERM drains and leaves. SIGUSR2 drains, and resumes when it comes again. "
-	       "SIGUSR1 prints\n"
-	       "the counters on standard error.\n");
+	printf("\nSIGTERM drains the engine and ends the agent. SIGUSR2 drains the engine; the next SIGUSR2\n"
+	       "resumes it. SIGUSR1 prints the counters on standard error.\n");
 }
 
 static const char *check_bootstrap(struct agent_options *o)

@@ -14,72 +14,55 @@
 static const char *const sinks[] = {KVR_LOG_SINKS};
 
 static const struct kvr_opt table[] = {
-	TEXT("listen", listen, "127.0.0.1:8000", "address:port, [v6]:port; HTTP/1.1 and h2c"),
+	TEXT("listen", listen, "127.0.0.1:8000", "address:port or [v6]:port for HTTP/1.1 and h2c"),
 	TEXT("router", router, "",
-	     "host[:port], several separated by commas: the first that answers"),
+	     "host[:port], several separated by commas; the first that answers is used"),
 	TEXT("bind", bind, "", "local address towards routers; empty = any"),
-	U32("threads", threads, 1, GW_MAX_THREADS, "1", "threads", "event loops, one each"),
+	U32("threads", threads, 1, GW_MAX_THREADS, "1", "threads", "event loops, one per thread"),
 	TEXT("model", model, "",
-	     "NAME=POOL, several separated by commas: models that are not called like their pool"),
+	     "NAME=POOL, several separated by commas: models with a name other than that of their pool"),
 	TEXT("adapter", adapter, "",
 	     "NAME=MODEL, several separated by commas: LoRA adapters that clients name as models"),
 	TEXT("tokenize", tokenize, "",
-	     "http://host:port/tokenize of an engine; empty = prompts that are text are routed by "
-	     "load"),
+	     "http://host:port/tokenize of an engine; empty = text prompts are routed by load"),
 	U32("tokenize-ms", tokenize_ms, 1, 60000, "500", "ms",
-	    "wait so long for token ids, then route by load"),
+	    "time limit for token ids; afterwards the prompt is routed by load"),
 	U32("tokenize-bytes", tokenize_bytes, 0, 1u << 30, "67108864", "bytes",
-	    "cache of token ids, for each thread; 0 = none"),
+	    "cache of token ids, per thread; 0 = none"),
 	U32("max-connections", connections, 0, 1000000, "0", "connections",
-	    "open at once, for each thread; for more the longest idle one of HTTP/1 is closed, "
-	    "else "
-	    "they are; 0 = 4096, or as many as the limit of "
-	    "open files (ulimit -n) leaves room for"),
+	    "open connections, per thread. A further one closes the longest idle HTTP/1 connection, or is closed itself. 0 = 4096, or fewer if the limit of open files (ulimit -n) requires it"),
 	U32("source-connections", source_connections, 0, 1000000, "0", "connections",
-	    "of one address (IPv6: /64), for each thread; more are answered 429; 0 = three "
-	    "quarters "
-	    "of --max-connections"),
+	    "connections of one address (IPv6: /64), per thread; more are answered 429; 0 = three quarters of --max-connections"),
 	U32("source-rate", source_rate, 0, 1000000, "0", "requests/s",
-	    "of one address, as many at once, for each thread; more are answered 429 with "
-	    "Retry-After, but for /health, /ready and /metrics; 0 = any"),
+	    "rate and burst of one address, per thread; more are answered 429 with Retry-After, except /health, /ready and /metrics; 0 = no limit"),
 	U32("max-in-flight", in_flight, 1, 1u << 20, "8192", "requests",
-	    "at once, for each thread; more are answered 429"),
+	    "active requests, per thread; more are answered 429"),
 	U32("max-body", body_bytes, 1024, 67108864, "8388608", "bytes",
-	    "of a request, read whole before it is routed, 100 at once on a connection of HTTP/2; "
-	    "what passes the router is bounded by that, too; all of it is memory, never a file"),
+	    "size of a request body, read whole into memory before it is routed; at most 100 at once on an HTTP/2 connection. Also limits messages through the router"),
 	U32("away-bytes", away_bytes, 0, 67108864, "65536", "bytes",
-	    "larger bodies are given to the engine's agent itself; 0 = all pass the router"),
+	    "larger bodies go to the engine's agent directly; 0 = all pass the router"),
 	U32("max-buffer", buffer_bytes, 65536, 1u << 30, "4194304", "bytes",
-	    "of an answer that the client does not read; beyond it the request is cancelled"),
+	    "part of an answer that the client has not read; beyond it the request is cancelled"),
 	U32("total-mb", total_mb, 1, 1048576, "1024", "MiB",
-	    "of requests and answers that wait here, for each thread; beyond it they are answered "
-	    "503. One address (IPv6: /64) may have three times what is free, or one request; "
-	    "more are answered 429. As much again for bodies that come in, and one more; beyond it "
-	    "those of more than 64 KiB are cut off, those of one address above fifteen times what "
-	    "is free"),
+	    "memory of waiting requests and answers, per thread; beyond it requests are answered 503. One address (IPv6: /64) may hold three times the free part, or one request; more are answered 429. Incoming bodies have as much again, and one body more; beyond it, bodies above 64 KiB are cut off, as are those of an address that holds more than fifteen times the free part"),
 	U32("header-ms", header_ms, 100, 600000, "10000", "ms",
-	    "a request must be there so long after its first byte (HTTP/2: after its fields), or "
-	    "have grown by 64 KiB a second, or is answered 408"),
+	    "a request must be complete after this time from its first byte (HTTP/2: after its fields), or have grown by 64 KiB a second; otherwise it is answered 408"),
 	U32("idle-ms", idle_ms, 100, 3600000, "60000", "ms",
-	    "a connection may be silent between requests, and a client take nothing of an answer"),
+	    "time limit of a connection without requests, and of a client that reads nothing of an answer"),
 	U32("request-ms", request_ms, 0, 86400000, "0", "ms",
-	    "time limit of a request; 0 = none but the router's"),
+	    "time limit of a request; 0 = that of the router only"),
 	U32("grace-s", grace_s, 0, 86400, "5", "s",
-	    "after the first SIGTERM requests under way may end; what lasts longer is cut off, and "
-	    "told so; a second signal cuts all off at once"),
+	    "time for active requests to end after the first SIGTERM; the others end with an error. A second signal ends all at once"),
 	U32("lease-ms", lease_ms, 100, 86400000, "300000", "ms",
-	    "/pick: a booking that its caller does not speak of for so long is freed; a request "
-	    "may "
-	    "ask for less"),
+	    "/pick: a booking that is not renewed within this time is released; a request may set a shorter time"),
 	U32("router-ms", router_ms, 100, 60000, "1500", "ms",
-	    "a router that does not answer for so long is down"),
+	    "a router without an answer for this time is down"),
 	U32("frame-bytes", frame_bytes, 560, 8952, "1432", "bytes",
 	    "largest UDP payload towards the router"),
-	FLAG("direct", direct, "answers come from the agents, not through the router"),
-	FLAG("explain", explain, "every answer names worker, rank and overlap in its header"),
+	FLAG("direct", direct, "answers come directly from the agents, not through the router"),
+	FLAG("explain", explain, "headers of each answer name worker, rank and overlap"),
 	PICK("log-to", log_to, sinks, "auto",
-	     "where the log goes; auto: the journal when standard error leads there, else standard "
-	     "error"),
+	     "destination of the log; auto = the journal if standard error leads there, else standard error"),
 	{0},
 };
 
