@@ -119,16 +119,14 @@ static void usage(FILE *out)
 	      "--dump-config | --xdp-off]\n"
 	      "  -c, --config FILE   configuration (drivers-cfg/profiles has complete examples)\n"
 	      "      --check         read and check the configuration, then exit\n"
-	      "      --check=full    try devices, huge pages and memory, too; needs what a start "
-	      "needs\n"
-	      "      --multi-process dpdk-dumpcap, dpdk-pdump, dpdk-proc-info may look; huge "
-	      "pages\n"
+	      "      --check=full    try devices, huge pages and memory as well; has the requirements of a start\n"
+	      "      --multi-process admit dpdk-dumpcap, dpdk-pdump and dpdk-proc-info; needs huge pages\n"
 	      "      --dump-config   print every option with value, unit and help, then exit\n"
-	      "      --xdp-off       take the XDP programs of a dead router off, then exit\n"
-	      "      --version       name and version\n"
-	      "  -v, --verbose       show what DPDK's EAL and drivers say\n"
-	      "  -h, --help          this text\n"
-	      "Of an option that is given twice the last counts.\n",
+	      "      --xdp-off       remove the XDP programs of a dead router, then exit\n"
+	      "      --version       print name and version\n"
+	      "  -v, --verbose       print the messages of DPDK's EAL and drivers\n"
+	      "  -h, --help          print this text\n"
+	      "If an option is repeated, the last one wins.\n",
 	      out);
 }
 
