@@ -47,7 +47,7 @@ while read -r p; do
 	$p --help >/dev/null || fail "$p --help"
 done </tmp/programs
 # What the documents name, and a reader of the package has nowhere else.
-for f in doc/kvroute/README.md doc/kvroute/PROTOCOL.md doc/kvroute/COMMANDS.md kvroute/README.md kvroute/nic kvroute/host/bind.sh kvroute/profiles/afpacket.conf; do
+for f in doc/kvroute/README.md doc/kvroute/PROTOCOL.md doc/kvroute/RULES.md doc/kvroute/COMMANDS.md kvroute/README.md kvroute/nic kvroute/host/bind.sh kvroute/profiles/afpacket.conf; do
 	[ -e /usr/share/$f ] || fail "no /usr/share/$f"
 done
 kvroute --config /etc/kvroute/kvroute.conf --check || fail "its configuration"
