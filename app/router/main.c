@@ -119,7 +119,7 @@ static void usage(FILE *out)
 	      "--dump-config | --xdp-off]\n"
 	      "  -c, --config FILE   configuration (drivers-cfg/profiles has complete examples)\n"
 	      "      --check         read and check the configuration, then exit\n"
-	      "      --check=full    try devices, huge pages and memory as well; has the requirements of a start\n"
+	      "      --check=full    try devices, huge pages and memory as well; requires the resources of a start\n"
 	      "      --multi-process admit dpdk-dumpcap, dpdk-pdump and dpdk-proc-info; needs huge pages\n"
 	      "      --dump-config   print every option with value, unit and help, then exit\n"
 	      "      --xdp-off       remove the XDP programs of a dead router, then exit\n"
