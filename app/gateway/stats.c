@@ -41,6 +41,8 @@ const struct kvr_family gw_families[] = {
 	KVR_METRIC("kvr_gateway_reset_floods_total", GW_RESET_FLOODS),
 	KVR_METRIC("kvr_gateway_bad_answers_total", GW_BAD_ANSWERS),
 	KVR_METRIC("kvr_gateway_resubmitted_total", GW_RESUBMITTED),
+	KVR_METRIC("kvr_gateway_retries_total", GW_RETRIES),
+	KVR_METRIC("kvr_gateway_retries_denied_total", GW_RETRIES_DENIED),
 	KVR_METRIC("kvr_gateway_routed_by_load_total", GW_ROUTED_BY_LOAD),
 	KVR_FAMILY("kvr_gateway_tokenizer_queries_total", "result",
 		   "Queries to the tokenizer, by result", {GW_TOKENIZED, "answered"},
