@@ -107,7 +107,7 @@ class Test:
         self.check('one of four: it is avoided', self.rank(0)['why'] == 'failing' and 'of its last requests failed' in self.rank(0)['avoided'],
                    self.rank(0))
         said = subprocess.run([self.ctl, '--router', self.router.prefix, '--seconds', '1', 'doctor'], capture_output=True, text=True)
-        self.check('one of four: the doctor names it', f'requests-fail: pool llama: rank {self.agents[0].worker}/0 is avoided' in said.stdout,
+        self.check('one of four: the doctor names it', f'failing-requests: pool llama: rank {self.agents[0].worker}/0 is avoided' in said.stdout,
                    (said.stdout[:500], said.stderr[:200]))
         said = subprocess.run([self.ctl, '--router', self.router.prefix, 'why', str(self.agents[0].worker)], capture_output=True, text=True)
         self.check('one of four: why says so', 'rank 0 is avoided: ' in said.stdout, (said.stdout, said.stderr))
@@ -158,13 +158,13 @@ class Test:
 
     def few_retries(self):
         """An outage is not multiplied: retries are a fifth of the requests, and 64 at once."""
-        retries, n = gateway_says('retries_requests_total'), 200
+        retries, n = gateway_says('retries_total'), 200
         for e in self.engines:
             e.test(error=500)
         many(n, 8)
-        more = gateway_says('retries_requests_total') - retries
+        more = gateway_says('retries_total') - retries
         self.check('an outage: few retries', 0 < more <= 64 + n // 5, more)
-        self.check('an outage: others were denied', gateway_says('retries_denied_requests_total') > 0)
+        self.check('an outage: others were denied', gateway_says('retries_denied_total') > 0)
         for e in self.engines:
             e.test(error=0)
         self.until_well('an outage')
