@@ -258,7 +258,7 @@ def failures(router, program):
         front.until('the killed ones are gone', lambda: list(router.telemetry('/kvroute/workers')['workers']) == [f'{worker}'])
         r = front.ask(tokens[0], model='nobody')
         a = front.answers('a model nobody has', [r])[0]
-        front.check('404 as it came', a.status == 404 and 'nobody' in a.json()['error']['message'] and r.fin == (1, 404),
+        front.check('404 as it came', a.status == 404 and 'nobody' in a.json()['error']['message'] and r.fin == (0x11, 404),
                     (a.status, r.fin))
         r = front.ask(tokens[0], raw=message('/v1/completions', b'{"prompt": '))
         front.check('400 as it came', front.answers('no JSON', [r])[0].status == 400)
