@@ -18,7 +18,6 @@ id = {DEAF}
 {COMMON}max_jobs = 64
 max_requests = 64
 dispatch_ms = 100
-active_request_expiry_secs = 2
 '''
 
 
@@ -61,26 +60,6 @@ class More:
         self.check_cause(self.doctor(['unacknowledged-dispatch'], lambda: self.ask(4, pool=DEAF)), 'pool deaf: rank 118/0 sends heartbeats but has not acknowledged ')
         self.part(deaf)
         self.part(other)
-
-    def find_pool_page(self, name):
-        """The command of the page of /kvroute/pools that lists a pool."""
-        start = 0
-        while name not in (page := self.router.telemetry(f'/kvroute/pools,{start}'))['pools']:
-            start = page['next']
-        return f'/kvroute/pools,{start}'
-
-    def released(self):
-        """An agent has a request for longer than active_request_expiry_secs and does not report it."""
-        agent = self.new_agent(122, 'deaf')
-        agent.alive = lambda handles: None
-        agent.stored(0, p.sequence_hashes(range(10 ** 6, 10 ** 6 + B), B))
-        self.until('events are taken', lambda: agent.ranks[0].acked == agent.ranks[0].next)
-        page = self.find_pool_page('deaf')
-        held, was = self.hold(agent, 1, DEAF), self.router.telemetry(page)['pools']['deaf']['requests']['released']
-        self.check_cause(self.doctor(['released-bookings'], lambda: self.until('the booking is released', self.asked(
-            page, lambda a: a['pools']['deaf']['requests']['released'] > was))), 'pool deaf: the load of 1 request was released')
-        self.let_go(agent, held)
-        self.part(agent)
 
     # ---- limits ----
 
@@ -139,7 +118,6 @@ class More:
         self.astray()
         self.lag()
         self.unacknowledged()
-        self.released()
         self.slots()
         self.jobs()
         self.lease()
