@@ -5,6 +5,7 @@
  */
 #include "cluster.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -333,7 +334,8 @@ static void configure_policy(struct cluster_router *router, const char *policy)
 		set_key(conf, word, value + 1);
 	}
 	router->waits = conf->ttft_late_binding;
-	router->predict_ms = (uint32_t)(conf->predicted_ttl_s * 1000);
+	if (!isnan(conf->predicted_ttl_s)) /* NaN: no prediction */
+		router->predict_ms = (uint32_t)(conf->predicted_ttl_s * 1000);
 }
 
 static void create_table(struct cluster *cluster)
