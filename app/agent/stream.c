@@ -349,9 +349,8 @@ static void turn(struct app_stream *s, size_t most)
 		release(frame, n);
 	}
 	all = take(s, most);
-	if (s->held || s->replaying)
-		app_stream_rest(s);
-	else if (all && s->app->o.replay[0] != '\0' && s->app->now_us > s->audit_us)
+	app_stream_clear_wakeups(s);
+	if (all && s->app->o.replay[0] != '\0' && s->app->now_us > s->audit_us)
 		ask_replay(s, true, NONE);
 }
 

@@ -68,10 +68,9 @@ struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64
 int app_stream_open(struct app_stream *s);
 /** The DEALER again, when it was closed to drop what it holds; NULL when it cannot be had. */
 void app_stream_open_dealer(struct app_stream *s);
-/** In a turn that leaves batches where they are, as they are held back or a replay is under way:
- * without a look at the sockets that are not read their descriptors would stay readable, and wake
- * the loop for ever. */
-void app_stream_rest(struct app_stream *s);
+/** Clear the wake-ups of sockets that this turn has not read to the end. Their descriptors would stay
+ * readable and keep the loop busy: libzmq clears one only when the socket is used. */
+void app_stream_clear_wakeups(struct app_stream *s);
 /** Close those that there are. */
 void app_stream_close(struct app_stream *s);
 

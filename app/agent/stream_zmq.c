@@ -99,7 +99,8 @@ int app_stream_open(struct app_stream *s)
 	return rc < 0 ? rc : connect_socket(s, s->sub, false);
 }
 
-static void look(void *socket)
+/* Make the descriptor of a socket unreadable until something else happens to it. */
+static void clear_wakeup(void *socket)
 {
 	size_t len = sizeof(int);
 	int events;
@@ -107,11 +108,13 @@ static void look(void *socket)
 	zmq_getsockopt(socket, ZMQ_EVENTS, &events, &len);
 }
 
-void app_stream_rest(struct app_stream *s)
+void app_stream_clear_wakeups(struct app_stream *s)
 {
-	look(s->sub);
-	if (s->held && s->dealer != NULL) /* else it is read, and may have had something since */
-		look(s->dealer);
+	if (s->held || s->replaying)
+		clear_wakeup(s->sub);
+	/* During a replay the DEALER is read until it is empty, and a message may have come since. */
+	if (s->dealer != NULL && (s->held || !s->replaying))
+		clear_wakeup(s->dealer);
 }
 
 void app_stream_close(struct app_stream *s)
