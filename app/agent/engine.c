@@ -19,12 +19,13 @@
 #define AHEAD_MOST 16u
 #define LEFT_US	   UINT64_C(1000000) /* who did not want one that was opened ahead is left alone */
 
-enum conn_state { FREE, IDLE, CONNECTING, SENDING, READING };
+enum conn_state { FREE, IDLE, CONNECTING, SENDING, READING, PAUSED };
 
 struct app_conn {
 	TAILQ_ENTRY(app_conn) link; /* of the list that its state says */
 	struct app_ask *ask;	    /* NULL: idle, or opened ahead */
-	uint64_t since_us; /* connecting: the attempt; busy: its request; idle: the end of that */
+	uint64_t
+		since_us; /* connecting: start of the attempt; busy: last data; idle: last answer */
 	struct kvr_http_reader reader;
 	size_t sent; /* of head and content */
 	int fd;
@@ -33,8 +34,7 @@ struct app_conn {
 	bool used;     /* it has been idle: the engine may have closed it */
 	bool fresh;    /* opened ahead, and not asked yet */
 	bool heard;    /* something of this one has come */
-	bool paused;
-	bool stale; /* to where the engine was */
+	bool stale;    /* to where the engine was */
 };
 
 TAILQ_HEAD(conn_list, app_conn);
@@ -48,7 +48,8 @@ struct app_engine {
 	uint64_t ahead_us;	     /* from then on they are opened ahead again */
 	bool asked;		     /* since the last turn */
 	struct conn_list free, idle; /* last used first, those opened ahead last */
-	struct conn_list connecting, busy; /* oldest first */
+	struct conn_list connecting, busy; /* oldest since_us first */
+	struct conn_list paused;	   /* not read until the router accepts more */
 	char read[READ_BYTES];
 };
 
@@ -65,6 +66,7 @@ int app_engine_init(struct app *a)
 	TAILQ_INIT(&e->idle);
 	TAILQ_INIT(&e->connecting);
 	TAILQ_INIT(&e->busy);
+	TAILQ_INIT(&e->paused);
 	return e->conn != NULL ? 0 : -ENOMEM;
 }
 
@@ -73,6 +75,7 @@ static struct conn_list *list_of(struct app_engine *e, const struct app_conn *c)
 	return c->state == FREE		? &e->free
 	       : c->state == IDLE	? &e->idle
 	       : c->state == CONNECTING ? &e->connecting
+	       : c->state == PAUSED	? &e->paused
 					: &e->busy;
 }
 
@@ -104,6 +107,14 @@ static void enter(struct app_engine *e, struct app_conn *c, enum conn_state stat
 		TAILQ_INSERT_AFTER(list, before, c, link);
 	else
 		TAILQ_INSERT_HEAD(list, c, link);
+}
+
+/* Data were sent or received: the inactivity limit starts again. */
+static void restart_inactivity(struct app *a, struct app_conn *c)
+{
+	c->since_us = a->now_us;
+	TAILQ_REMOVE(&a->eng->busy, c, link);
+	TAILQ_INSERT_TAIL(&a->eng->busy, c, link);
 }
 
 /* @p c has no request any more: it is spare, or will be free. */
@@ -160,7 +171,7 @@ static struct app_conn *dial(struct app *a)
 		return NULL;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	c->fd = fd;
-	c->used = c->paused = c->stale = c->fresh = false;
+	c->used = c->stale = c->fresh = false;
 	c->since_us = a->now_us;
 	e->spare++;
 	enter(e, c, CONNECTING);
@@ -199,7 +210,7 @@ static struct app_conn *take_spare(struct app *a)
 static void tell(struct app *a, struct app_conn *c)
 {
 	const struct app_ask *ask = c->ask;
-	const size_t len = ask->head_len + ask->content_len;
+	const size_t len = ask->head_len + ask->content_len, before = c->sent;
 	enum conn_state state = READING;
 	ssize_t n = 0;
 
@@ -213,6 +224,8 @@ static void tell(struct app *a, struct app_conn *c)
 		n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
 		c->sent += n > 0 ? (size_t)n : 0;
 	}
+	if (c->sent > before)
+		restart_inactivity(a, c);
 	if (c->sent < len && errno == EAGAIN)
 		state = SENDING;
 	if (state == c->state)
@@ -237,7 +250,7 @@ static void begin(struct app *a, struct app_conn *c, struct app_ask *ask)
 		enter(a->eng, c, CONNECTING);
 		return;
 	}
-	c->since_us = ask->since_us;
+	c->since_us = a->now_us;
 	enter(a->eng, c, READING);
 	tell(a, c);
 }
@@ -309,7 +322,7 @@ static void hear(struct app *a, struct app_conn *c)
 		return;
 	}
 	if (!c->ask->ops->takes(c->ask->arg)) {
-		c->paused = true;
+		enter(a->eng, c, PAUSED);
 		kvr_cell_add(&a->st.paused, 1);
 		watch(a, c, EPOLL_CTL_DEL, 0);
 		return;
@@ -320,8 +333,10 @@ static void hear(struct app *a, struct app_conn *c)
 	if (n < 0 && errno == EAGAIN)
 		return;
 	c->heard |= n > 0;
-	if (n > 0)
+	if (n > 0) {
+		restart_inactivity(a, c);
 		agent_quiet_heard(&a->quiet, a->now_us);
+	}
 	rc = n > 0    ? kvr_http_reader_add(&c->reader, p, (size_t)n)
 	     : n == 0 ? kvr_http_reader_end(&c->reader)
 		      : -errno;
@@ -354,7 +369,7 @@ static void connected(struct app *a, struct app_conn *c)
 		enter(a->eng, c, IDLE);
 		return;
 	}
-	c->since_us = ask->since_us;
+	c->since_us = a->now_us;
 	enter(a->eng, c, SENDING);
 	tell(a, c);
 }
@@ -380,7 +395,6 @@ void app_engine_ask(struct app *a, struct app_ask *ask)
 {
 	struct app_conn *c = take_spare(a);
 
-	ask->since_us = a->now_us;
 	if (c == NULL)
 		c = dial(a);
 	if (c != NULL)
@@ -400,9 +414,10 @@ void app_engine_resume(struct app *a, struct app_ask *ask)
 	struct app_conn *c = ask->conn;
 	int rc;
 
-	if (c == NULL || !c->paused)
+	if (c == NULL || c->state != PAUSED)
 		return;
-	c->paused = false;
+	c->since_us = a->now_us;
+	enter(a->eng, c, c->sent < ask->head_len + ask->content_len ? SENDING : READING);
 	rc = watch(a, c, EPOLL_CTL_ADD, EPOLLIN | (c->state == SENDING ? EPOLLOUT : 0u));
 	if (rc < 0)
 		end(a, c, APP_END_BROKEN, strerror(-rc));
@@ -423,26 +438,27 @@ void app_engine_ready(struct app *a, uint32_t name, uint32_t events)
 		hear(a, c);
 }
 
-/* When the oldest of a list is given up. */
-static uint64_t due(const struct app_conn *oldest, uint64_t most_us)
+/* When the first connection of a list reaches its limit. */
+static uint64_t due(const struct app_conn *first, uint64_t limit_us)
 {
-	return oldest != NULL ? oldest->since_us + most_us : UINT64_MAX;
+	return first != NULL && limit_us != 0 ? first->since_us + limit_us : UINT64_MAX;
 }
 
-static uint64_t connect_most_us(const struct app *a)
+static uint64_t connect_due_us(const struct app *a)
 {
-	const uint64_t connect = a->o.connect_ms * UINT64_C(1000);
-	const uint64_t whole = a->o.timeout_s * UINT64_C(1000000);
+	return due(TAILQ_FIRST(&a->eng->connecting), a->o.connect_ms * UINT64_C(1000));
+}
 
-	return connect < whole ? connect : whole;
+static uint64_t inactivity_due_us(const struct app *a)
+{
+	return due(TAILQ_FIRST(&a->eng->busy), a->o.inactivity_s * UINT64_C(1000000));
 }
 
 uint64_t app_engine_due_us(const struct app *a)
 {
-	const uint64_t c = due(TAILQ_FIRST(&a->eng->connecting), connect_most_us(a));
-	const uint64_t b = due(TAILQ_FIRST(&a->eng->busy), a->o.timeout_s * UINT64_C(1000000));
+	const uint64_t connect = connect_due_us(a), inactivity = inactivity_due_us(a);
 
-	return c < b ? c : b;
+	return connect < inactivity ? connect : inactivity;
 }
 
 void app_engine_turn(struct app *a)
@@ -450,7 +466,7 @@ void app_engine_turn(struct app *a)
 	struct app_engine *e = a->eng;
 	char why[64];
 
-	while (due(TAILQ_FIRST(&e->connecting), connect_most_us(a)) <= a->now_us) {
+	while (connect_due_us(a) <= a->now_us) {
 		if (TAILQ_FIRST(&e->connecting)->ask == NULL) {
 			hang_up(a, TAILQ_FIRST(&e->connecting));
 			continue;
@@ -460,8 +476,10 @@ void app_engine_turn(struct app *a)
 	}
 	while (due(TAILQ_LAST(&e->idle, conn_list), REST_US) <= a->now_us)
 		hang_up(a, TAILQ_LAST(&e->idle, conn_list));
-	while (due(TAILQ_FIRST(&e->busy), a->o.timeout_s * UINT64_C(1000000)) <= a->now_us)
-		end(a, TAILQ_FIRST(&e->busy), APP_END_LATE, "no answer in time");
+	while (inactivity_due_us(a) <= a->now_us) {
+		snprintf(why, sizeof(why), "no data for %u s", a->o.inactivity_s);
+		end(a, TAILQ_FIRST(&e->busy), APP_END_LATE, why);
+	}
 }
 
 /* To open one takes longer than what else a first token waits for here: not in a turn that has

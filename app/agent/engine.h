@@ -52,8 +52,7 @@ struct app_ask {
 	size_t head_len;
 	char *content;
 	size_t content_len;
-	bool is_head;	   /**< the method is HEAD */
-	uint64_t since_us; /**< app_engine_ask() was called then, and sets it */
+	bool is_head; /**< the method is HEAD */
 };
 
 /** @return 0 or -ENOMEM. */
@@ -75,7 +74,8 @@ void app_engine_resume(struct app *a, struct app_ask *ask);
 /** From epoll: @p name is what the set was given. */
 void app_engine_ready(struct app *a, uint32_t name, uint32_t events);
 
-/** Give up what has taken too long. */
+/** Apply the limits: --connect-ms to connections, --inactivity-s to requests. A request that is
+ * paused has no limit: the engine waits for the router. */
 void app_engine_turn(struct app *a);
 uint64_t app_engine_due_us(const struct app *a);
 

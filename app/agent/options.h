@@ -33,7 +33,7 @@ struct agent_options {
 	double kv_transfer_weight;
 	char kv_transfer_domain[256];
 	uint32_t max_requests, request_bytes, frame_bytes;
-	uint32_t health_ms, silent_ms, load_ms, connect_ms, timeout_s, drain_s, audit_s;
+	uint32_t health_ms, silent_ms, load_ms, connect_ms, inactivity_s, drain_s, audit_s;
 	char bodies[128], bodies_advertise[101];
 	uint32_t bodies_bytes, body_ms, canary_s;
 	int log_to; /* enum kvr_log_sink */

@@ -93,7 +93,7 @@ class Engine:
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.listener.bind(('127.0.0.1', self.port))
-        self.listener.listen(256)  # more than come at once: what is sent to a full one comes again after 3 and 6.2 s, above --timeout-s
+        self.listener.listen(256)  # more than come at once: what is sent to a full one comes again after 3 and 6.2 s, above --inactivity-s
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -141,7 +141,7 @@ class Test:
 
     def another(self, worker, log):
         self.engine = Engine()
-        agent = Agent(self.program, self.engine, ADDRESSES[0], worker, '--block-size', '16', '--timeout-s', '6',
+        agent = Agent(self.program, self.engine, ADDRESSES[0], worker, '--block-size', '16', '--inactivity-s', '6',
                       '--connect-ms', '2000', '--health-ms', '60000', log=f'{self.router.dir}/{log}')
         self.front.serving('engine', self.router, worker)
         return agent
@@ -272,9 +272,9 @@ class Test:
             c.more()
         r = self.ask('half a line, and silence', half, wait=False)
         self.front.until('half a line: it is there', lambda: r.data.endswith(line), lambda: r.data)
-        self.fails('silence', silent, 504, 'no answer in time')
+        self.fails('silence', silent, 504, 'no data for 6 s')
         self.front.until('half a line: it ends', lambda: r.ended, lambda: r.data)
-        self.front.check('half a line: an error behind it', r.fin and r.fin[0] & p.ITEM_ERROR and r.fin[1] == 502 and 'no answer in time' in r.words,
+        self.front.check('half a line: an error behind it', r.fin and r.fin[0] & p.ITEM_ERROR and r.fin[1] == 502 and 'no data for 6 s' in r.words,
                          (r.fin, r.rejected, r.words))
         r, a = self.ask('an early answer', early, json.dumps({'x': 'y' * 200000}).encode())
         self.front.check('an early answer: as it came', r.fin == (p.ITEM_FIN, 413) and a.content == b'much', (r.fin, r.data))
