@@ -5,14 +5,14 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define NAMES_MOST 32u /* of a block */
+#define NAMES_MOST 32u /* per block */
 
 static uint32_t first_slot(const struct kvr_kvmap *m, uint64_t sh)
 {
 	return (uint32_t)((sh ^ m->seed) * UINT64_C(0x9e3779b97f4a7c15) >> 32) & m->newest_mask;
 }
 
-/* The slot of a block, or the free one where it would be. */
+/* The slot of a block, or the free slot where the block belongs. */
 static uint32_t find_slot(const struct kvr_kvmap *m, uint64_t sh)
 {
 	uint32_t at = first_slot(m, sh);
@@ -22,7 +22,7 @@ static uint32_t find_slot(const struct kvr_kvmap *m, uint64_t sh)
 	return at;
 }
 
-/* Slots behind it that were put off by it move up. */
+/* Move up the slots behind a freed one that linear probing had displaced. */
 static void free_slot(struct kvr_kvmap *m, uint32_t at)
 {
 	for (uint32_t next = (at + 1) & m->newest_mask; m->newest[next] != 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Batches and events. A field is a row of a table: the name it has in maps, its place in arrays,
- * who reads it. What stands behind the places that have a name is told by its type, as the forms
- * differ there.
+ * Batches and events. Each field is a row of a table: its name in maps, its place in arrays, and
+ * its reader. The forms differ in the elements of an array that follow the named places, so these
+ * are recognised by their type.
  */
 #include "kvev_pvt.h"
 
@@ -31,14 +31,14 @@ enum field {
 	F_ORIGIN,
 	F_LOOKAHEAD,
 	F_SKIP,
-	F_TAIL, /* by type */
+	F_TAIL, /* recognised by type */
 };
 
 #define NAME(text, field)                                                                          \
 	{                                                                                          \
 		text, sizeof(text) - 1, field                                                      \
 	}
-/* In the order of the engines. */
+/* In the order in which engines write them. */
 static const struct {
 	const char *name;
 	uint32_t len;
@@ -96,12 +96,12 @@ static enum kvr_kvev_type type_of(const struct mp *o)
 					      : KVR_KVEV_UNKNOWN;
 }
 
-static bool same(const struct mp *o, const char *text)
+static bool equals_text(const struct mp *o, const char *text)
 {
 	return o->u == strlen(text) && strncasecmp(o->p, text, o->u) == 0;
 }
 
-static void medium(struct kvr_kvev *ev, const struct mp *o)
+static void set_medium(struct kvr_kvev *ev, const struct mp *o)
 {
 	static const struct {
 		const char *name;
@@ -116,10 +116,10 @@ static void medium(struct kvr_kvev *ev, const struct mp *o)
 		{"SHARED", KVR_TIER_EXTERNAL},
 	};
 
-	if (mp_is(o, "GPU")) /* nearly always */
+	if (mp_is(o, "GPU")) /* the common case */
 		return;
 	for (unsigned int i = 0; i < sizeof(media) / sizeof(media[0]); i++) {
-		if (same(o, media[i].name)) {
+		if (equals_text(o, media[i].name)) {
 			ev->tier = media[i].tier;
 			return;
 		}
@@ -127,21 +127,22 @@ static void medium(struct kvr_kvev *ev, const struct mp *o)
 	ev->fault = KVR_KVEV_MEDIUM;
 }
 
-static void kind(struct kvr_kvev *ev, const struct mp *o)
+static void set_group_kind(struct kvr_kvev *ev, const struct mp *o)
 {
-	ev->full_group = mp_is(o, "full_attention") || same(o, "full_attention") ||
-			 same(o, "mla_attention") || same(o, "sink_full_attention");
+	ev->full_group = mp_is(o, "full_attention") || equals_text(o, "full_attention") ||
+			 equals_text(o, "mla_attention") || equals_text(o, "sink_full_attention");
 	ev->other_group = !ev->full_group;
 }
 
-static void ownership(struct kvr_kvev *ev, const struct mp *o)
+static void set_ownership(struct kvr_kvev *ev, const struct mp *o)
 {
-	ev->foreign |= o->type != MP_BYTES ||
-		       (!same(o, "self") && !same(o, "worker") && !same(o, "local"));
+	ev->foreign |=
+		o->type != MP_BYTES ||
+		(!equals_text(o, "self") && !equals_text(o, "worker") && !equals_text(o, "local"));
 }
 
-/* SGLang's map behind the medium of a salted block. */
-static bool metadata(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const struct mp *map)
+/* SGLang's map in the place of the adapter name of a salted block. */
+static bool read_metadata(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const struct mp *map)
 {
 	struct mp k, v;
 
@@ -158,8 +159,8 @@ static bool metadata(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const stru
 	return true;
 }
 
-/* A field that is one number or text. Nil says nothing. */
-static bool plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
+/* Read a field that is one number or text. Nil leaves the field unset. */
+static bool read_plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 {
 	struct mp o;
 
@@ -167,7 +168,7 @@ static bool plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 	if (o.type == MP_NIL)
 		return true;
 	if (f == F_LORA && o.type == MP_MAP)
-		return metadata(d, ev, &o);
+		return read_metadata(d, ev, &o);
 	if (f == F_LORA_ID) {
 		ev->adapted |= o.type != MP_UINT || o.u > 0;
 		return kvr_kvev__skip_rest(&d->in, &o);
@@ -180,31 +181,31 @@ static bool plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 		ev->group = (uint32_t)o.u;
 		ev->has_group = true;
 	} else if (f == F_EAGLE && o.type == MP_BOOL)
-		; /* pairs say it, too, and without them there are not enough tokens */
+		; /* pairs of tokens show the same; without pairs there are too few tokens */
 	else if (f == F_OWNERSHIP)
-		ownership(ev, &o);
+		set_ownership(ev, &o);
 	else if (o.type != MP_BYTES)
 		ev->fault = KVR_KVEV_SHAPE;
 	else if (f == F_MEDIUM)
-		medium(ev, &o);
+		set_medium(ev, &o);
 	else if (f == F_LORA)
 		ev->lora = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
 	else if (f == F_SALT)
 		kvr_kvev__salt(ev, &o);
 	else if (f == F_KIND)
-		kind(ev, &o);
+		set_group_kind(ev, &o);
 	else if (f == F_LOCALITY)
-		ev->foreign |= !same(&o, "LOCAL");
+		ev->foreign |= !equals_text(&o, "LOCAL");
 	else if (f == F_ORIGIN)
-		ev->reused = same(&o, "REUSED");
+		ev->reused = equals_text(&o, "REUSED");
 	else
 		ev->fault = KVR_KVEV_SHAPE;
 	return kvr_kvev__skip_rest(&d->in, &o);
 }
 
-/* Behind the places with a name: a number is the group and then its window, a text is the kind of
- * cache or where it is, a list is multimodal. */
-static bool tail(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+/* Read an element behind the named places. The first number is the group, the second its window; a
+ * text is the kind of cache or the locality; a list is multimodal. */
+static bool read_unnamed(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
 	struct mp_in here = d->in;
 	struct mp o;
@@ -213,14 +214,16 @@ static bool tail(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	if (o.type == MP_ARRAY)
 		return kvr_kvev__mm_infos(d, ev);
 	if (o.type == MP_UINT && !ev->has_group)
-		return plain(d, ev, F_GROUP);
+		return read_plain(d, ev, F_GROUP);
 	if (o.type == MP_BYTES)
-		return plain(d, ev, same(&o, "LOCAL") || same(&o, "REMOTE") ? F_LOCALITY : F_KIND);
+		return read_plain(d, ev,
+				  equals_text(&o, "LOCAL") || equals_text(&o, "REMOTE") ? F_LOCALITY
+											: F_KIND);
 	return kvr_kvev__skip(&d->in);
 }
 
-/* The tokens themselves are not needed: the block is known by its own. */
-static bool lookahead(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+/* Only the presence of lookahead tokens matters: a block is identified by its own tokens. */
+static bool read_lookahead(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
 	struct mp o;
 
@@ -229,7 +232,7 @@ static bool lookahead(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	return kvr_kvev__skip_rest(&d->in, &o);
 }
 
-static bool field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
+static bool read_field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 {
 	switch (f) {
 	case F_HASHES:
@@ -241,20 +244,20 @@ static bool field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
 	case F_MM:
 		return kvr_kvev__mm_infos(d, ev);
 	case F_TAIL:
-		return tail(d, ev);
+		return read_unnamed(d, ev);
 	case F_LOOKAHEAD:
-		return lookahead(d, ev);
+		return read_lookahead(d, ev);
 	case F_NONE:
 	case F_SKIP:
 		return kvr_kvev__skip(&d->in);
 	default:
-		return plain(d, ev, f);
+		return read_plain(d, ev, f);
 	}
 }
 
 #define N_NAMES (sizeof(names) / sizeof(names[0]))
 
-/* Names come in the order of the table: the search goes on where the last one was found. */
+/* Names come in the order of the table, so the search continues behind the previous one. */
 static enum field field_named(const struct mp *k, unsigned int *at)
 {
 	for (unsigned int i = 0; i < N_NAMES && k->type == MP_BYTES; i++) {
@@ -265,7 +268,8 @@ static enum field field_named(const struct mp *k, unsigned int *at)
 	return F_SKIP;
 }
 
-/* The next name is nearly always the next one of the table: nothing of it is taken apart then. */
+/* Compare with the next name of the table first, which matches nearly always and needs no
+ * parsing. */
 static bool next_name(struct mp_in *in, unsigned int *at, enum field *f)
 {
 	const unsigned int next = *at + 1 < N_NAMES ? *at + 1 : 0;
@@ -298,7 +302,7 @@ static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n
 		if (!next_name(&d->in, &at, &f))
 			return false;
 		if (f != F_TYPE) {
-			if (!field(d, ev, f))
+			if (!read_field(d, ev, f))
 				return false;
 			continue;
 		}
@@ -310,7 +314,7 @@ static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n
 	}
 	if (!typed)
 		ev->type = KVR_KVEV_UNKNOWN;
-	kvr_kvev__salt_or_picture(d, ev);
+	kvr_kvev__salt_or_image(d, ev);
 	return true;
 }
 
@@ -337,16 +341,16 @@ static bool from_array(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t
 				     : ev->type == KVR_KVEV_UNKNOWN ? F_SKIP
 								    : F_TAIL;
 
-		if (!field(d, ev, f))
+		if (!read_field(d, ev, f))
 			return false;
 	}
 	return true;
 }
 
 /*
- * The rank of an array stands behind the events. Encoders write one below 128 as one byte, the
- * last. Where that could be the end of a longer number we go and look; whether it was the rank is
- * seen when the events are read.
+ * The rank of an array follows the events. Encoders write a rank below 128 as one byte, the last.
+ * If that byte could be the end of a longer number, the events are skipped to find the rank. A
+ * wrong guess is detected when all events are read.
  */
 static bool guess_rank(struct kvr_kvev_decoder *d, struct kvr_kvev_batch *batch)
 {
@@ -463,7 +467,7 @@ int kvr_kvev_open(struct kvr_kvev_decoder *d, const void *payload, size_t len,
 	return rc;
 }
 
-/* Behind the last event stands what was seen, or guessed, to stand there. */
+/* The bytes behind the last event must be those seen, or guessed, at the start. */
 static int close_batch(const struct kvr_kvev_decoder *d)
 {
 	return d->tail == KVEV_ANY_TAIL || d->tail == (size_t)(d->in.end - d->in.p) ? 0 : -EBADMSG;
@@ -495,6 +499,7 @@ int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	if ((ev->type == KVR_KVEV_STORED || ev->type == KVR_KVEV_REMOVED) && ev->n_hashes == 0)
 		ev->fault = KVR_KVEV_SHAPE;
 	if (ev->adapted && ev->lora.len == 0)
-		ev->strange_block = 0; /* an engine's number of its own: not blocks of the model */
+		ev->strange_block =
+			0; /* a number private to the engine: not blocks of the base model */
 	return 1;
 }

@@ -10,12 +10,14 @@ static void learn_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	    (m->group_state == KVMAP_GROUP_PRESUMED && !ev->full_group))
 		return;
 	if (m->group_state == KVMAP_GROUP_PRESUMED && m->group != ev->group)
-		kvr_kvmap_clear(m); /* blocks of the other group, whose removals no longer count */
+		kvr_kvmap_clear(
+			m); /* blocks of the presumed group: their removals would no longer match */
 	m->group = ev->group;
 	m->group_state = ev->full_group ? KVMAP_GROUP_KNOWN : KVMAP_GROUP_PRESUMED;
 }
 
-/* Whether the event is about the cache group that the table holds. A removal has only a number. */
+/* Return true if the event is about the cache group of the table. A removal has a group number
+ * only. */
 static bool is_of_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	if (!ev->has_group || ev->other_group)
@@ -30,12 +32,12 @@ static bool is_of_group(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 static int take_stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	if (ev->lookahead && m->newest == NULL) {
-		if (m->n > 0) /* these names are not linked */
+		if (m->n > 0) /* names stored so far are not linked */
 			kvr_kvmap_clear(m);
 		if (kvr_kvmap__link_names(m) < 0)
 			return -ENOMEM;
 	}
-	if (ev->n_tokens == 0) { /* moved, so the blocks are known */
+	if (ev->n_tokens == 0) { /* moved between tiers: the blocks are known */
 		for (uint32_t i = 0; i < ev->n_hashes; i++)
 			if (!kvr_kvmap__move(m, ev, ev->hashes[i]))
 				kvr_cell_add(&m->st.orphans, 1);
@@ -53,7 +55,7 @@ static int take_stored(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	return 0;
 }
 
-static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+static int apply_event(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	if (ev->type == KVR_KVEV_UNKNOWN) {
 		kvr_cell_add(&m->st.unknown, 1);
@@ -71,7 +73,7 @@ static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		kvr_cell_add(&m->st.group, 1);
 		return 0;
 	}
-	if (ev->fault == KVR_KVEV_MEDIUM) { /* nothing was stored there either */
+	if (ev->fault == KVR_KVEV_MEDIUM) { /* no block was stored for this medium either */
 		kvr_cell_add(&m->st.medium, 1);
 		return 0;
 	}
@@ -89,7 +91,7 @@ static int take(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 
 int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
-	const int rc = take(m, ev);
+	const int rc = apply_event(m, ev);
 
 	kvr_cell_add(&m->st.events, 1);
 	kvr_cell_set(&m->st.held, m->n);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Fields that are lists: names, tokens, keys of blocks. */
+/* Fields that are lists: block names, tokens, and keys of blocks. */
 #include "kvev_pvt.h"
 
 #include <errno.h>
@@ -7,8 +7,10 @@
 
 #include "kvr_hash.h"
 
-/* Room for n elements of an array of the decoder. A claim was checked against the bytes there. */
-static void *room(struct kvr_kvev_decoder *d, void *array, uint32_t *cap, uint64_t n, size_t size)
+/* Return an array with room for n elements, or NULL. The caller has checked n against the bytes of
+ * the payload. */
+static void *grow_array(struct kvr_kvev_decoder *d, void *array, uint32_t *cap, uint64_t n,
+			size_t size)
 {
 	void *larger;
 
@@ -24,7 +26,7 @@ static void *room(struct kvr_kvev_decoder *d, void *array, uint32_t *cap, uint64
 	return larger;
 }
 
-static bool wrong(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const struct mp *o)
+static bool skip_wrong(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const struct mp *o)
 {
 	ev->fault = KVR_KVEV_SHAPE;
 	return kvr_kvev__skip_rest(&d->in, o);
@@ -42,14 +44,14 @@ bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64
 	return true;
 }
 
-/* Names as engines nearly always write them: eight bytes behind a first one, signed or not. Stops
- * at the first that is something else. @return how many. */
-static uint64_t numbers64(struct mp_in *in, uint64_t n, uint64_t *out)
+/* Read names in the usual form: eight bytes behind a type byte, signed or unsigned. Stop at the
+ * first name in another form. @return the number of names read. */
+static uint64_t read_names(struct mp_in *in, uint64_t n, uint64_t *out)
 {
 	const uint8_t *p = in->p, *end = in->end;
 	uint64_t i = 0;
 
-	if (n >= 8 && kvr_kvev__wide())
+	if (n >= 8 && kvr_kvev__has_avx512())
 		i = kvr_kvev__names_wide(&p, end, n, out);
 	for (; i < n && end - p >= 9 && (*p == 0xcf || *p == 0xd3); i++, p += 9)
 		out[i] = mp_be64(p + 1);
@@ -65,17 +67,17 @@ bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 
 	kvr_kvev__read(&d->in, &o);
 	if (o.type != MP_ARRAY)
-		return wrong(d, ev, &o);
+		return skip_wrong(d, ev, &o);
 	n = o.u;
-	out = room(d, d->hashes, &d->cap_hashes, n, sizeof(out[0]));
+	out = grow_array(d, d->hashes, &d->cap_hashes, n, sizeof(out[0]));
 	if (out == NULL)
 		return n == 0;
 	d->hashes = out;
-	for (uint64_t i = numbers64(&d->in, n, out); i < n; i++) {
+	for (uint64_t i = read_names(&d->in, n, out); i < n; i++) {
 		kvr_kvev__read(&d->in, &o);
 		if (o.type == MP_BAD)
 			return false;
-		if (!kvr_kvev__name(d, &o, &out[i]) && !wrong(d, ev, &o))
+		if (!kvr_kvev__name(d, &o, &out[i]) && !skip_wrong(d, ev, &o))
 			return false;
 	}
 	ev->hashes = out;
@@ -83,8 +85,9 @@ bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	return true;
 }
 
-/* Pairs (t0, t1), (t1, t2) ...: the first of each, and the second of the last. */
-static bool pairs(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
+/* Read pairs (t0, t1), (t1, t2) ...: take the first token of each, and the second of the last
+ * pair. */
+static bool read_pairs(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
 {
 	uint32_t two[2] = {0};
 
@@ -93,7 +96,7 @@ static bool pairs(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
 
 		kvr_kvev__read(&d->in, &o);
 		if (o.type != MP_ARRAY || o.u != 2) {
-			if (!wrong(d, ev, &o))
+			if (!skip_wrong(d, ev, &o))
 				return false;
 		} else if (kvr_kvev__numbers(&d->in, 2, two) != 2) {
 			return false;
@@ -116,17 +119,17 @@ bool kvr_kvev__tokens(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	if (o.type == MP_NIL)
 		return true;
 	if (o.type != MP_ARRAY)
-		return wrong(d, ev, &o);
+		return skip_wrong(d, ev, &o);
 	n = o.u;
 	if (n == 0)
 		return true;
-	out = room(d, d->tokens, &d->cap_tokens, n + 1, sizeof(out[0]));
+	out = grow_array(d, d->tokens, &d->cap_tokens, n + 1, sizeof(out[0]));
 	if (out == NULL)
 		return false;
 	d->tokens = out;
 	ev->tokens = out;
 	if (d->in.p < d->in.end && *d->in.p == 0x92)
-		return pairs(d, ev, n);
+		return read_pairs(d, ev, n);
 	i = kvr_kvev__numbers(&d->in, n, out);
 	ev->n_tokens = (uint32_t)i;
 	if (i < n)
@@ -139,7 +142,7 @@ bool kvr_kvev__tokens(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 
 static bool add_mm(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, uint64_t hash)
 {
-	struct kvr_kvev_mm *out = room(d, d->mm, &d->cap_mm, ev->n_mm + 1ull, sizeof(out[0]));
+	struct kvr_kvev_mm *out = grow_array(d, d->mm, &d->cap_mm, ev->n_mm + 1ull, sizeof(out[0]));
 
 	if (out == NULL)
 		return false;
@@ -149,8 +152,8 @@ static bool add_mm(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t blo
 	return true;
 }
 
-/* The first 16 of 64 hexadecimal digits. */
-static bool hex64(const struct mp *o, uint64_t *hash)
+/* Parse the first 16 of 64 hexadecimal digits. */
+static bool parse_hex64(const struct mp *o, uint64_t *hash)
 {
 	*hash = 0;
 	if (o->u != 64)
@@ -166,7 +169,7 @@ static bool hex64(const struct mp *o, uint64_t *hash)
 	return true;
 }
 
-static void strange(struct kvr_kvev *ev, uint32_t block)
+static void mark_strange(struct kvr_kvev *ev, uint32_t block)
 {
 	if (block < ev->strange_block)
 		ev->strange_block = block;
@@ -185,17 +188,17 @@ void kvr_kvev__salt(struct kvr_kvev *ev, const struct mp *o)
 
 	if (ev->salt.len == 0)
 		ev->salt = t;
-	else if (!same_salt(ev, &t)) /* as a field and as a key it may be said twice */
-		strange(ev, 0);
+	else if (!same_salt(ev, &t)) /* a salt may occur both as a field and as a key */
+		mark_strange(ev, 0);
 }
 
 /*
- * A key of 64 hexadecimal digits is a picture (spec section 4), and a salt without a tag may look
- * the same. vLLM has its salt behind all pictures of a prompt's first block, and had made these
- * pairs before its fields got names: there the last one alone is the salt. Of another engine, a
- * picture that goes on in the next block stays one.
+ * A key of 64 hexadecimal digits is an image (RULES.md, section 4), and a salt without a tag may
+ * look the same. In the first block of a prompt vLLM puts its salt behind all images, which were
+ * pairs before its fields had names: the last single key is the salt. With other engines an image
+ * that continues in the next block remains an image.
  */
-void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+void kvr_kvev__salt_or_image(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
 	struct kvr_kvev_mm *mm = d->mm;
 
@@ -212,10 +215,11 @@ void kvr_kvev__salt_or_picture(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 }
 
 /*
- * One key of a block: a string, or a pair of it and where the object starts. Bytes are vLLM's
- * digest of embeddings in the place of tokens, of which we have no name.
+ * Read one key of a block: a string, or a pair of a string and the start of the object. Binary data
+ * are vLLM's digest of embeddings that replace tokens. No name can be computed from it.
  */
-static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block, bool *lora_seen)
+static bool read_key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block,
+		     bool *lora_seen)
 {
 	const bool bytes = mp_is_bin(&d->in);
 	bool pair = false;
@@ -231,12 +235,12 @@ static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block,
 	}
 	if (o.type != MP_BYTES || bytes) {
 		if (o.type != MP_NIL)
-			strange(ev, block);
+			mark_strange(ev, block);
 		return pair || kvr_kvev__skip_rest(&d->in, &o);
 	}
 	if (!pair && !*lora_seen && o.u == ev->lora.len && memcmp(o.p, ev->lora.p, o.u) == 0) {
 		*lora_seen = true;
-	} else if (hex64(&o, &hash)) {
+	} else if (parse_hex64(&o, &hash)) {
 		if (!pair && block == 0) {
 			d->either = (struct kvr_kvev_text){o.p, (uint32_t)o.u};
 			d->either_mm = ev->n_mm;
@@ -245,7 +249,7 @@ static bool key(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block,
 	} else if (!pair && block == 0 && !ev->has_parent) {
 		kvr_kvev__salt(ev, &o);
 	} else {
-		strange(ev, block);
+		mark_strange(ev, block);
 	}
 	return true;
 }
@@ -259,7 +263,7 @@ bool kvr_kvev__extra_keys(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 	if (o.type == MP_NIL)
 		return true;
 	if (o.type != MP_ARRAY)
-		return wrong(d, ev, &o);
+		return skip_wrong(d, ev, &o);
 	n = o.u;
 	for (uint64_t block = 0; block < n; block++) {
 		bool lora_seen = ev->lora.len == 0;
@@ -269,20 +273,20 @@ bool kvr_kvev__extra_keys(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 		if (o.type == MP_NIL)
 			continue;
 		if (o.type != MP_ARRAY) {
-			strange(ev, (uint32_t)block);
+			mark_strange(ev, (uint32_t)block);
 			if (!kvr_kvev__skip_rest(&d->in, &o))
 				return false;
 			continue;
 		}
 		keys = o.u;
 		for (uint64_t i = 0; i < keys; i++)
-			if (!key(d, ev, (uint32_t)block, &lora_seen))
+			if (!read_key(d, ev, (uint32_t)block, &lora_seen))
 				return false;
 	}
 	return true;
 }
 
-/* {"mm_hash": number, ...} */
+/* Read an object {"mm_hash": number, ...}. */
 static bool mm_object(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t block)
 {
 	struct mp o, k;
@@ -290,7 +294,7 @@ static bool mm_object(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t 
 
 	kvr_kvev__read(&d->in, &o);
 	if (o.type != MP_MAP) {
-		strange(ev, block);
+		mark_strange(ev, block);
 		return kvr_kvev__skip_rest(&d->in, &o);
 	}
 	n = o.u;
@@ -309,7 +313,7 @@ static bool mm_object(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint32_t 
 	return true;
 }
 
-/* For each block nil, or {"mm_objects": [object ...]}. */
+/* Read for each block nil, or {"mm_objects": [object ...]}. */
 bool kvr_kvev__mm_infos(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 {
 	struct mp o, k;
@@ -317,7 +321,7 @@ bool kvr_kvev__mm_infos(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
 
 	kvr_kvev__read(&d->in, &o);
 	if (o.type != MP_ARRAY)
-		return o.type == MP_NIL || wrong(d, ev, &o);
+		return o.type == MP_NIL || skip_wrong(d, ev, &o);
 	n = o.u;
 	for (uint64_t block = 0; block < n; block++) {
 		uint64_t members;

@@ -9,21 +9,21 @@
 static const struct kvr_counter counters[] = {
 	KVR_KVMAP_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END,
 };
-/* Each store of a block that we could name adds one, and each that goes takes one away. */
+/* Each stored block that could be named adds one, and each removal subtracts one. */
 const struct kvr_stats_def kvr_kvmap_stats = {"kvmap", counters, NULL};
 
-/* Zeroed memory that takes up room where it is touched. */
-static void *sparse(size_t bytes)
+/* Zeroed memory that uses physical pages only where it is written. */
+static void *map_sparse(size_t bytes)
 {
 	void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
 
 	return p != MAP_FAILED ? p : NULL;
 }
 
-/* The same in huge pages where the kernel has some: each look-up reads another place. */
-static void *large(size_t bytes)
+/* The same in huge pages if the kernel has some, because each lookup reads another place. */
+static void *map_large(size_t bytes)
 {
-	void *p = sparse(bytes);
+	void *p = map_sparse(bytes);
 
 	if (p != NULL)
 		madvise(p, bytes, MADV_HUGEPAGE);
@@ -55,11 +55,11 @@ struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uin
 	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
 	m->seed = seed;
 	m->n_buckets = max_blocks / KVR_BUCKET_FILL + 2;
-	m->entries = large(m->ring_most * sizeof(m->entries[0]));
-	m->origins = large(m->ring_most * sizeof(m->origins[0]));
-	m->tiers = large(m->ring_most);
-	m->copies = sparse(m->ring_most * sizeof(m->copies[0]));
-	m->buckets = large(m->n_buckets * sizeof(m->buckets[0]));
+	m->entries = map_large(m->ring_most * sizeof(m->entries[0]));
+	m->origins = map_large(m->ring_most * sizeof(m->origins[0]));
+	m->tiers = map_large(m->ring_most);
+	m->copies = map_sparse(m->ring_most * sizeof(m->copies[0]));
+	m->buckets = map_large(m->n_buckets * sizeof(m->buckets[0]));
 	if (m->entries == NULL || m->origins == NULL || m->tiers == NULL || m->copies == NULL ||
 	    m->buckets == NULL) {
 		kvr_kvmap_destroy(m);
@@ -118,7 +118,7 @@ void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found)
 	m->n--;
 }
 
-/* There are nearly twice as many places as may be taken. */
+/* Terminates: there are nearly twice as many places as entries allowed. */
 void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos)
 {
 	uint32_t b = KVMAP_HOME(key), is, place;
@@ -144,7 +144,8 @@ void kvr_kvmap__forget(struct kvr_kvmap *m, uint32_t e)
 	kvr_kvmap__del(m, key, kvmap_find(m, &v, name, key));
 }
 
-/* It goes on while little of it is free: only what is needed at once is ever touched. */
+/* Extend the ring only while little of it is free, so that no more memory than needed is
+ * touched. */
 uint32_t kvr_kvmap__round(struct kvr_kvmap *m)
 {
 	const uint32_t want = m->n + m->n / 4 + KVMAP_FIRST, end = m->ring;
@@ -155,8 +156,9 @@ uint32_t kvr_kvmap__round(struct kvr_kvmap *m)
 	return end;
 }
 
-/* The first one that is not free from `next` on: the router must not keep what we could never take
- * back. Those before it stay known to be free, so each is looked at once. */
+/* Evict the first used entry from `next` on: the router must not keep a block whose removal could
+ * not be translated. The free entries before it are counted in `gap`, so that each is examined
+ * once. */
 static void evict_oldest(struct kvr_kvmap *m)
 {
 	uint32_t oldest = m->next + m->gap;
@@ -178,7 +180,7 @@ uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m)
 		evict_oldest(m);
 		return e;
 	}
-	/* The ring has, or gets, a quarter more than lives: this ends. */
+	/* Terminates: the ring has, or grows to, a quarter more entries than are in use. */
 	for (; m->tiers[e] != 0; m->gap = 0)
 		e = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
 	return e;
@@ -221,11 +223,11 @@ const struct kvr_kvmap_stats *kvr_kvmap_stats_get(const struct kvr_kvmap *m)
 	return &m->st;
 }
 
-/* *pos: the place in the ring from `next` on, times tiers, plus the tier. */
+/* *pos is tier * ring + offset from `next`. */
 bool kvr_kvmap_next(struct kvr_kvmap *m, uint64_t *pos, struct kvr_kvmap_run *run)
 {
 	*run = (struct kvr_kvmap_run){.sh = m->run};
-	/* Tier by tier, so that what follows one another stays together. */
+	/* Tier by tier, so that consecutive blocks stay together. */
 	for (; *pos < (uint64_t)m->ring * KVR_TIERS; (*pos)++) {
 		const uint32_t tier = (uint32_t)(*pos / m->ring);
 		const uint32_t i = (uint32_t)((m->next + *pos % m->ring) % m->ring);

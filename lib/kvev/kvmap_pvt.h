@@ -4,15 +4,15 @@
 
 /**
  * @file
- * The table (kvmap.c) under the events (events.c) that store (translate.c, lower.c) and remove
- *blocks (remove.c).
+ * The table (kvmap.c) below the events (events.c), which store blocks (translate.c, lower_tiers.c)
+ * and remove them (remove.c).
  *
- *	buckets: [10 tags|over|10 places] ...  open addressing by lines of the cache; `over` of a
- *	                          |            bucket: entries that found it full
- *	entries: [ ][E][E][ ][E]....           a ring: `next` goes round, over what still lives when
- *	                      ^next            there is room elsewhere, so what is evicted is
- *	                                       nearly the oldest; it grows to a quarter more than
- *	                                       is held
+ *	buckets: [10 tags|over|10 places] ...  open addressing by cache lines; `over` of a bucket
+ *	                          |            counts entries that found it full
+ *	entries: [ ][E][E][ ][E]....           a ring: `next` goes round and skips used entries
+ *	                      ^next            while others are free, so eviction is nearly in
+ *	                                       order of age; the ring grows to a quarter more
+ *	                                       entries than are in use
  */
 
 #include <string.h>
@@ -21,24 +21,24 @@
 #include "kvr_kvmap.h"
 #include "kvr_prefetch.h"
 
-#define KVMAP_RUN   4096u /* blocks of a run in a dump, and of what is told at once */
-#define KVMAP_FIRST 1024u /* entries of the ring at first */
-#define KVMAP_NEXT  40u	  /* entries before one is written its line is asked for */
+#define KVMAP_RUN   4096u /* blocks per run in a dump, and per report */
+#define KVMAP_FIRST 1024u /* initial entries of the ring */
+#define KVMAP_NEXT  40u	  /* entries of look-ahead for prefetching */
 
-/* What is read to find a block and to take it out; four a line. */
+/* Data to find and remove a block; four per cache line. */
 struct kvmap_entry {
-	uint64_t name; /* the engine's */
+	uint64_t name; /* name given by the engine */
 	uint64_t sh;
 };
 
-/* And what only those ask for that come after it, and dumps. */
+/* Data that only later blocks and dumps need. */
 struct kvmap_origin {
 	uint64_t parent;
-	uint64_t seed; /* of its chain: adapter and cache namespace */
+	uint64_t seed; /* of the chain: adapter and cache namespace */
 };
 
-/* Where a block is: a bit for each tier; none: the entry is free. Without KVMAP_COPIES the block
- * has one copy in each of them, and `copies` of the entry is undefined. */
+/* Tiers of a block, one bit each; none: the entry is free. Without KVMAP_COPIES the block has one
+ * copy in each of these tiers, and `copies` of the entry is undefined. */
 #define KVMAP_TIERS	 0x0fu
 #define KVMAP_LINKED	 0x20u
 #define KVMAP_COPIES	 0x40u
@@ -46,10 +46,10 @@ struct kvmap_origin {
 _Static_assert(KVR_TIERS <= 4, "bits");
 
 /*
- * Plain words, as a compiler takes structs apart where it hurts: a key is where a name is looked
- * for first and, in the lower 16 bits, its tag; what was found is the bucket and the place in it
- * (4 bits) and, in the lower half, the entry + 1; 0: it is not there. That holds until the next add
- * or del.
+ * Plain words, because the compiler handles structs badly here. A key holds the home bucket of a
+ * name and, in the lower 16 bits, its tag. A result holds the bucket, the place in the bucket (4
+ * bits) and, in the lower half, the entry + 1; 0: not found. A result is valid until the next add
+ * or delete.
  */
 #define KVMAP_HOME(key)	       ((uint32_t)((key) >> 16))
 #define KVMAP_TAG(key)	       ((uint16_t)(key))
@@ -58,10 +58,10 @@ _Static_assert(KVR_TIERS <= 4, "bits");
 #define KVMAP_PLACE(found)     ((uint32_t)((found) >> 32) & 15u)
 #define KVMAP_FOUND(b, i, pos) ((uint64_t)(b) << 36 | (uint64_t)(i) << 32 | (pos))
 
-/* What is known of the engine's cache group of full attention. */
+/* Knowledge about the engine's cache group of full attention. */
 enum kvmap_group {
 	KVMAP_NO_GROUP = 0,
-	KVMAP_GROUP_PRESUMED, /* the first that stored, without a kind */
+	KVMAP_GROUP_PRESUMED, /* the first group that stored, of unknown kind */
 	KVMAP_GROUP_KNOWN,
 };
 
@@ -70,81 +70,81 @@ struct kvr_kvmap {
 	uint32_t block_size, learned;
 	bool learned_eagle;
 	uint32_t max, n;
-	uint32_t ring, next; /* entries of the ring; where the next one goes */
-	uint32_t gap;	     /* entries from there on that are known to be free */
+	uint32_t ring, next; /* entries of the ring; position of the next entry */
+	uint32_t gap;	     /* free entries known to follow that position */
 	uint32_t ring_most;
 	uint32_t n_buckets;
 	uint64_t seed;
 	struct kvmap_entry *entries;
 	struct kvmap_origin *origins;
-	uint8_t *tiers;		       /* by entry, with KVMAP_HAS_PARENT and KVMAP_COPIES */
+	uint8_t *tiers; /* by entry, with KVMAP_HAS_PARENT, KVMAP_COPIES and KVMAP_LINKED */
 	uint32_t (*copies)[KVR_TIERS]; /* by entry: copies beyond the first */
 	struct kvr_bucket *buckets;
-	/* Where names are linked: the newest name of each block, by sh (entry + 1, 0: none), and
-	 * by entry the next newer one, of the newest the oldest. */
+	/* If names are linked: the newest name of each block, by sh (entry + 1, 0: none), and for
+	 * each entry the next newer name of its block; the newest links to the oldest. */
 	uint32_t *newest, *newer;
 	uint32_t newest_mask;
 	enum kvmap_group group_state;
-	uint32_t group; /* whose blocks the table holds */
-	uint64_t *sh;	/* of the event being stored */
+	uint32_t group; /* group of the blocks in the table */
+	uint64_t *sh;	/* names of the event being stored */
 	uint32_t cap_sh;
-	uint32_t chunk;	 /* most blocks of one name in a lower tier; 0: no name has several */
-	uint64_t *parts; /* names of blocks of chunks, of the event being stored */
+	uint32_t chunk;	 /* maximum blocks per name in a lower tier; 0: no name covers several */
+	uint64_t *parts; /* block names of chunks of the event being stored */
 	uint32_t cap_parts;
 	uint64_t run[KVMAP_RUN];
 	struct kvr_kvmap_stats st;
 };
 
-/** Look for a name beyond its home. */
+/** Search a name beyond its home bucket. */
 uint64_t kvr_kvmap__search(const struct kvr_kvmap *m, uint64_t name, uint64_t key);
 
-/** The next entry of the ring that is free; the oldest goes when there is no room. */
+/** The next free entry of the ring; evicts the oldest if there is none. */
 uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m);
 
-/** What comes behind the ring's last entry: its first, or one more. */
+/** Position behind the ring's last entry: the first entry, or a new one. */
 uint32_t kvr_kvmap__round(struct kvr_kvmap *m);
 
-/** Under a name that was not found; beyond its home when that is full. */
+/** Enter a name that was not found; beyond its home bucket if that is full. */
 void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos);
 
-/** Forget a name: the block leaves the tiers that none of its other names is in. */
+/** Forget a name. The block leaves each tier in which it has no other name. */
 void kvr_kvmap__forget(struct kvr_kvmap *m, uint32_t e);
 
-/** alias.c: link names of one block from now on, of an empty table. @return 0; -ENOMEM. */
+/** alias.c: link the names of each block from now on; the table is empty. @return 0 or -ENOMEM. */
 int kvr_kvmap__link_names(struct kvr_kvmap *m);
 
-/** An entry that is not linked yet. @return the entry to forget, as the block has too many names;
- * UINT32_MAX: none. */
+/** Link entry @p e. @return the entry to forget because the block has too many names; UINT32_MAX:
+ * none. */
 uint32_t kvr_kvmap__link(struct kvr_kvmap *m, uint32_t e);
 
-/** An entry that is linked. */
+/** Unlink entry @p e. */
 void kvr_kvmap__unlink(struct kvr_kvmap *m, uint32_t e);
 
-/** Whether a dump lists the block under another name in the tier. */
+/** Return true if a dump lists the block of entry @p e in the tier under another name. */
 bool kvr_kvmap__is_repeated(const struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier);
 
-/** Whether another name of the entry's block is in the tier. */
+/** Return true if another name of the block of entry @p e is in the tier. */
 bool kvr_kvmap__is_shared(const struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier);
 
-/** translate.c: a store with tokens, of blocks of the table's size. @return 0; -ENOMEM. */
+/** translate.c: store blocks of the table's size, with tokens. @return 0 or -ENOMEM. */
 int kvr_kvmap__store(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 
-/** The blocks of that event that can be named; the others are counted. */
+/** Number of leading blocks of the event that can be named; the others are counted. */
 uint32_t kvr_kvmap__usable(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 
-/** A known block is stored in the tier of the event, too. @return false: it is not known. */
+/** Add a known block to the tier of the event. @return false: the block is unknown. */
 bool kvr_kvmap__move(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint64_t name);
 
-/** lower.c: a store with tokens in a tier below the device. @return 0; -ENOMEM. */
+/** lower_tiers.c: store blocks with tokens in a tier below the device. @return 0 or -ENOMEM. */
 int kvr_kvmap__store_lower(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 
-/** Remove the other blocks of names that may be those of chunks. */
+/** Remove the remaining blocks of names that may be chunks. */
 void kvr_kvmap__remove_parts(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 
-/** remove.c: an event without fault that removes blocks. @return names that were not there. */
+/** remove.c: remove the blocks of a valid event. @return the number of unknown names. */
 uint32_t kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev);
 
-/** Take one out that was found. */
+/** Delete an entry that was found. */
 void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found);
 
 /** Count one more copy of a block that is in the tier. */
@@ -156,8 +156,8 @@ static inline void kvmap_add_copy(struct kvr_kvmap *m, uint32_t e, enum kvr_tier
 	m->copies[e][tier] += m->copies[e][tier] != UINT32_MAX;
 }
 
-/** Drop one copy of a block that is in the tier. @return false: it was the last, which remains for
- * the caller to take out. */
+/** Drop one copy of a block that is in the tier. @return false: it was the last copy, which the
+ * caller must remove. */
 static inline bool kvmap_drop_copy(struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier)
 {
 	if ((m->tiers[e] & KVMAP_COPIES) == 0 || m->copies[e][tier] == 0)
@@ -166,8 +166,8 @@ static inline bool kvmap_drop_copy(struct kvr_kvmap *m, uint32_t e, enum kvr_tie
 	return true;
 }
 
-/** What a loop over many names has at hand: the map's words are not these, for all that the
- * compiler knows after each that is written. Right for the map's life. */
+/** Fields of the table for loops over many names: copied, so that the compiler need not reload them
+ * after each store. Valid for the lifetime of the table. */
 struct kvmap_view {
 	struct kvr_bucket *buckets;
 	struct kvmap_entry *entries;
@@ -197,10 +197,10 @@ static inline void kvmap_prefetch(const struct kvmap_view *v, uint64_t key)
 	kvr_prefetch(&v->buckets[KVMAP_HOME(key)]);
 }
 
-/** What a key most likely leads to. It is right when the entry there, which is asked for, is of
- * that name and in a tier: the tag is its then. (A place keeps the entry of the one that it had
- * last. One that lives elsewhere found its home full when it came, so no place there had its entry
- * last.) */
+/** Most likely entry of a key. The guess is right if that entry, which is prefetched, has the name
+ * and is in a tier; the tag is then the entry's. (A place keeps the number of its last entry. An
+ * entry outside its home bucket found that bucket full when it came, so no place of the bucket had
+ * its number last.) */
 struct kvmap_guess {
 	uint16_t *tag;
 	uint32_t entry;
@@ -209,7 +209,7 @@ struct kvmap_guess {
 static inline struct kvmap_guess kvmap_guess(const struct kvmap_view *v, uint64_t key)
 {
 	struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
-	/* Without one of this tag it is any, and wrong. */
+	/* Without a matching tag the guess is arbitrary, and wrong. */
 	const uint32_t same = kvr_bucket_tags(b, KVMAP_TAG(key)) | 1u << (KVR_BUCKET - 1);
 	const uint32_t i = (uint32_t)__builtin_ctz(same), pos = b->value[i];
 	const struct kvmap_guess g = {&b->tag[i], pos - (pos != 0)};
@@ -242,8 +242,8 @@ static inline void kvmap_take_entry(struct kvr_kvmap *m, uint32_t e)
 	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
 }
 
-/** The next entry, where a block is new and has room at its home, with all but the entry written;
- * or UINT32_MAX, and nothing is. */
+/** Take the next entry for a new block with room in its home bucket, and write everything but the
+ * entry. @return UINT32_MAX: not possible; nothing was changed. */
 static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t key)
 {
 	struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
@@ -260,7 +260,7 @@ static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_vi
 	return e;
 }
 
-/** A new entry, in no tier yet, under a name that was not found. */
+/** Add an entry, in no tier yet, under a name that was not found. */
 static inline uint32_t kvmap_add(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t name,
 				 uint64_t key)
 {

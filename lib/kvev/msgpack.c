@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "msgpack_pvt.h"
 
-/* Bytes behind the first one that make up its number, by the low bits of the first. */
-static bool take(struct mp_in *in, unsigned int n, uint64_t *v)
+/* Read the @p n bytes of a number behind its type byte. */
+static bool take_number(struct mp_in *in, unsigned int n, uint64_t *v)
 {
 	if ((size_t)(in->end - in->p) < n)
 		return false;
@@ -11,7 +11,7 @@ static bool take(struct mp_in *in, unsigned int n, uint64_t *v)
 	return true;
 }
 
-static bool bytes(struct mp_in *in, struct mp *o, enum mp_type type)
+static bool take_bytes(struct mp_in *in, struct mp *o, enum mp_type type)
 {
 	if ((uint64_t)(in->end - in->p) < o->u)
 		return false;
@@ -21,13 +21,13 @@ static bool bytes(struct mp_in *in, struct mp *o, enum mp_type type)
 	return true;
 }
 
-static bool number(struct mp_in *in, uint8_t b, struct mp *o)
+static bool read_number(struct mp_in *in, uint8_t b, struct mp *o)
 {
 	static const uint8_t size[] = {4, 8, 1, 2, 4, 8, 1, 2, 4, 8}; /* ca .. d3 */
 	const unsigned int n = size[b - 0xca];
 	float f;
 
-	if (!take(in, n, &o->u))
+	if (!take_number(in, n, &o->u))
 		return false;
 	if (b == 0xca) {
 		const uint32_t u = (uint32_t)o->u;
@@ -51,38 +51,38 @@ static bool number(struct mp_in *in, uint8_t b, struct mp *o)
 }
 
 /* c4 .. c9: bin and ext with a length; d4 .. df: the rest. */
-static bool sized(struct mp_in *in, uint8_t b, struct mp *o)
+static bool read_sized(struct mp_in *in, uint8_t b, struct mp *o)
 {
 	switch (b) {
 	case 0xc4:
 	case 0xc5:
 	case 0xc6:
-		return take(in, 1u << (b - 0xc4), &o->u) && bytes(in, o, MP_BYTES);
+		return take_number(in, 1u << (b - 0xc4), &o->u) && take_bytes(in, o, MP_BYTES);
 	case 0xc7:
 	case 0xc8:
 	case 0xc9:
-		if (!take(in, 1u << (b - 0xc7), &o->u))
+		if (!take_number(in, 1u << (b - 0xc7), &o->u))
 			return false;
-		o->u++; /* its type */
-		return bytes(in, o, MP_EXT);
+		o->u++; /* plus the type of the ext */
+		return take_bytes(in, o, MP_EXT);
 	case 0xd4:
 	case 0xd5:
 	case 0xd6:
 	case 0xd7:
 	case 0xd8:
 		o->u = 1 + (UINT64_C(1) << (b - 0xd4));
-		return bytes(in, o, MP_EXT);
+		return take_bytes(in, o, MP_EXT);
 	case 0xd9:
 	case 0xda:
 	case 0xdb:
-		return take(in, 1u << (b - 0xd9), &o->u) && bytes(in, o, MP_BYTES);
+		return take_number(in, 1u << (b - 0xd9), &o->u) && take_bytes(in, o, MP_BYTES);
 	default: /* dc .. df */
 		o->type = b < 0xde ? MP_ARRAY : MP_MAP;
-		return take(in, b & 1 ? 4 : 2, &o->u);
+		return take_number(in, b & 1 ? 4 : 2, &o->u);
 	}
 }
 
-static bool head(struct mp_in *in, struct mp *o)
+static bool read_head(struct mp_in *in, struct mp *o)
 {
 	uint8_t b;
 
@@ -101,12 +101,12 @@ static bool head(struct mp_in *in, struct mp *o)
 	}
 	if (b < 0xc0) {
 		o->u = b & 31;
-		return bytes(in, o, MP_BYTES);
+		return take_bytes(in, o, MP_BYTES);
 	}
 	if (b >= 0xca && b <= 0xd3)
-		return number(in, b, o);
+		return read_number(in, b, o);
 	if (b >= 0xc4)
-		return sized(in, b, o);
+		return read_sized(in, b, o);
 	o->type = b == 0xc0 ? MP_NIL : MP_BOOL;
 	o->u = b & 1;
 	return b != 0xc1;
@@ -115,8 +115,8 @@ static bool head(struct mp_in *in, struct mp *o)
 void kvr_kvev__read(struct mp_in *in, struct mp *o)
 {
 	*o = (struct mp){0};
-	/* An element has at least one byte. */
-	if (!head(in, o) ||
+	/* An element has at least one byte, so a larger count is invalid. */
+	if (!read_head(in, o) ||
 	    ((o->type == MP_ARRAY || o->type == MP_MAP) && o->u > (uint64_t)(in->end - in->p))) {
 		o->type = MP_BAD;
 		in->p = in->end;

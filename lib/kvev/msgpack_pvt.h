@@ -4,18 +4,19 @@
 
 /**
  * @file
- * Reading msgpack where it lies. The library for it builds a tree and allocates what an array
- * claims to have; here nothing is kept, and a claim is worth no more than the bytes behind it.
+ * Msgpack parser without allocation. The msgpack library builds a tree and allocates as many
+ * elements as an array claims. This parser keeps nothing, and compares each claim with the
+ * remaining bytes.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
 
-#define MP_DEPTH 32u /* of what is skipped */
+#define MP_DEPTH 32u /* of skipped objects */
 
 enum mp_type {
-	MP_BAD = 0, /* the end, or a byte that starts nothing */
+	MP_BAD = 0, /* end of input, or an invalid type byte */
 	MP_NIL,
 	MP_BOOL,
 	MP_UINT, /* not negative */
@@ -27,7 +28,7 @@ enum mp_type {
 	MP_EXT,
 };
 
-/** One object's head; of bytes and ext also the bytes. */
+/** Head of one object; for bytes and ext also the data. */
 struct mp {
 	enum mp_type type;
 	uint64_t u;    /* UINT, BOOL; INT: two's complement; ARRAY, MAP: elements; BYTES: length */
@@ -72,23 +73,23 @@ static inline uint64_t mp_be64(const uint8_t *p)
 	return __builtin_bswap64(v);
 }
 
-/** The next head, and of bytes all of it. BAD leaves the reader at its end. */
+/** Read the next head, and for bytes all data. MP_BAD leaves the reader at its end. */
 void kvr_kvev__read(struct mp_in *in, struct mp *o);
 
-/** Pass over one object. @return false: it does not end in here, or is too deep. */
+/** Skip one object. @return false: the object is truncated or nested too deeply. */
 bool kvr_kvev__skip(struct mp_in *in);
 
-/** Pass over the elements of an array or a map whose head was read. */
+/** Skip the elements of an array or a map whose head was read. */
 bool kvr_kvev__skip_inside(struct mp_in *in, const struct mp *o);
 
-/** Pass over what is inside an object whose head was read. */
+/** Skip the elements, if any, of an object whose head was read. */
 static inline bool kvr_kvev__skip_rest(struct mp_in *in, const struct mp *o)
 {
 	return o->type == MP_ARRAY || o->type == MP_MAP ? kvr_kvev__skip_inside(in, o)
 							: o->type != MP_BAD;
 }
 
-/** Whether the next object is a bin, which is MP_BYTES as a str is. */
+/** Return true if the next object is a bin, which becomes MP_BYTES like a str. */
 static inline bool mp_is_bin(const struct mp_in *in)
 {
 	return in->p < in->end && *in->p >= 0xc4 && *in->p <= 0xc6;

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Tokens: long lists of numbers of one, two, three or five bytes. Where a number starts is known
- * only when the one before it is, and that chain is what it takes. With SSSE3 64 bytes become a
- * bit each: does it start a number of five bytes, of three? Three numbers have one of eight
- * shapes, and the bits behind the first of them say which, so the chain has one link for three:
+ * Tokens: long lists of numbers of one, two, three or five bytes. The start of a number depends on
+ * the length of the one before it, and this chain of dependencies limits the speed. With SSSE3, two
+ * bit masks state for each of 64 bytes whether it can start a number of five or of three bytes.
+ * Three consecutive numbers have one of eight shapes, which the bits behind the first number
+ * determine, so that the chain has one link for three numbers:
  *
  *	bytes   ce 0 1 8 f  cd 2 7  ce 0 0 9 c
  *	five    1  . . . .  0  . .  1  . . . .     shape[five & 0x7ff] = 1 0 1, 13 bytes:
  *	                                           one shuffle
  *
- * What the next link waits for is the length, so that stands beside the shape. Four links fit 64
- * bytes whatever they are, so they are taken without a branch and looked at afterwards. What
- * AVX-512 can do is in wide.c.
+ * The next link needs the length of the shape, which is stored beside it. Four links fit 64 bytes
+ * in every case, so four are processed without a branch and validated afterwards. The version for
+ * AVX-512 is in avx512.c.
  */
 #include "kvev_pvt.h"
 
@@ -19,11 +20,11 @@
 #include <tmmintrin.h>
 
 #define CHUNK  64
-#define NEEDED 80 /* bytes: the last three of a chunk are read 16 at once */
-#define BITS   11 /* the third number starts at byte 10 at the most */
-#define LINKS  4  /* of a chunk: the last starts at byte 45 at the most */
+#define NEEDED 80 /* bytes: the last three numbers of a chunk are read by a 16-byte load */
+#define BITS   11 /* the third number starts at byte 10 at the latest */
+#define LINKS  4  /* per chunk: the last one starts at byte 45 at the latest */
 
-/* Is the first, the second, the third number of five bytes, by the bits of `five`? */
+/* Whether the first, second and third number has five bytes, from the bits of `five`. */
 #define FIRST(m)  ((m)&1)
 #define SECOND(m) ((m) >> (3 + 2 * FIRST(m)) & 1)
 #define THIRD(m)  ((m) >> (6 + 2 * (FIRST(m) + SECOND(m))) & 1)
@@ -38,7 +39,7 @@
 
 static const uint8_t shape[1 << BITS] = {S1024(0), S1024(1024)};
 
-/* How the bytes of a shape go, and where its numbers start, bit by bit. */
+/* Shuffle of each shape, and a mask of the places where its numbers start. */
 #define SHORT_AT(i) (i) + 2, (i) + 1, -1, -1
 #define LONG_AT(i)  (i) + 4, (i) + 3, (i) + 2, (i) + 1
 #define NOTHING	    -1, -1, -1, -1
@@ -56,7 +57,7 @@ static const struct {
 	{{LONG_AT(0), LONG_AT(5), LONG_AT(10), NOTHING}, 1 | 1 << 5 | 1 << 10},
 };
 
-/* A bit for each of 64 bytes that is @p byte. */
+/* Mask of the 64 bytes that equal @p byte. */
 static inline uint64_t bytes_that_are(const uint8_t *p, uint8_t byte)
 {
 	const __m128i want = _mm_set1_epi8((char)byte);
@@ -70,14 +71,14 @@ static inline uint64_t bytes_that_are(const uint8_t *p, uint8_t byte)
 	return m;
 }
 
-/* A place in a chunk, with the bits from there on. */
+/* A position in a chunk, with the masks from there on. */
 struct chunk {
 	const uint8_t *p;
 	uint64_t five, any;
 };
 
-/* Three numbers, and on behind them. @return bits of those that are something else; 0: none. */
-static inline uint64_t three(struct chunk *c, uint32_t *out)
+/* Read three numbers and advance. @return mask of numbers of another size; 0: none. */
+static inline uint64_t read_three(struct chunk *c, uint32_t *out)
 {
 	const unsigned int k = shape[c->five & ((1 << BITS) - 1)], len = k >> 4;
 	const __m128i how = _mm_load_si128((const void *)shapes[k & 7].shuffle);
@@ -91,9 +92,9 @@ static inline uint64_t three(struct chunk *c, uint32_t *out)
 	return others;
 }
 
-/* Numbers of three and five bytes, three at once; stops before the first that is something else,
- * and near the end. Writes up to one beyond what it returns, of n. */
-static uint64_t threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint32_t *out)
+/* Read numbers of three and five bytes in threes; stop before a number of another size, and near
+ * the end. May write one value, below n, beyond those returned. */
+static uint64_t read_threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint32_t *out)
 {
 	uint64_t i = 0;
 
@@ -105,9 +106,9 @@ static uint64_t threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint3
 
 		kvr_prefetch(*at + 1024);
 		for (unsigned int l = 0; l < LINKS; l++)
-			others |= three(&c, out + i + 3ul * l);
+			others |= read_three(&c, out + i + 3ul * l);
 		if (others != 0) {
-			for (c = first; three(&c, out + i) == 0; i += 3)
+			for (c = first; read_three(&c, out + i) == 0; i += 3)
 				*at = c.p;
 			return i;
 		}
@@ -117,13 +118,13 @@ static uint64_t threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint3
 	return i;
 }
 #else
-static uint64_t threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint32_t *out)
+static uint64_t read_threes(const uint8_t **at, const uint8_t *end, uint64_t n, uint32_t *out)
 {
 	return 0;
 }
 #endif
 
-/* Those at the end, and of forms that are rare. */
+/* Read the numbers at the end, and numbers in rare forms. */
 static uint64_t one_by_one(struct mp_in *in, uint64_t n, uint32_t *out)
 {
 	uint64_t i;
@@ -146,14 +147,14 @@ uint64_t kvr_kvev__numbers_by(struct mp_in *in, uint64_t n, uint32_t *out, bool 
 	const uint8_t *p = in->p, *end = in->end;
 	uint64_t i = 0;
 
-	/* Most are of three or five bytes, and which of them is a guess that fails as often as not:
-	 * no branch. The first byte of the next one is there in both cases before that is known. */
+	/* Most numbers have three or five bytes in unpredictable order, so there is no branch: the
+	 * next type byte is loaded for both cases before the size is known. */
 	while (i < n && end - p >= 16) {
 		unsigned int b;
 
 		if (wide)
 			i += kvr_kvev__tokens_wide(&p, end, n - i, out + i);
-		i += threes(&p, end, n - i, out + i);
+		i += read_threes(&p, end, n - i, out + i);
 		if (i == n || end - p < 16)
 			break;
 		b = *p;
@@ -170,7 +171,8 @@ uint64_t kvr_kvev__numbers_by(struct mp_in *in, uint64_t n, uint32_t *out, bool 
 		out[i++] = b < 0x80 ? b : p[1];
 		p += b < 0x80 ? 1 : 2;
 	}
-	/* The longest is five bytes: no need to look at the end before that. */
+	/* The longest form has five bytes, so no further check is needed before that distance from
+	 * the end. */
 	for (; i < n && end - p >= 5; i++) {
 		const uint8_t b = *p;
 
@@ -196,5 +198,5 @@ uint64_t kvr_kvev__numbers_by(struct mp_in *in, uint64_t n, uint32_t *out, bool 
 
 uint64_t kvr_kvev__numbers(struct mp_in *in, uint64_t n, uint32_t *out)
 {
-	return kvr_kvev__numbers_by(in, n, out, n >= KVEV_WIDE_LEAST && kvr_kvev__wide());
+	return kvr_kvev__numbers_by(in, n, out, n >= KVEV_WIDE_LEAST && kvr_kvev__has_avx512());
 }

@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks that are removed, many at once: what they are and were is in no cache. */
+/* Removal of many blocks. Their index lines and entries are rarely in the CPU cache, so names are
+ * processed in groups with prefetching. */
 #include "kvmap_pvt.h"
 
-#define GROUP 8u  /* names that are looked for together */
-#define AHEAD 8u  /* groups whose lines are asked for before they are used ... */
-#define KEPT  16u /* ... and their keys kept */
-#define FEW   3u  /* names that nothing is gained with so */
+#define GROUP 8u  /* names looked up together */
+#define AHEAD 8u  /* distance of prefetching, in groups ... */
+#define KEPT  16u /* ... whose keys are kept */
+#define FEW   3u  /* names: too few for prefetching to help */
 
-/* Names of an event that are to be removed: where they are looked for, and where they may be. */
+/* Names of an event to be removed: their keys, and the guessed entries. */
 struct removing {
 	struct kvmap_view v;
 	const struct kvr_kvev *ev;
-	uint32_t n, gone; /* of m->run; in all */
-	uint32_t kept;	  /* copies that went and left another */
+	uint32_t n, gone; /* blocks in m->run; removed in all */
+	uint32_t kept;	  /* removed copies of blocks that have another copy */
 	uint64_t key[KEPT][GROUP];
 	struct kvmap_guess guess[KEPT][GROUP];
 };
@@ -24,7 +25,7 @@ static uint32_t group_size(const struct removing *r, uint32_t group)
 	return left < GROUP ? left : GROUP;
 }
 
-static __attribute__((noinline)) void ask_for(struct removing *r, uint32_t group)
+static __attribute__((noinline)) void prefetch_group(struct removing *r, uint32_t group)
 {
 	const uint64_t *name = r->ev->hashes + (size_t)group * GROUP;
 	const uint32_t n = group_size(r, group);
@@ -37,7 +38,7 @@ static __attribute__((noinline)) void ask_for(struct removing *r, uint32_t group
 	}
 }
 
-static __attribute__((noinline)) void guess(struct removing *r, uint32_t group)
+static __attribute__((noinline)) void guess_group(struct removing *r, uint32_t group)
 {
 	const uint64_t *key = r->key[group % KEPT];
 	const uint32_t n = group_size(r, group);
@@ -48,8 +49,8 @@ static __attribute__((noinline)) void guess(struct removing *r, uint32_t group)
 		to[i] = kvmap_guess(&v, key[i]);
 }
 
-/* One that has more tiers, copies or names, or is not at home, or not there. @return whether the
- * block left the tier. */
+/* Remove a block in any state: in several tiers, with copies or aliases, outside its home bucket,
+ * or unknown. @return true if the block left the tier. */
 static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, struct removing *r,
 						 uint64_t name, uint64_t key, uint64_t *sh)
 {
@@ -73,9 +74,9 @@ static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, struct rem
 	return !shared;
 }
 
-/* Out of the tier; nearly all are in no other, and have one copy. */
-static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct removing *r,
-					       uint32_t group)
+/* Remove a group from the tier. Nearly all blocks are in one tier and have one copy. */
+static __attribute__((noinline)) void remove_group(struct kvr_kvmap *m, struct removing *r,
+						   uint32_t group)
 {
 	const uint64_t *name = r->ev->hashes + (size_t)group * GROUP;
 	const struct kvmap_guess *to = r->guess[group % KEPT];
@@ -104,7 +105,7 @@ static __attribute__((noinline)) void take_out(struct kvr_kvmap *m, struct remov
 	r->n += n;
 }
 
-static void tell_removed(struct kvr_kvmap *m, struct removing *r)
+static void report_removed(struct kvr_kvmap *m, struct removing *r)
 {
 	if (r->n > 0)
 		m->out.removed(m->out.user, r->ev->tier, m->run, r->n);
@@ -112,7 +113,7 @@ static void tell_removed(struct kvr_kvmap *m, struct removing *r)
 	r->n = 0;
 }
 
-/* Each group is met three times: its lines of the index, its entries, and it. */
+/* Each group passes three stages: prefetch of its index lines, prefetch of its entries, removal. */
 static void remove_groups(struct kvr_kvmap *m, struct removing *r)
 {
 	const uint32_t groups = (r->ev->n_hashes + GROUP - 1) / GROUP;
@@ -120,13 +121,13 @@ static void remove_groups(struct kvr_kvmap *m, struct removing *r)
 
 	for (uint32_t g = 0; g < groups + lag; g++) {
 		if (g < groups)
-			ask_for(r, g);
+			prefetch_group(r, g);
 		if (g >= lag / 2 && g - lag / 2 < groups)
-			guess(r, g - lag / 2);
+			guess_group(r, g - lag / 2);
 		if (g >= lag)
-			take_out(m, r, g - lag);
+			remove_group(m, r, g - lag);
 		if (r->n > KVMAP_RUN - GROUP)
-			tell_removed(m, r);
+			report_removed(m, r);
 	}
 }
 
@@ -136,14 +137,14 @@ uint32_t kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 
 	r.v = kvmap_view(m);
 	r.ev = ev;
-	r.n = r.gone = r.kept = 0; /* the rest is written before it is read */
+	r.n = r.gone = r.kept = 0; /* other fields are written before they are read */
 	if (ev->n_hashes > FEW)
 		remove_groups(m, &r);
 	else
 		for (uint32_t i = 0; i < ev->n_hashes; i++)
 			r.n += remove_any(m, &r, ev->hashes[i], kvmap_key(&r.v, ev->hashes[i]),
 					  &m->run[r.n]);
-	tell_removed(m, &r);
+	report_removed(m, &r);
 	kvr_cell_add(&m->st.removed, r.gone);
 	kvr_cell_add(&m->st.kept, r.kept);
 	return ev->n_hashes - r.gone - r.kept;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Blocks that are stored: hashed by their tokens, entered in the table, passed to the sink. */
+/* Stores: compute sequence hashes from tokens, enter the blocks in the table, and report them. */
 #include "kvmap_pvt.h"
 
 #include <errno.h>
@@ -25,26 +25,26 @@ static bool mm_next(void *arg, struct kvr_hash_mm *out)
 	while (s->next < s->ev->n_mm && mm[s->next].block == out->block) {
 		if (out->n < KVR_HASH_MAX_MM)
 			s->hashes[out->n] = mm[s->next].hash;
-		out->n++; /* too many: lib/hash refuses them */
+		out->n++; /* too many objects: lib/hash refuses them */
 		s->next++;
 	}
 	return true;
 }
 
-#define CHUNK 128u /* blocks that are named, and then stored */
-#define GROUP 8u   /* of them, that are hashed while lines of the next ones are fetched */
+#define CHUNK 128u /* blocks named, then stored, at once */
+#define GROUP 8u   /* blocks hashed while the index lines of the next group are fetched */
 
-/* An event whose blocks are stored. */
+/* Blocks being stored. */
 struct storing {
 	struct kvmap_view v;
 	const struct kvr_kvev *ev;
-	const uint64_t *parent; /* of its first block, or NULL */
+	const uint64_t *parent; /* of the first block, or NULL */
 	uint64_t seed;
 	struct kvr_hash_params params;
-	/* Blocks that are new and were not told yet. */
+	/* New blocks not reported yet. */
 	const uint64_t *run_parent, *run;
 	uint32_t n_run;
-	uint64_t key[CHUNK]; /* of the chunk */
+	uint64_t key[CHUNK]; /* keys of the current chunk */
 };
 
 static const uint64_t *parent_of(const struct kvr_kvmap *m, const struct storing *s, uint32_t i)
@@ -52,7 +52,8 @@ static const uint64_t *parent_of(const struct kvr_kvmap *m, const struct storing
 	return i > 0 ? &m->sh[i - 1] : s->parent;
 }
 
-/* Our names of the chunk from block `at` on, and where those of the engine are looked for. */
+/* Compute the sequence hashes of a chunk from block `at` on, and prefetch the index lines of its
+ * names. */
 static void name_text(struct kvr_kvmap *m, struct storing *s, uint32_t at, uint32_t n)
 {
 	const struct kvmap_view v = s->v;
@@ -70,7 +71,8 @@ static void name_text(struct kvr_kvmap *m, struct storing *s, uint32_t at, uint3
 	}
 }
 
-/* Our names of all blocks of an event with images. @return how many have one. */
+/* Compute the sequence hashes of all blocks of an event with images. @return the number of blocks
+ * named. */
 static uint32_t name_mm(struct kvr_kvmap *m, const struct storing *s, uint32_t n)
 {
 	struct mm mm = {.ev = s->ev};
@@ -92,7 +94,7 @@ static void find_chunk(struct storing *s, uint32_t at, uint32_t n)
 	}
 }
 
-static void tell(struct kvr_kvmap *m, struct storing *s)
+static void report_run(struct kvr_kvmap *m, struct storing *s)
 {
 	if (s->n_run > 0)
 		m->out.stored(m->out.user, s->ev->tier, s->run_parent, s->run, s->n_run);
@@ -100,7 +102,7 @@ static void tell(struct kvr_kvmap *m, struct storing *s)
 	s->n_run = 0;
 }
 
-/* The block of entry e is in the tier of the event already. */
+/* Count a store of entry e, whose block is in the tier of the event already. */
 static void store_again(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t e)
 {
 	kvr_cell_add(&m->st.again, 1);
@@ -109,29 +111,30 @@ static void store_again(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t
 }
 
 /*
- * The entry of a name that is known, or has no room without another's: where its tier is to be
- * noted; UINT32_MAX: it is there, and this is a copy. A block that leaves for it may be of the run,
- * so the run is passed on before.
+ * The entry of a known name, or of a new name in a full table. Reports the current run first,
+ * because a block that is evicted for the entry may be part of it. @return UINT32_MAX: the block is
+ * in the tier, and was counted as a copy.
  */
 static uint32_t entry_for(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint64_t key,
 			  uint64_t found)
 {
 	const uint32_t e = KVMAP_POS(found) - 1;
 
-	if (found != 0 && m->entries[e].sh != m->sh[i]) { /* other content has the name now */
-		tell(m, s);
+	if (found != 0 &&
+	    m->entries[e].sh != m->sh[i]) { /* the engine reused the name for other content */
+		report_run(m, s);
 		kvr_kvmap__forget(m, e);
 		found = 0;
 	}
 	if (found != 0 && (m->tiers[e] >> s->ev->tier & 1) != 0) {
 		store_again(m, s->ev, e);
-		tell(m, s);
+		report_run(m, s);
 		return UINT32_MAX;
 	}
 	if (found != 0)
 		return e;
 	if (m->n >= m->max)
-		tell(m, s);
+		report_run(m, s);
 	return kvmap_add(m, &s->v, s->ev->hashes[i], key);
 }
 
@@ -143,13 +146,13 @@ static inline void add_to_run(const struct kvr_kvmap *m, struct storing *s, uint
 	}
 }
 
-/* The block of entry e is in the tier of the event. */
-static void note(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint32_t e)
+/* Add the block of entry e to the tier of the event. */
+static void add_to_tier(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint32_t e)
 {
 	const uint64_t *parent = parent_of(m, s, i);
 	uint32_t surplus = UINT32_MAX;
 
-	if (m->tiers[e] == 0) { /* new */
+	if (m->tiers[e] == 0) { /* new entry */
 		m->entries[e].sh = m->sh[i];
 		m->origins[e] = (struct kvmap_origin){parent != NULL ? *parent : 0, s->seed};
 		m->tiers[e] = parent != NULL ? KVMAP_HAS_PARENT : 0;
@@ -158,7 +161,7 @@ static void note(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint32_t e)
 	}
 	m->tiers[e] |= (uint8_t)(1u << s->ev->tier);
 	if (kvr_kvmap__is_shared(m, e, s->ev->tier))
-		tell(m, s);
+		report_run(m, s);
 	else
 		add_to_run(m, s, i);
 	if (surplus != UINT32_MAX) {
@@ -167,7 +170,7 @@ static void note(struct kvr_kvmap *m, struct storing *s, uint32_t i, uint32_t e)
 	}
 }
 
-/* A block that may be known, or has no place at its home, or none at all. */
+/* Store a block in any state: known, without room in its home bucket, or in a full table. */
 static __attribute__((noinline)) void store_any(struct kvr_kvmap *m, struct storing *s, uint32_t i,
 						uint64_t key)
 {
@@ -176,10 +179,11 @@ static __attribute__((noinline)) void store_any(struct kvr_kvmap *m, struct stor
 	const uint32_t e = fresh ? kvmap_add(m, &s->v, name, key) : entry_for(m, s, i, key, found);
 
 	if (e != UINT32_MAX)
-		note(m, s, i, e);
+		add_to_tier(m, s, i, e);
 }
 
-/* Blocks from `at` on, whose keys are known: nearly all are new and have room at home. */
+/* Store the blocks of a chunk, whose keys are known. Nearly all are new and have room in their home
+ * bucket. */
 static __attribute__((noinline)) void store_chunk(struct kvr_kvmap *m, struct storing *s,
 						  uint32_t at, uint32_t n)
 {
@@ -207,8 +211,8 @@ static __attribute__((noinline)) void store_chunk(struct kvr_kvmap *m, struct st
 	}
 }
 
-/* n blocks; tells the runs that are new. */
-static void store(struct kvr_kvmap *m, struct storing *s, uint32_t n)
+/* Store n blocks and report the new ones. */
+static void store_blocks(struct kvr_kvmap *m, struct storing *s, uint32_t n)
 {
 	uint32_t named = n;
 
@@ -227,7 +231,7 @@ static void store(struct kvr_kvmap *m, struct storing *s, uint32_t n)
 		else
 			store_any(m, s, at, s->key[0]);
 	}
-	tell(m, s);
+	report_run(m, s);
 }
 
 bool kvr_kvmap__move(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint64_t name)
@@ -269,7 +273,7 @@ uint32_t kvr_kvmap__usable(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	return n;
 }
 
-static bool room(struct kvr_kvmap *m, uint32_t n)
+static bool grow_hashes(struct kvr_kvmap *m, uint32_t n)
 {
 	uint64_t *larger;
 
@@ -290,7 +294,7 @@ int kvr_kvmap__store(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	struct storing s;
 	uint64_t parent;
 
-	if (!room(m, n))
+	if (!grow_hashes(m, n))
 		return -ENOMEM;
 	s.v = kvmap_view(m);
 	s.ev = ev;
@@ -301,15 +305,15 @@ int kvr_kvmap__store(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 	if (pos != 0) {
 		parent = m->entries[pos - 1].sh;
 		s.parent = &parent;
-		s.seed = m->origins[pos - 1].seed; /* events of later blocks may leave it out */
+		s.seed = m->origins[pos - 1].seed; /* events of later blocks may omit the keys */
 	} else if (ev->has_parent && ev->parent != 0) {
 		kvr_cell_add(&m->st.orphans, n);
 		return 0;
-	} else { /* 0: no parent, in the events of some engines */
+	} else { /* some engines send 0 for "no parent" */
 		s.seed = kvr_hash_seed(ev->lora.p, ev->lora.len, ev->salt.p, ev->salt.len);
 	}
 	s.params = (struct kvr_hash_params){
 		.seed = s.seed, .block_size = m->block_size, .eagle = ev->eagle};
-	store(m, &s, n);
+	store_blocks(m, &s, n);
 	return 0;
 }

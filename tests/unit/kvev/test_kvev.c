@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams that Python's msgpack has written, and what they mean: see vectors.py. */
+/* Streams written by Python's msgpack, and the changes that they must cause: see vectors.py. */
 #include "kvr_kvev.h"
 
 #include <errno.h>
@@ -37,8 +37,8 @@ struct scene {
 
 static char got[4096];
 
-static void say(const char *what, unsigned int tier, const uint64_t *parent, bool store,
-		const uint64_t sh[], uint32_t n)
+static void append_change(const char *what, unsigned int tier, const uint64_t *parent, bool store,
+			  const uint64_t sh[], uint32_t n)
 {
 	size_t at = strlen(got);
 
@@ -55,12 +55,12 @@ static void say(const char *what, unsigned int tier, const uint64_t *parent, boo
 static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t sh[],
 		      uint32_t n)
 {
-	say("S", tier, parent, true, sh, n);
+	append_change("S", tier, parent, true, sh, n);
 }
 
 static void on_removed(void *user, enum kvr_tier tier, const uint64_t sh[], uint32_t n)
 {
-	say("R", tier, NULL, false, sh, n);
+	append_change("R", tier, NULL, false, sh, n);
 }
 
 static void on_cleared(void *user)
@@ -70,12 +70,14 @@ static void on_cleared(void *user)
 
 static const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, NULL};
 
-/* Decode and apply; the copy is exactly as long as the payload. */
-static int run(struct kvr_kvev_decoder *d, struct kvr_kvmap *m, const uint8_t *p, size_t len)
+/* Decode and apply a copy of exactly the payload's length, so that sanitizers detect reads beyond
+ * it. */
+static int apply_payload(struct kvr_kvev_decoder *d, struct kvr_kvmap *m, const uint8_t *p,
+			 size_t len)
 {
 	uint8_t *copy = malloc(len);
 	struct kvr_kvev_batch batch;
-	const char *end = NULL; /* of the event before */
+	const char *end = NULL; /* end of the previous event */
 	struct kvr_kvev ev;
 	int rc;
 
@@ -92,7 +94,7 @@ static int run(struct kvr_kvev_decoder *d, struct kvr_kvmap *m, const uint8_t *p
 	return rc;
 }
 
-static uint64_t counter(const struct kvr_kvmap *m, const char *name)
+static uint64_t get_counter(const struct kvr_kvmap *m, const char *name)
 {
 	const kvr_cell_t *row = (const kvr_cell_t *)kvr_kvmap_stats_get(m);
 
@@ -103,7 +105,7 @@ static uint64_t counter(const struct kvr_kvmap *m, const char *name)
 	return 0;
 }
 
-static uint64_t expected(const struct scene *s, const char *name)
+static uint64_t get_expected(const struct scene *s, const char *name)
 {
 	for (unsigned int i = 0; i < 8 && s->counters[i].counter != NULL; i++)
 		if (strcmp(s->counters[i].counter, name) == 0)
@@ -111,7 +113,7 @@ static uint64_t expected(const struct scene *s, const char *name)
 	return 0;
 }
 
-static void every_form_means_what_it_says(void)
+static void every_form_has_its_expected_changes(void)
 {
 	static const char *const faults[] = {
 		"unknown", "bad",     "medium",	 "foreign", "group",   "size",
@@ -126,22 +128,23 @@ static void every_form_means_what_it_says(void)
 		CU_ASSERT(d != NULL && m != NULL);
 		got[0] = 0;
 		for (unsigned int k = 0; k < s->n; k++)
-			CU_ASSERT_EQUAL(run(d, m, s->payloads[k].p, s->payloads[k].len), 0);
+			CU_ASSERT_EQUAL(apply_payload(d, m, s->payloads[k].p, s->payloads[k].len),
+					0);
 		CU_ASSERT_STRING_EQUAL(got, s->want);
 		if (strcmp(got, s->want) != 0)
 			fprintf(stderr, "\n%s:\n%swanted\n%s", s->name, got, s->want);
 		for (unsigned int k = 0; k < sizeof(faults) / sizeof(faults[0]); k++) {
-			CU_ASSERT_EQUAL(counter(m, faults[k]), expected(s, faults[k]));
-			if (counter(m, faults[k]) != expected(s, faults[k]))
+			CU_ASSERT_EQUAL(get_counter(m, faults[k]), get_expected(s, faults[k]));
+			if (get_counter(m, faults[k]) != get_expected(s, faults[k]))
 				fprintf(stderr, "\n%s: %s %" PRIu64 "\n", s->name, faults[k],
-					counter(m, faults[k]));
+					get_counter(m, faults[k]));
 		}
 		kvr_kvev_destroy(d);
 		kvr_kvmap_destroy(m);
 	}
 }
 
-static void every_beginning_of_a_batch_is_refused(void)
+static void every_truncated_batch_is_rejected(void)
 {
 	for (unsigned int i = 0; i < N; i++) {
 		const struct scene *s = &scenes[i];
@@ -152,7 +155,8 @@ static void every_beginning_of_a_batch_is_refused(void)
 				struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 64, 1, &out);
 
 				got[0] = 0;
-				CU_ASSERT_EQUAL(run(d, m, s->payloads[k].p, len), -EBADMSG);
+				CU_ASSERT_EQUAL(apply_payload(d, m, s->payloads[k].p, len),
+						-EBADMSG);
 				kvr_kvev_destroy(d);
 				kvr_kvmap_destroy(m);
 			}
@@ -160,7 +164,7 @@ static void every_beginning_of_a_batch_is_refused(void)
 	}
 }
 
-static void the_rank_is_told(void)
+static void the_rank_of_a_batch_is_read(void)
 {
 	static const struct {
 		const char *name;
@@ -191,7 +195,7 @@ static void the_rank_is_told(void)
 	kvr_kvev_destroy(d);
 }
 
-static void claims_cost_nothing(void)
+static void claimed_sizes_allocate_nothing(void)
 {
 	/* Arrays of 2^32 - 1 elements, deep arrays, strings longer than the batch. */
 	static const uint8_t events[] = {0x93, 0xcb, 0,	   0,	 0,    0,    0,	   0,
@@ -204,19 +208,19 @@ static void claims_cost_nothing(void)
 	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 64, 1, &out);
 
-	CU_ASSERT_EQUAL(run(d, m, events, sizeof(events)), -EBADMSG);
-	CU_ASSERT_EQUAL(run(d, m, hashes, sizeof(hashes)), -EBADMSG);
-	CU_ASSERT_EQUAL(run(d, m, text, sizeof(text)), -EBADMSG);
+	CU_ASSERT_EQUAL(apply_payload(d, m, events, sizeof(events)), -EBADMSG);
+	CU_ASSERT_EQUAL(apply_payload(d, m, hashes, sizeof(hashes)), -EBADMSG);
+	CU_ASSERT_EQUAL(apply_payload(d, m, text, sizeof(text)), -EBADMSG);
 	memset(deep, 0x91, sizeof(deep));
 	deep[0] = 0x92;
 	deep[1] = 0;
 	deep[sizeof(deep) - 1] = 0xc0;
-	CU_ASSERT_EQUAL(run(d, m, deep, sizeof(deep)), -EBADMSG);
+	CU_ASSERT_EQUAL(apply_payload(d, m, deep, sizeof(deep)), -EBADMSG);
 	kvr_kvev_destroy(d);
 	kvr_kvmap_destroy(m);
 }
 
-static void a_removal_that_cannot_be_read_is_told(void)
+static void a_removal_that_cannot_be_read_is_an_error(void)
 {
 	/* [0, [["BlockRemoved", ["x"]]]] */
 	static const uint8_t bad[] = {0x92, 0,	 0x91, 0x92, 0xac, 'B', 'l', 'o',  'c',	 'k',
@@ -224,8 +228,8 @@ static void a_removal_that_cannot_be_read_is_told(void)
 	struct kvr_kvev_decoder *d = kvr_kvev_create(false);
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 64, 1, &out);
 
-	CU_ASSERT_EQUAL(run(d, m, bad, sizeof(bad)), -EBADMSG);
-	CU_ASSERT_EQUAL(counter(m, "bad"), 1);
+	CU_ASSERT_EQUAL(apply_payload(d, m, bad, sizeof(bad)), -EBADMSG);
+	CU_ASSERT_EQUAL(get_counter(m, "bad"), 1);
 	kvr_kvev_destroy(d);
 	kvr_kvmap_destroy(m);
 }
@@ -265,8 +269,8 @@ static size_t put_stored(uint8_t *buf, const uint32_t t[], const unsigned int wi
 	return (size_t)(p - buf);
 }
 
-static void same_tokens(struct kvr_kvev_decoder *d, const uint32_t t[], const unsigned int width[],
-			uint32_t n)
+static void check_tokens(struct kvr_kvev_decoder *d, const uint32_t t[], const unsigned int width[],
+			 uint32_t n)
 {
 	static uint8_t buf[2048];
 	const size_t len = put_stored(buf, t, width, n);
@@ -274,7 +278,7 @@ static void same_tokens(struct kvr_kvev_decoder *d, const uint32_t t[], const un
 	struct kvr_kvev_batch batch;
 	struct kvr_kvev ev = {0};
 
-	memcpy(copy, buf, len); /* nothing behind it may be read */
+	memcpy(copy, buf, len); /* an exact copy: reads beyond it are detected */
 	CU_ASSERT_EQUAL(kvr_kvev_open(d, copy, len, &batch), 0);
 	CU_ASSERT_EQUAL_FATAL(kvr_kvev_next(d, &ev), 1);
 	CU_ASSERT_EQUAL_FATAL(ev.n_tokens, n);
@@ -299,18 +303,18 @@ static void tokens_of_all_widths_are_read_in_any_order(void)
 			x ^= x >> 7;
 			x ^= x << 17;
 			width[i] = run % 3 == 1 && x % 64 != 0
-					   ? 2u << (x >> 6 & 1) /* nearly all */
+					   ? 2u << (x >> 6 & 1) /* the common case */
 					   : widths[x % (run % 3 == 0 ? 11 : 4)];
 			t[i] = (uint32_t)(x >> 32);
 			if (width[i] < 4)
 				t[i] &= width[i] == 0 ? 0x7f : width[i] == 1 ? 0xff : 0xffff;
 		}
-		same_tokens(d, t, width, n);
+		check_tokens(d, t, width, n);
 	}
 	kvr_kvev_destroy(d);
 }
 
-/* What is written of a list at once must not be more than the list. */
+/* Lists are written several values at once, which must not exceed the list. */
 static void nothing_is_written_behind_the_last_token(void)
 {
 	uint8_t in[5 * 64];
@@ -321,7 +325,8 @@ static void nothing_is_written_behind_the_last_token(void)
 			uint8_t *p = in;
 			struct mp_in at = {in, in + sizeof(in)};
 
-			memset(in, 0xcd, sizeof(in)); /* what follows looks like tokens, too */
+			memset(in, 0xcd,
+			       sizeof(in)); /* the bytes behind the list look like tokens */
 			for (uint32_t i = 0; i < n; i++)
 				p = put_token(p, 0xcdce + i, wide ? 4 : 2);
 			memset(to, 0xee, sizeof(to));
@@ -335,7 +340,7 @@ static void nothing_is_written_behind_the_last_token(void)
 }
 
 /* {"type": "BlockStored", "block_hashes": names of all widths, name: 9, "block_size": 16} */
-static void names_of_blocks_and_of_fields_are_read_to_the_end(void)
+static void block_and_field_names_are_compared_completely(void)
 {
 	static const uint8_t hashes[] = {0x96, 0xcf, 0x80, 0,	 0,    0,    0,	   0,	 0,
 					 1,    0xd3, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff,
@@ -380,14 +385,14 @@ static void names_of_blocks_and_of_fields_are_read_to_the_end(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"every form means what it says", every_form_means_what_it_says},
-		{"every beginning of a batch is refused", every_beginning_of_a_batch_is_refused},
-		{"the rank is told", the_rank_is_told},
-		{"claims cost nothing", claims_cost_nothing},
-		{"a removal that cannot be read is told", a_removal_that_cannot_be_read_is_told},
-		{"tokens of all widths are read", tokens_of_all_widths_are_read_in_any_order},
-		{"nothing behind the last token", nothing_is_written_behind_the_last_token},
-		{"names to the end", names_of_blocks_and_of_fields_are_read_to_the_end},
+		KVR_CASE(every_form_has_its_expected_changes),
+		KVR_CASE(every_truncated_batch_is_rejected),
+		KVR_CASE(the_rank_of_a_batch_is_read),
+		KVR_CASE(claimed_sizes_allocate_nothing),
+		KVR_CASE(a_removal_that_cannot_be_read_is_an_error),
+		KVR_CASE(tokens_of_all_widths_are_read_in_any_order),
+		KVR_CASE(nothing_is_written_behind_the_last_token),
+		KVR_CASE(block_and_field_names_are_compared_completely),
 		CU_TEST_INFO_NULL,
 	};
 

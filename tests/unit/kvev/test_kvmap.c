@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The table against a model: a plain array of what is held, under random events. */
+/* The table against a model, a plain array of the blocks held, under random events. */
 #include "kvr_kvmap.h"
 
 #include "kvmap_pvt.h"
@@ -15,18 +15,18 @@
 #define CHAINS 16u
 #define LEN    64u
 
-/* What the router would hold: presence of (chain, block) in two tiers, by our names. */
+/* Blocks that the router would hold, by chain, block and tier, with their sequence hashes. */
 static uint64_t sh[CHAINS][LEN];
 static bool router[CHAINS][LEN][KVR_TIERS];
 static unsigned int engine[CHAINS][LEN][KVR_TIERS]; /* copies */
 
-static bool *cell(uint64_t name, enum kvr_tier tier)
+static bool *find_cell(uint64_t name, enum kvr_tier tier)
 {
 	for (unsigned int c = 0; c < CHAINS; c++)
 		for (unsigned int k = 0; k < LEN; k++)
 			if (sh[c][k] == name)
 				return &router[c][k][tier];
-	CU_FAIL_FATAL("a name nobody has");
+	CU_FAIL_FATAL("unknown name");
 	return NULL;
 }
 
@@ -34,13 +34,13 @@ static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, co
 		      uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		*cell(s[i], tier) = true;
+		*find_cell(s[i], tier) = true;
 }
 
 static void on_removed(void *user, enum kvr_tier tier, const uint64_t s[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		*cell(s[i], tier) = false;
+		*find_cell(s[i], tier) = false;
 }
 
 static void on_cleared(void *user)
@@ -50,14 +50,14 @@ static void on_cleared(void *user)
 
 static const struct kvr_kvmap_out out = {on_stored, on_removed, on_cleared, NULL};
 
-static uint32_t token(unsigned int chain, unsigned int i)
+static uint32_t make_token(unsigned int chain, unsigned int i)
 {
 	return chain * 1000 + i;
 }
 
-/* The engine's names: few bits differ, to make the index work; 0 is no parent unless it is known.
- */
-static uint64_t name(unsigned int chain, unsigned int block)
+/* Names given by the engine. Only a few bits differ, which is hard for the index. 0 as a parent
+ * means none, unless it is a known name. */
+static uint64_t make_name(unsigned int chain, unsigned int block)
 {
 	return ((uint64_t)chain << 40) + block + 1;
 }
@@ -69,12 +69,12 @@ static void name_all(void)
 		uint32_t t[LEN * BLOCK];
 
 		for (unsigned int i = 0; i < LEN * BLOCK; i++)
-			t[i] = token(c, i);
+			t[i] = make_token(c, i);
 		CU_ASSERT_EQUAL(kvr_hash_tokens(&p, t, LEN * BLOCK, NULL, sh[c], LEN), LEN);
 	}
 }
 
-static void store(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsigned int n)
+static void store_blocks(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsigned int n)
 {
 	uint64_t hashes[LEN];
 	uint32_t tokens[LEN * BLOCK];
@@ -85,15 +85,15 @@ static void store(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsign
 			      .n_tokens = n * BLOCK,
 			      .block_size = BLOCK,
 			      .has_parent = from > 0,
-			      .parent = from > 0 ? name(c, from - 1) : 0,
+			      .parent = from > 0 ? make_name(c, from - 1) : 0,
 			      .strange_block = UINT32_MAX};
 
 	for (unsigned int i = 0; i < n; i++)
-		hashes[i] = name(c, from + i);
+		hashes[i] = make_name(c, from + i);
 	for (unsigned int i = 0; i < n * BLOCK; i++)
-		tokens[i] = token(c, from * BLOCK + i);
+		tokens[i] = make_token(c, from * BLOCK + i);
 	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
-	if (from > 0) { /* the engine would not have done it */
+	if (from > 0) { /* an engine stores no block behind an unknown one */
 		bool known = false;
 
 		for (unsigned int t = 0; t < KVR_TIERS; t++)
@@ -105,9 +105,9 @@ static void store(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsign
 		engine[c][from + i][0]++;
 }
 
-static void move(struct kvr_kvmap *m, unsigned int c, unsigned int k)
+static void move_block(struct kvr_kvmap *m, unsigned int c, unsigned int k)
 {
-	const uint64_t h = name(c, k);
+	const uint64_t h = make_name(c, k);
 	const struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
 				    .hashes = &h,
 				    .n_hashes = 1,
@@ -119,21 +119,21 @@ static void move(struct kvr_kvmap *m, unsigned int c, unsigned int k)
 		engine[c][k][1]++;
 }
 
-static void drop(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsigned int n,
-		 enum kvr_tier tier)
+static void drop_blocks(struct kvr_kvmap *m, unsigned int c, unsigned int from, unsigned int n,
+			enum kvr_tier tier)
 {
 	uint64_t hashes[LEN];
 	const struct kvr_kvev ev = {
 		.type = KVR_KVEV_REMOVED, .hashes = hashes, .n_hashes = n, .tier = tier};
 
 	for (unsigned int i = 0; i < n; i++) {
-		hashes[i] = name(c, from + i);
+		hashes[i] = make_name(c, from + i);
 		engine[c][from + i][tier] -= engine[c][from + i][tier] > 0;
 	}
 	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
 }
 
-static void a_step(struct kvr_kvmap *m, struct kvr_rand *r)
+static void take_step(struct kvr_kvmap *m, struct kvr_rand *r)
 {
 	const unsigned int c = (unsigned int)(kvr_rand_u64(r) % CHAINS);
 	const unsigned int from = (unsigned int)(kvr_rand_u64(r) % LEN);
@@ -143,23 +143,23 @@ static void a_step(struct kvr_kvmap *m, struct kvr_rand *r)
 	case 0:
 	case 1:
 	case 2:
-		store(m, c, from, n);
+		store_blocks(m, c, from, n);
 		break;
 	case 3:
-		store(m, c, 0, n);
+		store_blocks(m, c, 0, n);
 		break;
 	case 4:
-		move(m, c, from);
+		move_block(m, c, from);
 		break;
 	case 5:
-		drop(m, c, from, n < 8 ? n : 8, KVR_TIER_HOST);
+		drop_blocks(m, c, from, n < 8 ? n : 8, KVR_TIER_HOST);
 		break;
 	default:
-		drop(m, c, from, n < 24 ? n : 24, KVR_TIER_DEVICE);
+		drop_blocks(m, c, from, n < 24 ? n : 24, KVR_TIER_DEVICE);
 	}
 }
 
-static bool same_blocks(void)
+static bool is_same(void)
 {
 	for (unsigned int c = 0; c < CHAINS; c++)
 		for (unsigned int k = 0; k < LEN; k++)
@@ -169,7 +169,7 @@ static bool same_blocks(void)
 	return true;
 }
 
-static void with_room_the_router_holds_what_the_engine_holds(void)
+static void a_table_with_room_mirrors_the_engine(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, CHAINS * LEN, 7, &out);
 	struct kvr_rand r;
@@ -179,19 +179,19 @@ static void with_room_the_router_holds_what_the_engine_holds(void)
 	memset(router, 0, sizeof(router));
 	memset(engine, 0, sizeof(engine));
 	for (unsigned int i = 0; i < 20000; i++) {
-		a_step(m, &r);
+		take_step(m, &r);
 		if (i % 5000 == 4999) {
 			kvr_kvmap_clear(m);
 			memset(engine, 0, sizeof(engine));
 		}
 		if (i % 97 == 0)
-			CU_ASSERT(same_blocks());
+			CU_ASSERT(is_same());
 	}
-	CU_ASSERT(same_blocks());
+	CU_ASSERT(is_same());
 	kvr_kvmap_destroy(m);
 }
 
-/* What the dump tells, and that each run hangs together. */
+/* Compare the dump with the reported changes; no block may be listed twice. */
 static void compare_dump(struct kvr_kvmap *m)
 {
 	static bool told[CHAINS][LEN][KVR_TIERS];
@@ -202,13 +202,13 @@ static void compare_dump(struct kvr_kvmap *m)
 	memset(router, 0, sizeof(router));
 	while (kvr_kvmap_next(m, &pos, &run))
 		for (uint32_t i = 0; i < run.n; i++) {
-			CU_ASSERT(!*cell(run.sh[i], run.tier));
-			*cell(run.sh[i], run.tier) = true;
+			CU_ASSERT(!*find_cell(run.sh[i], run.tier));
+			*find_cell(run.sh[i], run.tier) = true;
 		}
 	CU_ASSERT_EQUAL(memcmp(told, router, sizeof(told)), 0);
 }
 
-static void without_room_it_never_holds_more(void)
+static void a_full_table_holds_no_block_that_the_engine_lacks(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 100, 7, &out);
 	unsigned int held, most = 0;
@@ -219,7 +219,7 @@ static void without_room_it_never_holds_more(void)
 	memset(router, 0, sizeof(router));
 	memset(engine, 0, sizeof(engine));
 	for (unsigned int i = 0; i < 5000; i++) {
-		a_step(m, &r);
+		take_step(m, &r);
 		held = 0;
 		for (unsigned int c = 0; c < CHAINS; c++) {
 			for (unsigned int k = 0; k < LEN; k++) {
@@ -238,7 +238,7 @@ static void without_room_it_never_holds_more(void)
 	kvr_kvmap_destroy(m);
 }
 
-static void the_oldest_goes_first(void)
+static void the_oldest_block_is_evicted_first(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, LEN, 7, &out);
 
@@ -246,17 +246,17 @@ static void the_oldest_goes_first(void)
 	memset(router, 0, sizeof(router));
 	memset(engine, 0, sizeof(engine));
 	for (unsigned int c = 0; c < CHAINS; c++) {
-		store(m, c, 0, LEN / 2);
+		store_blocks(m, c, 0, LEN / 2);
 		for (unsigned int k = 0; k < CHAINS; k++)
 			CU_ASSERT_EQUAL(router[k][0][0], k <= c && c - k < 2);
 	}
 	kvr_kvmap_destroy(m);
 }
 
-/* A block of a chain of its own. */
+/* Store one block as a chain of its own. */
 static void put_first(struct kvr_kvmap *m, uint64_t hash, unsigned int chain)
 {
-	const uint32_t tokens[BLOCK] = {token(chain, 0), token(chain, 1)};
+	const uint32_t tokens[BLOCK] = {make_token(chain, 0), make_token(chain, 1)};
 	const struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
 				    .hashes = &hash,
 				    .n_hashes = 1,
@@ -268,7 +268,7 @@ static void put_first(struct kvr_kvmap *m, uint64_t hash, unsigned int chain)
 	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
 }
 
-static void take_name(struct kvr_kvmap *m, uint64_t hash)
+static void remove_name(struct kvr_kvmap *m, uint64_t hash)
 {
 	const struct kvr_kvev ev = {.type = KVR_KVEV_REMOVED, .hashes = &hash, .n_hashes = 1};
 
@@ -284,8 +284,8 @@ static void ignore_removed(void *user, enum kvr_tier tier, const uint64_t s[], u
 {
 }
 
-/* A quarter of the ring is free when the table is full: a search for the oldest that began at the
- * next entry would pass all of it each time. */
+/* A quarter of the ring is free when the table is full. A search for the oldest entry that began at
+ * the next entry would pass over all of it each time. */
 static void the_search_for_the_oldest_resumes(void)
 {
 	const struct kvr_kvmap_out silent = {ignore_stored, ignore_removed, on_cleared, NULL};
@@ -296,17 +296,17 @@ static void the_search_for_the_oldest_resumes(void)
 		put_first(m, i + 1, i % CHAINS);
 	CU_ASSERT_FATAL(m->gap > 1000);
 	trap = (m->next + 5) %
-	       m->ring; /* has the name of the newest, which a search from `next` evicts */
+	       m->ring; /* shares the name of the newest block; a search from `next` evicts it */
 	m->entries[trap] = (struct kvmap_entry){.name = 20000};
 	m->tiers[trap] = 1u << KVR_TIER_DEVICE;
 	put_first(m, 20001, 0);
 	m->tiers[trap] = 0;
-	take_name(m, 20000);
+	remove_name(m, 20000);
 	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->absent), 0);
 	for (uint32_t i = 20001; i < 40000; i++) {
 		put_first(m, i + 1, i % CHAINS);
 		if (i % 3 == 0)
-			take_name(m, i - 5000);
+			remove_name(m, i - 5000);
 		CU_ASSERT(m->gap <= m->ring);
 		for (uint32_t k = m->gap; i % 1000 == 0 && k > 0; k--)
 			CU_ASSERT_EQUAL(m->tiers[(m->next + k - 1) % m->ring], 0);
@@ -314,17 +314,17 @@ static void the_search_for_the_oldest_resumes(void)
 	kvr_kvmap_destroy(m);
 }
 
-/* How often each block was told to be removed, and which names were. */
-static unsigned int told_removed;
+/* Number of removals reported. */
+static unsigned int n_removed;
 
 static void count_removed(void *user, enum kvr_tier tier, const uint64_t s[], uint32_t n)
 {
-	told_removed += n;
+	n_removed += n;
 	on_removed(user, tier, s, n);
 }
 
-/* More names than are looked for at a time, each of them twice: the second finds nothing. */
-static void a_name_that_comes_twice_is_removed_once(void)
+/* More names than one group, each of them twice: the second occurrence finds nothing. */
+static void a_repeated_name_is_removed_once(void)
 {
 	const struct kvr_kvmap_out counted = {on_stored, count_removed, on_cleared, NULL};
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, CHAINS * LEN, 7, &counted);
@@ -336,19 +336,19 @@ static void a_name_that_comes_twice_is_removed_once(void)
 	memset(router, 0, sizeof(router));
 	memset(engine, 0, sizeof(engine));
 	for (unsigned int c = 0; c < 5; c++)
-		store(m, c, 0, LEN);
+		store_blocks(m, c, 0, LEN);
 	for (unsigned int i = 0; i < 4 * LEN; i++)
-		hashes[2 * i] = hashes[(2 * i + 7) % (8 * LEN)] = name(i / LEN, i % LEN);
-	told_removed = 0;
+		hashes[2 * i] = hashes[(2 * i + 7) % (8 * LEN)] = make_name(i / LEN, i % LEN);
+	n_removed = 0;
 	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
-	CU_ASSERT_EQUAL(told_removed, 4 * LEN);
+	CU_ASSERT_EQUAL(n_removed, 4 * LEN);
 	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->removed), 4 * LEN);
 	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->absent), 4 * LEN);
 	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->held), LEN);
 	memset(engine, 0, sizeof(engine));
 	for (unsigned int k = 0; k < LEN; k++)
 		engine[4][k][0] = 1;
-	CU_ASSERT(same_blocks());
+	CU_ASSERT(is_same());
 	kvr_kvmap_destroy(m);
 }
 
@@ -359,13 +359,13 @@ static void any_number_of_copies_is_counted(void)
 	name_all();
 	memset(router, 0, sizeof(router));
 	memset(engine, 0, sizeof(engine));
-	for (unsigned int i = 0; i < 70000; i++) /* more than 16 bits hold */
-		store(m, 0, 0, 1);
+	for (unsigned int i = 0; i < 70000; i++) /* more than a 16-bit count */
+		store_blocks(m, 0, 0, 1);
 	for (unsigned int i = 0; i < 70000; i++) {
-		CU_ASSERT(same_blocks());
-		drop(m, 0, 0, 1, KVR_TIER_DEVICE);
+		CU_ASSERT(is_same());
+		drop_blocks(m, 0, 0, 1, KVR_TIER_DEVICE);
 	}
-	CU_ASSERT(!router[0][0][0] && same_blocks());
+	CU_ASSERT(!router[0][0][0] && is_same());
 	CU_ASSERT_EQUAL(kvr_cell_get(&kvr_kvmap_stats_get(m)->held), 0);
 	kvr_kvmap_destroy(m);
 }
@@ -376,44 +376,45 @@ static void a_full_count_does_not_wrap(void)
 
 	name_all();
 	memset(router, 0, sizeof(router));
-	store(m, 0, 0, 1);
-	store(m, 0, 0, 1);
+	store_blocks(m, 0, 0, 1);
+	store_blocks(m, 0, 0, 1);
 	m->copies[0][KVR_TIER_DEVICE] = UINT32_MAX; /* of the first entry */
-	store(m, 0, 0, 1);
+	store_blocks(m, 0, 0, 1);
 	CU_ASSERT_EQUAL(m->copies[0][KVR_TIER_DEVICE], UINT32_MAX);
-	drop(m, 0, 0, 1, KVR_TIER_DEVICE);
+	drop_blocks(m, 0, 0, 1, KVR_TIER_DEVICE);
 	CU_ASSERT(router[0][0][0]);
 	kvr_kvmap_destroy(m);
 }
 
 #define ALIASES 8u
 
-/* Copies under each name of the first block of a chain. */
+/* Copies under each name of the first block of each chain. */
 static unsigned int named[CHAINS][ALIASES][KVR_TIERS];
 
 static void strict_stored(void *user, enum kvr_tier tier, const uint64_t *parent,
 			  const uint64_t s[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		CU_ASSERT(!*cell(s[i], tier));
+		CU_ASSERT(!*find_cell(s[i], tier));
 	on_stored(user, tier, parent, s, n);
 }
 
 static void strict_removed(void *user, enum kvr_tier tier, const uint64_t s[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
-		CU_ASSERT(*cell(s[i], tier));
+		CU_ASSERT(*find_cell(s[i], tier));
 	on_removed(user, tier, s, n);
 }
 
-/* A store, a move to the host or a removal of one name of one block, or the removal of all. */
-static void a_step_of_names(struct kvr_kvmap *m, struct kvr_rand *r)
+/* A random step: store, move to the host, or removal of one name, or removal of all names of a
+ * block. */
+static void take_step_of_names(struct kvr_kvmap *m, struct kvr_rand *r)
 {
 	const unsigned int c = (unsigned int)(kvr_rand_u64(r) % CHAINS);
 	const unsigned int a = (unsigned int)(kvr_rand_u64(r) % ALIASES);
 	const enum kvr_tier tier = (enum kvr_tier)(kvr_rand_u64(r) % 2);
 	const unsigned int what = (unsigned int)(kvr_rand_u64(r) % 8);
-	const uint32_t tokens[BLOCK] = {token(c, 0), token(c, 1)};
+	const uint32_t tokens[BLOCK] = {make_token(c, 0), make_token(c, 1)};
 	const unsigned int first = what == 7 ? 0 : a, last = what == 7 ? ALIASES - 1 : a;
 	uint64_t hashes[ALIASES];
 	struct kvr_kvev ev = {.type = what < 4 ? KVR_KVEV_STORED : KVR_KVEV_REMOVED,
@@ -429,7 +430,7 @@ static void a_step_of_names(struct kvr_kvmap *m, struct kvr_rand *r)
 	for (unsigned int i = first; i <= last; i++) {
 		unsigned int *copies = &named[c][i][tier];
 
-		hashes[i - first] = name(c, i);
+		hashes[i - first] = make_name(c, i);
 		if (what >= 4)
 			*copies -= *copies > 0;
 		else if (tier == KVR_TIER_DEVICE || named[c][i][0] + named[c][i][1] > 0)
@@ -446,7 +447,7 @@ static bool has_name(unsigned int c, unsigned int tier)
 	return false;
 }
 
-static void a_block_leaves_with_its_last_name(void)
+static void a_block_leaves_a_tier_with_its_last_name(void)
 {
 	const struct kvr_kvmap_out strict = {strict_stored, strict_removed, on_cleared, NULL};
 
@@ -459,7 +460,7 @@ static void a_block_leaves_with_its_last_name(void)
 		memset(router, 0, sizeof(router));
 		memset(named, 0, sizeof(named));
 		for (unsigned int i = 0; i < 20000; i++) {
-			a_step_of_names(m, &r);
+			take_step_of_names(m, &r);
 			for (unsigned int c = 0; c < CHAINS; c++)
 				for (unsigned int t = 0; t < 2; t++)
 					CU_ASSERT(room > CHAINS * ALIASES
@@ -479,7 +480,7 @@ static void a_block_leaves_with_its_last_name(void)
 
 #define NAMES 8192u
 
-/* Two names that the index cannot tell apart. @return false: there are none among the first. */
+/* Find two names with equal keys. @return false: none among the first NAMES. */
 static bool same_key(const struct kvr_kvmap *m, uint64_t *one, uint64_t *other)
 {
 	const struct kvmap_view v = kvmap_view(m);
@@ -498,7 +499,7 @@ static bool same_key(const struct kvr_kvmap *m, uint64_t *one, uint64_t *other)
 	return false;
 }
 
-static void names_of_one_key_are_two(void)
+static void two_names_with_one_key_stay_apart(void)
 {
 	for (unsigned int goes = 0; goes < 2; goes++) {
 		struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, 100, 7, &out);
@@ -528,8 +529,8 @@ static void names_of_one_key_are_two(void)
 static void the_block_size_is_learned(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(2 * BLOCK, LEN, 7, &out);
-	const uint32_t tokens[BLOCK] = {token(0, 0), token(0, 1)};
-	const uint64_t hash = name(0, 0);
+	const uint32_t tokens[BLOCK] = {make_token(0, 0), make_token(0, 1)};
+	const uint64_t hash = make_name(0, 0);
 	struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
 			      .hashes = &hash,
 			      .n_hashes = 1,
@@ -545,19 +546,19 @@ static void the_block_size_is_learned(void)
 	ev.tier = KVR_TIER_HOST;
 	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
 	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), 0);
-	store(m, 0, 0, 2);
+	store_blocks(m, 0, 0, 2);
 	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK);
 	CU_ASSERT(!kvr_kvmap_eagle(m));
 	CU_ASSERT(!router[0][0][0]);
 	kvr_kvmap_destroy(m);
 }
 
-/* The number of a group without full attention may be that of one with it in another engine. */
-static void what_is_learned_is_of_one_engine(void)
+/* A group number may have another kind in the engine that follows. */
+static void learned_values_belong_to_one_engine(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, LEN, 7, &out);
-	const uint32_t tokens[BLOCK] = {token(0, 0), token(0, 1)};
-	const uint64_t hash = name(0, 0);
+	const uint32_t tokens[BLOCK] = {make_token(0, 0), make_token(0, 1)};
+	const uint64_t hash = make_name(0, 0);
 	struct kvr_kvev ev = {.type = KVR_KVEV_STORED,
 			      .hashes = &hash,
 			      .n_hashes = 1,
@@ -572,9 +573,9 @@ static void what_is_learned_is_of_one_engine(void)
 	name_all();
 	memset(router, 0, sizeof(router));
 	CU_ASSERT_EQUAL(kvr_kvmap_apply(m, &ev), 0);
-	store(m, 1, 0, 2);
+	store_blocks(m, 1, 0, 2);
 	kvr_kvmap_clear(m);
-	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK); /* it is the same one */
+	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), BLOCK); /* still the same engine */
 	kvr_kvmap_forget(m);
 	CU_ASSERT_EQUAL(kvr_kvmap_block_size(m), 0);
 	ev.other_group = false;
@@ -586,7 +587,7 @@ static void what_is_learned_is_of_one_engine(void)
 	kvr_kvmap_destroy(m);
 }
 
-static void pairs_are_learned_with_it(void)
+static void token_pairs_are_learned_with_the_block_size(void)
 {
 	struct kvr_kvmap *m = kvr_kvmap_create(BLOCK, LEN, 7, &out);
 	const uint64_t name = 1;
@@ -617,21 +618,19 @@ static void sizes_are_checked(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"with room the router holds what the engine holds",
-		 with_room_the_router_holds_what_the_engine_holds},
-		{"without room it never holds more", without_room_it_never_holds_more},
-		{"the oldest goes first", the_oldest_goes_first},
-		{"the search for the oldest resumes", the_search_for_the_oldest_resumes},
-		{"a name that comes twice is removed once",
-		 a_name_that_comes_twice_is_removed_once},
-		{"any number of copies is counted", any_number_of_copies_is_counted},
-		{"a full count does not wrap", a_full_count_does_not_wrap},
-		{"a block leaves with its last name", a_block_leaves_with_its_last_name},
-		{"names of one key are two", names_of_one_key_are_two},
-		{"the block size is learned", the_block_size_is_learned},
-		{"what is learned is of one engine", what_is_learned_is_of_one_engine},
-		{"pairs are learned with it", pairs_are_learned_with_it},
-		{"sizes are checked", sizes_are_checked},
+		KVR_CASE(a_table_with_room_mirrors_the_engine),
+		KVR_CASE(a_full_table_holds_no_block_that_the_engine_lacks),
+		KVR_CASE(the_oldest_block_is_evicted_first),
+		KVR_CASE(the_search_for_the_oldest_resumes),
+		KVR_CASE(a_repeated_name_is_removed_once),
+		KVR_CASE(any_number_of_copies_is_counted),
+		KVR_CASE(a_full_count_does_not_wrap),
+		KVR_CASE(a_block_leaves_a_tier_with_its_last_name),
+		KVR_CASE(two_names_with_one_key_stay_apart),
+		KVR_CASE(the_block_size_is_learned),
+		KVR_CASE(learned_values_belong_to_one_engine),
+		KVR_CASE(token_pairs_are_learned_with_the_block_size),
+		KVR_CASE(sizes_are_checked),
 		CU_TEST_INFO_NULL,
 	};
 

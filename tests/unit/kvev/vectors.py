@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes vectors.h: event streams of engines by Python's msgpack, and what they mean.
+"""Writes vectors.h: event streams of engines, encoded by Python's msgpack, and the changes they cause.
 
-What they mean is told by this file and the stranger's hashes (tests/smoke/kvrproto.py), not by
-the code under test: a line for each change, "S0 parent first ..." stored in tier 0, "R0 ..."
-removed, "C" cleared.
+The changes come from this file and the hashes of tests/smoke/kvrproto.py, independent of the code
+under test. One line per change: "S0 parent first ..." stored in tier 0, "R0 ..." removed, "C" cleared.
     vectors.py OUTPUT
 """
 
@@ -22,7 +21,7 @@ SCENES = []
 
 
 def engine_hashes(n, salt=b''):
-    """Digests as an engine has them."""
+    """Block digests of an engine."""
     return [hashlib.sha256(salt + bytes([i])).digest() for i in range(n)]
 
 
@@ -51,8 +50,8 @@ def R(tier, hashes):
 
 
 def scene(name, batches, want, first_bytes=False, blocks=64, **counters):
-    """batches: payloads, or lists of events; want: lines; counters that are not zero beside stored
-    and removed."""
+    """batches: payloads, or lists of events; want: expected lines; counters: expected values above zero
+    except stored and removed."""
     payloads = [b if isinstance(b, bytes) else msgpack.packb([1.5, b, 0]) for b in batches]
     SCENES.append((name, payloads, want, first_bytes, blocks, counters))
 
@@ -89,7 +88,7 @@ LIFE = [S(0, SH[:3]), S(0, SH[3:5], SH[2]), R(0, [SH[4], SH[1]]), 'C']
 
 
 def life(f, names, **more):
-    """Three blocks, two behind them, two that go, and all."""
+    """Store three blocks, store two behind them, remove two, clear all."""
     return [[f(stored(names[:3], None, **more))], [f(stored(names[3:5], names[2], T[3 * B:5 * B], **more)),
                                                    f(removed([names[4], names[1]]))], [f(CLEARED)]]
 
@@ -119,7 +118,7 @@ scene('a batch with nil for a rank', [msgpack.packb([2.5, b, None]) for b in lif
 scene('a batch of a rank above 127', [msgpack.packb([2.5, b, 300]) for b in life(flat, U)], LIFE, cleared=1)
 scene('a batch with more behind its rank', [msgpack.packb([2.5, b, 7, 'more', {}]) for b in life(flat, U)], LIFE, cleared=1)
 scene('fields in another order', [[dict(reversed(list(stored(U[:3], **VLLM).items())))]], [S(0, SH[:3])])
-scene('fields that nobody knows', [[stored(U[:2], session_id='s', later={'a': [1, None, 2.5, -7, b'x']}, **VLLM)]],
+scene('unknown fields', [[stored(U[:2], session_id='s', later={'a': [1, None, 2.5, -7, b'x']}, **VLLM)]],
       [S(0, SH[:2])])
 
 wide = [0, 127, 128, 255, 256, 65535, 65536, (1 << 32) - 1] * 2
@@ -153,21 +152,21 @@ a, b = int(image[:16], 16), int(other[:16], 16)
 mm = sh(T[:4 * B], mm={1: [a], 2: [a, b]})
 scene('multimodal', [[stored(U[:4], extra_keys=[None, [image], [[image, 0], (other, 5)], None])]], [S(0, mm)])
 scene('multimodal, positional', [[flat(stored(U[:4], lora_name=None, extra_keys=[None, [image], [other, image], []]))]], [S(0, mm)])
-digits = 'A0' * 32  # a salt that looks like a picture: in maps, where pictures are pairs
+digits = 'A0' * 32  # a salt that looks like an image: in maps, where images are pairs
 tenant = sh(T, namespace=digits)
 scene('salt of 64 digits', [[stored(U[:2], extra_keys=[[digits], None])], [stored(U[2:3], U[1], T[2 * B:3 * B])]],
       [S(0, tenant[:2]), S(0, tenant[2:3], tenant[1])])
-scene('salt of 64 digits, adapter, picture', [[stored(U[:2], lora_name='adapter-a', extra_keys=[
+scene('salt of 64 digits, adapter, image', [[stored(U[:2], lora_name='adapter-a', extra_keys=[
     ['adapter-a', [image, 2], digits], ['adapter-a', [image, -2], [other, 1]]])]],
       [S(0, sh(T[:2 * B], lora='adapter-a', namespace=digits, mm={0: [a], 1: [a, b]}))])
 scene('salt of 64 digits with its tag', [[flat(stored(U[:2], lora_name=None, extra_keys=[['dynamo-cache-salt:' + digits], None]))]],
       [S(0, tenant[:2])])
 first = sh(T, mm={0: [a]})
 both_blocks = sh(T, mm={0: [a], 1: [a]})
-scene('a picture in the first block', [[stored(U[:2], extra_keys=[[[image, 1]], [[image, -3]]])]], [S(0, both_blocks[:2])])
-scene('a picture in the first block, positional', [[flat(stored(U[:2], lora_name=None, extra_keys=[[image], None]))]], [S(0, first[:2])])
-scene('a picture that goes on', [[stored(U[:2], extra_keys=[[image], [image]])]], [S(0, both_blocks[:2])])
-scene('a picture behind a parent', [[stored(U[:1])], [dict(reversed(list(stored(U[1:2], U[0], T[B:2 * B], extra_keys=[[image]]).items())))]],
+scene('a image in the first block', [[stored(U[:2], extra_keys=[[[image, 1]], [[image, -3]]])]], [S(0, both_blocks[:2])])
+scene('a image in the first block, positional', [[flat(stored(U[:2], lora_name=None, extra_keys=[[image], None]))]], [S(0, first[:2])])
+scene('a image that goes on', [[stored(U[:2], extra_keys=[[image], [image]])]], [S(0, both_blocks[:2])])
+scene('a image behind a parent', [[stored(U[:1])], [dict(reversed(list(stored(U[1:2], U[0], T[B:2 * B], extra_keys=[[image]]).items())))]],
       [S(0, SH[:1]), S(0, sh(T, mm={1: [a]})[1:2], SH[0])])
 scene('LoRA of 64 digits', [[stored(U[:2], lora_name=image, extra_keys=[[image], [image]])]], [S(0, sh(T, lora=image)[:2])])
 tagged = {'cache_salt': 'dynamo-cache-salt:tenant-a'}
@@ -178,7 +177,7 @@ for name, key, plain in (('', 'tenant-a', 'tenant-a'), (', once with its tag', '
     for order, event in (('', twice), (', the field first', {'type': 'BlockStored', 'cache_salt': plain, **twice})):
         scene(f'a salt said twice{name}{order}', [[event]], [S(0, sh(T, namespace=plain)[:2])])
 scene('a salt that is no more than its tag', [[stored(U[:2], extra_keys=[['dynamo-cache-salt:'], None])]], [S(0, sh(T, namespace='dynamo-cache-salt:')[:2])])
-scene('a picture, positional, and then a map without any', [[flat(stored(U[:2], lora_name=None, extra_keys=[[image], None])), stored(U[2:3], tokens=T[2 * B:3 * B])]],
+scene('a image, positional, and then a map without any', [[flat(stored(U[:2], lora_name=None, extra_keys=[[image], None])), stored(U[2:3], tokens=T[2 * B:3 * B])]],
       [S(0, first[:2]), S(0, sh(T[2 * B:3 * B]))])
 scene('two salts', [[stored(U[:2], extra_keys=[['tenant-a'], None], cache_salt='tenant-b')]], [], strange=2)
 scene('two salts, the field first', [[{'type': 'BlockStored', 'cache_salt': 'tenant-b', **stored(U[:2], extra_keys=[['tenant-a'], None])}]], [], strange=2)
@@ -204,7 +203,7 @@ scene('the host without keys', [[stored(U[:2], lora_name='adapter-a', extra_keys
                                 [stored(U[:3], tokens=T[:3 * B], medium='CPU'), stored(U[3:4], U[2], T[3 * B:4 * B], medium='CPU')],
                                 [removed(U[:2]), removed(U[1:4], medium='CPU')]],
       [S(0, both[:2]), S(1, both[:1]), S(1, both[1:2], both[0]), S(1, both[2:3], both[1]), S(1, both[3:4], both[2]), R(0, both[:2]), R(1, both[1:4])])
-scene('the host without keys, a picture', [[stored(U[:3], extra_keys=[[[image, 1]], [[image, -3]], None])], [stored(U[:3], medium='CPU')] * 2,
+scene('the host without keys, a image', [[stored(U[:3], extra_keys=[[[image, 1]], [[image, -3]], None])], [stored(U[:3], medium='CPU')] * 2,
                                            [removed(U[:3], medium='CPU')] * 2],
       [S(0, sh(T[:3 * B], mm={0: [a], 1: [a]})), S(1, both_blocks[:1]), S(1, both_blocks[1:2], both_blocks[0]),
        S(1, sh(T[:3 * B], mm={0: [a], 1: [a]})[2:], both_blocks[1]), R(1, sh(T[:3 * B], mm={0: [a], 1: [a]}))], again=3, kept=3)
@@ -249,7 +248,7 @@ for medium, tier in (('GPU', 0), ('CPU', 1), ('CPU_PINNED', 1), ('CPU_TIER1', 1)
                      ('STORAGE', 2), ('EXTERNAL', 3), ('gpu', 0)):
     scene(f'medium {medium}', [[stored(U[:1], medium=medium), removed(U[:1], medium=medium)]],
           [S(tier, SH[:1]), R(tier, SH[:1])])
-scene('a medium nobody knows', [[stored(U[:1], medium='TAPE'), removed(U[:1], medium='TAPE')]], [], medium=2)
+scene('an unknown medium', [[stored(U[:1], medium='TAPE'), removed(U[:1], medium='TAPE')]], [], medium=2)
 
 scene('copies leave one by one', [[stored(U[:3])], [stored(U[:3])], [stored(U[:4])], [removed(U[:3]), removed(U[:1])], [removed(U[:3])],
                                   [removed(U[:4])]],
@@ -270,7 +269,7 @@ scene('copies of an evicted block', [[stored(U[:2])] * 2, [stored(U[2:3], U[1], 
       blocks=2, again=2, evicted=2, kept=1, absent=1)
 scene('a hole that is filled', [[stored(U[:4])], [removed(U[1:2])], [stored(U[:4])]],
       [S(0, SH[:4]), R(0, SH[1:2]), S(0, SH[1:2], SH[0])], again=3)
-scene('a parent nobody knows', [[stored(U[1:3], U[0], T[B:3 * B])]], [], orphans=2)
+scene('an unknown parent', [[stored(U[1:3], U[0], T[B:3 * B])]], [], orphans=2)
 scene('not tokens enough', [[stored(U[:3], tokens=T[:2 * B + 1])]], [S(0, SH[:2])], few_tokens=1)
 scene('another block size', [[stored(U[:2], tokens=T[:4 * B], size=2 * B)]], [], size=1)
 scene('a name that means something else now', [[stored(U[:1])], [stored(U[:1], tokens=T[B:2 * B])]],
@@ -305,7 +304,7 @@ scene('kinds of a hybrid model',
            ('chunked_local_attention', 'encoder_only_attention', 'cross_attention', 'sliding_window_mla'))],
        [removed(U[:2], group_idx=i + 1) for i in range(4)]],
       [S(0, SH[:1]), S(0, SH[1:2], SH[0])], group=8)
-scene('types nobody knows', [[{'type': 'BlockInactive', 'block_hashes': [1]}, ['Snapshot', 1, {'a': 2}], {}, [], 7, 'x',
+scene('unknown types', [[{'type': 'BlockInactive', 'block_hashes': [1]}, ['Snapshot', 1, {'a': 2}], {}, [], 7, 'x',
                               {'type': 5}, stored(U[:1])]], [S(0, SH[:1])], unknown=7)
 scene('shapes that are wrong', [[stored('x'), stored([None]), stored([]), stored(U[:1], tokens='abc'), stored(U[:1], size='4'),
                                  stored(U[:1], parent=[1]), stored([b'1234567'])]], [], bad=7)

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Stores in tiers below the device: chunks of several blocks, and blocks whose keys are left out.
- */
+/* Stores in tiers below the device: chunks of several blocks, and blocks reported without keys. */
 #include "kvmap_pvt.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#define CHUNK_MOST 256u /* blocks of a chunk; a removal looks for as many */
+#define CHUNK_MOST 256u /* blocks per chunk; a removal tries as many */
 
-/* The name of the block that lies @p back blocks before the last one of a chunk, which has the
- * chunk's name: what follows the chunk names that one as its parent. */
+/* Name of the block that lies @p back blocks before the last block of a chunk. The last block has
+ * the name of the chunk, because the next chunk gives that name as its parent. */
 static uint64_t name_part(uint64_t chunk, uint32_t back)
 {
 	uint64_t h = chunk + back * UINT64_C(0x9e3779b97f4a7c15);
@@ -35,8 +34,9 @@ static bool make_room(struct kvr_kvmap *m, uint32_t n)
 	return true;
 }
 
-/* @p blocks: the same event with a name for each block. Nothing says in which of its blocks a
- * picture lies, so a chunk with one ends what can be named. @return 0; -ENOMEM. */
+/* Fill @p blocks with the same event and a name for each block. The event does not state which
+ * block of a chunk an image lies in, so blocks from the first chunk with an image on cannot be
+ * named. @return 0 or -ENOMEM. */
 static int split_chunks(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t size,
 			struct kvr_kvev *blocks)
 {
@@ -63,8 +63,8 @@ static int split_chunks(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t
 	return 0;
 }
 
-/* An event without keys leaves salt, adapter and pictures open: known blocks keep theirs, and the
- * others continue from them. @return 0; -ENOMEM. */
+/* Store blocks of an event without keys, which leaves salt, adapter and images open: known blocks
+ * keep theirs, and new blocks inherit from their predecessor. @return 0 or -ENOMEM. */
 static int store_keyless(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 {
 	const uint32_t n = kvr_kvmap__usable(m, ev);

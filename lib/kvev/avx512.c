@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lists of numbers with AVX-512 VBMI, which looks up 64 bytes in 64 at once.
+ * Lists of numbers with AVX-512 VBMI, which permutes 64 bytes at once.
  *
- * Tokens: where one starts is known only when the one before it is. So for a window of bytes it is
- * found for every place at once where the number that starts there, if one does, is followed by the
- * next (n1), by the one after that (n2 = n1 of n1), by the fourth, the eighth ...:
+ * Tokens: the start of a number depends on the one before it. For each place of a window, as if a
+ * number started there, the code computes the place of the next number (n1), of the one after that
+ * (n2 = n1 of n1), of the fourth, eighth and so on:
  *
  *	place    0   1   2   3   4   5   6   7 ...
  *	byte    cd  ..  ..  ce  ..  ..  ..  ..
  *	n1       3   4   5   8   7   8   9  10
  *	n2       8 ...
  *
- * The k-th number of the window is then a look-up for each bit of k, for all k at once, and where
- * the next window begins is one more; windows wait for one another only for that, a shift.
+ * The k-th number of the window is then found by one permutation for each bit of k, for all k at
+ * once. One more gives the start of the next window. Windows depend on each other only by that
+ * shift.
  */
 #include "kvev_pvt.h"
 
@@ -25,7 +26,7 @@
 	       the next window begins */
 #define BAD 0x80
 
-bool kvr_kvev__wide(void)
+bool kvr_kvev__has_avx512(void)
 {
 	return __builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512bw") &&
 	       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("bmi2");
@@ -34,12 +35,12 @@ bool kvr_kvev__wide(void)
 struct window {
 	__m512i bytes;
 	__m512i n1, n2, n4, n8, n16;
-	__m512i kind;	/* of a number that starts there: 0 five bytes, 16 three, BAD another */
-	uint64_t exits; /* a byte for each of the first places: eight times that of the next window
-			 */
+	__m512i kind;	/* of a number that starts there: 0 five bytes, 16 three bytes, BAD other */
+	uint64_t exits; /* one byte for each of the first places: start in the next window, times
+			   eight */
 };
 
-WIDE static inline void look(struct window *w, const uint8_t *p)
+WIDE static inline void load_window(struct window *w, const uint8_t *p)
 {
 	static const uint8_t follow[64] = {3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15,
 					   16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
@@ -66,8 +67,8 @@ WIDE static inline void look(struct window *w, const uint8_t *p)
 	w->kind = _mm512_mask_mov_epi8(w->kind, five, _mm512_setzero_si512());
 }
 
-/* Where the numbers 0..31 of a window start that begins at place @p first. */
-WIDE static inline __m512i places(const struct window *w, uint32_t first)
+/* Places of the numbers 0..31 of a window whose first number starts at @p first. */
+WIDE static inline __m512i find_starts(const struct window *w, uint32_t first)
 {
 	__m512i at = _mm512_set1_epi8((char)first);
 
@@ -78,9 +79,9 @@ WIDE static inline __m512i places(const struct window *w, uint32_t first)
 	return _mm512_mask_permutexvar_epi8(at, 0xffff0000, at, w->n16);
 }
 
-/* Sixteen numbers, from @p from of the places on. @return a bit for each that is none of ours. */
-WIDE static inline uint32_t sixteen(const struct window *w, __m512i at, uint32_t from,
-				    uint32_t *out)
+/* Read sixteen numbers from index @p from on. @return a mask of the numbers of another size. */
+WIDE static inline uint32_t read_sixteen(const struct window *w, __m512i at, uint32_t from,
+					 uint32_t *out)
 {
 	const __m512i four = _mm512_set_epi8(15, 15, 15, 15, 14, 14, 14, 14, 13, 13, 13, 13, 12, 12,
 					     12, 12, 11, 11, 11, 11, 10, 10, 10, 10, 9, 9, 9, 9, 8,
@@ -101,7 +102,7 @@ WIDE uint64_t kvr_kvev__tokens_wide(const uint8_t **at, const uint8_t *end, uint
 				    uint32_t *out)
 {
 	const uint8_t *p = *at;
-	uint32_t first = 0; /* where the window's first number starts, times eight */
+	uint32_t first = 0; /* place of the window's first number, times eight */
 	uint64_t i = 0;
 
 	while (end - p >= 64 && n - i >= KVEV_WIDE_LEAST) {
@@ -110,14 +111,14 @@ WIDE uint64_t kvr_kvev__tokens_wide(const uint8_t **at, const uint8_t *end, uint
 		__m512i start;
 
 		kvr_prefetch(p + 1024);
-		look(&w, p);
-		start = places(&w, first / 8);
+		load_window(&w, p);
+		start = find_starts(&w, first / 8);
 		taken = (uint32_t)__builtin_popcount(
 			(uint32_t)_mm512_cmplt_epu8_mask(start, _mm512_set1_epi8(W)));
-		other = sixteen(&w, start, 0, out + i);
+		other = read_sixteen(&w, start, 0, out + i);
 		if (taken > 16)
-			other |= sixteen(&w, start, 16, out + i + 16) << 16;
-		other &= (1u << taken) - 1; /* at most 20: 59 bytes by threes */
+			other |= read_sixteen(&w, start, 16, out + i + 16) << 16;
+		other &= (1u << taken) - 1; /* at most 20: 59 bytes in threes */
 		if (other != 0) {
 			uint8_t place[64];
 
@@ -134,7 +135,7 @@ WIDE uint64_t kvr_kvev__tokens_wide(const uint8_t **at, const uint8_t *end, uint
 	return i;
 }
 
-/* Names: eight bytes behind a first one, seven in 63. */
+/* Read names: eight bytes behind a type byte, seven names in 63 bytes. */
 WIDE uint64_t kvr_kvev__names_wide(const uint8_t **at, const uint8_t *end, uint64_t n,
 				   uint64_t *out)
 {
@@ -160,7 +161,7 @@ WIDE uint64_t kvr_kvev__names_wide(const uint8_t **at, const uint8_t *end, uint6
 	return i;
 }
 #else
-bool kvr_kvev__wide(void)
+bool kvr_kvev__has_avx512(void)
 {
 	return false;
 }

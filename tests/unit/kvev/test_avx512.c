@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Long lists of numbers, with and without the widest instructions of the machine. */
+/* Long lists of numbers, with and without AVX-512. */
 #include "kvev_pvt.h"
 
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #define MOST 900u
 
-static uint8_t *put(uint8_t *p, uint8_t head, uint64_t v, unsigned int bytes)
+static uint8_t *put_number(uint8_t *p, uint8_t head, uint64_t v, unsigned int bytes)
 {
 	*p++ = head;
 	for (unsigned int i = bytes; i-- > 0;)
@@ -17,8 +17,8 @@ static uint8_t *put(uint8_t *p, uint8_t head, uint64_t v, unsigned int bytes)
 	return p;
 }
 
-/* One of the values that look like what stands before a number, as often as not. */
-static uint32_t value(struct kvr_rand *r)
+/* A random value; half of its bytes look like type bytes. */
+static uint32_t make_value(struct kvr_rand *r)
 {
 	static const uint8_t heads[] = {0xcc, 0xcd, 0xce, 0xcf, 0, 0xdc};
 	uint32_t v = 0;
@@ -37,8 +37,9 @@ static const char *const mixes[] = {"3",
 				    "35353535353535351",
 				    "3535353535353535353535353535353535352"};
 
-/* A list by one of the mixes. @return its bytes. */
-static size_t make(uint8_t *in, uint32_t want[], uint32_t n, const char *mix, struct kvr_rand *r)
+/* Write a list in one of the mixes. @return its length. */
+static size_t make_list(uint8_t *in, uint32_t want[], uint32_t n, const char *mix,
+			struct kvr_rand *r)
 {
 	const uint32_t len = (uint32_t)strlen(mix);
 	uint8_t *p = in;
@@ -46,23 +47,23 @@ static size_t make(uint8_t *in, uint32_t want[], uint32_t n, const char *mix, st
 	for (uint32_t i = 0; i < n; i++) {
 		const char width = mix[len <= 2 ? i % len : kvr_rand_below(r, len)];
 
-		want[i] = value(r);
+		want[i] = make_value(r);
 		want[i] &= width == '1' ? 0x7f : width == '2' ? 0xff : width == '3' ? 0xffff : ~0u;
-		p = width == '1'   ? put(p, (uint8_t)want[i], 0, 0)
-		    : width == '2' ? put(p, 0xcc, want[i], 1)
-		    : width == '3' ? put(p, 0xcd, want[i], 2)
-				   : put(p, 0xce, want[i], 4);
+		p = width == '1'   ? put_number(p, (uint8_t)want[i], 0, 0)
+		    : width == '2' ? put_number(p, 0xcc, want[i], 1)
+		    : width == '3' ? put_number(p, 0xcd, want[i], 2)
+				   : put_number(p, 0xce, want[i], 4);
 	}
 	return (size_t)(p - in);
 }
 
-static void a_list(uint32_t n, const char *mix, struct kvr_rand *r, bool wide)
+static void check_list(uint32_t n, const char *mix, struct kvr_rand *r, bool wide)
 {
 	static uint8_t in[5 * MOST];
 	static uint32_t want[MOST];
-	const size_t len = make(in, want, n, mix, r);
-	uint8_t *copy = malloc(len);		  /* nothing behind it may be read */
-	uint32_t *to = malloc(n * sizeof(to[0])); /* nor written */
+	const size_t len = make_list(in, want, n, mix, r);
+	uint8_t *copy = malloc(len);		  /* an exact copy: reads beyond it are detected */
+	uint32_t *to = malloc(n * sizeof(to[0])); /* and writes */
 	struct mp_in at = {copy, copy + len};
 
 	memcpy(copy, in, len);
@@ -73,7 +74,7 @@ static void a_list(uint32_t n, const char *mix, struct kvr_rand *r, bool wide)
 	free(to);
 }
 
-static void tokens_are_the_same_both_ways(void)
+static void tokens_are_equal_with_and_without_avx512(void)
 {
 	struct kvr_rand r;
 
@@ -82,26 +83,26 @@ static void tokens_are_the_same_both_ways(void)
 		const char *mix = mixes[run % (sizeof(mixes) / sizeof(mixes[0]))];
 		const uint32_t n = 1 + kvr_rand_below(&r, MOST);
 
-		a_list(n, mix, &r, false);
-		if (kvr_kvev__wide())
-			a_list(n, mix, &r, true);
+		check_list(n, mix, &r, false);
+		if (kvr_kvev__has_avx512())
+			check_list(n, mix, &r, true);
 	}
 }
 
-/* A number of nine bytes ends the run, wherever it stands, and is not read. */
-static void a_run_ends_before_what_it_is_not(void)
+/* A number of nine bytes ends the run at any position, and is not read. */
+static void a_run_ends_before_a_number_of_nine_bytes(void)
 {
 	struct kvr_rand r;
 
 	kvr_rand_init(&r, 4);
-	for (uint32_t before = 0; kvr_kvev__wide() && before < 120; before++) {
+	for (uint32_t before = 0; kvr_kvev__has_avx512() && before < 120; before++) {
 		uint8_t in[5 * MOST];
 		uint32_t want[MOST], to[MOST];
-		const size_t len = make(in, want, before, "35", &r);
+		const size_t len = make_list(in, want, before, "35", &r);
 		const uint8_t *p = in;
 		uint64_t n;
 
-		put(in + len, 0xcf, UINT64_C(0xcdcdcdcdcececece), 8);
+		put_number(in + len, 0xcf, UINT64_C(0xcdcdcdcdcececece), 8);
 		memset(in + len + 9, 0xcd, 300);
 		n = kvr_kvev__tokens_wide(&p, in + len + 309, before + 60, to);
 		CU_ASSERT_EQUAL(n, before);
@@ -110,21 +111,21 @@ static void a_run_ends_before_what_it_is_not(void)
 	}
 }
 
-static void names_are_read_by_sevens(void)
+static void names_are_read_seven_at_once(void)
 {
-	for (uint32_t n = 0; kvr_kvev__wide() && n <= 40; n++) {
-		for (uint32_t odd = 0; odd <= n; odd++) { /* n: all are names */
+	for (uint32_t n = 0; kvr_kvev__has_avx512() && n <= 40; n++) {
+		for (uint32_t odd = 0; odd <= n; odd++) { /* odd = n: all are names */
 			uint8_t in[9 * 40], *p = in;
 			uint64_t *to = malloc((n + 1) * sizeof(to[0])), got;
 			const uint8_t *at;
 			uint8_t *copy;
 
 			for (uint32_t i = 0; i < n; i++)
-				p = put(p,
-					i == odd ? 0xcb
-					: i % 3	 ? 0xcf
-						 : 0xd3,
-					UINT64_C(0xcfd3cfd300000000) + i * 257, 8);
+				p = put_number(p,
+					       i == odd ? 0xcb
+					       : i % 3	? 0xcf
+							: 0xd3,
+					       UINT64_C(0xcfd3cfd300000000) + i * 257, 8);
 			copy = malloc((size_t)(p - in) + 1);
 			memcpy(copy, in, (size_t)(p - in));
 			at = copy;
@@ -143,10 +144,9 @@ static void names_are_read_by_sevens(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"both ways", tokens_are_the_same_both_ways},
-			       {"run ends", a_run_ends_before_what_it_is_not},
-			       {"names", names_are_read_by_sevens},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(tokens_are_equal_with_and_without_avx512),
+			       KVR_CASE(a_run_ends_before_a_number_of_nine_bytes),
+			       KVR_CASE(names_are_read_seven_at_once), CU_TEST_INFO_NULL};
 
-	return kvr_test_run("wide", tests);
+	return kvr_test_run("avx512", tests);
 }
