@@ -31,8 +31,8 @@ static struct kvr_client_choice choice_of(const struct kvr_wire_accepted *w)
 					  .prefill_overlap_blocks = w->prefill_overlap_blocks};
 }
 
-/* The addresses behind an ACCEPTED become the request's. Without memory there are none. */
-static void take_addresses(struct client_req *r, const struct kvr_hints *h,
+/* Copy the addresses of an ACCEPTED to the request. Without memory the choice has none. */
+static void copy_addresses(struct client_req *r, const struct kvr_hints *h,
 			   struct kvr_client_choice *ch)
 {
 	char *p = calloc(2, KVR_HINT_MAX_ADDR + 1);
@@ -49,16 +49,17 @@ static void take_addresses(struct client_req *r, const struct kvr_hints *h,
 			memcpy(p, h->prefill_engine_addr.p, h->prefill_engine_addr.len);
 }
 
-/* @return false: there are none. */
+/* Parse the hints of an ACCEPTED. @return false: it has none. */
 static bool hints_of(const struct kvr_wire_accepted *w, struct kvr_hints *h)
 {
 	return w->hints_len != 0 &&
 	       kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_ACCEPTED, h) == 0;
 }
 
-/* Tell the choice when it is new: first time, or the request was sent somewhere else. */
-static void tell_choice(struct kvr_client *c, struct client_req *r,
-			const struct kvr_wire_accepted *w)
+/* Report the choice if it is new: for the first time, or after the request was sent to another
+ * worker. */
+static void report_choice(struct kvr_client *c, struct client_req *r,
+			  const struct kvr_wire_accepted *w)
 {
 	struct kvr_client_choice ch = choice_of(w);
 	struct kvr_hints h;
@@ -66,14 +67,14 @@ static void tell_choice(struct kvr_client *c, struct client_req *r,
 	if (r->accepted && same_place(&r->choice, &ch))
 		return;
 	if (r->book && hints_of(w, &h))
-		take_addresses(r, &h, &ch);
+		copy_addresses(r, &h, &ch);
 	r->accepted = true;
 	r->choice = ch;
 	if (r->ops != NULL && r->ops->on_accepted != NULL)
 		r->ops->on_accepted(c, r->id, &r->choice, r->user);
 }
 
-static void queued(struct kvr_client *c, struct client_req *r, const struct kvr_wire_accepted *w)
+static void on_queued(struct kvr_client *c, struct client_req *r, const struct kvr_wire_accepted *w)
 {
 	const struct kvr_client_queue q = {.len = w->queue_len, .tokens = w->pending_tokens};
 
@@ -84,36 +85,40 @@ static void queued(struct kvr_client *c, struct client_req *r, const struct kvr_
 		r->ops->on_queued(c, r->id, &q, r->user);
 }
 
-/* @p anew: under another handle than before, as a request that starts over is. */
-static void dispatched(struct kvr_client *c, struct client_req *r,
-		       const struct kvr_wire_accepted *w, bool answers_probe, bool anew)
+/* Handle ACCEPTED in state DISPATCHED. @p anew: with another handle than before, because the
+ * request started over. */
+static void on_dispatched(struct kvr_client *c, struct client_req *r,
+			  const struct kvr_wire_accepted *w, bool answers_probe, bool anew)
 {
 	const bool legs = w->path == KVR_WAY_BOOTSTRAP || w->path == KVR_WAY_SYNC;
 
 	if (r->state == CLIENT_RUNNING && (!anew || r->next_seq > 0))
-		return; /* overtaken by what made it run */
+		return; /* older than the message that made it RUNNING */
 	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs &&
 	    (w->flags & KVR_ACC_F_KEPT) == 0) {
-		/* The worker has not acknowledged: only we can send the request again. */
+		/* The worker has not acknowledged, and only the client can send the request
+		 * again. */
 		kvr_client__resend(c, r);
 		return;
 	}
 	if (r->state == CLIENT_SENDING && !r->sent_on) {
-		kvr_client__sent_on(r); /* its first frames are: the rest must follow */
+		kvr_client__sent_on(
+			r); /* the router received the first frames; the others must follow */
 	} else if (r->state == CLIENT_SENDING) {
 		return;
 	} else if (anew || r->state != CLIENT_DISPATCHED)
 		kvr_client__watch(c, r, CLIENT_DISPATCHED);
-	tell_choice(c, r, w);
+	report_choice(c, r, w);
 }
 
-static void running(struct kvr_client *c, struct client_req *r, const struct kvr_wire_accepted *w)
+static void on_running(struct kvr_client *c, struct client_req *r,
+		       const struct kvr_wire_accepted *w)
 {
-	if (r->book) /* no item will end the need for it */
+	if (r->book) /* a booking receives no item that would release the message */
 		kvr_client__drop_msg(r);
 	if (r->state != CLIENT_RUNNING)
 		kvr_client__watch(c, r, CLIENT_RUNNING);
-	tell_choice(c, r, w);
+	report_choice(c, r, w);
 }
 
 void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
@@ -128,7 +133,7 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 	    (h->handle != 0 && h->handle == r->dead_handle) ||
 	    (w->state == KVR_STATE_QUERY) != r->query)
 		return;
-	r->heard_us = c->link.now_us;
+	r->received_us = c->link.now_us;
 	r->probing = false;
 	if (h->handle != 0 && r->next_seq == 0)
 		kvr_client__set_handle(r, h->handle);
@@ -136,38 +141,39 @@ void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
 		kvr_client__deliver(c, r, &hints);
 	switch (w->state) {
 	case KVR_STATE_QUERY:
-		tell_choice(c, r, w);
+		report_choice(c, r, w);
 		if (r->state != CLIENT_CANCELLING)
 			kvr_client__end_reason(c, r, KVR_CLIENT_QUERIED, false);
 		break;
 	case KVR_STATE_QUEUED:
-		queued(c, r, w);
+		on_queued(c, r, w);
 		break;
 	case KVR_STATE_DISPATCHED:
-		dispatched(c, r, w, answers_probe, anew);
+		on_dispatched(c, r, w, answers_probe, anew);
 		break;
 	case KVR_STATE_RUNNING:
-		running(c, r, w);
+		on_running(c, r, w);
 		break;
 	default:
 		c->stats.frames_bad++;
 	}
 }
 
-static void ended_there(struct kvr_client *c, struct client_req *r)
+static void on_ended_there(struct kvr_client *c, struct client_req *r)
 {
-	/* Items may still be on their way, or come directly: wait a little for the last one. */
+	/* Items may still be in flight, or come directly from the agent: wait a little for the last
+	 * one. */
 	if (r->ended_there)
 		return;
 	r->ended_there = true;
-	r->heard_us = c->link.now_us;
+	r->received_us = c->link.now_us;
 	if (r->state < CLIENT_RUNNING)
 		kvr_client__watch(c, r, CLIENT_RUNNING);
 }
 
-/* Tell the user; @p goes_on: the slot is still needed. */
-static void refused(struct kvr_client *c, struct client_req *r, const struct kvr_wire_rejected *w,
-		    bool goes_on)
+/* Report a rejection; @p goes_on: the slot is still needed. */
+static void report_rejection(struct kvr_client *c, struct client_req *r,
+			     const struct kvr_wire_rejected *w, bool goes_on)
 {
 	struct kvr_client_end e = {
 		.reason = KVR_CLIENT_REJECTED, .retryable = w->retryable != 0, .code = w->code};
@@ -183,29 +189,30 @@ static void refused(struct kvr_client *c, struct client_req *r, const struct kvr
 		e.place = (struct kvr_client_place){w->detail[1], (uint32_t)w->detail[2]};
 	}
 	if (goes_on)
-		kvr_client__tell_end(c, r, &e);
+		kvr_client__report_end(c, r, &e);
 	else
 		kvr_client__end(c, r, &e);
 }
 
-/* A refusal for want of room says nothing about other copies: when there are some, one of them may
- * have been taken. The user may try again at once; that one must not run for nobody. */
-static void no_room(struct kvr_client *c, struct client_req *r, const struct kvr_wire_rejected *w)
+/* A rejection for lack of capacity applies to one copy of the ROUTE. Another copy may have been
+ * accepted, and must not run after the user may have retried: cancel it. */
+static void handle_no_capacity(struct kvr_client *c, struct client_req *r,
+			       const struct kvr_wire_rejected *w)
 {
 	const struct kvr_wire_request *q = (const void *)r->msg;
 	const uint64_t id = r->id;
 
 	if ((q->flags & KVR_REQ_F_RESEND) == 0) {
-		refused(c, r, w, false);
+		report_rejection(c, r, w, false);
 		return;
 	}
-	refused(c, r, w, true);
+	report_rejection(c, r, w, true);
 	if (kvr_client__find(c, id) == r && r->state != CLIENT_CANCELLING)
 		kvr_client__start_cancel(c, r, KVR_CLIENT_REJECTED);
 }
 
-/* The router knows nothing of it. */
-static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
+/* The router does not know the request. */
+static void handle_unknown_request(struct kvr_client *c, struct client_req *r, bool sent)
 {
 	if (r->direct && r->msg == NULL) {
 		KVR_SIM_SOMETIMES(CLIENT_ADRIFT);
@@ -221,14 +228,15 @@ static void forgotten(struct kvr_client *c, struct client_req *r, bool sent)
 		return;
 	}
 	c->stats.restarted++;
-	if (sent) /* with its next repetition, or the two would chase each other */
-		r->frame_bytes = 0; /* cut anew: all of it, as another message */
+	if (sent) /* with the next retransmission, to avoid a loop of ROUTE and REJECTED */
+		r->frame_bytes = 0; /* retransmit everything, as another message */
 	else
 		kvr_client__restart(c, r);
 }
 
-/* What was refused may be a copy, or something that is of no interest any more. */
-static bool matters(const struct client_req *r, uint8_t kind, bool sent)
+/* Return true if a rejection of message @p kind still applies to the request, which may have moved
+ * on. */
+static bool is_relevant(const struct client_req *r, uint8_t kind, bool sent)
 {
 	if (r->kind != KVR_ROUTE)
 		return kind == r->kind && r->state != CLIENT_FRESH;
@@ -247,8 +255,8 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
 	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
 	const bool sent = r->state == CLIENT_ROUTING || (r->state == CLIENT_SENDING && !r->sent_on);
 
-	if (!matters(r, w->kind, sent) || (w->kind == KVR_PROBE && h->handle != r->handle))
-		return; /* or it answers a PROBE of before the request started over */
+	if (!is_relevant(r, w->kind, sent) || (w->kind == KVR_PROBE && h->handle != r->handle))
+		return; /* answers a PROBE sent before the request started over */
 	if (w->kind == KVR_PROBE)
 		r->probing = false;
 	if (r->book && r->accepted && r->state == CLIENT_RUNNING &&
@@ -260,17 +268,18 @@ void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
 		    what == KVR_REFUSAL_LINGER)
 			kvr_client__end_reason(c, r, r->end_reason, false);
 	} else if (what == KVR_REFUSAL_END || (what == KVR_REFUSAL_FIRST && sent)) {
-		refused(c, r, w, false);
+		report_rejection(c, r, w, false);
 	} else if (what == KVR_REFUSAL_COOKIE && r->state != CLIENT_RUNNING) {
 		kvr_client__prove(c, r, w->detail[0], sent);
 	} else if (what == KVR_REFUSAL_BUSY && sent) {
-		no_room(c, r, w);
+		handle_no_capacity(c, r, w);
 	} else if (what == KVR_REFUSAL_LINGER) {
-		ended_there(c, r);
+		on_ended_there(c, r);
 	} else if (what == KVR_REFUSAL_RESTART && (sent || w->kind == KVR_PROBE)) {
-		/* Of a ROUTE only here: a copy of it may have been looked up before the request
-		 * was booked, and its answer come behind ACCEPTED. PROBE will tell. */
-		forgotten(c, r, sent);
+		/* A REJECTED for a ROUTE counts in these states only: a copy may have been looked
+		 * up before the request was booked, and its answer may follow ACCEPTED. The next
+		 * PROBE resolves this. */
+		handle_unknown_request(c, r, sent);
 	}
 }
 

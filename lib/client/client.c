@@ -12,17 +12,17 @@
 
 #define CLIENT_MAX_REQUESTS (1u << 20)
 
-static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
+static bool wants_frame(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_client *c = user;
 
-	/* Items may come from engines; everything else from the router alone. */
+	/* Items may come from agents, everything else from the router only. */
 	return h->source == c->source &&
 	       (h->kind == KVR_RESPONSE || kvr_udp_addr_equal(from, &c->router));
 }
 
-static void rejected(struct kvr_client *c, struct client_req *r, const struct kvr_wire_hdr *h,
-		     const uint8_t *body)
+static void on_rejected(struct kvr_client *c, struct client_req *r, const struct kvr_wire_hdr *h,
+			const uint8_t *body)
 {
 	const uint8_t kind = ((const struct kvr_wire_rejected *)body)->kind;
 
@@ -34,10 +34,10 @@ static void rejected(struct kvr_client *c, struct client_req *r, const struct kv
 		kvr_client__on_rejected(c, r, h, body);
 }
 
-/* ACCEPTED of a request that has ended. Its answer may have overtaken this; else it was abandoned,
- * and CANCEL has overtaken its ROUTE: it would run for nobody. */
-static void not_wanted(struct kvr_client *c, const struct client_req *r,
-		       const struct kvr_wire_hdr *h, const uint8_t *body)
+/* ACCEPTED of a request that has ended. Either the complete answer overtook it, or the request was
+ * abandoned and CANCEL overtook ROUTE: then cancel again, because it would run without a client. */
+static void cancel_unwanted(struct kvr_client *c, const struct client_req *r,
+			    const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_accepted *w = (const void *)body;
 	const bool answered = r != NULL ? r->end.reason == KVR_CLIENT_FINISHED ||
@@ -49,20 +49,21 @@ static void not_wanted(struct kvr_client *c, const struct client_req *r,
 			      kvr_link_ids(&c->link, c->source, h->id, h->handle), NULL, 0);
 }
 
-/* A request that has ended, or that we have never had. */
-static void late(struct kvr_client *c, struct client_req *r, const struct kvr_udp_addr *from,
-		 const struct kvr_wire_hdr *h, const uint8_t *body)
+/* Handle a message about a request that has ended, or is unknown. */
+static void on_late_message(struct kvr_client *c, struct client_req *r,
+			    const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+			    const uint8_t *body)
 {
 	if (h->kind == KVR_RESPONSE)
 		kvr_client__on_stray(c, from, h, body);
 	else if (h->kind == KVR_ACCEPTED && r != NULL)
 		kvr_client__on_late_accepted(r, body);
 	if (h->kind == KVR_ACCEPTED)
-		not_wanted(c, r, h, body);
+		cancel_unwanted(c, r, h, body);
 }
 
-static void message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
-		    const uint8_t *body, uint32_t len)
+static void on_message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+		       const uint8_t *body, uint32_t len)
 {
 	struct kvr_client *c = user;
 	struct client_req *r = kvr_client__find(c, h->id);
@@ -74,9 +75,9 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 	else if (h->kind == KVR_SESSION_RELEASED)
 		kvr_client__on_released(c, h, body);
 	else if (h->kind == KVR_REJECTED)
-		rejected(c, r, h, body);
+		on_rejected(c, r, h, body);
 	else if (r == NULL || r->state == CLIENT_ENDED)
-		late(c, r, from, h, body);
+		on_late_message(c, r, from, h, body);
 	else if (h->kind == KVR_RESPONSE)
 		kvr_client__on_response(c, r, from, h, body);
 	else if (h->kind == KVR_MISSING)
@@ -91,18 +92,19 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 		kvr_client__end_reason(c, r, r->end_reason, false);
 }
 
-static void limit_reached(struct kvr_client *c, struct client_req *r)
+static void on_limit(struct kvr_client *c, struct client_req *r)
 {
 	const uint64_t id = r->id;
 
-	if (r->state == CLIENT_CANCELLING) /* by the user: the answer need not be waited for */
+	if (r->state ==
+	    CLIENT_CANCELLING) /* cancelled by the user: end without waiting for the router */
 		r->end_reason = KVR_CLIENT_TIMEOUT;
-	kvr_client__tell_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_TIMEOUT});
+	kvr_client__report_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_TIMEOUT});
 	if (kvr_client__find(c, id) == r && r->state != CLIENT_CANCELLING)
 		kvr_client__start_cancel(c, r, KVR_CLIENT_TIMEOUT);
 }
 
-static void ack_due(struct kvr_client *c, struct client_req *r)
+static void on_ack_due(struct kvr_client *c, struct client_req *r)
 {
 	if (r->book)
 		kvr_client__repeat_report(c, r);
@@ -110,7 +112,7 @@ static void ack_due(struct kvr_client *c, struct client_req *r)
 		kvr_client__send_ack(c, r, 0);
 }
 
-static void timer(void *user, struct kvr_timer *t)
+static void on_timer(void *user, struct kvr_timer *t)
 {
 	struct kvr_client *c = user;
 
@@ -123,23 +125,26 @@ static void timer(void *user, struct kvr_timer *t)
 	else if (t->kind == CLIENT_T_DELIVER)
 		kvr_client__deliver_timer(c, container_of(t, struct client_delivery, timer));
 	else if (t->kind == CLIENT_T_ACK)
-		ack_due(c, container_of(t, struct client_req, ack));
+		on_ack_due(c, container_of(t, struct client_req, ack));
 	else
-		limit_reached(c, container_of(t, struct client_req, limit));
+		on_limit(c, container_of(t, struct client_req, limit));
 }
 
-static bool fragment(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
+static bool on_fragment(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
 	return h->kind != KVR_RESPONSE || kvr_client__on_fragment(user, from, h);
 }
 
-static bool again(void *user, const struct kvr_wire_hdr *h)
+static bool on_repeated_fragment(void *user, const struct kvr_wire_hdr *h)
 {
 	return h->kind == KVR_RESPONSE && kvr_client__item_again(user, h);
 }
 
-static const struct kvr_link_user link_user = {
-	.wants = wants, .message = message, .fragment = fragment, .again = again, .timer = timer};
+static const struct kvr_link_user link_user = {.wants = wants_frame,
+					       .message = on_message,
+					       .fragment = on_fragment,
+					       .again = on_repeated_fragment,
+					       .timer = on_timer};
 
 static int fill_defaults(struct kvr_client_conf *c)
 {
@@ -188,7 +193,7 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 	c->conf = *conf;
 	c->router = *router;
 	c->source = conf->source != 0 ? conf->source : kvr_link_random(udp);
-	c->link.udp = u; /* so that every way out closes it */
+	c->link.udp = u; /* so that every error path closes it */
 	rc = fill_defaults(&c->conf);
 	if (rc == 0)
 		rc = init_requests(c);
@@ -224,12 +229,12 @@ struct kvr_client *kvr_client_create(const struct kvr_client_conf *conf)
 
 static void close_request(struct kvr_client *c, struct client_req *r)
 {
-	static const struct kvr_client_ops nobody;
+	static const struct kvr_client_ops no_ops;
 
-	if (!r->told && r->kind == KVR_ROUTE)
+	if (!r->end_reported && r->kind == KVR_ROUTE)
 		kvr_client__send_empty(c, r, KVR_CANCEL);
-	kvr_client__tell_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_CLOSED});
-	r->ops = &nobody;
+	kvr_client__report_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_CLOSED});
+	r->ops = &no_ops;
 	kvr_client__free(c, r);
 }
 
@@ -296,24 +301,24 @@ int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)
 	const unsigned long long d[] = {e->detail[0], e->detail[1], e->detail[2]};
 
 	if (e->code == KVR_E_UNKNOWN_POOL && d[1] != 0)
-		return snprintf(buf, len, "%s: pool %llu of %llu pools there are; %s", name, d[0],
-				d[1], e->text);
+		return snprintf(buf, len, "%s: pool %llu, but the router has %llu pools; %s", name,
+				d[0], d[1], e->text);
 	if (e->code == KVR_E_PROMPT_TOO_LONG && d[1] != 0)
 		return snprintf(
 			buf, len,
-			"%s: the prompt has %llu blocks of %llu tokens, the pool takes %llu", name,
-			d[0], d[2], d[1]);
+			"%s: the prompt has %llu blocks of %llu tokens, the pool accepts %llu blocks",
+			name, d[0], d[2], d[1]);
 	if (e->code == KVR_E_NO_ENDPOINTS && d[0] == 0)
 		return snprintf(buf, len, "%s: the pool has no worker", name);
 	if (e->code == KVR_E_NO_ENDPOINTS)
-		return snprintf(buf, len, "%s: workers of the pool %llu, ranks %llu%s", name, d[0],
-				d[1],
-				d[2] == 0 ? ", all of them drain or are silent"
-					  : ": pins, allowed workers or taints of the request "
-					    "leave none");
-	/* The text says it all, but it may not have come: an answer is not longer than its
-	 * question.
-	 */
+		return snprintf(
+			buf, len, "%s: the pool has %llu workers with %llu ranks%s", name, d[0],
+			d[1],
+			d[2] == 0
+				? ", all draining or unresponsive"
+				: ", but pins, allowed workers or taints of the request exclude all");
+	/* The text normally has all details. It may be missing, because the router sends an
+	 * unproven address no more bytes than it received. */
 	if (d[0] != 0 && e->code != KVR_E_COOKIE && strcmp(e->text, kvr_reason_words(e->code)) == 0)
 		return snprintf(buf, len, "%s: %s (%llu, %llu, %llu)", name, e->text, d[0], d[1],
 				d[2]);

@@ -7,18 +7,19 @@
 
 #include <rte_common.h>
 
-static void finish(struct kvr_client *c, int status)
+static void finish_connect(struct kvr_client *c, int status)
 {
-	const bool quiet = c->quiet;
+	const bool refreshing = c->refreshing;
 
-	c->connecting = c->quiet = false;
+	c->connecting = c->refreshing = false;
 	c->connect_status = status;
 	kvr_timer_stop(&c->link.timers, &c->connect);
-	if (!quiet && c->conf.on_connect != NULL)
+	if (!refreshing && c->conf.on_connect != NULL)
 		c->conf.on_connect(c, status, c->conf.user);
 }
 
-/* As long as the answer may become: the router says nothing longer to an unproven address. */
+/* Send CONNECT, padded to the length of the longest answer: the router sends an unproven address no
+ * longer message than it received. */
 static void send_connect(struct kvr_client *c)
 {
 	static const uint8_t zeros[KVR_WIRE_MAX_FRAME];
@@ -41,40 +42,40 @@ void kvr_client__connect_timer(struct kvr_client *c)
 	if (!c->connecting)
 		return;
 	if (c->link.now_us >= c->connect_until_us)
-		finish(c, c->connect_code != 0 ? -EBUSY : -ETIMEDOUT);
+		finish_connect(c, c->connect_code != 0 ? -EBUSY : -ETIMEDOUT);
 	else
 		send_connect(c);
 }
 
-static void start(struct kvr_client *c, bool quiet)
+static void start_connect(struct kvr_client *c, bool refreshing)
 {
 	kvr_link_tick(&c->link);
 	c->connecting = true;
-	c->quiet = quiet;
+	c->refreshing = refreshing;
 	c->connect_status = -EINPROGRESS;
 	c->connect_code = 0;
-	/* Ids of requests have a slot in their low half; this one has none. */
+	/* The ids of requests have a slot number in the low half; this id has none. */
 	c->connect_ids =
 		kvr_link_ids(&c->link, c->source, c->connect_ids.id + (UINT64_C(1) << 32), 0);
 	c->connect_backoff_us = CLIENT_CONNECT_US;
 	c->connect_until_us = c->link.now_us + c->conf.connect_ms * 1000ull;
-	/* By the timer, so that nothing is sent or called back from inside the caller. */
+	/* Sent by the timer, so that nothing is sent or reported from inside the caller. */
 	kvr_timer_set(&c->link.timers, &c->connect, c->link.now_us);
 }
 
 int kvr_client_connect(struct kvr_client *c)
 {
-	start(c, false);
+	start_connect(c, false);
 	return 0;
 }
 
 void kvr_client__saw_epoch(struct kvr_client *c, uint32_t epoch)
 {
 	if (c->connected && !c->connecting && epoch != c->router_epoch)
-		start(c, true);
+		start_connect(c, true);
 }
 
-/* Entries, then names padded to 8; lib/wire has checked that they fit the body. */
+/* Read pool entries, followed by names padded to 8 bytes. lib/wire has checked that they fit. */
 static int read_pools(struct kvr_client *c, const struct kvr_wire_connected *w)
 {
 	const struct kvr_wire_pool *e = (const void *)(w + 1);
@@ -115,12 +116,12 @@ void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h
 			      const uint8_t *body, uint32_t len)
 {
 	const struct kvr_wire_connected *w = (const void *)body;
-	const bool new_life = c->connected && c->router_epoch != h->epoch;
+	const bool new_epoch = c->connected && c->router_epoch != h->epoch;
 
 	if (!c->connecting || h->id != c->connect_ids.id)
 		return; /* a late copy */
 	if (read_pools(c, w) < 0)
-		return; /* asked again by the timer */
+		return; /* the timer sends CONNECT again */
 	c->connected = true;
 	c->connect_code = 0;
 	c->router_epoch = h->epoch;
@@ -132,9 +133,9 @@ void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h
 	c->max_frames = w->max_frames;
 	c->frame_bytes = RTE_MIN(c->conf.frame_bytes, w->max_frame);
 	c->frame_bytes = RTE_MAX(c->frame_bytes, KVR_WIRE_LEAST_MAX_FRAME);
-	if (new_life)
+	if (new_epoch)
 		kvr_client__ask_all(c);
-	finish(c, 0);
+	finish_connect(c, 0);
 }
 
 void kvr_client__connect_refused(struct kvr_client *c, const uint8_t *body)
@@ -149,7 +150,7 @@ void kvr_client__connect_refused(struct kvr_client *c, const uint8_t *body)
 	memcpy(c->connect_text, w + 1, n);
 	c->connect_text[n] = '\0';
 	if (kvr_refusal(KVR_CONNECT, w->code, c->connect_retryable) == KVR_REFUSAL_END)
-		finish(c, w->code == KVR_E_NOT_ALLOWED ? -EACCES : -EPROTO);
+		finish_connect(c, w->code == KVR_E_NOT_ALLOWED ? -EACCES : -EPROTO);
 }
 
 struct kvr_client_refusal kvr_client_connect_refusal(const struct kvr_client *c)
@@ -160,7 +161,7 @@ struct kvr_client_refusal kvr_client_connect_refusal(const struct kvr_client *c)
 					   .text = c->connect_code != 0 ? c->connect_text : ""};
 }
 
-/* A message is bounded by its bytes, and by its frames when they are small. */
+/* Limited by the router's bytes and, with small frames, by its number of frames. */
 uint32_t kvr_client__max_message(const struct kvr_client *c)
 {
 	const uint64_t unit = (c->frame_bytes - KVR_WIRE_MIN_FRAME) / 8 * 8;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bodies that do not pass the router: PUT to the agent of each leg, as soon as ACCEPTED says where
- * it is. The agent may not have its DISPATCH yet, or be busy: then again, a little later, for as
- * long as the request lives; what is never delivered ends at the agent. Connections are looked at
- * by timer, so that the client has one descriptor for its user to poll, and only while a body is
- * under way.
+ * Bodies that do not pass the router. Each is sent by HTTP PUT to the agent of each leg, as soon as
+ * ACCEPTED names the agent's address. If the agent does not have the DISPATCH yet, or is busy, the
+ * PUT is retried while the request lives; a body that is never delivered times out at the agent.
+ * Connections are polled by timer, so that the user polls one descriptor, and only while a body is
+ * being sent.
  */
 #include "client_pvt.h"
 
@@ -19,7 +19,7 @@
 
 #include <rte_common.h>
 
-_Static_assert(KVR_CLIENT_NO_BODIES == KVR_WIRE_NO_BODIES, "said twice");
+_Static_assert(KVR_CLIENT_NO_BODIES == KVR_WIRE_NO_BODIES, "same code");
 
 int kvr_client__away_take(struct client_req *r, const void *body, size_t len,
 			  const uint8_t token[KVR_WIRE_TOKEN])
@@ -72,22 +72,22 @@ void kvr_client__away_settle(struct kvr_client *c, struct client_req *r)
 	kvr_client__away_drop(c, r);
 }
 
-static void look_in(struct kvr_client *c, struct client_delivery *d, uint32_t us)
+static void schedule_poll(struct kvr_client *c, struct client_delivery *d, uint32_t us)
 {
 	kvr_timer_set(&c->link.timers, &d->timer, c->link.now_us + us);
 }
 
-static void again(struct kvr_client *c, struct client_delivery *d)
+static void retry_delivery(struct kvr_client *c, struct client_delivery *d)
 {
 	hang_up(d);
 	c->stats.deliveries_again++;
-	look_in(c, d, d->gap_us);
+	schedule_poll(c, d, d->gap_us);
 	d->gap_us = RTE_MIN(2 * d->gap_us, CLIENT_AGAIN_MAX_US);
 }
 
-/* "address:port" in numbers: a name would keep the caller waiting. @return a socket that connects,
- * or -1. */
-static int dial(const char *addr)
+/* Connect to "address:port" in numeric form; resolving a name would block. @return a connecting
+ * socket, or -1. */
+static int connect_to(const char *addr)
 {
 	struct addrinfo how = {.ai_socktype = SOCK_STREAM,
 			       .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV},
@@ -126,8 +126,9 @@ static void make_head(struct client_delivery *d)
 					 token, d->addr, a->len);
 }
 
-/* What the agent says: 0 nothing yet, else a status; -1: it has hung up, or talks rubbish. */
-static int status(struct client_delivery *d)
+/* Read the agent's answer. @return 0: not complete; status code; -1: connection closed, or not
+ * HTTP. */
+static int read_status(struct client_delivery *d)
 {
 	const ssize_t n =
 		recv(d->fd, d->answer + d->answer_len, sizeof(d->answer) - 1 - d->answer_len, 0);
@@ -142,8 +143,8 @@ static int status(struct client_delivery *d)
 	return sscanf(d->answer, "HTTP/1.%*1d %3d", &code) == 1 && code >= 200 ? code : -1;
 }
 
-/* @return false: the connection is of no use any more. */
-static bool push(struct client_delivery *d)
+/* Send the next part. @return false: the connection failed. */
+static bool send_body(struct client_delivery *d)
 {
 	const struct client_away *a = d->r->away;
 	size_t room = CLIENT_DELIVER_BYTES;
@@ -169,17 +170,18 @@ void kvr_client__deliver_timer(struct kvr_client *c, struct client_delivery *d)
 	int code;
 
 	if (d->fd < 0) {
-		d->fd = dial(d->addr);
+		d->fd = connect_to(d->addr);
 		make_head(d);
 	}
-	usable = d->fd >= 0 && push(d);
-	code = d->fd >= 0 ? status(d) : -1;
-	if (code == 204 || code == 410) { /* 410: it has it, and the answer before was lost */
+	usable = d->fd >= 0 && send_body(d);
+	code = d->fd >= 0 ? read_status(d) : -1;
+	if (code == 204 ||
+	    code == 410) { /* 410: the agent has the body, and a previous answer was lost */
 		hang_up(d);
 		d->done = true;
 		c->stats.delivered++;
 	} else if (code != 0 || !usable) {
-		again(c, d);
+		retry_delivery(c, d);
 	} else {
 		kvr_link_step(&c->link, &d->timer, c->link.now_us + CLIENT_DELIVER_US);
 	}
@@ -192,14 +194,14 @@ static void deliver_to(struct kvr_client *c, struct client_req *r, uint32_t leg,
 
 	if (d->handle == r->handle && strlen(d->addr) == addr->len &&
 	    memcmp(d->addr, addr->p, addr->len) == 0)
-		return; /* it is being done, or has been */
+		return; /* in progress, or done */
 	hang_up(d);
 	d->handle = r->handle;
 	d->done = false;
 	d->gap_us = CLIENT_AGAIN_US;
 	memcpy(d->addr, addr->p, addr->len);
 	d->addr[addr->len] = '\0';
-	look_in(c, d, 0);
+	schedule_poll(c, d, 0);
 }
 
 void kvr_client__deliver(struct kvr_client *c, struct client_req *r, const struct kvr_hints *h)

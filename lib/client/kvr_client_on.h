@@ -4,20 +4,20 @@
 
 /**
  * @file
- * A client on an outside world that its caller makes: time, randomness and datagrams of a
- * simulation, or of a test. Otherwise it is that of kvr_client.h. Same thread. Not installed.
+ * A client on a world given by the caller: time, randomness and datagrams of a simulation or a
+ * test. Everything else is as in kvr_client.h. Same thread. Not installed.
  */
 
 #include "kvr_client.h"
 #include "kvr_udp.h"
 
-/** kvr_client_create() on a given outside world, which is taken over (also on failure). */
+/** kvr_client_create() on a given world, which is taken over, also on failure. */
 struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 					 const struct kvr_udp_addr *router,
 					 const struct kvr_udp *udp);
 
-/** When kvr_client_process() is needed even in silence, in microseconds of that world's clock; 0:
- * now, UINT64_MAX: never. */
+/** Time at which kvr_client_process() is needed without input, in microseconds of that world's
+ * clock; 0: now, UINT64_MAX: never. */
 uint64_t kvr_client__due_us(const struct kvr_client *c);
 
 #endif

@@ -4,14 +4,14 @@
 
 /**
  * @file
- * Messages over datagrams: what the client and the agent share below their state machines.
- * Outgoing messages are cut into frames and collected into bursts; incoming frames are checked,
- * put together and handed up one message at a time. Timers hang on the link too, so that one
- * clock reading serves everything done in one call. One thread. Not installed.
+ * Messages over datagrams, shared by client and agent below their state machines. Outgoing messages
+ * are cut into frames and collected into bursts. Incoming frames are checked and reassembled, and
+ * each message is passed up. Timers belong to the link, so that one clock reading serves a whole
+ * call. One thread. Not installed.
  *
- * Nothing is sent before kvr_link_flush(), or the end of kvr_link_process() and kvr_link_run(),
- * unless the burst is full. What the socket does not take is dropped and counted: every message of
- * the protocol is repeated by its owner anyway.
+ * Frames are sent by kvr_link_flush(), at the end of kvr_link_process() and kvr_link_run(), or when
+ * a burst is full. Frames that the socket does not accept are dropped and counted, because the
+ * owner retransmits every message of the protocol.
  */
 
 #include "kvr_put.h"
@@ -23,139 +23,140 @@
 
 struct kvr_link;
 
-/** The state machine above a link. */
+/** Callbacks of the state machine above a link. */
 struct kvr_link_user {
-	/** Is this frame meant for us? Asked before any memory is spent on it. */
+	/** Return true if the frame is for this user. Called before memory is allocated. */
 	bool (*wants)(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h);
-	/** One whole, checked message; @p body is 8-aligned and valid during the call. */
+	/** A complete, checked message. @p body is aligned to 8 bytes and valid during the call. */
 	void (*message)(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 			const uint8_t *body, uint32_t len);
-	/** A fragment, before any memory is spent on it; @p h and the body behind it as they came.
-	 * @return false: it has been dealt with. May be NULL. */
+	/** A fragment, before memory is allocated; the body follows @p h. @return false: it was
+	 * handled. May be NULL. */
 	bool (*fragment)(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h);
-	/** A first fragment of a message that has been handed up came again; its body stands behind
-	 * @p h. @return true: put the message together once more. May be NULL. */
+	/** A copy of the first fragment of a complete message; its body follows @p h. @return true:
+	 * reassemble the message again. May be NULL. */
 	bool (*again)(void *user, const struct kvr_wire_hdr *h);
-	/** A timer is due; it is idle again. */
+	/** A timer fired, and is idle. */
 	void (*timer)(void *user, struct kvr_timer *t);
 };
 
-/** Counters; owner: rw. sent + unsent = frames given to the link and flushed. */
+/** Counters; writer: the owner. sent + unsent = frames flushed. */
 struct kvr_link_stats {
 	uint64_t sent, unsent;
-	uint64_t received; /* = handed up or kept for reassembly + bad + foreign */
-	uint64_t bad;	   /* frame, body or fragment failed a check of lib/wire */
-	uint64_t foreign;  /* refused by wants() */
-	uint64_t expired;  /* messages that stayed incomplete */
+	uint64_t received; /* = passed up or kept for reassembly + bad + foreign */
+	uint64_t bad;	   /* frames, bodies and fragments that failed a check of lib/wire */
+	uint64_t foreign;  /* rejected by wants() */
+	uint64_t expired;  /* messages that remained incomplete */
 };
 
 struct kvr_link_conf {
 	uint32_t epoch;		 /* of this process, not 0 */
-	uint32_t timers;	 /* that may run at once */
-	uint32_t assembly_bytes; /* bound of reassembly, all messages; 0: none */
-	uint64_t seed;		 /* of the hash over message identities, random */
-	uint8_t role;		 /* KVR_ROLE_BIT_*: who we are */
+	uint32_t timers;	 /* running at once */
+	uint32_t assembly_bytes; /* limit of reassembly for all messages; 0: none */
+	uint64_t seed;		 /* random; for the hash over message identities */
+	uint8_t role;		 /* KVR_ROLE_BIT_* of the user */
 	const struct kvr_link_user *ops;
 	void *user;
 };
 
-/** Fields are read by the owner; written only by the functions below. */
+/** The owner may read the fields; only the functions below write them. */
 struct kvr_link {
 	struct kvr_link_conf conf;
 	struct kvr_udp udp;
 	struct kvr_timers timers;
 	struct kvr_link_stats stats;
 	uint64_t now_us;  /* of the current call */
-	uint32_t msg_seq; /* last one given out */
+	uint32_t msg_seq; /* last number used */
 	uint32_t n_tx;
-	uint64_t flush_us;  /* while n_tx > 0: these leave then, at the latest; 0: now */
-	uint64_t strict_us; /* until then timers are steps of something large */
+	uint64_t flush_us;  /* if n_tx > 0: latest time to flush; 0: now */
+	uint64_t strict_us; /* timers before this time are steps of a large transfer */
 	struct kvr_udp_msg tx[KVR_UDP_BURST];
-	uint8_t *tx_mem;	 /* KVR_UDP_BURST frames of KVR_WIRE_MAX_FRAME */
-	struct kvr_reasm *reasm; /* NULL until a fragment comes */
+	uint8_t *tx_mem;	 /* buffers: KVR_UDP_BURST frames of KVR_WIRE_MAX_FRAME */
+	struct kvr_reasm *reasm; /* NULL until the first fragment */
 };
 
 /**
- * The opening of both sides: find @p router (a name or an address; @p port 0: the protocol's) and
- * open a socket, at @p bind when that is not NULL. The caller gives @p udp to kvr_link_init().
- * @return 0; -EINVAL @p router is NULL, or what kvr_udp_resolve() and kvr_udp_open() say.
+ * Resolve @p router, a name or an address (@p port 0: the protocol's default), and open a socket,
+ * bound to @p bind unless that is NULL. The caller passes @p udp to kvr_link_init().
+ * @return 0; -EINVAL: @p router is NULL; or an error of kvr_udp_resolve() or kvr_udp_open().
  */
 int kvr_link_open(const char *router, uint16_t port, const char *bind, struct kvr_udp_addr *to,
 		  struct kvr_udp *udp);
 
-/** A word that differs between programs and between lives of one, from @p udp when that gives
- * some. Not 0. */
+/** A random number that is not 0, from @p udp if that provides randomness. Differs between programs
+ * and between incarnations. */
 uint64_t kvr_link_random(const struct kvr_udp *udp);
 
 /**
- * Take over @p udp (closed by fini, also when init fails) and get ready.
+ * Initialise; takes over @p udp, which kvr_link_fini() closes, also after a failure.
  * @return 0 or -ENOMEM.
  */
 int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kvr_link_conf *conf);
 void kvr_link_fini(struct kvr_link *l);
 
-/** Read the clock; every entry from outside starts with it. */
+/** Read the clock. Every entry point starts with it. */
 static inline uint64_t kvr_link_tick(struct kvr_link *l)
 {
 	return l->now_us = l->udp.io->now_us(l->udp.ctx);
 }
 
-/** Names of a new message (not a repeat of the same bytes). */
+/** Identification of a new message, not of a retransmission. */
 struct kvr_wire_ids kvr_link_ids(struct kvr_link *l, uint64_t source, uint64_t id, uint64_t handle);
 
 /** Buffer of KVR_WIRE_MAX_FRAME bytes for the kvr_put_*() of the next frame. */
 uint8_t *kvr_link_frame(struct kvr_link *l);
 
-/** Queue the frame just put there; @p len is what kvr_put_*() returned, errors are ignored. */
+/** Queue the frame in that buffer. @p len is the result of kvr_put_*(); negative values are
+ * ignored. */
 void kvr_link_queue(struct kvr_link *l, const struct kvr_udp_addr *to, int len);
 
-/** Queue a message of one frame whose body is @p len bytes, 0 allowed. */
+/** Queue a message of one frame with a body of @p len bytes, which may be 0. */
 void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
 		   struct kvr_wire_ids ids, const void *body, uint32_t len);
 
-/** The same of a message that may wait for others until @p due_us of the link's clock: it leaves
- * with the first that may not. */
+/** The same for a message that may be delayed until @p due_us of the link's clock: it leaves with
+ * the next frame that may not. */
 void kvr_link_send_later(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
 			 struct kvr_wire_ids ids, const void *body, uint32_t len, uint64_t due_us);
 
 /**
- * Queue the next frames of a message, at most @p max of them, copied from @p body.
- * @return true when there are more.
+ * Queue the next frames of a message, at most @p max, copied from @p body.
+ * @return true if more remain.
  */
 bool kvr_link_send_frames(struct kvr_link *l, const struct kvr_udp_addr *to, struct kvr_frag *f,
 			  const void *body, uint32_t max);
 
-/** Hand the queued frames to the network. */
+/** Send the queued frames. */
 void kvr_link_flush(struct kvr_link *l);
 
 /**
- * Start @p t for the next repetition of what has just been sent: in @p gap_us, but not after
- * @p until_us of the link's clock (KVR_TIMER_NEVER: no end), when its owner gives up. The gap after
- * that is twice as long, @p max_us at most.
+ * Start @p t for the next retransmission: after @p gap_us, but not later than @p until_us of the
+ * link's clock, when the owner gives up (KVR_TIMER_NEVER: no limit). Doubles *gap_us up to @p
+ * max_us.
  */
 void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
 		     uint64_t until_us);
 
-/** Start @p t for @p due_us, when the next part of something large may go: kvr_link_strict() says
- * so till then. */
+/** Start @p t at @p due_us for the next step of a large transfer, which makes kvr_link_strict()
+ * return true until then. */
 void kvr_link_step(struct kvr_link *l, struct kvr_timer *t, uint64_t due_us);
 
-/** Receive what waits (bounded, so that timers get their turn), then as kvr_link_run().
- * @return frames received. */
+/** Receive waiting frames, bounded so that timers are served, then act as kvr_link_run().
+ * @return the number of frames received. */
 unsigned int kvr_link_process(struct kvr_link *l);
 
-/** Run timers and flush, unless all that is queued may wait; what has come is left where it is. */
+/** Run timers, and flush unless all queued frames may be delayed. Does not receive. */
 void kvr_link_run(struct kvr_link *l);
 
-/** When kvr_link_process() or kvr_link_run() is needed even in silence, by the link's clock: 0 when
- * frames are to be flushed, KVR_TIMER_NEVER: never. */
+/** Time at which kvr_link_process() or kvr_link_run() is needed without input, by the link's clock;
+ * 0: frames are to be flushed; KVR_TIMER_NEVER: never. */
 uint64_t kvr_link_due_us(const struct kvr_link *l);
 
-/** The same in milliseconds from now, rounded up; 0 when it is due; -1: never. */
+/** The same in milliseconds from now, rounded up; 0: now; -1: never. */
 int kvr_link_timeout_ms(const struct kvr_link *l);
 
-/** Whether a sleep for that time should end on time: a step is due (kvr_link_step()), or fragments
- * of a message are waited for. Else some milliseconds more do no harm. */
+/** Return true if a sleep for that time should end on time: a step of kvr_link_step() is due, or
+ * fragments are missing. Otherwise a few milliseconds more are harmless. */
 bool kvr_link_strict(const struct kvr_link *l);
 
 #endif

@@ -9,13 +9,13 @@
 
 #include <rte_common.h>
 
-#define LINK_ASSEMBLY_US     5000000 /* a message incomplete for so long is dropped */
-#define LINK_QUIET_US	     5000    /* then what is missing of a message is asked for */
-#define LINK_CLIENT_FRAGMENT 1024    /* bytes of one to a client, in the mean */
-#define LINK_REMEMBERED	     4096    /* messages put together lately */
-#define LINK_RX_BURSTS	     16	     /* a call; what is left makes the descriptor readable again */
+#define LINK_ASSEMBLY_US     5000000 /* incomplete messages are dropped after this time */
+#define LINK_QUIET_US	     5000    /* fragments missing after this silence are requested */
+#define LINK_CLIENT_FRAGMENT 1024    /* average bytes per fragment to a client */
+#define LINK_REMEMBERED	     4096    /* recently completed messages, to detect copies */
+#define LINK_RX_BURSTS	     16	     /* per call; the rest keeps the descriptor readable */
 
-/* A frame kept for reassembly; its body follows. */
+/* A fragment kept for reassembly; its body follows. */
 struct held_frame {
 	struct kvr_udp_addr from;
 	struct kvr_wire_hdr h;
@@ -27,13 +27,13 @@ static void drop_frame(void *arg, void *frame)
 	free(frame);
 }
 
-/* One sender, the router, so its share is everything. It is megabytes, and most clients never get a
- * message in fragments: made for the first of them. */
+/* Create the reassembly for the first fragment: it takes megabytes, and most clients never receive
+ * fragments. The router is the only sender, so its quota is the whole. */
 static void init_assembly(struct kvr_link *l)
 {
 	const bool agent = l->conf.role == KVR_ROLE_BIT_AGENT;
-	/* An agent takes any message; what a client asks for is not that long, and comes in frames
-	 * of the usual size or longer. */
+	/* An agent accepts every message. Answers to a client are shorter, and come in frames of at
+	 * least the default size. */
 	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, agent ? KVR_WIRE_MAX_DISPATCH : 0);
 	const uint32_t frames =
 		(uint32_t)(agent ? RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, KVR_WIRE_MAX_FRAGMENTS)
@@ -157,7 +157,8 @@ void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_w
 void kvr_link_send_later(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
 			 struct kvr_wire_ids ids, const void *body, uint32_t len, uint64_t due_us)
 {
-	const bool alone = l->n_tx == 0 || l->n_tx == KVR_UDP_BURST; /* a full burst leaves first */
+	const bool alone =
+		l->n_tx == 0 || l->n_tx == KVR_UDP_BURST; /* a full burst is flushed first */
 	const uint64_t before = alone ? due_us : l->flush_us;
 
 	kvr_link_send(l, to, kind, ids, body, len);
@@ -193,8 +194,8 @@ void kvr_link_flush(struct kvr_link *l)
 	l->n_tx = 0;
 }
 
-static void message_in(struct kvr_link *l, const struct kvr_udp_addr *from,
-		       const struct kvr_wire_hdr *h, const void *body)
+static void deliver_message(struct kvr_link *l, const struct kvr_udp_addr *from,
+			    const struct kvr_wire_hdr *h, const void *body)
 {
 	uint8_t whole[sizeof(struct kvr_wire_rejected)] = {0};
 	uint32_t len = h->msg_len;
@@ -204,16 +205,16 @@ static void message_in(struct kvr_link *l, const struct kvr_udp_addr *from,
 		return;
 	}
 	if (h->kind == KVR_REJECTED && len < sizeof(whole)) {
-		memcpy(whole, body, len); /* without details: they are zero */
+		memcpy(whole, body, len); /* optional details are zero */
 		body = whole;
 		len = sizeof(whole);
 	}
 	l->conf.ops->message(l->conf.user, from, h, body, len);
 }
 
-/* All frames are there: join them, hand the message up, and let go of everything. */
-static void join(struct kvr_link *l, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
-		 const struct kvr_reasm_msg *msg)
+/* Join the fragments of a complete message, pass it up, and free them. */
+static void join_fragments(struct kvr_link *l, const struct kvr_udp_addr *from,
+			   const struct kvr_wire_hdr *h, const struct kvr_reasm_msg *msg)
 {
 	uint8_t *body = malloc(msg->len);
 
@@ -223,13 +224,13 @@ static void join(struct kvr_link *l, const struct kvr_udp_addr *from, const stru
 		free(msg->frag[i].frame);
 	}
 	if (body != NULL)
-		message_in(l, from, h, body);
+		deliver_message(l, from, h, body);
 	free(body);
 }
 
-/* @return what has become of it, as kvr_reasm_add(); the frame is taken in any case. */
-static enum kvr_reasm_result add(struct kvr_link *l, const struct kvr_udp_addr *from,
-				 struct held_frame *f)
+/* Add a fragment; takes over @p f. @return as kvr_reasm_add(). */
+static enum kvr_reasm_result add_fragment(struct kvr_link *l, const struct kvr_udp_addr *from,
+					  struct held_frame *f)
 {
 	const struct kvr_wire_hdr h = f->h;
 	struct kvr_peer peer = {0};
@@ -244,13 +245,13 @@ static enum kvr_reasm_result add(struct kvr_link *l, const struct kvr_udp_addr *
 		rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
 	}
 	if (rc == KVR_REASM_COMPLETE)
-		join(l, from, &h, &msg);
+		join_fragments(l, from, &h, &msg);
 	else if (rc != KVR_REASM_HELD)
 		free(f);
 	return rc;
 }
 
-static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
+static void handle_fragment(struct kvr_link *l, const struct kvr_udp_msg *m)
 {
 	struct held_frame *f;
 
@@ -267,10 +268,10 @@ static void fragment_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	f->from = m->addr;
 	memcpy(&f->h, m->data, sizeof(f->h));
 	memcpy(f->body, m->data + sizeof(f->h), m->len - sizeof(f->h));
-	l->stats.bad += add(l, &m->addr, f) == KVR_REASM_REFUSED;
+	l->stats.bad += add_fragment(l, &m->addr, f) == KVR_REASM_REFUSED;
 }
 
-static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
+static void handle_frame(struct kvr_link *l, const struct kvr_udp_msg *m)
 {
 	const struct kvr_wire_hdr *h = (const void *)m->data;
 
@@ -280,14 +281,15 @@ static void frame_in(struct kvr_link *l, const struct kvr_udp_msg *m)
 	} else if (!l->conf.ops->wants(l->conf.user, &m->addr, h)) {
 		l->stats.foreign++;
 	} else if (kvr_frame_whole(h)) {
-		message_in(l, &m->addr, h, kvr_frame_body(h));
+		deliver_message(l, &m->addr, h, kvr_frame_body(h));
 	} else {
-		fragment_in(l, m);
+		handle_fragment(l, m);
 	}
 }
 
-/* What has been quiet is named to its sender. Of LOADS the router keeps nothing. */
-static void ask(struct kvr_link *l)
+/* Request missing fragments from the senders of silent messages. The router keeps no LOADS to
+ * retransmit. */
+static void request_missing(struct kvr_link *l)
 {
 	struct kvr_reasm_lack lack;
 
@@ -302,13 +304,13 @@ static void ask(struct kvr_link *l)
 	}
 }
 
-static void run(struct kvr_link *l)
+static void run_timers(struct kvr_link *l)
 {
 	struct kvr_timer *t;
 
 	if (l->reasm != NULL) {
 		l->stats.expired += kvr_reasm_expire(l->reasm, l->now_us, UINT32_MAX);
-		ask(l);
+		request_missing(l);
 	}
 	while ((t = kvr_timers_expire(&l->timers, l->now_us)) != NULL)
 		l->conf.ops->timer(l->conf.user, t);
@@ -319,7 +321,7 @@ static void run(struct kvr_link *l)
 void kvr_link_run(struct kvr_link *l)
 {
 	kvr_link_tick(l);
-	run(l);
+	run_timers(l);
 }
 
 unsigned int kvr_link_process(struct kvr_link *l)
@@ -331,12 +333,12 @@ unsigned int kvr_link_process(struct kvr_link *l)
 	for (int i = 0; i < LINK_RX_BURSTS; i++) {
 		n = l->udp.io->recv(l->udp.ctx, m, KVR_UDP_BURST);
 		for (unsigned int k = 0; k < n; k++)
-			frame_in(l, &m[k]);
+			handle_frame(l, &m[k]);
 		total += n;
 		if (n < KVR_UDP_BURST)
 			break;
 	}
-	run(l);
+	run_timers(l);
 	return total;
 }
 

@@ -7,10 +7,10 @@
 
 #include <rte_common.h>
 
-/* Ids of requests have their slot in the low half; these have a number that is no slot. */
+/* The ids of requests have a slot number in the low half; this value is no slot. */
 #define RELEASE_LOW UINT32_MAX
 
-static struct client_release *find(const struct kvr_client *c, uint64_t id)
+static struct client_release *find_release(const struct kvr_client *c, uint64_t id)
 {
 	struct client_release *r;
 
@@ -20,8 +20,8 @@ static struct client_release *find(const struct kvr_client *c, uint64_t id)
 	return NULL;
 }
 
-/* Out of the list before the callback, which may release more. */
-static void end(struct kvr_client *c, struct client_release *r, int status, uint16_t code)
+/* End a release. It leaves the list before the callback, which may start another. */
+static void end_release(struct kvr_client *c, struct client_release *r, int status, uint16_t code)
 {
 	LIST_REMOVE(r, link);
 	c->n_releases--;
@@ -45,7 +45,7 @@ static void send_release(struct kvr_client *c, struct client_release *r)
 void kvr_client__release_timer(struct kvr_client *c, struct client_release *r)
 {
 	if (c->link.now_us >= r->until_us)
-		end(c, r, -ETIMEDOUT, 0);
+		end_release(c, r, -ETIMEDOUT, 0);
 	else
 		send_release(c, r);
 }
@@ -54,31 +54,31 @@ void kvr_client__on_released(struct kvr_client *c, const struct kvr_wire_hdr *h,
 			     const uint8_t *body)
 {
 	const struct kvr_wire_session_status *w = (const void *)body;
-	struct client_release *r = find(c, h->id);
+	struct client_release *r = find_release(c, h->id);
 
 	if (r == NULL)
 		return; /* a late copy */
 	if (w->code == 0 || w->code == KVR_E_UNKNOWN_SESSION)
-		end(c, r, w->code == 0 ? 0 : -ENOENT, w->code);
+		end_release(c, r, w->code == 0 ? 0 : -ENOENT, w->code);
 	else
-		end(c, r, -EACCES, w->code);
+		end_release(c, r, -EACCES, w->code);
 }
 
 void kvr_client__release_refused(struct kvr_client *c, const struct kvr_wire_hdr *h,
 				 const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
-	struct client_release *r = find(c, h->id);
+	struct client_release *r = find_release(c, h->id);
 
 	if (r != NULL &&
 	    kvr_refusal(KVR_SESSION_RELEASE, w->code, w->retryable != 0) == KVR_REFUSAL_END)
-		end(c, r, w->code == KVR_E_UNKNOWN_SESSION ? -ENOENT : -EACCES, w->code);
+		end_release(c, r, w->code == KVR_E_UNKNOWN_SESSION ? -ENOENT : -EACCES, w->code);
 }
 
 void kvr_client__drop_releases(struct kvr_client *c)
 {
 	while (!LIST_EMPTY(&c->releases))
-		end(c, LIST_FIRST(&c->releases), -ECANCELED, 0);
+		end_release(c, LIST_FIRST(&c->releases), -ECANCELED, 0);
 }
 
 int kvr_client_release(struct kvr_client *c, const struct kvr_client_release *q)
@@ -110,7 +110,7 @@ int kvr_client_release(struct kvr_client *c, const struct kvr_client_release *q)
 	r->timer.kind = CLIENT_T_RELEASE;
 	LIST_INSERT_HEAD(&c->releases, r, link);
 	c->n_releases++;
-	/* By the timer, so that nothing is sent from inside the caller. */
+	/* Sent by the timer, so that nothing is sent from inside the caller. */
 	kvr_timer_set(&c->link.timers, &r->timer, c->link.now_us);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that are only booked: their user runs them and says how they go. And what all ranks of a
- * pool would have to do.
+ * Requests that are only booked, whose user runs them and reports progress; and queries of the
+ * potential load of a pool's ranks.
  */
 #include "client_pvt.h"
 
@@ -17,7 +17,7 @@ static void send_report(struct kvr_client *c, struct client_req *r)
 	kvr_link_repeat(&c->link, &r->ack, &r->report_us, CLIENT_ROUTE_MAX_US, KVR_TIMER_NEVER);
 }
 
-/* PROBE finds out that nobody answers. */
+/* Retransmits without limit: PROBE detects an unresponsive router. */
 void kvr_client__repeat_report(struct kvr_client *c, struct client_req *r)
 {
 	if (r->reporting)
@@ -28,8 +28,8 @@ int kvr_client_report(struct kvr_client *c, uint64_t id, const struct kvr_client
 {
 	struct client_req *r = kvr_client__find(c, id);
 
-	if (r == NULL || r->told || r->state == CLIENT_ENDED || r->state == CLIENT_CANCELLING ||
-	    (r->report.flags & KVR_PROG_F_FIN) != 0)
+	if (r == NULL || r->end_reported || r->state == CLIENT_ENDED ||
+	    r->state == CLIENT_CANCELLING || (r->report.flags & KVR_PROG_F_FIN) != 0)
 		return -ENOENT;
 	if (!r->book)
 		return -EINVAL;
@@ -55,7 +55,7 @@ void kvr_client__on_progress_ack(struct kvr_client *c, struct client_req *r, con
 
 	if (!r->reporting || w->next_seq <= r->report.seq)
 		return;
-	r->heard_us = c->link.now_us;
+	r->received_us = c->link.now_us;
 	r->reporting = false;
 	kvr_timer_stop(&c->link.timers, &r->ack);
 	if ((r->report.flags & KVR_PROG_F_FIN) != 0)
@@ -64,7 +64,7 @@ void kvr_client__on_progress_ack(struct kvr_client *c, struct client_req *r, con
 
 void kvr_client__book_over(struct kvr_client *c, struct client_req *r)
 {
-	/* Its end may have been heard, and the answer lost. */
+	/* The router may have processed the final report, and its answer was lost. */
 	if ((r->report.flags & KVR_PROG_F_FIN) != 0)
 		kvr_client__end_reason(c, r, KVR_CLIENT_FINISHED, false);
 	else
@@ -84,7 +84,7 @@ void kvr_client__on_loads(struct kvr_client *c, struct client_req *r, const uint
 		return;
 	rank = malloc((w->n_ranks + 1) * sizeof(*rank));
 	if (rank == NULL)
-		return; /* as if lost: it is asked again */
+		return; /* treated as lost: the query is repeated */
 	for (uint32_t i = 0; i < w->n_ranks; i++)
 		rank[i] = (struct kvr_client_rank_load){.worker = from[i].worker,
 							.dp_rank = from[i].dp_rank,
@@ -97,6 +97,6 @@ void kvr_client__on_loads(struct kvr_client *c, struct client_req *r, const uint
 	if (r->ops->on_loads != NULL)
 		r->ops->on_loads(c, id, &loads, r->user);
 	free(rank);
-	if (kvr_client__find(c, id) == r) /* it may have been cancelled */
+	if (kvr_client__find(c, id) == r) /* the callback may have cancelled it */
 		kvr_client__end_reason(c, r, KVR_CLIENT_QUERIED, false);
 }

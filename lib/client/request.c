@@ -6,8 +6,7 @@
 
 #include <rte_common.h>
 
-/* Slots are reused oldest first, so that an id of the near past rarely meets its slot's successor.
- */
+/* Slots are reused oldest first, so that a recent id rarely meets another request in its slot. */
 static void put_free(struct kvr_client *c, struct client_req *r)
 {
 	const uint32_t slot = (uint32_t)(r - c->req) + 1;
@@ -87,13 +86,13 @@ void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr
 
 void kvr_client__send_probe(struct kvr_client *c, struct client_req *r)
 {
-	static const uint8_t room[8]; /* for the answer of a router that does not know us */
+	static const uint8_t room[8]; /* gives the rejection of an unknown address room */
 
 	kvr_link_send(&c->link, &c->router, KVR_PROBE,
 		      kvr_link_ids(&c->link, c->source, r->id, r->handle), room, sizeof(room));
 }
 
-static void again_in(struct kvr_client *c, struct client_req *r, uint32_t max_us)
+static void schedule_repeat(struct kvr_client *c, struct client_req *r, uint32_t max_us)
 {
 	r->gap_us = r->backoff_us;
 	kvr_link_repeat(&c->link, &r->repeat, &r->backoff_us, max_us, KVR_TIMER_NEVER);
@@ -103,10 +102,10 @@ void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_s
 {
 	r->state = (uint8_t)state;
 	r->backoff_us = CLIENT_PROBE_US;
-	again_in(c, r, CLIENT_PROBE_MAX_US);
+	schedule_repeat(c, r, CLIENT_PROBE_MAX_US);
 }
 
-/* Send fragment number @p k. */
+/* Send fragment @p k. */
 static void send_fragment(struct kvr_client *c, const struct client_req *r, uint32_t k)
 {
 	struct kvr_frag f = r->frag;
@@ -115,7 +114,7 @@ static void send_fragment(struct kvr_client *c, const struct client_req *r, uint
 	kvr_link_send_frames(&c->link, &c->router, &f, r->msg, 1);
 }
 
-/* Send up to @p max fragments of those to be sent again. @return true when there are more. */
+/* Retransmit up to @p max fragments that the router lacks. @return true if more remain. */
 static bool send_again(struct kvr_client *c, struct client_req *r, uint32_t max)
 {
 	for (uint32_t w = 0; r->n_again > 0 && max > 0; w++)
@@ -128,7 +127,7 @@ static bool send_again(struct kvr_client *c, struct client_req *r, uint32_t max)
 	return r->n_again > 0;
 }
 
-/* Send the next frames of the ROUTE; wait for its answer after the last one. */
+/* Send the next frames of the ROUTE. After the last one, wait for the answer. */
 static void send_route(struct kvr_client *c, struct client_req *r)
 {
 	const bool more = kvr_link_send_frames(&c->link, &c->router, &r->frag, r->msg, r->pace);
@@ -137,13 +136,13 @@ static void send_route(struct kvr_client *c, struct client_req *r)
 		kvr_link_step(&c->link, &r->repeat, c->link.now_us + CLIENT_PACE_US);
 		return;
 	}
-	if (r->sent_on) { /* the gap to the next PROBE goes on as it was */
+	if (r->sent_on) { /* the interval to the next PROBE continues */
 		r->state = CLIENT_DISPATCHED;
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us + r->gap_us);
 		return;
 	}
 	r->state = CLIENT_ROUTING;
-	again_in(c, r, CLIENT_ROUTE_MAX_US);
+	schedule_repeat(c, r, CLIENT_ROUTE_MAX_US);
 }
 
 static void send_copy(struct kvr_client *c, struct client_req *r, bool waiting)
@@ -167,19 +166,20 @@ void kvr_client__start_route(struct kvr_client *c, struct client_req *r)
 	send_copy(c, r, false);
 }
 
-/* What is sent from now on is a repetition. */
+/* Mark the message as retransmitted. */
 static void mark_resent(struct kvr_client *c, struct client_req *r)
 {
 	struct kvr_wire_request *w = (void *)r->msg;
 
-	/* This and the cookie are the differences that copies of a message may have. */
+	/* Copies of a message may differ in this flag and the cookie only. */
 	w->flags |= KVR_REQ_F_RESEND;
 	w->worker = c->cookie;
 	KVR_SIM_SOMETIMES(CLIENT_AGAIN);
 	c->stats.resent++;
 }
 
-/* All of it again; as @p another message, or when it is cut in another way, under a new number. */
+/* Retransmit the whole message; with a new number if @p another message is wanted, or if frames
+ * have another size now. */
 static void send_whole(struct kvr_client *c, struct client_req *r, bool another, bool waiting)
 {
 	mark_resent(c, r);
@@ -195,8 +195,8 @@ void kvr_client__restart(struct kvr_client *c, struct client_req *r)
 	send_whole(c, r, true, false);
 }
 
-/* Nobody has answered. Of a message of several frames the first one makes the router say what it
- * lacks, or what has become of the request. */
+/* No answer came. If the message has several frames, the first one makes the router report missing
+ * fragments or the state of the request. */
 static void repeat_route(struct kvr_client *c, struct client_req *r)
 {
 	if (r->frag.n_frames == 1 || r->frame_bytes != c->frame_bytes) {
@@ -205,10 +205,10 @@ static void repeat_route(struct kvr_client *c, struct client_req *r)
 	}
 	mark_resent(c, r);
 	send_fragment(c, r, 0);
-	again_in(c, r, CLIENT_ROUTE_MAX_US);
+	schedule_repeat(c, r, CLIENT_ROUTE_MAX_US);
 }
 
-static void first_gap(struct client_req *r)
+static void reset_gap(struct client_req *r)
 {
 	r->gap_us = CLIENT_PROBE_US;
 	r->backoff_us = 2 * CLIENT_PROBE_US;
@@ -229,7 +229,7 @@ void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const ui
 		r->again = calloc((r->frag.n_frames + 63) / 64, sizeof(*r->again));
 	if (r->again == NULL)
 		return;
-	r->heard_us = c->link.now_us;
+	r->received_us = c->link.now_us;
 	r->n_again = 0;
 	for (uint32_t i = 0; i < (r->frag.n_frames + 63) / 64; i++) {
 		const uint32_t at = i - m->first / 64, left = sent > i * 64 ? sent - i * 64 : 0;
@@ -237,7 +237,7 @@ void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const ui
 		word = 0;
 		if (at < m->n_words)
 			memcpy(&word, body + sizeof(*m) + at * 8u, sizeof(word));
-		/* What has not been sent yet is on its way anyway. */
+		/* Fragments not sent yet will be sent anyway. */
 		r->again[i] = left < 64 ? word & ((UINT64_C(1) << left) - 1) : word;
 		r->n_again += (uint32_t)__builtin_popcountll(r->again[i]);
 	}
@@ -245,7 +245,7 @@ void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const ui
 		r->pace = RTE_MAX(r->pace / 2, CLIENT_PACE_LEAST);
 	r->sent_on = r->sent_on || r->state == CLIENT_DISPATCHED;
 	if (r->sent_on)
-		first_gap(r);
+		reset_gap(r);
 	else
 		r->backoff_us = CLIENT_ROUTE_US;
 	if (r->state != CLIENT_SENDING) {
@@ -257,15 +257,15 @@ void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const ui
 void kvr_client__sent_on(struct client_req *r)
 {
 	r->sent_on = true;
-	first_gap(r);
+	reset_gap(r);
 }
 
 void kvr_client__resend(struct kvr_client *c, struct client_req *r)
 {
 	const bool several = r->frag.n_frames > 1;
 
-	if (several) /* its copies must meet before the first is given up */
-		first_gap(r);
+	if (several) /* the fragments must arrive before the first ones expire */
+		reset_gap(r);
 	send_whole(c, r, several, true);
 }
 
@@ -274,7 +274,7 @@ void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cook
 	const struct kvr_wire_request *w = (const void *)r->msg;
 
 	if (r->msg == NULL || w->worker == cookie)
-		return; /* an old refusal: a copy with it is on its way */
+		return; /* an old rejection: a copy with this cookie was sent */
 	c->cookie = cookie;
 	if (sent) {
 		r->backoff_us = CLIENT_ROUTE_US;
@@ -307,7 +307,8 @@ void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
 	kvr_client__away_drop(c, r);
 	r->state = CLIENT_CANCELLING;
 	r->end_reason = (uint8_t)reason;
-	if (r->kind != KVR_ROUTE) { /* nobody keeps anything for it: over with the next turn */
+	if (r->kind !=
+	    KVR_ROUTE) { /* the router keeps no state for queries: end at the next turn */
 		r->tries = CLIENT_CANCEL_TRIES;
 		kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us);
 		return;
@@ -324,11 +325,11 @@ static void repeat_cancel(struct kvr_client *c, struct client_req *r)
 		return;
 	}
 	kvr_client__send_empty(c, r, KVR_CANCEL);
-	again_in(c, r, CLIENT_CANCEL_MAX_US);
+	schedule_repeat(c, r, CLIENT_CANCEL_MAX_US);
 }
 
-/* The router has said all it knows: only items may come. */
-static bool nobody_to_ask(const struct client_req *r)
+/* The router will not send more about the request; only items may come. */
+static bool expects_items_only(const struct client_req *r)
 {
 	return r->ended_there || r->adrift;
 }
@@ -349,25 +350,26 @@ void kvr_client__repeat(struct kvr_client *c, struct client_req *r)
 		repeat_cancel(c, r);
 		return;
 	}
-	if (c->link.now_us - r->heard_us >= patience) {
-		if (r->kind == KVR_ROUTE) /* should it live on somewhere */
+	if (c->link.now_us - r->received_us >= patience) {
+		if (r->kind == KVR_ROUTE) /* in case the request lives on at the router */
 			kvr_client__send_empty(c, r, KVR_CANCEL);
-		kvr_client__end_reason(c, r, nobody_to_ask(r) ? KVR_CLIENT_LOST : KVR_CLIENT_SILENT,
-				       true);
+		kvr_client__end_reason(
+			c, r, expects_items_only(r) ? KVR_CLIENT_LOST : KVR_CLIENT_SILENT, true);
 		return;
 	}
 	if (r->state == CLIENT_ROUTING) {
 		repeat_route(c, r);
 		return;
 	}
-	if (nobody_to_ask(r)) {
-		again_in(c, r, CLIENT_PROBE_MAX_US);
+	if (expects_items_only(r)) {
+		schedule_repeat(c, r, CLIENT_PROBE_MAX_US);
 		return;
 	}
-	/* Of a router that does not answer: soon it may. */
+	/* While the router does not answer, probe at a short interval, because it may return
+	 * soon. */
 	if (r->probing)
-		r->backoff_us = RTE_MIN(r->backoff_us, CLIENT_DEAF_US);
-	again_in(c, r, r->probing ? CLIENT_DEAF_US : CLIENT_PROBE_MAX_US);
+		r->backoff_us = RTE_MIN(r->backoff_us, CLIENT_NO_ANSWER_US);
+	schedule_repeat(c, r, r->probing ? CLIENT_NO_ANSWER_US : CLIENT_PROBE_MAX_US);
 	r->probing = true;
 	KVR_SIM_SOMETIMES(CLIENT_PROBE);
 	c->stats.probes++;
@@ -381,7 +383,7 @@ void kvr_client__ask_all(struct kvr_client *c)
 	for (uint32_t i = 0; i < c->conf.max_requests; i++) {
 		struct client_req *r = &c->req[i];
 
-		if (nobody_to_ask(r) || r->state < CLIENT_ROUTING || r->state > CLIENT_RUNNING)
+		if (expects_items_only(r) || r->state < CLIENT_ROUTING || r->state > CLIENT_RUNNING)
 			continue;
 		r->backoff_us = r->state == CLIENT_ROUTING ? CLIENT_ROUTE_US : CLIENT_PROBE_US;
 		kvr_link_step(&c->link, &r->repeat,
@@ -389,19 +391,19 @@ void kvr_client__ask_all(struct kvr_client *c)
 	}
 }
 
-void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
-			  const struct kvr_client_end *e)
+void kvr_client__report_end(struct kvr_client *c, struct client_req *r,
+			    const struct kvr_client_end *e)
 {
 	const struct kvr_client_ops *ops = r->ops;
 
-	if (r->told)
+	if (r->end_reported)
 		return;
-	r->told = true;
+	r->end_reported = true;
 	c->live--;
 	c->stats.ended++;
 	r->end = *e;
-	r->end.items = r->next_seq - r->worded;
-	if (ops == NULL && e->text != NULL) /* for its reader, who may come late */
+	r->end.items = r->next_seq - r->ended_by_text;
+	if (ops == NULL && e->text != NULL) /* kept for the reader */
 		r->end.text = r->text = strdup(e->text);
 	if (r->end.text == NULL)
 		r->end.text = "";
@@ -411,13 +413,14 @@ void kvr_client__tell_end(struct kvr_client *c, struct client_req *r,
 
 void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e)
 {
-	/* Quiet before the callback: it may call in, and must not find a running request. */
+	/* Stop everything before the callback, which may call into the library and must not find a
+	 * running request. */
 	kvr_client__away_drop(c, r);
 	kvr_timer_stop(&c->link.timers, &r->repeat);
 	kvr_timer_stop(&c->link.timers, &r->ack);
 	kvr_timer_stop(&c->link.timers, &r->limit);
 	r->state = CLIENT_ENDED;
-	kvr_client__tell_end(c, r, e);
+	kvr_client__report_end(c, r, e);
 	if (r->ops != NULL) {
 		kvr_client__free(c, r);
 		return;

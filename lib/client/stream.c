@@ -8,13 +8,14 @@
 
 #include <rte_common.h>
 
-/* The next time at which acknowledgements leave: the same for all, so that they leave together. */
+/* Next time at which acknowledgements are sent: the same for all requests, so that they share a
+ * burst. */
 static uint64_t ack_time(const struct kvr_client *c, uint32_t most_us)
 {
 	return (c->link.now_us + most_us) / most_us * most_us;
 }
 
-/* @param due_us when at the latest; 0: now. */
+/* Queue an acknowledgement. @param due_us latest time to send it; 0: now. */
 static void put_ack(struct kvr_client *c, const struct kvr_udp_addr *to,
 		    const struct kvr_wire_hdr *h, struct kvr_wire_response_ack ack, uint64_t due_us)
 {
@@ -50,7 +51,7 @@ void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
 		0);
 }
 
-static struct kvr_client_item view(const struct kvr_wire_response *w, const uint8_t *data)
+static struct kvr_client_item make_item(const struct kvr_wire_response *w, const uint8_t *data)
 {
 	return (struct kvr_client_item){.seq = w->seq,
 					.flags = w->flags,
@@ -61,7 +62,7 @@ static struct kvr_client_item view(const struct kvr_wire_response *w, const uint
 					.len = w->data_len};
 }
 
-static struct client_item *copy(const struct kvr_client_item *it)
+static struct client_item *copy_item(const struct kvr_client_item *it)
 {
 	struct client_item *n = malloc(sizeof(*n) + it->len);
 
@@ -73,8 +74,9 @@ static struct client_item *copy(const struct kvr_client_item *it)
 	return n;
 }
 
-/* Keep an item that came too early, once. Without room it is dropped and will be repeated. */
-static void hold(struct client_req *r, const struct kvr_client_item *it)
+/* Hold an item that arrived early, without duplicates. Without room it is dropped, and
+ * retransmitted by its sender. */
+static void hold_item(struct client_req *r, const struct kvr_client_item *it)
 {
 	struct client_item **at = &r->held, *n;
 
@@ -85,7 +87,7 @@ static void hold(struct client_req *r, const struct kvr_client_item *it)
 		at = &(*at)->next;
 	if (*at != NULL && (*at)->item.seq == it->seq)
 		return;
-	n = copy(it);
+	n = copy_item(it);
 	if (n == NULL)
 		return;
 	n->next = *at;
@@ -94,20 +96,21 @@ static void hold(struct client_req *r, const struct kvr_client_item *it)
 	r->held_bytes += it->len;
 }
 
-/* Whether the reader of a request without callbacks is so far behind that this is too much. */
+/* Return true if the reader of a request without callbacks is too far behind for @p len more
+ * bytes. */
 static bool reader_is_behind(const struct kvr_client *c, const struct client_req *r, uint32_t len)
 {
 	return r->ops == NULL && r->ready_bytes > 0 && r->ready_bytes + len > c->conf.buffer_bytes;
 }
 
-/* Put an item where its reader finds it. @return false when the reader is too far behind. */
-static bool store(struct kvr_client *c, struct client_req *r, const struct kvr_client_item *it)
+/* Append an item to the reader's list. @return false: the reader is too far behind. */
+static bool store_item(struct kvr_client *c, struct client_req *r, const struct kvr_client_item *it)
 {
 	struct client_item *n;
 
 	if (reader_is_behind(c, r, it->len))
 		return false;
-	n = copy(it);
+	n = copy_item(it);
 	if (n == NULL)
 		return false;
 	if (r->ready == NULL)
@@ -119,7 +122,8 @@ static bool store(struct kvr_client *c, struct client_req *r, const struct kvr_c
 	return true;
 }
 
-static void finish(struct kvr_client *c, struct client_req *r, const struct kvr_client_item *it)
+static void finish_answer(struct kvr_client *c, struct client_req *r,
+			  const struct kvr_client_item *it)
 {
 	struct kvr_client_end e = {.reason = KVR_CLIENT_FINISHED, .status = it->status};
 	char text[KVR_REASON_MAX + 1];
@@ -139,22 +143,22 @@ static void finish(struct kvr_client *c, struct client_req *r, const struct kvr_
 	e.place_known = r->place_known || r->accepted;
 	e.place = r->place_known ? r->place
 				 : (struct kvr_client_place){r->choice.worker, r->choice.dp_rank};
-	if (r->track != NULL && r->track->told)
+	if (r->track != NULL && r->track->known)
 		e.tracker = &r->track->t;
 	kvr_client__end(c, r, &e);
 }
 
-/* Deliver the item that is next. @return false when that was the end of the stream or of us. */
-static bool deliver(struct kvr_client *c, struct client_req *r, struct kvr_client_item it)
+/* Deliver the next item. @return false: it was the last, or the request ended. */
+static bool deliver_item(struct kvr_client *c, struct client_req *r, struct kvr_client_item it)
 {
 	const bool fin = (it.flags & KVR_RESP_F_FIN) != 0;
 	const uint64_t id = r->id;
 	const uint32_t wire_flags = it.flags;
 
-	/* One that says why its agent has stopped is no item for the user. */
+	/* An item that states why the agent stopped is not delivered. */
 	it.flags &= KVR_CLIENT_ITEM_LAST | KVR_CLIENT_ITEM_ERROR | KVR_CLIENT_ITEM_TOKENS;
 	if (!(fin && (wire_flags & KVR_RESP_F_CANCELLED))) {
-		if (r->ops == NULL && !store(c, r, &it))
+		if (r->ops == NULL && !store_item(c, r, &it))
 			return false;
 		r->next_seq++;
 		r->unacked++;
@@ -163,20 +167,21 @@ static bool deliver(struct kvr_client *c, struct client_req *r, struct kvr_clien
 			r->ops->on_item(c, id, &it, r->user);
 	} else {
 		r->next_seq++;
-		r->worded = true;
+		r->ended_by_text = true;
 	}
 	if (r->state == CLIENT_CANCELLING && !fin)
 		return false;
 	if (!fin)
 		return true;
 	it.flags = wire_flags;
-	finish(c, r, &it);
+	finish_answer(c, r, &it);
 	return false;
 }
 
-static void acknowledge(struct kvr_client *c, struct client_req *r, bool at_once)
+static void schedule_ack(struct kvr_client *c, struct client_req *r, bool at_once)
 {
-	/* Who does not ask for cookies does not believe our address: the agent waits for this. */
+	/* A router that gives no cookie does not prove addresses, so the agent waits for the first
+	 * acknowledgement. */
 	const uint32_t most = r->acked || c->cookie != 0 ? CLIENT_ACK_ITEMS : CLIENT_ACK_FIRST;
 
 	if (at_once || r->unacked >= most)
@@ -185,9 +190,9 @@ static void acknowledge(struct kvr_client *c, struct client_req *r, bool at_once
 		kvr_timer_set(&c->link.timers, &r->ack, ack_time(c, CLIENT_ACK_US));
 }
 
-/* @return true when this frame may speak for the request's stream. */
-static bool belongs(struct kvr_client *c, struct client_req *r, const struct kvr_udp_addr *from,
-		    const struct kvr_wire_hdr *h, uint16_t flags)
+/* Return true if the frame belongs to the current attempt of the request. */
+static bool is_current(struct kvr_client *c, struct client_req *r, const struct kvr_udp_addr *from,
+		       const struct kvr_wire_hdr *h, uint16_t flags)
 {
 	if (h->handle == 0 || h->handle == r->dead_handle || r->query)
 		return false;
@@ -195,10 +200,10 @@ static bool belongs(struct kvr_client *c, struct client_req *r, const struct kvr
 		return false;
 	if (r->handle == h->handle)
 		return true;
-	/* The router has stopped a former try: that is not the end of the request. */
+	/* The router stopped a previous attempt, which does not end the request. */
 	if (r->handle != 0 && (flags & KVR_RESP_F_CANCELLED) != 0)
 		return false;
-	/* It overtook its ACCEPTED, or the request was dispatched anew before it said anything. */
+	/* The item overtook ACCEPTED, or the request was dispatched again before its first item. */
 	return r->next_seq == 0 && r->held == NULL;
 }
 
@@ -212,26 +217,27 @@ static void deliver_held(struct kvr_client *c, struct client_req *r)
 		r->held = n->next;
 		r->held_n--;
 		r->held_bytes -= n->item.len;
-		more = deliver(c, r, n->item);
+		more = deliver_item(c, r, n->item);
 		free(n);
 	}
 }
 
-static void in_order(struct kvr_client *c, struct client_req *r, struct kvr_client_item it)
+static void handle_next_item(struct kvr_client *c, struct client_req *r, struct kvr_client_item it)
 {
 	const uint64_t id = r->id;
 
-	if (deliver(c, r, it))
+	if (deliver_item(c, r, it))
 		deliver_held(c, r);
-	/* Callbacks may have ended it, and even have put another request into the slot. */
+	/* The callbacks may have ended the request, and its slot may be in use again. */
 	if (kvr_client__find(c, id) == r && r->state == CLIENT_RUNNING)
-		acknowledge(c, r, false);
+		schedule_ack(c, r, false);
 }
 
-/* Of a stream that is being cancelled only its end is of interest, and nothing of what is in it. */
-static void while_cancelling(struct kvr_client *c, struct client_req *r,
-			     const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
-			     const uint8_t *body)
+/* Handle an item of a request that is being cancelled: only the last one matters, its content does
+ * not. */
+static void handle_cancelling(struct kvr_client *c, struct client_req *r,
+			      const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+			      const uint8_t *body)
 {
 	const struct kvr_wire_response *w = (const void *)body;
 
@@ -241,7 +247,7 @@ static void while_cancelling(struct kvr_client *c, struct client_req *r,
 	kvr_client__end_reason(c, r, r->end_reason, false);
 }
 
-/* The first fragment of an item of a request that goes on. @return whether the item is wanted. */
+/* Handle the first fragment of an item of a live request. @return true: the item is wanted. */
 static bool first_fragment(struct kvr_client *c, struct client_req *r,
 			   const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
@@ -249,12 +255,12 @@ static bool first_fragment(struct kvr_client *c, struct client_req *r,
 
 	r->item_from = *from;
 	if (r->state == CLIENT_CANCELLING) {
-		while_cancelling(c, r, from, h, kvr_frame_body(h));
+		handle_cancelling(c, r, from, h, kvr_frame_body(h));
 		return false;
 	}
 	if (r->handle == h->handle && w->seq < r->next_seq) {
 		c->stats.items_repeated++;
-		acknowledge(c, r, true);
+		schedule_ack(c, r, true);
 		return false;
 	}
 	return w->seq - r->next_seq <= CLIENT_HOLD_ITEMS;
@@ -277,11 +283,11 @@ bool kvr_client__on_fragment(struct kvr_client *c, const struct kvr_udp_addr *fr
 			kvr_client__on_stray(c, from, h, kvr_frame_body(h));
 		return false;
 	}
-	if (!belongs(c, r, from, h, first ? w->flags : 0)) {
+	if (!is_current(c, r, from, h, first ? w->flags : 0)) {
 		c->stats.frames_foreign++;
 		return false;
 	}
-	r->heard_us = c->link.now_us;
+	r->received_us = c->link.now_us;
 	if (first)
 		return first_fragment(c, r, from, h) && !reader_is_behind(c, r, h->msg_len);
 	return r->state != CLIENT_CANCELLING && !reader_is_behind(c, r, h->msg_len);
@@ -295,7 +301,7 @@ bool kvr_client__item_again(const struct kvr_client *c, const struct kvr_wire_hd
 
 	while (held != NULL && held->item.seq != w->seq)
 		held = held->next;
-	/* It found no room, or was the router's word about another run. */
+	/* The item was dropped for lack of room, or was the router's item about another attempt. */
 	return r != NULL && held == NULL && w->seq >= r->next_seq;
 }
 
@@ -304,21 +310,22 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 			     const uint8_t *body)
 {
 	const struct kvr_wire_response *w = (const void *)body;
-	const struct kvr_client_item it = view(w, body + sizeof(*w));
+	const struct kvr_client_item it = make_item(w, body + sizeof(*w));
 
-	if (!belongs(c, r, from, h, w->flags)) {
+	if (!is_current(c, r, from, h, w->flags)) {
 		c->stats.frames_foreign++;
-		/* A try that its router has lost goes on when we may have had something of it. */
+		/* The attempt at a lost router continues if the client may have received part of
+		 * it. */
 		if (r->direct && h->handle != 0 && h->handle == r->dead_handle)
 			kvr_client__on_stray(c, from, h, body);
 		return;
 	}
 	if (w->hints_len != 0)
 		kvr_client__track(r, w, body + sizeof(*w) + RTE_ALIGN_CEIL(w->data_len, 8u));
-	r->heard_us = c->link.now_us;
+	r->received_us = c->link.now_us;
 	r->item_from = *from;
 	if (r->state == CLIENT_CANCELLING) {
-		while_cancelling(c, r, from, h, body);
+		handle_cancelling(c, r, from, h, body);
 		return;
 	}
 	kvr_client__set_handle(r, h->handle);
@@ -328,13 +335,13 @@ void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
 		kvr_client__away_settle(c, r);
 	kvr_client__watch(c, r, CLIENT_RUNNING);
 	if (!r->accepted && !r->quiet && r->next_seq == 0 && it.seq == 0)
-		kvr_client__send_probe(c, r); /* its ACCEPTED is late: ask again */
+		kvr_client__send_probe(c, r); /* ACCEPTED is late: ask for it */
 	if (it.seq < r->next_seq) {
 		c->stats.items_repeated++;
-		acknowledge(c, r, true);
+		schedule_ack(c, r, true);
 	} else if (it.seq > r->next_seq) {
-		hold(r, &it);
+		hold_item(r, &it);
 	} else {
-		in_order(c, r, it);
+		handle_next_item(c, r, it);
 	}
 }

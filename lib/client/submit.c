@@ -12,22 +12,22 @@
 	 KVR_CLIENT_LOADS | KVR_CLIENT_INLINE | KVR_CLIENT_HEALTH | KVR_CLIENT_TRACK |             \
 	 KVR_CLIENT_QUIET)
 
-/* Whether its body is given to the agent. */
+/* Return true if the body is sent to the agent directly. */
 static bool is_away(const struct kvr_client *c, const struct kvr_client_request *q)
 {
 	return c->conf.away_bytes != 0 && q->body_len > c->conf.away_bytes &&
 	       (q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_LOADS | KVR_CLIENT_INLINE)) == 0;
 }
 
-/* A probe with something that would leave a trace. */
-static bool unhealthy(const struct kvr_client_request *q)
+/* Return true for a health probe with content that would leave traces in the router. */
+static bool is_bad_probe(const struct kvr_client_request *q)
 {
 	return (q->flags & KVR_CLIENT_HEALTH) != 0 &&
 	       ((q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_BOOK | KVR_CLIENT_LOADS)) != 0 ||
 		q->n_hashes != 0 || q->n_tokens != 0);
 }
 
-static int check(const struct kvr_client *c, const struct kvr_client_request *q)
+static int check_request(const struct kvr_client *c, const struct kvr_client_request *q)
 {
 	const uint32_t isl = q->isl != 0 ? q->isl : q->n_tokens;
 
@@ -39,7 +39,7 @@ static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 	    ((q->flags & KVR_CLIENT_BOOK) != 0 &&
 	     ((q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_LOADS)) != 0 ||
 	      q->body_len > 0)) ||
-	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL) || unhealthy(q) ||
+	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL) || is_bad_probe(q) ||
 	    q->n_failed_at > KVR_CLIENT_FAILED_AT)
 		return -EINVAL;
 	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||
@@ -48,7 +48,7 @@ static int check(const struct kvr_client *c, const struct kvr_client_request *q)
 	return 0;
 }
 
-/* Hints are checked as the router will check them, so that the caller hears of it at once. */
+/* Check hints as the router will, so that the caller gets the error at once. */
 static int take_hints(const struct kvr_client_hints *hints, struct kvr_request_src *src)
 {
 	struct kvr_hints parsed;
@@ -62,8 +62,8 @@ static int take_hints(const struct kvr_client_hints *hints, struct kvr_request_s
 											  : -EINVAL;
 }
 
-static void fill(const struct kvr_client *c, const struct kvr_client_request *q, uint16_t pool,
-		 struct kvr_request_src *src)
+static void fill_request(const struct kvr_client *c, const struct kvr_client_request *q,
+			 uint16_t pool, struct kvr_request_src *src)
 {
 	*src = (struct kvr_request_src){.hashes = q->hashes,
 					.tokens = q->tokens,
@@ -100,11 +100,12 @@ static void put_failed_at(const struct kvr_client_request *q, struct kvr_hint_bu
 		kvr_hint_put_ranks(b, KVR_HINT_FAILED_AT, worker, dp_rank, q->n_failed_at);
 }
 
-/* Hints of our own behind the user's, in @p room, which the caller frees: where it has failed, the
- * body's, and PAD: a ROUTE that asks for addresses is not shorter than the answer. */
-static int own_hints(const struct kvr_client_request *q, bool away,
-		     const uint8_t token[KVR_WIRE_TOKEN], struct kvr_request_src *src,
-		     uint8_t **room)
+/* Append hints of the library to those of the user: ranks where the request failed, the token of
+ * the body, and PAD, because a ROUTE that asks for addresses must not be shorter than the answer.
+ * The caller frees @p room. */
+static int add_own_hints(const struct kvr_client_request *q, bool away,
+			 const uint8_t token[KVR_WIRE_TOKEN], struct kvr_request_src *src,
+			 uint8_t **room)
 {
 	static const uint8_t zeros[KVR_WIRE_ASKING_LEAST];
 	const bool asks = away || (q->flags & KVR_CLIENT_BOOK) != 0;
@@ -136,9 +137,9 @@ static int own_hints(const struct kvr_client_request *q, bool away,
 	return b.err;
 }
 
-/* The message in one piece, as it is kept until nobody can ask for it again. */
-static int build(const struct kvr_client *c, struct kvr_request_src *src, uint8_t **msg,
-		 uint32_t *len)
+/* Build the message in one piece; it is kept until it cannot be needed again. */
+static int build_message(const struct kvr_client *c, struct kvr_request_src *src, uint8_t **msg,
+			 uint32_t *len)
 {
 	struct kvr_slice part[KVR_REQUEST_SLICES];
 
@@ -151,7 +152,7 @@ static int build(const struct kvr_client *c, struct kvr_request_src *src, uint8_
 	return kvr_slices_copy(part, KVR_REQUEST_SLICES, 0, *len, *msg);
 }
 
-/* Whether its ACCEPTED may stay out; that of others says what is needed. */
+/* Return true if ACCEPTED may be omitted. Requests with other flags need its content. */
 static bool is_quiet(const struct kvr_client *c, const struct kvr_client_request *q, bool away,
 		     uint32_t len)
 {
@@ -178,7 +179,8 @@ static struct client_req *take_slot(struct kvr_client *c)
 	return r;
 }
 
-static void start(struct kvr_client *c, struct client_req *r, const struct kvr_client_request *q)
+static void start_request(struct kvr_client *c, struct client_req *r,
+			  const struct kvr_client_request *q)
 {
 	const uint32_t limit_ms = q->request_ms != 0 ? q->request_ms : c->conf.request_ms;
 
@@ -189,14 +191,14 @@ static void start(struct kvr_client *c, struct client_req *r, const struct kvr_c
 	r->direct = (q->flags & KVR_CLIENT_DIRECT) != 0;
 	r->ops = q->ops;
 	r->user = q->user;
-	r->heard_us = c->link.now_us;
+	r->received_us = c->link.now_us;
 	r->backoff_us = CLIENT_ROUTE_US;
 	r->pace = CLIENT_PACE_FRAMES;
 	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
 	r->item_from = c->router;
 	c->live++;
 	c->stats.submitted++;
-	/* By the timer, which fires at the next process: many submits share a burst. */
+	/* Sent by the timer at the next process call, so that several submits share a burst. */
 	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us);
 	if (limit_ms != 0)
 		kvr_timer_set(&c->link.timers, &r->limit, c->link.now_us + limit_ms * 1000ull);
@@ -214,19 +216,19 @@ int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, 
 
 	*id = 0;
 	pool = q->pool_name != NULL ? kvr_client_pool_lookup(c, q->pool_name) : q->pool;
-	rc = pool < 0 ? pool : check(c, q);
+	rc = pool < 0 ? pool : check_request(c, q);
 	if (rc < 0)
 		return rc;
-	fill(c, q, (uint16_t)pool, &src);
+	fill_request(c, q, (uint16_t)pool, &src);
 	rc = take_hints(q->hints, &src);
 	if (rc == 0 && c->free_head == 0)
 		rc = -EBUSY;
 	if (rc == 0 && away && getrandom(token, sizeof(token), 0) != sizeof(token))
-		rc = -EIO; /* a token that others can guess is none */
+		rc = -EIO; /* a token must not be predictable */
 	if (rc == 0 && (away || (q->flags & KVR_CLIENT_BOOK) != 0 || q->n_failed_at > 0))
-		rc = own_hints(q, away, token, &src, &room);
+		rc = add_own_hints(q, away, token, &src, &room);
 	if (rc == 0)
-		rc = build(c, &src, &msg, &len);
+		rc = build_message(c, &src, &msg, &len);
 	free(room);
 	if (rc < 0)
 		return rc;
@@ -241,7 +243,7 @@ int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, 
 	r->quiet = is_quiet(c, q, away, len);
 	if (r->quiet)
 		((struct kvr_wire_request *)msg)->flags |= KVR_REQ_F_QUIET;
-	start(c, r, q);
+	start_request(c, r, q);
 	*id = r->id;
 	return 0;
 }
@@ -250,7 +252,7 @@ int kvr_client_cancel(struct kvr_client *c, uint64_t id)
 {
 	struct client_req *r = kvr_client__find(c, id);
 
-	if (r == NULL || r->told || r->state == CLIENT_ENDED)
+	if (r == NULL || r->end_reported || r->state == CLIENT_ENDED)
 		return -ENOENT;
 	if (r->state == CLIENT_CANCELLING)
 		return 0;

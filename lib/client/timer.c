@@ -5,7 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void put(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
+static void put_timer(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
 {
 	h->heap[i] = t;
 	t->pos = i + 1;
@@ -14,8 +14,8 @@ static void put(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
 static uint32_t sift_up(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
 {
 	for (; i > 0 && h->heap[(i - 1) / 2]->due_us > t->due_us; i = (i - 1) / 2)
-		put(h, i, h->heap[(i - 1) / 2]);
-	put(h, i, t);
+		put_timer(h, i, h->heap[(i - 1) / 2]);
+	put_timer(h, i, t);
 	return i;
 }
 
@@ -30,15 +30,16 @@ static void sift_down(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
 			c++;
 		if (h->heap[c]->due_us >= t->due_us)
 			break;
-		put(h, i, h->heap[c]);
+		put_timer(h, i, h->heap[c]);
 		i = c;
 	}
-	put(h, i, t);
+	put_timer(h, i, t);
 }
 
 int kvr_timers_init(struct kvr_timers *h, uint32_t cap)
 {
-	h->heap = malloc((cap > 0 ? cap : 1) * sizeof(*h->heap)); /* below n is written */
+	h->heap = malloc((cap > 0 ? cap : 1) *
+			 sizeof(*h->heap)); /* entries below n are initialised */
 	h->n = 0;
 	h->cap = cap;
 	return h->heap != NULL ? 0 : -ENOMEM;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a request went: hints of its last item. */
+/* Tracking data of a request, from hints of its last item. */
 #include "client_pvt.h"
 
 #include <stdlib.h>
@@ -12,7 +12,7 @@ static void take_tracker(struct client_track *k, const struct kvr_tlv *tlv)
 	if (tlv->len < sizeof(w))
 		return;
 	memcpy(&w, tlv->value, sizeof(w));
-	k->told = true;
+	k->known = true;
 	k->t.worker = w.worker;
 	k->t.prefill_worker = w.prefill_worker;
 	k->t.dp_rank = w.dp_rank;
@@ -40,7 +40,7 @@ static void take_place(struct client_req *r, const struct kvr_tlv *tlv)
 	memcpy(&r->place.dp_rank, tlv->value + 8, sizeof(r->place.dp_rank));
 }
 
-static void take(struct client_track *k, const struct kvr_tlv *tlv)
+static void take_hint(struct client_track *k, const struct kvr_tlv *tlv)
 {
 	if (tlv->type == KVR_HINT_TRACKER) {
 		take_tracker(k, tlv);
@@ -68,5 +68,5 @@ void kvr_client__track(struct client_req *r, const struct kvr_wire_response *w,
 		if (tlv.type == KVR_HINT_RANK)
 			take_place(r, &tlv);
 		else
-			take(r->track, &tlv);
+			take_hint(r->track, &tlv);
 }

@@ -12,14 +12,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#define UDP_SOCKET_BYTES (4 << 20) /* asked for; the kernel may grant less */
+#define UDP_SOCKET_BYTES (4 << 20) /* requested; the kernel may grant less */
 
 static const uint8_t mapped[12] = {[10] = 0xff, [11] = 0xff};
 
 struct udp_socket {
 	int fd;
-	int family; /* AF_INET only where the kernel has no IPv6 */
-	/* What recvmmsg() fills; all of it is ready for the next call. */
+	int family; /* AF_INET only if the kernel has no IPv6 */
+	/* Buffers of recvmmsg(), prepared for the next call. */
 	struct mmsghdr rx_mm[KVR_UDP_BURST];
 	struct iovec rx_iov[KVR_UDP_BURST];
 	struct sockaddr_storage rx_from[KVR_UDP_BURST];
@@ -60,8 +60,8 @@ static socklen_t to_sockaddr(const struct kvr_udp_addr *a, int family, struct so
 	return sizeof(*s6);
 }
 
-/* Cut "host:port" into its parts; a bare IPv6 literal has several colons and no brackets. */
-static int split(const char *text, char *host, size_t size, const char **port)
+/* Split "host:port". A bare IPv6 literal has several colons and no brackets. */
+static int split_address(const char *text, char *host, size_t size, const char **port)
 {
 	const char *colon = strchr(text, ':'), *end = text + strlen(text);
 
@@ -107,7 +107,7 @@ int kvr_udp_resolve(const char *text, uint16_t port, struct kvr_udp_addr *out)
 	char host[256];
 	int rc;
 
-	rc = split(text, host, sizeof(host), &port_text);
+	rc = split_address(text, host, sizeof(host), &port_text);
 	if (rc == 0)
 		rc = parse_port(port_text, &port);
 	if (rc < 0)
@@ -148,7 +148,7 @@ static unsigned int udp_send(void *ctx, const struct kvr_udp_msg m[], unsigned i
 		} else if (errno == EAGAIN || errno == ENOBUFS) {
 			break;
 		} else if (errno != EINTR) {
-			i++; /* this destination is unreachable now; the others may be fine */
+			i++; /* this destination is unreachable; others may not be */
 		}
 	}
 	return sent;
@@ -226,7 +226,7 @@ static int open_socket(struct udp_socket *s, const struct kvr_udp_addr *local)
 		return -errno;
 	if (s->family == AF_INET6)
 		setsockopt(s->fd, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-	/* Above the system's limit where we may (CAP_NET_ADMIN). */
+	/* Beyond the system limit if permitted (CAP_NET_ADMIN). */
 	if (setsockopt(s->fd, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) < 0)
 		setsockopt(s->fd, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
 	setsockopt(s->fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));

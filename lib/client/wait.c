@@ -7,8 +7,8 @@
 
 #define WAIT_FOREVER UINT64_MAX
 
-/* Sleep until something happens or @p until_us, and handle it. */
-static void step(struct kvr_client *c, uint64_t until_us)
+/* Wait for an event or until @p until_us, and handle it. */
+static void wait_step(struct kvr_client *c, uint64_t until_us)
 {
 	struct pollfd p = {.fd = kvr_client_fd(c), .events = POLLIN};
 	int ms = kvr_client_timeout_ms(c);
@@ -21,47 +21,48 @@ static void step(struct kvr_client *c, uint64_t until_us)
 			ms = (int)left;
 	}
 	if (ms != 0 && p.fd >= 0)
-		poll(&p, 1, ms); /* an interruption only makes us look earlier */
+		poll(&p, 1, ms); /* after an interruption the next call waits again */
 	kvr_client_process(c);
 }
 
-/* The end that the last call told: its memory was lent until now. */
-static void reap(struct kvr_client *c)
+/* Free the request whose end was returned by the last call. */
+static void free_read_end(struct kvr_client *c)
 {
-	static const struct kvr_client_ops nobody;
-	struct client_req *r = kvr_client__find(c, c->dead_id);
+	static const struct kvr_client_ops no_ops;
+	struct client_req *r = kvr_client__find(c, c->ended_id);
 
-	c->dead_id = 0;
+	c->ended_id = 0;
 	if (r == NULL)
 		return;
 	if (r->state == CLIENT_ENDED)
 		kvr_client__free(c, r);
 	else
-		r->ops = &nobody; /* a time limit: still being cancelled, freed by that */
+		r->ops = &no_ops; /* ended by its time limit: freed after CANCELLED */
 }
 
 int kvr_client_connect_wait(struct kvr_client *c)
 {
-	reap(c);
+	free_read_end(c);
 	kvr_client_connect(c);
 	while (c->connecting)
-		step(c, WAIT_FOREVER);
+		wait_step(c, WAIT_FOREVER);
 	return c->connect_status;
 }
 
-/* The engine has said all; that nobody has said where it ran is a loss on the way. */
-static bool answered(const struct client_req *r)
+/* Return true if the engine answered completely; a missing choice was then lost on the way. */
+static bool is_answered(const struct client_req *r)
 {
 	return r->end.reason == KVR_CLIENT_FINISHED || r->end.reason == KVR_CLIENT_FAILED;
 }
 
-/* Until something is known, or items are there that must be read: ACCEPTED may be lost. */
+/* Wait for ACCEPTED or the end. After the first item wait CLIENT_LATE_US longer, because ACCEPTED
+ * may be lost. */
 static void wait_accepted(struct kvr_client *c, const struct client_req *r)
 {
 	uint64_t until = WAIT_FOREVER;
 
-	while (!r->accepted && !r->told && c->link.now_us < until) {
-		step(c, until);
+	while (!r->accepted && !r->end_reported && c->link.now_us < until) {
+		wait_step(c, until);
 		if (until == WAIT_FOREVER && r->ready != NULL)
 			until = c->link.now_us + CLIENT_LATE_US;
 	}
@@ -73,7 +74,7 @@ int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request 
 	struct client_req *r;
 	int rc;
 
-	reap(c);
+	free_read_end(c);
 	*id = 0;
 	if (req->ops != NULL)
 		return -EINVAL;
@@ -84,7 +85,7 @@ int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request 
 	wait_accepted(c, r);
 	if (choice != NULL)
 		*choice = r->choice;
-	return !r->told || r->accepted || answered(r) ? 0 : -ECANCELED;
+	return !r->end_reported || r->accepted || is_answered(r) ? 0 : -ECANCELED;
 }
 
 static bool take_item(struct client_req *r, struct kvr_client_item *out)
@@ -112,21 +113,21 @@ int kvr_client_next_item(struct kvr_client *c, uint64_t id, struct kvr_client_it
 	struct client_req *r;
 	bool late = false;
 
-	reap(c);
+	free_read_end(c);
 	r = kvr_client__find(c, id);
 	if (r == NULL || r->ops != NULL)
 		return -ENOENT;
 	for (;;) {
 		if (take_item(r, item))
 			return 1;
-		if (r->told) {
+		if (r->end_reported) {
 			*end = r->end;
-			c->dead_id = id;
+			c->ended_id = id;
 			return 0;
 		}
 		if (late)
 			return -ETIMEDOUT;
 		late = until != WAIT_FOREVER && kvr_link_tick(&c->link) >= until;
-		step(c, until); /* does not sleep when it is late: one more look */
+		wait_step(c, until); /* does not wait if it is too late: a last check */
 	}
 }

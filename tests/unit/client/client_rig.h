@@ -4,8 +4,8 @@
 
 /**
  * @file
- * A client in a fake world, a record of what it told its user, and the frames a router or an
- * agent would send it.
+ * A client in a fake world, a record of its callbacks, and frames as a router or an agent sends
+ * them.
  */
 
 #include "client_pvt.h"
@@ -19,14 +19,14 @@ static struct fake_io net;
 static struct kvr_client *c;
 static struct kvr_udp_addr router_at, agent_at;
 
-/** What the callbacks saw; reset by rig_start(). */
+/** Record of the callbacks; reset by rig_start(). */
 static struct {
 	int queued, accepted, items, ends, connects, connect_status;
 	struct kvr_client_choice choice;
 	struct kvr_client_end end;
 	char text[64];
 	uint32_t last_seq, bytes, last_flags;
-	uint64_t cancel_at_item; /* cancel when this many items have come */
+	uint64_t cancel_at_item; /* cancel at this number of items */
 	bool submit_at_end;
 	bool tracked;
 	struct kvr_client_tracker tracker;
@@ -56,7 +56,8 @@ static void on_accepted(struct kvr_client *cl, uint64_t id, const struct kvr_cli
 
 static void on_item(struct kvr_client *cl, uint64_t id, const struct kvr_client_item *it, void *u)
 {
-	CU_ASSERT_EQUAL(it->seq, (uint32_t)saw.items); /* in order, each once */
+	CU_ASSERT_EQUAL(it->seq,
+			(uint32_t)saw.items); /* checks that items arrive in order, each once */
 	CU_ASSERT_EQUAL(saw.ends, 0);
 	saw.items++;
 	saw.bytes += it->len;
@@ -115,7 +116,7 @@ static inline void rig_stop(void)
 	CU_ASSERT(net.closed);
 }
 
-/** Let time pass in steps of a millisecond, as a caller that honours timeout_ms would see it. */
+/** Advance time in steps of a millisecond, as a caller that observes timeout_ms would. */
 static inline void rig_run_ms(uint32_t ms)
 {
 	for (uint32_t i = 0; i < ms; i++) {
@@ -128,7 +129,7 @@ static inline void rig_run_ms(uint32_t ms)
 	kvr_client_process(c);
 }
 
-/** Submit the small prompt with the rig's callbacks and let it be sent. */
+/** Submit the small prompt with the rig's callbacks, and send it. */
 static inline uint64_t rig_submit(uint32_t flags)
 {
 	const struct kvr_client_request q = {
@@ -164,7 +165,7 @@ static inline void push_accepted(uint64_t id, uint64_t handle, uint16_t state, u
 	fake_push(&net, router_at, kvr_put_accepted(fake_slot(&net), 1984, &ids, &w));
 }
 
-/** Request @p id has been accepted by its router, which sends it on; what was sent is read. */
+/** Let the router accept and dispatch request @p id; skips the frames sent so far. */
 static inline void rig_accepted(uint64_t id)
 {
 	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
@@ -172,7 +173,7 @@ static inline void rig_accepted(uint64_t id)
 	fake_skip(&net);
 }
 
-/** rig_submit() of one that runs. */
+/** rig_submit() and accept as running. */
 static inline uint64_t rig_running(uint32_t flags)
 {
 	const uint64_t id = rig_submit(flags);
@@ -233,7 +234,7 @@ static inline void push_connected(uint64_t id, uint32_t epoch)
 		  kvr_put_connected(fake_slot(&net), 1984, &ids, w, pool, name, 2));
 }
 
-/** ACK that the client sent last, or NULL. */
+/** Last acknowledgement sent by the client, or NULL. */
 static inline const struct kvr_wire_response_ack *next_ack(void)
 {
 	const struct kvr_wire_hdr *h = fake_next(&net, KVR_RESPONSE_ACK);

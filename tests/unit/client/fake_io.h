@@ -4,8 +4,8 @@
 
 /**
  * @file
- * A world without sockets or time for protocol tests: frames that the code under test sends land
- * in `out`, frames put into `in` are received next, the clock is a number. One instance a test.
+ * A world without sockets or time for protocol tests. Frames sent by the code under test appear in
+ * `out`, frames put into `in` are received next, and the clock is a number. One instance per test.
  */
 
 #include "kvr_client_on.h"
@@ -25,10 +25,10 @@ struct fake_frame {
 struct fake_io {
 	struct kvr_udp udp;
 	uint64_t now_us;
-	unsigned int n_out, seen; /* seen: how far fake_next() has looked */
+	unsigned int n_out, seen; /* seen: position of fake_next() */
 	unsigned int n_in, taken;
 	bool closed;
-	bool in_after_send; /* nothing is received before something has been sent */
+	bool in_after_send; /* the code must send before it receives */
 	struct fake_frame out[FAKE_FRAMES];
 	struct fake_frame in[512];
 };
@@ -97,7 +97,7 @@ static inline void fake_reset(struct fake_io *f)
 	f->closed = f->in_after_send = false;
 }
 
-/** Room for one incoming frame; the caller puts a frame there and calls fake_push(). */
+/** Space for one incoming frame: put a frame there, then call fake_push(). */
 static inline uint8_t *fake_slot(struct fake_io *f)
 {
 	CU_ASSERT_FATAL(f->n_in < 512);
@@ -111,7 +111,7 @@ static inline void fake_push(struct fake_io *f, struct kvr_udp_addr from, int le
 	f->in[f->n_in++].len = (uint32_t)len;
 }
 
-/** Header of the next frame of @p kind sent and not looked at yet; earlier ones are skipped. */
+/** Header of the next unread frame of @p kind; skips earlier frames. */
 static inline const struct kvr_wire_hdr *fake_next(struct fake_io *f, uint8_t kind)
 {
 	while (f->seen < f->n_out) {
@@ -123,13 +123,13 @@ static inline const struct kvr_wire_hdr *fake_next(struct fake_io *f, uint8_t ki
 	return NULL;
 }
 
-/** Address the frame that fake_next() gave last was sent to. */
+/** Destination of the frame that fake_next() returned last. */
 static inline const struct kvr_udp_addr *fake_to(const struct fake_io *f)
 {
 	return &f->out[f->seen - 1].addr;
 }
 
-/** How many frames of @p kind are still to be looked at. */
+/** Number of unread frames of @p kind. */
 static inline unsigned int fake_count(const struct fake_io *f, uint8_t kind)
 {
 	unsigned int n = 0;
@@ -139,7 +139,7 @@ static inline unsigned int fake_count(const struct fake_io *f, uint8_t kind)
 	return n;
 }
 
-/** Forget what was sent so far. */
+/** Forget all frames sent so far. */
 static inline void fake_skip(struct fake_io *f)
 {
 	f->seen = f->n_out = 0;

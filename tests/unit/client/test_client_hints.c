@@ -8,13 +8,13 @@
 
 static struct kvr_client_hints *h;
 
-static void start(void)
+static void start_hints(void)
 {
 	h = kvr_client_hints_create();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 }
 
-static int parse(struct kvr_hints *out)
+static int parse_hints(struct kvr_hints *out)
 {
 	uint32_t len;
 	const uint8_t *p = kvr_client__hints_bytes(h, &len);
@@ -27,7 +27,7 @@ static void every_hint_is_read_back(void)
 	const uint64_t mm[] = {5, 6}, allowed[] = {1, 2, 3};
 	struct kvr_hints p;
 
-	start();
+	start_hints();
 	CU_ASSERT_EQUAL(kvr_client_hint_lora(h, "adapter-a"), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_namespace(h, "tenant-a"), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_mm(h, 3, mm, 2), 0);
@@ -49,7 +49,7 @@ static void every_hint_is_read_back(void)
 	CU_ASSERT_EQUAL(kvr_client_hint_shared_hits(h, 2, 9), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_trace(h, "abc", 3), 0);
 	CU_ASSERT_EQUAL(kvr_client_hints_error(h), 0);
-	CU_ASSERT_EQUAL_FATAL(parse(&p), 0);
+	CU_ASSERT_EQUAL_FATAL(parse_hints(&p), 0);
 	CU_ASSERT_EQUAL(memcmp(p.lora.p, "adapter-a", p.lora.len), 0);
 	CU_ASSERT_EQUAL(memcmp(p.ns.p, "tenant-a", p.ns.len), 0);
 	CU_ASSERT_EQUAL(p.n_mm, 1);
@@ -75,7 +75,7 @@ static void every_hint_is_read_back(void)
 
 static void the_first_error_stays_until_reset(void)
 {
-	start();
+	start_hints();
 	CU_ASSERT_EQUAL(kvr_client_hint_shared_hits(h, 5, 5), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_client_hint_dp_rank(h, 1), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_client_hints_error(h), -EINVAL);
@@ -86,14 +86,14 @@ static void the_first_error_stays_until_reset(void)
 	kvr_client_hints_destroy(NULL);
 }
 
-static void values_out_of_range_are_refused(void)
+static void values_out_of_range_are_errors(void)
 {
 	static char longname[300];
 	const uint64_t one = 1;
 
 #define REFUSED(call, code)                                                                        \
 	do {                                                                                       \
-		start();                                                                           \
+		start_hints();                                                                     \
 		CU_ASSERT_EQUAL(call, code);                                                       \
 		CU_ASSERT_EQUAL(kvr_client_hints_error(h), code);                                  \
 		kvr_client_hints_destroy(h);                                                       \
@@ -121,7 +121,7 @@ static void the_list_grows_to_its_limit(void)
 	int rc = 0;
 	uint32_t len, n = 0;
 
-	start();
+	start_hints();
 	while (rc == 0 && n < 100000) {
 		rc = kvr_client_hint_required_taint(h, "0123456789");
 		n += rc == 0;
@@ -133,7 +133,7 @@ static void the_list_grows_to_its_limit(void)
 	kvr_client_hints_destroy(h);
 }
 
-/* Vectors of the specification, section 1.5. */
+/* Published vectors of sequence hashes. */
 static void hashes_match_the_published_vectors(void)
 {
 	uint32_t t[32];
@@ -174,11 +174,11 @@ static void hashes_match_the_published_vectors(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"read back", every_hint_is_read_back},
-			       {"sticky error", the_first_error_stays_until_reset},
-			       {"range", values_out_of_range_are_refused},
-			       {"limit", the_list_grows_to_its_limit},
-			       {"hashes", hashes_match_the_published_vectors},
+	CU_TestInfo tests[] = {KVR_CASE(every_hint_is_read_back),
+			       KVR_CASE(the_first_error_stays_until_reset),
+			       KVR_CASE(values_out_of_range_are_errors),
+			       KVR_CASE(the_list_grows_to_its_limit),
+			       KVR_CASE(hashes_match_the_published_vectors),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("client_hints", tests);

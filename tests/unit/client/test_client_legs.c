@@ -36,8 +36,8 @@ static void the_choice_names_both_workers(void)
 	CU_ASSERT_EQUAL(saw.choice.prefill_worker, PREFILLER);
 	CU_ASSERT_EQUAL(saw.choice.prefill_dp_rank, 2);
 	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 7);
-	CU_ASSERT_EQUAL(saw.accepted, 1); /* no news */
-	prefiller = PREFILLER + 1;	  /* only the prompt goes elsewhere */
+	CU_ASSERT_EQUAL(saw.accepted, 1); /* no change */
+	prefiller = PREFILLER + 1;	  /* only the prefill worker changed */
 	push_legs(id, HANDLE, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 7);
 	CU_ASSERT_EQUAL(saw.accepted, 2);
 	CU_ASSERT_EQUAL(saw.choice.prefill_worker, PREFILLER + 1);
@@ -53,9 +53,9 @@ static void the_choice_names_both_workers(void)
 	rig_stop();
 }
 
-/* A prompt that takes a minute: the router says QUEUED to every PROBE. Nothing is lost, nothing is
- * sent again, and the answer follows. */
-static void a_long_prefill_is_waited_for(void)
+/* A prefill of one minute: the router answers each PROBE with QUEUED. Nothing is lost or
+ * retransmitted, and the answer follows. */
+static void a_long_prefill_does_not_time_out(void)
 {
 	uint32_t probes = 0;
 	uint64_t id;
@@ -73,7 +73,7 @@ static void a_long_prefill_is_waited_for(void)
 		}
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
 	}
-	CU_ASSERT(probes >= 30 && probes <= 40); /* 0.25, 0.5, 1, then each 2 s */
+	CU_ASSERT(probes >= 30 && probes <= 40); /* 0.25, 0.5, 1 s, then 2 s */
 	CU_ASSERT(saw.ends == 0 && saw.queued == 1 && saw.accepted == 0);
 	push_legs(id, HANDLE, KVR_STATE_DISPATCHED, KVR_WAY_SYNC, 7);
 	CU_ASSERT_EQUAL(saw.accepted, 1);
@@ -84,7 +84,7 @@ static void a_long_prefill_is_waited_for(void)
 	rig_stop();
 }
 
-static void a_router_that_falls_silent_in_a_prefill_is_given_up(void)
+static void an_unresponsive_router_during_prefill_is_given_up(void)
 {
 	uint64_t id;
 
@@ -97,8 +97,9 @@ static void a_router_that_falls_silent_in_a_prefill_is_given_up(void)
 	rig_stop();
 }
 
-/* DISPATCHED as answer to a PROBE: without legs only we can repeat, with legs the router does. */
-static void the_router_repeats_what_legs_need(void)
+/* DISPATCHED in answer to a PROBE: without legs only the client can retransmit, with legs the
+ * router does. */
+static void the_router_retransmits_legs(void)
 {
 	static const struct {
 		uint16_t path;
@@ -124,9 +125,9 @@ static void the_router_repeats_what_legs_need(void)
 	}
 }
 
-/* The prefill has failed after the decode worker took its leg: the request waits and goes
- * elsewhere, under another handle, and its stream is taken from there. */
-static void a_request_that_starts_over_is_followed(void)
+/* The prefill failed after the decode worker accepted its leg: the request waits, moves to another
+ * handle, and its stream is accepted from there. */
+static void a_request_that_starts_over_keeps_its_stream(void)
 {
 	uint64_t id;
 
@@ -138,7 +139,7 @@ static void a_request_that_starts_over_is_followed(void)
 	push_legs(id, HANDLE + 1, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP, 8);
 	CU_ASSERT_EQUAL(saw.accepted, 2);
 	CU_ASSERT_EQUAL(saw.choice.worker, 8);
-	/* And once more, this time at once. */
+	/* Again, this time immediately. */
 	push_legs(id, HANDLE + 1, KVR_STATE_RUNNING, KVR_WAY_BOOTSTRAP, 8);
 	push_legs(id, HANDLE + 2, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP, 9);
 	CU_ASSERT_EQUAL(saw.accepted, 3);
@@ -146,8 +147,7 @@ static void a_request_that_starts_over_is_followed(void)
 	push_item_from(router_at, id, HANDLE + 2, 0, 0, "a");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.items, 1);
-	push_legs(id, HANDLE + 3, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP,
-		  6); /* too late for that */
+	push_legs(id, HANDLE + 3, KVR_STATE_DISPATCHED, KVR_WAY_BOOTSTRAP, 6); /* too late */
 	push_item_from(router_at, id, HANDLE + 2, 1, KVR_RESP_F_FIN, "b");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.accepted, 3);
@@ -156,8 +156,8 @@ static void a_request_that_starts_over_is_followed(void)
 	rig_stop();
 }
 
-/* With direct items the router cannot hold back the end of the try that it has stopped. */
-static void the_end_of_a_former_try_is_not_the_end(void)
+/* With DIRECT the router cannot suppress the end of an attempt that it stopped. */
+static void the_end_of_a_previous_attempt_is_not_the_end(void)
 {
 	uint64_t id;
 
@@ -175,7 +175,7 @@ static void the_end_of_a_former_try_is_not_the_end(void)
 	rig_stop();
 }
 
-static void a_failed_prefill_may_be_tried_again(void)
+static void a_failed_prefill_may_be_retried(void)
 {
 	uint64_t id;
 
@@ -190,9 +190,9 @@ static void a_failed_prefill_may_be_tried_again(void)
 	rig_stop();
 }
 
-/* Any order and number of the router's words about one request, lost, repeated and late, lead to
+/* Messages of the router about one request, in any order, lost, repeated or late, lead to exactly
  * one end. */
-static void whatever_is_lost_or_repeated_there_is_one_end(void)
+static void losses_and_copies_lead_to_one_end(void)
 {
 	static const uint16_t states[] = {KVR_STATE_QUEUED, KVR_STATE_DISPATCHED,
 					  KVR_STATE_RUNNING};
@@ -227,14 +227,14 @@ static void whatever_is_lost_or_repeated_there_is_one_end(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"choice", the_choice_names_both_workers},
-		{"long prefill", a_long_prefill_is_waited_for},
-		{"silence", a_router_that_falls_silent_in_a_prefill_is_given_up},
-		{"repetition", the_router_repeats_what_legs_need},
-		{"start over", a_request_that_starts_over_is_followed},
-		{"former try", the_end_of_a_former_try_is_not_the_end},
-		{"failed", a_failed_prefill_may_be_tried_again},
-		{"any order", whatever_is_lost_or_repeated_there_is_one_end},
+		KVR_CASE(the_choice_names_both_workers),
+		KVR_CASE(a_long_prefill_does_not_time_out),
+		KVR_CASE(an_unresponsive_router_during_prefill_is_given_up),
+		KVR_CASE(the_router_retransmits_legs),
+		KVR_CASE(a_request_that_starts_over_keeps_its_stream),
+		KVR_CASE(the_end_of_a_previous_attempt_is_not_the_end),
+		KVR_CASE(a_failed_prefill_may_be_retried),
+		KVR_CASE(losses_and_copies_lead_to_one_end),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* KVR_CLIENT_QUIET: where a request went is not waited for. */
+/* KVR_CLIENT_QUIET: the choice is not needed. */
 #include "client_rig.h"
 
 static uint32_t wire_flags(void)
@@ -10,7 +10,7 @@ static uint32_t wire_flags(void)
 	return ((const struct kvr_wire_request *)kvr_frame_body(h))->flags;
 }
 
-static void the_answer_is_enough(void)
+static void the_answer_replaces_accepted(void)
 {
 	uint64_t id;
 
@@ -20,7 +20,8 @@ static void the_answer_is_enough(void)
 	push_item(id, 0, 0, "a");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.items, 1);
-	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_PROBE)); /* others ask for what was lost */
+	CU_ASSERT_PTR_NULL(
+		fake_next(&net, KVR_PROBE)); /* other requests ask for the lost ACCEPTED */
 	push_item(id, 1, KVR_RESP_F_FIN, "b");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.ends, 1);
@@ -28,7 +29,7 @@ static void the_answer_is_enough(void)
 	rig_stop();
 }
 
-static void a_slow_answer_is_announced(void)
+static void accepted_precedes_a_slow_answer(void)
 {
 	uint64_t id;
 
@@ -40,11 +41,11 @@ static void a_slow_answer_is_announced(void)
 	CU_ASSERT_EQUAL(saw.choice.worker, 1);
 	wire_flags();
 	rig_run_ms(100);
-	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE)); /* it is not sent again */
+	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE)); /* not retransmitted */
 	rig_stop();
 }
 
-static void it_is_repeated_until_something_comes(void)
+static void it_is_retransmitted_until_answered(void)
 {
 	rig_start();
 	rig_submit(KVR_CLIENT_QUIET);
@@ -54,15 +55,15 @@ static void it_is_repeated_until_something_comes(void)
 	rig_stop();
 }
 
-static void what_needs_the_word_is_not_quiet(void)
+static void requests_that_need_accepted_ignore_the_flag(void)
 {
 	static const struct {
 		uint32_t flags, body;
 	} rows[] = {{KVR_CLIENT_QUERY, 0},
 		    {KVR_CLIENT_DIRECT, 0},
 		    {KVR_CLIENT_BOOK, 0},
-		    {0, 3000},	/* of more than a frame */
-		    {0, 5000}}; /* given to the agent */
+		    {0, 3000},	/* more than one frame */
+		    {0, 5000}}; /* body sent to the agent */
 	static const char body[5000];
 
 	for (unsigned int i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
@@ -84,11 +85,10 @@ static void what_needs_the_word_is_not_quiet(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"answer", the_answer_is_enough},
-			       {"announced", a_slow_answer_is_announced},
-			       {"repeated", it_is_repeated_until_something_comes},
-			       {"needed", what_needs_the_word_is_not_quiet},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		KVR_CASE(the_answer_replaces_accepted), KVR_CASE(accepted_precedes_a_slow_answer),
+		KVR_CASE(it_is_retransmitted_until_answered),
+		KVR_CASE(requests_that_need_accepted_ignore_the_flag), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("client_quiet", tests);
 }

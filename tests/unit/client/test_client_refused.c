@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * REJECTED of every code for every kind in every state: what PROTOCOL.md's table says (which
- * tests/protocol compares with kvr_refusal()) is what the client does.
+ * REJECTED with every code for every kind in every state: the client must follow the table of
+ * PROTOCOL.md, which tests/protocol compares with kvr_refusal().
  */
 #include "client_rig.h"
 
@@ -9,7 +9,7 @@
 
 enum phase { SENT_ONCE, SENT_TWICE, WAITING, STREAMING, CANCELLING, PHASES };
 
-static uint64_t begin(enum phase p)
+static uint64_t start_in_state(enum phase p)
 {
 	uint64_t id;
 
@@ -23,7 +23,7 @@ static uint64_t begin(enum phase p)
 		push_item(id, 0, 0, "x");
 	kvr_client_process(c);
 	if (p == WAITING)
-		rig_run_ms(251); /* a PROBE is on its way */
+		rig_run_ms(251); /* a PROBE is unanswered */
 	if (p == CANCELLING)
 		CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
 	kvr_client_process(c);
@@ -38,8 +38,8 @@ static void push_refusal(uint64_t id, unsigned int code, uint8_t kind, bool retr
 	kvr_client_process(c);
 }
 
-/* What the words mean in a state. */
-static bool ends(enum kvr_refusal what, enum phase p, uint8_t kind)
+/* Expected effect of a rejection in a state. */
+static bool ends_with(enum kvr_refusal what, enum phase p, uint8_t kind)
 {
 	if (p == CANCELLING)
 		return kind == KVR_CANCEL ? what == KVR_REFUSAL_DONE
@@ -50,68 +50,71 @@ static bool ends(enum kvr_refusal what, enum phase p, uint8_t kind)
 	if (what == KVR_REFUSAL_FIRST || what == KVR_REFUSAL_BUSY)
 		return p < WAITING;
 	if (what == KVR_REFUSAL_RESTART)
-		return p == STREAMING && kind == KVR_PROBE; /* it cannot be sent again */
+		return p == STREAMING &&
+		       kind == KVR_PROBE; /* the message cannot be retransmitted */
 	return what == KVR_REFUSAL_END;
 }
 
-static bool asks_again(enum kvr_refusal what, enum phase p, uint8_t kind)
+static bool sends_again(enum kvr_refusal what, enum phase p, uint8_t kind)
 {
 	if (what == KVR_REFUSAL_COOKIE)
-		return p < STREAMING; /* of ROUTE alone; later nothing of it is kept */
+		return p < STREAMING; /* of ROUTE only; the message is freed later */
 	return what == KVR_REFUSAL_RESTART && p == WAITING && kind == KVR_PROBE;
 }
 
-static enum kvr_client_reason reason(enum kvr_refusal what, enum phase p)
+static enum kvr_client_reason get_reason(enum kvr_refusal what, enum phase p)
 {
 	if (p == CANCELLING)
 		return KVR_CLIENT_CANCELLED;
 	return what == KVR_REFUSAL_RESTART ? KVR_CLIENT_LOST : KVR_CLIENT_REJECTED;
 }
 
-static void one(unsigned int code, bool retryable, uint8_t kind, enum phase p)
+static void check_rejection(unsigned int code, bool retryable, uint8_t kind, enum phase p)
 {
 	const enum kvr_refusal what = kvr_refusal(kind, code, retryable);
-	const bool over = ends(what, p, kind);
-	const uint64_t id = begin(p);
+	const bool over = ends_with(what, p, kind);
+	const uint64_t id = start_in_state(p);
 	unsigned int cancels;
 
 	push_refusal(id, code, kind, retryable);
 	CU_ASSERT_EQUAL(saw.ends, over);
 	if (over)
-		CU_ASSERT_EQUAL(saw.end.reason, reason(what, p));
-	if (over && reason(what, p) == KVR_CLIENT_REJECTED) {
+		CU_ASSERT_EQUAL(saw.end.reason, get_reason(what, p));
+	if (over && get_reason(what, p) == KVR_CLIENT_REJECTED) {
 		CU_ASSERT_EQUAL(saw.end.code, code);
 		CU_ASSERT_EQUAL(saw.end.retryable, retryable);
 		CU_ASSERT_STRING_EQUAL(saw.text, "why");
 	}
-	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), asks_again(what, p, kind));
-	/* An earlier copy may have been taken: it must not run for nobody. */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), sends_again(what, p, kind));
+	/* An earlier copy may have been accepted, and must not run without a client. */
 	cancels = over && what == KVR_REFUSAL_BUSY && p == SENT_TWICE;
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), cancels);
-	/* Said again it changes nothing more. */
+	/* A repetition changes nothing. */
 	push_refusal(id, code, kind, retryable);
 	CU_ASSERT_EQUAL(saw.ends, over);
-	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), asks_again(what, p, kind));
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), sends_again(what, p, kind));
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), cancels);
 	rig_stop();
 }
 
-static void every_code_does_what_the_table_says(void)
+static void every_code_follows_the_table(void)
 {
 	static const uint8_t kinds[] = {KVR_ROUTE, KVR_PROBE, KVR_CANCEL};
 
 	for (unsigned int code = 1; code < 128; code++)
 		for (unsigned int k = 0; k < 3; k++)
 			for (int p = 0; p < PHASES; p++) {
-				one(code, kvr_code_retryable(code), kinds[k], (enum phase)p);
-				one(code, !kvr_code_retryable(code), kinds[k], (enum phase)p);
+				check_rejection(code, kvr_code_retryable(code), kinds[k],
+						(enum phase)p);
+				check_rejection(code, !kvr_code_retryable(code), kinds[k],
+						(enum phase)p);
 			}
 }
 
-static void kinds_that_are_never_refused_change_nothing(void)
+static void kinds_that_are_never_rejected_have_no_effect(void)
 {
 	for (unsigned int kind = 0; kind < 256; kind++) {
-		const uint64_t id = begin(WAITING);
+		const uint64_t id = start_in_state(WAITING);
 
 		if (kind != KVR_ROUTE && kind != KVR_PROBE) {
 			push_refusal(id, KVR_E_WORKER_LOST, (uint8_t)kind, true);
@@ -121,17 +124,17 @@ static void kinds_that_are_never_refused_change_nothing(void)
 	}
 }
 
-/* An answer to a PROBE of the try before must not send the next one off again. */
+/* The answer to a PROBE of the previous attempt must not restart the next one. */
 static void starting_over_is_no_storm(void)
 {
-	uint64_t id = begin(WAITING);
+	uint64_t id = start_in_state(WAITING);
 
 	for (int i = 0; i < 100; i++)
 		push_refusal(id, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, false);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
 	rig_stop();
-	/* Nor may a router that never knows it: the timer decides, not the answer. */
-	id = begin(SENT_ONCE);
+	/* Nor must a router that never knows the request: the timer decides when to retransmit. */
+	id = start_in_state(SENT_ONCE);
 	for (int i = 0; i < 1000; i++) {
 		push_refusal(id, KVR_E_UNKNOWN_REQUEST, KVR_ROUTE, false);
 		rig_run_ms(1);
@@ -140,16 +143,16 @@ static void starting_over_is_no_storm(void)
 	rig_stop();
 }
 
-/* What the router has told a client that has not heard it: of requests, too, that were accepted,
- * then moved, and found no room elsewhere. */
-static void a_probe_tells_the_end_of_what_was_accepted(void)
+/* Rejections of a router whose earlier answers were lost; also of requests that were accepted,
+ * moved, and found no capacity. */
+static void a_probe_reports_the_end_of_an_accepted_request(void)
 {
 	static const unsigned int codes[] = {KVR_E_SOURCE_LIMIT,   KVR_E_NO_ENDPOINTS,
 					     KVR_E_QUEUE_REJECTED, KVR_E_NO_MEMORY,
 					     KVR_E_WORKER_LOST,	   KVR_E_SHUTDOWN};
 
 	for (unsigned int i = 0; i < RTE_DIM(codes); i++) {
-		const uint64_t id = begin(WAITING);
+		const uint64_t id = start_in_state(WAITING);
 
 		push_refusal(id, codes[i], KVR_ROUTE, true);
 		push_refusal(id, codes[i], KVR_PROBE, true);
@@ -160,9 +163,9 @@ static void a_probe_tells_the_end_of_what_was_accepted(void)
 	}
 }
 
-static void ended_waits_for_the_last_items(void)
+static void an_ended_request_waits_for_its_last_items(void)
 {
-	const uint64_t id = begin(STREAMING);
+	const uint64_t id = start_in_state(STREAMING);
 
 	push_refusal(id, KVR_E_ENDED, KVR_PROBE, false);
 	rig_run_ms(2900);
@@ -173,7 +176,7 @@ static void ended_waits_for_the_last_items(void)
 	rig_stop();
 }
 
-/* The text of a refusal outlives the frame for whoever reads it later. */
+/* The text of a rejection remains valid after its frame. */
 static void the_reader_of_a_busy_request_gets_the_text(void)
 {
 	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4};
@@ -200,9 +203,9 @@ static void the_reader_of_a_busy_request_gets_the_text(void)
 	rig_stop();
 }
 
-/* ---- the other kinds ---- */
+/* ---- other kinds ---- */
 
-static void connect_tells_down_from_denied(void)
+static void connect_distinguishes_down_from_denied(void)
 {
 	for (unsigned int code = 1; code < 128; code++) {
 		const bool again = kvr_refusal(KVR_CONNECT, code, kvr_code_retryable(code)) ==
@@ -250,7 +253,7 @@ static void on_released(struct kvr_client *cl, const char *s, int status, uint16
 	release_status = status;
 }
 
-static void release_is_repeated_or_over(void)
+static void a_rejected_release_is_repeated_or_ends(void)
 {
 	for (unsigned int code = 1; code < 128; code++) {
 		const bool again = kvr_refusal(KVR_SESSION_RELEASE, code,
@@ -273,7 +276,7 @@ static void release_is_repeated_or_over(void)
 	}
 }
 
-static void limits_come_with_connected(void)
+static void connected_includes_the_limits(void)
 {
 	static const char body[4096];
 	struct kvr_client_request q = {
@@ -301,9 +304,9 @@ static void limits_come_with_connected(void)
 	rig_stop();
 }
 
-/* ---- one thing at a time ---- */
+/* ---- blocking functions ---- */
 
-/* The first request of a client has this id. */
+/* The id of a client's first request. */
 #define FIRST_ID ((UINT64_C(1) << 32) | 1)
 
 static int wait_for(struct kvr_client_choice *ch)
@@ -327,8 +330,8 @@ static void read_all(enum kvr_client_reason how)
 	CU_ASSERT_EQUAL(end.reason, how);
 }
 
-/* Row 30: an answer is an answer, whether its ACCEPTED comes late or never. */
-static void the_whole_answer_may_overtake_accepted(void)
+/* An answer is complete whether its ACCEPTED is late or lost. */
+static void a_complete_answer_may_overtake_accepted(void)
 {
 	struct kvr_client_choice ch;
 
@@ -350,7 +353,7 @@ static void the_whole_answer_may_overtake_accepted(void)
 	rig_stop();
 
 	rig_start();
-	push_rejected(FIRST_ID, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "nobody");
+	push_rejected(FIRST_ID, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "no worker");
 	net.in_after_send = true;
 	CU_ASSERT_EQUAL(wait_for(&ch), -ECANCELED);
 	rig_stop();
@@ -358,16 +361,16 @@ static void the_whole_answer_may_overtake_accepted(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"every code", every_code_does_what_the_table_says},
-			       {"other kinds", kinds_that_are_never_refused_change_nothing},
-			       {"no storm", starting_over_is_no_storm},
-			       {"probe tells", a_probe_tells_the_end_of_what_was_accepted},
-			       {"ended", ended_waits_for_the_last_items},
-			       {"text", the_reader_of_a_busy_request_gets_the_text},
-			       {"connect", connect_tells_down_from_denied},
-			       {"release", release_is_repeated_or_over},
-			       {"limits", limits_come_with_connected},
-			       {"answer first", the_whole_answer_may_overtake_accepted},
+	CU_TestInfo tests[] = {KVR_CASE(every_code_follows_the_table),
+			       KVR_CASE(kinds_that_are_never_rejected_have_no_effect),
+			       KVR_CASE(starting_over_is_no_storm),
+			       KVR_CASE(a_probe_reports_the_end_of_an_accepted_request),
+			       KVR_CASE(an_ended_request_waits_for_its_last_items),
+			       KVR_CASE(the_reader_of_a_busy_request_gets_the_text),
+			       KVR_CASE(connect_distinguishes_down_from_denied),
+			       KVR_CASE(a_rejected_release_is_repeated_or_ends),
+			       KVR_CASE(connected_includes_the_limits),
+			       KVR_CASE(a_complete_answer_may_overtake_accepted),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("client_refused", tests);

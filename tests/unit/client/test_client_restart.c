@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The router dies and lives again: who notices when, and what becomes of what was under way. */
+/* Restart of the router: detection, and the effect on requests in flight. */
 #include "client_rig.h"
 
-/* A router of this life answers a CONNECT that is under way. */
+/* A router with this epoch answers the current CONNECT. */
 static void answer_connect(uint32_t epoch)
 {
 	const struct kvr_wire_hdr *h = fake_next(&net, KVR_CONNECT);
@@ -12,7 +12,7 @@ static void answer_connect(uint32_t epoch)
 	kvr_client_process(c);
 }
 
-static void connected(uint32_t epoch)
+static void answer_reconnect(uint32_t epoch)
 {
 	rig_start_conf((struct kvr_client_conf){.max_requests = 256});
 	kvr_client_connect(c);
@@ -20,7 +20,7 @@ static void connected(uint32_t epoch)
 	answer_connect(epoch);
 }
 
-static void what_runs_is_sent_again_while_no_item_has_come(void)
+static void a_running_request_is_sent_again_before_its_first_item(void)
 {
 	const struct kvr_wire_hdr *h;
 	uint64_t id;
@@ -41,7 +41,7 @@ static void what_runs_is_sent_again_while_no_item_has_come(void)
 	CU_ASSERT_EQUAL(h->handle, 0);
 	CU_ASSERT_NOT_EQUAL(h->msg_seq, seq);
 	CU_ASSERT_EQUAL(saw.ends, 0);
-	/* What the engine of before still says is nobody's. */
+	/* Items of the previous incarnation's attempt are ignored. */
 	push_item(id, 0, 0, "a");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.items, 0);
@@ -50,7 +50,7 @@ static void what_runs_is_sent_again_while_no_item_has_come(void)
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.accepted, 2);
 	CU_ASSERT_EQUAL(saw.items, 1);
-	/* From here on another try would say the beginning twice. */
+	/* After an item another attempt would repeat the beginning. */
 	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
@@ -60,8 +60,8 @@ static void what_runs_is_sent_again_while_no_item_has_come(void)
 	rig_stop();
 }
 
-/* What a run of before has said ahead of its first item is none of the next one's answer. */
-static void what_came_early_goes_with_its_run(void)
+/* Items of a previous attempt, held ahead of its first item, do not belong to the next answer. */
+static void early_items_are_dropped_with_their_attempt(void)
 {
 	static const char before[] = "of the run before";
 	uint64_t id;
@@ -84,8 +84,8 @@ static void what_came_early_goes_with_its_run(void)
 	rig_stop();
 }
 
-/* DIRECT: the agent needs no router, and so does who has begun to listen to it. */
-static void a_direct_answer_goes_on_without_the_router(void)
+/* DIRECT: neither the agent nor a client that received an item needs a router. */
+static void a_direct_answer_continues_without_the_router(void)
 {
 	const struct kvr_wire_hdr *h;
 	uint64_t id, other;
@@ -101,10 +101,10 @@ static void a_direct_answer_goes_on_without_the_router(void)
 	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
 	push_rejected(other, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "who");
 	kvr_client_process(c);
-	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1); /* the one that has nothing */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1); /* a request without an item */
 	push_accepted(other, HANDLE + 2, KVR_STATE_RUNNING, 6);
 	fake_skip(&net);
-	/* The try of before may go on; its sender is not kept waiting. */
+	/* The previous attempt may continue; its sender gets acknowledgements. */
 	push_item_from(agent_at, other, HANDLE + 1, 0, 0, "old");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.items, 1);
@@ -120,7 +120,7 @@ static void a_direct_answer_goes_on_without_the_router(void)
 	rig_stop();
 }
 
-/* Its agent has died, too. */
+/* The agent stopped as well. */
 static void a_direct_answer_that_stops_is_lost(void)
 {
 	uint64_t id;
@@ -140,8 +140,8 @@ static void a_direct_answer_that_stops_is_lost(void)
 	rig_stop();
 }
 
-/* A late refusal of a copy of its ROUTE does not start what runs a second time. */
-static void what_runs_needs_no_cookie(void)
+/* A late rejection of a ROUTE copy does not start a second attempt of a running request. */
+static void a_running_request_needs_no_cookie(void)
 {
 	uint64_t id;
 
@@ -156,18 +156,18 @@ static void what_runs_needs_no_cookie(void)
 	rig_stop();
 }
 
-/* The first word of another life has all requests ask, whatever their timers say. */
-static void another_life_is_asked_about_everything_at_once(void)
+/* The first frame of a new incarnation makes all requests ask, regardless of their timers. */
+static void a_new_epoch_makes_all_requests_ask_at_once(void)
 {
 	uint64_t queued, runs, routing, other;
 
-	connected(77);
+	answer_reconnect(77);
 	queued = rig_submit(0);
 	runs = rig_submit(0);
 	routing = rig_submit(0);
 	push_accepted(queued, HANDLE, KVR_STATE_QUEUED, 0);
 	push_accepted(runs, HANDLE + 1, KVR_STATE_RUNNING, 6);
-	rig_run_ms(4000); /* gaps are as long as they get */
+	rig_run_ms(4000); /* at the longest interval */
 	fake_skip(&net);
 	other = rig_submit(0);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
@@ -182,9 +182,10 @@ static void another_life_is_asked_about_everything_at_once(void)
 	fake_next(&net, KVR_ROUTE);
 	answer_connect(78);
 	rig_run_ms(1);
-	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 3); /* that of the new one asks for nothing */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE),
+			3); /* a frame of the known epoch has no effect */
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
-	/* What it does not know starts over, all of it within a few milliseconds. */
+	/* Unknown requests start over within a few milliseconds. */
 	fake_skip(&net);
 	push_rejected(queued, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "");
 	push_rejected(runs, KVR_E_UNKNOWN_REQUEST, KVR_PROBE, "");
@@ -195,10 +196,10 @@ static void another_life_is_asked_about_everything_at_once(void)
 	rig_stop();
 }
 
-/* Many of them come in turns, not in a burst that the router's rings would drop. */
-static void many_requests_ask_in_turns(void)
+/* Many requests ask in groups, because a burst would overflow the router's rings. */
+static void many_requests_ask_in_groups(void)
 {
-	connected(77);
+	answer_reconnect(77);
 	for (uint32_t i = 0; i < 160; i++)
 		push_accepted(rig_submit(0), HANDLE + i, KVR_STATE_RUNNING, 6);
 	rig_run_ms(4000);
@@ -214,8 +215,9 @@ static void many_requests_ask_in_turns(void)
 	rig_stop();
 }
 
-/* A router that is down may be up any time; one that answers is not asked that often. */
-static void a_probe_without_an_answer_comes_again_each_second(void)
+/* A router that is down may return at any time, so it is probed more often than one that
+ * answers. */
+static void an_unanswered_probe_is_repeated_every_second(void)
 {
 	static const uint32_t deaf_ms[] = {250, 500, 1000, 1000, 1000, 1000};
 	uint64_t id;
@@ -243,14 +245,14 @@ static void a_probe_without_an_answer_comes_again_each_second(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"sent again", what_runs_is_sent_again_while_no_item_has_come},
-			       {"came early", what_came_early_goes_with_its_run},
-			       {"direct", a_direct_answer_goes_on_without_the_router},
-			       {"direct stops", a_direct_answer_that_stops_is_lost},
-			       {"no cookie", what_runs_needs_no_cookie},
-			       {"all ask", another_life_is_asked_about_everything_at_once},
-			       {"many", many_requests_ask_in_turns},
-			       {"deaf", a_probe_without_an_answer_comes_again_each_second},
+	CU_TestInfo tests[] = {KVR_CASE(a_running_request_is_sent_again_before_its_first_item),
+			       KVR_CASE(early_items_are_dropped_with_their_attempt),
+			       KVR_CASE(a_direct_answer_continues_without_the_router),
+			       KVR_CASE(a_direct_answer_that_stops_is_lost),
+			       KVR_CASE(a_running_request_needs_no_cookie),
+			       KVR_CASE(a_new_epoch_makes_all_requests_ask_at_once),
+			       KVR_CASE(many_requests_ask_in_groups),
+			       KVR_CASE(an_unanswered_probe_is_repeated_every_second),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("client_restart", tests);

@@ -2,9 +2,9 @@
 #include "client_rig.h"
 #include "kvr_reason.h"
 
-/* --- connecting --- */
+/* --- connect --- */
 
-static void connect_is_repeated_until_answered(void)
+static void connect_is_retransmitted_until_answered(void)
 {
 	const struct kvr_wire_hdr *h;
 	const struct kvr_client_pool *p;
@@ -41,7 +41,7 @@ static void connect_is_repeated_until_answered(void)
 	rig_stop();
 }
 
-static void connect_gives_up_and_may_be_refused(void)
+static void connect_times_out_or_is_rejected(void)
 {
 	const struct kvr_wire_hdr *h;
 
@@ -63,7 +63,7 @@ static void connect_gives_up_and_may_be_refused(void)
 	rig_stop();
 }
 
-static void a_new_router_life_refreshes_the_pools(void)
+static void a_new_epoch_of_the_router_refreshes_the_pools(void)
 {
 	const struct kvr_wire_hdr *h;
 	uint64_t id;
@@ -76,18 +76,18 @@ static void a_new_router_life_refreshes_the_pools(void)
 	push_connected(h->id, 76);
 	kvr_client_process(c);
 	id = rig_submit(0);
-	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1); /* comes with epoch 77 */
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1); /* has epoch 77 */
 	kvr_client_process(c);
 	kvr_client_process(c);
 	h = fake_next(&net, KVR_CONNECT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 	push_connected(h->id, 77);
 	kvr_client_process(c);
-	CU_ASSERT_EQUAL(saw.connects, 1); /* not asked for by the user: not told */
+	CU_ASSERT_EQUAL(saw.connects, 1); /* not requested by the user: not reported */
 	rig_stop();
 }
 
-/* --- routing --- */
+/* --- route --- */
 
 static void route_carries_the_request(void)
 {
@@ -113,7 +113,7 @@ static void route_carries_the_request(void)
 	rig_start();
 	CU_ASSERT_EQUAL(kvr_client_hint_lora(hints, "ad"), 0);
 	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
-	CU_ASSERT_EQUAL(net.n_out, 0); /* nothing is sent from inside submit */
+	CU_ASSERT_EQUAL(net.n_out, 0); /* submit itself sends nothing */
 	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 0);
 	kvr_client_process(c);
 	h = fake_next(&net, KVR_ROUTE);
@@ -137,7 +137,7 @@ static void route_carries_the_request(void)
 	rig_stop();
 }
 
-/* Whose prompt nobody could turn into tokens: its length is there for the load. */
+/* A prompt that could not be tokenised: its length is used for the load. */
 static void route_without_tokens_and_hashes_has_a_length(void)
 {
 	const struct kvr_client_request q = {.pool = 9, .isl = 300, .ops = &rig_ops};
@@ -158,7 +158,7 @@ static void route_without_tokens_and_hashes_has_a_length(void)
 
 static void route_is_resent_with_the_flag_until_answered(void)
 {
-	/* 20 ms doubling to 1 s, from the first copy */
+	/* 20 ms doubling to 1 s, counted from the first copy */
 	static const uint32_t gap_ms[] = {20, 40, 80, 160, 320, 640, 1000, 1000};
 	const struct kvr_wire_hdr *h;
 	uint32_t seq;
@@ -179,7 +179,8 @@ static void route_is_resent_with_the_flag_until_answered(void)
 		CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 		w = kvr_frame_body(h);
 		CU_ASSERT_EQUAL(w->flags, KVR_REQ_F_RESEND);
-		CU_ASSERT_EQUAL(h->msg_seq, seq); /* fragments of all copies complete each other */
+		CU_ASSERT_EQUAL(h->msg_seq,
+				seq); /* fragments of different copies complete each other */
 	}
 	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 42);
 	fake_skip(&net);
@@ -188,7 +189,7 @@ static void route_is_resent_with_the_flag_until_answered(void)
 	CU_ASSERT_EQUAL(saw.accepted, 1);
 	CU_ASSERT_EQUAL(saw.choice.worker, 42);
 	CU_ASSERT_EQUAL(saw.choice.overlap_blocks, 5);
-	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 42); /* a duplicate says nothing new */
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 42); /* a duplicate has no effect */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.accepted, 1);
 	rig_stop();
@@ -200,8 +201,8 @@ static void a_query_ends_with_its_answer(void)
 
 	rig_start();
 	id = rig_submit(KVR_CLIENT_QUERY);
-	push_item(id, 0, KVR_RESP_F_FIN, "x");		  /* nobody may answer a query */
-	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 42); /* nor say that it runs */
+	push_item(id, 0, KVR_RESP_F_FIN, "x");		  /* a query has no items */
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 42); /* and does not run */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.ends + saw.items + saw.accepted, 0);
 	push_accepted(id, 0, KVR_STATE_QUERY, 42);
@@ -226,21 +227,21 @@ static void a_rejection_ends_with_code_and_text(void)
 	push_rejected(id, KVR_E_REASSEMBLY_FULL, KVR_ROUTE, "a fragment: repeating repairs it");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.ends, 0);
-	push_rejected(id, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "nobody there");
-	push_rejected(id, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "nobody there"); /* past */
+	push_rejected(id, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "no worker");
+	push_rejected(id, KVR_E_NO_ENDPOINTS, KVR_ROUTE, "no worker"); /* passed */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.ends, 1);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_REJECTED);
 	CU_ASSERT_EQUAL(saw.end.code, KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(saw.end.detail[0], 7);
-	CU_ASSERT_STRING_EQUAL(saw.text, "nobody there");
+	CU_ASSERT_STRING_EQUAL(saw.text, "no worker");
 	CU_ASSERT_STRING_EQUAL(kvr_code_name(saw.end.code), "NoEndpoints");
 	rig_stop();
 }
 
 static const char *rejection_text = "text";
 
-static const char *explained(uint16_t code, uint64_t d0, uint64_t d1, uint64_t d2)
+static const char *check_explanation(uint16_t code, uint64_t d0, uint64_t d1, uint64_t d2)
 {
 	static char line[200];
 	const struct kvr_client_end e = {.reason = KVR_CLIENT_REJECTED,
@@ -255,28 +256,29 @@ static const char *explained(uint16_t code, uint64_t d0, uint64_t d1, uint64_t d
 static void a_rejection_is_explained_with_its_numbers(void)
 {
 	CU_ASSERT_STRING_EQUAL(
-		explained(KVR_E_PROMPT_TOO_LONG, 9000, 4096, 16),
-		"PromptTooLong: the prompt has 9000 blocks of 16 tokens, the pool takes 4096");
-	CU_ASSERT_STRING_EQUAL(explained(KVR_E_UNKNOWN_POOL, 9, 2, 0),
-			       "UnknownPool: pool 9 of 2 pools there are; text");
+		check_explanation(KVR_E_PROMPT_TOO_LONG, 9000, 4096, 16),
+		"PromptTooLong: the prompt has 9000 blocks of 16 tokens, the pool accepts 4096 blocks");
+	CU_ASSERT_STRING_EQUAL(check_explanation(KVR_E_UNKNOWN_POOL, 9, 2, 0),
+			       "UnknownPool: pool 9, but the router has 2 pools; text");
 	CU_ASSERT_STRING_EQUAL(
-		explained(KVR_E_NO_ENDPOINTS, 3, 6, 0),
-		"NoEndpoints: workers of the pool 3, ranks 6, all of them drain or are silent");
+		check_explanation(KVR_E_NO_ENDPOINTS, 3, 6, 0),
+		"NoEndpoints: the pool has 3 workers with 6 ranks, all draining or unresponsive");
 	CU_ASSERT_STRING_EQUAL(
-		explained(KVR_E_NO_ENDPOINTS, 3, 6, 2),
-		"NoEndpoints: workers of the pool 3, ranks 6: pins, allowed workers or "
-		"taints of the request leave none");
-	CU_ASSERT_STRING_EQUAL(explained(KVR_E_NO_ENDPOINTS, 0, 0, 0),
+		check_explanation(KVR_E_NO_ENDPOINTS, 3, 6, 2),
+		"NoEndpoints: the pool has 3 workers with 6 ranks, but pins, allowed workers or taints of the request exclude all");
+	CU_ASSERT_STRING_EQUAL(check_explanation(KVR_E_NO_ENDPOINTS, 0, 0, 0),
 			       "NoEndpoints: the pool has no worker");
-	CU_ASSERT_STRING_EQUAL(explained(KVR_E_QUEUE_REJECTED, 1, 20, 16), "QueueRejected: text");
-	rejection_text = kvr_reason_words(KVR_E_QUEUE_REJECTED); /* the router's own was cut */
-	CU_ASSERT_STRING_EQUAL(explained(KVR_E_QUEUE_REJECTED, 1, 20, 16),
+	CU_ASSERT_STRING_EQUAL(check_explanation(KVR_E_QUEUE_REJECTED, 1, 20, 16),
+			       "QueueRejected: text");
+	rejection_text =
+		kvr_reason_words(KVR_E_QUEUE_REJECTED); /* the text of the router was truncated */
+	CU_ASSERT_STRING_EQUAL(check_explanation(KVR_E_QUEUE_REJECTED, 1, 20, 16),
 			       "QueueRejected: the queue is at a limit (1, 20, 16)");
 	rejection_text = "text";
-	CU_ASSERT_STRING_EQUAL(explained(KVR_E_BUSY, 0, 0, 0), "Busy: text");
+	CU_ASSERT_STRING_EQUAL(check_explanation(KVR_E_BUSY, 0, 0, 0), "Busy: text");
 }
 
-static void a_queued_request_is_probed_and_told_when_sent(void)
+static void a_queued_request_is_probed_until_sent(void)
 {
 	uint64_t id;
 
@@ -302,7 +304,7 @@ static void a_queued_request_is_probed_and_told_when_sent(void)
 	rig_stop();
 }
 
-static void an_unacknowledged_dispatch_is_sent_again(void)
+static void an_unacknowledged_dispatch_is_retransmitted(void)
 {
 	uint64_t id;
 
@@ -321,15 +323,15 @@ static void an_unacknowledged_dispatch_is_sent_again(void)
 	kvr_client_process(c);
 	fake_skip(&net);
 	rig_run_ms(200);
-	CU_ASSERT_EQUAL(net.n_out, 0); /* running: only wait, and probe from time to time */
+	CU_ASSERT_EQUAL(net.n_out, 0); /* running: only waits, with rare PROBEs */
 	rig_run_ms(100);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 0);
 	rig_stop();
 }
 
-/* One ROUTE for each PROBE that is answered, and neither the more often the longer it lasts. */
-static void repetition_slows_down_while_nothing_changes(void)
+/* One ROUTE for each answered PROBE, at growing intervals. */
+static void retransmission_slows_down_without_change(void)
 {
 	static const uint32_t gap_ms[] = {250, 500, 1000, 2000, 2000};
 	uint64_t id;
@@ -344,14 +346,15 @@ static void repetition_slows_down_while_nothing_changes(void)
 		CU_ASSERT_EQUAL(net.n_out, 0);
 		rig_run_ms(1);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
-		for (int k = 0; k < 50; k++) { /* the ROUTE is answered, too, and each may twice */
+		for (int k = 0; k < 50;
+		     k++) { /* ROUTE is answered, too; each answer may come twice */
 			push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6);
 			kvr_client_process(c);
 		}
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
 	}
-	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 6); /* news: from the start */
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 6); /* a change: intervals start again */
 	kvr_client_process(c);
 	fake_skip(&net);
 	rig_run_ms(250);
@@ -364,8 +367,8 @@ static uint64_t cookie_of(const struct kvr_wire_hdr *h)
 	return h == NULL ? 0 : ((const struct kvr_wire_request *)kvr_frame_body(h))->worker;
 }
 
-/* The detail of push_rejected() is 7: the cookie. */
-static void a_cookie_is_shown_at_once_and_from_then_on(void)
+/* detail[0] of push_rejected() is 7, used as the cookie. */
+static void a_cookie_is_sent_at_once_and_afterwards(void)
 {
 	uint64_t id;
 
@@ -375,7 +378,7 @@ static void a_cookie_is_shown_at_once_and_from_then_on(void)
 	push_rejected(id, KVR_E_COOKIE, KVR_ROUTE, "");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(cookie_of(fake_next(&net, KVR_ROUTE)), 7);
-	push_rejected(id, KVR_E_COOKIE, KVR_ROUTE, ""); /* to the copy before: nothing new */
+	push_rejected(id, KVR_E_COOKIE, KVR_ROUTE, ""); /* for the previous copy: no effect */
 	kvr_client_process(c);
 	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
 	CU_ASSERT_EQUAL(saw.ends, 0);
@@ -384,7 +387,7 @@ static void a_cookie_is_shown_at_once_and_from_then_on(void)
 	rig_stop();
 }
 
-static void a_router_that_forgot_gets_the_request_again(void)
+static void a_router_that_lost_the_request_gets_it_again(void)
 {
 	uint64_t id;
 
@@ -397,7 +400,7 @@ static void a_router_that_forgot_gets_the_request_again(void)
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), 1);
 	CU_ASSERT_EQUAL(saw.ends, 0);
-	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6); /* late, of the old life */
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 6); /* late, with the previous epoch */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.accepted, 1);
 	push_accepted(id, HANDLE + 1, KVR_STATE_RUNNING, 8);
@@ -407,7 +410,7 @@ static void a_router_that_forgot_gets_the_request_again(void)
 	rig_stop();
 }
 
-static void silence_ends_a_request(void)
+static void an_unresponsive_router_ends_a_request(void)
 {
 	rig_start();
 	rig_submit(0);
@@ -420,8 +423,8 @@ static void silence_ends_a_request(void)
 	rig_stop();
 }
 
-/* A large request under way: all its frames have been sent once. @return its id. */
-static uint64_t large_sent(struct kvr_wire_missing *m)
+/* Start a large request whose frames were all sent once. @return its id. */
+static uint64_t start_large_request(struct kvr_wire_missing *m)
 {
 	static uint32_t tokens[4000]; /* 16,088 bytes: 12 frames */
 	const struct kvr_client_request q = {.tokens = tokens, .n_tokens = 4000, .ops = &rig_ops};
@@ -451,7 +454,7 @@ static void push_missing(uint64_t id, const struct kvr_wire_missing *m, uint64_t
 				  (struct kvr_slice){&word, sizeof(word)}));
 }
 
-static void only_what_is_missing_is_sent_again(void)
+static void only_missing_fragments_are_retransmitted(void)
 {
 	const struct kvr_wire_hdr *h;
 	struct kvr_wire_missing m, other;
@@ -459,7 +462,7 @@ static void only_what_is_missing_is_sent_again(void)
 	uint64_t id;
 
 	rig_start();
-	id = large_sent(&m);
+	id = start_large_request(&m);
 	push_missing(id, &m, 1 << 3 | 1 << 11);
 	rig_run_ms(1);
 	h = fake_next(&net, KVR_ROUTE);
@@ -468,13 +471,13 @@ static void only_what_is_missing_is_sent_again(void)
 	h = fake_next(&net, KVR_ROUTE);
 	CU_ASSERT_EQUAL_FATAL(h->frag_off, 11 * m.unit);
 	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
-	/* About another message: nothing. */
+	/* About another message: no effect. */
 	other = m;
 	other.msg_seq++;
 	push_missing(id, &other, 1);
 	rig_run_ms(1);
 	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE));
-	/* Nobody answers: the first fragment alone, after 20 ms, 40 ms, ... */
+	/* No answer: the first fragment alone, after 20 ms, 40 ms and so on. */
 	sent = fake_count(&net, KVR_ROUTE);
 	rig_run_ms(70);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), sent + 2);
@@ -484,7 +487,7 @@ static void only_what_is_missing_is_sent_again(void)
 		CU_ASSERT((((const struct kvr_wire_request *)(h + 1))->flags & KVR_REQ_F_RESEND) !=
 			  0);
 	}
-	/* Once it runs nothing is sent any more. */
+	/* Nothing is sent while it runs. */
 	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 9);
 	rig_run_ms(1);
 	push_missing(id, &m, 1);
@@ -493,8 +496,8 @@ static void only_what_is_missing_is_sent_again(void)
 	rig_stop();
 }
 
-/* The router has put the message together and lost it, or its worker has: another message. */
-static void starting_over_takes_a_new_number(void)
+/* The router, or the worker, lost the complete message: send another message. */
+static void starting_over_uses_a_new_message_number(void)
 {
 	const struct kvr_wire_hdr *h;
 	struct kvr_wire_missing m;
@@ -502,10 +505,12 @@ static void starting_over_takes_a_new_number(void)
 	uint64_t id;
 
 	rig_start();
-	id = large_sent(&m);
+	id = start_large_request(&m);
 	push_rejected(id, KVR_E_UNKNOWN_REQUEST, KVR_ROUTE, "");
 	rig_run_ms(3);
-	CU_ASSERT_PTR_NULL(fake_next(&net, KVR_ROUTE)); /* by the timer: see "no storm" */
+	CU_ASSERT_PTR_NULL(
+		fake_next(&net, KVR_ROUTE)); /* by the timer: see starting_over_is_no_storm() in
+						test_client_refused.c */
 	rig_run_ms(20);
 	while ((h = fake_next(&net, KVR_ROUTE)) != NULL) {
 		CU_ASSERT_NOT_EQUAL(h->msg_seq, m.msg_seq);
@@ -530,12 +535,12 @@ static void a_large_request_is_paced_and_complete(void)
 	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(net.n_out, CLIENT_PACE_FRAMES);
-	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1); /* of the first frame: go on */
+	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1); /* about the first frame: continue */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 1);
-	CU_ASSERT_TRUE(kvr_client_timeout_strict(c)); /* a late step is a slower message */
+	CU_ASSERT_TRUE(kvr_client_timeout_strict(c)); /* a late step delays the message */
 	rig_run_ms(10);
-	CU_ASSERT_FALSE(kvr_client_timeout_strict(c)); /* it is waited for what others say */
+	CU_ASSERT_FALSE(kvr_client_timeout_strict(c)); /* waits for other messages */
 	while ((h = fake_next(&net, KVR_ROUTE)) != NULL) {
 		CU_ASSERT(h->frag_len + 48u <= 1432);
 		CU_ASSERT_EQUAL_FATAL(h->msg_len, sizeof(got));
@@ -544,7 +549,7 @@ static void a_large_request_is_paced_and_complete(void)
 		bytes += h->frag_len;
 	}
 	CU_ASSERT_EQUAL(bytes, sizeof(got));
-	rig_run_ms(250); /* the worker has not acknowledged: again, slower */
+	rig_run_ms(250); /* the worker has not acknowledged: retransmit at longer intervals */
 	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ROUTE), CLIENT_PACE_FRAMES / 2);
@@ -554,7 +559,7 @@ static void a_large_request_is_paced_and_complete(void)
 	rig_stop();
 }
 
-static void submit_refuses_what_the_router_would(void)
+static void submit_rejects_what_the_router_would_reject(void)
 {
 	const struct kvr_client_request good = {.tokens = prompt, .n_tokens = 4, .ops = &rig_ops};
 	struct kvr_client_request q;
@@ -589,7 +594,7 @@ static void submit_refuses_what_the_router_would(void)
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_CLOSED);
 }
 
-static void bad_configurations_are_refused(void)
+static void invalid_configurations_are_errors(void)
 {
 	static const struct kvr_client_conf bad[] = {
 		{0},
@@ -610,26 +615,26 @@ static void bad_configurations_are_refused(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"connect", connect_is_repeated_until_answered},
-			       {"cookie", a_cookie_is_shown_at_once_and_from_then_on},
-			       {"connect fails", connect_gives_up_and_may_be_refused},
-			       {"new router", a_new_router_life_refreshes_the_pools},
-			       {"route", route_carries_the_request},
-			       {"no prompt", route_without_tokens_and_hashes_has_a_length},
-			       {"resend", route_is_resent_with_the_flag_until_answered},
-			       {"query", a_query_ends_with_its_answer},
-			       {"rejected", a_rejection_ends_with_code_and_text},
-			       {"explained", a_rejection_is_explained_with_its_numbers},
-			       {"queued", a_queued_request_is_probed_and_told_when_sent},
-			       {"not acknowledged", an_unacknowledged_dispatch_is_sent_again},
-			       {"slower", repetition_slows_down_while_nothing_changes},
-			       {"forgotten", a_router_that_forgot_gets_the_request_again},
-			       {"silence", silence_ends_a_request},
-			       {"missing", only_what_is_missing_is_sent_again},
-			       {"new number", starting_over_takes_a_new_number},
-			       {"large", a_large_request_is_paced_and_complete},
-			       {"refused", submit_refuses_what_the_router_would},
-			       {"configuration", bad_configurations_are_refused},
+	CU_TestInfo tests[] = {KVR_CASE(connect_is_retransmitted_until_answered),
+			       KVR_CASE(a_cookie_is_sent_at_once_and_afterwards),
+			       KVR_CASE(connect_times_out_or_is_rejected),
+			       KVR_CASE(a_new_epoch_of_the_router_refreshes_the_pools),
+			       KVR_CASE(route_carries_the_request),
+			       KVR_CASE(route_without_tokens_and_hashes_has_a_length),
+			       KVR_CASE(route_is_resent_with_the_flag_until_answered),
+			       KVR_CASE(a_query_ends_with_its_answer),
+			       KVR_CASE(a_rejection_ends_with_code_and_text),
+			       KVR_CASE(a_rejection_is_explained_with_its_numbers),
+			       KVR_CASE(a_queued_request_is_probed_until_sent),
+			       KVR_CASE(an_unacknowledged_dispatch_is_retransmitted),
+			       KVR_CASE(retransmission_slows_down_without_change),
+			       KVR_CASE(a_router_that_lost_the_request_gets_it_again),
+			       KVR_CASE(an_unresponsive_router_ends_a_request),
+			       KVR_CASE(only_missing_fragments_are_retransmitted),
+			       KVR_CASE(starting_over_uses_a_new_message_number),
+			       KVR_CASE(a_large_request_is_paced_and_complete),
+			       KVR_CASE(submit_rejects_what_the_router_would_reject),
+			       KVR_CASE(invalid_configurations_are_errors),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("client_route", tests);

@@ -8,7 +8,7 @@ static struct {
 	int n, status;
 	uint16_t code;
 	char session[260];
-	bool again; /* release once more from inside the callback */
+	bool again; /* release again from inside the callback */
 } told;
 
 static void on_released(struct kvr_client *cl, const char *session, int status, uint16_t code,
@@ -30,7 +30,7 @@ static void on_released(struct kvr_client *cl, const char *session, int status, 
 	}
 }
 
-static int release(const char *session, uint16_t pool)
+static int start_release(const char *session, uint16_t pool)
 {
 	const struct kvr_client_release r = {
 		.pool = pool, .session = session, .on_released = on_released, .user = &told};
@@ -38,7 +38,7 @@ static int release(const char *session, uint16_t pool)
 	return kvr_client_release(c, &r);
 }
 
-static void start(void)
+static void start_client(void)
 {
 	memset(&told, 0, sizeof(told));
 	rig_start();
@@ -64,9 +64,9 @@ static void release_carries_the_session_until_answered(void)
 	const struct kvr_wire_hdr *h;
 	uint32_t seq;
 
-	start();
-	CU_ASSERT_EQUAL(release("chat-1", 9), 0);
-	CU_ASSERT_EQUAL(net.n_out, 0); /* nothing is sent from inside */
+	start_client();
+	CU_ASSERT_EQUAL(start_release("chat-1", 9), 0);
+	CU_ASSERT_EQUAL(net.n_out, 0); /* the call itself sends nothing */
 	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), 0);
 	kvr_client_process(c);
 	h = next_release();
@@ -87,7 +87,7 @@ static void release_carries_the_session_until_answered(void)
 	rig_run_ms(40);
 	CU_ASSERT_PTR_NOT_NULL(next_release());
 	push_released(h->id, 0);
-	push_released(h->id, KVR_E_UNKNOWN_SESSION); /* of a copy: the first one counts */
+	push_released(h->id, KVR_E_UNKNOWN_SESSION); /* from a copy: the first answer counts */
 	kvr_client_process(c);
 	CU_ASSERT(told.n == 1 && told.status == 0 && told.code == 0);
 	CU_ASSERT_STRING_EQUAL(told.session, "chat-1");
@@ -98,73 +98,73 @@ static void release_carries_the_session_until_answered(void)
 	CU_ASSERT_EQUAL(told.n, 1);
 }
 
-static void every_outcome_is_told_once(void)
+static void every_outcome_is_reported_once(void)
 {
 	uint64_t id;
 
-	start();
-	CU_ASSERT_EQUAL(release("a", 0), 0);
+	start_client();
+	CU_ASSERT_EQUAL(start_release("a", 0), 0);
 	kvr_client_process(c);
 	push_released(next_release()->id, KVR_E_UNKNOWN_SESSION);
 	kvr_client_process(c);
 	CU_ASSERT(told.n == 1 && told.status == -ENOENT && told.code == KVR_E_UNKNOWN_SESSION);
-	CU_ASSERT_EQUAL(release("a", 77), 0);
+	CU_ASSERT_EQUAL(start_release("a", 77), 0);
 	kvr_client_process(c);
 	id = next_release()->id;
-	push_rejected(id, KVR_E_BUSY, KVR_SESSION_RELEASE, ""); /* passes */
+	push_rejected(id, KVR_E_BUSY, KVR_SESSION_RELEASE, ""); /* temporary */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(told.n, 1);
 	push_rejected(id, KVR_E_UNKNOWN_POOL, KVR_SESSION_RELEASE, "");
 	push_rejected(id, KVR_E_UNKNOWN_POOL, KVR_SESSION_RELEASE, "");
 	kvr_client_process(c);
 	CU_ASSERT(told.n == 2 && told.status == -EACCES && told.code == KVR_E_UNKNOWN_POOL);
-	CU_ASSERT_EQUAL(release("a", 78), 0); /* a pool without sessions */
+	CU_ASSERT_EQUAL(start_release("a", 78), 0); /* a pool without sessions */
 	kvr_client_process(c);
 	push_rejected(next_release()->id, KVR_E_UNKNOWN_SESSION, KVR_SESSION_RELEASE, "");
 	kvr_client_process(c);
 	CU_ASSERT(told.n == 3 && told.status == -ENOENT);
 	fake_skip(&net);
-	CU_ASSERT_EQUAL(release("silence", 0), 0);
+	CU_ASSERT_EQUAL(start_release("silence", 0), 0);
 	rig_run_ms(4999);
 	CU_ASSERT_EQUAL(told.n, 3);
 	rig_run_ms(1);
 	CU_ASSERT(told.n == 4 && told.status == -ETIMEDOUT);
 	/* 0, 20, 60, 140, 300, 620, 1260, 2260, 3260, 4260 ms */
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_SESSION_RELEASE), 10);
-	CU_ASSERT_EQUAL(release("left", 0), 0);
+	CU_ASSERT_EQUAL(start_release("left", 0), 0);
 	rig_stop();
 	CU_ASSERT(told.n == 5 && told.status == -ECANCELED);
 	CU_ASSERT_STRING_EQUAL(told.session, "left");
 }
 
-static void what_cannot_be_sent_is_refused(void)
+static void invalid_releases_are_errors(void)
 {
 	const struct kvr_client_release named = {.pool_name = "llama", .session = "a"};
 	static char longest[258];
 
-	start();
+	start_client();
 	memset(longest, 'x', 257);
-	CU_ASSERT_EQUAL(release(NULL, 0), -EINVAL);
-	CU_ASSERT_EQUAL(release("", 0), -EINVAL);
-	CU_ASSERT_EQUAL(release("a\x01", 0), -EINVAL);
-	CU_ASSERT_EQUAL(release(longest, 0), -EMSGSIZE);
+	CU_ASSERT_EQUAL(start_release(NULL, 0), -EINVAL);
+	CU_ASSERT_EQUAL(start_release("", 0), -EINVAL);
+	CU_ASSERT_EQUAL(start_release("a\x01", 0), -EINVAL);
+	CU_ASSERT_EQUAL(start_release(longest, 0), -EMSGSIZE);
 	CU_ASSERT_EQUAL(kvr_client_release(c, &named), -ENOTCONN);
 	kvr_client_connect(c);
 	kvr_client_process(c);
 	push_connected(fake_next(&net, KVR_CONNECT)->id, 77);
 	kvr_client_process(c);
-	CU_ASSERT_EQUAL(kvr_client_release(c, &named), 0); /* nobody wants to hear of it */
+	CU_ASSERT_EQUAL(kvr_client_release(c, &named), 0); /* no callback */
 	CU_ASSERT_EQUAL(kvr_client_release(c, &(struct kvr_client_release){.pool_name = "gpt",
 									   .session = "a"}),
 			-ENOENT);
 	longest[256] = '\0';
 	for (uint32_t i = 1; i < CLIENT_RELEASES; i++)
-		CU_ASSERT_EQUAL(release(longest, 0), 0);
-	CU_ASSERT_EQUAL(release("a", 0), -EBUSY);
+		CU_ASSERT_EQUAL(start_release(longest, 0), 0);
+	CU_ASSERT_EQUAL(start_release("a", 0), -EBUSY);
 	kvr_client_process(c);
 	push_released(next_release()->id, 0);
 	kvr_client_process(c);
-	CU_ASSERT_EQUAL(release("a", 0), 0);
+	CU_ASSERT_EQUAL(start_release("a", 0), 0);
 	rig_stop();
 	CU_ASSERT_EQUAL(told.n, (int)CLIENT_RELEASES);
 }
@@ -173,12 +173,12 @@ static void releases_and_requests_do_not_mix(void)
 {
 	uint64_t id;
 
-	start();
+	start_client();
 	id = rig_submit(0);
 	told.again = true;
-	CU_ASSERT_EQUAL(release("a", 0), 0);
+	CU_ASSERT_EQUAL(start_release("a", 0), 0);
 	kvr_client_process(c);
-	push_released(id, 0); /* answers nothing that was asked */
+	push_released(id, 0); /* does not answer a release */
 	push_rejected(id, KVR_E_UNKNOWN_POOL, KVR_SESSION_RELEASE, "");
 	kvr_client_process(c);
 	CU_ASSERT(told.n == 0 && saw.ends == 0);
@@ -186,7 +186,7 @@ static void releases_and_requests_do_not_mix(void)
 	kvr_client_process(c);
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(told.n, 1);
-	push_released(next_release()->id, 0); /* of the release inside the callback */
+	push_released(next_release()->id, 0); /* by the release inside the callback */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(told.n, 2);
 	CU_ASSERT_STRING_EQUAL(told.session, "next");
@@ -194,20 +194,20 @@ static void releases_and_requests_do_not_mix(void)
 	rig_stop();
 }
 
-/* Answers are lost, repeated and late; every release is told once. */
+/* Answers are lost, repeated and late; every release is reported once. */
 static void losses_and_copies_end_each_release_once(void)
 {
 	uint64_t asked[64];
 	struct kvr_rand rnd;
 	int expected = 0;
 
-	start();
+	start_client();
 	kvr_rand_init(&rnd, 9);
 	for (uint32_t round = 0; round < 200; round++) {
 		uint32_t n = 0;
 
 		for (uint32_t i = kvr_rand_below(&rnd, 5); i-- > 0; expected++)
-			CU_ASSERT_EQUAL(release("s", (uint16_t)round), 0);
+			CU_ASSERT_EQUAL(start_release("s", (uint16_t)round), 0);
 		rig_run_ms(30);
 		for (const struct kvr_wire_hdr *h; n < 64 && (h = next_release()) != NULL;)
 			asked[n++] = h->id;
@@ -223,7 +223,7 @@ static void losses_and_copies_end_each_release_once(void)
 	CU_ASSERT_EQUAL(told.n, expected);
 }
 
-/* What the hint says on the wire; 0 is the user's word for the default. */
+/* Wire format of the hint; 0 selects the default. */
 static void session_hints_carry_action_and_timeout(void)
 {
 	static const struct {
@@ -243,7 +243,7 @@ static void session_hints_carry_action_and_timeout(void)
 		const struct kvr_wire_hdr *f;
 		uint64_t id;
 
-		start();
+		start_client();
 		CU_ASSERT_EQUAL(
 			kvr_client_hint_session(hints, "chat", rows[i].action, rows[i].timeout_s),
 			0);
@@ -265,12 +265,12 @@ static void session_hints_carry_action_and_timeout(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"release", release_carries_the_session_until_answered},
-		{"outcomes", every_outcome_is_told_once},
-		{"refused", what_cannot_be_sent_is_refused},
-		{"apart", releases_and_requests_do_not_mix},
-		{"losses", losses_and_copies_end_each_release_once},
-		{"hints", session_hints_carry_action_and_timeout},
+		KVR_CASE(release_carries_the_session_until_answered),
+		KVR_CASE(every_outcome_is_reported_once),
+		KVR_CASE(invalid_releases_are_errors),
+		KVR_CASE(releases_and_requests_do_not_mix),
+		KVR_CASE(losses_and_copies_end_each_release_once),
+		KVR_CASE(session_hints_carry_action_and_timeout),
 		CU_TEST_INFO_NULL,
 	};
 

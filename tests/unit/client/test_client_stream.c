@@ -4,7 +4,7 @@
 #include "kvr_hints.h"
 #include <errno.h>
 
-/* A request that was accepted and runs. */
+/* Start a request that is accepted and runs. */
 static void items_are_acknowledged_after_5_ms(void)
 {
 	const struct kvr_wire_response_ack *a;
@@ -40,7 +40,7 @@ static void sixteen_items_are_acknowledged_at_once(void)
 		push_item(id, i, 0, "x");
 	kvr_client_process(c);
 	CU_ASSERT_PTR_NULL(next_ack());
-	push_item(id, 2, 0, "x"); /* more would not come from an agent that is told UNPROVEN */
+	push_item(id, 2, 0, "x"); /* an agent sends no more while UNPROVEN */
 	kvr_client_process(c);
 	a = next_ack();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
@@ -74,7 +74,7 @@ static void the_last_item_ends_and_is_acknowledged(void)
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
 	CU_ASSERT_EQUAL(saw.end.items, 2);
 	CU_ASSERT_EQUAL(kvr_client_timeout_ms(c), -1);
-	/* Its sender did not hear that: say it again, also for the item before. */
+	/* Its sender lost the acknowledgement: repeat it, also for the previous item. */
 	push_item(id, 0, 0, "abcd");
 	push_item(id, 1, KVR_RESP_F_FIN, "end");
 	kvr_client_process(c);
@@ -90,7 +90,7 @@ static void the_last_item_ends_and_is_acknowledged(void)
 	rig_stop();
 }
 
-static void engine_errors_are_told(void)
+static void engine_errors_are_reported(void)
 {
 	uint64_t id;
 
@@ -104,8 +104,8 @@ static void engine_errors_are_told(void)
 	rig_stop();
 }
 
-/* What counts against a rank, with the place where that was: from the item, else from ACCEPTED. */
-static void failures_are_told_with_their_place(void)
+/* Failures that count against a rank, with the rank: from the item, otherwise from ACCEPTED. */
+static void failures_are_reported_with_their_rank(void)
 {
 	const uint64_t worker = 9;
 	const uint32_t rank = 4;
@@ -140,7 +140,7 @@ static void failures_are_told_with_their_place(void)
 	rig_stop();
 }
 
-static void where_it_has_failed_goes_along(void)
+static void failed_ranks_are_sent_with_the_request(void)
 {
 	const struct kvr_client_place at[5] = {{9, 4}, {8, UINT32_MAX}};
 	struct kvr_client_request q = {.tokens = prompt,
@@ -167,9 +167,8 @@ static void where_it_has_failed_goes_along(void)
 	rig_stop();
 }
 
-/* The words of an agent that was told to stop are no item, and one printable line of them is told.
- */
-static void why_an_agent_has_stopped_is_told(void)
+/* The text of an agent that was stopped is not an item. One printable line of it is reported. */
+static void the_reason_of_a_stopped_agent_is_reported(void)
 {
 	uint64_t id;
 
@@ -185,7 +184,7 @@ static void why_an_agent_has_stopped_is_told(void)
 	rig_stop();
 }
 
-/* The last item with hints, here before the one in front of it. */
+/* The last item with hints arrives before the previous item. */
 static void push_tracked(uint64_t id, const struct kvr_wire_tracker *k)
 {
 	const struct kvr_wire_response w = {
@@ -205,7 +204,7 @@ static void push_tracked(uint64_t id, const struct kvr_wire_tracker *k)
 	CU_ASSERT_EQUAL((uint32_t)len, sizeof(struct kvr_wire_hdr) + sizeof(w) + 8 + 24);
 }
 
-static void how_it_went_comes_with_the_end(void)
+static void tracking_data_come_with_the_end(void)
 {
 	const struct kvr_wire_tracker k = {.worker = 9,
 					   .dp_rank = 1,
@@ -255,7 +254,7 @@ static void overtaking_items_are_put_in_order(void)
 	rig_stop();
 }
 
-static void an_item_far_ahead_is_not_kept(void)
+static void an_item_too_far_ahead_is_dropped(void)
 {
 	uint64_t id;
 
@@ -287,7 +286,7 @@ static void an_item_that_overtakes_accepted_counts(void)
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROBE), 1); /* asks for the choice */
 	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 4);
 	kvr_client_process(c);
-	CU_ASSERT_EQUAL(saw.accepted, 0); /* not the truth any more; the probe's answer is */
+	CU_ASSERT_EQUAL(saw.accepted, 0); /* outdated: the answer to the probe counts */
 	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 4);
 	rig_run_ms(100);
 	CU_ASSERT_EQUAL(saw.accepted, 1);
@@ -303,7 +302,8 @@ static void foreign_items_are_ignored(void)
 
 	rig_start();
 	id = rig_running(0);
-	push_item_from(evil, id, HANDLE, 0, KVR_RESP_F_FIN, "evil"); /* relayed: router only */
+	push_item_from(evil, id, HANDLE, 0, KVR_RESP_F_FIN,
+		       "evil"); /* relayed: from the router only */
 	push_item_from(router_at, id, 0, 0, KVR_RESP_F_FIN, "no handle");
 	kvr_client_process(c);
 	push_item(id, 0, 0, "good");
@@ -330,7 +330,7 @@ static void direct_items_are_acknowledged_to_their_sender(void)
 	rig_stop();
 }
 
-static void direct_items_may_follow_the_routers_end(void)
+static void direct_items_may_follow_ended(void)
 {
 	uint64_t id;
 
@@ -342,7 +342,7 @@ static void direct_items_may_follow_the_routers_end(void)
 	push_item_from(agent_at, id, HANDLE, 0, KVR_RESP_F_FIN, "x");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.end.reason, KVR_CLIENT_FINISHED);
-	/* Without them it is over soon. */
+	/* Without items it ends soon. */
 	id = rig_running(KVR_CLIENT_DIRECT);
 	push_rejected(id, KVR_E_ENDED, KVR_PROBE, "ended");
 	rig_run_ms(5000);
@@ -351,7 +351,7 @@ static void direct_items_may_follow_the_routers_end(void)
 	rig_stop();
 }
 
-static void hostile_frames_change_nothing(void)
+static void hostile_frames_have_no_effect(void)
 {
 	struct kvr_wire_hdr *h;
 	struct kvr_client_stats st;
@@ -362,14 +362,14 @@ static void hostile_frames_change_nothing(void)
 	id = rig_running(0);
 	for (unsigned int byte = 0; byte < 48 + 40; byte++) { /* each byte inverted in turn */
 		if (byte >= 4 + 4 && byte < 8 + 24)
-			continue; /* source, id, handle: other people's frames, tested above */
+			continue; /* source, id, handle: foreign frames, tested above */
 		if (byte >= 40 && byte < 48 + 12)
-			continue; /* epoch, msg_seq; seq, generated_tokens, status: any value is
-				     legal */
+			continue; /* epoch, msg_seq, seq, generated_tokens, status: any value is
+				     valid */
 		if (byte >= 48 + 16 && byte < 48 + 20)
 			continue; /* cached_tokens */
 		if (byte >= 48 + 32 && byte < 48 + 33)
-			continue; /* the data itself */
+			continue; /* data */
 		push_item(id, 0, KVR_RESP_F_FIN, "x");
 		net.in[net.n_in - 1].data[byte] ^= 0xff;
 		n++;
@@ -393,16 +393,16 @@ static void hostile_frames_change_nothing(void)
 	rig_stop();
 }
 
-/* --- cancelling and time limits --- */
+/* --- cancel and time limits --- */
 
-static void cancel_is_repeated_until_answered(void)
+static void cancel_is_retransmitted_until_answered(void)
 {
 	uint64_t id;
 
 	rig_start();
 	id = rig_running(0);
 	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0);
-	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0); /* once is enough, twice is fine */
+	CU_ASSERT_EQUAL(kvr_client_cancel(c, id), 0); /* a second call has no effect */
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_CANCEL), 1);
 	rig_run_ms(20 + 40 + 80);
@@ -418,7 +418,7 @@ static void cancel_is_repeated_until_answered(void)
 	push_item(id, 0, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
 	fake_skip(&net);
 	kvr_client_process(c);
-	CU_ASSERT_PTR_NOT_NULL(next_ack()); /* the engine may stop repeating */
+	CU_ASSERT_PTR_NOT_NULL(next_ack()); /* an agent may stop retransmitting */
 	rig_stop();
 }
 
@@ -436,9 +436,9 @@ static void cancel_gives_up_after_ten_tries(void)
 	rig_stop();
 }
 
-/* On the way to the router CANCEL has overtaken its ROUTE: the router says that it has taken what
- * nobody waits for any more. */
-static void what_was_abandoned_is_cancelled_when_it_is_accepted(void)
+/* CANCEL overtook its ROUTE on the way to the router: the router reports that it accepted a request
+ * that was abandoned. */
+static void an_abandoned_request_is_cancelled_when_accepted(void)
 {
 	struct kvr_client_item it;
 	struct kvr_client_end e;
@@ -457,7 +457,7 @@ static void what_was_abandoned_is_cancelled_when_it_is_accepted(void)
 	CU_ASSERT_EQUAL(saw.accepted, 0);
 	rig_stop();
 
-	rig_start(); /* its end waits to be read */
+	rig_start(); /* the end was not read yet */
 	CU_ASSERT_EQUAL_FATAL(
 		kvr_client_submit(c, &(struct kvr_client_request){.tokens = prompt, .n_tokens = 4},
 				  &id),
@@ -471,7 +471,7 @@ static void what_was_abandoned_is_cancelled_when_it_is_accepted(void)
 	CU_ASSERT_EQUAL(kvr_client_next_item(c, id, &it, &e, 0), 0);
 	rig_stop();
 
-	rig_start(); /* its whole answer has overtaken it */
+	rig_start(); /* the complete answer overtook it */
 	id = rig_submit(0);
 	push_item(id, 0, KVR_RESP_F_FIN, "all");
 	push_accepted(id, HANDLE, KVR_STATE_DISPATCHED, 1);
@@ -508,7 +508,7 @@ static void submit_from_inside_the_end(void)
 	saw.submit_at_end = true;
 	push_item(id, 1, 0, "held back");
 	push_item(id, 0, KVR_RESP_F_FIN, "x");
-	push_item(id, 2, 0, "of nobody");
+	push_item(id, 2, 0, "unowned");
 	kvr_client_process(c);
 	CU_ASSERT_EQUAL(saw.ends, 1);
 	CU_ASSERT_NOT_EQUAL(saw.next_id, 0);
@@ -545,7 +545,7 @@ static void a_time_limit_ends_and_stops_the_engine(void)
 
 /* --- without callbacks --- */
 
-static void items_wait_for_their_reader(void)
+static void items_are_kept_for_their_reader(void)
 {
 	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4};
 	struct kvr_client_item it;
@@ -570,7 +570,7 @@ static void items_wait_for_their_reader(void)
 	rig_stop();
 }
 
-static void a_slow_reader_holds_the_sender_back(void)
+static void a_slow_reader_stops_the_sender(void)
 {
 	const struct kvr_client_request q = {.tokens = prompt, .n_tokens = 4};
 	const struct kvr_wire_response_ack *a, *b;
@@ -619,32 +619,31 @@ static void a_time_limit_without_callbacks(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"ack 5 ms", items_are_acknowledged_after_5_ms},
-		{"ack 16", sixteen_items_are_acknowledged_at_once},
-		{"last", the_last_item_ends_and_is_acknowledged},
-		{"error", engine_errors_are_told},
-		{"failures", failures_are_told_with_their_place},
-		{"failed at", where_it_has_failed_goes_along},
-		{"how it went", how_it_went_comes_with_the_end},
-		{"words of the end", why_an_agent_has_stopped_is_told},
-		{"order", overtaking_items_are_put_in_order},
-		{"far ahead", an_item_far_ahead_is_not_kept},
-		{"before accepted", an_item_that_overtakes_accepted_counts},
-		{"foreign", foreign_items_are_ignored},
-		{"direct", direct_items_are_acknowledged_to_their_sender},
-		{"direct end", direct_items_may_follow_the_routers_end},
-		{"hostile", hostile_frames_change_nothing},
-		{"cancel", cancel_is_repeated_until_answered},
-		{"cancel unheard", cancel_gives_up_after_ten_tries},
-		{"cancel first", what_was_abandoned_is_cancelled_when_it_is_accepted},
-		{"cancel inside", cancel_from_inside_a_callback},
-		{"submit inside", submit_from_inside_the_end},
-		{"limit", a_time_limit_ends_and_stops_the_engine},
-		{"reader", items_wait_for_their_reader},
-		{"slow reader", a_slow_reader_holds_the_sender_back},
-		{"reader limit", a_time_limit_without_callbacks},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(items_are_acknowledged_after_5_ms),
+			       KVR_CASE(sixteen_items_are_acknowledged_at_once),
+			       KVR_CASE(the_last_item_ends_and_is_acknowledged),
+			       KVR_CASE(engine_errors_are_reported),
+			       KVR_CASE(failures_are_reported_with_their_rank),
+			       KVR_CASE(failed_ranks_are_sent_with_the_request),
+			       KVR_CASE(tracking_data_come_with_the_end),
+			       KVR_CASE(the_reason_of_a_stopped_agent_is_reported),
+			       KVR_CASE(overtaking_items_are_put_in_order),
+			       KVR_CASE(an_item_too_far_ahead_is_dropped),
+			       KVR_CASE(an_item_that_overtakes_accepted_counts),
+			       KVR_CASE(foreign_items_are_ignored),
+			       KVR_CASE(direct_items_are_acknowledged_to_their_sender),
+			       KVR_CASE(direct_items_may_follow_ended),
+			       KVR_CASE(hostile_frames_have_no_effect),
+			       KVR_CASE(cancel_is_retransmitted_until_answered),
+			       KVR_CASE(cancel_gives_up_after_ten_tries),
+			       KVR_CASE(an_abandoned_request_is_cancelled_when_accepted),
+			       KVR_CASE(cancel_from_inside_a_callback),
+			       KVR_CASE(submit_from_inside_the_end),
+			       KVR_CASE(a_time_limit_ends_and_stops_the_engine),
+			       KVR_CASE(items_are_kept_for_their_reader),
+			       KVR_CASE(a_slow_reader_stops_the_sender),
+			       KVR_CASE(a_time_limit_without_callbacks),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("client_stream", tests);
 }

@@ -9,7 +9,7 @@
 static struct kvr_timer t[N];
 static struct kvr_timers h;
 
-static void setup(void)
+static void setup_timers(void)
 {
 	for (int i = 0; i < N; i++)
 		t[i] = (struct kvr_timer){0};
@@ -18,7 +18,7 @@ static void setup(void)
 
 static void empty_heap_never_fires(void)
 {
-	setup();
+	setup_timers();
 	CU_ASSERT_EQUAL(kvr_timers_next(&h), KVR_TIMER_NEVER);
 	CU_ASSERT_PTR_NULL(kvr_timers_expire(&h, UINT64_MAX));
 	kvr_timer_stop(&h, &t[0]);
@@ -28,7 +28,7 @@ static void empty_heap_never_fires(void)
 
 static void fires_at_its_time_and_not_before(void)
 {
-	setup();
+	setup_timers();
 	kvr_timer_set(&h, &t[0], 100);
 	CU_ASSERT_PTR_NULL(kvr_timers_expire(&h, 99));
 	CU_ASSERT(kvr_timer_running(&t[0]));
@@ -38,9 +38,9 @@ static void fires_at_its_time_and_not_before(void)
 	kvr_timers_fini(&h);
 }
 
-static void moving_replaces_the_old_time(void)
+static void moving_replaces_the_previous_time(void)
 {
-	setup();
+	setup_timers();
 	kvr_timer_set(&h, &t[0], 100);
 	kvr_timer_set(&h, &t[1], 200);
 	kvr_timer_set(&h, &t[0], 300);
@@ -52,13 +52,13 @@ static void moving_replaces_the_old_time(void)
 	kvr_timers_fini(&h);
 }
 
-/* Random sets, moves and stops against a plain array. */
+/* Random sets, moves and stops, compared with a plain array. */
 static void heap_agrees_with_a_scan(void)
 {
 	uint64_t due[N];
 	struct kvr_rand r;
 
-	setup();
+	setup_timers();
 	kvr_rand_init(&r, 7);
 	for (int i = 0; i < N; i++)
 		due[i] = KVR_TIMER_NEVER;
@@ -92,11 +92,10 @@ static void heap_agrees_with_a_scan(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"empty", empty_heap_never_fires},
-			       {"time", fires_at_its_time_and_not_before},
-			       {"move", moving_replaces_the_old_time},
-			       {"scan", heap_agrees_with_a_scan},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(empty_heap_never_fires),
+			       KVR_CASE(fires_at_its_time_and_not_before),
+			       KVR_CASE(moving_replaces_the_previous_time),
+			       KVR_CASE(heap_agrees_with_a_scan), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("timer", tests);
 }

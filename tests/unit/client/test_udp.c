@@ -8,7 +8,7 @@
 static const uint8_t v4_loop[16] = {[10] = 0xff, 0xff, 127, 0, 0, 1};
 static const uint8_t v6_loop[16] = {[15] = 1};
 
-static void addresses_are_read_in_every_form(void)
+static void addresses_of_every_form_are_parsed(void)
 {
 	static const struct {
 		const char *text;
@@ -29,7 +29,7 @@ static void addresses_are_read_in_every_form(void)
 	}
 }
 
-static void malformed_addresses_are_refused(void)
+static void malformed_addresses_are_errors(void)
 {
 	static const char *const bad[] = {
 		"",	   ":80",	  "[::1",	  "[::1]x",
@@ -45,7 +45,7 @@ static void malformed_addresses_are_refused(void)
 	CU_ASSERT_EQUAL(kvr_udp_resolve(longname, 7650, &a), -EINVAL);
 }
 
-static void exchange(const char *bind_a, const char *bind_b)
+static void check_exchange(const char *bind_a, const char *bind_b)
 {
 	struct kvr_udp a, b;
 	struct kvr_udp_addr to;
@@ -76,17 +76,17 @@ static void exchange(const char *bind_a, const char *bind_b)
 	CU_ASSERT_EQUAL(b.io->recv(b.ctx, m, KVR_UDP_BURST), 0);
 	kvr_udp_close(&a);
 	kvr_udp_close(&b);
-	kvr_udp_close(&b); /* closed: left alone */
+	kvr_udp_close(&b); /* closed: no effect */
 }
 
 static void datagrams_cross_loopback_ipv4(void)
 {
-	exchange("127.0.0.1", "127.0.0.1");
+	check_exchange("127.0.0.1", "127.0.0.1");
 }
 
 static void datagrams_cross_loopback_ipv6(void)
 {
-	exchange("::1", "::1");
+	check_exchange("::1", "::1");
 }
 
 static void an_unreachable_peer_does_not_stop_the_others(void)
@@ -100,13 +100,13 @@ static void an_unreachable_peer_does_not_stop_the_others(void)
 	CU_ASSERT_EQUAL_FATAL(kvr_udp_local(&a, &to), 0);
 	for (int i = 0; i < 3; i++)
 		m[i] = (struct kvr_udp_msg){to, &byte, 1};
-	m[1].addr.port = 0; /* no such port */
+	m[1].addr.port = 0; /* invalid port */
 	CU_ASSERT_EQUAL(a.io->send(a.ctx, m, 3), 2);
 	kvr_udp_close(&a);
 }
 
-/* Who asks for more than a call takes gets that much, whatever the arrays hold. */
-static void a_call_takes_so_many(void)
+/* A request for more than a burst returns a burst, regardless of array sizes. */
+static void a_call_returns_at_most_one_burst(void)
 {
 	struct kvr_udp_msg m[2 * KVR_UDP_BURST];
 	struct kvr_udp a;
@@ -149,13 +149,13 @@ static void binding_twice_fails(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"forms", addresses_are_read_in_every_form},
-			       {"malformed", malformed_addresses_are_refused},
-			       {"ipv4", datagrams_cross_loopback_ipv4},
-			       {"ipv6", datagrams_cross_loopback_ipv6},
-			       {"unreachable", an_unreachable_peer_does_not_stop_the_others},
-			       {"burst", a_call_takes_so_many},
-			       {"in use", binding_twice_fails},
+	CU_TestInfo tests[] = {KVR_CASE(addresses_of_every_form_are_parsed),
+			       KVR_CASE(malformed_addresses_are_errors),
+			       KVR_CASE(datagrams_cross_loopback_ipv4),
+			       KVR_CASE(datagrams_cross_loopback_ipv6),
+			       KVR_CASE(an_unreachable_peer_does_not_stop_the_others),
+			       KVR_CASE(a_call_returns_at_most_one_burst),
+			       KVR_CASE(binding_twice_fails),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("udp", tests);
