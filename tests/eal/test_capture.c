@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* /kvroute/capture on one thread: how long a file may be, and what time its frames are of. */
+/*
+ * /kvroute/capture: the bound of the file and the time stamps of its frames. The router runs on a
+ * polling thread of its own. The writer of a capture that reaches its bound removes the callbacks
+ * and waits for the lcores, which a router on the thread of the test cannot offer.
+ */
 #include "pipeline.h"
 
 #include <stdio.h>
@@ -17,14 +21,15 @@
 #include "kvr_test.h"
 #include "start/shared.h"
 #include "telemetry/capture.h"
+#include "threads.h"
 
 #define FRAMES 200u
 
-/* The leak checker, when there is one: without a socket nobody frees what an answer contains. */
+/* LeakSanitizer, if linked: only a telemetry socket frees nested containers of an answer. */
 void __lsan_disable(void) __attribute__((weak));
 void __lsan_enable(void) __attribute__((weak));
 
-static void ask(const char *params)
+static void call_capture(const char *params)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
 
@@ -36,11 +41,19 @@ static void ask(const char *params)
 	rte_tel_data_free(d);
 }
 
-static void some_frames(void)
+/* The thread polls meanwhile: the end of a capture waits for it. */
+static void stop_capture(void)
 {
-	const struct kvr_wire_ids nobody = {.source = 5, .id = 1, .epoch = 1};
+	threads_run();
+	call_capture("stop");
+	threads_pause();
+}
+
+static void send_frames(void)
+{
+	const struct kvr_wire_ids ids = {.source = 5, .id = 1, .epoch = 1};
 	uint8_t probe[64];
-	const int len = kvr_put_empty(probe, sizeof(probe), KVR_PROBE, &nobody);
+	const int len = kvr_put_empty(probe, sizeof(probe), KVR_PROBE, &ids);
 
 	for (uint32_t i = 0; i < FRAMES; i++)
 		pipeline_send(PEER_AGENT, probe, (size_t)len);
@@ -48,8 +61,8 @@ static void some_frames(void)
 	pipeline_flush();
 }
 
-/* Packets of a pcapng file that is whole. */
-static uint32_t packets(const char *path, off_t *size)
+/* Count the packets of a pcapng file; its last block must be complete. */
+static uint32_t count_packets(const char *path, off_t *size)
 {
 	FILE *f = fopen(path, "re");
 	uint32_t n = 0, head[2] = {0, 0}, tail;
@@ -68,7 +81,7 @@ static uint32_t packets(const char *path, off_t *size)
 	return n;
 }
 
-static void a_file_is_no_longer_than_allowed(void)
+static void file_size_is_bounded(void)
 {
 	char folder[] = "/tmp/kvr-capture-XXXXXX", path[64], params[96];
 	const uint64_t most = capture_most;
@@ -81,25 +94,25 @@ static void a_file_is_no_longer_than_allowed(void)
 	pipeline_start(1);
 	CU_ASSERT_EQUAL_FATAL(captures_start(rt), 0);
 	capture_most = 20000;
-	ask(params);
-	some_frames();
-	ask("stop");
-	n = packets(path, &size);
+	call_capture(params);
+	send_frames();
+	stop_capture();
+	n = count_packets(path, &size);
 	printf("  %u packets, %lld bytes\n", n, (long long)size);
 	CU_ASSERT(n > 32 && n < FRAMES);
 	CU_ASSERT(size <= 20000);
 	unlink(path);
-	capture_most = most; /* all of them */
-	ask(params);
-	some_frames();
-	ask("stop");
-	CU_ASSERT(packets(path, &size) >= FRAMES);
-	capture_most = 1; /* not even what is before them */
+	capture_most = most; /* every frame fits */
+	call_capture(params);
+	send_frames();
+	stop_capture();
+	CU_ASSERT(count_packets(path, &size) >= FRAMES);
+	capture_most = 1; /* the headers of the file exceed it */
 	unlink(path);
-	ask(params);
-	some_frames();
-	ask("stop");
-	CU_ASSERT_EQUAL(packets(path, &size), 0);
+	call_capture(params);
+	send_frames();
+	stop_capture();
+	CU_ASSERT_EQUAL(count_packets(path, &size), 0);
 	capture_most = most;
 	captures_stop(rt);
 	pipeline_stop();
@@ -107,7 +120,7 @@ static void a_file_is_no_longer_than_allowed(void)
 	rmdir(folder);
 }
 
-static uint64_t day_ns(void)
+static uint64_t read_day_ns(void)
 {
 	struct timespec t;
 
@@ -117,25 +130,26 @@ static uint64_t day_ns(void)
 
 #define HOUR UINT64_C(3600000000000)
 
-/* DPDK rounds the rate, and somebody may set the clock: control looks again and again. */
-static void frames_are_of_the_time_of_day(void)
+/* DPDK rounds the rate of the TSC and an operator may set the clock: control reads the clock
+ * periodically. */
+static void time_stamps_follow_the_clock(void)
 {
 	pipeline_start(1);
 	CU_ASSERT_EQUAL_FATAL(captures_start(rt), 0);
-	shared_clock_set(rte_rdtsc(), day_ns() - HOUR);
-	CU_ASSERT(shared_time(rte_rdtsc()) < day_ns() - HOUR / 2);
-	pipeline_turn(); /* a tick of control */
-	CU_ASSERT(shared_time(rte_rdtsc()) > day_ns() - HOUR / 2);
-	CU_ASSERT(shared_time(rte_rdtsc()) < day_ns() + HOUR / 2);
+	shared_clock_set(rte_rdtsc(), read_day_ns() - HOUR);
+	CU_ASSERT(shared_time(rte_rdtsc()) < read_day_ns() - HOUR / 2);
+	pipeline_turn(); /* runs a tick of the control thread */
+	CU_ASSERT(shared_time(rte_rdtsc()) > read_day_ns() - HOUR / 2);
+	CU_ASSERT(shared_time(rte_rdtsc()) < read_day_ns() + HOUR / 2);
 	captures_stop(rt);
 	pipeline_stop();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"bound", a_file_is_no_longer_than_allowed},
-			       {"time", frames_are_of_the_time_of_day},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(file_size_is_bounded),
+			       KVR_CASE(time_stamps_follow_the_clock), CU_TEST_INFO_NULL};
 
+	threads_use(&threads_maps[0]);
 	return kvr_test_run("capture", tests);
 }
