@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * To be preloaded: an interface has the KVR_CHANNELS queues that it is said to have. net_af_xdp
- * asks the kernel (ETHTOOL_GCHANNELS) and takes one queue where the driver does not tell or tells
- * receive and transmit queues apart: veth, macvlan, tap before Linux 6.9. For
+ * A preloaded library: every interface reports KVR_CHANNELS queues. net_af_xdp asks the kernel
+ * (ETHTOOL_GCHANNELS) and uses one queue if the driver reports no number or counts receive and
+ * transmit queues separately (veth, macvlan, tap before Linux 6.9). Used by
  * test_port_xdp_queues.py.
  */
 #include <errno.h>
@@ -19,7 +19,7 @@
 
 int ioctl(int fd, unsigned long request, ...)
 {
-	const char *said = getenv("KVR_CHANNELS");
+	const char *channels = getenv("KVR_CHANNELS");
 	struct ethtool_channels *c;
 	void *arg;
 	va_list ap;
@@ -27,12 +27,12 @@ int ioctl(int fd, unsigned long request, ...)
 	va_start(ap, request);
 	arg = va_arg(ap, void *);
 	va_end(ap);
-	if (request != SIOCETHTOOL || said == NULL)
+	if (request != SIOCETHTOOL || channels == NULL)
 		return (int)syscall(SYS_ioctl, fd, request, arg);
 	c = (void *)((struct ifreq *)arg)->ifr_data;
 	if (c->cmd != ETHTOOL_GCHANNELS)
 		return (int)syscall(SYS_ioctl, fd, request, arg);
-	c->max_combined = c->combined_count = (uint32_t)atoi(said);
-	errno = 0; /* the driver looks at it, whatever is returned */
+	c->max_combined = c->combined_count = (uint32_t)atoi(channels);
+	errno = 0; /* net_af_xdp reads errno even after success */
 	return 0;
 }

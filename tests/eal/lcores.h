@@ -4,24 +4,25 @@
 
 /**
  * @file
- * What the lcores that receive have together, whichever of them a frame came to or has joined a
- * message. Paused, as pipeline_*() leaves them.
+ *
+ * Sums over the receiving lcores, for tests that do not depend on which lcore received a frame or
+ * reassembled a message. Call them while the threads are paused.
  */
 
 #include "pipeline.h"
 #include "threads.h"
 
-/** pipeline_mbufs that give each of them as many as @p n give one that is alone. */
+/** Buffers (pipeline_mbufs) that give each receiving lcore as many as @p n give a single one. */
 static inline uint32_t lcores_mbufs(uint32_t n)
 {
 	const struct threads_map *map = threads_used();
 
-	/* More than two have more by threads_configure(). */
+	/* threads_configure() adds buffers for more than two lcores */
 	return map == NULL ? n : n * RTE_MIN(map->ingress, 2u);
 }
 
-/** Their counter. */
-static inline uint64_t lcores_in(enum in_counter c)
+/** Sum of an ingress counter. */
+static inline uint64_t lcores_sum_counter(enum in_counter c)
 {
 	uint64_t n = 0;
 
@@ -30,8 +31,8 @@ static inline uint64_t lcores_in(enum in_counter c)
 	return n;
 }
 
-/** Frames that they have refused for @p code. */
-static inline uint64_t lcores_refused(uint32_t code)
+/** Frames rejected with @p code. */
+static inline uint64_t lcores_sum_rejected(uint32_t code)
 {
 	uint64_t n = 0;
 
@@ -40,8 +41,8 @@ static inline uint64_t lcores_refused(uint32_t code)
 	return n;
 }
 
-/** Frames of messages that are not whole. */
-static inline uint64_t lcores_held(void)
+/** Frames of incomplete messages. */
+static inline uint64_t lcores_count_held(void)
 {
 	uint64_t n = 0;
 
@@ -50,8 +51,8 @@ static inline uint64_t lcores_held(void)
 	return n;
 }
 
-/** Fragments that were kept so far. */
-static inline uint64_t lcores_kept(void)
+/** Fragments accepted so far. */
+static inline uint64_t lcores_count_kept(void)
 {
 	uint64_t n = 0;
 
@@ -60,8 +61,8 @@ static inline uint64_t lcores_kept(void)
 	return n;
 }
 
-/** Whether one of them reads a long message. */
-static inline bool lcores_reading(void)
+/** Return true while an lcore reads a long message. */
+static inline bool lcores_are_reading(void)
 {
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++)
 		if (rt->lcore[i]->reading.j != NULL)
@@ -69,8 +70,8 @@ static inline bool lcores_reading(void)
 	return false;
 }
 
-/** Give up the messages that are not whole. */
-static inline void lcores_give_up(void)
+/** Drop the incomplete messages. */
+static inline void lcores_drop_messages(void)
 {
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++)
 		kvr_reasm_flush(rt->lcore[i]->reasm);

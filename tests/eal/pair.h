@@ -4,15 +4,16 @@
 
 /**
  * @file
- * A pair of pools on the router of pipeline.h, and its peers: a client, prefill workers p and q,
- * decode workers d and e. Peers remember what they were sent and say what a test tells them to;
- * what the router has sent about one request can be read as a line of text.
  *
- *   pair_route(1); pair_said() -> "p.DISPATCH d.DISPATCH c.DISPATCHED"
+ * A pair of pools on the router of pipeline.h with its peers: a client, prefill workers p and q,
+ * decode workers d and e. Peers record the frames they receive and send what the test asks for. The
+ * frames that the router has sent about one request can be read as a line of text:
  *
- * A frame is written as receiver, point, kind. ACCEPTED is written as its state, REJECTED with
- * its code, an item as ITEM or FIN with the flags that are set. Acknowledgements of items and
- * frames about workers are left out.
+ * pair_route(1); pair_take_frames() -> "p.DISPATCH d.DISPATCH c.DISPATCHED"
+ *
+ * A frame is written as receiver, point, kind. ACCEPTED is written as its state, REJECTED as its
+ * code, an item as ITEM or FIN with its flags. Acknowledgements of items and frames about workers
+ * are left out.
  */
 
 #include "pipeline.h"
@@ -24,21 +25,21 @@
 #define PAIR_E	    32u
 #define PAIR_RUNS   16384u
 
-/** One leg at a worker, from its first DISPATCH on. */
-struct pair_run {
+/** One attempt of a leg at a worker, from its first DISPATCH on. */
+struct pair_attempt {
 	uint64_t id;
 	uint64_t handle;
 	uint64_t worker;
-	uint32_t life; /* of the worker */
+	uint32_t epoch; /* of the worker */
 	bool prefill;
 	bool acked;
 	bool ended;	   /* its last item was sent */
-	bool aborted;	   /* the router wants it to stop */
+	bool aborted;	   /* the router sent ABORT */
 	uint32_t attempt;  /* of the last copy */
 	uint32_t copies;   /* of DISPATCH */
 	uint32_t next_seq; /* of its items */
-	uint16_t flags;	   /* of the last one */
-	uint16_t status;   /* of the next ones */
+	uint16_t flags;	   /* of the last item */
+	uint16_t status;   /* status of the next items */
 	uint32_t tokens;
 	uint32_t acks; /* RESPONSE_ACK */
 	uint16_t abort_code;
@@ -47,81 +48,82 @@ struct pair_run {
 	uint32_t result_len;		 /* of the hint PREFILL_RESULT, or 0 */
 };
 
-extern struct pair_run pair_run[PAIR_RUNS];
-extern uint32_t pair_runs;
+extern struct pair_attempt pair_attempt[PAIR_RUNS];
+extern uint32_t pair_attempts;
 
-/** What the client of a request has been told at last. */
-struct pair_told {
-	bool fin;			   /* got a last item */
+/** The state of a request at its client, as last reported. */
+struct pair_answer {
+	bool fin;			   /* received the last item */
 	bool cancelled;			   /* CANCELLED */
 	uint16_t rejected;		   /* code, or 0 */
-	uint16_t items;			   /* repetitions included */
+	uint16_t items;			   /* items received, including copies */
 	uint32_t next_seq;		   /* of its items */
-	uint64_t handle;		   /* of its items: one for all */
-	struct kvr_wire_accepted accepted; /* the last one */
+	uint64_t handle;		   /* of its items: all have the same */
+	struct kvr_wire_accepted accepted; /* the last ACCEPTED */
 	struct kvr_wire_rejected why;
-	char words[256]; /* its text */
+	char words[256]; /* text of its items */
 };
 
-extern struct pair_told pair_told[65536]; /* by request id */
+extern struct pair_answer pair_answer[65536]; /* Indexed by request id. */
 
 /** Start a router with a decode pool "d" (id 5) and a prefill pool "p" (id 6), with these keys. */
 void pair_start(const char *decode_keys, const char *prefill_keys);
 
-/** The same with the prefill pool first in the file, and so in every turn. */
+/** The same with the prefill pool first in the file, and therefore first in every turn. */
 void pair_start_prefill_first(const char *decode_keys, const char *prefill_keys);
 
-/** Stop it; all must have been given back: see pair_at_rest(). */
+/** Stop the router; everything must have been returned: see pair_at_rest(). */
 void pair_stop(void);
 
-/** What PAIR_P, PAIR_Q, PAIR_D and PAIR_E say when they join; for pipeline_hello_as(). */
+/** The registration of PAIR_P, PAIR_Q, PAIR_D or PAIR_E, for pipeline_hello_as(). */
 struct pipeline_worker pair_worker(uint64_t worker, uint32_t epoch, bool bootstrap);
 
-/** One of them joins or says GOODBYE. */
+/** A worker joins or sends GOODBYE. */
 bool pair_join(uint64_t worker, uint32_t epoch, bool bootstrap);
 void pair_leave(uint64_t worker);
 
-/** A worker has not been heard for as long as it takes. */
+/** A worker is silent until it is lost. */
 void pair_silence(uint64_t worker);
 
-/** The client asks; frames of request @p id are those pair_said() tells of. */
+/** The client sends a ROUTE. pair_take_frames() reports the frames of request @p id. */
 void pair_route(uint64_t id, const struct kvr_hint_buf *hints);
 
 /** The same, with flags. */
 void pair_route_flags(uint64_t id, uint32_t flags, const struct kvr_hint_buf *hints);
 
-/** The same ROUTE again, as a client that has heard nothing sends it. */
+/** The same ROUTE again, as a client without an answer sends it. */
 void pair_route_again(uint64_t id);
 
-/** The client says CANCEL, PROBE. */
+/** The client sends CANCEL or PROBE. */
 void pair_client(uint64_t id, uint8_t kind);
 
-/** The client has got the last item. */
+/** The client acknowledges the last item. */
 void pair_fin_ack(uint64_t id);
 
-/** Look at what the router has sent. */
+/** Read the frames that the router has sent. */
 void pair_take(void);
 
-/** What the router has sent about the request since the last call. */
-const char *pair_said(void);
+/** Frames that the router has sent about the request since the last call. */
+const char *pair_take_frames(void);
 
-/** Is it @p text? Else what it is, and @p line of the test, go to standard error. */
+/** Return true if those frames are @p text. Otherwise print them and the @p line of the test to
+ * standard error. */
 void pair_expect(const char *text, unsigned int line);
 
 #define SAID(text) pair_expect(text, __LINE__)
 
-/** Last leg of request @p id of this kind that a worker was sent, or NULL. */
-struct pair_run *pair_leg(uint64_t id, bool prefill);
+/** Latest attempt of this leg of request @p id, or NULL. */
+struct pair_attempt *pair_leg(uint64_t id, bool prefill);
 
-/** A worker speaks. */
-void pair_ack(struct pair_run *r, uint16_t code);
-void pair_item(struct pair_run *r, uint16_t flags, const char *data);
-void pair_abort_ack(struct pair_run *r);
+/** Frames from a worker. */
+void pair_ack(struct pair_attempt *r, uint16_t code);
+void pair_item(struct pair_attempt *r, uint16_t flags, const char *data);
+void pair_abort_ack(struct pair_attempt *r);
 
-/** All workers do what they should until nothing is left to do. */
+/** All workers acknowledge, answer and finish until nothing is left to do. */
 void pair_finish(void);
 
-/** No booking, no slot, no message is left. Time passes, workers have left. */
+/** Check that no booking, slot or message is left. Lets time pass and removes the workers. */
 void pair_at_rest(void);
 
 #endif

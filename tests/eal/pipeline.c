@@ -16,12 +16,12 @@
 #include "threads.h"
 
 struct router *rt;
-static struct router_rig box;
+static struct router_rig rig;
 static uint32_t next_queue;
 static struct out slots[4096];
 static uint32_t n_out, next_out;
 
-static void need(bool ok, const char *what)
+static void require_condition(bool ok, const char *what)
 {
 	if (!ok) {
 		fprintf(stderr, "pipeline: %s\n", what);
@@ -42,15 +42,15 @@ uint64_t pipeline_start_ns;
 uint32_t pipeline_ports = 1;
 uint32_t pipeline_into;
 
-static void configure(const char *pools)
+static void load_configuration(const char *pools)
 {
 	const size_t room = 16384 + strlen(pools);
 	char *text = malloc(room), err[300];
 	size_t n;
 
-	need(text != NULL, "no memory");
+	require_condition(text != NULL, "no memory");
 
-	/* Buffers for the largest message of the protocol, twice. */
+	/* room for two messages of the largest size of the protocol */
 	n = (size_t)snprintf(text, room,
 			     "[router]\nmemory_mb = 512\nlarge_buffers = 8\nring_size = 256\n%s",
 			     pipeline_router);
@@ -59,11 +59,11 @@ static void configure(const char *pools)
 			text + n, room - n,
 			"[port %c]\ndevice = %s\nipv4 = 10.0.%u.1\nipv6 = fd00:%x::1\nudp_port = "
 			"7650\nmbufs = %u\nanswer_arp = off\n%s",
-			(int)('p' + p), box.port[p].device, p, p, pipeline_mbufs / pipeline_ports,
+			(int)('p' + p), rig.port[p].device, p, p, pipeline_mbufs / pipeline_ports,
 			pipeline_port);
-	need(n + strlen(pools) < room, "configuration too long");
+	require_condition(n + strlen(pools) < room, "configuration too long");
 	strcpy(text + n, pools);
-	if (rig_load(&box, text, err, sizeof(err)) < 0) {
+	if (rig_load(&rig, text, err, sizeof(err)) < 0) {
 		fprintf(stderr, "%s\n", err);
 		exit(1);
 	}
@@ -104,12 +104,12 @@ void pipeline_start_with(const char *pools)
 	else if (!eal)
 		kvr_eal_start("600");
 	eal = true;
-	need(rig_open(&box, &sizes) == 0, "no memory");
-	rt = box.rt;
-	box.threads = threads_used() != NULL;
+	require_condition(rig_open(&rig, &sizes) == 0, "no memory");
+	rt = rig.rt;
+	rig.threads = threads_used() != NULL;
 	next_queue = 0;
-	configure(pools);
-	need(rig_start(&box, pipeline_start_ns, 0, err, sizeof(err)) == 0, err);
+	load_configuration(pools);
+	require_condition(rig_start(&rig, pipeline_start_ns, 0, err, sizeof(err)) == 0, err);
 	if (threads_used() != NULL) {
 		kvr_port_info(rt->port[0], &info);
 		threads_show_port(info.ethdev);
@@ -128,48 +128,50 @@ void pipeline_cut(void)
 	pipeline_flush();
 	if (threads_used() != NULL)
 		threads_stop();
-	rig_stop(&box);
-	need(rte_mempool_in_use_count(box.frames) == 0, "frames left after the stop");
-	rig_close(&box);
+	rig_stop(&rig);
+	require_condition(rte_mempool_in_use_count(rig.frames) == 0, "frames left after the stop");
+	rig_close(&rig);
 	rt = NULL;
 }
 
 uint32_t pipeline_queue = PIPELINE_SPREAD;
 
-static void collect(void);
+static void collect_frames(void);
 
-/* The router has too much before it, or its peers. @param since of threads_wait() */
-static void let_it_work(uint64_t *since)
+/* The router or its peers have too much queued. @param since of threads_wait() */
+static void let_router_work(uint64_t *since)
 {
 	if (threads_running()) {
-		collect();
+		collect_frames();
 		threads_wait(since);
 	} else {
 		pipeline_turn();
 	}
 }
 
-/* Where lcores share a queue, one that the kernel has put aside may have all frames before it, and
- * its ring holds so many: a sender that does not look loses the rest (spread_full). */
-static bool too_many(const struct rig_port *p)
+/*
+ * Lcores share a queue: if the kernel deschedules one of them, its ring may receive all frames, and
+ * frames beyond its size are lost (spread_full). A sender must check before it sends.
+ */
+static bool is_ring_half_full(const struct rig_port *p)
 {
 	uint32_t n = kvr_port_waiting(rt->port[pipeline_into]);
 
-	if (rt->conf.n_ingress <= box.n_queues)
+	if (rt->conf.n_ingress <= rig.n_queues)
 		return false;
-	for (uint32_t q = 0; q < box.n_queues; q++)
+	for (uint32_t q = 0; q < rig.n_queues; q++)
 		n += rte_ring_count(p->to[q]);
 	return n >= KVR_PORT_RING / 2;
 }
 
-static void inject(struct rte_mbuf *m)
+static void put_into_port(struct rte_mbuf *m)
 {
 	const uint32_t q = pipeline_queue == PIPELINE_SPREAD ? next_queue++ : pipeline_queue;
-	struct rte_ring *to = box.port[pipeline_into].to[q % box.n_queues];
+	struct rte_ring *to = rig.port[pipeline_into].to[q % rig.n_queues];
 	uint64_t since = 0;
 
-	while (too_many(&box.port[pipeline_into]) || rte_ring_enqueue(to, m) != 0)
-		let_it_work(&since);
+	while (is_ring_half_full(&rig.port[pipeline_into]) || rte_ring_enqueue(to, m) != 0)
+		let_router_work(&since);
 }
 
 bool pipeline_ipv6;
@@ -187,21 +189,21 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 		peer.family = 6;
 		kvr_ip_parse("fd00::2", peer.ip);
 	}
-	while ((m = rig_frame(&box, pipeline_into, &peer, payload, len)) == NULL &&
+	while ((m = rig_frame(&rig, pipeline_into, &peer, payload, len)) == NULL &&
 	       threads_running())
-		let_it_work(&since);
-	need(m != NULL, "no peer mbuf, or payload too long");
+		let_router_work(&since);
+	require_condition(m != NULL, "no peer mbuf, or payload too long");
 	rte_pktmbuf_mtod(m, uint8_t *)[11] = pipeline_mac;
-	inject(m);
+	put_into_port(m);
 }
 
 void pipeline_send_raw(const void *bytes, size_t len)
 {
-	struct rte_mbuf *m = rte_pktmbuf_alloc(box.frames);
+	struct rte_mbuf *m = rte_pktmbuf_alloc(rig.frames);
 
-	need(m != NULL, "no peer mbuf");
+	require_condition(m != NULL, "no peer mbuf");
 	memcpy(rte_pktmbuf_append(m, (uint16_t)len), bytes, len);
-	inject(m);
+	put_into_port(m);
 }
 
 static void collect_queue(struct rte_ring *from)
@@ -225,16 +227,16 @@ static void collect_queue(struct rte_ring *from)
 	}
 }
 
-static void collect(void)
+static void collect_frames(void)
 {
-	for (uint32_t p = 0; p < box.n_ports; p++)
-		for (uint32_t q = 0; q < box.n_queues; q++)
-			collect_queue(box.port[p].from[q]);
+	for (uint32_t p = 0; p < rig.n_ports; p++)
+		for (uint32_t q = 0; q < rig.n_queues; q++)
+			collect_queue(rig.port[p].from[q]);
 }
 
 void pipeline_collect(void)
 {
-	collect();
+	collect_frames();
 }
 
 void pipeline_pause(uint32_t ms)
@@ -243,8 +245,8 @@ void pipeline_pause(uint32_t ms)
 	rt->ns_offset += ms * UINT64_C(1000000);
 }
 
-/* As if there had been a round every millisecond. */
-static void pass(struct kvr_live_clock *l, uint64_t ns)
+/* As if there had been one round every millisecond. */
+static void advance_live_clock(struct kvr_live_clock *l, uint64_t ns)
 {
 	l->now_ns += ns;
 	l->real_ns += ns;
@@ -254,9 +256,9 @@ void pipeline_skip_ns(uint64_t ns)
 {
 	threads_pause();
 	rt->ns_offset += ns;
-	pass(&rt->ctl->live, ns);
+	advance_live_clock(&rt->ctl->live, ns);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		pass(&rt->lcore[i]->quiet, ns);
+		advance_live_clock(&rt->lcore[i]->quiet, ns);
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
 		kvr_registry_at(rt->registry, i)->last_seen_ns += ns;
 }
@@ -276,9 +278,9 @@ bool pipeline_still;
 
 void pipeline_step(void)
 {
-	threads_pause(); /* time is read by every turn */
-	rt->ns_offset += rig_under_way(&box) ? 20000 : pipeline_still ? 0 : 1000;
-	rt->last_tick_ns = 0; /* every round ticks */
+	threads_pause(); /* every turn reads the clock */
+	rt->ns_offset += rig_under_way(&rig) ? 20000 : pipeline_still ? 0 : 1000;
+	rt->last_tick_ns = 0; /* every round runs a tick */
 	if (threads_used() == NULL) {
 		pipeline_lcore_turn(rt->lcore[0]);
 		control_round(rt);
@@ -288,20 +290,20 @@ void pipeline_step(void)
 		threads_two_turns();
 		threads_pause();
 	}
-	collect();
+	collect_frames();
 }
 
 void pipeline_turn(void)
 {
 	uint32_t quiet = 0;
 
-	/* Turns in which nothing arrived or left: rings between stages are drained too. */
+	/* Three turns without a frame in or out: the rings between stages are then empty, too. */
 	while (quiet < 3) {
 		uint32_t before = n_out;
-		bool idle = !rig_unread(&box);
+		bool idle = !rig_unread(&rig);
 
 		pipeline_step();
-		idle = idle && !rig_under_way(&box) && (threads_used() == NULL || threads_idle());
+		idle = idle && !rig_under_way(&rig) && (threads_used() == NULL || threads_idle());
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}
 }
@@ -309,7 +311,7 @@ void pipeline_turn(void)
 const struct out *pipeline_next(uint32_t to)
 {
 	if (threads_running())
-		collect();
+		collect_frames();
 	while (next_out < n_out) {
 		const struct out *o = &slots[next_out++];
 
@@ -339,8 +341,8 @@ void pipeline_flush(void)
 
 uint32_t pipeline_mbufs_used(void)
 {
-	collect();
-	return rig_mbufs_used(&box);
+	collect_frames();
+	return rig_mbufs_used(&rig);
 }
 
 bool pipeline_balanced(void)
@@ -350,8 +352,8 @@ bool pipeline_balanced(void)
 
 bool pipeline_at_rest(void)
 {
-	collect();
-	return leak_check_all(&box);
+	collect_frames();
+	return leak_check_all(&rig);
 }
 
 bool pipeline_hello_as(const struct pipeline_worker *w)
@@ -377,13 +379,13 @@ bool pipeline_hello_as(const struct pipeline_worker *w)
 	if (w->host != NULL)
 		kvr_hint_put_bootstrap_addr(&hints, w->port, w->host);
 	len = kvr_put_hello(buf, sizeof(buf), &ids, h, &hints);
-	need(len > 0, "hello");
+	require_condition(len > 0, "hello");
 	pipeline_send(w->from, buf, (size_t)len);
 	pipeline_turn();
 	return pipeline_expect(w->from, KVR_WELCOME) != NULL;
 }
 
-uint32_t pipeline_life(uint64_t handle)
+uint32_t pipeline_epoch(uint64_t handle)
 {
 	const uint32_t pool = kvr_flight_handle_pool(handle);
 	const struct kvr_flight *r = handle != 0 && pool < rt->n_pools
@@ -406,8 +408,8 @@ uint16_t pipeline_pool = 5;
 uint16_t pipeline_client_frame;
 bool pipeline_together;
 
-/* Send a request whose prompt and counts are set: all its frames, a device ring at a time. */
-static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
+/* Send a request whose prompt and counts are set: all its frames, one device ring at a time. */
+static void send_route(struct kvr_request_src *src, uint64_t id, const struct kvr_hint_buf *hints)
 {
 	static const uint8_t body[KVR_WIRE_MAX_BODY] = "body";
 	const struct kvr_wire_ids ids = {
@@ -430,8 +432,9 @@ static void route(struct kvr_request_src *src, uint64_t id, const struct kvr_hin
 		src->hints_len = hints->len;
 	}
 	len = kvr_request_build(src, s);
-	need(len != 0 && kvr_frag_init(&frag, pipeline_kind, &ids, len, sizeof(frame)) == 0,
-	     "route");
+	require_condition(
+		len != 0 && kvr_frag_init(&frag, pipeline_kind, &ids, len, sizeof(frame)) == 0,
+		"route");
 	while (kvr_frag_next(&frag, frame, &off, &part)) {
 		kvr_slices_copy(s, KVR_REQUEST_SLICES, off, part,
 				frame + sizeof(struct kvr_wire_hdr));
@@ -450,7 +453,7 @@ void pipeline_route(uint64_t id, uint64_t hash0, uint32_t n, uint32_t flags,
 
 	for (uint32_t i = 0; i < n; i++)
 		hash[i] = hash0 + i;
-	route(&src, id, hints);
+	send_route(&src, id, hints);
 }
 
 void pipeline_route_tokens(uint64_t id, uint32_t first, uint32_t n, uint32_t flags,
@@ -462,5 +465,5 @@ void pipeline_route_tokens(uint64_t id, uint32_t first, uint32_t n, uint32_t fla
 
 	for (uint32_t i = 0; i < n; i++)
 		token[i] = first + i;
-	route(&src, id, hints);
+	send_route(&src, id, hints);
 }

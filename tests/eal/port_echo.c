@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Opens a port and sends every datagram back where it came from, until it has echoed as many as
- * asked: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls,
- * what becomes of the link, and the counters at the end, of each queue, too, where there are
- * several; exits 1 when a counter equation is violated. With sleep=on it does not poll: after an
- * empty burst it sleeps until the device wakes it, however long that takes (and looks at no link);
- * "woken" and "cannot" count. COUNT "off" takes the XDP program of a dead one off. A tool for
- * test_port_kernel.sh, and for hand checks of a new kind of port.
+ * Opens a port and returns every datagram to its sender, until COUNT datagrams have been echoed:
+ * port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]. Prints "ready" when it polls, then changes
+ * of the link, and at the end the counters of the port and of each queue. Exits with 1 if a counter
+ * equation is violated. With sleep=on it does not poll: after an empty burst it sleeps until the
+ * device wakes it (and does not watch the link), and prints the counters "woken" and "cannot".
+ * COUNT "off" removes the XDP program of a process that has died. Used by test_port_kernel.sh, and
+ * for manual checks of a new kind of port.
  */
 #include <errno.h>
 #include <poll.h>
@@ -19,13 +19,13 @@
 
 #include "kvr_port.h"
 
-#define SECONDS 90 /* peers of a busy machine take their time */
+#define SECONDS 90 /* peers on a busy machine are slow */
 
 static bool sleeps;
 static unsigned int woken, misled, cannot;
-static bool told[KVR_PORT_MAX_QUEUES]; /* that there is something */
+static bool signalled[KVR_PORT_MAX_QUEUES]; /* a queue has signalled frames */
 
-static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_t errlen)
+static int fill_port_conf(struct kvr_port_conf *c, int argc, char **argv, char *err, size_t errlen)
 {
 	static const char *const keys[] = {"device", "ipv4", "ipv6", "mtu"};
 	int rc = 0;
@@ -51,8 +51,8 @@ static int fill(struct kvr_port_conf *c, int argc, char **argv, char *err, size_
 	return rc;
 }
 
-/* Say what became of the link, where it changed. */
-static void look(struct kvr_port *p)
+/* Print a change of the link. */
+static void watch_link(struct kvr_port *p)
 {
 	static const char *const names[] = {"link up", "link down", "link gone"};
 	static enum kvr_port_link_state said = KVR_PORT_UP;
@@ -65,7 +65,7 @@ static void look(struct kvr_port *p)
 	fflush(stdout);
 }
 
-/* All queues have been empty. */
+/* All queues were empty. */
 static void sleep_till_woken(struct kvr_port *p, unsigned int queues, uint64_t until)
 {
 	struct pollfd fds[KVR_PORT_MAX_QUEUES] = {0};
@@ -83,12 +83,12 @@ static void sleep_till_woken(struct kvr_port *p, unsigned int queues, uint64_t u
 	if (rc == 0 && now < until)
 		woken += poll(fds, queues, (int)((until - now) * 1000 / rte_get_tsc_hz())) > 0;
 	while (armed-- > 0) {
-		told[armed] = (fds[armed].revents & POLLIN) != 0;
+		signalled[armed] = (fds[armed].revents & POLLIN) != 0;
 		kvr_port_wait_disarm(kvr_port_queue(p, armed));
 	}
 }
 
-static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
+static void echo_datagrams(struct kvr_port *p, unsigned int queues, uint64_t count)
 {
 	const uint64_t until = rte_get_tsc_cycles() + SECONDS * rte_get_tsc_hz();
 	struct rte_mbuf *m[KVR_PORT_BURST];
@@ -103,10 +103,10 @@ static void echo(struct kvr_port *p, unsigned int queues, uint64_t count)
 			kvr_port_send(q, &pkts[k].path, m[k]);
 		kvr_port_flush(q);
 		empty = kvr_port_rx_got(q) == 0 ? empty + 1 : 0;
-		misled += told[i % queues] && empty > 0;
-		told[i % queues] = false;
+		misled += signalled[i % queues] && empty > 0;
+		signalled[i % queues] = false;
 		if (!sleeps)
-			look(p);
+			watch_link(p);
 		else if (empty >= queues)
 			sleep_till_woken(p, queues, until);
 		count -= n < count ? n : count;
@@ -135,7 +135,7 @@ int main(int argc, char **argv)
 	char err[512] = "usage: port_echo DEVICE IPV4 IPV6 MTU COUNT [key=value ...]";
 	struct kvr_port *p;
 
-	if (argc < 6 || fill(&conf, argc - 1, argv + 1, err, sizeof(err)) != 0) {
+	if (argc < 6 || fill_port_conf(&conf, argc - 1, argv + 1, err, sizeof(err)) != 0) {
 		fprintf(stderr, "%s\n", err);
 		return 2;
 	}
@@ -158,7 +158,7 @@ int main(int argc, char **argv)
 	kvr_port_info(p, &info);
 	printf("answers_arp=%d\nanswers_nd=%d\nready\n", info.answers4, info.answers6);
 	fflush(stdout);
-	echo(p, info.queues, strtoull(argv[5], NULL, 10));
+	echo_datagrams(p, info.queues, strtoull(argv[5], NULL, 10));
 	if (sleeps)
 		printf("woken=%u\nmisled=%u\ncannot=%u\n", woken, misled, cannot);
 	kvr_stats_sum(kvr_port_stats(p), v);

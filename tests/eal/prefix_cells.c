@@ -68,7 +68,7 @@ static void check_cell(const struct cell *c, enum kvr_prefix_isa isa)
 					     .max_predicted = 64,
 					     .isa = isa,
 					     .seed = c->checksum});
-	if (p.t == NULL) { /* this CPU lacks the code path */
+	if (p.t == NULL) { /* this CPU does not support the code path */
 		CU_ASSERT_EQUAL(errno, ENOTSUP);
 		pb_free(&b);
 		pt_close(&p);

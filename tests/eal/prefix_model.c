@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The table against its definition with random operations: each (rank, plane) is a set of blocks, a
- * score counts leading blocks, tiers extend one another, a prediction ends at its time to live. The
- * blocks are the nodes of random trees, so content diverges everywhere.
+ * The table against its definition, with random operations: each (rank, plane) is a set of blocks,
+ * a score counts leading blocks, tiers extend one another, and a prediction ends after its time to
+ * live. The blocks are the nodes of random trees, so that prompts diverge at many points.
  */
 
 #include "kvr_prefix_test.h"
@@ -34,7 +34,7 @@ static uint32_t random_below(uint32_t n)
 	return kvr_rand_below(&rnd, n);
 }
 
-/* Long thin trees (steps of +1) with a branch at 3 in `thin` nodes. */
+/* Long thin trees (each node follows the previous one) with a branch at 3 of `thin` nodes. */
 static void grow_forest(uint32_t thin)
 {
 	for (uint32_t i = 0; i < NODES; i++) {
@@ -67,7 +67,7 @@ static uint32_t count_leading(uint32_t plane, uint32_t rank, uint32_t from)
 	return from;
 }
 
-/* With evictions a score may be lower, never higher. */
+/* With evictions a score may be too low, never too high. */
 static void check_bounded(const struct kvr_overlap *o)
 {
 	for (uint32_t r = 0; r < RANKS; r++) {
@@ -111,7 +111,7 @@ static void make_query(void)
 			psh[i] = kvr_rand_u64(&rnd);
 }
 
-/* Check the scores of a query for blocks `named` along the path. */
+/* Check the scores of a query for the first `named` blocks of the path. */
 static void check_query(const struct kvr_overlap *o, const uint64_t named[])
 {
 	uint32_t n = 0;
@@ -125,7 +125,7 @@ static void check_query(const struct kvr_overlap *o, const uint64_t named[])
 		check_exact(o);
 }
 
-/* A lone query or a burst: they take different code paths. */
+/* A single query or a burst: they take different code paths. */
 static void run_queries(void)
 {
 	static uint64_t named[BURST][DEPTH];
@@ -158,7 +158,7 @@ static void random_range(uint32_t *from, uint32_t *n)
 		*n = RTE_MIN(*n, 3u);
 }
 
-/* A prefetch changes nothing, whatever the events are and whether they are applied or not. */
+/* A prefetch changes nothing, whether its events are applied later or not. */
 static void random_fetch(uint32_t rank, uint32_t plane, uint8_t op, const uint64_t *names,
 			 uint32_t n)
 {
@@ -247,7 +247,7 @@ static void random_predict(uint32_t rank)
 		until[rank][path[i]] = RTE_MAX(until[rank][path[i]], now + ttl);
 }
 
-/* The rank counts nothing from now on, however long freeing its blocks takes. */
+/* The rank counts nothing from now on, even while its blocks are still being freed. */
 static void clear_rank(uint32_t rank)
 {
 	kvr_prefix_clear_rank(p.t, (uint16_t)rank);
@@ -277,7 +277,7 @@ static void random_step(uint32_t planes, uint32_t ranks)
 
 	if (op < 950 && !kvr_prefix_ready(p.t, (uint16_t)rank)) {
 		assert_rejected(rank);
-		kvr_prefix_maintain(p.t, now); /* a slice, which does not need a quiescent reader */
+		kvr_prefix_maintain(p.t, now); /* one slice, which needs no quiescent reader */
 	} else if (op < 400)
 		random_store(rank, plane);
 	else if (op < 700)
@@ -328,7 +328,7 @@ static void drain_table(uint32_t ranks)
 	CU_ASSERT_EQUAL(s.used_bytes, 0);
 	for (uint32_t i = 0; i < p.t->fingerprint_sets; i++)
 		fingerprints |= p.t->fingerprints[i].w[0] | p.t->fingerprints[i].w[1];
-	CU_ASSERT_EQUAL(fingerprints, 0); /* every removed head took its fingerprint along */
+	CU_ASSERT_EQUAL(fingerprints, 0); /* every removed head removed its fingerprint */
 	CU_ASSERT_EQUAL(s.stored, s.removed + s.cleared + s.evicted_entries);
 	CU_ASSERT_EQUAL(bounded, s.dropped - n_rejected + s.evicted_runs + s.evicted_predicted > 0);
 	CU_ASSERT_EQUAL(s.clearing, 0);
@@ -341,10 +341,10 @@ static void run_model(uint64_t seed, uint32_t planes, uint32_t ranks, uint32_t s
 	struct kvr_prefix_conf c = {
 		.max_ranks = RANKS,
 		.max_blocks = 4096,
-		.max_runs = 40000, /* many bitmaps need many runs: no bound is reached */
+		.max_runs = 40000, /* no bound is reached: many bitmaps need many runs */
 		.max_predicted = 1 << 16,
 		.isa = isa,
-		.slice = seed % 3 ? 60 : 500, /* many turns per clear */
+		.slice = seed % 3 ? 60 : 500, /* a clear takes many turns */
 		.seed = seed};
 
 	if (bounded) {
@@ -356,9 +356,9 @@ static void run_model(uint64_t seed, uint32_t planes, uint32_t ranks, uint32_t s
 	memset(set, 0, sizeof(set));
 	memset(until, 0, sizeof(until));
 	now = n_rejected = 0;
-	grow_forest(seed % 2 ? 100 : 1000); /* even seeds make long runs, up to the limit */
+	grow_forest(seed % 2 ? 100 : 1000); /* even seeds create long runs, up to the limit */
 	p = pt_open(c);
-	if (p.t == NULL) { /* this CPU lacks the code path */
+	if (p.t == NULL) { /* this CPU does not support the code path */
 		CU_ASSERT_EQUAL(errno, ENOTSUP);
 		pt_close(&p);
 		return;

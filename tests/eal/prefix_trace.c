@@ -2,8 +2,8 @@
 
 /*
  * Both public traces through LRU engines: before the events of each row, the score of every worker
- * equals the content of its LRU. The traces are read from KVR_DATA_DIR, or from a folder next to
- * the source tree.
+ * equals the content of its LRU cache. The traces are read from KVR_DATA_DIR, or from a folder next
+ * to the source tree.
  */
 
 #include "kvr_pbtrace.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bad input by the frame: each kind is refused under its own code and counter, nothing is booked,
- * no load changes.
+ * Invalid input, frame by frame: each fault has its own code and counter, books nothing and changes
+ * no load.
  */
 #include "pipeline.h"
 
@@ -14,90 +14,90 @@
 
 #define WORKER	    9u
 #define RANKS	    2u
-#define MAX_PROMPT  4096u /* blocks, of the pool */
-#define TOO_LARGE_F 1e300 /* finite, but not as a float */
+#define MAX_PROMPT  4096u /* blocks, limit of the pool */
+#define TOO_LARGE_F 1e300 /* finite as double, infinite as float */
 
-/* One bad thing to say in a ROUTE: a hint, or the length of the prompt. */
+/* One fault of a ROUTE: a hint, or the length of the prompt. */
 struct bad {
 	const char *what;
 	void (*hint)(struct kvr_hint_buf *h, const struct bad *b);
 	uint32_t field;
 	double value;
-	uint32_t blocks; /* of the prompt; GOOD unless the prompt is what is bad */
+	uint32_t blocks; /* of the prompt; GOOD unless the prompt is the fault */
 	enum kvr_code code;
 };
 
 #define GOOD 10u
 
-static void override(struct kvr_hint_buf *h, const struct bad *b)
+static void put_override(struct kvr_hint_buf *h, const struct bad *b)
 {
 	kvr_hint_put_override(h, b->field, b->value);
 }
 
-static void preferred(struct kvr_hint_buf *h, const struct bad *b)
+static void put_preferred(struct kvr_hint_buf *h, const struct bad *b)
 {
 	kvr_hint_put_preferred(h, b->value, "zone");
 }
 
-static void jump(struct kvr_hint_buf *h, const struct bad *b)
+static void put_jump(struct kvr_hint_buf *h, const struct bad *b)
 {
 	kvr_hint_put_f64(h, KVR_HINT_PRIORITY_JUMP, b->value);
 }
 
-static void session(struct kvr_hint_buf *h, const struct bad *b)
+static void put_session_hint(struct kvr_hint_buf *h, const struct bad *b)
 {
 	kvr_hint_put_session(h, 1, b->field, "s");
 }
 
-static void pin(struct kvr_hint_buf *h, const struct bad *b)
+static void put_pin(struct kvr_hint_buf *h, const struct bad *b)
 {
 	kvr_hint_put_u64(h, KVR_HINT_BACKEND, (uint64_t)b->value);
 	kvr_hint_put_u32(h, KVR_HINT_DP_RANK, b->field);
 }
 
 static const struct bad routes[] = {
-	{"temperature below 0", override, KVR_OVERRIDE_ROUTER_TEMPERATURE, -0.1, GOOD,
+	{"temperature below 0", put_override, KVR_OVERRIDE_ROUTER_TEMPERATURE, -0.1, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"temperature NaN", override, KVR_OVERRIDE_ROUTER_TEMPERATURE, NAN, GOOD,
+	{"temperature NaN", put_override, KVR_OVERRIDE_ROUTER_TEMPERATURE, NAN, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"credit below 0", override, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, -1, GOOD,
+	{"credit below 0", put_override, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, -1, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"credit NaN", override, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, NAN, GOOD,
+	{"credit NaN", put_override, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, NAN, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"prefill scale below 0", override, KVR_OVERRIDE_PREFILL_LOAD_SCALE, -1, GOOD,
+	{"prefill scale below 0", put_override, KVR_OVERRIDE_PREFILL_LOAD_SCALE, -1, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"prefill scale infinite", override, KVR_OVERRIDE_PREFILL_LOAD_SCALE, INFINITY, GOOD,
+	{"prefill scale infinite", put_override, KVR_OVERRIDE_PREFILL_LOAD_SCALE, INFINITY, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"score weight below 0", override, KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT, -2, GOOD,
+	{"score weight below 0", put_override, KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT, -2, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"score weight NaN", override, KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT, NAN, GOOD,
+	{"score weight NaN", put_override, KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT, NAN, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"shared multiplier above 1", override, KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER, 1.5, GOOD,
+	{"shared multiplier above 1", put_override, KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER, 1.5, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"reuse neither 0 nor 1", override, KVR_OVERRIDE_ASSUME_KV_REUSE, 2, GOOD,
+	{"reuse neither 0 nor 1", put_override, KVR_OVERRIDE_ASSUME_KV_REUSE, 2, GOOD,
 	 KVR_E_INVALID_OVERRIDE},
-	{"override of nothing known", override, 99, 0, GOOD, KVR_E_INVALID_OVERRIDE},
-	{"preferred weight NaN", preferred, 0, NAN, GOOD, KVR_E_INVALID_WEIGHT},
-	{"preferred weight infinite", preferred, 0, INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
-	{"preferred weight -infinite", preferred, 0, -INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
-	{"priority jump NaN", jump, 0, NAN, GOOD, KVR_E_INVALID_WEIGHT},
-	{"priority jump infinite", jump, 0, INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
-	{"session timeout 0", session, 0, 0, GOOD, KVR_E_INVALID_SESSION},
-	{"rank not of the worker", pin, RANKS, WORKER, GOOD, KVR_E_NO_ENDPOINTS},
-	{"rank above all limits", pin, UINT32_MAX, WORKER, GOOD, KVR_E_NO_ENDPOINTS},
-	{"worker above all limits", pin, 0, 1e18, GOOD, KVR_E_NO_ENDPOINTS},
+	{"override of nothing known", put_override, 99, 0, GOOD, KVR_E_INVALID_OVERRIDE},
+	{"preferred weight NaN", put_preferred, 0, NAN, GOOD, KVR_E_INVALID_WEIGHT},
+	{"preferred weight infinite", put_preferred, 0, INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
+	{"preferred weight -infinite", put_preferred, 0, -INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
+	{"priority jump NaN", put_jump, 0, NAN, GOOD, KVR_E_INVALID_WEIGHT},
+	{"priority jump infinite", put_jump, 0, INFINITY, GOOD, KVR_E_INVALID_WEIGHT},
+	{"session timeout 0", put_session_hint, 0, 0, GOOD, KVR_E_INVALID_SESSION},
+	{"rank not of the worker", put_pin, RANKS, WORKER, GOOD, KVR_E_NO_ENDPOINTS},
+	{"rank above all limits", put_pin, UINT32_MAX, WORKER, GOOD, KVR_E_NO_ENDPOINTS},
+	{"worker above all limits", put_pin, 0, 1e18, GOOD, KVR_E_NO_ENDPOINTS},
 	{"no prompt", NULL, 0, 0, 0, KVR_E_EMPTY_PROMPT},
 	{"prompt above the limit", NULL, 0, 0, MAX_PROMPT + 1, KVR_E_PROMPT_TOO_LONG},
 };
 
-/* Everything that must not change, and what has been refused so far. */
+/* The state that must not change, and the rejections so far. */
 struct state {
 	uint32_t booked, waiting, slots;
 	struct kvr_sched_rank_info rank[RANKS];
 	uint64_t rejected[KVR_STATS_MAX];
 };
 
-static void look(struct state *s)
+static void read_state(struct state *s)
 {
 	const struct pool *p = &rt->pool[0];
 	const uint32_t *order;
@@ -112,8 +112,8 @@ static void look(struct state *s)
 	kvr_stats_sum(rt->reject_stats, s->rejected);
 }
 
-/* One more of that code and of no other, and nothing else. */
-static void refused(const char *what, uint32_t to, enum kvr_code code, struct state *before)
+/* Exactly one more rejection with @p code, and no other change. */
+static void expect_rejected(const char *what, uint32_t to, enum kvr_code code, struct state *before)
 {
 	const struct out *o = pipeline_expect(to, KVR_REJECTED);
 	struct state now;
@@ -123,13 +123,13 @@ static void refused(const char *what, uint32_t to, enum kvr_code code, struct st
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_rejected *)(&o->hdr + 1))->code, code);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
-	look(&now);
+	read_state(&now);
 	before->rejected[code]++;
 	CU_ASSERT_EQUAL(memcmp(before, &now, sizeof(now)), 0);
 	*before = now;
 }
 
-static uint64_t begin(void)
+static uint64_t begin_bad_input(void)
 {
 	const struct out *o;
 
@@ -142,7 +142,7 @@ static uint64_t begin(void)
 	return o->hdr.handle;
 }
 
-static void end(void)
+static void end_bad_input(void)
 {
 	CU_ASSERT_TRUE(pipeline_balanced());
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
@@ -150,12 +150,12 @@ static void end(void)
 	pipeline_stop();
 }
 
-static void bad_requests_are_refused_and_change_nothing(void)
+static void invalid_requests_are_rejected_and_change_nothing(void)
 {
 	struct state before;
 
-	CU_ASSERT_NOT_EQUAL(begin(), 0);
-	look(&before);
+	CU_ASSERT_NOT_EQUAL(begin_bad_input(), 0);
+	read_state(&before);
 	CU_ASSERT_EQUAL(before.booked, 1);
 	for (uint32_t i = 0; i < RTE_DIM(routes); i++) {
 		const struct bad *b = &routes[i];
@@ -166,20 +166,20 @@ static void bad_requests_are_refused_and_change_nothing(void)
 			b->hint(&hints, b);
 		CU_ASSERT_EQUAL_FATAL(hints.err, 0);
 		pipeline_route(100 + i, 5000, b->blocks, 0, &hints);
-		refused(b->what, PEER_CLIENT, b->code, &before);
+		expect_rejected(b->what, PEER_CLIENT, b->code, &before);
 		pipeline_flush();
 	}
-	end();
+	end_bad_input();
 }
 
-/* What looks odd and is legal: a weight that repels, one above any float, a jump below 0. */
-static void odd_requests_are_taken(void)
+/* Unusual but valid: a weight that repels, one above any float, a negative jump. */
+static void unusual_requests_are_accepted(void)
 {
-	const struct bad odd[] = {{"repels", preferred, 0, -3, GOOD, KVR_OK},
-				  {"large", preferred, 0, TOO_LARGE_F, GOOD, KVR_OK},
-				  {"lowered", jump, 0, -5, GOOD, KVR_OK}};
+	const struct bad odd[] = {{"repels", put_preferred, 0, -3, GOOD, KVR_OK},
+				  {"large", put_preferred, 0, TOO_LARGE_F, GOOD, KVR_OK},
+				  {"lowered", put_jump, 0, -5, GOOD, KVR_OK}};
 
-	begin();
+	begin_bad_input();
 	for (uint32_t i = 0; i < RTE_DIM(odd); i++) {
 		uint8_t tlv[128];
 		struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
@@ -189,10 +189,10 @@ static void odd_requests_are_taken(void)
 		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
 	}
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 1 + RTE_DIM(odd));
-	end();
+	end_bad_input();
 }
 
-static void bad_workers_are_refused_and_change_nothing(void)
+static void invalid_workers_are_rejected_and_change_nothing(void)
 {
 	const struct {
 		struct pipeline_worker w;
@@ -206,24 +206,24 @@ static void bad_workers_are_refused_and_change_nothing(void)
 	};
 	struct state before;
 
-	begin();
-	look(&before);
+	begin_bad_input();
+	read_state(&before);
 	for (uint32_t i = 0; i < RTE_DIM(bad); i++) {
 		struct pipeline_worker w = bad[i].w;
 
 		w.from = PEER_OTHER;
 		CU_ASSERT_FALSE(pipeline_hello_as(&w));
-		refused("worker", PEER_OTHER, bad[i].code, &before);
+		expect_rejected("worker", PEER_OTHER, bad[i].code, &before);
 		CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), 1);
 	}
-	end();
+	end_bad_input();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"requests", bad_requests_are_refused_and_change_nothing},
-			       {"odd", odd_requests_are_taken},
-			       {"workers", bad_workers_are_refused_and_change_nothing},
+	CU_TestInfo tests[] = {KVR_CASE(invalid_requests_are_rejected_and_change_nothing),
+			       KVR_CASE(unusual_requests_are_accepted),
+			       KVR_CASE(invalid_workers_are_rejected_and_change_nothing),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("bad_input", tests);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The decision log and the adapters' load, by the frame and through the telemetry commands. */
+/* The decision log and the load report for adapters, by frames and through telemetry commands. */
 #include "pipeline.h"
 
 #include "control/control.h"
@@ -25,7 +25,7 @@ static struct pool *pool(void)
 	return &rt->pool[0];
 }
 
-static void begin(const char *keys, uint32_t ranks)
+static void begin_decisions(const char *keys, uint32_t ranks)
 {
 	char text[512];
 
@@ -34,8 +34,8 @@ static void begin(const char *keys, uint32_t ranks)
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", ranks));
 }
 
-/* The newest decision kept. */
-static const struct decision *newest(void)
+/* The latest decision kept. */
+static const struct decision *read_newest_decision(void)
 {
 	uint64_t n = decision_written(pool()->log);
 
@@ -58,20 +58,20 @@ static void sampled_decisions_keep_the_best_terms(void)
 {
 	const struct decision *v;
 
-	begin("decision_sample = 1\n", 40);
+	begin_decisions("decision_sample = 1\n", 40);
 	pipeline_route(1, 100, 10, 0, NULL);
-	v = newest();
+	v = read_newest_decision();
 	CU_ASSERT_EQUAL(v->number, 0);
 	CU_ASSERT_EQUAL(v->source, 77);
 	CU_ASSERT_EQUAL(v->id, 1);
 	CU_ASSERT_EQUAL(v->d.result, KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(v->n_eligible, 40);
 	CU_ASSERT_EQUAL(v->n_terms, DECISION_TERMS);
-	/* 38 more fill the other ranks but one, which then is the best of all. */
+	/* Another 38 requests load all ranks but one, which then is the best. */
 	for (uint64_t id = 2; id <= 39; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
 	pipeline_route(40, 500000, 10, 0, NULL);
-	v = newest();
+	v = read_newest_decision();
 	CU_ASSERT_EQUAL(v->id, 40);
 	CU_ASSERT_EQUAL(v->term[0].rank, v->d.rank);
 	CU_ASSERT_EQUAL(v->term[0].cost, v->d.cost);
@@ -84,16 +84,16 @@ static void sampled_decisions_keep_the_best_terms(void)
 	pipeline_stop();
 }
 
-/* With a temperature any rank may be chosen; it is among the terms all the same. */
-static void the_chosen_rank_is_always_there(void)
+/* With a temperature any rank may be chosen; it is among the recorded terms in any case. */
+static void the_chosen_rank_is_always_recorded(void)
 {
-	begin("decision_sample = 1\nrouter_temperature = 10\n", 64);
+	begin_decisions("decision_sample = 1\nrouter_temperature = 10\n", 64);
 	for (uint64_t id = 1; id <= 100; id++) {
 		const struct decision *v;
 		uint32_t found = 0;
 
 		pipeline_route(id, 1000 * id, (uint32_t)(1 + id % 30), 0, NULL);
-		v = newest();
+		v = read_newest_decision();
 		for (uint32_t i = 0; i < v->n_terms; i++)
 			found += v->term[i].rank == v->d.rank;
 		CU_ASSERT_EQUAL(found, 1);
@@ -102,15 +102,15 @@ static void the_chosen_rank_is_always_there(void)
 	pipeline_stop();
 }
 
-static void one_in_so_many_is_sampled(void)
+static void decision_sample_keeps_one_in_n(void)
 {
 	struct decision_sample s;
 
-	begin("decision_sample = 4\n", 2);
+	begin_decisions("decision_sample = 4\n", 2);
 	for (uint64_t id = 1; id <= 12; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
 	CU_ASSERT_EQUAL(decision_written(pool()->log), 3);
-	CU_ASSERT_EQUAL(newest()->id, 9);
+	CU_ASSERT_EQUAL(read_newest_decision()->id, 9);
 	s = (struct decision_sample){.pool = pool(), .every = 0};
 	decision_sample(rt->lcore[0], &s);
 	for (uint64_t id = 13; id <= 40; id++)
@@ -119,12 +119,12 @@ static void one_in_so_many_is_sampled(void)
 	s.every = 2;
 	decision_sample(rt->lcore[0], &s);
 	pipeline_route(41, 41000, 10, 0, NULL);
-	CU_ASSERT_EQUAL(newest()->id, 41);
+	CU_ASSERT_EQUAL(read_newest_decision()->id, 41);
 	CU_ASSERT_EQUAL(decision_every(pool()->log), 2);
 	pipeline_stop();
 }
 
-/* Who looks sees the class that counted, and that another one was named. */
+/* The record has the class that applied and the class that the request named. */
 static void the_policy_class_is_kept(void)
 {
 	static const struct {
@@ -133,7 +133,7 @@ static void the_policy_class_is_kept(void)
 		bool unknown;
 	} v[] = {{NULL, 0, false}, {"low", 1, false}, {"gold", 0, true}};
 
-	begin("decision_sample = 1\n[class a high]\n[class a low]\n", 2);
+	begin_decisions("decision_sample = 1\n[class a high]\n[class a low]\n", 2);
 	for (uint32_t i = 0; i < RTE_DIM(v); i++) {
 		uint8_t tlv[64];
 		struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
@@ -141,9 +141,9 @@ static void the_policy_class_is_kept(void)
 		if (v[i].named != NULL)
 			kvr_hint_put_str(&hints, KVR_HINT_POLICY_CLASS, v[i].named);
 		pipeline_route(i + 1, 1000 * i, 10, 0, &hints);
-		CU_ASSERT_EQUAL(newest()->id, i + 1);
-		CU_ASSERT_EQUAL(newest()->d.policy_class, v[i].is);
-		CU_ASSERT_EQUAL(newest()->class_unknown, v[i].unknown);
+		CU_ASSERT_EQUAL(read_newest_decision()->id, i + 1);
+		CU_ASSERT_EQUAL(read_newest_decision()->d.policy_class, v[i].is);
+		CU_ASSERT_EQUAL(read_newest_decision()->class_unknown, v[i].unknown);
 	}
 	pipeline_stop();
 }
@@ -152,16 +152,16 @@ static void failed_decisions_are_all_kept_and_the_ring_is_bounded(void)
 {
 	const struct decision *v;
 
-	begin("decision_sample = 0\n", 2);
+	begin_decisions("decision_sample = 0\n", 2);
 	pipeline_route(1, 100, 10, 0, NULL);
 	CU_ASSERT_EQUAL(decision_written(pool()->log), 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_drain(pool()->sched, WORKER, true, 0), 0);
 	pipeline_route(2, 100, 10, 0, NULL);
-	v = newest();
+	v = read_newest_decision();
 	CU_ASSERT_EQUAL(v->id, 2);
 	CU_ASSERT_EQUAL(v->d.result, KVR_SCHED_ERROR);
 	CU_ASSERT_EQUAL(v->d.err, KVR_E_NO_ENDPOINTS);
-	CU_ASSERT_EQUAL(v->n_eligible, 2); /* what the ranks carry, and why they do not serve */
+	CU_ASSERT_EQUAL(v->n_eligible, 2); /* load of the ranks, and why they do not serve */
 	CU_ASSERT_EQUAL(v->n_terms, 2);
 	CU_ASSERT_EQUAL(v->flags[0], DECISION_DRAINING);
 	CU_ASSERT_EQUAL(v->term[0].active_requests + v->term[1].active_requests, 1);
@@ -169,7 +169,7 @@ static void failed_decisions_are_all_kept_and_the_ring_is_bounded(void)
 	for (uint64_t id = 3; id < 3 + 2 * DECISIONS_KEPT; id++)
 		route_pinned(id, 12345);
 	CU_ASSERT_EQUAL(decision_written(pool()->log), 1 + 2 * DECISIONS_KEPT);
-	CU_ASSERT_EQUAL(newest()->id, 2 + 2 * DECISIONS_KEPT);
+	CU_ASSERT_EQUAL(read_newest_decision()->id, 2 + 2 * DECISIONS_KEPT);
 	CU_ASSERT_EQUAL(decision_read(pool()->log, DECISIONS_KEPT, &got), -ENOENT);
 	CU_ASSERT_EQUAL(decision_read(pool()->log, DECISIONS_KEPT + 1, &got), 0);
 	CU_ASSERT_EQUAL(decision_read(pool()->log, 1 + 2 * DECISIONS_KEPT, &got), -ENOENT);
@@ -184,18 +184,18 @@ static void an_admission_is_a_decision(void)
 	uint64_t n;
 	int len;
 
-	begin("decision_sample = 1\nrouter_queue_threshold = 0.1\n", 1);
+	begin_decisions("decision_sample = 1\nrouter_queue_threshold = 0.1\n", 1);
 	pipeline_route(1, 100, 10, 0, NULL); /* 40 tokens of 64: busy */
 	n = decision_written(pool()->log);
 	CU_ASSERT_EQUAL(n, 1);
 	pipeline_route(2, 900, 10, 0, NULL);
 	CU_ASSERT_EQUAL(kvr_sched_counters(pool()->sched)->waiting_now, 1);
-	CU_ASSERT_EQUAL(decision_written(pool()->log), 1); /* waits: nothing is decided */
+	CU_ASSERT_EQUAL(decision_written(pool()->log), 1); /* waits: no decision yet */
 	len = kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids);
 	pipeline_send(PEER_CLIENT, buf, (size_t)len);
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_sched_counters(pool()->sched)->waiting_now, 0);
-	v = newest();
+	v = read_newest_decision();
 	CU_ASSERT_EQUAL(v->number, 1);
 	CU_ASSERT_EQUAL(v->id, 2);
 	CU_ASSERT_EQUAL(v->d.result, KVR_SCHED_ROUTED);
@@ -205,11 +205,11 @@ static void an_admission_is_a_decision(void)
 
 /* ---- commands ---- */
 
-/* The leak checker, when there is one: without a socket nobody frees what an answer contains. */
+/* LeakSanitizer, if linked: only a telemetry socket frees nested containers of an answer. */
 void __lsan_disable(void) __attribute__((weak));
 void __lsan_enable(void) __attribute__((weak));
 
-static void run(const char *path, const char *params)
+static void run_command(const char *path, const char *params)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
 
@@ -221,7 +221,7 @@ static void run(const char *path, const char *params)
 	rte_tel_data_free(d);
 }
 
-static void commands_answer_whatever_is_asked(void)
+static void commands_answer_any_arguments(void)
 {
 	static const char *const path[] = {"/kvroute/decisions", "/kvroute/sample",
 					   "/kvroute/adapters"};
@@ -232,10 +232,10 @@ static void commands_answer_whatever_is_asked(void)
 	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
 	char name[256];
 
-	begin("decision_sample = 1\n", 40);
+	begin_decisions("decision_sample = 1\n", 40);
 	CU_ASSERT_EQUAL_FATAL(decisions_start(rt), 0);
 	memset(name, 'l', 255);
-	memcpy(name + 126, "\xc3\xa4", 2); /* a character across the first part's end */
+	memcpy(name + 126, "\xc3\xa4", 2); /* a character across the end of the first part */
 	name[255] = '\0';
 	kvr_hint_put_str(&hints, KVR_HINT_LORA, name);
 	pipeline_route(1, 100, 10, 0, &hints);
@@ -243,24 +243,26 @@ static void commands_answer_whatever_is_asked(void)
 	route_pinned(2, 12345);
 	for (uint32_t i = 0; i < RTE_DIM(path); i++)
 		for (uint32_t k = 0; k < RTE_DIM(params); k++)
-			run(path[i], params[k]);
-	run("/kvroute/sample", "a,7");
+			run_command(path[i], params[k]);
+	run_command("/kvroute/sample", "a,7");
 	CU_ASSERT_EQUAL(decision_every(pool()->log), 7);
 	decisions_stop();
 	pipeline_stop();
 }
 
-/* What a prompt has in common with a rank's cache counts from the view on in which it has begun,
- * and a rank that has gone is not looked for. */
+/*
+ * Overlap with a rank's cache counts from the view on in which the rank appears; a rank that has
+ * gone is not looked up.
+ */
 static void a_rank_begins_with_a_view(void)
 {
 	const struct kvr_wire_ids ids = {.source = WORKER, .id = 2, .epoch = 2};
 	uint8_t buf[64];
 
-	begin("", 1);
+	begin_decisions("", 1);
 	CU_ASSERT_EQUAL(pool()->begun[0], pool()->live.begun);
 	CU_ASSERT(pool()->live.begun > 0 && pool()->live.begun <= rt->lcore[0]->view->number);
-	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* a new life */
+	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* a new incarnation */
 	CU_ASSERT(pool()->live.begun > 0 && pool()->live.begun <= rt->lcore[0]->view->number);
 	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
 	pipeline_turn();
@@ -269,8 +271,10 @@ static void a_rank_begins_with_a_view(void)
 	pipeline_stop();
 }
 
-/* Between the moment in which a worker has its ranks and the one in which all lcores have the view
- * that it is in, control waits; whoever asks meanwhile gets nothing for them. */
+/*
+ * Control waits between the moment in which a worker has its ranks and the moment in which all
+ * lcores have the view with that worker. A query in between gets no overlap for them.
+ */
 static uint32_t asked, counted;
 
 static void ask_while_control_waits(struct router *r)
@@ -294,7 +298,7 @@ static void ask_while_control_waits(struct router *r)
 	rte_rcu_qsbr_quiescent(r->qsbr, lc->qsbr_id);
 }
 
-static void a_rank_that_nobody_finds_yet_has_nothing(void)
+static void a_rank_outside_the_view_has_no_overlap(void)
 {
 	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL);
 	asked = counted = 0;
@@ -303,7 +307,8 @@ static void a_rank_that_nobody_finds_yet_has_nothing(void)
 	rt->wait = ask_while_control_waits;
 	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 1, "a", 1));
-	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* in the rank of the life before */
+	CU_ASSERT_TRUE(
+		pipeline_hello(WORKER, 2, "a", 1)); /* in the rank of the incarnation before */
 	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
 	rt->wait = NULL;
 	rte_rcu_qsbr_thread_offline(rt->qsbr, rt->lcore[0]->qsbr_id);
@@ -316,15 +321,15 @@ static void a_rank_that_nobody_finds_yet_has_nothing(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"best", sampled_decisions_keep_the_best_terms},
-		{"chosen", the_chosen_rank_is_always_there},
-		{"the class is kept", the_policy_class_is_kept},
-		{"sample", one_in_so_many_is_sampled},
-		{"failed", failed_decisions_are_all_kept_and_the_ring_is_bounded},
-		{"admission", an_admission_is_a_decision},
-		{"commands", commands_answer_whatever_is_asked},
-		{"begins", a_rank_begins_with_a_view},
-		{"nobody finds it yet", a_rank_that_nobody_finds_yet_has_nothing},
+		KVR_CASE(sampled_decisions_keep_the_best_terms),
+		KVR_CASE(the_chosen_rank_is_always_recorded),
+		KVR_CASE(the_policy_class_is_kept),
+		KVR_CASE(decision_sample_keeps_one_in_n),
+		KVR_CASE(failed_decisions_are_all_kept_and_the_ring_is_bounded),
+		KVR_CASE(an_admission_is_a_decision),
+		KVR_CASE(commands_answer_any_arguments),
+		KVR_CASE(a_rank_begins_with_a_view),
+		KVR_CASE(a_rank_outside_the_view_has_no_overlap),
 		CU_TEST_INFO_NULL,
 	};
 

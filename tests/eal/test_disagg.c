@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Requests of a pair of pools by the frame: both legs, their failures, and what is left behind. */
+/*
+ * Requests to a pair of pools, frame by frame: both legs, their failures, and what remains
+ * afterwards.
+ */
 #include "pipeline.h"
 
 #include <pthread.h>
@@ -31,7 +34,7 @@ static struct pool *prefill_pool(void)
 	return &rt->pool[1];
 }
 
-static bool prefill_joins(uint64_t id, uint32_t epoch, bool bootstrap)
+static bool join_prefill(uint64_t id, uint32_t epoch, bool bootstrap)
 {
 	return pipeline_hello_as(&(const struct pipeline_worker){
 		.id = id,
@@ -45,7 +48,7 @@ static bool prefill_joins(uint64_t id, uint32_t epoch, bool bootstrap)
 	});
 }
 
-static bool decode_joins(uint64_t id, uint32_t epoch)
+static bool join_decode(uint64_t id, uint32_t epoch)
 {
 	return pipeline_hello_as(&(const struct pipeline_worker){
 		.id = id,
@@ -57,15 +60,15 @@ static bool decode_joins(uint64_t id, uint32_t epoch)
 	});
 }
 
-static void begin(bool bootstrap)
+static void begin_disagg(bool bootstrap)
 {
 	pipeline_start_with(PAIR);
-	CU_ASSERT_TRUE_FATAL(prefill_joins(PREFILL, 1, bootstrap));
-	CU_ASSERT_TRUE_FATAL(decode_joins(DECODE, 1));
+	CU_ASSERT_TRUE_FATAL(join_prefill(PREFILL, 1, bootstrap));
+	CU_ASSERT_TRUE_FATAL(join_decode(DECODE, 1));
 }
 
-/* Nothing may be left: counters add up, no booking, no request, no frame. */
-static void end(void)
+/* Check that nothing is left: counters balance, no booking, no request, no frame. */
+static void end_disagg(void)
 {
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_sched_counters(decode_pool()->sched)->booked_now, 0);
@@ -80,14 +83,14 @@ static void end(void)
 	pipeline_stop();
 }
 
-/* A DISPATCH that an agent has got: parsed, in place until the next frame is read. */
+/* A DISPATCH that an agent received, parsed in place; valid until the next frame is read. */
 struct dispatch {
 	uint64_t handle;
 	struct kvr_message q;
 	struct kvr_hints hints;
 };
 
-static bool dispatched(uint32_t peer, struct dispatch *d)
+static bool take_dispatch(uint32_t peer, struct dispatch *d)
 {
 	const struct out *o = pipeline_expect(peer, KVR_DISPATCH);
 
@@ -103,22 +106,22 @@ static bool dispatched(uint32_t peer, struct dispatch *d)
 	return true;
 }
 
-static const struct kvr_wire_accepted *accepted(void)
+static const struct kvr_wire_accepted *take_accepted(void)
 {
 	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
 
 	return o == NULL ? NULL : (const struct kvr_wire_accepted *)(&o->hdr + 1);
 }
 
-static int rejected(void)
+static int take_rejected(void)
 {
 	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
 
 	return o == NULL ? -1 : ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code;
 }
 
-static void item(uint32_t from, uint64_t id, uint64_t handle, uint32_t seq, uint32_t tokens,
-		 uint16_t flags, const char *data)
+static void send_item(uint32_t from, uint64_t id, uint64_t handle, uint32_t seq, uint32_t tokens,
+		      uint16_t flags, const char *data)
 {
 	const struct kvr_wire_ids ids = {.source = CLIENT, .id = id, .handle = handle, .epoch = 1};
 	const struct kvr_wire_response r = {.seq = seq,
@@ -134,7 +137,7 @@ static void item(uint32_t from, uint64_t id, uint64_t handle, uint32_t seq, uint
 	pipeline_turn();
 }
 
-static void empty(uint32_t from, uint8_t kind, uint64_t id, uint64_t handle)
+static void send_empty(uint32_t from, uint8_t kind, uint64_t id, uint64_t handle)
 {
 	const struct kvr_wire_ids ids = {.source = CLIENT, .id = id, .handle = handle, .epoch = 1};
 	uint8_t buf[64];
@@ -144,7 +147,7 @@ static void empty(uint32_t from, uint8_t kind, uint64_t id, uint64_t handle)
 	pipeline_turn();
 }
 
-static void dispatch_ack(uint32_t from, uint64_t id, uint64_t handle, uint16_t code)
+static void send_dispatch_ack(uint32_t from, uint64_t id, uint64_t handle, uint16_t code)
 {
 	const struct kvr_wire_ids ids = {.source = CLIENT, .id = id, .handle = handle, .epoch = 1};
 	const struct kvr_wire_dispatch_ack a = {.code = code};
@@ -160,9 +163,9 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	const struct kvr_wire_accepted *a;
 	struct dispatch p, d;
 
-	begin(true);
+	begin_disagg(true);
 	pipeline_route(1, 100, 6, 0, NULL);
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
 	CU_ASSERT_EQUAL(p.q.fixed.flags, KVR_REQ_F_PREFILL_LEG);
 	CU_ASSERT_EQUAL(p.q.fixed.phase, KVR_ROLE_PREFILL);
 	CU_ASSERT_EQUAL(p.q.fixed.max_tokens, 1);
@@ -171,33 +174,34 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	CU_ASSERT_EQUAL(p.hints.bootstrap_port, 8998);
 	CU_ASSERT_EQUAL(p.hints.bootstrap_room % 2, p.q.fixed.dp_rank);
 	CU_ASSERT_NSTRING_EQUAL(p.hints.bootstrap_host.p, "10.9.8.7", 8);
-	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
 	CU_ASSERT_EQUAL(d.q.fixed.flags, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(d.q.fixed.max_tokens, KVR_NONE32);
 	CU_ASSERT_EQUAL(d.q.fixed.worker, DECODE);
 	CU_ASSERT_EQUAL(d.hints.bootstrap_room, p.hints.bootstrap_room);
 	CU_ASSERT_EQUAL(d.hints.prefill_worker, PREFILL);
 	CU_ASSERT_NOT_EQUAL(d.handle, p.handle);
-	a = accepted();
+	a = take_accepted();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
 	CU_ASSERT_EQUAL(a->worker, DECODE);
 	CU_ASSERT_EQUAL(a->prefill_worker, PREFILL);
 	CU_ASSERT_EQUAL(a->path, KVR_WAY_BOOTSTRAP);
 
-	dispatch_ack(PEER_P, 1, p.handle, 0);
-	dispatch_ack(PEER_D, 1, d.handle, 0);
-	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	send_dispatch_ack(PEER_P, 1, p.handle, 0);
+	send_dispatch_ack(PEER_D, 1, d.handle, 0);
+	send_item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_P, KVR_RESPONSE_ACK));
 	CU_ASSERT_EQUAL(kvr_sched_counters(prefill_pool()->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
-	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	send_item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE)); /* one, not the prefill's */
-	end();
+	CU_ASSERT_PTR_NULL(pipeline_expect(
+		PEER_CLIENT, KVR_RESPONSE)); /* one item; the prefill leg's is not relayed */
+	end_disagg();
 }
 
 /* Rank 0 of a worker has cached the @p n blocks from @p hash0 on. */
-static void stored(uint32_t from, uint64_t worker, uint64_t hash0, uint32_t n)
+static void store_blocks(uint32_t from, uint64_t worker, uint64_t hash0, uint32_t n)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = 0, .epoch = 1};
 	const struct kvr_wire_kv_events head = {0};
@@ -213,29 +217,32 @@ static void stored(uint32_t from, uint64_t worker, uint64_t hash0, uint32_t n)
 	pipeline_turn();
 }
 
-/* ACCEPTED says what is cached at either worker; the decode worker's count is not the prefill's. */
-static void the_client_hears_both_overlaps(void)
+/*
+ * ACCEPTED reports the cached blocks of either worker; the decode worker's count excludes the
+ * prefill worker's.
+ */
+static void the_client_receives_both_overlaps(void)
 {
 	const struct kvr_wire_accepted *a;
 	struct dispatch p, d;
 
-	begin(true);
-	stored(PEER_P, PREFILL, 100, 5);
-	stored(PEER_D, DECODE, 100, 2);
+	begin_disagg(true);
+	store_blocks(PEER_P, PREFILL, 100, 5);
+	store_blocks(PEER_D, DECODE, 100, 2);
 	pipeline_route(1, 100, 6, KVR_REQ_F_QUERY, NULL);
-	a = accepted();
+	a = take_accepted();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
 	CU_ASSERT_EQUAL(a->prefill_overlap_blocks, 5);
 	pipeline_route(2, 100, 6, 0, NULL);
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p) && dispatched(PEER_D, &d));
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p) && take_dispatch(PEER_D, &d));
 	CU_ASSERT_EQUAL(p.q.fixed.overlap_blocks, 5);
-	a = accepted();
+	a = take_accepted();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
 	CU_ASSERT_EQUAL(a->prefill_overlap_blocks, 5);
 	CU_ASSERT_EQUAL(a->overlap_blocks, d.q.fixed.overlap_blocks);
-	item(PEER_P, 2, p.handle, 0, 1, KVR_RESP_F_FIN, "");
-	item(PEER_D, 2, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
-	end();
+	send_item(PEER_P, 2, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	send_item(PEER_D, 2, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	end_disagg();
 }
 
 static void the_result_of_a_sync_prefill_goes_to_decode(void)
@@ -243,80 +250,83 @@ static void the_result_of_a_sync_prefill_goes_to_decode(void)
 	const struct kvr_wire_accepted *a;
 	struct dispatch p, d;
 
-	begin(false);
+	begin_disagg(false);
 	pipeline_route(1, 100, 6, 0, NULL);
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
-	CU_ASSERT_FALSE(dispatched(PEER_D, &d));
-	a = accepted();
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
+	CU_ASSERT_FALSE(take_dispatch(PEER_D, &d));
+	a = take_accepted();
 	CU_ASSERT_FATAL(a != NULL);
 	CU_ASSERT_EQUAL(a->state, KVR_STATE_QUEUED);
-	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "opaque-bytes");
-	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	send_item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "opaque-bytes");
+	CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
 	CU_ASSERT_EQUAL(d.hints.prefill_result.len, 12);
 	CU_ASSERT_NSTRING_EQUAL(d.hints.prefill_result.p, "opaque-bytes", 12);
 	CU_ASSERT_EQUAL(d.hints.prefill_worker, PREFILL);
-	a = accepted();
+	a = take_accepted();
 	CU_ASSERT_FATAL(a != NULL);
 	CU_ASSERT_EQUAL(a->path, KVR_WAY_SYNC);
 	CU_ASSERT_EQUAL(a->state, KVR_STATE_DISPATCHED);
-	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	send_item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	end();
+	end_disagg();
 }
 
-static void a_failed_prefill_leg_is_tried_once_more(void)
+static void a_failed_prefill_leg_is_retried_once(void)
 {
 	struct dispatch p, d;
 
-	begin(true);
-	CU_ASSERT_TRUE_FATAL(prefill_joins(PREFILL + 1, 1, true));
+	begin_disagg(true);
+	CU_ASSERT_TRUE_FATAL(join_prefill(PREFILL + 1, 1, true));
 	pipeline_route(1, 100, 6, 0, NULL);
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
-	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
+	CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
 	const uint64_t first = p.q.fixed.worker;
 	pipeline_flush();
-	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
+	send_item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
 	CU_ASSERT_NOT_EQUAL(p.q.fixed.worker, first);
 	CU_ASSERT_EQUAL(decode_pool()->pair.n_prefilling, 0);
-	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
-	CU_ASSERT_EQUAL(rejected(), KVR_E_PREFILL_FAILED);
-	end();
+	send_item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
+	CU_ASSERT_EQUAL(take_rejected(), KVR_E_PREFILL_FAILED);
+	end_disagg();
 }
 
-/* The decode leg is stopped and its last words are not for the client, who hears the next one. */
-static void a_run_that_is_given_up_does_not_end_the_request(void)
+/*
+ * The decode leg is aborted. Its last items are not relayed; the client receives those of the next
+ * attempt.
+ */
+static void an_aborted_attempt_does_not_end_the_request(void)
 {
 	struct dispatch p, old, d;
 
-	begin(true);
-	CU_ASSERT_TRUE_FATAL(prefill_joins(PREFILL + 1, 1, true));
+	begin_disagg(true);
+	CU_ASSERT_TRUE_FATAL(join_prefill(PREFILL + 1, 1, true));
 	pipeline_route(1, 100, 6, 0, NULL);
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
-	CU_ASSERT_FATAL(dispatched(PEER_D, &old));
-	item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
-	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
+	CU_ASSERT_FATAL(take_dispatch(PEER_D, &old));
+	send_item(PEER_P, 1, p.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
+	CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
 	CU_ASSERT_NOT_EQUAL(d.handle, old.handle);
 	pipeline_flush();
-	item(PEER_D, 1, old.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
+	send_item(PEER_D, 1, old.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	pipeline_flush();
-	item(PEER_D, 1, old.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "late");
+	send_item(PEER_D, 1, old.handle, 0, 0, KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "late");
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
-	item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	send_item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	send_item(PEER_D, 1, d.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	end();
+	end_disagg();
 }
 
-/* Requests that wait for their prefill hold memory by their size: more than large_buffers (8). */
+/* Requests that wait for their prefill hold memory by size: more than large_buffers (8). */
 static void many_long_prompts_may_be_in_prefill(void)
 {
 	uint64_t p[20], d[20];
 	const struct out *o;
 
-	begin(false);
+	begin_disagg(false);
 	for (uint64_t i = 0; i < 20; i++) {
 		pipeline_route(i + 1, 1000 * (i + 1), 300, 0, NULL); /* two frames */
 		o = pipeline_expect(PEER_P, KVR_DISPATCH);
@@ -325,19 +335,19 @@ static void many_long_prompts_may_be_in_prefill(void)
 		pipeline_flush();
 	}
 	for (uint64_t i = 0; i < 20; i++) {
-		item(PEER_P, i + 1, p[i], 0, 1, KVR_RESP_F_FIN, "r");
+		send_item(PEER_P, i + 1, p[i], 0, 1, KVR_RESP_F_FIN, "r");
 		o = pipeline_expect(PEER_D, KVR_DISPATCH);
 		CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 		d[i] = o->hdr.handle;
 		pipeline_flush();
 	}
 	for (uint64_t i = 0; i < 20; i++)
-		item(PEER_D, i + 1, d[i], 0, 3, KVR_RESP_F_FIN, "abc");
-	end();
+		send_item(PEER_D, i + 1, d[i], 0, 3, KVR_RESP_F_FIN, "abc");
+	end_disagg();
 }
 
-/* A request that waits for its prefill; 0: it was refused. */
-static uint64_t waits(uint64_t id)
+/* A request that waits for its prefill; 0: it was rejected. */
+static uint64_t start_waiting(uint64_t id)
 {
 	const struct out *o;
 	uint64_t handle;
@@ -346,76 +356,79 @@ static uint64_t waits(uint64_t id)
 	o = pipeline_expect(PEER_P, KVR_DISPATCH);
 	handle = o != NULL ? o->hdr.handle : 0;
 	if (o == NULL)
-		CU_ASSERT_EQUAL(rejected(), KVR_E_NO_MEMORY);
+		CU_ASSERT_EQUAL(take_rejected(), KVR_E_NO_MEMORY);
 	pipeline_flush();
 	return handle;
 }
 
-static void prefilled_and_decoded(uint64_t id, uint64_t prefill)
+static void finish_both_legs(uint64_t id, uint64_t prefill)
 {
 	const struct out *o;
 
-	item(PEER_P, id, prefill, 0, 1, KVR_RESP_F_FIN, "r");
+	send_item(PEER_P, id, prefill, 0, 1, KVR_RESP_F_FIN, "r");
 	o = pipeline_expect(PEER_D, KVR_DISPATCH);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
-	item(PEER_D, id, o->hdr.handle, 0, 3, KVR_RESP_F_FIN, "abc");
+	send_item(PEER_D, id, o->hdr.handle, 0, 3, KVR_RESP_F_FIN, "abc");
 	pipeline_flush();
 }
 
 /*
- * As many may wait as the pool has jobs, however many halves of pairs lie free with the lcore that
- * gave them back, where the one that takes them does not find them.
+ * As many requests may wait as the pool has jobs, even if freed job pairs cached in the cache of
+ * the lcore that freed them, where the lcore that allocates does not find them.
  */
-static void as_many_may_be_in_prefill_as_there_are_jobs(void)
+static void the_number_of_jobs_bounds_prefill(void)
 {
 	uint64_t id = 0, prefill[256];
-	uint32_t jobs, lie;
+	uint32_t jobs, cached;
 
-	begin(false);
+	begin_disagg(false);
 	jobs = decode_pool()->opt->max_jobs;
-	lie = KVR_ROUTER_JOB_CACHE(jobs) * 3 / 2; /* as many as an lcore keeps */
+	cached = KVR_ROUTER_JOB_CACHE(jobs) * 3 / 2; /* as many as an lcore caches */
 	CU_ASSERT_FATAL(jobs < RTE_DIM(prefill));
-	for (uint32_t i = 0; i < lie; i++) {
-		prefill[0] = waits(++id);
-		prefilled_and_decoded(id, prefill[0]);
+	for (uint32_t i = 0; i < cached; i++) {
+		prefill[0] = start_waiting(++id);
+		finish_both_legs(id, prefill[0]);
 	}
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
 	for (uint32_t i = 0; i < jobs; i++) {
-		prefill[i] = waits(++id);
+		prefill[i] = start_waiting(++id);
 		CU_ASSERT_FATAL(prefill[i] != 0);
 	}
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), jobs);
-	CU_ASSERT_EQUAL(waits(id + 1), 0);
+	CU_ASSERT_EQUAL(start_waiting(id + 1), 0);
 	for (uint32_t i = 0; i < jobs; i++)
-		prefilled_and_decoded(id - jobs + 1 + i, prefill[i]);
-	end();
+		finish_both_legs(id - jobs + 1 + i, prefill[i]);
+	end_disagg();
 }
 
 static void an_operator_deactivates_the_prefill_pool(void)
 {
 	struct dispatch p, d;
 
-	begin(true);
+	begin_disagg(true);
 	CU_ASSERT_EQUAL(control_deactivate(rt, "x", true), -ENOENT);
 	CU_ASSERT_EQUAL(control_deactivate(rt, "d", true), -EINVAL);
 	CU_ASSERT_EQUAL(control_deactivate(rt, "p", true), 0);
 	pipeline_route(1, 100, 6, 0, NULL);
-	CU_ASSERT_EQUAL(rejected(), KVR_E_NOT_ACTIVATED);
+	CU_ASSERT_EQUAL(take_rejected(), KVR_E_NOT_ACTIVATED);
 	CU_ASSERT_EQUAL(control_deactivate(rt, "p", false), 1);
 	pipeline_route(2, 100, 6, 0, NULL);
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
-	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
-	item(PEER_P, 2, p.handle, 0, 1, KVR_RESP_F_FIN, "");
-	item(PEER_D, 2, d.handle, 0, 1, KVR_RESP_F_FIN, "x");
-	end();
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
+	CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
+	send_item(PEER_P, 2, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	send_item(PEER_D, 2, d.handle, 0, 1, KVR_RESP_F_FIN, "x");
+	end_disagg();
 }
 
-/* A prefill slot is free when its leg has ended: not the pool's size in every two seconds. */
+/*
+ * A prefill slot is free when its leg has ended; otherwise the pool would serve its size every two
+ * seconds.
+ */
 static void prefill_slots_do_not_linger(void)
 {
 	struct dispatch p, d;
 
-	begin(true);
+	begin_disagg(true);
 	for (uint64_t i = 1; i <= 300; i++) { /* max_requests is 256 */
 		const struct kvr_wire_ids ids = {.source = CLIENT, .id = i, .epoch = 1};
 		const struct kvr_wire_response_ack fin = {1, KVR_RACK_F_FIN};
@@ -423,13 +436,14 @@ static void prefill_slots_do_not_linger(void)
 		uint8_t buf[128];
 
 		pipeline_route(i, 100, 6, 0, NULL);
-		CU_ASSERT_FATAL(dispatched(PEER_P, &p));
-		CU_ASSERT_FATAL(dispatched(PEER_D, &d));
-		item(PEER_P, i, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+		CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
+		CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
+		send_item(PEER_P, i, p.handle, 0, 1, KVR_RESP_F_FIN, "");
 		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_P, KVR_RESPONSE_ACK));
-		item(PEER_P, i, p.handle, 0, 1, KVR_RESP_F_FIN, ""); /* the ack was lost */
+		send_item(PEER_P, i, p.handle, 0, 1, KVR_RESP_F_FIN,
+			  ""); /* the acknowledgement was lost */
 		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_P, KVR_RESPONSE_ACK));
-		item(PEER_D, i, d.handle, 0, 1, KVR_RESP_F_FIN, "x");
+		send_item(PEER_D, i, d.handle, 0, 1, KVR_RESP_F_FIN, "x");
 		back.handle = d.handle;
 		pipeline_send(PEER_CLIENT, buf,
 			      (size_t)kvr_put_response_ack(buf, sizeof(buf), &back, &fin));
@@ -437,30 +451,30 @@ static void prefill_slots_do_not_linger(void)
 		pipeline_flush();
 	}
 	CU_ASSERT_EQUAL(kvr_flight_count(prefill_pool()->requests), 0);
-	end();
+	end_disagg();
 }
 
-static void cancel_of_both(void)
+static void cancel_aborts_both_legs(void)
 {
 	struct dispatch p, d;
 
-	begin(true);
+	begin_disagg(true);
 	pipeline_route(1, 100, 6, 0, NULL);
-	CU_ASSERT_FATAL(dispatched(PEER_P, &p));
-	CU_ASSERT_FATAL(dispatched(PEER_D, &d));
-	empty(PEER_CLIENT, KVR_CANCEL, 1, 0);
+	CU_ASSERT_FATAL(take_dispatch(PEER_P, &p));
+	CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
+	send_empty(PEER_CLIENT, KVR_CANCEL, 1, 0);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_D, KVR_ABORT));
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_P, KVR_ABORT));
-	item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
-	end();
+	send_item(PEER_P, 1, p.handle, 0, 1, KVR_RESP_F_FIN, "");
+	end_disagg();
 }
 
 /* ---- telemetry beside the scheduler lcore ---- */
 
 static _Atomic int asked, enough;
 
-static void *telemetry(void *arg)
+static void *poll_telemetry(void *arg)
 {
 	const struct pool *p = arg;
 
@@ -472,14 +486,14 @@ static void *telemetry(void *arg)
 	return NULL;
 }
 
-/* What telemetry asks is written by the scheduler lcore at the same time: ThreadSanitizer looks. */
-static void telemetry_asks_while_the_prefill_side_comes_and_goes(void)
+/* Telemetry reads what the scheduler lcore writes at the same time: checked by ThreadSanitizer. */
+static void telemetry_reads_while_the_prefill_side_changes(void)
 {
 	pthread_t t;
 
-	begin(true);
+	begin_disagg(true);
 	atomic_store_explicit(&enough, 0, memory_order_relaxed);
-	CU_ASSERT_FATAL(pthread_create(&t, NULL, telemetry, prefill_pool()) == 0);
+	CU_ASSERT_FATAL(pthread_create(&t, NULL, poll_telemetry, prefill_pool()) == 0);
 	for (uint32_t i = 0; i < 20; i++) {
 		const int before = atomic_load_explicit(&asked, memory_order_relaxed);
 
@@ -495,17 +509,17 @@ static void telemetry_asks_while_the_prefill_side_comes_and_goes(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"bootstrap", both_legs_go_at_once_with_a_bootstrap_address},
-			       {"both overlaps", the_client_hears_both_overlaps},
-			       {"sync", the_result_of_a_sync_prefill_goes_to_decode},
-			       {"again", a_failed_prefill_leg_is_tried_once_more},
-			       {"given up", a_run_that_is_given_up_does_not_end_the_request},
-			       {"long", many_long_prompts_may_be_in_prefill},
-			       {"max_jobs", as_many_may_be_in_prefill_as_there_are_jobs},
-			       {"operator", an_operator_deactivates_the_prefill_pool},
-			       {"telemetry", telemetry_asks_while_the_prefill_side_comes_and_goes},
-			       {"slots", prefill_slots_do_not_linger},
-			       {"cancel", cancel_of_both},
+	CU_TestInfo tests[] = {KVR_CASE(both_legs_go_at_once_with_a_bootstrap_address),
+			       KVR_CASE(the_client_receives_both_overlaps),
+			       KVR_CASE(the_result_of_a_sync_prefill_goes_to_decode),
+			       KVR_CASE(a_failed_prefill_leg_is_retried_once),
+			       KVR_CASE(an_aborted_attempt_does_not_end_the_request),
+			       KVR_CASE(many_long_prompts_may_be_in_prefill),
+			       KVR_CASE(the_number_of_jobs_bounds_prefill),
+			       KVR_CASE(an_operator_deactivates_the_prefill_pool),
+			       KVR_CASE(telemetry_reads_while_the_prefill_side_changes),
+			       KVR_CASE(prefill_slots_do_not_linger),
+			       KVR_CASE(cancel_aborts_both_legs),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("disagg", tests);

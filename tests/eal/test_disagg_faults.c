@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Everything that can go wrong with a request of a pair of pools, at every moment of its life: leg
- * x moment x cause x path. Each row says what the router sends when it happens, and what the client
- * has been told in the end, when all workers have done what they should. After each row nothing is
- * left: no booking, slot, message or frame.
+ * Every fault of a request to a pair of pools at every point of its progress: leg x moment x cause
+ * x path. Each row lists the frames that the router sends at the fault, and those until the client
+ * has its outcome after all workers have finished. After each row nothing is left: no booking,
+ * slot, message or frame.
  */
 #include "pair.h"
 #include "sched/sched.h"
@@ -19,13 +19,13 @@
 #include "kvr_test.h"
 #include "threads.h"
 
-/* '?' is any worker. */
+/* '?' stands for any worker. */
 static const struct row {
 	uint32_t causes;
 	uint32_t paths;
 	uint32_t moments;
-	const char *at_once; /* what is sent when it happens */
-	const char *then;    /* and until the end, when all workers do what they should */
+	const char *at_once; /* frames sent at the fault */
+	const char *then;    /* and until the end, after all workers have finished */
 } rows[] = {
 	{BIT(P_GOODBYE) | BIT(P_SILENCE), BOOTSTRAP, BIT(P_QUEUED), "",
 	 "d.DISPATCH c.DISPATCHED c.FIN"},
@@ -40,7 +40,7 @@ static const struct row {
 		 BIT(LOST),
 	 BOTH, BIT(ENDED), "", ""},
 	{BIT(P_GOODBYE) | BIT(P_SILENCE), SYNC, BIT(P_QUEUED), "", "d.DISPATCH c.DISPATCHED c.FIN"},
-	/* What it has computed went with it. */
+	/* Its computed blocks are lost with it. */
 	{BIT(P_GOODBYE) | BIT(P_SILENCE) | BIT(P_EPOCH), SYNC, BIT(D_QUEUED), "",
 	 "?.DISPATCH d.DISPATCH c.DISPATCHED c.FIN"},
 	{BIT(P_GOODBYE) | BIT(P_SILENCE) | BIT(P_ERROR), SYNC, BIT(SENT) | BIT(ACKED), "q.DISPATCH",
@@ -93,7 +93,7 @@ static const struct row {
 	 "c.FIN-CANCELLED"},
 	{BIT(DEADLINE), BOOTSTRAP, BIT(P_QUEUED), "c.Expired", ""},
 	{BIT(DEADLINE) | BIT(LOST), BOOTSTRAP, BIT(SENT), "d.DISPATCH p.DISPATCH", "c.FIN"},
-	/* As a cancel: only the decode worker can release what waits for it. */
+	/* Like a cancel: only the decode worker can release the waiting blocks. */
 	{BIT(DEADLINE), BOOTSTRAP, BIT(D_QUEUED), "p.DISPATCH c.Expired",
 	 "d.DISPATCH d.ABORT c.FIN-CANCELLED"},
 	{BIT(DEADLINE) | BIT(LOST), BOTH, BIT(D_SENT), "d.DISPATCH", "c.FIN"},
@@ -101,7 +101,10 @@ static const struct row {
 	{BIT(DEADLINE), SYNC, BIT(D_QUEUED), "c.Expired", "d.DISPATCH d.ABORT c.FIN-CANCELLED"},
 	{BIT(DEADLINE) | BIT(LOST), SYNC, BIT(SENT), "p.DISPATCH", "d.DISPATCH c.DISPATCHED c.FIN"},
 	{BIT(DEADLINE), SYNC, BIT(ACKED), "", "d.DISPATCH c.DISPATCHED c.FIN"},
-	/* Its client asks, and it goes on; what has waited gets the room of what was released. */
+	/*
+	 * The client sends PROBE and the request goes on; a waiting request gets the released
+	 * capacity.
+	 */
 	{BIT(EXPIRY), BOOTSTRAP, BIT(P_QUEUED), "p.DISPATCH d.DISPATCH c.DISPATCHED c.DISPATCHED",
 	 "c.FIN"},
 	{BIT(EXPIRY), BOOTSTRAP, BIT(SENT), "d.DISPATCH p.DISPATCH c.DISPATCHED", "c.FIN"},
@@ -132,54 +135,56 @@ static const struct row {
 
 static uint32_t epoch;
 
-static void joins(uint64_t worker, bool bootstrap)
+static void join_next_epoch(uint64_t worker, bool bootstrap)
 {
 	CU_ASSERT_TRUE_FATAL(pair_join(worker, ++epoch, bootstrap));
 }
 
 /* A request of its own that keeps the only worker of a pool busy. */
-static void busy(uint64_t id)
+static void occupy_worker(uint64_t id)
 {
-	struct pair_run *r;
+	struct pair_attempt *r;
 
 	pair_route(id, NULL);
-	CU_ASSERT_FATAL(pair_runs > 0);
-	r = &pair_run[pair_runs - 1];
+	CU_ASSERT_FATAL(pair_attempts > 0);
+	r = &pair_attempt[pair_attempts - 1];
 	CU_ASSERT_EQUAL_FATAL(r->id, id);
 	pair_ack(r, 0);
 }
 
-static void all_join(bool bootstrap)
+static void join_all(bool bootstrap)
 {
-	joins(PAIR_P, bootstrap);
-	joins(PAIR_Q, bootstrap);
+	join_next_epoch(PAIR_P, bootstrap);
+	join_next_epoch(PAIR_Q, bootstrap);
 }
 
-static void prefill_ends(uint64_t id)
+static void end_prefill(uint64_t id)
 {
 	pair_ack(pair_leg(id, true), 0);
 	pair_item(pair_leg(id, true), KVR_RESP_F_FIN, "result");
 }
 
-static void decode_says(uint64_t id, uint16_t flags)
+static void send_decode_item(uint64_t id, uint16_t flags)
 {
-	struct pair_run *r = pair_leg(id, false);
+	struct pair_attempt *r = pair_leg(id, false);
 
 	r->tokens++;
 	pair_item(r, flags, "x");
 }
 
-/* Bring request @p id to its moment. */
-static void live_until(uint64_t id, enum moment m, bool bootstrap)
+/* Bring request @p id to moment @p m. */
+static void bring_to_moment(uint64_t id, enum moment m, bool bootstrap)
 {
-	joins(PAIR_D, bootstrap);
+	join_next_epoch(PAIR_D, bootstrap);
 	if (m == D_QUEUED)
-		busy(30000 + id); /* without a prefill side it is the decode worker's whole */
+		occupy_worker(
+			30000 +
+			id); /* without a prefill pool the whole request is at the decode worker */
 	if (m == P_QUEUED) {
-		joins(PAIR_P, bootstrap);
-		busy(30000 + id);
+		join_next_epoch(PAIR_P, bootstrap);
+		occupy_worker(30000 + id);
 	} else {
-		all_join(bootstrap);
+		join_all(bootstrap);
 	}
 	pair_route(id, NULL);
 	if (m == P_QUEUED || m == SENT || (m == D_QUEUED && bootstrap))
@@ -187,22 +192,22 @@ static void live_until(uint64_t id, enum moment m, bool bootstrap)
 	if (m == ACKED || (m == ANSWERED && bootstrap))
 		pair_ack(pair_leg(id, true), 0);
 	else
-		prefill_ends(id);
+		end_prefill(id);
 	if (m == D_QUEUED || m == D_SENT || (m == ACKED && !bootstrap))
 		return;
 	pair_ack(pair_leg(id, false), 0);
 	if (m == ANSWERED)
-		decode_says(id, 0);
+		send_decode_item(id, 0);
 	if (m == ENDED)
-		decode_says(id, KVR_RESP_F_FIN);
+		send_decode_item(id, KVR_RESP_F_FIN);
 }
 
-static void say_twice(uint64_t id)
+static void send_twice(uint64_t id)
 {
 	pair_route_again(id);
 	pair_client(id, KVR_PROBE);
-	for (uint32_t i = 0; i < pair_runs; i++) {
-		struct pair_run *r = &pair_run[i];
+	for (uint32_t i = 0; i < pair_attempts; i++) {
+		struct pair_attempt *r = &pair_attempt[i];
 
 		if (r->id != id)
 			continue;
@@ -215,20 +220,19 @@ static void say_twice(uint64_t id)
 	}
 }
 
-static void turns(void)
+static void turn_many_times(void)
 {
-	for (int i = 0; i < 16; i++) /* deadlines are looked after in parts */
+	for (int i = 0; i < 16; i++) /* each turn checks a part of the deadlines */
 		pipeline_turn();
 }
 
-/* Bookings are released before a deadline is seen or a timer ends, as all of them are due. */
-static void release(void)
+/* Bookings are released before a deadline or timer ends, although all of them are due. */
+static void release_bookings(void)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		struct pool *p = &rt->pool[i];
 
-		/* The pool's own lcore, which stands still between turns: only it has the buffers.
-		 */
+		/* The pool's own lcore, which pauses between turns: only it has the buffers. */
 		p->sched_lcore->now_ns = now_ns(rt);
 		p->live.sweep = kvr_flight_size(p->requests) / 2;
 		sched_tick(p->sched_lcore, p);
@@ -236,9 +240,9 @@ static void release(void)
 	}
 }
 
-static void strike(uint64_t id, enum cause c, bool bootstrap)
+static void cause_fault(uint64_t id, enum cause c, bool bootstrap)
 {
-	struct pair_run *p = pair_leg(id, true), *d = pair_leg(id, false);
+	struct pair_attempt *p = pair_leg(id, true), *d = pair_leg(id, false);
 	const uint64_t worker = p != NULL ? p->worker : PAIR_P;
 
 	switch (c) {
@@ -249,7 +253,7 @@ static void strike(uint64_t id, enum cause c, bool bootstrap)
 		pair_silence(worker);
 		break;
 	case P_EPOCH:
-		joins(worker, bootstrap);
+		join_next_epoch(worker, bootstrap);
 		break;
 	case P_REFUSES:
 		pair_ack(p, 9);
@@ -264,7 +268,7 @@ static void strike(uint64_t id, enum cause c, bool bootstrap)
 		pair_silence(PAIR_D);
 		break;
 	case D_EPOCH:
-		joins(PAIR_D, bootstrap);
+		join_next_epoch(PAIR_D, bootstrap);
 		break;
 	case D_REFUSES:
 		pair_ack(d, 9);
@@ -277,16 +281,16 @@ static void strike(uint64_t id, enum cause c, bool bootstrap)
 		break;
 	case DEADLINE:
 		pipeline_skip(1100);
-		turns();
+		turn_many_times();
 		break;
 	case EXPIRY:
 		pipeline_skip(400000);
-		release();
-		pair_client(id, KVR_PROBE); /* it waits still */
-		turns();
+		release_bookings();
+		pair_client(id, KVR_PROBE); /* it still waits */
+		turn_many_times();
 		break;
 	case TWICE:
-		say_twice(id);
+		send_twice(id);
 		break;
 	case LOST:
 		pipeline_advance(25);
@@ -296,8 +300,8 @@ static void strike(uint64_t id, enum cause c, bool bootstrap)
 	}
 }
 
-/* Whether there is somebody to do it. */
-static bool possible(uint64_t id, enum cause c)
+/* Return true if the peer that causes the fault exists at this moment. */
+static bool is_cause_possible(uint64_t id, enum cause c)
 {
 	if (c == P_REFUSES || c == P_ERROR)
 		return pair_leg(id, true) != NULL;
@@ -307,8 +311,9 @@ static bool possible(uint64_t id, enum cause c)
 }
 
 /*
- * With polling threads a worker's new life begins some turns after its old one has ended, as on a
- * real machine: a request that waits for the only worker of a pool may find nobody in between.
+ * With polling threads a worker's new incarnation begins some turns after its old one has ended, as
+ * on a real machine. A request that waits for the only worker of a pool may find no worker in
+ * between.
  */
 static const struct row alone[] = {
 	{BIT(P_EPOCH), BOTH, BIT(P_QUEUED), "", "d.DISPATCH c.DISPATCHED c.FIN"},
@@ -318,67 +323,68 @@ static const struct row alone[] = {
 	{BIT(D_EPOCH), SYNC, BIT(SENT) | BIT(ACKED), "", "c.NoEndpoints"},
 };
 
-static const struct row *row_in(const struct row *row, size_t n, enum cause c, bool bootstrap,
-				enum moment m)
+static const struct row *find_row_in(const struct row *row, size_t n, enum cause c, bool bootstrap,
+				     enum moment m)
 {
 	const struct row *found = NULL;
 
 	for (; n > 0; n--, row++)
 		if ((row->causes & BIT(c)) != 0 && (row->paths & BIT(bootstrap)) != 0 &&
 		    (row->moments & BIT(m)) != 0) {
-			CU_ASSERT_PTR_NULL(found); /* said once */
+			CU_ASSERT_PTR_NULL(found); /* listed once */
 			found = row;
 		}
 	return found;
 }
 
-static const struct row *row_of(enum cause c, bool bootstrap, enum moment m)
+static const struct row *find_row(enum cause c, bool bootstrap, enum moment m)
 {
-	return row_in(rows, RTE_DIM(rows), c, bootstrap, m);
+	return find_row_in(rows, RTE_DIM(rows), c, bootstrap, m);
 }
 
-static bool matches(const char *said, const char *expected)
+static bool match_frames(const char *said, const char *expected)
 {
 	for (; *said != '\0' && (*said == *expected || *expected == '?'); said++)
 		expected++;
 	return *said == *expected;
 }
 
-static void check(const struct row *row, uint64_t id, enum cause c, bool bootstrap, enum moment m)
+static void check_row(const struct row *row, uint64_t id, enum cause c, bool bootstrap,
+		      enum moment m)
 {
 	char at_once[4096];
 	const char *then;
 
-	strike(id, c, bootstrap);
-	snprintf(at_once, sizeof(at_once), "%s", pair_said());
+	cause_fault(id, c, bootstrap);
+	snprintf(at_once, sizeof(at_once), "%s", pair_take_frames());
 	pair_finish();
-	then = pair_said();
-	if (row != NULL && matches(at_once, row->at_once) && matches(then, row->then))
+	then = pair_take_frames();
+	if (row != NULL && match_frames(at_once, row->at_once) && match_frames(then, row->then))
 		return;
 	if (threads_used() != NULL && c == EXPIRY)
-		return; /* everything is due at once: what is seen first is not ours to say */
-	row = threads_used() == NULL ? NULL : row_in(alone, RTE_DIM(alone), c, bootstrap, m);
-	if (row != NULL && matches(at_once, row->at_once) && matches(then, row->then))
+		return; /* everything is due at once: the order is undefined */
+	row = threads_used() == NULL ? NULL : find_row_in(alone, RTE_DIM(alone), c, bootstrap, m);
+	if (row != NULL && match_frames(at_once, row->at_once) && match_frames(then, row->then))
 		return;
 	fprintf(stderr, "%s, %s, %s: \"%s\", then \"%s\"\n", causes[c],
 		bootstrap ? "bootstrap" : "sync", moments[m], at_once, then);
-	CU_FAIL("not as the row says");
+	CU_FAIL("frames differ from the row");
 }
 
-static void one(uint64_t id, enum cause c, bool bootstrap, enum moment m)
+static void check_fault(uint64_t id, enum cause c, bool bootstrap, enum moment m)
 {
 	pipeline_deadline_ms = c == DEADLINE ? 1000 : 0;
-	live_until(id, m, bootstrap);
+	bring_to_moment(id, m, bootstrap);
 	pipeline_deadline_ms = 0;
-	pair_said();
-	if (possible(id, c))
-		check(row_of(c, bootstrap, m), id, c, bootstrap, m);
+	pair_take_frames();
+	if (is_cause_possible(id, c))
+		check_row(find_row(c, bootstrap, m), id, c, bootstrap, m);
 	pair_finish();
 	pair_leave(PAIR_P);
 	pair_leave(PAIR_Q);
 	pair_leave(PAIR_D);
 	pair_at_rest();
-	pair_runs = 0;
+	pair_attempts = 0;
 }
 
 static void every_fault_at_every_moment(void)
@@ -390,7 +396,7 @@ static void every_fault_at_every_moment(void)
 	for (int c = 0; c < CAUSES; c++)
 		for (int m = 0; m < MOMENTS; m++)
 			for (int bootstrap = 0; bootstrap < 2; bootstrap++)
-				one(++id, c, bootstrap, m);
+				check_fault(++id, c, bootstrap, m);
 	pair_stop();
 }
 
@@ -401,124 +407,125 @@ static void every_fault_at_every_moment(void)
 static struct kvr_rand rnd;
 static uint64_t last_id;
 
-static uint32_t below(uint32_t n)
+static uint32_t draw_below(uint32_t n)
 {
 	return kvr_rand_below(&rnd, n);
 }
 
-static bool chance(uint32_t percent)
+static bool draw_chance(uint32_t percent)
 {
-	return below(100) < percent;
+	return draw_below(100) < percent;
 }
 
-/* p says where to fetch, q does not: both paths. */
-static void comes_or_goes(void)
+/* p has a bootstrap address, q has none: both paths. */
+static void change_worker(void)
 {
 	static const uint64_t workers[] = {PAIR_P, PAIR_Q, PAIR_D, PAIR_E};
-	const uint64_t w = workers[below(RTE_DIM(workers))];
+	const uint64_t w = workers[draw_below(RTE_DIM(workers))];
 
-	if (kvr_registry_find(rt->registry, w) == NULL || chance(50))
-		joins(w, w == PAIR_P);
-	else if (chance(50))
+	if (kvr_registry_find(rt->registry, w) == NULL || draw_chance(50))
+		join_next_epoch(w, w == PAIR_P);
+	else if (draw_chance(50))
 		pair_leave(w);
 	else
 		pair_silence(w);
 }
 
-static void asks(void)
+static void send_client_request(void)
 {
-	const uint64_t id = last_id == 0 ? 0 : last_id - below((uint32_t)RTE_MIN(last_id, 40u));
+	const uint64_t id =
+		last_id == 0 ? 0 : last_id - draw_below((uint32_t)RTE_MIN(last_id, 40u));
 
-	if (chance(70) || id == 0) {
-		pipeline_deadline_ms = chance(30) ? 1 + below(500) : 0;
+	if (draw_chance(70) || id == 0) {
+		pipeline_deadline_ms = draw_chance(30) ? 1 + draw_below(500) : 0;
 		pair_route(++last_id, NULL);
 		pipeline_deadline_ms = 0;
-	} else if (chance(30)) {
+	} else if (draw_chance(30)) {
 		pair_route_again(id);
-	} else if (chance(60)) {
-		pair_client(id, chance(50) ? KVR_PROBE : KVR_CANCEL);
-	} else if (pair_told[id].fin) {
+	} else if (draw_chance(60)) {
+		pair_client(id, draw_chance(50) ? KVR_PROBE : KVR_CANCEL);
+	} else if (pair_answer[id].fin) {
 		pair_fin_ack(id);
 	}
 }
 
-static void says_something_else(struct pair_run *r)
+static void send_other_client_frame(struct pair_attempt *r)
 {
 	static const uint16_t ends[] = {0, KVR_RESP_F_ERROR, KVR_RESP_F_CANCELLED};
 
-	if (chance(30)) {
-		pair_ack(r, chance(85) ? 0 : 9);
-	} else if (chance(40)) {
-		r->tokens += below(3);
+	if (draw_chance(30)) {
+		pair_ack(r, draw_chance(85) ? 0 : 9);
+	} else if (draw_chance(40)) {
+		r->tokens += draw_below(3);
 		pair_item(r, 0, "more");
 	} else {
 		r->tokens++;
-		pair_item(r, KVR_RESP_F_FIN | ends[chance(80) ? 0 : below(3)],
-			  chance(90) ? "result" : "");
+		pair_item(r, KVR_RESP_F_FIN | ends[draw_chance(80) ? 0 : draw_below(3)],
+			  draw_chance(90) ? "result" : "");
 	}
 }
 
-/* A worker says something, fitting or not, about something it has been sent lately. */
-static void speaks(void)
+/* A worker sends a fitting or unfitting frame about a recent dispatch. */
+static void send_worker_frame(void)
 {
-	struct pair_run *r;
+	struct pair_attempt *r;
 
-	if (pair_runs == 0)
+	if (pair_attempts == 0)
 		return;
-	r = &pair_run[pair_runs - 1 - below(RTE_MIN(pair_runs, 60u))];
-	if (chance(10) && r->next_seq > 0) {
+	r = &pair_attempt[pair_attempts - 1 - draw_below(RTE_MIN(pair_attempts, 60u))];
+	if (draw_chance(10) && r->next_seq > 0) {
 		r->next_seq--;
 		pair_item(r, r->flags, "again");
-	} else if (r->ended && chance(80)) {
+	} else if (r->ended && draw_chance(80)) {
 		pair_abort_ack(r);
 	} else {
-		says_something_else(r);
+		send_other_client_frame(r);
 	}
 }
 
-static void time_passes(void)
+static void pass_time(void)
 {
-	const uint32_t what = below(1000);
+	const uint32_t what = draw_below(1000);
 
-	pipeline_skip(what == 0 ? 400000 : what < 20 ? 2500 : below(60));
+	pipeline_skip(what == 0 ? 400000 : what < 20 ? 2500 : draw_below(60));
 	pipeline_turn();
 	pair_take();
 }
 
-static void step(void)
+static void do_random_step(void)
 {
-	const uint32_t what = below(1000);
+	const uint32_t what = draw_below(1000);
 
 	if (what < 200)
-		asks();
+		send_client_request();
 	else if (what < 850)
-		speaks();
+		send_worker_frame();
 	else if (what < 995)
-		time_passes();
+		pass_time();
 	else
-		comes_or_goes();
+		change_worker();
 }
 
-static void play(const char *decode_keys, const char *prefill_keys, uint64_t seed)
+static void play_random(const char *decode_keys, const char *prefill_keys, uint64_t seed)
 {
-	uint64_t untold = 0;
+	uint64_t unanswered = 0;
 
 	kvr_rand_init(&rnd, seed);
-	rte_srand(seed); /* what the router draws its own seeds from */
+	rte_srand(seed); /* the router draws its own seeds from it */
 	last_id = 0;
 	pair_start(decode_keys, prefill_keys);
-	joins(PAIR_P, true);
-	joins(PAIR_D, false);
+	join_next_epoch(PAIR_P, true);
+	join_next_epoch(PAIR_D, false);
 	for (uint32_t i = 0; i < STEPS; i++)
-		step();
-	/* Those who wait need somebody. */
-	joins(PAIR_D, false);
-	joins(PAIR_P, true);
+		do_random_step();
+	/* Waiting requests need a worker. */
+	join_next_epoch(PAIR_D, false);
+	join_next_epoch(PAIR_P, true);
 	pair_finish();
 	for (uint64_t id = 1; id <= last_id; id++)
-		untold += !pair_told[id].fin && !pair_told[id].cancelled &&
-			  pair_told[id].rejected == 0;
-	CU_ASSERT(untold <= kvr_stats_get(rt->pool[0].count, PC_CLIENT_GONE));
+		unanswered += !pair_answer[id].fin && !pair_answer[id].cancelled &&
+			      pair_answer[id].rejected == 0;
+	CU_ASSERT(unanswered <= kvr_stats_get(rt->pool[0].count, PC_CLIENT_GONE));
 	pair_leave(PAIR_P);
 	pair_leave(PAIR_Q);
 	pair_leave(PAIR_D);
@@ -526,7 +533,7 @@ static void play(const char *decode_keys, const char *prefill_keys, uint64_t see
 	pair_stop();
 }
 
-static void whatever_happens_nothing_is_left(void)
+static void random_faults_leave_nothing(void)
 {
 	static const char *const queue[] = {"", "router_queue_threshold = 0\n"};
 	static const char *const enforce[] = {"enforce_disagg = true\n",
@@ -535,15 +542,14 @@ static void whatever_happens_nothing_is_left(void)
 
 	for (uint32_t i = 0; i < 8; i++) {
 		snprintf(keys, sizeof(keys), "%s%s", queue[i & 1], enforce[i >> 1 & 1]);
-		play(keys, queue[i >> 2 & 1], 1 + i);
+		play_random(keys, queue[i >> 2 & 1], 1 + i);
 	}
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"table", every_fault_at_every_moment},
-			       {"random", whatever_happens_nothing_is_left},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(every_fault_at_every_moment),
+			       KVR_CASE(random_faults_leave_nothing), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("disagg_faults", tests);
 }

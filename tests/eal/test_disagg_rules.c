@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What decides where the legs of a request go, and whether they go at all: activation, pins,
- * limits, topology. And the corners of the faults in test_disagg_faults.c.
+ * Rules that decide where the legs of a request go, and whether they go at all: activation, pins,
+ * limits, topology; and special cases of the faults in test_disagg_faults.c.
  */
 #include "pair.h"
 
@@ -20,34 +20,34 @@
 static uint8_t hint_bytes[4096];
 static struct kvr_hint_buf hints;
 
-static struct kvr_hint_buf *no_hints(void)
+static struct kvr_hint_buf *clear_hints(void)
 {
 	hints = (struct kvr_hint_buf){.p = hint_bytes, .cap = sizeof(hint_bytes)};
 	return &hints;
 }
 
-static struct kvr_hint_buf *hint_u64(uint16_t type, uint64_t v)
+static struct kvr_hint_buf *put_hint_u64(uint16_t type, uint64_t v)
 {
-	kvr_hint_put_u64(no_hints(), type, v);
+	kvr_hint_put_u64(clear_hints(), type, v);
 	return &hints;
 }
 
-static struct pool *pool(uint32_t id)
+static struct pool *find_wire_pool(uint32_t id)
 {
 	return rt->pool[0].wire_id == id ? &rt->pool[0] : &rt->pool[1];
 }
 
-static uint32_t slots_used(uint32_t id)
+static uint32_t count_slots(uint32_t id)
 {
-	return kvr_flight_count(pool(id)->requests);
+	return kvr_flight_count(find_wire_pool(id)->requests);
 }
 
-static void join(uint64_t worker, uint32_t epoch, bool bootstrap)
+static void join_worker(uint64_t worker, uint32_t epoch, bool bootstrap)
 {
 	CU_ASSERT_TRUE_FATAL(pair_join(worker, epoch, bootstrap));
 }
 
-static void join_as(struct pipeline_worker w)
+static void join_worker_as(struct pipeline_worker w)
 {
 	CU_ASSERT_TRUE_FATAL(pipeline_hello_as(&w));
 }
@@ -60,7 +60,7 @@ static const struct can_serve {
 	bool enforce;
 	enum history history;
 	const char *said;
-	uint16_t path; /* when it is served */
+	uint16_t path; /* while the pool is served */
 } can_serve[] = {
 	{true, FRESH, "c.NotActivated", 0},
 	{false, FRESH, "d.DISPATCH c.DISPATCHED", KVR_WAY_BYPASSED},
@@ -72,18 +72,18 @@ static const struct can_serve {
 	{false, BACK, "p.DISPATCH d.DISPATCH c.DISPATCHED", KVR_WAY_BOOTSTRAP},
 };
 
-static void live(enum history h)
+static void play_history(enum history h)
 {
 	if (h >= SERVING)
-		join(PAIR_P, 1, true);
+		join_worker(PAIR_P, 1, true);
 	if (h >= GONE)
 		pair_leave(PAIR_P);
 	if (h >= BACK)
-		join(PAIR_P, 2, true);
+		join_worker(PAIR_P, 2, true);
 }
 
-/* What CONNECTED says of a pool. */
-static bool serves(uint32_t wire_id)
+/* The state of a pool as CONNECTED reports it. */
+static bool is_pool_served(uint32_t wire_id)
 {
 	const struct kvr_wire_ids ids = {.source = PAIR_CLIENT, .id = 1, .epoch = 1};
 	const struct kvr_wire_pool *e;
@@ -92,7 +92,7 @@ static bool serves(uint32_t wire_id)
 	uint8_t zeros[400] = {0}, buf[1000];
 	int len;
 
-	no_hints();
+	clear_hints();
 	kvr_hint_put(&hints, KVR_HINT_PAD, zeros, sizeof(zeros), NULL, 0);
 	len = kvr_put_connect(buf, sizeof(buf), &ids, 1432, &hints);
 	pipeline_flush();
@@ -108,38 +108,38 @@ static bool serves(uint32_t wire_id)
 	return (e->flags & KVR_POOL_F_SERVES) != 0;
 }
 
-static void what_can_be_served(void)
+static void connected_reports_served_pools(void)
 {
 	for (size_t i = 0; i < RTE_DIM(can_serve); i++) {
 		const struct can_serve *c = &can_serve[i];
 
 		pair_start(c->enforce ? "" : "enforce_disagg = false\n", "");
-		CU_ASSERT_FALSE(serves(5));
-		join(PAIR_D, 1, false);
-		live(c->history);
-		CU_ASSERT_EQUAL(serves(5), c->path != 0);
-		CU_ASSERT_FALSE(serves(6));
+		CU_ASSERT_FALSE(is_pool_served(5));
+		join_worker(PAIR_D, 1, false);
+		play_history(c->history);
+		CU_ASSERT_EQUAL(is_pool_served(5), c->path != 0);
+		CU_ASSERT_FALSE(is_pool_served(6));
 		pair_route(1, NULL);
 		SAID(c->said);
-		CU_ASSERT_EQUAL(pair_told[1].accepted.path, c->path);
-		CU_ASSERT_EQUAL(pair_told[1].why.retryable, pair_told[1].rejected != 0);
-		/* A query is told the same. */
+		CU_ASSERT_EQUAL(pair_answer[1].accepted.path, c->path);
+		CU_ASSERT_EQUAL(pair_answer[1].why.retryable, pair_answer[1].rejected != 0);
+		/* A query gets the same answer. */
 		pipeline_route(2, 1, 6, KVR_REQ_F_QUERY, NULL);
 		pair_take();
-		CU_ASSERT_EQUAL(pair_told[2].rejected, pair_told[1].rejected);
-		CU_ASSERT_EQUAL(pair_told[2].accepted.path, c->path);
+		CU_ASSERT_EQUAL(pair_answer[2].rejected, pair_answer[1].rejected);
+		CU_ASSERT_EQUAL(pair_answer[2].accepted.path, c->path);
 		pair_finish();
 		pair_leave(PAIR_D);
-		CU_ASSERT_FALSE(serves(5));
+		CU_ASSERT_FALSE(is_pool_served(5));
 		pair_stop();
 	}
 }
 
-static void waiting_when_the_last_prefill_worker_goes(bool enforce, const char *said)
+static void requests_waiting_for_the_last_prefill_worker(bool enforce, const char *said)
 {
 	pair_start(enforce ? "" : "enforce_disagg = false\n", "router_queue_threshold = 0\n");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
 	pair_route(2, NULL);
 	SAID("c.QUEUED");
@@ -149,18 +149,18 @@ static void waiting_when_the_last_prefill_worker_goes(bool enforce, const char *
 	pair_stop();
 }
 
-static void the_prefill_side_goes_while_requests_wait(void)
+static void the_prefill_side_is_lost_while_requests_wait(void)
 {
-	waiting_when_the_last_prefill_worker_goes(true, "c.NotActivated");
-	waiting_when_the_last_prefill_worker_goes(false, "d.DISPATCH c.DISPATCHED");
+	requests_waiting_for_the_last_prefill_worker(true, "c.NotActivated");
+	requests_waiting_for_the_last_prefill_worker(false, "d.DISPATCH c.DISPATCHED");
 }
 
 static void draining_and_suspect_workers_are_not_chosen(void)
 {
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
-	join(PAIR_Q, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	CU_ASSERT_EQUAL(control_drain(rt, PAIR_P, true), 0);
 	pair_route(1, NULL);
 	CU_ASSERT_EQUAL(pair_leg(1, true)->worker, PAIR_Q);
@@ -169,13 +169,13 @@ static void draining_and_suspect_workers_are_not_chosen(void)
 	pipeline_turn();
 	pair_route(2, NULL);
 	CU_ASSERT_EQUAL(pair_leg(2, true)->worker, PAIR_P);
-	/* One is suspect and one drains: nobody is left, and the side is not active. */
+	/* One is suspect and one drains: no worker is left, and the prefill side is inactive. */
 	CU_ASSERT_EQUAL(control_drain(rt, PAIR_P, true), 0);
 	pair_route(3, NULL);
 	SAID("c.NotActivated");
-	/* A draining worker finishes what it has. */
+	/* A draining worker finishes its requests. */
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[1].fin && pair_told[2].fin);
+	CU_ASSERT_TRUE(pair_answer[1].fin && pair_answer[2].fin);
 	CU_ASSERT_EQUAL(kvr_registry_find(rt->registry, PAIR_P)->state, KVR_WORKER_DRAINED);
 	pair_stop();
 }
@@ -193,7 +193,7 @@ static const struct pin {
 	uint32_t prefill_rank;
 	uint16_t code;
 } pins[] = {
-	{"prefill worker and rank",
+	{"prefill worker with its rank",
 	 {{KVR_HINT_PREFILL_WORKER, PAIR_Q}, {KVR_HINT_PREFILL_DP_RANK, 1}},
 	 {0},
 	 PAIR_Q,
@@ -209,7 +209,7 @@ static const struct pin {
 	 PAIR_E,
 	 1,
 	 KVR_E_NO_ENDPOINTS}, /* e has rank 0 only */
-	{"both, each with its rank",
+	{"both workers, each with its rank",
 	 {{KVR_HINT_PREFILL_WORKER, PAIR_Q},
 	  {KVR_HINT_PREFILL_DP_RANK, 1},
 	  {KVR_HINT_DECODE_WORKER, PAIR_E}},
@@ -218,7 +218,7 @@ static const struct pin {
 	 PAIR_E,
 	 1,
 	 0},
-	{"several ranks, none named",
+	{"several ranks, none pinned",
 	 {{KVR_HINT_PREFILL_WORKER, PAIR_Q}},
 	 {0},
 	 0,
@@ -233,21 +233,21 @@ static const struct pin {
 	 PAIR_E,
 	 0,
 	 0},
-	{"a prefill worker that is not there: its ranks are not known",
+	{"an unknown prefill worker: its ranks are unknown",
 	 {{KVR_HINT_PREFILL_WORKER, 99}},
 	 {0},
 	 0,
 	 0,
 	 0,
 	 KVR_E_DP_RANK_REQUIRED},
-	{"a decode worker that is not there",
+	{"an unknown decode worker",
 	 {{KVR_HINT_DECODE_WORKER, 99}},
 	 {0},
 	 0,
 	 0,
 	 0,
 	 KVR_E_DP_RANK_REQUIRED},
-	{"allowed, both sides", {{0}}, {PAIR_P, PAIR_E}, PAIR_P, PAIR_E, 0, 0},
+	{"allowed workers of both sides", {{0}}, {PAIR_P, PAIR_E}, PAIR_P, PAIR_E, 0, 0},
 	{"allowed decode workers leave prefill free", {{0}}, {PAIR_E}, 0, PAIR_E, 0, 0},
 	{"allowed prefill workers leave no decode worker",
 	 {{0}},
@@ -273,12 +273,12 @@ static void put_hint(uint16_t type, uint64_t value)
 		kvr_hint_put_u64(&hints, type, value);
 }
 
-static void pinned(const struct pin *c, uint64_t id)
+static void check_pin(const struct pin *c, uint64_t id)
 {
-	const struct pair_run *p, *d;
+	const struct pair_attempt *p, *d;
 	uint32_t n = 0;
 
-	no_hints();
+	clear_hints();
 	for (size_t i = 0; i < RTE_DIM(c->hint); i++)
 		put_hint(c->hint[i].type, c->hint[i].value);
 	while (c->allowed[n] != 0)
@@ -288,19 +288,19 @@ static void pinned(const struct pin *c, uint64_t id)
 	pair_route(id, &hints);
 	p = pair_leg(id, true);
 	d = pair_leg(id, false);
-	if (pair_told[id].rejected != c->code)
-		fprintf(stderr, "%s: %s\n", c->what, pair_said());
-	CU_ASSERT_EQUAL(pair_told[id].rejected, c->code);
+	if (pair_answer[id].rejected != c->code)
+		fprintf(stderr, "%s: %s\n", c->what, pair_take_frames());
+	CU_ASSERT_EQUAL(pair_answer[id].rejected, c->code);
 	if (c->prefill != 0)
 		CU_ASSERT(p != NULL && p->worker == c->prefill &&
 			  p->request.dp_rank == c->prefill_rank);
 	if (c->code != 0)
 		return;
 	CU_ASSERT(d != NULL && (c->decode == 0 || d->worker == c->decode));
-	CU_ASSERT_EQUAL(pair_told[id].accepted.worker, d->worker);
-	CU_ASSERT_EQUAL(pair_told[id].accepted.prefill_worker, p->worker);
-	CU_ASSERT_EQUAL(pair_told[id].accepted.prefill_dp_rank, p->request.dp_rank);
-	/* Both are told which prefill worker it is. */
+	CU_ASSERT_EQUAL(pair_answer[id].accepted.worker, d->worker);
+	CU_ASSERT_EQUAL(pair_answer[id].accepted.prefill_worker, p->worker);
+	CU_ASSERT_EQUAL(pair_answer[id].accepted.prefill_dp_rank, p->request.dp_rank);
+	/* Both legs carry the chosen prefill worker. */
 	CU_ASSERT_EQUAL(d->prefill_worker, p->worker);
 	CU_ASSERT_EQUAL(p->prefill_worker, p->worker);
 }
@@ -310,13 +310,13 @@ static void each_leg_has_its_own_pins(void)
 	struct pipeline_worker q = pair_worker(PAIR_Q, 1, true);
 
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_E, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_E, 1, false);
+	join_worker(PAIR_P, 1, true);
 	q.ranks = 2;
-	join_as(q);
+	join_worker_as(q);
 	for (size_t i = 0; i < RTE_DIM(pins); i++)
-		pinned(&pins[i], i + 1);
+		check_pin(&pins[i], i + 1);
 	pair_finish();
 	pair_stop();
 }
@@ -324,15 +324,15 @@ static void each_leg_has_its_own_pins(void)
 static void direct_mode_wants_both_workers(void)
 {
 	pair_start("router_mode = direct\n", "router_mode = direct\n");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
 	SAID("c.WorkerIdRequired");
-	pair_route(2, hint_u64(KVR_HINT_DECODE_WORKER, PAIR_D));
+	pair_route(2, put_hint_u64(KVR_HINT_DECODE_WORKER, PAIR_D));
 	SAID("c.WorkerIdRequired");
-	pair_route(3, hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P));
+	pair_route(3, put_hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P));
 	SAID("p.DISPATCH c.WorkerIdRequired");
-	hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P);
+	put_hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P);
 	kvr_hint_put_u64(&hints, KVR_HINT_DECODE_WORKER, PAIR_D);
 	pair_route(4, &hints);
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
@@ -342,19 +342,19 @@ static void direct_mode_wants_both_workers(void)
 
 /* ---- queries ---- */
 
-static void a_query_goes_through_both_pools_and_books_nothing(void)
+static void a_query_asks_both_pools_and_books_nothing(void)
 {
 	const struct kvr_wire_accepted *a;
 
 	for (int bootstrap = 0; bootstrap < 2; bootstrap++) {
 		pair_start("", "");
-		join(PAIR_D, 1, false);
-		join(PAIR_P, 1, bootstrap);
-		pair_route(1, NULL); /* slots with the number of a query's are taken */
+		join_worker(PAIR_D, 1, false);
+		join_worker(PAIR_P, 1, bootstrap);
+		pair_route(1, NULL); /* takes the slots that the query would need */
 		pipeline_route(2, 1, 6, KVR_REQ_F_QUERY, NULL);
 		pair_take();
-		a = &pair_told[2].accepted;
-		CU_ASSERT_EQUAL(pair_told[2].rejected, 0);
+		a = &pair_answer[2].accepted;
+		CU_ASSERT_EQUAL(pair_answer[2].rejected, 0);
 		CU_ASSERT_EQUAL(a->state, KVR_STATE_QUERY);
 		CU_ASSERT_EQUAL(a->worker, PAIR_D);
 		CU_ASSERT_EQUAL(a->prefill_worker, PAIR_P);
@@ -362,8 +362,8 @@ static void a_query_goes_through_both_pools_and_books_nothing(void)
 		CU_ASSERT_EQUAL(a->path, bootstrap ? KVR_WAY_BOOTSTRAP : KVR_WAY_SYNC);
 		CU_ASSERT_PTR_NULL(pair_leg(2, true));
 		CU_ASSERT_PTR_NULL(pair_leg(2, false));
-		CU_ASSERT_EQUAL(slots_used(5), 1);
-		CU_ASSERT_EQUAL(slots_used(6), 1);
+		CU_ASSERT_EQUAL(count_slots(5), 1);
+		CU_ASSERT_EQUAL(count_slots(6), 1);
 		pair_finish();
 		pair_stop();
 	}
@@ -371,44 +371,45 @@ static void a_query_goes_through_both_pools_and_books_nothing(void)
 
 /* ---- limits ---- */
 
-static void back_pressure_of_the_prefill_pool_is_a_retryable_refusal(void)
+static void a_full_prefill_pool_rejects_retryably(void)
 {
 	pair_start("", "[class p only]\nprefill_busy_threshold = 0\n"
 		       "request_queue_limit_per_worker = 1\n");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
 	pair_route(2, NULL);
 	SAID("c.QUEUED");
-	/* More than there are slots: a refusal leaves none behind. */
+	/* More requests than slots: a rejection occupies none. */
 	for (uint64_t id = 3; id < 3 + 300; id++) {
 		pair_route(id, NULL);
-		CU_ASSERT_EQUAL(pair_told[id].rejected, KVR_E_QUEUE_REJECTED);
-		CU_ASSERT_EQUAL(pair_told[id].why.retryable, 1);
-		CU_ASSERT_EQUAL(pair_told[id].why.detail[0], 1); /* requests */
-		CU_ASSERT_EQUAL(pair_told[id].why.detail[1], 1);
-		CU_ASSERT_EQUAL(pair_told[id].why.detail[2], 1);
+		CU_ASSERT_EQUAL(pair_answer[id].rejected, KVR_E_QUEUE_REJECTED);
+		CU_ASSERT_EQUAL(pair_answer[id].why.retryable, 1);
+		CU_ASSERT_EQUAL(pair_answer[id].why.detail[0], 1); /* requests */
+		CU_ASSERT_EQUAL(pair_answer[id].why.detail[1], 1);
+		CU_ASSERT_EQUAL(pair_answer[id].why.detail[2], 1);
 	}
-	CU_ASSERT_EQUAL(slots_used(5), 2);
-	CU_ASSERT_EQUAL(slots_used(6), 2);
+	CU_ASSERT_EQUAL(count_slots(5), 2);
+	CU_ASSERT_EQUAL(count_slots(6), 2);
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[1].fin && pair_told[2].fin);
+	CU_ASSERT_TRUE(pair_answer[1].fin && pair_answer[2].fin);
 	pair_stop();
 }
 
 static void no_slot_in_the_prefill_pool(void)
 {
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, false);
-	/* The prefill pool takes requests of its own, too. */
-	while (kvr_flight_alloc_unnamed(pool(6)->requests, 1, 1) != NULL)
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, false);
+	/* The prefill pool serves requests of its own, too. */
+	while (kvr_flight_alloc_unnamed(find_wire_pool(6)->requests, 1, 1) != NULL)
 		;
 	pair_route(1, NULL);
 	SAID("c.NoMemory");
-	CU_ASSERT_EQUAL(slots_used(5), 0);
-	for (uint32_t i = 0; i < kvr_flight_size(pool(6)->requests); i++)
-		kvr_flight_release(pool(6)->requests, kvr_flight_slot(pool(6)->requests, i));
+	CU_ASSERT_EQUAL(count_slots(5), 0);
+	for (uint32_t i = 0; i < kvr_flight_size(find_wire_pool(6)->requests); i++)
+		kvr_flight_release(find_wire_pool(6)->requests,
+				   kvr_flight_slot(find_wire_pool(6)->requests, i));
 	pair_route(2, NULL);
 	SAID("p.DISPATCH c.QUEUED");
 	pair_finish();
@@ -417,7 +418,7 @@ static void no_slot_in_the_prefill_pool(void)
 
 /* ---- topology ---- */
 
-static void in_zone(uint64_t worker, const char *zone, uint8_t enforcement)
+static void put_in_zone(uint64_t worker, const char *zone, uint8_t enforcement)
 {
 	struct pipeline_worker w = pair_worker(worker, 1, true);
 
@@ -426,11 +427,11 @@ static void in_zone(uint64_t worker, const char *zone, uint8_t enforcement)
 		w.domain = "zone";
 		w.enforcement = enforcement;
 	}
-	join_as(w);
+	join_worker_as(w);
 }
 
-/* Where sixteen requests at once are decoded. */
-static uint32_t decoded_at(uint64_t worker)
+/* Count where sixteen concurrent requests are decoded. */
+static uint32_t count_decoded_at(uint64_t worker)
 {
 	uint32_t n = 0;
 
@@ -442,13 +443,13 @@ static uint32_t decoded_at(uint64_t worker)
 	return n;
 }
 
-static void blocks_go_where_the_topology_lets_them(void)
+static void topology_restricts_decode_workers(void)
 {
 	pair_start("", "");
-	in_zone(PAIR_P, "zone=east", 2);
-	in_zone(PAIR_D, "zone=west", 0);
-	in_zone(PAIR_E, "zone=east", 0);
-	CU_ASSERT_EQUAL(decoded_at(PAIR_E), 16); /* required: only there */
+	put_in_zone(PAIR_P, "zone=east", 2);
+	put_in_zone(PAIR_D, "zone=west", 0);
+	put_in_zone(PAIR_E, "zone=east", 0);
+	CU_ASSERT_EQUAL(count_decoded_at(PAIR_E), 16); /* required: only there */
 	pair_leave(PAIR_E);
 	pair_route(100, NULL);
 	SAID("p.DISPATCH c.NoEndpoints");
@@ -456,187 +457,188 @@ static void blocks_go_where_the_topology_lets_them(void)
 	pair_stop();
 
 	pair_start("", "");
-	in_zone(PAIR_P, "zone=east", 1);
-	in_zone(PAIR_D, "zone=west", 0);
-	in_zone(PAIR_E, "zone=east", 0);
-	CU_ASSERT(decoded_at(PAIR_E) > 8); /* preferred: until its load outweighs it */
+	put_in_zone(PAIR_P, "zone=east", 1);
+	put_in_zone(PAIR_D, "zone=west", 0);
+	put_in_zone(PAIR_E, "zone=east", 0);
+	CU_ASSERT(count_decoded_at(PAIR_E) >
+		  8); /* preferred: until its load outweighs the preference */
 	pair_leave(PAIR_E);
 	pair_route(100, NULL);
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
 	pair_finish();
 	pair_stop();
 
-	/* Required, and nobody knows where the prefill worker is: nothing is sent. */
+	/* Required while the prefill worker's zone is unknown: nothing is dispatched. */
 	pair_start("", "");
-	in_zone(PAIR_P, "rack=7", 2);
-	in_zone(PAIR_E, "zone=east", 0);
+	put_in_zone(PAIR_P, "rack=7", 2);
+	put_in_zone(PAIR_E, "zone=east", 0);
 	pair_route(1, NULL);
 	SAID("c.NoEndpoints");
 	pipeline_route(2, 1, 6, KVR_REQ_F_QUERY, NULL);
 	pair_take();
-	CU_ASSERT_EQUAL(pair_told[2].rejected, KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(pair_answer[2].rejected, KVR_E_NO_ENDPOINTS);
 	pair_stop();
 }
 
-/* ---- another try ---- */
+/* ---- further attempts ---- */
 
-static void fails(uint64_t id)
+static void fail_prefill(uint64_t id)
 {
 	pair_item(pair_leg(id, true), KVR_RESP_F_FIN | KVR_RESP_F_ERROR, "no");
 }
 
-static void nobody_is_left_for_another_try(void)
+static void a_further_attempt_needs_a_worker(void)
 {
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
-	pair_said();
-	fails(1);
+	pair_take_frames();
+	fail_prefill(1);
 	SAID("d.ABORT c.PrefillFailed");
-	CU_ASSERT_EQUAL(pair_told[1].why.retryable, 1);
+	CU_ASSERT_EQUAL(pair_answer[1].why.retryable, 1);
 	pair_route(2, NULL);
-	pair_said();
+	pair_take_frames();
 	pair_leave(PAIR_P);
 	SAID("d.ABORT c.WorkerLost");
 	pair_finish();
 	pair_stop();
-	/* With the code of the agent that refused. */
+	/* With the code of the agent that rejected. */
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, false);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, false);
 	pair_route(1, NULL);
-	pair_said();
+	pair_take_frames();
 	pair_ack(pair_leg(1, true), 9);
 	SAID("c.PrefillFailed");
-	CU_ASSERT_EQUAL(pair_told[1].why.detail[0], 9);
+	CU_ASSERT_EQUAL(pair_answer[1].why.detail[0], 9);
 	pair_stop();
-	/* A pinned worker is asked again. */
+	/* A pinned worker gets the request again. */
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
-	pair_route(1, hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P));
-	pair_said();
-	fails(1);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
+	pair_route(1, put_hint_u64(KVR_HINT_PREFILL_WORKER, PAIR_P));
+	pair_take_frames();
+	fail_prefill(1);
 	SAID("d.ABORT p.DISPATCH d.DISPATCH c.DISPATCHED");
 	pair_finish();
 	pair_stop();
 }
 
-static void as_many_tries_as_configured(void)
+static void the_number_of_attempts_is_configured(void)
 {
 	pair_start("reroutes = 0\n", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
-	join(PAIR_Q, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	pair_route(1, NULL);
-	pair_said();
-	fails(1);
+	pair_take_frames();
+	fail_prefill(1);
 	SAID("d.ABORT c.PrefillFailed");
 	pair_finish();
 	pair_stop();
 	pair_start("reroutes = 3\n", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
-	join(PAIR_Q, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	pair_route(1, NULL);
-	pair_said();
-	fails(1);
+	pair_take_frames();
+	fail_prefill(1);
 	SAID("d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
-	fails(1);
+	fail_prefill(1);
 	SAID("d.ABORT p.DISPATCH d.DISPATCH c.DISPATCHED");
-	fails(1);
+	fail_prefill(1);
 	SAID("d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
-	fails(1);
+	fail_prefill(1);
 	SAID("d.ABORT c.PrefillFailed");
 	pair_finish();
 	pair_stop();
 }
 
-static void the_client_hears_that_it_waits_again(void)
+static void a_retried_request_reports_that_it_waits(void)
 {
 	pair_start("", "router_queue_threshold = 0\n");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
-	join(PAIR_Q, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	pair_route(2, NULL);
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
-	fails(2); /* the other prefill worker is busy */
+	fail_prefill(2); /* the other prefill worker is busy */
 	SAID("d.ABORT c.QUEUED");
 	pair_client(2, KVR_PROBE);
 	SAID("c.QUEUED");
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[2].fin);
-	CU_ASSERT_EQUAL(pair_told[2].items, 1);
+	CU_ASSERT_TRUE(pair_answer[2].fin);
+	CU_ASSERT_EQUAL(pair_answer[2].items, 1);
 	pair_stop();
 }
 
-static void what_the_client_has_seen_is_not_computed_again(void)
+static void a_started_answer_is_not_retried(void)
 {
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
-	join(PAIR_Q, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	pair_route(1, NULL);
-	pair_said();
+	pair_take_frames();
 	pair_item(pair_leg(1, false), 0, ""); /* an item without a token */
 	SAID("c.ITEM");
-	fails(1);
+	fail_prefill(1);
 	SAID("d.ABORT c.PrefillFailed");
 	pair_finish();
 	pair_stop();
 }
 
-static void items_of_the_try_before_end_here(void)
+static void items_of_an_aborted_attempt_are_dropped(void)
 {
-	struct pair_run *first;
+	struct pair_attempt *first;
 
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
-	join(PAIR_Q, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	pair_route(1, NULL);
 	first = pair_leg(1, false);
-	fails(1);
-	pair_said();
-	/* Sent before the ABORT came, and the end that follows it. */
+	fail_prefill(1);
+	pair_take_frames();
+	/* Sent before the ABORT arrived, and the end after it. */
 	first->tokens = 1;
 	pair_item(first, 0, "x");
 	pair_item(first, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED, "");
 	SAID("");
-	CU_ASSERT_EQUAL(first->acks, 2); /* or it would go on repeating them */
-	CU_ASSERT_EQUAL(pair_told[1].items, 0);
+	CU_ASSERT_EQUAL(first->acks, 2); /* otherwise the agent would retransmit them */
+	CU_ASSERT_EQUAL(pair_answer[1].items, 0);
 	pair_finish();
-	CU_ASSERT_EQUAL(pair_told[1].items, 1);
+	CU_ASSERT_EQUAL(pair_answer[1].items, 1);
 	pair_stop();
 }
 
-static void no_slot_for_another_try(void)
+static void a_further_attempt_needs_a_slot(void)
 {
 	pair_start("enforce_disagg = false\n", "");
-	join(PAIR_D, 1, false);
-	for (uint64_t id = 1; id < 256; id++) /* aggregated, as no prefill side is there */
+	join_worker(PAIR_D, 1, false);
+	for (uint64_t id = 1; id < 256; id++) /* aggregated, because there is no prefill worker */
 		pair_route(id, NULL);
-	CU_ASSERT_EQUAL(slots_used(5), 255);
-	join(PAIR_P, 1, true);
-	join(PAIR_Q, 1, true);
+	CU_ASSERT_EQUAL(count_slots(5), 255);
+	join_worker(PAIR_P, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	pair_route(300, NULL);
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
-	fails(300);
+	fail_prefill(300);
 	SAID("d.ABORT c.NoMemory");
 	pair_ack(pair_leg(1, false), 0);
 	pair_item(pair_leg(1, false), KVR_RESP_F_FIN, "x");
 	pair_fin_ack(1);
-	CU_ASSERT_EQUAL(slots_used(5), 255); /* there is room again */
-	pair_route_again(300);		     /* known still: not a new request */
+	CU_ASSERT_EQUAL(count_slots(5), 255); /* a slot is free again */
+	pair_route_again(300);		      /* still known: not a new request */
 	SAID("c.NoMemory");
 	pair_finish();
 	pair_stop();
 }
 
-/* The worker goes, and before that is dealt with, its refusal is read. */
-static void lost_and_refused_in_one_turn(void)
+/* The worker goes. Its rejection is read before its loss is handled. */
+static void a_rejection_and_a_loss_in_one_turn(void)
 {
 	struct kvr_wire_ids ids = {.source = PAIR_P, .id = 9, .epoch = 1};
 	const struct kvr_wire_dispatch_ack refusal = {.code = 9};
@@ -644,11 +646,11 @@ static void lost_and_refused_in_one_turn(void)
 	int len;
 
 	pair_start_prefill_first("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
-	join(PAIR_Q, 1, true);
-	pair_said();
+	join_worker(PAIR_Q, 1, true);
+	pair_take_frames();
 	len = kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids);
 	pipeline_send(2000 + PAIR_P, buf, (size_t)len);
 	lcore_turn(rt->lcore[0]);
@@ -660,13 +662,16 @@ static void lost_and_refused_in_one_turn(void)
 	pipeline_turn();
 	SAID("d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[1].fin);
+	CU_ASSERT_TRUE(pair_answer[1].fin);
 	pair_stop();
 }
 
-/* The worker goes; before that is dealt with, the first token ends the prefill leg of one request,
- * and its slot is another's, which goes to another worker and is not lost. */
-static void lost_and_its_slot_taken_in_one_turn(void)
+/*
+ * The worker goes. Before its loss is handled, the first token ends the prefill leg of one request,
+ * and another request gets the slot of that leg. This other request goes to another worker and is
+ * not lost.
+ */
+static void a_loss_and_a_reused_slot_in_one_turn(void)
 {
 	struct kvr_wire_ids ids = {.source = PAIR_P, .id = 9, .epoch = 1};
 	const struct kvr_wire_response token = {.generated_tokens = 1, .cached_tokens = KVR_NONE32};
@@ -674,10 +679,10 @@ static void lost_and_its_slot_taken_in_one_turn(void)
 	int len;
 
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
-	join(PAIR_Q, 1, true);
+	join_worker(PAIR_Q, 1, true);
 	len = kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids);
 	pipeline_send(2000 + PAIR_P, buf, (size_t)len);
 	lcore_turn(rt->lcore[0]);
@@ -686,11 +691,11 @@ static void lost_and_its_slot_taken_in_one_turn(void)
 	len = kvr_put_response(buf, sizeof(buf), &ids, token, (struct kvr_slice){"x", 1});
 	pipeline_send(2000 + PAIR_D, buf, (size_t)len);
 	control_round(rt);
-	CU_ASSERT_EQUAL(pool(6)->live.n_lost, 1);
+	CU_ASSERT_EQUAL(find_wire_pool(6)->live.n_lost, 1);
 	pair_route(2, NULL);
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[2].fin);
+	CU_ASSERT_TRUE(pair_answer[2].fin);
 	pair_stop();
 }
 
@@ -698,9 +703,9 @@ static void a_bypassed_request_leaves_its_queue_at_once(void)
 {
 	pair_start("enforce_disagg = false\nrouter_queue_threshold = 0\n",
 		   "router_queue_threshold = 0\n");
-	join(PAIR_D, 1, false);
+	join_worker(PAIR_D, 1, false);
 	pair_route(1, NULL);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_P, 1, true);
 	pair_route(2, NULL);
 	pair_route(3, NULL);
 	SAID("c.QUEUED");
@@ -718,16 +723,16 @@ static void a_bypassed_request_leaves_its_queue_at_once(void)
 
 static void a_booking_that_leaves_the_queue_is_counted(void)
 {
-	static const uint8_t zeros[264]; /* as long as its answer may become */
+	static const uint8_t zeros[264]; /* the longest answer that can follow */
 	const uint32_t body = pipeline_body_len;
 	uint8_t bytes[512];
 	struct kvr_hint_buf pad = {.p = bytes, .cap = sizeof(bytes)};
 
 	kvr_hint_put(&pad, KVR_HINT_PAD, zeros, sizeof(zeros), NULL, 0);
 	pair_start("enforce_disagg = false\nrouter_queue_threshold = 0\n", "");
-	join(PAIR_D, 1, false);
-	pair_route(1, NULL); /* keeps the decode worker busy */
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	pair_route(1, NULL); /* occupies the decode worker */
+	join_worker(PAIR_P, 1, true);
 	pipeline_body_len = 0;
 	pair_route_flags(2, KVR_REQ_F_BOOK, &pad);
 	pipeline_body_len = body;
@@ -735,18 +740,18 @@ static void a_booking_that_leaves_the_queue_is_counted(void)
 	pair_client(2, KVR_CANCEL);
 	SAID("c.CANCELLED");
 	pair_finish();
-	pair_stop(); /* the counters of the prefill pool add up */
+	pair_stop(); /* the counters of the prefill pool balance */
 }
 
-static void repeats_of_a_cancelled_request_are_told_so(void)
+static void retransmits_of_a_cancelled_request_get_its_outcome(void)
 {
 	for (int bootstrap = 0; bootstrap < 2; bootstrap++) {
 		pair_start("", "");
-		join(PAIR_D, 1, false);
-		join(PAIR_P, 1, bootstrap);
+		join_worker(PAIR_D, 1, false);
+		join_worker(PAIR_P, 1, bootstrap);
 		pair_route(1, NULL);
 		pair_client(1, KVR_CANCEL);
-		pair_said();
+		pair_take_frames();
 		pair_route_again(1);
 		pair_client(1, KVR_PROBE);
 		pair_client(1, KVR_CANCEL);
@@ -759,48 +764,51 @@ static void repeats_of_a_cancelled_request_are_told_so(void)
 	}
 }
 
-/* Time passes, and slots are looked at in rounds. */
-static void wait_s(uint32_t s)
+/* Time passes. Each round checks a part of the slots. */
+static void wait_seconds(uint32_t s)
 {
 	for (uint32_t i = 0; i < 5 * s; i++)
 		pipeline_advance(200);
 }
 
-static uint64_t booked(uint32_t id)
+static uint64_t count_pool_bookings(uint32_t id)
 {
-	return kvr_sched_counters(pool(id)->sched)->booked_now;
+	return kvr_sched_counters(find_wire_pool(id)->sched)->booked_now;
 }
 
-/* What a prefill worker has got ready only the decode worker can release, so it may go on when the
- * client has gone; but one that does not end is stopped, and its rank is free again. */
-static void a_prefill_leg_that_nobody_waits_for_ends(void)
+/*
+ * Only the decode worker can release what the prefill worker has computed, so the prefill leg may
+ * continue after the client has gone. A leg that does not end is aborted, and its rank is free
+ * again.
+ */
+static void a_prefill_leg_without_a_client_ends(void)
 {
 	for (int way = 0; way < 4; way++) {
 		const bool bootstrap = (way & 1) != 0, taken = (way & 2) != 0;
 
 		pair_start("", "");
-		join(PAIR_D, 1, false);
-		join(PAIR_P, 1, bootstrap);
+		join_worker(PAIR_D, 1, false);
+		join_worker(PAIR_P, 1, bootstrap);
 		pair_route(1, NULL);
 		if (taken)
 			pair_ack(pair_leg(1, true), 0);
-		wait_s(KVR_WIRE_LINGER_S / 2); /* its client says so */
+		wait_seconds(KVR_WIRE_LINGER_S / 2); /* its client sends PROBE */
 		pair_client(1, KVR_CANCEL);
-		pair_said();
+		pair_take_frames();
 		if (bootstrap)
 			pair_abort_ack(pair_leg(1, false));
-		CU_ASSERT_EQUAL(booked(5), 0);
-		wait_s(KVR_WIRE_LINGER_S - 1);
+		CU_ASSERT_EQUAL(count_pool_bookings(5), 0);
+		wait_seconds(KVR_WIRE_LINGER_S - 1);
 		CU_ASSERT_FALSE(pair_leg(1, true)->aborted);
-		CU_ASSERT_EQUAL(booked(6), 1);
-		wait_s(3);
+		CU_ASSERT_EQUAL(count_pool_bookings(6), 1);
+		wait_seconds(3);
 		pair_take();
 		CU_ASSERT_TRUE(pair_leg(1, true)->aborted);
 		CU_ASSERT_EQUAL(pair_leg(1, true)->abort_code, KVR_E_EXPIRED);
-		CU_ASSERT_EQUAL(booked(6), 0);
-		CU_ASSERT_EQUAL(kvr_stats_get(pool(6)->count, PC_EXPIRED), 1);
-		CU_ASSERT_EQUAL(kvr_stats_get(pool(5)->count, PC_CLIENT_GONE), 0);
-		/* Only one DISPATCH has gone to the decode worker, if any. */
+		CU_ASSERT_EQUAL(count_pool_bookings(6), 0);
+		CU_ASSERT_EQUAL(kvr_stats_get(find_wire_pool(6)->count, PC_EXPIRED), 1);
+		CU_ASSERT_EQUAL(kvr_stats_get(find_wire_pool(5)->count, PC_CLIENT_GONE), 0);
+		/* The decode worker received at most one DISPATCH. */
 		CU_ASSERT((pair_leg(1, false) != NULL) == bootstrap);
 		pair_abort_ack(pair_leg(1, true));
 		pair_finish();
@@ -808,62 +816,64 @@ static void a_prefill_leg_that_nobody_waits_for_ends(void)
 	}
 }
 
-/* One that takes long, and whose client waits, is let alone; and so is one that ends in time. */
-static void a_prefill_leg_may_take_its_time(void)
+/* A slow leg whose client waits is left alone, and so is one that ends in time. */
+static void a_slow_prefill_leg_is_left_alone(void)
 {
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, false);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, false);
 	pair_route(1, NULL);
 	pair_ack(pair_leg(1, true), 0);
 	for (uint32_t s = 0; s < 3 * KVR_WIRE_LINGER_S; s += 2) {
-		wait_s(2);
+		wait_seconds(2);
 		pair_client(1, KVR_PROBE);
 	}
-	CU_ASSERT_EQUAL(booked(6), 1);
+	CU_ASSERT_EQUAL(count_pool_bookings(6), 1);
 	pair_client(1, KVR_CANCEL);
-	wait_s(KVR_WIRE_LINGER_S - 2);
-	pair_said();
+	wait_seconds(KVR_WIRE_LINGER_S - 2);
+	pair_take_frames();
 	pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
 	CU_ASSERT_FALSE(pair_leg(1, true)->aborted);
-	CU_ASSERT_FATAL(pair_leg(1, false) != NULL); /* to be stopped there */
+	CU_ASSERT_FATAL(pair_leg(1, false) != NULL); /* it can be aborted there */
 	CU_ASSERT_TRUE(pair_leg(1, false)->aborted);
 	pair_finish();
 	pair_stop();
 }
 
-/* As wait_s(), but not longer than until the prefill leg is at @p worker or the client refused. */
-static void wait_until_at(uint64_t worker, uint32_t s)
+/* Like wait_seconds(), but only until the prefill leg is at @p worker or the client is rejected. */
+static void wait_for_prefill_at(uint64_t worker, uint32_t s)
 {
 	for (uint32_t i = 0;
-	     i < 100 * s && pair_leg(1, true)->worker != worker && pair_told[1].rejected == 0;
+	     i < 100 * s && pair_leg(1, true)->worker != worker && pair_answer[1].rejected == 0;
 	     i++) {
 		pipeline_advance(10);
 		pair_take();
 	}
 }
 
-/* The decode engine has the leg, and the worker that it fetches from goes: it has had time to show
- * that it has fetched, or the request starts over; one that cannot ends. */
-static void what_was_to_be_fetched_is_gone(void)
+/*
+ * The decode engine has the leg and its prefill worker goes. Either the decode leg had time to
+ * fetch the blocks, or the request starts over; if it cannot, it ends.
+ */
+static void the_prefill_worker_goes_before_the_fetch(void)
 {
 	enum { WAITS, ANSWERS, DIRECT };
 
 	for (int how = WAITS; how <= DIRECT; how++) {
 		pair_start("", "");
-		join(PAIR_D, 1, false);
-		join(PAIR_P, 1, false);
+		join_worker(PAIR_D, 1, false);
+		join_worker(PAIR_P, 1, false);
 		pair_route_flags(1, how == DIRECT ? KVR_REQ_F_DIRECT : 0, NULL);
 		pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
 		SAID("p.DISPATCH c.QUEUED d.DISPATCH c.DISPATCHED");
 		pair_ack(pair_leg(1, false), 0);
-		wait_s(3);
-		join(PAIR_Q, 1, false);
-		pair_said();
+		wait_seconds(3);
+		join_worker(PAIR_Q, 1, false);
+		pair_take_frames();
 		if (how == ANSWERS)
 			pair_item(pair_leg(1, false), 0, "item");
 		pair_leave(PAIR_P);
-		wait_until_at(PAIR_Q, 1); /* all slots are looked at in a round */
+		wait_for_prefill_at(PAIR_Q, 1); /* each round checks a part of the slots */
 		if (how == WAITS) {
 			SAID("d.ABORT q.DISPATCH c.QUEUED");
 			pair_abort_ack(pair_leg(1, false));
@@ -871,45 +881,45 @@ static void what_was_to_be_fetched_is_gone(void)
 			SAID("c.ITEM");
 		} else {
 			SAID("d.ABORT c.WorkerLost");
-			CU_ASSERT_EQUAL(pair_told[1].why.detail[0], PAIR_P);
+			CU_ASSERT_EQUAL(pair_answer[1].why.detail[0], PAIR_P);
 			pair_abort_ack(pair_leg(1, false));
 		}
 		pair_finish();
-		CU_ASSERT(how == DIRECT || pair_told[1].fin);
+		CU_ASSERT(how == DIRECT || pair_answer[1].fin);
 		pair_stop();
 	}
 	/* In time: its worker may be about to answer. */
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, false);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, false);
 	pair_route(1, NULL);
 	pair_item(pair_leg(1, true), KVR_RESP_F_FIN, "result");
 	pair_ack(pair_leg(1, false), 0);
-	join(PAIR_Q, 1, false);
+	join_worker(PAIR_Q, 1, false);
 	pair_leave(PAIR_P);
-	pair_said();
-	wait_s(1);
+	pair_take_frames();
+	wait_seconds(1);
 	SAID("");
-	wait_until_at(PAIR_Q, 2);
+	wait_for_prefill_at(PAIR_Q, 2);
 	SAID("d.ABORT q.DISPATCH c.QUEUED");
 	pair_abort_ack(pair_leg(1, false));
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[1].fin);
+	CU_ASSERT_TRUE(pair_answer[1].fin);
 	pair_stop();
 }
 
 /* ---- messages ---- */
 
-static void what_each_leg_is_sent(void)
+static void each_leg_gets_its_own_message(void)
 {
 	struct kvr_sched_rank_info rank;
-	const struct pair_run *p, *d;
+	const struct pair_attempt *p, *d;
 
 	pair_start("[class d a]\n[class d b]\n", "[class p b]\n");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
-	/* A class is the same by name, whatever its number; one that is not there is the first. */
-	kvr_hint_put_str(no_hints(), KVR_HINT_POLICY_CLASS, "b");
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
+	/* Classes are matched by name, not by number; an unknown class is the first one. */
+	kvr_hint_put_str(clear_hints(), KVR_HINT_POLICY_CLASS, "b");
 	pair_route_flags(1, KVR_REQ_F_DIRECT, &hints);
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
 	p = pair_leg(1, true);
@@ -918,31 +928,31 @@ static void what_each_leg_is_sent(void)
 	CU_ASSERT_EQUAL(d->request.flags,
 			KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT | KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(p->request.client_frame, rt->max_frame);
-	/* The prompt is the prefill worker's work. */
-	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool(6)->sched, 0, &rank), 0);
+	/* The prompt counts at the prefill worker. */
+	CU_ASSERT_EQUAL(kvr_sched_rank_get(find_wire_pool(6)->sched, 0, &rank), 0);
 	CU_ASSERT_EQUAL(rank.active_prefill_tokens, 24);
-	CU_ASSERT_EQUAL(kvr_sched_rank_get(pool(5)->sched, 0, &rank), 0);
+	CU_ASSERT_EQUAL(kvr_sched_rank_get(find_wire_pool(5)->sched, 0, &rank), 0);
 	CU_ASSERT_EQUAL(rank.active_prefill_tokens, 0);
 	CU_ASSERT_EQUAL(rank.active_blocks, 6);
-	kvr_hint_put_str(no_hints(), KVR_HINT_POLICY_CLASS, "a");
+	kvr_hint_put_str(clear_hints(), KVR_HINT_POLICY_CLASS, "a");
 	pair_route(2, &hints);
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
-	fails(2);
+	fail_prefill(2);
 	CU_ASSERT_EQUAL(pair_leg(2, false)->abort_code, KVR_E_PREFILL_FAILED);
 	pair_finish();
 	pair_stop();
 }
 
-static void dispatch_is_repeated_ever_more_slowly(void)
+static void dispatch_is_retransmitted_with_backoff(void)
 {
 	static const uint32_t after_ms[] = {20, 40, 80, 160, 320, 640, 1000, 1000, 1000};
-	struct pair_run *r;
+	struct pair_attempt *r;
 
 	pair_start("dispatch_ms = 0\n", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	pair_route(1, NULL);
-	pair_said();
+	pair_take_frames();
 	pair_ack(pair_leg(1, true), 0);
 	r = pair_leg(1, false);
 	for (size_t i = 0; i < RTE_DIM(after_ms); i++) {
@@ -967,15 +977,15 @@ static void without_buffers_nothing_is_lost(void)
 	uint32_t n = 0;
 
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, true);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, true);
 	mp = rt->lcore[0]->mbufs;
 	while (n < RTE_DIM(m) && (m[n] = rte_pktmbuf_alloc(mp)) != NULL)
 		n++;
 	pair_route(1, NULL);
 	SAID("");
 	kvr_stats_sum(rt->in_stats, in);
-	CU_ASSERT(in[IN_NO_MBUF] >= 3); /* both legs, the answer */
+	CU_ASSERT(in[IN_NO_MBUF] >= 3); /* both legs and the answer */
 	while (n > 0)
 		rte_pktmbuf_free(m[--n]);
 	pair_client(1, KVR_PROBE);
@@ -983,32 +993,32 @@ static void without_buffers_nothing_is_lost(void)
 	pipeline_advance(20);
 	SAID("d.DISPATCH p.DISPATCH");
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[1].fin);
+	CU_ASSERT_TRUE(pair_answer[1].fin);
 	pair_stop();
 }
 
-/* What the scheduler cannot take is not acknowledged, so it comes again. */
+/* A frame that the scheduler cannot accept is not acknowledged, so its sender retransmits it. */
 static void a_full_ring_loses_no_result(void)
 {
 	const struct note nothing = {.type = NOTE_ABORT_ACK};
-	struct pair_run *r;
+	struct pair_attempt *r;
 
 	if (threads_used() != NULL && threads_used()->sched >= threads_used()->ingress)
-		return; /* another thread empties it meanwhile */
+		return; /* another thread empties the ring meanwhile */
 	pair_start("", "");
-	join(PAIR_D, 1, false);
-	join(PAIR_P, 1, false);
+	join_worker(PAIR_D, 1, false);
+	join_worker(PAIR_P, 1, false);
 	pair_route(1, NULL);
 	r = pair_leg(1, true);
 	pair_ack(r, 0);
-	pair_said();
-	while (notes_put(pool(6), &nothing) == 0)
+	pair_take_frames();
+	while (notes_put(find_wire_pool(6), &nothing) == 0)
 		;
 	pair_item(r, KVR_RESP_F_FIN, "result");
 	SAID("");
 	CU_ASSERT_EQUAL(r->acks, 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_RING_FULL), 1);
-	while (notes_count(pool(6)) > 1) /* a burst in each turn */
+	while (notes_count(find_wire_pool(6)) > 1) /* one burst per turn */
 		pipeline_turn();
 	r->next_seq--;
 	pair_item(r, KVR_RESP_F_FIN, "result");
@@ -1018,8 +1028,8 @@ static void a_full_ring_loses_no_result(void)
 	pair_stop();
 }
 
-/* Put the fragments of the DISPATCH to this worker together. @return length, 0: not all there. */
-static uint32_t gather(uint64_t worker, uint8_t *msg, uint32_t cap)
+/* Reassemble the DISPATCH to this worker. @return length; 0: incomplete. */
+static uint32_t reassemble_dispatch(uint64_t worker, uint8_t *msg, uint32_t cap)
 {
 	const struct out *o;
 	uint32_t have = 0, len = 0;
@@ -1035,8 +1045,8 @@ static uint32_t gather(uint64_t worker, uint8_t *msg, uint32_t cap)
 	return have == len ? len : 0;
 }
 
-/* The worker of a leg lacks all of it; nothing when that is one frame. */
-static void lacks_all(uint64_t worker)
+/* The worker of a leg reports all frames as missing; does nothing if there is only one frame. */
+static void report_all_missing(uint64_t worker)
 {
 	const uint32_t port = 2000 + (uint32_t)worker;
 	const struct out *o = pipeline_expect(port, KVR_DISPATCH);
@@ -1047,7 +1057,7 @@ static void lacks_all(uint64_t worker)
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.frag_off, 0);
-	CU_ASSERT_PTR_NULL(pipeline_expect(port, KVR_DISPATCH)); /* the first alone */
+	CU_ASSERT_PTR_NULL(pipeline_expect(port, KVR_DISPATCH)); /* only the first frame */
 	pipeline_flush();
 	if (kvr_frame_whole(&o->hdr)) {
 		pipeline_advance(41);
@@ -1071,7 +1081,7 @@ static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out
 	static uint8_t msg[1 << 20];
 	static struct kvr_hints h;
 	static struct kvr_message q;
-	uint32_t len = gather(worker, msg, sizeof(msg));
+	uint32_t len = reassemble_dispatch(worker, msg, sizeof(msg));
 	uint64_t sh;
 
 	CU_ASSERT_FATAL(len > 0);
@@ -1088,9 +1098,11 @@ static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out
 	*out = &h;
 }
 
-/* In one frame or in many, with hints of the client or without: both legs get all of it, and a
- * worker that has lost some of it says what, and gets that again. */
-static void long_messages(void)
+/*
+ * In one frame or in many, with hints of the client or without: both legs get the whole message,
+ * and a worker that reports missing frames gets them again.
+ */
+static void long_messages_reach_both_legs(void)
 {
 	static const struct {
 		uint32_t n, body;
@@ -1102,10 +1114,10 @@ static void long_messages(void)
 
 	for (size_t i = 0; i < RTE_DIM(sizes); i++) {
 		pair_start("", "");
-		join(PAIR_D, 1, false);
-		join(PAIR_P, 1, true);
+		join_worker(PAIR_D, 1, false);
+		join_worker(PAIR_P, 1, true);
 		pair_take();
-		no_hints();
+		clear_hints();
 		kvr_hint_put_str(&hints, KVR_HINT_LORA, "adapter");
 		kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PAIR_P);
 		kvr_hint_put_str(&hints, KVR_HINT_NAMESPACE, "space");
@@ -1115,8 +1127,8 @@ static void long_messages(void)
 		CU_ASSERT_EQUAL(h->bootstrap_port, 8998);
 		CU_ASSERT_EQUAL(h->lora.len, sizes[i].hints ? 7 : 0);
 		pipeline_flush();
-		pipeline_advance(21); /* again: the first was read to its end above */
-		lacks_all(PAIR_D);
+		pipeline_advance(21); /* once more: the loop above has consumed the first */
+		report_all_missing(PAIR_D);
 		check_long(PAIR_D, sizes[i].n, &h);
 		CU_ASSERT_EQUAL(h->bootstrap_port, 8998);
 		CU_ASSERT_EQUAL(h->prefill_worker, PAIR_P);
@@ -1136,7 +1148,7 @@ static void a_bootstrap_address_needs_a_port(void)
 	const struct out *o;
 
 	pair_start("", "");
-	join(PAIR_D, 1, false);
+	join_worker(PAIR_D, 1, false);
 	w.port = 0;
 	CU_ASSERT_FALSE(pipeline_hello_as(&w));
 	o = pipeline_expect(2000 + PAIR_P, KVR_REJECTED);
@@ -1150,37 +1162,36 @@ static void a_bootstrap_address_needs_a_port(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"can serve", what_can_be_served},
-		{"gone while waiting", the_prefill_side_goes_while_requests_wait},
-		{"draining, suspect", draining_and_suspect_workers_are_not_chosen},
-		{"pins", each_leg_has_its_own_pins},
-		{"direct", direct_mode_wants_both_workers},
-		{"query", a_query_goes_through_both_pools_and_books_nothing},
-		{"back-pressure", back_pressure_of_the_prefill_pool_is_a_retryable_refusal},
-		{"no slot", no_slot_in_the_prefill_pool},
-		{"topology", blocks_go_where_the_topology_lets_them},
-		{"nobody left", nobody_is_left_for_another_try},
-		{"tries", as_many_tries_as_configured},
-		{"waits again", the_client_hears_that_it_waits_again},
-		{"answered", what_the_client_has_seen_is_not_computed_again},
-		{"muted", items_of_the_try_before_end_here},
-		{"no slot again", no_slot_for_another_try},
-		{"lost and refused", lost_and_refused_in_one_turn},
-		{"lost and taken", lost_and_its_slot_taken_in_one_turn},
-		{"bypassed", a_bypassed_request_leaves_its_queue_at_once},
-		{"booked, queued", a_booking_that_leaves_the_queue_is_counted},
-		{"cancelled", repeats_of_a_cancelled_request_are_told_so},
-		{"unwanted", a_prefill_leg_that_nobody_waits_for_ends},
-		{"takes its time", a_prefill_leg_may_take_its_time},
-		{"nothing to fetch", what_was_to_be_fetched_is_gone},
-		{"each leg", what_each_leg_is_sent},
-		{"repeats", dispatch_is_repeated_ever_more_slowly},
-		{"no buffers", without_buffers_nothing_is_lost},
-		{"ring full", a_full_ring_loses_no_result},
-		{"long", long_messages},
-		{"bootstrap port", a_bootstrap_address_needs_a_port},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(connected_reports_served_pools),
+			       KVR_CASE(the_prefill_side_is_lost_while_requests_wait),
+			       KVR_CASE(draining_and_suspect_workers_are_not_chosen),
+			       KVR_CASE(each_leg_has_its_own_pins),
+			       KVR_CASE(direct_mode_wants_both_workers),
+			       KVR_CASE(a_query_asks_both_pools_and_books_nothing),
+			       KVR_CASE(a_full_prefill_pool_rejects_retryably),
+			       KVR_CASE(no_slot_in_the_prefill_pool),
+			       KVR_CASE(topology_restricts_decode_workers),
+			       KVR_CASE(a_further_attempt_needs_a_worker),
+			       KVR_CASE(the_number_of_attempts_is_configured),
+			       KVR_CASE(a_retried_request_reports_that_it_waits),
+			       KVR_CASE(a_started_answer_is_not_retried),
+			       KVR_CASE(items_of_an_aborted_attempt_are_dropped),
+			       KVR_CASE(a_further_attempt_needs_a_slot),
+			       KVR_CASE(a_rejection_and_a_loss_in_one_turn),
+			       KVR_CASE(a_loss_and_a_reused_slot_in_one_turn),
+			       KVR_CASE(a_bypassed_request_leaves_its_queue_at_once),
+			       KVR_CASE(a_booking_that_leaves_the_queue_is_counted),
+			       KVR_CASE(retransmits_of_a_cancelled_request_get_its_outcome),
+			       KVR_CASE(a_prefill_leg_without_a_client_ends),
+			       KVR_CASE(a_slow_prefill_leg_is_left_alone),
+			       KVR_CASE(the_prefill_worker_goes_before_the_fetch),
+			       KVR_CASE(each_leg_gets_its_own_message),
+			       KVR_CASE(dispatch_is_retransmitted_with_backoff),
+			       KVR_CASE(without_buffers_nothing_is_lost),
+			       KVR_CASE(a_full_ring_loses_no_result),
+			       KVR_CASE(long_messages_reach_both_legs),
+			       KVR_CASE(a_bootstrap_address_needs_a_port),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("disagg_rules", tests);
 }

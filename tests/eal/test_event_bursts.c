@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * KV events in bursts: the event stage applies short events of a frame together, and what stands
- * in the table afterwards must be what one event after the other leaves. Random frames go through
- * the router; the same events go one by one into a table of the test's own, with the same sizes and
- * seed. After every frame all scores and all counters must be equal.
+ * KV events in bursts: the event stage applies short events of a frame together, and the result
+ * must equal that of one event after the other. Random frames go through the router, and the same
+ * events go one by one into a table of the test with the same sizes and seed. After every frame all
+ * scores and counters must be equal.
  */
 #include "kv.h"
 #include "kvr_test.h"
@@ -17,26 +17,26 @@
 #define MOST_EV	 60u  /* events of a frame */
 #define ROOM	 (KVR_WIRE_DEF_FRAME - 64u)
 #define REPEATS	 1000u
-#define TURNS	 40u /* in which all of some frames are applied */
+#define TURNS	 40u /* enough to apply all of several frames */
 #define FRAMES	 250u
-#define TOGETHER 20u /* frames; more than the stage looks at */
+#define TOGETHER 20u /* frames; more than the stage prefetches */
 
 static uint64_t chain[CHAINS][LONGEST];
-static struct kvr_prefix *one; /* applied one by one */
-static struct rte_rcu_qsbr *nobody;
+static struct kvr_prefix *one; /* the table of the test */
+static struct rte_rcu_qsbr *qsbr_alone;
 static struct kvr_rand rnd;
-static uint64_t stored, removed, clears; /* what the stage should have counted */
-static uint32_t short_runs;		 /* two short events in a row: a burst */
+static uint64_t stored, removed, clears; /* expected counters of the stage */
+static uint32_t short_runs;		 /* two short events in a row form a burst */
 
-static uint32_t below(uint32_t n)
+static uint32_t draw_event_below(uint32_t n)
 {
 	return kvr_rand_below(&rnd, n);
 }
 
-static void start(uint64_t seed)
+static void start_tables(uint64_t seed)
 {
 	const struct pool *p;
-	struct kvr_prefix_conf c = {.name = "one by one", .socket_id = SOCKET_ID_ANY};
+	struct kvr_prefix_conf c = {.name = "reference", .socket_id = SOCKET_ID_ANY};
 
 	pipeline_start(1);
 	CU_ASSERT_TRUE_FATAL(
@@ -47,9 +47,9 @@ static void start(uint64_t seed)
 								  .from = PEER_AGENT,
 								  .kv_blocks = 60000}));
 	p = &rt->pool[0];
-	nobody = aligned_alloc(64, rte_rcu_qsbr_get_memsize(1));
-	CU_ASSERT_EQUAL_FATAL(rte_rcu_qsbr_init(nobody, 1), 0);
-	c.qsbr = nobody;
+	qsbr_alone = aligned_alloc(64, rte_rcu_qsbr_get_memsize(1));
+	CU_ASSERT_EQUAL_FATAL(rte_rcu_qsbr_init(qsbr_alone, 1), 0);
+	c.qsbr = qsbr_alone;
 	c.max_ranks = p->max_ranks;
 	c.max_blocks = 65536;
 	c.seed = seed;
@@ -61,11 +61,11 @@ static void start(uint64_t seed)
 	stored = removed = clears = 0;
 }
 
-static void stop(void)
+static void stop_tables(void)
 {
 	CU_ASSERT_TRUE(pipeline_balanced());
 	kvr_prefix_destroy(one);
-	free(nobody);
+	free(qsbr_alone);
 	pipeline_stop();
 }
 
@@ -79,42 +79,45 @@ struct event {
 	uint64_t sh[LONGEST];
 };
 
-static uint32_t length(void)
+static uint32_t draw_length(void)
 {
-	switch (below(8)) {
+	switch (draw_event_below(8)) {
 	case 0:
-		return 16; /* the longest short one */
+		return 16; /* the longest short event */
 	case 1:
 		return 17;
 	case 2:
-		return 1 + below(150);
+		return 1 + draw_event_below(150);
 	default:
-		return 1 + below(6);
+		return 1 + draw_event_below(6);
 	}
 }
 
-static void draw(struct event *e)
+static void draw_event(struct event *e)
 {
-	const uint64_t *c = chain[below(CHAINS)];
-	const uint32_t off = below(3) == 0 ? 0 : below(LONGEST - 1);
+	const uint64_t *c = chain[draw_event_below(CHAINS)];
+	const uint32_t off = draw_event_below(3) == 0 ? 0 : draw_event_below(LONGEST - 1);
 
 	memset(e, 0, sizeof(*e));
-	e->tier = (uint8_t)(below(4) == 0 ? KVR_TIER_HOST : KVR_TIER_DEVICE);
-	if (below(60) == 0) {
+	e->tier = (uint8_t)(draw_event_below(4) == 0 ? KVR_TIER_HOST : KVR_TIER_DEVICE);
+	if (draw_event_below(60) == 0) {
 		e->type = KVR_KV_CLEARED;
 		e->tier = 0;
 		return;
 	}
-	e->type = below(5) < 3 ? KVR_KV_STORED : KVR_KV_REMOVED;
-	e->n = RTE_MIN(length(), LONGEST - off);
+	e->type = draw_event_below(5) < 3 ? KVR_KV_STORED : KVR_KV_REMOVED;
+	e->n = RTE_MIN(draw_length(), LONGEST - off);
 	memcpy(e->sh, c + off, e->n * sizeof(*c));
 	if (e->type == KVR_KV_STORED) {
-		/* Longer ones are orphans piece by piece. */
-		e->has_parent = off > 0 && e->n <= 16 && below(8) != 0;
-		e->parent = !e->has_parent ? 0 : below(16) == 0 ? below(9) + 1 : c[off - 1];
-	} else if (below(4) == 0) { /* of several chains, the last first */
+		/* Longer ones become orphans piece by piece. */
+		e->has_parent = off > 0 && e->n <= 16 && draw_event_below(8) != 0;
+		e->parent = !e->has_parent		? 0
+			    : draw_event_below(16) == 0 ? draw_event_below(9) + 1
+							: c[off - 1];
+	} else if (draw_event_below(4) == 0) { /* of several chains, the last part first */
 		for (uint32_t i = 0; i < e->n; i++)
-			e->sh[e->n - 1 - i] = chain[below(CHAINS)][below(LONGEST)];
+			e->sh[e->n - 1 - i] =
+				chain[draw_event_below(CHAINS)][draw_event_below(LONGEST)];
 	}
 }
 
@@ -141,7 +144,7 @@ static void apply_alone(const struct event *e)
 
 /* ---- a frame ---- */
 
-static void put(struct kv_frame *f, const struct event *e)
+static void put_event(struct kv_frame *f, const struct event *e)
 {
 	struct kvr_wire_kv_event *ev = (void *)(f->buf + f->len);
 
@@ -149,8 +152,8 @@ static void put(struct kv_frame *f, const struct event *e)
 	ev->tier = e->tier;
 }
 
-/* As an agent: repeated until everything is acknowledged. */
-static void deliver(struct kv_frame *f, uint64_t end)
+/* Like an agent: retransmitted until everything is acknowledged. */
+static void deliver_frame(struct kv_frame *f, uint64_t end)
 {
 	struct kvr_wire_kv_ack a;
 
@@ -165,10 +168,10 @@ static void deliver(struct kv_frame *f, uint64_t end)
 	CU_FAIL_FATAL("never acknowledged");
 }
 
-/* @with_clears: with events that clear the rank. @return events. */
-static uint64_t fill(struct kv_frame *f, uint64_t first, bool with_clears)
+/* @with_clears: include events that clear the rank. @return number of events. */
+static uint64_t fill_frame(struct kv_frame *f, uint64_t first, bool with_clears)
 {
-	const uint32_t most = 1 + below(MOST_EV);
+	const uint32_t most = 1 + draw_event_below(MOST_EV);
 	bool was_short = false;
 	struct event e;
 	uint64_t n = 0;
@@ -176,11 +179,11 @@ static uint64_t fill(struct kv_frame *f, uint64_t first, bool with_clears)
 	kv_begin(f, first);
 	for (; n < most; n++) {
 		do
-			draw(&e);
+			draw_event(&e);
 		while (!with_clears && e.type == KVR_KV_CLEARED);
 		if (f->len + sizeof(struct kvr_wire_kv_event) + e.n * 8 > ROOM)
 			break;
-		put(f, &e);
+		put_event(f, &e);
 		apply_alone(&e);
 		short_runs += was_short && e.n <= 16 && e.n > 0;
 		was_short = e.n <= 16 && e.n > 0;
@@ -188,28 +191,30 @@ static uint64_t fill(struct kv_frame *f, uint64_t first, bool with_clears)
 	return n;
 }
 
-static uint64_t a_frame(uint64_t first)
+static uint64_t apply_frame(uint64_t first)
 {
 	struct kv_frame f;
-	const uint64_t n = fill(&f, first, true);
+	const uint64_t n = fill_frame(&f, first, true);
 
 	if (n > 0)
-		deliver(&f, first + n);
+		deliver_frame(&f, first + n);
 	return n;
 }
 
-/* Frames that come together: the event stage looks at those that wait before it takes the first.
- * Each is answered for itself. */
-static uint64_t some_frames(uint64_t first)
+/*
+ * Frames that arrive together: the event stage prefetches waiting frames before it applies the
+ * first. Each is acknowledged separately.
+ */
+static uint64_t apply_frames(uint64_t first)
 {
 	const struct pool *p = &rt->pool[0];
 	uint64_t end[TOGETHER], n = 0;
-	uint32_t k = 1 + below(TOGETHER);
+	uint32_t k = 1 + draw_event_below(TOGETHER);
 	struct kv_frame f;
 
 	for (uint32_t i = 0; i < k; i++) {
 		do
-			end[i] = fill(&f, first + n, false);
+			end[i] = fill_frame(&f, first + n, false);
 		while (end[i] == 0);
 		end[i] = first + (n += end[i]);
 		kv_send(&f, WORKER, 1);
@@ -227,9 +232,9 @@ static uint64_t some_frames(uint64_t first)
 	return n;
 }
 
-/* ---- what stands in the tables ---- */
+/* ---- comparison of the tables ---- */
 
-static void same_scores(struct kvr_overlap *a, struct kvr_overlap *b)
+static void compare_scores(struct kvr_overlap *a, struct kvr_overlap *b)
 {
 	for (uint32_t i = 0; i < CHAINS; i++) {
 		const struct kvr_prefix_query qa = {chain[i], LONGEST, a},
@@ -246,7 +251,7 @@ static void same_scores(struct kvr_overlap *a, struct kvr_overlap *b)
 	}
 }
 
-static void same_counters(void)
+static void compare_counters(void)
 {
 	const struct kvr_prefix_stats a = kv_table();
 	struct kvr_prefix_stats b;
@@ -269,7 +274,7 @@ static void same_counters(void)
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].event_count, EC_CLEARS), clears);
 }
 
-static void leaves_what_single_events_leave(uint64_t (*say)(uint64_t first))
+static void compare_random_frames(uint64_t (*say)(uint64_t first))
 {
 	const size_t bytes = kvr_overlap_size(64);
 	struct kvr_overlap *a = aligned_alloc(64, bytes), *b = aligned_alloc(64, bytes);
@@ -278,7 +283,7 @@ static void leaves_what_single_events_leave(uint64_t (*say)(uint64_t first))
 	for (uint64_t seed = 1; seed <= 3; seed++) {
 		uint64_t next = 0, held = 0;
 
-		start(seed);
+		start_tables(seed);
 		for (uint32_t i = 0; i < FRAMES; i++) {
 			const unsigned int bad = CU_get_number_of_failures();
 
@@ -286,36 +291,36 @@ static void leaves_what_single_events_leave(uint64_t (*say)(uint64_t first))
 			kvr_prefix_maintain(one, 0);
 			while (kv_table().clearing > 0)
 				pipeline_turn();
-			same_scores(a, b);
-			same_counters();
+			compare_scores(a, b);
+			compare_counters();
 			held += kv_table().entries > 0;
 			if (CU_get_number_of_failures() != bad) {
 				printf("seed %lu frame %u\n", seed, i);
 				break;
 			}
 		}
-		CU_ASSERT_TRUE(held > FRAMES / 2); /* or nothing has been compared */
-		stop();
+		CU_ASSERT_TRUE(held > FRAMES / 2); /* otherwise nothing has been compared */
+		stop_tables();
 	}
 	CU_ASSERT_TRUE(short_runs > 1000);
 	free(a);
 	free(b);
 }
 
-static void events_of_a_frame(void)
+static void events_of_one_frame_equal_single_events(void)
 {
-	leaves_what_single_events_leave(a_frame);
+	compare_random_frames(apply_frame);
 }
 
-static void events_of_frames_that_wait(void)
+static void events_of_waiting_frames_equal_single_events(void)
 {
-	leaves_what_single_events_leave(some_frames);
+	compare_random_frames(apply_frames);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"bursts", events_of_a_frame},
-			       {"frames", events_of_frames_that_wait},
+	CU_TestInfo tests[] = {KVR_CASE(events_of_one_frame_equal_single_events),
+			       KVR_CASE(events_of_waiting_frames_equal_single_events),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("event bursts", tests);

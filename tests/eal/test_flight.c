@@ -9,7 +9,7 @@
 
 #define SLOTS 64u
 
-static struct kvr_flight_table *table(void)
+static struct kvr_flight_table *create_table(void)
 {
 	static int n;
 	char name[32];
@@ -21,7 +21,7 @@ static struct kvr_flight_table *table(void)
 	return t;
 }
 
-static struct kvr_flight *take(struct kvr_flight_table *t, uint64_t source, uint64_t id)
+static struct kvr_flight *take_slot(struct kvr_flight_table *t, uint64_t source, uint64_t id)
 {
 	struct kvr_flight *r = kvr_flight_alloc(t, source, id);
 
@@ -29,10 +29,10 @@ static struct kvr_flight *take(struct kvr_flight_table *t, uint64_t source, uint
 	return r;
 }
 
-static void a_name_finds_its_slot_until_released(void)
+static void a_key_finds_its_slot_until_released(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 1, 2);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 1, 2);
 
 	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), r);
 	CU_ASSERT_PTR_NULL(kvr_flight_lookup(t, 2, 1));
@@ -43,11 +43,12 @@ static void a_name_finds_its_slot_until_released(void)
 	kvr_flight_destroy(t);
 }
 
-/* Legs of a request share its name: only one slot may be found by it. */
-static void an_unnamed_slot_is_found_by_its_handle_alone(void)
+/* Legs of a request share its key: only one slot can be found by it. */
+static void a_slot_without_key_is_found_by_handle(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *first = take(t, 1, 2), *leg = kvr_flight_alloc_unnamed(t, 1, 2), *second;
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *first = take_slot(t, 1, 2), *leg = kvr_flight_alloc_unnamed(t, 1, 2),
+			  *second;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(leg);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), first);
@@ -59,7 +60,7 @@ static void an_unnamed_slot_is_found_by_its_handle_alone(void)
 
 	kvr_flight_unname(t, first);
 	CU_ASSERT_PTR_NULL(kvr_flight_lookup(t, 1, 2));
-	second = take(t, 1, 2);
+	second = take_slot(t, 1, 2);
 	kvr_flight_end(t, first, 0);
 	kvr_flight_release(t, first);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 1, 2), second);
@@ -68,13 +69,13 @@ static void an_unnamed_slot_is_found_by_its_handle_alone(void)
 	kvr_flight_destroy(t);
 }
 
-static void full_table_refuses_and_recovers(void)
+static void a_full_table_rejects_and_recovers(void)
 {
-	struct kvr_flight_table *t = table();
+	struct kvr_flight_table *t = create_table();
 
 	for (int round = 0; round < 3; round++) {
 		for (uint64_t i = 0; i < SLOTS; i++)
-			take(t, 9, i);
+			take_slot(t, 9, i);
 		CU_ASSERT_PTR_NULL(kvr_flight_alloc(t, 9, SLOTS));
 		CU_ASSERT_EQUAL(errno, ENOSPC);
 		for (uint64_t i = 0; i < SLOTS; i++)
@@ -86,8 +87,8 @@ static void full_table_refuses_and_recovers(void)
 
 static void relay_needs_a_published_slot_and_the_right_handle(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 1, 2);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 1, 2);
 	struct kvr_relay relay;
 	uint64_t old, h = kvr_flight_handle(t, r);
 
@@ -99,10 +100,12 @@ static void relay_needs_a_published_slot_and_the_right_handle(void)
 	CU_ASSERT_EQUAL(relay.worker, 42);
 	CU_ASSERT_EQUAL(relay.source, 1);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_by_handle(t, h), r);
-	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h + 1, &relay));			/* other slot */
-	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ 1u << 24, &relay));		/* other pool */
-	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ UINT64_C(2) << 32, &relay)); /* other life */
-	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ UINT64_C(1) << 32, &relay)); /* even */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h + 1, &relay));	       /* other slot */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ 1u << 24, &relay)); /* other pool */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ UINT64_C(2) << 32,
+					    &relay)); /* another incarnation of the slot */
+	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, h ^ UINT64_C(1) << 32,
+					    &relay)); /* an even generation is a free slot */
 	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, UINT64_MAX, &relay));
 	CU_ASSERT_PTR_NULL(kvr_flight_relay(t, 0, &relay));
 
@@ -123,11 +126,13 @@ static void relay_needs_a_published_slot_and_the_right_handle(void)
 	kvr_flight_destroy(t);
 }
 
-/* A slow ingress lcore writes after the slot has got another request: that one is not touched. */
-static void what_was_seen_belongs_to_one_request(void)
+/*
+ * A slow ingress lcore writes after another request has got the slot: that request is not changed.
+ */
+static void progress_belongs_to_one_request(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 1, 2), *next;
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 1, 2), *next;
 	uint64_t old = kvr_flight_handle(t, r);
 
 	CU_ASSERT_FALSE(kvr_flight_answered(r));
@@ -137,7 +142,7 @@ static void what_was_seen_belongs_to_one_request(void)
 	kvr_flight_set_seen(r, old, 9);
 	CU_ASSERT_EQUAL(kvr_flight_seen(r, old), 10);
 	kvr_flight_release(t, r);
-	next = take(t, 1, 3);
+	next = take_slot(t, 1, 3);
 	CU_ASSERT_PTR_EQUAL_FATAL(next, r);
 	kvr_flight_set_seen(r, old, 11);
 	CU_ASSERT_FALSE(kvr_flight_answered(next));
@@ -146,18 +151,18 @@ static void what_was_seen_belongs_to_one_request(void)
 	kvr_flight_destroy(t);
 }
 
-/* An acknowledgement is of what has passed, in this slot, for this request. */
-static void what_has_passed_may_be_acknowledged(void)
+/* An acknowledgement counts only for items passed in this slot for this request. */
+static void only_passed_items_may_be_acknowledged(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 1, 2);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 1, 2);
 	const uint64_t h = kvr_flight_handle(t, r);
 
 	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 0, false));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 0, true));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 1, false));
 	kvr_flight_set_passed(r, h, 1, false);
-	kvr_flight_set_passed(r, h, 0, false); /* the order is the network's */
+	kvr_flight_set_passed(r, h, 0, false); /* the network decides the order */
 	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 2, false));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 2, true));
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, h, 3, false));
@@ -168,20 +173,20 @@ static void what_has_passed_may_be_acknowledged(void)
 	kvr_flight_set_passed(r, h, UINT32_MAX, false);
 	CU_ASSERT_TRUE(kvr_flight_may_ack(r, h, 4, true));
 	kvr_flight_release(t, r);
-	r = take(t, 1, 3);
+	r = take_slot(t, 1, 3);
 	CU_ASSERT_FALSE(kvr_flight_may_ack(r, kvr_flight_handle(t, r), 1, false));
 	kvr_flight_release(t, r);
 	kvr_flight_destroy(t);
 }
 
-static void ended_request_lingers_then_is_remembered(void)
+static void an_ended_request_lingers_then_leaves_its_outcome(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 5, 6);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 5, 6);
 
 	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 5, 6, NULL));
 	kvr_flight_end(t, r, 1000);
-	kvr_flight_end(t, r, 999999); /* once */
+	kvr_flight_end(t, r, 999999); /* only once */
 	CU_ASSERT_EQUAL(kvr_flight_lingering(t), 1);
 	CU_ASSERT_PTR_EQUAL(kvr_flight_lookup(t, 5, 6), r);
 	CU_ASSERT_PTR_NULL(kvr_flight_lingered(t, 1000 + KVR_FLIGHT_LINGER_NS - 1));
@@ -192,17 +197,17 @@ static void ended_request_lingers_then_is_remembered(void)
 	CU_ASSERT_TRUE(kvr_flight_has_ended(t, 5, 6, NULL));
 	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 6, 5, NULL));
 
-	r = take(t, 7, 7); /* refused before it was booked: not an ended request */
+	r = take_slot(t, 7, 7); /* rejected before it was booked: not an ended request */
 	kvr_flight_release(t, r);
 	CU_ASSERT_FALSE(kvr_flight_has_ended(t, 7, 7, NULL));
 	kvr_flight_destroy(t);
 }
 
-/* What the client was told is told again when the slot has gone. */
-static void an_end_is_remembered_with_its_reason(void)
+/* The outcome reported to the client is repeated after its slot has been freed. */
+static void an_outcome_keeps_its_reason(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 5, 6);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 5, 6);
 	struct kvr_flight_end end = {0};
 
 	r->rejected = true;
@@ -215,7 +220,7 @@ static void an_end_is_remembered_with_its_reason(void)
 	CU_ASSERT_EQUAL(end.detail[0], 503);
 	CU_ASSERT_EQUAL(end.detail[1], 0);
 
-	r = take(t, 5, 7); /* nothing of it stays with the slot */
+	r = take_slot(t, 5, 7); /* the slot keeps no trace of it */
 	CU_ASSERT_FALSE(r->rejected);
 	kvr_flight_end(t, r, 0);
 	kvr_flight_release(t, r);
@@ -224,10 +229,10 @@ static void an_end_is_remembered_with_its_reason(void)
 	kvr_flight_destroy(t);
 }
 
-static void the_oldest_lingers_first(void)
+static void the_oldest_ended_slot_is_reused_first(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *a = take(t, 1, 1), *b = take(t, 1, 2);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *a = take_slot(t, 1, 1), *b = take_slot(t, 1, 2);
 
 	CU_ASSERT_PTR_NULL(kvr_flight_oldest(t));
 	kvr_flight_end(t, b, 10);
@@ -240,9 +245,9 @@ static void the_oldest_lingers_first(void)
 	kvr_flight_destroy(t);
 }
 
-static void random_life_agrees_with_a_model(void)
+static void random_operations_agree_with_a_model(void)
 {
-	struct kvr_flight_table *t = table();
+	struct kvr_flight_table *t = create_table();
 	struct kvr_flight *model[128] = {0};
 	struct kvr_rand rand;
 	uint32_t live = 0;
@@ -268,7 +273,7 @@ static void random_life_agrees_with_a_model(void)
 	kvr_flight_destroy(t);
 }
 
-static void bad_sizes_are_refused(void)
+static void invalid_sizes_are_rejected(void)
 {
 	CU_ASSERT_PTR_NULL(kvr_flight_create("x", 0, 0, 1, SOCKET_ID_ANY));
 	CU_ASSERT_EQUAL(errno, EINVAL);
@@ -277,17 +282,19 @@ static void bad_sizes_are_refused(void)
 	kvr_flight_destroy(NULL);
 }
 
-/* A scheduler that takes a request elsewhere and an ingress lcore that passes its first item, in
- * every order of what each stores and then looks at. */
+/*
+ * A scheduler that moves a request and an ingress lcore that passes its first item, in every order
+ * of their stores and loads.
+ */
 static void the_first_item_passes_or_the_request_moves(void)
 {
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 1, 2);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 1, 2);
 	uint64_t h;
 
 	kvr_flight_publish(r);
 	h = kvr_flight_handle(t, r);
-	/* The move is first: the item must come again. */
+	/* The move is first: the item must be retransmitted. */
 	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_PASS);
 	CU_ASSERT_TRUE(kvr_flight_hold_items(r));
 	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_HOLD);
@@ -297,8 +304,8 @@ static void the_first_item_passes_or_the_request_moves(void)
 	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_DROP);
 	CU_ASSERT_FALSE(kvr_flight_may_pass_first(r));
 	kvr_flight_release(t, r);
-	/* The item is first: it stays. */
-	r = take(t, 1, 2);
+	/* The item is first: the request stays. */
+	r = take_slot(t, 1, 2);
 	kvr_flight_publish(r);
 	h = kvr_flight_handle(t, r);
 	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_PASS);
@@ -307,8 +314,8 @@ static void the_first_item_passes_or_the_request_moves(void)
 	CU_ASSERT_EQUAL(kvr_flight_relay_mode(r), KVR_FLIGHT_PASS);
 	CU_ASSERT_TRUE(kvr_flight_may_pass_first(r));
 	kvr_flight_release(t, r);
-	/* It stays after all. */
-	r = take(t, 1, 2);
+	/* It stays in this order, too. */
+	r = take_slot(t, 1, 2);
 	kvr_flight_publish(r);
 	h = kvr_flight_handle(t, r);
 	CU_ASSERT_TRUE(kvr_flight_hold_items(r));
@@ -319,11 +326,11 @@ static void the_first_item_passes_or_the_request_moves(void)
 	kvr_flight_destroy(t);
 }
 
-static void a_published_client_may_get_another_next_hop(void)
+static void a_published_client_can_change_its_next_hop(void)
 {
 	static const uint8_t mac[6] = {2, 3, 4, 5, 6, 7};
-	struct kvr_flight_table *t = table();
-	struct kvr_flight *r = take(t, 1, 2);
+	struct kvr_flight_table *t = create_table();
+	struct kvr_flight *r = take_slot(t, 1, 2);
 	struct kvr_relay before, after;
 	uint64_t handle;
 
@@ -346,19 +353,19 @@ static void a_published_client_may_get_another_next_hop(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"name", a_name_finds_its_slot_until_released},
-			       {"full", full_table_refuses_and_recovers},
-			       {"unnamed", an_unnamed_slot_is_found_by_its_handle_alone},
-			       {"relay", relay_needs_a_published_slot_and_the_right_handle},
-			       {"seen", what_was_seen_belongs_to_one_request},
-			       {"passed", what_has_passed_may_be_acknowledged},
-			       {"linger", ended_request_lingers_then_is_remembered},
-			       {"reason", an_end_is_remembered_with_its_reason},
-			       {"oldest", the_oldest_lingers_first},
-			       {"model", random_life_agrees_with_a_model},
-			       {"sizes", bad_sizes_are_refused},
-			       {"next hop", a_published_client_may_get_another_next_hop},
-			       {"first item", the_first_item_passes_or_the_request_moves},
+	CU_TestInfo tests[] = {KVR_CASE(a_key_finds_its_slot_until_released),
+			       KVR_CASE(a_full_table_rejects_and_recovers),
+			       KVR_CASE(a_slot_without_key_is_found_by_handle),
+			       KVR_CASE(relay_needs_a_published_slot_and_the_right_handle),
+			       KVR_CASE(progress_belongs_to_one_request),
+			       KVR_CASE(only_passed_items_may_be_acknowledged),
+			       KVR_CASE(an_ended_request_lingers_then_leaves_its_outcome),
+			       KVR_CASE(an_outcome_keeps_its_reason),
+			       KVR_CASE(the_oldest_ended_slot_is_reused_first),
+			       KVR_CASE(random_operations_agree_with_a_model),
+			       KVR_CASE(invalid_sizes_are_rejected),
+			       KVR_CASE(a_published_client_can_change_its_next_hop),
+			       KVR_CASE(the_first_item_passes_or_the_request_moves),
 			       CU_TEST_INFO_NULL};
 
 	kvr_eal_start("64");

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The bounded log: writers never wait, what finds no room is counted, limits say what they hid. */
+/*
+ * The bounded log: writers never wait, lines without space are counted, and rate limits report how
+ * much they suppressed.
+ */
 #include "control/log.h"
 
 #include <fcntl.h>
@@ -17,7 +20,7 @@ static int pipe_fd[2];
 static char text[4 * LOG_BYTES];
 static size_t text_len;
 
-/* Read what is there; false when 10 s bring nothing. */
+/* Read what is available; false if nothing arrives for 10 s. */
 static bool read_some(void)
 {
 	struct pollfd p = {.fd = pipe_fd[0], .events = POLLIN};
@@ -37,7 +40,7 @@ static bool read_some(void)
 	return true;
 }
 
-/* Read until @word has been seen. */
+/* Read until @word appears. */
 static bool read_until(const char *word)
 {
 	while (strstr(text, word) == NULL)
@@ -46,8 +49,8 @@ static bool read_until(const char *word)
 	return true;
 }
 
-/* time=2026-11-23T05:08:01.123Z -> time=T; anything else stays and is found. */
-static void without_times(char *lines)
+/* time=2026-11-23T05:08:01.123Z -> time=T; other text is unchanged. */
+static void remove_times(char *lines)
 {
 	char *to = lines;
 
@@ -68,7 +71,7 @@ static void without_times(char *lines)
 	text_len = (size_t)(to - lines);
 }
 
-static void test_lines_come_out_in_order(void)
+static void lines_are_written_in_order(void)
 {
 	const uint64_t worker = 7;
 
@@ -81,7 +84,7 @@ static void test_lines_come_out_in_order(void)
 	RTE_LOG(NOTICE, USER2, "a driver chats\n");
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE), "last");
 	CU_ASSERT_TRUE_FATAL(read_until("msg=last\n"));
-	without_times(text);
+	remove_times(text);
 	CU_ASSERT_STRING_EQUAL(
 		text, "time=T level=info msg=\"first 1\"\n"
 		      "time=T level=warning msg=\"of \\\\ worker??\" worker=7 pool=\"a b\" port=p0 "
@@ -91,26 +94,26 @@ static void test_lines_come_out_in_order(void)
 		      "time=T level=notice msg=last\n");
 }
 
-static void test_nobody_reads(void)
+static void writers_do_not_wait_for_a_reader(void)
 {
 	struct log_counts before, after;
 
 	log_counts(&before);
-	for (int i = 0; i < 20000; i++) /* ten times what ring and pipe take; would hang here */
+	for (int i = 0; i < 20000;
+	     i++) /* ten times the capacity of ring and pipe; a waiting writer would hang here */
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 			 "line %d of many, long enough to fill what there is to fill", i);
 	log_counts(&after);
 	CU_ASSERT(after.buffer_full > before.buffer_full);
 	CU_ASSERT_EQUAL(after.lines + after.buffer_full, before.lines + before.buffer_full + 20000);
-	log_flush(1); /* comes back although nothing goes out */
+	log_flush(1); /* returns although nothing can be written */
 }
 
-static void test_drops_are_told(void)
+static void dropped_lines_are_reported(void)
 {
 	struct log_counts before, after;
 
-	/* Somebody reads now: at some time there is room again, and the line that finds it tells
-	 * what is missing. */
+	/* Now the reader reads: the first line that finds space reports the missing ones. */
 	do {
 		CU_ASSERT_TRUE_FATAL(read_some());
 		log_counts(&before);
@@ -123,7 +126,7 @@ static void test_drops_are_told(void)
 		text, "msg=\"log lines dropped: the sink accepts them too slowly\" dropped="));
 }
 
-static void test_one_worker_is_limited(void)
+static void one_worker_is_rate_limited(void)
 {
 	struct log_counts before, after;
 
@@ -139,7 +142,7 @@ static void test_one_worker_is_limited(void)
 	CU_ASSERT_PTR_NULL(strstr(text, "worker 7 flaps 500"));
 }
 
-static void test_long_lines_are_cut(void)
+static void long_lines_are_truncated(void)
 {
 	char longer[2 * KVR_LOG_LINE];
 	const char *at;
@@ -156,12 +159,10 @@ static void test_long_lines_are_cut(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"lines come out in order", test_lines_come_out_in_order},
-			       {"nobody reads", test_nobody_reads},
-			       {"drops are told", test_drops_are_told},
-			       {"one worker is limited", test_one_worker_is_limited},
-			       {"long lines are cut", test_long_lines_are_cut},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		KVR_CASE(lines_are_written_in_order), KVR_CASE(writers_do_not_wait_for_a_reader),
+		KVR_CASE(dropped_lines_are_reported), KVR_CASE(one_worker_is_rate_limited),
+		KVR_CASE(long_lines_are_truncated),   CU_TEST_INFO_NULL};
 
 	if (pipe(pipe_fd) != 0 || log_open(KVR_LOG_TO_STDERR, pipe_fd[1], NULL, false) != 0)
 		return 1;

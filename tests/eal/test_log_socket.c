@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The log in the forms of syslog and the journal, over a socket whose reader goes and comes. */
+/*
+ * The log in the formats of syslog and of the journal, over a socket whose reader goes and comes
+ * back.
+ */
 #include "control/log.h"
 #include "kvr_log.h"
 
@@ -18,7 +21,7 @@
 
 static char folder[] = "/tmp/kvr-log-XXXXXX", path[64], got[KVR_LOG_RECORD + 1];
 
-static int reader(void)
+static int open_reader(void)
 {
 	const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
 	struct sockaddr_un at = {.sun_family = AF_UNIX};
@@ -32,8 +35,8 @@ static int reader(void)
 	return fd;
 }
 
-/* One datagram; "" when none comes within a minute. */
-static const char *next(int fd)
+/* One datagram; "" if none arrives within a minute. */
+static const char *read_datagram(int fd)
 {
 	struct pollfd p = {.fd = fd, .events = POLLIN};
 	ssize_t n = poll(&p, 1, 60000) == 1 ? recv(fd, got, sizeof(got) - 1, 0) : 0;
@@ -42,10 +45,10 @@ static const char *next(int fd)
 	return got;
 }
 
-static void the_journal_gets_fields(void)
+static void the_journal_receives_fields(void)
 {
 	const uint64_t worker = 7;
-	int fd = reader();
+	int fd = open_reader();
 
 	CU_ASSERT_FATAL(fd >= 0);
 	CU_ASSERT_EQUAL_FATAL(log_open(KVR_LOG_TO_JOURNAL, 2, path, false), 0);
@@ -53,22 +56,25 @@ static void the_journal_gets_fields(void)
 			       .port = "p0", .addr = "10.0.0.1:9000", .reason = "a=b"),
 		 "two\nlines \"quoted\"");
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "next");
-	CU_ASSERT_STRING_EQUAL(next(fd), "PRIORITY=4\nSYSLOG_IDENTIFIER=kvroute\n"
-					 "MESSAGE=two?lines \"quoted\"\nKVROUTE_WORKER=7\n"
-					 "KVROUTE_POOL=p\nKVROUTE_PORT=p0\n"
-					 "KVROUTE_ADDR=10.0.0.1:9000\nKVROUTE_REASON=a=b\n");
-	CU_ASSERT_STRING_EQUAL(next(fd), "PRIORITY=6\nSYSLOG_IDENTIFIER=kvroute\nMESSAGE=next\n");
-	/* It is started anew: what was said meanwhile is there. */
+	CU_ASSERT_STRING_EQUAL(read_datagram(fd),
+			       "PRIORITY=4\nSYSLOG_IDENTIFIER=kvroute\n"
+			       "MESSAGE=two?lines \"quoted\"\nKVROUTE_WORKER=7\n"
+			       "KVROUTE_POOL=p\nKVROUTE_PORT=p0\n"
+			       "KVROUTE_ADDR=10.0.0.1:9000\nKVROUTE_REASON=a=b\n");
+	CU_ASSERT_STRING_EQUAL(read_datagram(fd),
+			       "PRIORITY=6\nSYSLOG_IDENTIFIER=kvroute\nMESSAGE=next\n");
+	/* The reader restarts: lines written meanwhile arrive. */
 	close(fd);
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "while nobody reads");
-	log_flush(1); /* comes back */
-	fd = reader();
+	log_flush(1); /* returns */
+	fd = open_reader();
 	CU_ASSERT_STRING_EQUAL(
-		next(fd), "PRIORITY=6\nSYSLOG_IDENTIFIER=kvroute\nMESSAGE=while nobody reads\n");
+		read_datagram(fd),
+		"PRIORITY=6\nSYSLOG_IDENTIFIER=kvroute\nMESSAGE=while nobody reads\n");
 	close(fd);
 }
 
-static void syslog_gets_a_line(void)
+static void syslog_receives_a_line(void)
 {
 	const struct timespec now = {.tv_sec = 1795410481, .tv_nsec = 123456789};
 	const struct kvr_log_about about = {.level = KVR_LOG_ERROR, .pool = "p"};
@@ -86,7 +92,10 @@ static void syslog_gets_a_line(void)
 	CU_ASSERT_EQUAL(kvr_log_record(KVR_LOG_TO_SYSLOG, text, n), n);
 }
 
-/* Everything at its longest, every byte escaped: it ends as a record does, in each form. */
+/*
+ * All fields at their longest and every byte escaped: the record still ends correctly in each
+ * format.
+ */
 static void the_longest_record_fits(void)
 {
 	const struct timespec now = {.tv_sec = 1};
@@ -113,11 +122,11 @@ static void the_longest_record_fits(void)
 	}
 }
 
-static void auto_is_the_journal_that_has_standard_error(void)
+static void auto_selects_the_journal_of_standard_error(void)
 {
 	char stream[64];
 	struct stat st;
-	const int fd = open("/dev/null", O_WRONLY), to = reader();
+	const int fd = open("/dev/null", O_WRONLY), to = open_reader();
 
 	CU_ASSERT_EQUAL_FATAL(fstat(fd, &st), 0);
 	snprintf(stream, sizeof(stream), "%llu:%llu", (unsigned long long)st.st_dev,
@@ -130,17 +139,16 @@ static void auto_is_the_journal_that_has_standard_error(void)
 	CU_ASSERT_EQUAL(kvr_log_auto(fd, path), KVR_LOG_TO_JOURNAL);
 	close(to);
 	unlink(path);
-	CU_ASSERT_EQUAL(kvr_log_auto(fd, path), KVR_LOG_TO_STDERR); /* it is not there */
+	CU_ASSERT_EQUAL(kvr_log_auto(fd, path), KVR_LOG_TO_STDERR); /* there is no journal */
 	CU_ASSERT_EQUAL(kvr_log_connect(KVR_LOG_TO_SYSLOG, path), -ENOENT);
 	close(fd);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"the journal gets fields", the_journal_gets_fields},
-			       {"syslog gets a line", syslog_gets_a_line},
-			       {"the longest record fits", the_longest_record_fits},
-			       {"auto", auto_is_the_journal_that_has_standard_error},
+	CU_TestInfo tests[] = {KVR_CASE(the_journal_receives_fields),
+			       KVR_CASE(syslog_receives_a_line), KVR_CASE(the_longest_record_fits),
+			       KVR_CASE(auto_selects_the_journal_of_standard_error),
 			       CU_TEST_INFO_NULL};
 	int rc;
 

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Who owns what a note points at, as its row says: the scheduler that handles it gives back exactly
- * that, and so does the end of the program, which drops what it finds in the rings. One note of
- * each type, about nobody, all of a type's part filled in.
+ * Ownership of the buffers that a message between lcores refers to, as its row states: the
+ * scheduler that handles the message frees exactly these, and so does the end of the program, which
+ * drains the rings. One message of each type, of an unknown request, with all parts of its type
+ * filled in.
  */
 #include "pipeline.h"
 
@@ -19,13 +20,13 @@ static struct pool *pool(void)
 	return &rt->pool[0];
 }
 
-static void start(void)
+static void start_notes(void)
 {
 	pipeline_start_with("[pool a]\nid = 5\nmax_sessions = 8\n" PIPELINE_POOL);
 }
 
-/* A frame of the client, all zero behind the header, with its path kept. */
-static struct rte_mbuf *some_frame(void)
+/* A frame of the client, zero after the header, with its path kept. */
+static struct rte_mbuf *make_frame(void)
 {
 	const struct kvr_path path = {
 		.family = 4, .ip = {[10] = 0xff, 0xff, 10, 0, 0, 2}, .udp_port = PEER_CLIENT};
@@ -41,26 +42,26 @@ static struct rte_mbuf *some_frame(void)
 	return m;
 }
 
-/* Two of them, as they come from reassembly. */
-static struct frame_list *some_frames(void)
+/* Two of them, as reassembly returns them. */
+static struct frame_list *make_frames(void)
 {
 	struct frame_list *l = buf_get(rt, rt->frame_lists, sizeof(*l) + 2 * sizeof(l->m[0]));
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(l);
 	*l = (struct frame_list){.n = 2};
-	l->m[0] = some_frame();
-	l->m[1] = some_frame();
+	l->m[0] = make_frame();
+	l->m[1] = make_frame();
 	rt->lcore[0]->moved[0] += l->n;
 	return l;
 }
 
-/* What a ROUTE has become when ingress is done with it. */
-static struct job *some_job(uint8_t kind)
+/* The job of a ROUTE at the end of ingress. */
+static struct job *make_job(uint8_t kind)
 {
 	struct note n;
 
 	pipeline_kind = kind;
-	rt->lcore[0]->n_sched = 0; /* nobody takes the note */
+	rt->lcore[0]->n_sched = 0; /* no thread takes the message */
 	pipeline_route(1, 100, 4, KVR_REQ_F_QUERY, NULL);
 	rt->lcore[0]->n_sched = 1;
 	pipeline_kind = KVR_ROUTE;
@@ -68,21 +69,21 @@ static struct job *some_job(uint8_t kind)
 	return n.job;
 }
 
-/* A note of the type with everything that its row says. */
-static struct note filled(enum note_type type)
+/* A message of the type with everything that its row lists. */
+static struct note fill_note(enum note_type type)
 {
 	struct note n = {.type = (uint8_t)type, .handle = UINT64_C(7) << 32};
 
 	switch (note_types[type].part) {
 	case NOTE_PART_JOB:
 		n.handle = 0;
-		n.job = some_job(type == NOTE_ROUTE ? KVR_ROUTE : KVR_POTENTIAL_LOADS);
+		n.job = make_job(type == NOTE_ROUTE ? KVR_ROUTE : KVR_POTENTIAL_LOADS);
 		break;
 	case NOTE_PART_FRAME:
-		n.m = some_frame();
+		n.m = make_frame();
 		break;
 	case NOTE_PART_FRAMES:
-		n.frames = some_frames();
+		n.frames = make_frames();
 		break;
 	case NOTE_PART_CODE:
 		n.code = 1;
@@ -103,7 +104,7 @@ static struct note filled(enum note_type type)
 	return n;
 }
 
-static void nothing_left(enum note_type type)
+static void expect_nothing_left(enum note_type type)
 {
 	uint32_t left;
 
@@ -114,41 +115,43 @@ static void nothing_left(enum note_type type)
 	CU_ASSERT_EQUAL(left, 0);
 }
 
-static void who_handles_a_note_gives_back_what_it_owns(void)
+static void a_handled_message_frees_what_it_owns(void)
 {
-	start();
+	start_notes();
 	for (enum note_type t = 0; t < NOTE_TYPES; t++) {
-		const struct note n = filled(t);
+		const struct note n = fill_note(t);
 
 		CU_ASSERT_EQUAL_FATAL(notes_put(pool(), &n), 0);
 		pipeline_turn();
-		nothing_left(t);
+		expect_nothing_left(t);
 	}
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
 
-static void a_note_that_is_dropped_gives_back_what_it_owns(void)
+static void a_dropped_message_frees_what_it_owns(void)
 {
-	start();
+	start_notes();
 	for (enum note_type t = 0; t < NOTE_TYPES; t++) {
-		const struct note n = filled(t);
+		const struct note n = fill_note(t);
 
 		note_drop(&rt->control, &n);
-		nothing_left(t);
+		expect_nothing_left(t);
 	}
 	pipeline_stop();
 }
 
-/* Both ways notes can lie: what was put is taken in its order, no more than there is room for, and
- * what is counted is what is there, wherever in the memory it has got to. */
-static void notes_keep_their_order(void)
+/*
+ * Both layouts of the queue: messages are taken in the order they were put, no more than fit, and
+ * the count equals those present at any position in the memory.
+ */
+static void messages_keep_their_order(void)
 {
-	static struct router nobody; /* whose control drops what is left */
+	static struct router other_router; /* its control thread drops the rest */
 
 	for (int alone = 0; alone < 2; alone++) {
 		struct note out[8];
-		struct pool p = {.number = 77, .rt = &nobody};
+		struct pool p = {.number = 77, .rt = &other_router};
 		uint64_t put = 0, took = 0;
 
 		CU_ASSERT_EQUAL_FATAL(notes_create(&p, 16, alone), 0);
@@ -178,10 +181,9 @@ static void notes_keep_their_order(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"handled", who_handles_a_note_gives_back_what_it_owns},
-			       {"dropped", a_note_that_is_dropped_gives_back_what_it_owns},
-			       {"order", notes_keep_their_order},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_handled_message_frees_what_it_owns),
+			       KVR_CASE(a_dropped_message_frees_what_it_owns),
+			       KVR_CASE(messages_keep_their_order), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("notes", tests);
 }

@@ -30,7 +30,7 @@ static uint64_t live(void)
 static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
 {
 	return (struct kvr_wire_ids){
-		.source = 77, .id = id, .handle = handle, .epoch = pipeline_life(handle)};
+		.source = 77, .id = id, .handle = handle, .epoch = pipeline_epoch(handle)};
 }
 
 /* One item of request @p id's answer, from the agent. */
@@ -1243,38 +1243,38 @@ static void mutated_frames_by_the_million_leak_nothing(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"life", request_lives_and_leaves_nothing},
-			       {"repeats", repeated_frames_change_nothing},
-			       {"query", query_changes_nothing},
-			       {"events", overlap_follows_the_events},
-			       {"lives", what_was_scored_before_a_life_is_not_of_it},
-			       {"dump", dump_replaces_what_the_rank_holds},
-			       {"heartbeat", heartbeat_finds_events_that_never_came},
-			       {"heartbeat, dump", heartbeat_finds_a_dump_that_does_not_go_on},
-			       {"fragments", fragments_in_any_order_are_one_request},
-			       {"largest", longest_prompt_with_the_largest_body_passes},
-			       {"tokens", tokens_are_hashed_with_lora_and_namespace},
-			       {"lost fragment", lost_fragment_leaves_nothing_behind},
-			       {"cancel", cancel_frees_and_tells_the_worker},
-			       {"cancel at once", cancel_does_not_overtake_its_route},
-			       {"refused", refused_dispatch_frees_the_booking},
-			       {"probe", probe_says_where_a_request_stands},
-			       {"lost worker", lost_worker_fails_its_requests_and_is_forgotten},
-			       {"drain", draining_worker_takes_nothing_new_and_ends_drained},
-			       {"drain's end", a_drain_ends_with_the_silence_of_bookings},
-			       {"drain's bound", a_drain_with_a_bound_cuts_off_what_is_left},
-			       {"direct", direct_path_is_accounted_by_progress},
-			       {"other prompt", other_prompt_under_a_live_id_is_refused},
-			       {"reserved", reserved_bits_of_relayed_frames_are_refused},
-			       {"strangers", strangers_cannot_touch_a_request},
-			       {"refusals", every_refusal_has_its_code},
-			       {"class", unknown_policy_class_is_the_first},
-			       {"hello", hello_is_checked_against_the_pool},
-			       {"silent client", waiting_request_of_a_silent_client_leaves},
-			       {"held", waiting_requests_leave_buffers_to_receive_into},
-			       {"loads", potential_loads_of_every_rank},
-			       {"queue", busy_pool_makes_requests_wait_and_admits_them_in_turn},
-			       {"mutations", mutated_frames_by_the_million_leak_nothing},
+	CU_TestInfo tests[] = {KVR_CASE(request_lives_and_leaves_nothing),
+			       KVR_CASE(repeated_frames_change_nothing),
+			       KVR_CASE(query_changes_nothing),
+			       KVR_CASE(overlap_follows_the_events),
+			       KVR_CASE(what_was_scored_before_a_life_is_not_of_it),
+			       KVR_CASE(dump_replaces_what_the_rank_holds),
+			       KVR_CASE(heartbeat_finds_events_that_never_came),
+			       KVR_CASE(heartbeat_finds_a_dump_that_does_not_go_on),
+			       KVR_CASE(fragments_in_any_order_are_one_request),
+			       KVR_CASE(longest_prompt_with_the_largest_body_passes),
+			       KVR_CASE(tokens_are_hashed_with_lora_and_namespace),
+			       KVR_CASE(lost_fragment_leaves_nothing_behind),
+			       KVR_CASE(cancel_frees_and_tells_the_worker),
+			       KVR_CASE(cancel_does_not_overtake_its_route),
+			       KVR_CASE(refused_dispatch_frees_the_booking),
+			       KVR_CASE(probe_says_where_a_request_stands),
+			       KVR_CASE(lost_worker_fails_its_requests_and_is_forgotten),
+			       KVR_CASE(draining_worker_takes_nothing_new_and_ends_drained),
+			       KVR_CASE(a_drain_ends_with_the_silence_of_bookings),
+			       KVR_CASE(a_drain_with_a_bound_cuts_off_what_is_left),
+			       KVR_CASE(direct_path_is_accounted_by_progress),
+			       KVR_CASE(other_prompt_under_a_live_id_is_refused),
+			       KVR_CASE(reserved_bits_of_relayed_frames_are_refused),
+			       KVR_CASE(strangers_cannot_touch_a_request),
+			       KVR_CASE(every_refusal_has_its_code),
+			       KVR_CASE(unknown_policy_class_is_the_first),
+			       KVR_CASE(hello_is_checked_against_the_pool),
+			       KVR_CASE(waiting_request_of_a_silent_client_leaves),
+			       KVR_CASE(waiting_requests_leave_buffers_to_receive_into),
+			       KVR_CASE(potential_loads_of_every_rank),
+			       KVR_CASE(busy_pool_makes_requests_wait_and_admits_them_in_turn),
+			       KVR_CASE(mutated_frames_by_the_million_leak_nothing),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("pipeline", tests);

@@ -443,15 +443,15 @@ static void its_agent_goes_in_the_middle(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"unchanged", results_arrive_as_they_were_sent},
-			       {"one frame", one_frame_stays_a_hint},
-			       {"losses", losses_are_named_and_copies_acknowledged},
-			       {"hostile", hostile_fragments_change_nothing},
-			       {"too large", one_too_large_for_the_router_is_answered},
-			       {"no room", one_without_room_comes_again},
-			       {"two", two_at_the_bound_pass_one_another},
-			       {"cancelled", cancelled_in_the_middle},
-			       {"agent goes", its_agent_goes_in_the_middle},
+	CU_TestInfo tests[] = {KVR_CASE(results_arrive_as_they_were_sent),
+			       KVR_CASE(one_frame_stays_a_hint),
+			       KVR_CASE(losses_are_named_and_copies_acknowledged),
+			       KVR_CASE(hostile_fragments_change_nothing),
+			       KVR_CASE(one_too_large_for_the_router_is_answered),
+			       KVR_CASE(one_without_room_comes_again),
+			       KVR_CASE(two_at_the_bound_pass_one_another),
+			       KVR_CASE(cancelled_in_the_middle),
+			       KVR_CASE(its_agent_goes_in_the_middle),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("results", tests);

@@ -34,7 +34,7 @@ static uint64_t live(void)
 static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
 {
 	return (struct kvr_wire_ids){
-		.source = 77, .id = id, .handle = handle, .epoch = pipeline_life(handle)};
+		.source = 77, .id = id, .handle = handle, .epoch = pipeline_epoch(handle)};
 }
 
 static void respond(uint64_t id, uint64_t handle, uint16_t flags)
@@ -1047,42 +1047,41 @@ static void affinity_can_be_released_and_opened(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"open", open_holds_the_request_until_the_worker_answers},
-		{"open refused", refused_open_ends_the_request},
-		{"open silent", silent_worker_is_asked_again_for_five_seconds},
-		{"open lost once", answer_to_a_repetition_counts},
-		{"open repeated", repeated_route_opens_once},
-		{"open cancelled", cancel_while_opening_closes_what_may_be_open},
-		{"open again", failed_reopen_keeps_the_binding},
-		{"open lost worker", worker_that_leaves_while_opening_fails_the_request},
-		{"open stop", stop_while_opening_frees_the_message},
-		{"close", close_follows_the_end},
-		{"close refused", close_follows_a_refused_dispatch},
-		{"close lost worker", close_to_a_lost_worker_is_counted},
-		{"close repeated", close_is_repeated_and_given_up},
-		{"close unknown", close_of_an_unknown_session_is_served},
-		{"close and open", close_of_before_spares_what_is_opened_again},
-		{"close many", too_many_closes_give_up_the_oldest},
-		{"release", release_unbinds_and_tells_the_worker},
-		{"expiry", session_slides_and_expires_with_a_close},
-		{"late use", use_after_the_time_is_no_session},
-		{"pin", explicit_pin_wins},
-		{"query", query_uses_the_binding_and_changes_nothing},
-		{"limit", limit_counts_what_is_being_opened},
-		{"room", refused_requests_give_their_room_back},
-		{"off", sessions_can_be_off},
-		{"bad hints", bad_hints_are_refused},
-		{"strangers", strangers_cannot_answer},
-		{"lost worker", session_of_a_lost_worker_says_so},
-		{"affinity", affinity_binds_with_the_first_success},
-		{"affinity time", affinity_lasts_while_requests_run_and_then_expires},
-		{"affinity failure", cancel_keeps_an_affinity_and_failure_ends_it},
-		{"affinity moved", affinity_to_a_worker_that_is_not_there_is_routed_anew},
-		{"affinity lost", affinity_of_a_lost_worker_ends_with_its_requests},
-		{"affinity race", first_of_two_binds},
-		{"affinity ended", affinity_can_be_released_and_opened},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(open_holds_the_request_until_the_worker_answers),
+			       KVR_CASE(refused_open_ends_the_request),
+			       KVR_CASE(silent_worker_is_asked_again_for_five_seconds),
+			       KVR_CASE(answer_to_a_repetition_counts),
+			       KVR_CASE(repeated_route_opens_once),
+			       KVR_CASE(cancel_while_opening_closes_what_may_be_open),
+			       KVR_CASE(failed_reopen_keeps_the_binding),
+			       KVR_CASE(worker_that_leaves_while_opening_fails_the_request),
+			       KVR_CASE(stop_while_opening_frees_the_message),
+			       KVR_CASE(close_follows_the_end),
+			       KVR_CASE(close_follows_a_refused_dispatch),
+			       KVR_CASE(close_to_a_lost_worker_is_counted),
+			       KVR_CASE(close_is_repeated_and_given_up),
+			       KVR_CASE(close_of_an_unknown_session_is_served),
+			       KVR_CASE(close_of_before_spares_what_is_opened_again),
+			       KVR_CASE(too_many_closes_give_up_the_oldest),
+			       KVR_CASE(release_unbinds_and_tells_the_worker),
+			       KVR_CASE(session_slides_and_expires_with_a_close),
+			       KVR_CASE(use_after_the_time_is_no_session),
+			       KVR_CASE(explicit_pin_wins),
+			       KVR_CASE(query_uses_the_binding_and_changes_nothing),
+			       KVR_CASE(limit_counts_what_is_being_opened),
+			       KVR_CASE(refused_requests_give_their_room_back),
+			       KVR_CASE(sessions_can_be_off),
+			       KVR_CASE(bad_hints_are_refused),
+			       KVR_CASE(strangers_cannot_answer),
+			       KVR_CASE(session_of_a_lost_worker_says_so),
+			       KVR_CASE(affinity_binds_with_the_first_success),
+			       KVR_CASE(affinity_lasts_while_requests_run_and_then_expires),
+			       KVR_CASE(cancel_keeps_an_affinity_and_failure_ends_it),
+			       KVR_CASE(affinity_to_a_worker_that_is_not_there_is_routed_anew),
+			       KVR_CASE(affinity_of_a_lost_worker_ends_with_its_requests),
+			       KVR_CASE(first_of_two_binds),
+			       KVR_CASE(affinity_can_be_released_and_opened),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("session", tests);
 }

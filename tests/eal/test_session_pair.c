@@ -563,17 +563,17 @@ static void stop_while_held_frees_the_message(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"open", open_with_either_path},
-		{"open refused", refused_open_ends_the_request_and_lets_the_prefill_leg_run_out},
-		{"open silent", silence_and_cancel_close_what_may_be_open},
-		{"cancel held", cancel_while_held_sends_the_leg_and_stops_it},
-		{"fail held", held_leg_whose_prefill_leg_fails_hears_nothing},
-		{"start over", failed_prefill_leg_opens_again},
-		{"open, start over", failed_prefill_leg_does_not_open_twice},
-		{"close, start over", closing_turns_that_start_over},
-		{"affinity", each_leg_has_an_affinity},
-		{"affinity start over", failed_prefill_leg_ends_its_own_affinity},
-		{"stop", stop_while_held_frees_the_message},
+		KVR_CASE(open_with_either_path),
+		KVR_CASE(refused_open_ends_the_request_and_lets_the_prefill_leg_run_out),
+		KVR_CASE(silence_and_cancel_close_what_may_be_open),
+		KVR_CASE(cancel_while_held_sends_the_leg_and_stops_it),
+		KVR_CASE(held_leg_whose_prefill_leg_fails_hears_nothing),
+		KVR_CASE(failed_prefill_leg_opens_again),
+		KVR_CASE(failed_prefill_leg_does_not_open_twice),
+		KVR_CASE(closing_turns_that_start_over),
+		KVR_CASE(each_leg_has_an_affinity),
+		KVR_CASE(failed_prefill_leg_ends_its_own_affinity),
+		KVR_CASE(stop_while_held_frees_the_message),
 		CU_TEST_INFO_NULL};
 
 	return kvr_test_run("session pair", tests);

@@ -417,15 +417,15 @@ static void what_goes_wrong_meanwhile(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"the next life is warm", the_next_life_is_warm},
-			       {"what happened since", what_happened_since_is_asked_for},
-			       {"other lives", other_lives_get_nothing},
-			       {"unconfirmed blocks go", unconfirmed_blocks_go},
-			       {"fewer events than known", fewer_events_than_known},
-			       {"half a dump", half_a_dump_is_a_hint},
-			       {"a dump meanwhile", a_dump_that_begins_meanwhile_makes_a_hint},
-			       {"files that are not used", files_that_are_not_used},
-			       {"meanwhile", what_goes_wrong_meanwhile},
+	CU_TestInfo tests[] = {KVR_CASE(the_next_life_is_warm),
+			       KVR_CASE(what_happened_since_is_asked_for),
+			       KVR_CASE(other_lives_get_nothing),
+			       KVR_CASE(unconfirmed_blocks_go),
+			       KVR_CASE(fewer_events_than_known),
+			       KVR_CASE(half_a_dump_is_a_hint),
+			       KVR_CASE(a_dump_that_begins_meanwhile_makes_a_hint),
+			       KVR_CASE(files_that_are_not_used),
+			       KVR_CASE(what_goes_wrong_meanwhile),
 			       CU_TEST_INFO_NULL};
 	int rc;
 

@@ -59,7 +59,7 @@ static void look(void)
 
 static void empty(uint32_t from, uint8_t kind, uint64_t h)
 {
-	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
 	uint8_t buf[64];
 
 	pipeline_send(from, buf, (size_t)kvr_put_empty(buf, sizeof(buf), kind, &ids));
@@ -68,7 +68,7 @@ static void empty(uint32_t from, uint8_t kind, uint64_t h)
 
 static void response(uint64_t h, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
 	const struct kvr_wire_response r = {
 		.flags = flags, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
 	uint8_t buf[128];
@@ -81,7 +81,7 @@ static void response(uint64_t h, uint16_t flags)
 
 static void progress(uint64_t h, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
 	const struct kvr_wire_progress p = {
 		.flags = flags, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
 	uint8_t buf[128];
@@ -93,7 +93,7 @@ static void progress(uint64_t h, uint16_t flags)
 static void dispatch_ack(uint64_t h, uint16_t code)
 {
 	const struct kvr_wire_dispatch_ack a = {.code = code};
-	const struct kvr_wire_ids ids = {77, id, h, pipeline_life(h), 0};
+	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
 	uint8_t buf[128];
 
 	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &a));
@@ -557,9 +557,9 @@ static void out_of_turn_is_counted(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"one pool", one_pool},
-		{"pair of pools", pair_of_pools},
-		{"out of turn", out_of_turn_is_counted},
+		KVR_CASE(one_pool),
+		KVR_CASE(pair_of_pools),
+		KVR_CASE(out_of_turn_is_counted),
 		CU_TEST_INFO_NULL,
 	};
 

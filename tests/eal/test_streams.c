@@ -402,16 +402,15 @@ static void a_quiet_request_is_not_announced(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"client_frame 0", no_client_frame_means_1432},
-		{"loads", loads_are_cut_for_the_client},
-		{"item too large", an_item_above_client_frame_is_answered},
-		{"fragments", fragments_pass_and_so_does_what_is_missing},
-		{"fragments too large", fragments_above_the_bounds_are_answered_once},
-		{"fragments of strangers", fragments_of_strangers_do_not_pass},
-		{"quiet", a_quiet_request_is_not_announced},
-		{"direct across families", direct_across_address_families_is_relayed},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(no_client_frame_means_1432),
+			       KVR_CASE(loads_are_cut_for_the_client),
+			       KVR_CASE(an_item_above_client_frame_is_answered),
+			       KVR_CASE(fragments_pass_and_so_does_what_is_missing),
+			       KVR_CASE(fragments_above_the_bounds_are_answered_once),
+			       KVR_CASE(fragments_of_strangers_do_not_pass),
+			       KVR_CASE(a_quiet_request_is_not_announced),
+			       KVR_CASE(direct_across_address_families_is_relayed),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("streams", tests);
 }

@@ -315,15 +315,15 @@ static void remove_runtime_dir(void)
 
 int main(int argc, char **argv)
 {
-	CU_TestInfo tests[] = {{"commands answer on the socket", commands_answer_on_the_socket},
-			       {"errors have a name", errors_have_a_name_and_a_reason},
-			       {"acts", who_acts_is_told_of_with_the_outcome},
-			       {"retired commands say so", retired_commands_say_so_and_may_return},
-			       {"bad tables register nothing", bad_tables_register_nothing},
-			       {"counters are a dictionary", counters_are_a_dictionary},
-			       {"long texts come in parts", long_texts_come_in_parts},
-			       {"dpdk-telemetry.py reads us", dpdk_telemetry_py_reads_us},
-			       {"registry is bounded", registry_is_bounded},
+	CU_TestInfo tests[] = {KVR_CASE(commands_answer_on_the_socket),
+			       KVR_CASE(errors_have_a_name_and_a_reason),
+			       KVR_CASE(who_acts_is_told_of_with_the_outcome),
+			       KVR_CASE(retired_commands_say_so_and_may_return),
+			       KVR_CASE(bad_tables_register_nothing),
+			       KVR_CASE(counters_are_a_dictionary),
+			       KVR_CASE(long_texts_come_in_parts),
+			       KVR_CASE(dpdk_telemetry_py_reads_us),
+			       KVR_CASE(registry_is_bounded),
 			       CU_TEST_INFO_NULL};
 	char option[80];
 	char *eal[] = {argv[0], "--no-huge", "--no-shconf",	      "-m",  "16", "--no-pci",

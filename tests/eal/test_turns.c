@@ -395,16 +395,16 @@ static void all_at_the_stop(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"slots", slots_looked_at},
-			       {"lost", bookings_of_a_worker_that_leaves},
-			       {"waiting", waiting_requests_when_nobody_is_left},
-			       {"aborts", aborts_due_after_a_pause},
-			       {"legs", legs_due_after_a_pause},
-			       {"loads", loads_of_all_ranks},
-			       {"released", bookings_released_together},
-			       {"reports", reports_of_live_requests},
-			       {"gone", clients_that_go_together},
-			       {"stop", all_at_the_stop},
+	CU_TestInfo tests[] = {KVR_CASE(slots_looked_at),
+			       KVR_CASE(bookings_of_a_worker_that_leaves),
+			       KVR_CASE(waiting_requests_when_nobody_is_left),
+			       KVR_CASE(aborts_due_after_a_pause),
+			       KVR_CASE(legs_due_after_a_pause),
+			       KVR_CASE(loads_of_all_ranks),
+			       KVR_CASE(bookings_released_together),
+			       KVR_CASE(reports_of_live_requests),
+			       KVR_CASE(clients_that_go_together),
+			       KVR_CASE(all_at_the_stop),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("turns", tests);

@@ -765,18 +765,18 @@ static void ends_in_the_middle_of_a_booking(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"overdue", largest_messages_overdue_after_a_pause},
-			       {"room", room_for_new_messages_in_a_full_table},
-			       {"cancelled", waiting_messages_cancelled_together},
-			       {"rest", rest_of_a_leg_before_its_abort},
-			       {"kept", nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end},
-			       {"long", long_prompts},
-			       {"wait", long_prompts_that_wait},
-			       {"late", long_prompts_that_are_bound_late},
-			       {"over", long_prompts_that_start_over},
-			       {"prefill", long_prompts_that_wait_for_prefill},
-			       {"predicted", predictions_of_long_prompts},
-			       {"middle", ends_in_the_middle_of_a_booking},
+	CU_TestInfo tests[] = {KVR_CASE(largest_messages_overdue_after_a_pause),
+			       KVR_CASE(room_for_new_messages_in_a_full_table),
+			       KVR_CASE(waiting_messages_cancelled_together),
+			       KVR_CASE(rest_of_a_leg_before_its_abort),
+			       KVR_CASE(nothing_is_kept_of_a_leg_that_is_not_sent_to_its_end),
+			       KVR_CASE(long_prompts),
+			       KVR_CASE(long_prompts_that_wait),
+			       KVR_CASE(long_prompts_that_are_bound_late),
+			       KVR_CASE(long_prompts_that_start_over),
+			       KVR_CASE(long_prompts_that_wait_for_prefill),
+			       KVR_CASE(predictions_of_long_prompts),
+			       KVR_CASE(ends_in_the_middle_of_a_booking),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("turns_frames", tests);

@@ -172,10 +172,9 @@ static void sessions_of_a_worker_that_comes_back(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"copied", what_is_copied_for_a_snapshot},
-			       {"blocks", blocks_of_a_worker_that_comes_back},
-			       {"sessions", sessions_of_a_worker_that_comes_back},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(what_is_copied_for_a_snapshot),
+			       KVR_CASE(blocks_of_a_worker_that_comes_back),
+			       KVR_CASE(sessions_of_a_worker_that_comes_back), CU_TEST_INFO_NULL};
 	int rc;
 
 	if (mkdtemp(folder) == NULL)

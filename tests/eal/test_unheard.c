@@ -570,7 +570,7 @@ static void legs_go_elsewhere(void)
 	SAID("p.DISPATCH d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_TRUE(pair_join(PAIR_Q, 1, true));
 	pair_ack(pair_leg(1, false), 0);
-	pair_said();
+	pair_take_frames();
 	pipeline_advance(20);
 	SAID("p.ABORT d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(counter(PC_UNACKNOWLEDGED) +
@@ -586,7 +586,7 @@ static void legs_go_elsewhere(void)
 	pair_route(1, NULL);
 	CU_ASSERT_TRUE(pair_join(PAIR_E, 1, true));
 	pair_ack(pair_leg(1, true), 0);
-	pair_said();
+	pair_take_frames();
 	pipeline_advance(20);
 	SAID("p.ABORT d.ABORT p.DISPATCH e.DISPATCH c.DISPATCHED");
 	pair_finish();
@@ -618,18 +618,18 @@ static void first_who_has_been_silent_for_longest(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"once", another_worker_gets_it_once},
-		{"dead_ms", time_follows_from_dead_ms},
-		{"waits", who_has_waited_in_vain_is_not_refused},
-		{"limit", a_limit_does_not_begin_anew},
-		{"no more", who_is_silent_gets_no_more},
-		{"told", the_client_and_the_first_worker_are_told},
-		{"on the way", an_item_on_the_way_is_nobodys_yet},
-		{"who stays", who_stays},
-		{"long message", a_long_message_comes_again_first},
-		{"pause", a_pause_of_the_router_is_no_silence},
-		{"legs", legs_go_elsewhere},
-		{"longest", first_who_has_been_silent_for_longest},
+		KVR_CASE(another_worker_gets_it_once),
+		KVR_CASE(time_follows_from_dead_ms),
+		KVR_CASE(who_has_waited_in_vain_is_not_refused),
+		KVR_CASE(a_limit_does_not_begin_anew),
+		KVR_CASE(who_is_silent_gets_no_more),
+		KVR_CASE(the_client_and_the_first_worker_are_told),
+		KVR_CASE(an_item_on_the_way_is_nobodys_yet),
+		KVR_CASE(who_stays),
+		KVR_CASE(a_long_message_comes_again_first),
+		KVR_CASE(a_pause_of_the_router_is_no_silence),
+		KVR_CASE(legs_go_elsewhere),
+		KVR_CASE(first_who_has_been_silent_for_longest),
 		CU_TEST_INFO_NULL,
 	};
 

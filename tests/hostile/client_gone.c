@@ -171,7 +171,7 @@ static struct pool *decode_pool(void)
  * in the main leg's first try or, @p moved, in the one after it: nobody waits for that either. */
 static void a_mute_decode_leg_ends_with_its_client(bool bootstrap, bool moved)
 {
-	const struct pair_run *r;
+	const struct pair_attempt *r;
 
 	pair_start(moved ? "dispatch_ms = 2000\n" : "reroutes = 0\n", "");
 	CU_ASSERT_TRUE_FATAL(pair_join(PAIR_P, 1, bootstrap) && pair_join(PAIR_D, 1, false));
@@ -203,7 +203,7 @@ static void a_mute_decode_leg_ends_with_its_client(bool bootstrap, bool moved)
 	}
 	CU_ASSERT_TRUE(r->aborted);
 	CU_ASSERT_EQUAL(r->abort_code, KVR_E_EXPIRED);
-	CU_ASSERT_EQUAL(pair_told[1].rejected, KVR_E_EXPIRED);
+	CU_ASSERT_EQUAL(pair_answer[1].rejected, KVR_E_EXPIRED);
 	CU_ASSERT_EQUAL(counted(PC_CLIENT_GONE), 1);
 	CU_ASSERT_EQUAL(kvr_sched_counters(decode_pool()->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(decode_pool()->pairs), 0);
@@ -237,7 +237,7 @@ static void a_mute_pair_is_waited_for(void)
 	CU_ASSERT(pair_leg(1, false)->copies > KVR_WIRE_LINGER_S);
 	CU_ASSERT_EQUAL(counted(PC_CLIENT_GONE), 0);
 	pair_finish();
-	CU_ASSERT_TRUE(pair_told[1].fin);
+	CU_ASSERT_TRUE(pair_answer[1].fin);
 	pair_stop();
 }
 

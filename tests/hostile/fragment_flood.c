@@ -110,7 +110,7 @@ static void ms(uint32_t now, uint32_t frames)
 		pipeline_step();
 	peers();
 	pipeline_step();
-	most_held = RTE_MAX(most_held, (uint32_t)lcores_held());
+	most_held = RTE_MAX(most_held, (uint32_t)lcores_count_held());
 	/* A device of rings receives into the peers' buffers: what is kept of all of them leaves
 	 * the reserve that heartbeats are received into. */
 	CU_ASSERT(pipeline_mbufs_used() <= rt->sizes.room - rt->sizes.reserve);
@@ -140,7 +140,7 @@ static void run(uint32_t frames, uint32_t mbufs)
 	/* It was held as far as its source may, no further. */
 	CU_ASSERT(most_held <= rt->sizes.reassembly_source + 16);
 	CU_ASSERT(frames != 0 || most_held > rt->sizes.reassembly_source / 2);
-	lcores_give_up();
+	lcores_drop_messages();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_stop();

@@ -112,7 +112,7 @@ static void two_are_served(uint32_t n)
 	CU_ASSERT_EQUAL(seen.bytes[2], n);
 	CU_ASSERT_EQUAL(seen.accepted, 2);
 	CU_ASSERT_EQUAL(seen.rejected, 0);
-	CU_ASSERT_EQUAL(lcores_in(IN_REASM_EVICTED), 0);
+	CU_ASSERT_EQUAL(lcores_sum_counter(IN_REASM_EVICTED), 0);
 	for (uint64_t id = 1; id <= 2; id++) {
 		const struct kvr_wire_ids ids = {
 			.source = 77, .id = id, .handle = seen.handle[id], .epoch = 1};
@@ -129,7 +129,7 @@ static void two_are_served(uint32_t n)
 static void more_is_refused(uint32_t n)
 {
 	const struct kvr_wire_rejected *r;
-	const uint64_t kept = lcores_kept();
+	const uint64_t kept = lcores_count_kept();
 	uint8_t *m = route(n);
 	const struct out *o;
 
@@ -144,7 +144,7 @@ static void more_is_refused(uint32_t n)
 	CU_ASSERT_EQUAL(r->detail[0], n);
 	CU_ASSERT_EQUAL(r->detail[1], n - 8);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED)); /* once */
-	CU_ASSERT_EQUAL(lcores_kept(), kept);
+	CU_ASSERT_EQUAL(lcores_count_kept(), kept);
 	free(m);
 }
 

@@ -15,7 +15,7 @@
 static inline struct kvr_wire_ids peers_ids(uint64_t id, uint64_t handle)
 {
 	return (struct kvr_wire_ids){
-		.source = 77, .id = id, .handle = handle, .epoch = pipeline_life(handle)};
+		.source = 77, .id = id, .handle = handle, .epoch = pipeline_epoch(handle)};
 }
 
 static inline void peers_empty(uint32_t from, uint8_t kind, uint64_t id, uint64_t handle)

@@ -72,7 +72,7 @@ static void requests_wait_for_the_next_life(void)
 	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.id, 11);
-	CU_ASSERT_EQUAL(pipeline_life(o->hdr.handle), 2);
+	CU_ASSERT_EQUAL(pipeline_epoch(o->hdr.handle), 2);
 	h = o->hdr.handle;
 	peers_item(11, h, KVR_RESP_F_FIN);
 	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
@@ -203,8 +203,8 @@ static bool retryable(uint64_t id, uint64_t worker)
 	kvr_hint_put_u64(&pin, KVR_HINT_PREFILL_WORKER, worker);
 	kvr_hint_put_u32(&pin, KVR_HINT_PREFILL_DP_RANK, 0);
 	pair_route(id, &pin);
-	CU_ASSERT_EQUAL(pair_told[id].rejected, KVR_E_NO_ENDPOINTS);
-	return pair_told[id].why.retryable != 0;
+	CU_ASSERT_EQUAL(pair_answer[id].rejected, KVR_E_NO_ENDPOINTS);
+	return pair_answer[id].why.retryable != 0;
 }
 
 /* Who is expected in the prefill pool counts for its requests, which come in through the other. */

@@ -37,7 +37,7 @@ static void in_every_stage(void)
 {
 	for (uint32_t i = 0; i < STAGED; i++) {
 		const uint64_t id = ++last_id;
-		struct pair_run *r;
+		struct pair_attempt *r;
 
 		pair_route(id, NULL);
 		r = pair_leg(id, true);
@@ -66,7 +66,7 @@ static void all_are_told(void)
 
 	pair_take();
 	for (uint64_t id = 1; id <= last_id; id++)
-		untold += !pair_told[id].fin && pair_told[id].rejected == 0;
+		untold += !pair_answer[id].fin && pair_answer[id].rejected == 0;
 	CU_ASSERT_EQUAL(untold, 0);
 }
 
@@ -75,7 +75,7 @@ static uint32_t told_shutdown(void)
 	uint32_t n = 0;
 
 	for (uint64_t id = 1; id <= last_id; id++)
-		n += pair_told[id].rejected == KVR_E_SHUTDOWN;
+		n += pair_answer[id].rejected == KVR_E_SHUTDOWN;
 	return n;
 }
 
@@ -94,9 +94,9 @@ static void everybody_is_told_at_the_stop(void)
 	pipeline_turn();
 	pair_take();
 	CU_ASSERT(told_shutdown() >= LATE);
-	for (uint32_t i = 0; i < pair_runs && ended < STAGED / 4; i++)
-		if (!pair_run[i].prefill && pair_run[i].acked && !pair_run[i].ended) {
-			pair_item(&pair_run[i], KVR_RESP_F_FIN, "end");
+	for (uint32_t i = 0; i < pair_attempts && ended < STAGED / 4; i++)
+		if (!pair_attempt[i].prefill && pair_attempt[i].acked && !pair_attempt[i].ended) {
+			pair_item(&pair_attempt[i], KVR_RESP_F_FIN, "end");
 			ended++;
 		}
 	CU_ASSERT(ended > 0);
@@ -107,12 +107,12 @@ static void everybody_is_told_at_the_stop(void)
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[i].sched)->booked_now, 0);
 	/* Each leg that a worker has is stopped. */
-	for (uint32_t i = 0; i < pair_runs; i++)
-		CU_ASSERT(pair_run[i].ended || pair_run[i].aborted);
-	for (uint32_t i = 0; i < pair_runs; i++)
-		if (!pair_run[i].ended) {
-			pair_abort_ack(&pair_run[i]);
-			pair_run[i].ended = true;
+	for (uint32_t i = 0; i < pair_attempts; i++)
+		CU_ASSERT(pair_attempt[i].ended || pair_attempt[i].aborted);
+	for (uint32_t i = 0; i < pair_attempts; i++)
+		if (!pair_attempt[i].ended) {
+			pair_abort_ack(&pair_attempt[i]);
+			pair_attempt[i].ended = true;
 		}
 	pair_stop();
 }
@@ -143,7 +143,7 @@ static void a_pause_ends_nothing(void)
 	pair_finish();
 	all_are_told();
 	for (uint64_t id = 1; id <= last_id; id++) {
-		refused += pair_told[id].rejected != 0;
+		refused += pair_answer[id].rejected != 0;
 		pair_fin_ack(id);
 	}
 	CU_ASSERT_EQUAL(refused, 0);

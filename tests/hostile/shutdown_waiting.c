@@ -215,12 +215,12 @@ static void whoever_waits_with_a_leg_is_told(void)
 		CU_ASSERT_EQUAL(close_doors(), WAITING - 1);
 		pair_take();
 		for (uint64_t id = 2; id <= WAITING; id++)
-			n += pair_told[id].rejected == KVR_E_SHUTDOWN &&
-			     pair_told[id].why.retryable;
+			n += pair_answer[id].rejected == KVR_E_SHUTDOWN &&
+			     pair_answer[id].why.retryable;
 		CU_ASSERT_EQUAL(n, WAITING - 1);
-		CU_ASSERT_EQUAL(pair_told[1].rejected, 0);
+		CU_ASSERT_EQUAL(pair_answer[1].rejected, 0);
 		pair_finish();
-		CU_ASSERT_TRUE(pair_told[1].fin);
+		CU_ASSERT_TRUE(pair_answer[1].fin);
 		pair_fin_ack(1);
 		CU_ASSERT_EQUAL(cut_off(), 0);
 		CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[1].count, PC_ADMITTED), 0);

@@ -137,13 +137,13 @@ static void a_pair_closes_together(void)
 	part.pool = &rt->pool[0];
 	CU_ASSERT_FALSE(stop_admission(rt->pool[0].sched_lcore, &part));
 	pair_route(id, NULL);
-	CU_ASSERT_EQUAL(pair_told[id].rejected, KVR_E_SHUTDOWN);
+	CU_ASSERT_EQUAL(pair_answer[id].rejected, KVR_E_SHUTDOWN);
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, waiting - part.n);
 	CU_ASSERT_EQUAL(stop_close_doors(rt), waiting - part.n);
 	pipeline_turn();
 	pair_finish();
 	for (uint64_t i = 1; i <= id; i++)
-		CU_ASSERT(pair_told[i].fin || pair_told[i].rejected == KVR_E_SHUTDOWN);
+		CU_ASSERT(pair_answer[i].fin || pair_answer[i].rejected == KVR_E_SHUTDOWN);
 	pair_stop();
 }
 

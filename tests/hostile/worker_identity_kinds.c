@@ -200,7 +200,7 @@ static bool changed(uint8_t kind)
 
 static uint64_t not_allowed(void)
 {
-	return lcores_refused(KVR_E_NOT_ALLOWED) +
+	return lcores_sum_rejected(KVR_E_NOT_ALLOWED) +
 	       kvr_stats_get(rt->control.reject, KVR_E_NOT_ALLOWED);
 }
 
