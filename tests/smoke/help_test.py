@@ -44,7 +44,7 @@ def main():
     if known != built:
         sys.exit(f"FAILED: {known ^ built} are programs without a manual page, or pages without a program")
     conf = str(ROOT / "drivers-cfg/profiles/memif.conf")
-    page = output(str(ROOT / "tools/man"), "kvroute.conf.5", sys.argv[2], conf).replace("\\", "")
+    page = output(str(ROOT / "tools/man"), "kvroute.conf.5", sys.argv[2]).replace("\\", "")
     keys = re.findall(r"^(\w+) = ", output(sys.argv[2], "--config", conf, "--dump-config"), re.M)
     missing = [k for k in keys if f"*{k}*" not in page]
     if missing or len(keys) < 80:
