@@ -226,16 +226,13 @@ def settings(prefix, directory):
 
 
 def settable(prefix):
-    """COMMANDS.md, the manual and a refusal list the same keys, and these are what can be set of all keys there are."""
-    def listed(path):
-        with open(os.path.join(os.path.dirname(__file__), "../../app/router", path)) as f:
-            return {of: re.findall(r"`(\w+)`", keys) for of, keys in re.findall(r"^\| (pools|policy classes|ports|the router) \|.*\| (.*) \|$",
-                                                                               f.read(), re.M)}
-
+    """The manual and a refusal list the same keys, and these are what can be set of all keys there are."""
+    with open(os.path.join(os.path.dirname(__file__), "../../app/router/manual.md")) as f:
+        listed = {of: re.findall(r"`(\w+)`", keys) for of, keys in re.findall(r"^\| (pools|policy classes|ports|the router) \|.*\| (.*) \|$",
+                                                                             f.read(), re.M)}
     told = telemetry(prefix, "/kvroute/set,nothing=1")["allowed"]
     told = {{"classes": "policy classes", "router": "the router"}.get(of, of): keys for of, keys in told.items()}
-    for path in ("manual.md", "telemetry/COMMANDS.md"):
-        need(listed(path) == told, f"{path}: {listed(path)}, the router: {told}")
+    need(listed == told, f"the manual: {listed}, the router: {told}")
     need(telemetry(prefix, "/kvroute/set")["allowed"] == telemetry(prefix, "/kvroute/set,nothing=1,default")["allowed"], "without a key")
     kinds = {"router": "the router", "port": "ports", "pool": "pools", "class": "policy classes"}
     _, options = page_through(prefix, "/kvroute/config", "options")
