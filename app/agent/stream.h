@@ -68,8 +68,8 @@ struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64
 int app_stream_open(struct app_stream *s);
 /** The DEALER again, when it was closed to drop what it holds; NULL when it cannot be had. */
 void app_stream_open_dealer(struct app_stream *s);
-/** Clear the wake-ups of sockets that this turn has not read to the end. Their descriptors would stay
- * readable and keep the loop busy: libzmq clears one only when the socket is used. */
+/** Clear the wake-ups of sockets that this turn has not read to the end. Their descriptors would
+ * stay readable and keep the loop busy: libzmq clears one only when the socket is used. */
 void app_stream_clear_wakeups(struct app_stream *s);
 /** Close those that there are. */
 void app_stream_close(struct app_stream *s);

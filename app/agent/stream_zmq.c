@@ -112,7 +112,8 @@ void app_stream_clear_wakeups(struct app_stream *s)
 {
 	if (s->held || s->replaying)
 		clear_wakeup(s->sub);
-	/* During a replay the DEALER is read until it is empty, and a message may have come since. */
+	/* During a replay the DEALER is read until it is empty, and a message may have come since.
+	 */
 	if (s->dealer != NULL && (s->held || !s->replaying))
 		clear_wakeup(s->dealer);
 }

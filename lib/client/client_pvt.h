@@ -42,10 +42,11 @@
 #define CLIENT_ACK_US		5000u
 #define CLIENT_ACK_ITEMS	16u
 #define CLIENT_ACK_FIRST	KVR_WIRE_UNPROVEN_ITEMS /* before the first acknowledgement */
-#define CLIENT_ENDED_US		3000000u /* wait for items of a request that the router reports as ended \
-					  */
-#define CLIENT_LATE_US	   100000u	 /* route_wait: wait for ACCEPTED after the first item */
-#define CLIENT_PACE_US	   1000u	 /* large messages: interval between groups of frames ... */
+#define CLIENT_ENDED_US                                                                            \
+	3000000u		   /* wait for items of a request that the router reports as ended \
+				    */
+#define CLIENT_LATE_US	   100000u /* route_wait: wait for ACCEPTED after the first item */
+#define CLIENT_PACE_US	   1000u   /* large messages: interval between groups of frames ... */
 #define CLIENT_PACE_FRAMES 64u /* ... of initially this size; a default socket buffer holds 90 */
 #define CLIENT_PACE_LEAST                                                                          \
 	8u /* minimum; halved per retransmission, as an equal pace would cause equal losses */
