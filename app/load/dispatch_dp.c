@@ -83,12 +83,14 @@ static void keep_hints(struct load *l, uint32_t task, uint32_t off, uint32_t len
 static void read_hints(struct load *l, uint32_t task)
 {
 	const struct load_leg *leg = load_leg(l, task);
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
 
 	if (l->hints == NULL)
 		return;
 	if (leg->hints_len > LOAD_HINT_ROOM ||
-	    kvr_hints_parse(hints_of(l, task), leg->hints_len, KVR_HINTS_DISPATCH, &h) != 0) {
+	    kvr_hints_parse(hints_of(l, task), leg->hints_len, KVR_HINTS_DISPATCH, &h, &lists) !=
+		    0) {
 		kvr_stats_inc(l->row, LOAD_V_HINTS);
 		return;
 	}

@@ -63,9 +63,9 @@ struct load_transfer load_pair_result(const struct load *l, uint32_t slot)
 static bool address_fits(const struct load *l, const struct load_engine *e,
 			 const struct kvr_hints *h)
 {
-	return h->bootstrap_port == load_bootstrap_port(l, (uint32_t)(e - l->engines)) &&
-	       h->bootstrap_host.len == strlen(l->opt->ip) &&
-	       memcmp(h->bootstrap_host.p, l->opt->ip, h->bootstrap_host.len) == 0;
+	return h->bootstrap.port == load_bootstrap_port(l, (uint32_t)(e - l->engines)) &&
+	       h->bootstrap.host.len == strlen(l->opt->ip) &&
+	       memcmp(h->bootstrap.host.p, l->opt->ip, h->bootstrap.host.len) == 0;
 }
 
 static void count_run(uint8_t *n)
@@ -84,10 +84,10 @@ static void on_prefill(struct load *l, uint32_t slot, const struct kvr_hints *h)
 	kvr_stats_inc(l->row, LOAD_PREFILL_LEGS);
 	count_run(&p->runs[PREFILL]);
 	p->finished = 0;
-	p->room[PREFILL] = bootstrap ? h->bootstrap_room : 0;
+	p->room[PREFILL] = bootstrap ? h->bootstrap.room : 0;
 	if (bootstrap != e->bootstrap || (bootstrap && !address_fits(l, e, h)))
 		count_violation(l, LOAD_V_HINTS);
-	if (bootstrap && !load_room_fits(h->bootstrap_room, r->dp_rank, l->opt->ranks))
+	if (bootstrap && !load_room_fits(h->bootstrap.room, r->dp_rank, l->opt->ranks))
 		count_violation(l, LOAD_V_ROOM);
 	if (h->present & KVR_HAS(KVR_HINT_PREFILL_RESULT))
 		count_violation(l, LOAD_V_RESULT);
@@ -119,7 +119,7 @@ static void on_decode(struct load *l, uint32_t slot, const struct kvr_hints *h)
 	}
 	kvr_stats_inc(l->row, bootstrap ? LOAD_BOOTSTRAP_LEGS : LOAD_SYNC_LEGS);
 	p->hinted = h->prefill_worker;
-	p->room[DECODE] = bootstrap ? h->bootstrap_room : 0;
+	p->room[DECODE] = bootstrap ? h->bootstrap.room : 0;
 	if (e == NULL) {
 		count_violation(l, LOAD_V_WORKER);
 		return;

@@ -300,7 +300,7 @@ void load_session_dispatched(struct load *l, uint32_t task, const struct kvr_hin
 {
 	const struct load_slot *s = load_slot(l, task);
 	const uint32_t engine = l->ranks[load_leg(l, task)->rank].engine;
-	struct load_session *session = names_session(l, h->session);
+	struct load_session *session = names_session(l, h->session.id);
 
 	if (session == NULL || session->number != s->session) {
 		kvr_stats_inc(l->row, LOAD_V_SESSION);

@@ -46,33 +46,35 @@ static enum kvr_role leg_of(const struct kvr_wire_request *w)
 
 static void view_body(const struct kvr_message *q, struct kvr_agent_request *out)
 {
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
 
 	if ((q->fixed.flags & KVR_REQ_F_AWAY) == 0 ||
-	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h) != 0 ||
+	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h, &lists) != 0 ||
 	    !kvr_hints_say_away(&h))
 		return;
 	out->away = true;
-	out->away_len = h.body_len;
-	memcpy(out->away_token, h.body_token, sizeof(out->away_token));
+	out->away_len = h.body.len;
+	memcpy(out->away_token, h.body.token, sizeof(out->away_token));
 }
 
 /* What the router says about the legs; @p host gets the bootstrap host with its end. */
 static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		     char host[KVR_HINT_MAX_NAME + 1])
 {
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
 
 	out->leg = leg_of(&q->fixed);
 	if (out->leg == KVR_ROLE_AGGREGATED ||
-	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h) != 0)
+	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h, &lists) != 0)
 		return; /* they were parsed when the message came in: only the former happens */
 	if ((h.present & KVR_HAS(KVR_HINT_BOOTSTRAP)) != 0) {
-		memcpy(host, h.bootstrap_host.p, h.bootstrap_host.len);
-		host[h.bootstrap_host.len] = '\0';
+		memcpy(host, h.bootstrap.host.p, h.bootstrap.host.len);
+		host[h.bootstrap.host.len] = '\0';
 		out->bootstrap_host = host;
-		out->bootstrap_port = h.bootstrap_port;
-		out->bootstrap_room = h.bootstrap_room;
+		out->bootstrap_port = h.bootstrap.port;
+		out->bootstrap_room = h.bootstrap.room;
 	}
 	if (out->leg == KVR_ROLE_DECODE) {
 		out->prefill_worker = h.prefill_worker;

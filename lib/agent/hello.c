@@ -19,6 +19,7 @@ int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *con
 	const uint32_t cap =
 		a->conf.frame_bytes - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_hello);
 	struct kvr_hint_buf b = {.p = malloc(cap), .cap = cap};
+	struct kvr_hint_lists lists;
 	struct kvr_hints parsed;
 
 	if (b.p == NULL)
@@ -41,7 +42,7 @@ int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *con
 		return b.err;
 	a->hello_hints_len = b.len;
 	/* What the router would refuse is refused here. */
-	return kvr_hints_parse(b.p, b.len, KVR_HINTS_HELLO, &parsed) == 0 ? 0 : -EINVAL;
+	return kvr_hints_parse(b.p, b.len, KVR_HINTS_HELLO, &parsed, &lists) == 0 ? 0 : -EINVAL;
 }
 
 void kvr_agent__send_hello(struct kvr_agent *a)

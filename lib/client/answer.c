@@ -52,8 +52,10 @@ static void copy_addresses(struct client_req *r, const struct kvr_hints *h,
 /* Parse the hints of an ACCEPTED. @return false: it has none. */
 static bool hints_of(const struct kvr_wire_accepted *w, struct kvr_hints *h)
 {
+	struct kvr_hint_lists lists; /* not used by any hint of ACCEPTED */
+
 	return w->hints_len != 0 &&
-	       kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_ACCEPTED, h) == 0;
+	       kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_ACCEPTED, h, &lists) == 0;
 }
 
 /* Report the choice if it is new: for the first time, or after the request was sent to another

@@ -51,6 +51,7 @@ static int check_request(const struct kvr_client *c, const struct kvr_client_req
 /* Check hints as the router will, so that the caller gets the error at once. */
 static int take_hints(const struct kvr_client_hints *hints, struct kvr_request_src *src)
 {
+	struct kvr_hint_lists lists;
 	struct kvr_hints parsed;
 
 	if (hints == NULL)
@@ -58,8 +59,9 @@ static int take_hints(const struct kvr_client_hints *hints, struct kvr_request_s
 	if (kvr_client_hints_error(hints) != 0)
 		return -EINVAL;
 	src->hints = kvr_client__hints_bytes(hints, &src->hints_len);
-	return kvr_hints_parse(src->hints, src->hints_len, KVR_HINTS_ROUTE, &parsed) == 0 ? 0
-											  : -EINVAL;
+	return kvr_hints_parse(src->hints, src->hints_len, KVR_HINTS_ROUTE, &parsed, &lists) == 0
+		       ? 0
+		       : -EINVAL;
 }
 
 static void fill_request(const struct kvr_client *c, const struct kvr_client_request *q,

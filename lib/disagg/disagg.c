@@ -86,13 +86,13 @@ static bool is_prefill_busy(const struct kvr_pool_conf *conf, const struct kvr_d
 bool kvr_disagg_bypass(const struct kvr_pool_conf *conf, const struct kvr_disagg_side *prefill,
 		       const struct kvr_disagg_side *decode, uint64_t now)
 {
-	const struct kvr_sched_hints *hints = prefill->req->hints;
+	const struct kvr_hints *hints = prefill->req->hints;
 	struct kvr_sched_decision decision;
 	struct kvr_sched_rank_info rank;
 	bool isl, load;
 
 	if (conf->disagg_policy == KVR_DISAGG_ALWAYS ||
-	    (hints != NULL && (hints->flags & KVR_SHINT_PREFILL_ID) != 0) ||
+	    (hints != NULL && (hints->present & KVR_HAS(KVR_HINT_PREFILL_WORKER)) != 0) ||
 	    !query_pool(decode, now, &decision, &rank))
 		return false;
 	if (!isnan(conf->disagg_decode_busy) && rank.total_kv_blocks != 0 &&
@@ -114,29 +114,32 @@ uint64_t kvr_disagg_room(struct kvr_rand *r, uint32_t rank_place, uint32_t dp_si
 	return x % ((most - rank_place) / dp_size + 1) * dp_size + rank_place;
 }
 
-void kvr_disagg_prefill_hints(const struct kvr_sched_hints *in, struct kvr_sched_hints *out)
+void kvr_disagg_prefill_hints(const struct kvr_hints *in, struct kvr_hints *out)
 {
 	*out = *in;
-	out->flags &= ~(KVR_SHINT_BACKEND_ID | KVR_SHINT_DECODE_ID | KVR_SHINT_EXPECTED_OUTPUT);
+	out->present &= ~(KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DECODE_WORKER) |
+			  KVR_HAS_EXPECTED_OUTPUT);
 }
 
-void kvr_disagg_decode_override(const struct kvr_sched_override *in, struct kvr_sched_override *out)
+void kvr_disagg_decode_override(struct kvr_hints *hints)
 {
-	*out = in != NULL ? *in : (struct kvr_sched_override){0};
-	out->flags |= KVR_SOVER_CREDIT | KVR_SOVER_KV_REUSE | KVR_SOVER_TRACK_PREFILL;
-	out->overlap_score_credit = 0;
-	out->assume_kv_reuse = false;
-	out->track_prefill_tokens = false;
+	struct kvr_hint_overrides *o = &hints->overrides;
+
+	o->given |= 1u << KVR_OVERRIDE_OVERLAP_SCORE_CREDIT | 1u << KVR_OVERRIDE_ASSUME_KV_REUSE |
+		    1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS;
+	o->value[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = 0;
+	o->value[KVR_OVERRIDE_ASSUME_KV_REUSE] = 0;
+	o->value[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] = 0;
 }
 
-static bool equals_str(const struct kvr_sched_str *a, const struct kvr_sched_str *b)
+static bool equals_str(const struct kvr_str *a, const struct kvr_str *b)
 {
-	return a->len == b->len && memcmp(a->ptr, b->ptr, a->len) == 0;
+	return a->len == b->len && memcmp(a->p, b->p, a->len) == 0;
 }
 
-void kvr_disagg_merge(const struct kvr_sched_hints *in, const struct kvr_disagg_transfer *transfer,
-		      struct kvr_sched_str required[], struct kvr_sched_preferred preferred[],
-		      struct kvr_sched_hints *out)
+void kvr_disagg_merge(const struct kvr_hints *in, const struct kvr_disagg_transfer *transfer,
+		      struct kvr_str required[], struct kvr_hint_preferred preferred[],
+		      struct kvr_hints *out)
 {
 	uint32_t i;
 
@@ -158,7 +161,7 @@ void kvr_disagg_merge(const struct kvr_sched_hints *in, const struct kvr_disagg_
 		preferred[i] = in->preferred[i];
 	for (i = 0; i < in->n_preferred && !equals_str(&preferred[i].taint, &transfer->taint); i++)
 		;
-	preferred[i] = (struct kvr_sched_preferred){transfer->taint, transfer->weight};
+	preferred[i] = (struct kvr_hint_preferred){transfer->taint, transfer->weight};
 	out->preferred = preferred;
 	out->n_preferred = i == in->n_preferred ? i + 1 : in->n_preferred;
 }

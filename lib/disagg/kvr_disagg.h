@@ -77,14 +77,13 @@ uint64_t kvr_disagg_room(struct kvr_rand *r, uint32_t rank_place, uint32_t dp_si
  * Derive the hints of the prefill leg: pinned only by prefill_worker_id, with prefill_dp_rank or
  * else dp_rank. The generic pin applies to the decode worker.
  */
-void kvr_disagg_prefill_hints(const struct kvr_sched_hints *in, struct kvr_sched_hints *out);
+void kvr_disagg_prefill_hints(const struct kvr_hints *in, struct kvr_hints *out);
 
 /**
- * Derive the override of the decode leg: credit 0, no reuse, no prefill tracking; other fields are
- * kept.
+ * Change the overrides in @p hints to those of the decode leg: credit 0, no reuse, no prefill
+ * tracking. Other fields are kept.
  */
-void kvr_disagg_decode_override(const struct kvr_sched_override *in,
-				struct kvr_sched_override *out);
+void kvr_disagg_decode_override(struct kvr_hints *hints);
 
 /**
  * Prefix of the taints that describe the location of a worker, before `<key>=<value>` (section
@@ -94,7 +93,7 @@ void kvr_disagg_decode_override(const struct kvr_sched_override *in,
 
 /** Transfer policy of the chosen prefill worker (section 9.4). */
 struct kvr_disagg_transfer {
-	struct kvr_sched_str taint; /**< dynamo.topology/<domain>=<value>; len 0: none */
+	struct kvr_str taint; /**< dynamo.topology/<domain>=<value>; len 0: none */
 	bool required;
 	double weight; /**< weight of a preferred taint */
 };
@@ -105,8 +104,8 @@ struct kvr_disagg_transfer {
  * same taint.
  * @param required,preferred arrays with space for one more element than `in` has.
  */
-void kvr_disagg_merge(const struct kvr_sched_hints *in, const struct kvr_disagg_transfer *transfer,
-		      struct kvr_sched_str required[], struct kvr_sched_preferred preferred[],
-		      struct kvr_sched_hints *out);
+void kvr_disagg_merge(const struct kvr_hints *in, const struct kvr_disagg_transfer *transfer,
+		      struct kvr_str required[], struct kvr_hint_preferred preferred[],
+		      struct kvr_hints *out);
 
 #endif

@@ -256,13 +256,12 @@ struct kvr_rq_orders {
 /** What the legs of a request of a pair are decided with. Caller's memory, step: rw. */
 struct kvr_rq_pair {
 	struct kvr_sched_req preq, dreq;
-	struct kvr_sched_hints phints, dhints;
-	struct kvr_sched_override dover;
-	struct kvr_sched_str *required;	       /**< caller: room for one more than the hints have */
-	struct kvr_sched_preferred *preferred; /**< caller: likewise */
-	uint64_t failed_detail;		       /**< of the try before */
-	uint64_t exclude_id;		       /**< prefill worker that has failed */
-	uint16_t failed;		       /**< enum kvr_code; OK: this is the first try */
+	struct kvr_hints phints, dhints;
+	struct kvr_str *required;	      /**< caller: room for one more than the hints have */
+	struct kvr_hint_preferred *preferred; /**< caller: likewise */
+	uint64_t failed_detail;		      /**< of the try before */
+	uint64_t exclude_worker;	      /**< prefill worker that has failed */
+	uint16_t failed;		      /**< enum kvr_code; OK: this is the first try */
 	bool exclude;
 	bool soft;	  /**< ... but for want of anybody else it may get it again */
 	uint8_t transfer; /**< of the prefill worker, as in struct kvr_rq_worker */
@@ -273,9 +272,8 @@ struct kvr_rq_pair {
 /** What came with ROUTE. Caller's memory until KVR_RQO_MESSAGE_OVER; step: rw. */
 struct kvr_rq_msg {
 	struct kvr_sched_req req; /**< its hints are the next field */
-	struct kvr_sched_hints hints;
-	struct kvr_sched_str policy; /**< policy class as the client names it; len 0: none */
-	struct kvr_rq_pair *pair;    /**< NULL: the pool has no prefill half */
+	struct kvr_hints hints;
+	struct kvr_rq_pair *pair; /**< NULL: the pool has no prefill half */
 	/** Book only: no worker is told, both legs of a pair are booked at once, and the client
 	 * says when the first token is there (ITEM) and when it is over (FIN). */
 	bool book;
@@ -298,7 +296,8 @@ struct kvr_rq_session {
 	uint8_t part[2];     /**< by leg */
 	uint8_t pin[2];
 	uint16_t id_len; /**< caller */
-	uint32_t flags_before[2], rank_before[2];
+	uint64_t present_before[2];
+	uint32_t rank_before[2];
 	struct kvr_session_key key[2];
 	struct kvr_session_ref ref[2];
 	struct kvr_session_binding closing;

@@ -144,7 +144,7 @@ static void pair_failed(struct kvr_request *r, const struct kvr_rq_why *why, boo
 	if (!worker)
 		return;
 	pair->exclude = true;
-	pair->exclude_id = r->leg[PREFILL].worker;
+	pair->exclude_worker = r->leg[PREFILL].worker;
 	pair->soft = false;
 }
 
@@ -263,11 +263,11 @@ static void shun(const struct step *x, uint32_t leg)
 	struct kvr_rq_msg *m = x->r->msg;
 
 	if (leg == MAIN) {
-		m->hints.flags |= KVR_SHINT_EXCLUDE;
-		m->hints.exclude_id = x->r->leg[MAIN].worker;
+		m->hints.present |= KVR_HAS_EXCLUDE;
+		m->hints.exclude_worker = x->r->leg[MAIN].worker;
 	} else {
 		m->pair->exclude = m->pair->soft = true;
-		m->pair->exclude_id = x->r->leg[PREFILL].worker;
+		m->pair->exclude_worker = x->r->leg[PREFILL].worker;
 	}
 }
 
@@ -279,12 +279,12 @@ bool kvr_rq__readmit(const struct step *x, uint32_t leg)
 		if (!m->pair->exclude || !m->pair->soft)
 			return false;
 		m->pair->exclude = false;
-		m->pair->phints.flags &= ~KVR_SHINT_EXCLUDE;
+		m->pair->phints.present &= ~KVR_HAS_EXCLUDE;
 		return true;
 	}
-	if ((m->hints.flags & KVR_SHINT_EXCLUDE) == 0)
+	if ((m->hints.present & KVR_HAS_EXCLUDE) == 0)
 		return false;
-	m->hints.flags &= ~KVR_SHINT_EXCLUDE;
+	m->hints.present &= ~KVR_HAS_EXCLUDE;
 	if (has_legs(x->r))
 		kvr_rq__decode_hints(x);
 	return true;

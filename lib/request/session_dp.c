@@ -18,47 +18,48 @@
 
 /* ---- enter ------------------------------------------------------------------------------- */
 
-static struct kvr_sched_hints *hints_of(const struct step *x, uint32_t leg)
+static struct kvr_hints *hints_of(const struct step *x, uint32_t leg)
 {
 	return leg == PREFILL ? &x->r->msg->pair->phints : &x->r->msg->hints;
 }
 
-/* Hints that pin a leg in the way of its pool. In a pair backend_id would name both workers. */
-static uint32_t pin_flags(const struct kvr_rq_pool *p)
+/* Hints that pin a leg in the way of its pool. In a pair backend_worker would name both workers. */
+static uint64_t pin_hints(const struct kvr_rq_pool *p)
 {
 	switch (p->conf->role) {
 	case KVR_ROLE_PREFILL:
-		return KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK;
+		return KVR_HAS(KVR_HINT_PREFILL_WORKER) | KVR_HAS(KVR_HINT_PREFILL_DP_RANK);
 	case KVR_ROLE_DECODE:
-		return KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK;
+		return KVR_HAS(KVR_HINT_DECODE_WORKER) | KVR_HAS(KVR_HINT_DP_RANK);
 	default:
-		return KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
+		return KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK);
 	}
 }
 
-static bool pinned_by_client(const struct kvr_rq_pool *p, const struct kvr_sched_hints *h)
+static bool pinned_by_client(const struct kvr_rq_pool *p, const struct kvr_hints *h)
 {
-	const uint32_t own =
-		p->conf->role == KVR_ROLE_PREFILL ? KVR_SHINT_PREFILL_ID : KVR_SHINT_DECODE_ID;
+	const uint64_t own = p->conf->role == KVR_ROLE_PREFILL ? KVR_HAS(KVR_HINT_PREFILL_WORKER)
+							       : KVR_HAS(KVR_HINT_DECODE_WORKER);
 
-	return (h->flags & (own | KVR_SHINT_BACKEND_ID)) != 0;
+	return (h->present & (own | KVR_HAS(KVR_HINT_BACKEND))) != 0;
 }
 
 static void pin(const struct step *x, uint32_t leg, const struct kvr_session_binding *to)
 {
 	const struct kvr_rq_pool *p = kvr_request_pool(x->r, leg);
 	struct kvr_rq_session *s = x->r->session;
-	struct kvr_sched_hints *h = hints_of(x, leg);
+	struct kvr_hints *h = hints_of(x, leg);
 
 	s->pin[leg] = is_affinity(to) ? PIN_AFFINITY : PIN_OPENED;
-	s->flags_before[leg] = h->flags;
+	s->present_before[leg] = h->present;
 	s->rank_before[leg] = h->dp_rank;
-	h->flags |= pin_flags(p);
+	h->present |= pin_hints(p);
 	if (p->conf->role == KVR_ROLE_PREFILL) {
-		h->prefill_id = to->worker;
+		h->prefill_worker = to->worker;
 		h->prefill_dp_rank = to->dp_rank;
 	} else {
-		h->backend_id = h->decode_id = to->worker; /* pin_flags() says which counts */
+		h->backend_worker = h->decode_worker =
+			to->worker; /* pin_hints() says which counts */
 		h->dp_rank = to->dp_rank;
 	}
 }
@@ -66,11 +67,11 @@ static void pin(const struct step *x, uint32_t leg, const struct kvr_session_bin
 static void unpin(const struct step *x, uint32_t leg)
 {
 	struct kvr_rq_session *s = x->r->session;
-	struct kvr_sched_hints *h = hints_of(x, leg);
+	struct kvr_hints *h = hints_of(x, leg);
 	const uint32_t i = leg == PREFILL ? PREFILL : MAIN; /* of two, as the compiler must know */
 
 	s->pin[i] = PIN_NONE;
-	h->flags = s->flags_before[i];
+	h->present = s->present_before[i];
 	h->dp_rank = s->rank_before[i];
 }
 
@@ -82,7 +83,7 @@ static void invalidated(const struct step *x, const struct kvr_rq_pool *p,
 }
 
 /* Whether the request has failed where its session is bound. */
-static bool has_failed_at(const struct kvr_sched_hints *h, const struct kvr_session_binding *to)
+static bool has_failed_at(const struct kvr_hints *h, const struct kvr_session_binding *to)
 {
 	for (uint32_t i = 0; i < h->n_failed_at; i++)
 		if (h->failed_at[i].worker == to->worker &&

@@ -86,7 +86,7 @@ void kvr_rq__ask(const struct step *x, enum kvr_rq_order_kind question)
 /* ---- what the pools are asked ------------------------------------------------------------ */
 
 /* A name that the pool has not, and none, mean the first class. */
-static uint32_t class_of(const struct kvr_rq_pool *p, const struct kvr_sched_str *name)
+static uint32_t class_of(const struct kvr_rq_pool *p, const struct kvr_str *name)
 {
 	const struct kvr_pool_conf *c = p->conf;
 
@@ -94,7 +94,7 @@ static uint32_t class_of(const struct kvr_rq_pool *p, const struct kvr_sched_str
 		return KVR_SCHED_NO_CLASS;
 	for (uint32_t i = 0; i < c->n_classes; i++)
 		if (strlen(c->classes[i].name) == name->len &&
-		    memcmp(c->classes[i].name, name->ptr, name->len) == 0)
+		    memcmp(c->classes[i].name, name->p, name->len) == 0)
 			return i;
 	return KVR_SCHED_NO_CLASS;
 }
@@ -104,8 +104,8 @@ void kvr_rq__message(const struct step *x)
 	struct kvr_rq_msg *m = x->r->msg;
 
 	m->req.hints = &m->hints;
-	m->hints.policy_class = class_of(x->r->pool, &m->policy);
-	if (m->policy.len != 0 && m->hints.policy_class == KVR_SCHED_NO_CLASS)
+	m->hints.policy_class = class_of(x->r->pool, &m->hints.policy);
+	if (m->hints.policy.len != 0 && m->hints.policy_class == KVR_SCHED_NO_CLASS)
 		count(x->r->pool, KVR_RQC_UNKNOWN_CLASS);
 	if (m->pair != NULL) {
 		m->pair->failed = KVR_OK;
@@ -114,16 +114,15 @@ void kvr_rq__message(const struct step *x)
 }
 
 /* Allowed ids that name decode workers only say nothing about the prefill leg. */
-static void prefill_allowed(const struct step *x, const struct kvr_rq_pool *p,
-			    struct kvr_sched_hints *h)
+static void prefill_allowed(const struct step *x, const struct kvr_rq_pool *p, struct kvr_hints *h)
 {
 	struct kvr_rq_worker w;
 
 	for (uint32_t i = 0; i < h->n_allowed; i++)
-		if (x->c->ops->worker(x->c->arg, p, h->allowed[i], &w))
+		if (x->c->ops->worker(x->c->arg, p, kvr_hints_allowed(h, i), &w))
 			return;
 	if (h->n_allowed > 0)
-		h->flags &= ~KVR_SHINT_ALLOWED;
+		h->present &= ~KVR_HAS(KVR_HINT_ALLOWED_WORKERS);
 }
 
 void kvr_rq__prefill_request(const struct step *x)
@@ -132,20 +131,20 @@ void kvr_rq__prefill_request(const struct step *x)
 	const struct kvr_rq_pool *p = x->r->pool->prefill;
 	struct kvr_rq_msg *m = x->r->msg;
 	struct kvr_rq_pair *pair = m->pair;
-	struct kvr_sched_hints *h = &pair->phints;
-	struct kvr_sched_hints client = m->hints;
+	struct kvr_hints *h = &pair->phints;
+	struct kvr_hints client = m->hints;
 
 	/* What a session of the decode pool has put there is not for this pool. */
 	if (s != NULL && s->pin[MAIN] != PIN_NONE) {
-		client.flags = s->flags_before[MAIN];
+		client.present = s->present_before[MAIN];
 		client.dp_rank = s->rank_before[MAIN];
 	}
 	kvr_disagg_prefill_hints(&client, h);
 	prefill_allowed(x, p, h);
-	h->policy_class = class_of(p, &m->policy);
+	h->policy_class = class_of(p, &m->hints.policy);
 	if (pair->exclude) {
-		h->flags |= KVR_SHINT_EXCLUDE;
-		h->exclude_id = pair->exclude_id;
+		h->present |= KVR_HAS_EXCLUDE;
+		h->exclude_worker = pair->exclude_worker;
 	}
 	pair->preq = m->req;
 	pair->preq.phase = KVR_ROLE_PREFILL;
@@ -158,8 +157,9 @@ void kvr_rq__decode_hints(const struct step *x)
 	struct kvr_disagg_transfer t = {.required = pair->transfer == 2, .weight = pair->weight};
 
 	if (pair->transfer != 0)
-		t.taint = (struct kvr_sched_str){pair->taint, (uint32_t)strlen(pair->taint)};
+		t.taint = (struct kvr_str){pair->taint, (uint32_t)strlen(pair->taint)};
 	kvr_disagg_merge(&x->r->msg->hints, &t, pair->required, pair->preferred, &pair->dhints);
+	kvr_disagg_decode_override(&pair->dhints);
 }
 
 void kvr_rq__decode_request(const struct step *x, const struct kvr_rq_worker *w)
@@ -176,22 +176,21 @@ void kvr_rq__decode_request(const struct step *x, const struct kvr_rq_worker *w)
 	pair->dreq = m->req;
 	pair->dreq.phase = KVR_ROLE_DECODE;
 	pair->dreq.hints = &pair->dhints;
-	pair->dreq.override = &pair->dover;
-	kvr_disagg_decode_override(m->req.override, &pair->dover);
 	kvr_rq__decode_hints(x);
 }
 
 bool kvr_rq__rank_missing(const struct step *x)
 {
-	const struct kvr_sched_hints *h = &x->r->msg->hints;
+	const struct kvr_hints *h = &x->r->msg->hints;
 	struct kvr_rq_worker w;
 	uint64_t id;
 
 	if (!kvr_pool_mode(x->r->pool->conf->mode)->needs_cache ||
-	    (h->flags & KVR_SHINT_DP_RANK) != 0 ||
-	    (h->flags & (KVR_SHINT_DECODE_ID | KVR_SHINT_BACKEND_ID)) == 0)
+	    (h->present & KVR_HAS(KVR_HINT_DP_RANK)) != 0 ||
+	    (h->present & (KVR_HAS(KVR_HINT_DECODE_WORKER) | KVR_HAS(KVR_HINT_BACKEND))) == 0)
 		return false;
-	id = (h->flags & KVR_SHINT_DECODE_ID) != 0 ? h->decode_id : h->backend_id;
+	id = (h->present & KVR_HAS(KVR_HINT_DECODE_WORKER)) != 0 ? h->decode_worker
+								 : h->backend_worker;
 	return !x->c->ops->worker(x->c->arg, x->r->pool, id, &w) || w.dp_size > 1;
 }
 

@@ -68,7 +68,6 @@ struct kvr_sc_req {
 	struct kvr_rq_msg msg;
 	struct kvr_rq_pair pair;
 	struct kvr_rq_session session; /* id_len 0: none */
-	struct kvr_sched_override override;
 
 	bool live;	     /* known by its id */
 	bool failed;	     /* its end is a failure; also set by the executor */

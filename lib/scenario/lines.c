@@ -36,7 +36,7 @@ static void begin_line(const struct kvr_sc_req *r, const char *result)
 /* The policy class is written if the request names one. An unknown name selects the first class. */
 static void class_field(const struct kvr_sc_req *r)
 {
-	if (r->msg.policy.len != 0)
+	if (r->msg.hints.policy.len != 0)
 		kvr_sc_out(out_of(r), "policy_class:s",
 			   class_name(r->pool, r->msg.hints.policy_class));
 }

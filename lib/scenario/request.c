@@ -9,9 +9,9 @@
 
 /* ---- reading ----------------------------------------------------------------------------- */
 
-static struct kvr_sched_str read_string(const char *s)
+static struct kvr_str read_string(const char *s)
 {
-	return (struct kvr_sched_str){s, (uint32_t)strlen(s)};
+	return (struct kvr_str){s, (uint32_t)strlen(s)};
 }
 
 /* Read the constraints, with room for the additions of a pair's legs. */
@@ -20,9 +20,9 @@ static bool read_taints(const json_t *constraints, struct kvr_sc_req *r, struct 
 	const json_t *required = kvr_sc_get(constraints, "required_taints");
 	const json_t *preferred = kvr_sc_get(constraints, "preferred_taints");
 	const size_t n = json_array_size(required), m = json_object_size(preferred);
-	struct kvr_sched_str *t = kvr_sc_alloc(r->line, n, sizeof(*t));
-	struct kvr_sched_preferred *q = kvr_sc_alloc(r->line, m, sizeof(*q));
-	struct kvr_sched_hints *h = &r->msg.hints;
+	struct kvr_str *t = kvr_sc_alloc(r->line, n, sizeof(*t));
+	struct kvr_hint_preferred *q = kvr_sc_alloc(r->line, m, sizeof(*q));
+	struct kvr_hints *h = &r->msg.hints;
 	const char *key;
 	json_t *v;
 	size_t i;
@@ -34,8 +34,7 @@ static bool read_taints(const json_t *constraints, struct kvr_sc_req *r, struct 
 	json_object_foreach ((json_t *)preferred, key, v) {
 		if (!kvr_sc_is_real(v))
 			return kvr_sc_bad(p, "preferred_taints must have a weight for '%s'", key);
-		q[h->n_preferred++] =
-			(struct kvr_sched_preferred){read_string(key), kvr_sc_real(v)};
+		q[h->n_preferred++] = (struct kvr_hint_preferred){read_string(key), kvr_sc_real(v)};
 	}
 	r->pair.required = kvr_sc_alloc(r->line, n + 1, sizeof(*t));
 	r->pair.preferred = kvr_sc_alloc(r->line, m + 1, sizeof(*q));
@@ -65,91 +64,91 @@ static bool read_session(const json_t *c, struct kvr_rq_session *s, struct kvr_s
 	return true;
 }
 
-/* Read a hint, and set its flag if it is present. */
-static uint64_t read_hint(const json_t *routing, const char *name, uint32_t *flags, uint32_t flag)
+/* Read a hint, and set its bit if it is present. */
+static uint64_t read_hint(const json_t *routing, const char *name, uint64_t *present, uint64_t bit)
 {
-	*flags |= kvr_sc_get(routing, name) != NULL ? flag : 0;
+	*present |= kvr_sc_get(routing, name) != NULL ? bit : 0;
 	return kvr_sc_u64_or(routing, name, 0);
 }
 
 /* [[worker, dp_rank], ...] */
-static bool read_failed_at(const json_t *list, struct kvr_sched_hints *h, struct kvr_sc_problem *p)
+static bool read_failed_at(const json_t *list, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
+	struct kvr_wire_rank *at = kvr_sc_alloc(r->line, json_array_size(list), sizeof(*at));
+	struct kvr_hints *h = &r->msg.hints;
 	size_t i;
 	json_t *v;
 
-	if (json_array_size(list) > KVR_SCHED_FAILED_AT)
-		return kvr_sc_bad(p, "failed_at has at most %u ranks", KVR_SCHED_FAILED_AT);
+	if (json_array_size(list) > KVR_HINT_MAX_FAILED_AT)
+		return kvr_sc_bad(p, "failed_at has at most %u ranks", KVR_HINT_MAX_FAILED_AT);
+	h->failed_at = at;
 	json_array_foreach (list, i, v) {
 		const json_t *worker = json_array_get(v, 0), *rank = json_array_get(v, 1);
 
 		if (json_array_size(v) != 2 || !kvr_sc_is_u64(worker, UINT64_MAX) ||
 		    !kvr_sc_is_u64(rank, UINT32_MAX))
 			return kvr_sc_bad(p, "failed_at wants [worker, dp_rank] pairs");
-		h->failed_at[h->n_failed_at++] =
-			(struct kvr_sched_place){kvr_sc_u64(worker), (uint32_t)kvr_sc_u64(rank)};
+		at[h->n_failed_at++] = (struct kvr_wire_rank){
+			.worker = kvr_sc_u64(worker), .dp_rank = (uint32_t)kvr_sc_u64(rank)};
 	}
 	return true;
 }
 
 static bool read_routing(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
-	struct kvr_sched_hints *h = &r->msg.hints;
+	struct kvr_hints *h = &r->msg.hints;
 	const json_t *allowed = kvr_sc_get(o, "allowed_worker_ids");
-	uint32_t *f = &h->flags;
+	uint64_t *f = &h->present;
 
-	h->backend_id = read_hint(o, "backend_instance_id", f, KVR_SHINT_BACKEND_ID);
-	h->prefill_id = read_hint(o, "prefill_worker_id", f, KVR_SHINT_PREFILL_ID);
-	h->decode_id = read_hint(o, "decode_worker_id", f, KVR_SHINT_DECODE_ID);
-	h->dp_rank = (uint32_t)read_hint(o, "dp_rank", f, KVR_SHINT_DP_RANK);
+	h->backend_worker = read_hint(o, "backend_instance_id", f, KVR_HAS(KVR_HINT_BACKEND));
+	h->prefill_worker = read_hint(o, "prefill_worker_id", f, KVR_HAS(KVR_HINT_PREFILL_WORKER));
+	h->decode_worker = read_hint(o, "decode_worker_id", f, KVR_HAS(KVR_HINT_DECODE_WORKER));
+	h->dp_rank = (uint32_t)read_hint(o, "dp_rank", f, KVR_HAS(KVR_HINT_DP_RANK));
 	h->prefill_dp_rank =
-		(uint32_t)read_hint(o, "prefill_dp_rank", f, KVR_SHINT_PREFILL_DP_RANK);
+		(uint32_t)read_hint(o, "prefill_dp_rank", f, KVR_HAS(KVR_HINT_PREFILL_DP_RANK));
 	h->expected_output_tokens =
-		(uint32_t)read_hint(o, "expected_output_tokens", f, KVR_SHINT_EXPECTED_OUTPUT);
-	*f |= allowed != NULL ? KVR_SHINT_ALLOWED : 0;
+		(uint32_t)read_hint(o, "expected_output_tokens", f, KVR_HAS_EXPECTED_OUTPUT);
+	*f |= allowed != NULL ? KVR_HAS(KVR_HINT_ALLOWED_WORKERS) : 0;
 	h->allowed = kvr_sc_ints(r->line, allowed, sizeof(uint64_t));
 	h->n_allowed = (uint32_t)json_array_size(allowed);
 	h->strict_priority = (uint32_t)kvr_sc_u64_or(o, "strict_priority", 0);
 	h->priority_jump = kvr_sc_real_or(o, "priority_jump", 0);
-	r->msg.policy = read_string(kvr_sc_str_or(o, "policy_class", ""));
-	return read_failed_at(kvr_sc_get(o, "failed_at"), h, p) &&
+	h->policy = read_string(kvr_sc_str_or(o, "policy_class", ""));
+	return read_failed_at(kvr_sc_get(o, "failed_at"), r, p) &&
 	       read_taints(kvr_sc_get(o, "routing_constraints"), r, p) &&
 	       read_session(kvr_sc_get(o, "session_control"), &r->session, p);
 }
 
-static double read_part(const json_t *o, const char *name, uint32_t *flags, uint32_t flag)
+static void read_override(const json_t *o, struct kvr_hint_overrides *out)
 {
-	const json_t *v = kvr_sc_get(o, name);
+	static const char *const names[] = {
+		[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT] = "overlap_score_weight",
+		[KVR_OVERRIDE_ROUTER_TEMPERATURE] = "router_temperature",
+		[KVR_OVERRIDE_ASSUME_KV_REUSE] = "assume_kv_reuse",
+		[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] = "track_prefill_tokens",
+		[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER] = "shared_cache_multiplier",
+		[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = "overlap_score_credit",
+		[KVR_OVERRIDE_PREFILL_LOAD_SCALE] = "prefill_load_scale",
+	};
 
-	*flags |= v != NULL ? flag : 0;
-	return json_is_boolean(v) ? json_is_true(v) : kvr_sc_real_or(o, name, 0);
-}
+	for (uint32_t i = 1; i < RTE_DIM(names); i++) {
+		const json_t *v = kvr_sc_get(o, names[i]);
 
-static void read_override(const json_t *o, struct kvr_sc_req *r)
-{
-	struct kvr_sched_override *v = &r->override;
-	uint32_t *f = &v->flags;
-
-	r->msg.req.override = o != NULL ? v : NULL;
-	v->overlap_score_weight = read_part(o, "overlap_score_weight", f, KVR_SOVER_SCORE_WEIGHT);
-	v->temperature = read_part(o, "router_temperature", f, KVR_SOVER_TEMPERATURE);
-	v->assume_kv_reuse = read_part(o, "assume_kv_reuse", f, KVR_SOVER_KV_REUSE) != 0;
-	v->track_prefill_tokens =
-		read_part(o, "track_prefill_tokens", f, KVR_SOVER_TRACK_PREFILL) != 0;
-	v->shared_cache_multiplier =
-		read_part(o, "shared_cache_multiplier", f, KVR_SOVER_SHARED_MULT);
-	v->overlap_score_credit = read_part(o, "overlap_score_credit", f, KVR_SOVER_CREDIT);
-	v->prefill_load_scale = read_part(o, "prefill_load_scale", f, KVR_SOVER_PREFILL_SCALE);
+		if (v == NULL)
+			continue;
+		out->given |= 1u << i;
+		out->value[i] = json_is_boolean(v) ? json_is_true(v) : kvr_sc_real(v);
+	}
 }
 
 static bool read_shared_hits(const json_t *list, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
-	struct kvr_sched_range *s = kvr_sc_alloc(r->line, json_array_size(list), sizeof(*s));
+	struct kvr_hint_range *s = kvr_sc_alloc(r->line, json_array_size(list), sizeof(*s));
 	uint64_t last = 0;
 	size_t i;
 	json_t *v;
 
-	r->msg.req.shared = s;
+	r->msg.hints.shared = s;
 	json_array_foreach (list, i, v) {
 		const json_t *a = json_array_get(v, 0), *b = json_array_get(v, 1);
 
@@ -158,9 +157,9 @@ static bool read_shared_hits(const json_t *list, struct kvr_sc_req *r, struct kv
 		    kvr_sc_u64(b) < kvr_sc_u64(a))
 			return kvr_sc_bad(p, "shared_hits must be ascending [start, end) pairs");
 		last = kvr_sc_u64(b);
-		s[i] = (struct kvr_sched_range){(uint32_t)kvr_sc_u64(a), (uint32_t)last};
+		s[i] = (struct kvr_hint_range){(uint32_t)kvr_sc_u64(a), (uint32_t)last};
 	}
-	r->msg.req.n_shared = (uint32_t)json_array_size(list);
+	r->msg.hints.n_shared = (uint32_t)json_array_size(list);
 	return true;
 }
 
@@ -199,7 +198,7 @@ static bool read_prompt(const json_t *obj, struct kvr_sc_req *r, struct kvr_sc_p
 /* A health probe leaves no trace in index and sessions. */
 static void leaves_no_trace(struct kvr_sc_req *r)
 {
-	r->msg.req.n = r->msg.req.exec_isl = r->msg.req.n_shared = 0;
+	r->msg.req.n = r->msg.req.exec_isl = r->msg.hints.n_shared = 0;
 	r->session.id_len = 0;
 	r->session.action = KVR_RQ_USE;
 }
@@ -227,7 +226,7 @@ static struct kvr_sc_req *read_request(struct kvr_sc_world *w, struct kvr_sc_lin
 	r->msg.pair = pool->peer != NULL ? &r->pair : NULL;
 	r->msg.req.probe = json_is_true(kvr_sc_get(l->obj, "probe"));
 	r->msg.book = json_is_true(kvr_sc_get(l->obj, "book"));
-	read_override(kvr_sc_get(l->obj, "override"), r);
+	read_override(kvr_sc_get(l->obj, "override"), &r->msg.hints.overrides);
 	if (phase < 0)
 		kvr_sc_bad(p, "unknown phase '%s'", kvr_sc_str_or(l->obj, "phase", ""));
 	if (r->msg.req.probe + r->msg.book + r->msg.req.query_only > 1)

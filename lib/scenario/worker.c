@@ -7,13 +7,13 @@
 #include <string.h>
 
 /* Store the text of a taint in the memory of the line. */
-static struct kvr_sched_str read_taint(struct kvr_sc_line *l, const char *key, const char *value)
+static struct kvr_str read_taint(struct kvr_sc_line *l, const char *key, const char *value)
 {
 	const size_t size = sizeof(KVR_TOPOLOGY_TAINT) + strlen(key) + 1 + strlen(value);
 	char *s = kvr_sc_alloc(l, size, 1);
 
 	snprintf(s, size, KVR_TOPOLOGY_TAINT "%s=%s", key, value);
-	return (struct kvr_sched_str){s, (uint32_t)size - 1};
+	return (struct kvr_str){s, (uint32_t)size - 1};
 }
 
 /* Read the taints, and dynamo.topology/<key>=<value> for each topology entry. */
@@ -22,15 +22,15 @@ static bool read_taints(struct kvr_sc_line *l, struct kvr_sched_worker *c, struc
 	const json_t *list = kvr_sc_get(l->obj, "taints"),
 		     *topology = kvr_sc_get(l->obj, "topology");
 	const size_t most = json_array_size(list) + json_object_size(topology);
-	struct kvr_sched_str *t = kvr_sc_alloc(l, most, sizeof(*t));
+	struct kvr_str *t = kvr_sc_alloc(l, most, sizeof(*t));
 	const char *key;
 	json_t *v;
 	size_t i;
 
 	c->taints = t;
 	json_array_foreach (list, i, v)
-		t[c->n_taints++] = (struct kvr_sched_str){json_string_value(v),
-							  (uint32_t)json_string_length(v)};
+		t[c->n_taints++] =
+			(struct kvr_str){json_string_value(v), (uint32_t)json_string_length(v)};
 	json_object_foreach ((json_t *)topology, key, v) {
 		if (!kvr_sc_is_text(v))
 			return kvr_sc_bad(p, "topology '%s' must be a string", key);
@@ -60,8 +60,7 @@ static bool read_transfer(struct kvr_sc_line *l, struct kvr_rq_worker *out,
 						  : required	 ? 2
 								 : 1,
 				      .weight = kvr_sc_real_or(t, "weight", 1),
-				      .taint = value != NULL ? read_taint(l, domain, value).ptr
-							     : ""};
+				      .taint = value != NULL ? read_taint(l, domain, value).p : ""};
 	return true;
 }
 

@@ -78,7 +78,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 	b->exec_isl = isl;
 	b->generated = 0;
 	b->probe = false;
-	b->fades = req->hints != NULL && (req->hints->flags & KVR_SHINT_EXPECTED_OUTPUT);
+	b->fades = req->hints != NULL && (req->hints->present & KVR_HAS_EXPECTED_OUTPUT);
 	b->expected = b->fades ? req->hints->expected_output_tokens : 0;
 	b->adapter = kvr_sched__lora_begin(s, req->hints);
 	kvr_sched__fly(s, c, d->slot, now);

@@ -59,7 +59,7 @@ static uint32_t who_has(const struct kvr_sched *s, const struct kvr_sched_overla
 /* ---- inputs of the cost ------------------------------------------------------------------ */
 
 /* exp(-tanh(sum of the weights of preferred taints present)), 5.2. */
-static const double *taint_factors(struct kvr_sched *s, const struct kvr_sched_hints *h)
+static const double *taint_factors(struct kvr_sched *s, const struct kvr_hints *h)
 {
 	double last = 0, factor = 1;
 
@@ -86,12 +86,12 @@ static const double *taint_factors(struct kvr_sched *s, const struct kvr_sched_h
 	return s->mult;
 }
 
-static uint32_t hits_beyond(const struct kvr_sched_req *req, uint32_t from)
+static uint32_t hits_beyond(const struct kvr_hints *h, uint32_t from)
 {
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < req->n_shared; i++) {
-		const struct kvr_sched_range *x = &req->shared[i];
+	for (uint32_t i = 0; i < h->n_shared; i++) {
+		const struct kvr_hint_range *x = &h->shared[i];
 		uint32_t lo = x->start > from ? x->start : from;
 
 		n += x->end > lo ? x->end - lo : 0;
@@ -102,11 +102,12 @@ static uint32_t hits_beyond(const struct kvr_sched_req *req, uint32_t from)
 static const uint32_t *shared_beyond(struct kvr_sched *s, const struct choice *c)
 {
 	const uint32_t *device = c->ov != NULL ? c->ov->device : NULL;
+	const struct kvr_hints *h = c->req->hints;
 
-	if (c->req->n_shared == 0)
+	if (h == NULL || h->n_shared == 0)
 		return NULL;
 	for (uint32_t i = 0; i < s->n_ranks; i++)
-		s->shared[s->order[i]] = hits_beyond(c->req, at(device, s->order[i]));
+		s->shared[s->order[i]] = hits_beyond(h, at(device, s->order[i]));
 	return s->shared;
 }
 

@@ -2,28 +2,18 @@
 /* Checks of a request, its parameters, its pin, and the ranks it may go to (5.5, 5.6, 8.1). */
 #include "sched_pvt.h"
 
-static bool not_negative(double v)
+static bool overrides_valid(const struct kvr_hints *h)
 {
-	return isfinite(v) && v >= 0;
-}
-
-static bool override_valid(const struct kvr_sched_override *o)
-{
-	if (o == NULL)
+	if (h == NULL || h->overrides.given == 0)
 		return true;
-	if ((o->flags & KVR_SOVER_TEMPERATURE) && !not_negative(o->temperature))
-		return false;
-	if ((o->flags & KVR_SOVER_CREDIT) && !not_negative(o->overlap_score_credit))
-		return false;
-	if ((o->flags & KVR_SOVER_PREFILL_SCALE) && !not_negative(o->prefill_load_scale))
-		return false;
-	if ((o->flags & KVR_SOVER_SCORE_WEIGHT) && !not_negative(o->overlap_score_weight))
-		return false;
-	return !(o->flags & KVR_SOVER_SHARED_MULT) ||
-	       (o->shared_cache_multiplier >= 0 && o->shared_cache_multiplier <= 1);
+	for (uint32_t i = 0; i < RTE_DIM(h->overrides.value); i++)
+		if ((h->overrides.given >> i & 1) != 0 &&
+		    !kvr_override_ok(i, h->overrides.value[i]))
+			return false;
+	return true;
 }
 
-static bool hints_valid(const struct kvr_sched_hints *h)
+static bool hints_valid(const struct kvr_hints *h)
 {
 	if (h == NULL)
 		return true;
@@ -43,7 +33,7 @@ enum kvr_code kvr_sched_check(const struct kvr_sched *s, const struct kvr_sched_
 		return KVR_E_EMPTY_PROMPT;
 	if (req->isl > most || req->n > s->conf.max_prompt_blocks)
 		return KVR_E_PROMPT_TOO_LONG;
-	if (!override_valid(req->override))
+	if (!overrides_valid(req->hints))
 		return KVR_E_INVALID_OVERRIDE;
 	if (!hints_valid(req->hints))
 		return KVR_E_INVALID_WEIGHT;
@@ -55,7 +45,8 @@ enum kvr_code kvr_sched_check(const struct kvr_sched *s, const struct kvr_sched_
 
 void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *req, struct params *p)
 {
-	const struct kvr_sched_override *o = req->override;
+	const struct kvr_hints *h = req->hints;
+	double weight;
 
 	p->credit = s->conf.overlap_score_credit;
 	p->scale = s->conf.prefill_load_scale;
@@ -63,25 +54,20 @@ void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *re
 	p->temperature = s->conf.temperature;
 	p->reuse = s->conf.assume_kv_reuse;
 	p->track_prefill = s->conf.track_prefill_tokens;
-	if (o == NULL)
+	if (h == NULL || h->overrides.given == 0)
 		return;
-	if (o->flags & KVR_SOVER_SCORE_WEIGHT) {
-		p->scale = o->overlap_score_weight;
-		if (o->overlap_score_weight == 0)
-			p->credit = 0;
-	}
-	if (o->flags & KVR_SOVER_CREDIT)
-		p->credit = o->overlap_score_credit;
-	if (o->flags & KVR_SOVER_PREFILL_SCALE)
-		p->scale = o->prefill_load_scale;
-	if (o->flags & KVR_SOVER_SHARED_MULT)
-		p->shared = o->shared_cache_multiplier;
-	if (o->flags & KVR_SOVER_TEMPERATURE)
-		p->temperature = o->temperature;
-	if (o->flags & KVR_SOVER_KV_REUSE)
-		p->reuse = o->assume_kv_reuse;
-	if (o->flags & KVR_SOVER_TRACK_PREFILL)
-		p->track_prefill = o->track_prefill_tokens;
+	/* The deprecated alias, see kvr_pool_conf_set(). */
+	weight = kvr_override(h, KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT, p->scale);
+	p->scale = weight;
+	if (weight == 0 && (h->overrides.given >> KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT & 1) != 0)
+		p->credit = 0;
+	p->credit = kvr_override(h, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, p->credit);
+	p->scale = kvr_override(h, KVR_OVERRIDE_PREFILL_LOAD_SCALE, p->scale);
+	p->shared = kvr_override(h, KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER, p->shared);
+	p->temperature = kvr_override(h, KVR_OVERRIDE_ROUTER_TEMPERATURE, p->temperature);
+	p->reuse = kvr_override(h, KVR_OVERRIDE_ASSUME_KV_REUSE, p->reuse) != 0;
+	p->track_prefill =
+		kvr_override(h, KVR_OVERRIDE_TRACK_PREFILL_TOKENS, p->track_prefill) != 0;
 }
 
 /* ---- pins -------------------------------------------------------------------------------- */
@@ -94,35 +80,27 @@ struct pin {
 
 static struct pin pin_of(const struct kvr_sched_req *req)
 {
-	const struct kvr_sched_hints *h = req->hints;
-	uint32_t own;
+	const struct kvr_hints *h = req->hints;
+	uint64_t own;
 	struct pin p = {0};
 
 	if (h == NULL)
 		return p;
-	own = req->phase == KVR_ROLE_PREFILL ? KVR_SHINT_PREFILL_ID : KVR_SHINT_DECODE_ID;
-	p.given = (h->flags & (own | KVR_SHINT_BACKEND_ID)) != 0;
-	if (!(h->flags & own))
-		p.worker = h->backend_id;
+	own = req->phase == KVR_ROLE_PREFILL ? KVR_HAS(KVR_HINT_PREFILL_WORKER)
+					     : KVR_HAS(KVR_HINT_DECODE_WORKER);
+	p.given = (h->present & (own | KVR_HAS(KVR_HINT_BACKEND))) != 0;
+	if (!(h->present & own))
+		p.worker = h->backend_worker;
 	else
-		p.worker = own == KVR_SHINT_PREFILL_ID ? h->prefill_id : h->decode_id;
-	p.has_dp = (h->flags & KVR_SHINT_DP_RANK) != 0;
+		p.worker = own == KVR_HAS(KVR_HINT_PREFILL_WORKER) ? h->prefill_worker
+								   : h->decode_worker;
+	p.has_dp = (h->present & KVR_HAS(KVR_HINT_DP_RANK)) != 0;
 	p.dp = h->dp_rank;
-	if (req->phase == KVR_ROLE_PREFILL && (h->flags & KVR_SHINT_PREFILL_DP_RANK)) {
+	if (req->phase == KVR_ROLE_PREFILL && (h->present & KVR_HAS(KVR_HINT_PREFILL_DP_RANK))) {
 		p.has_dp = true;
 		p.dp = h->prefill_dp_rank;
 	}
 	return p;
-}
-
-static bool allowed(const struct kvr_sched_hints *h, uint64_t worker)
-{
-	if (h == NULL || !(h->flags & KVR_SHINT_ALLOWED))
-		return true;
-	for (uint32_t i = 0; i < h->n_allowed; i++)
-		if (h->allowed[i] == worker)
-			return true;
-	return false;
 }
 
 /* In modes without cache knowledge a pin needs no rank: the least busy one of the worker serves. */
@@ -146,7 +124,7 @@ enum kvr_code kvr_sched__resolve(struct kvr_sched *s, struct choice *c)
 		return s->mode->needs_pin ? KVR_E_WORKER_ID_REQUIRED : KVR_OK;
 	c->pin_worker = p.worker;
 	c->pin_dp = p.dp;
-	if (!allowed(c->req->hints, p.worker))
+	if (!kvr_hints_allows(c->req->hints, p.worker))
 		return KVR_E_PINNED_NOT_ALLOWED;
 	if (p.has_dp)
 		return KVR_OK;
@@ -160,7 +138,7 @@ enum kvr_code kvr_sched__resolve(struct kvr_sched *s, struct choice *c)
 	return KVR_OK;
 }
 
-static const uint64_t *taint_ranks(const struct kvr_sched *s, const struct kvr_sched_str *name)
+static const uint64_t *taint_ranks(const struct kvr_sched *s, const struct kvr_str *name)
 {
 	uint32_t t = kvr_sched__taint(s, name);
 
@@ -170,10 +148,10 @@ static const uint64_t *taint_ranks(const struct kvr_sched *s, const struct kvr_s
 /* Every failure but overload is NoEndpoints. */
 enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c)
 {
-	const struct kvr_sched_hints *h = c->req->hints;
+	const struct kvr_hints *h = c->req->hints;
 	uint32_t rank = kvr_sched_rank_find(s, c->pin_worker, c->pin_dp);
 
-	if (!allowed(h, c->pin_worker))
+	if (h != NULL && !kvr_hints_allows(h, c->pin_worker))
 		return KVR_E_PINNED_NOT_ALLOWED;
 	if (rank == KVR_SCHED_NO_RANK || !bit(s->open, rank))
 		return KVR_E_NO_ENDPOINTS;
@@ -198,28 +176,27 @@ static void put_worker(const struct kvr_sched *s, uint64_t worker, bool on, uint
 		bit_put(set, s->order[s->worker[at].at + k], on);
 }
 
-static void allow_only(const struct kvr_sched *s, const struct kvr_sched_hints *h, uint64_t *set)
+static void allow_only(const struct kvr_sched *s, const struct kvr_hints *h, uint64_t *set)
 {
 	memset(set, 0, s->words * sizeof(*set));
 	for (uint32_t i = 0; i < h->n_allowed; i++)
-		put_worker(s, h->allowed[i], true, set);
+		put_worker(s, kvr_hints_allowed(h, i), true, set);
 }
 
 /* The ranks of @p base that the request's hints allow: @p base itself, or scratch. */
-static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_sched_hints *h,
-			       const uint64_t *base)
+static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_hints *h, const uint64_t *base)
 {
 	uint64_t *set = s->fit;
 
-	if (h == NULL ||
-	    (!(h->flags & (KVR_SHINT_ALLOWED | KVR_SHINT_EXCLUDE)) && h->n_required == 0))
+	if (h == NULL || (!(h->present & (KVR_HAS(KVR_HINT_ALLOWED_WORKERS) | KVR_HAS_EXCLUDE)) &&
+			  h->n_required == 0))
 		return base;
-	if (h->flags & KVR_SHINT_ALLOWED)
+	if (h->present & KVR_HAS(KVR_HINT_ALLOWED_WORKERS))
 		allow_only(s, h, set);
 	else
 		memset(set, 0xFF, s->words * sizeof(*set));
-	if (h->flags & KVR_SHINT_EXCLUDE)
-		put_worker(s, h->exclude_id, false, set);
+	if (h->present & KVR_HAS_EXCLUDE)
+		put_worker(s, h->exclude_worker, false, set);
 	for (uint32_t w = 0; w < s->words; w++)
 		set[w] &= base[w];
 	for (uint32_t i = 0; i < h->n_required; i++) {
@@ -248,11 +225,11 @@ static const uint64_t *prefer(const struct kvr_sched *s, const uint64_t *base,
 }
 
 /* Ranks that the request has failed at. In the scratch set that choices write after this. */
-static const uint64_t *failed_at(const struct kvr_sched *s, const struct kvr_sched_hints *h)
+static const uint64_t *failed_at(const struct kvr_sched *s, const struct kvr_hints *h)
 {
 	memset(s->elig, 0, s->words * sizeof(*s->elig));
 	for (uint32_t i = 0; i < h->n_failed_at; i++) {
-		const struct kvr_sched_place *p = &h->failed_at[i];
+		const struct kvr_wire_rank *p = &h->failed_at[i];
 		const uint32_t rank = kvr_sched_rank_find(s, p->worker, p->dp_rank);
 
 		if (p->dp_rank == UINT32_MAX)
@@ -267,7 +244,7 @@ static const uint64_t *failed_at(const struct kvr_sched *s, const struct kvr_sch
  * the ones that are likely to serve the request. */
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 {
-	const struct kvr_sched_hints *h = c->req->hints;
+	const struct kvr_hints *h = c->req->hints;
 
 	c->open = fitting(s, h, s->open);
 	if (h != NULL && h->n_failed_at != 0)
@@ -281,7 +258,7 @@ void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 /* Nobody fits now: whether somebody will who is between two lives. Taints may change with them. */
 bool kvr_sched__due(struct kvr_sched *s, const struct choice *c)
 {
-	struct kvr_sched_hints h;
+	struct kvr_hints h;
 
 	if (!any_bit(s->due, s->words))
 		return false;

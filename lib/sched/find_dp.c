@@ -48,10 +48,10 @@ void kvr_sched__ready(struct kvr_sched *s)
 	}
 }
 
-uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_sched_str *name)
+uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_str *name)
 {
 	for (uint32_t t = 0; t < s->n_taints; t++)
-		if (s->taint_len[t] == name->len && memcmp(s->taint[t], name->ptr, name->len) == 0)
+		if (s->taint_len[t] == name->len && memcmp(s->taint[t], name->p, name->len) == 0)
 			return t;
 	return NIL;
 }

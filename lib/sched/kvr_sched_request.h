@@ -4,10 +4,12 @@
 
 /**
  * @file
- * What a scheduler (kvr_sched.h) is asked and what it answers: a request with its hints, override
- * and overlap; the decision, and the terms it was made of. Plain structs of the caller.
+ * What a scheduler (kvr_sched.h) is asked and what it answers: a request with its hints
+ * (kvr_hints.h) and overlap; the decision, and the terms it was made of. Plain structs of the
+ * caller.
  */
 
+#include "kvr_hints.h"
 #include "kvr_types.h"
 #include <stdbool.h>
 #include <stdint.h>
@@ -56,83 +58,6 @@ enum kvr_sched_limit {
 
 /* ---- a request ------------------------------------------------------------------------ */
 
-/* Constants here are KVR_SHINT_ and KVR_SOVER_ because lib/wire (kvr_wire.h) owns
- * KVR_HINT_ and KVR_OVERRIDE_; the router includes both headers.
- */
-
-/** A string that need not end in NUL. */
-struct kvr_sched_str {
-	const char *ptr;
-	uint32_t len;
-};
-
-struct kvr_sched_preferred {
-	struct kvr_sched_str taint;
-	double weight; /**< finite; negative repels */
-};
-
-#define KVR_SHINT_BACKEND_ID	  0x01u
-#define KVR_SHINT_PREFILL_ID	  0x02u
-#define KVR_SHINT_DECODE_ID	  0x04u
-#define KVR_SHINT_DP_RANK	  0x08u
-#define KVR_SHINT_PREFILL_DP_RANK 0x10u
-#define KVR_SHINT_EXPECTED_OUTPUT 0x20u
-#define KVR_SHINT_ALLOWED	  0x40u /**< `allowed` restricts; n_allowed = 0 allows nobody */
-#define KVR_SHINT_EXCLUDE	  0x80u /**< not this worker again, unless it is pinned (8.5) */
-
-#define KVR_SCHED_FAILED_AT 4u /**< ranks that a request may exclude */
-
-/** A rank by its name. */
-struct kvr_sched_place {
-	uint64_t worker;
-	uint32_t dp_rank; /**< UINT32_MAX: each of the worker's */
-};
-
-/** Routing hints (section 11.1); a field counts only when its flag or length says so. */
-struct kvr_sched_hints {
-	uint32_t flags; /**< KVR_SHINT_* */
-	uint32_t dp_rank;
-	uint32_t prefill_dp_rank;
-	uint32_t expected_output_tokens;
-	uint64_t backend_id;
-	uint64_t prefill_id;
-	uint64_t decode_id;
-	uint64_t exclude_id;
-	const uint64_t *allowed; /**< worker ids, any order */
-	const struct kvr_sched_str *required;
-	const struct kvr_sched_preferred *preferred;
-	uint32_t n_allowed;
-	uint32_t n_required;
-	uint32_t n_preferred;
-	uint32_t n_failed_at;
-	uint32_t strict_priority;
-	double priority_jump;	   /**< seconds; below 0 counts as 0 */
-	uint32_t policy_class;	   /**< index, or KVR_SCHED_NO_CLASS for the first class */
-	struct kvr_sched_str lora; /**< adapter, counted only; len 0 = the base model */
-	/** Ranks where it has failed: not these as long as another fits and has room. */
-	struct kvr_sched_place failed_at[KVR_SCHED_FAILED_AT];
-};
-
-#define KVR_SOVER_TEMPERATURE	0x01u
-#define KVR_SOVER_CREDIT	0x02u
-#define KVR_SOVER_PREFILL_SCALE 0x04u
-#define KVR_SOVER_SHARED_MULT	0x08u
-#define KVR_SOVER_KV_REUSE	0x10u
-#define KVR_SOVER_TRACK_PREFILL 0x20u
-#define KVR_SOVER_SCORE_WEIGHT	0x40u /**< deprecated alias, see kvr_pool_conf_set() */
-
-/** Per-request override (section 5.6); out of range = KVR_E_INVALID_OVERRIDE. */
-struct kvr_sched_override {
-	uint32_t flags; /**< KVR_SOVER_* */
-	bool assume_kv_reuse;
-	bool track_prefill_tokens;
-	double temperature;		/**< finite, >= 0 */
-	double overlap_score_credit;	/**< finite, >= 0 */
-	double prefill_load_scale;	/**< finite, >= 0 */
-	double shared_cache_multiplier; /**< 0..1 */
-	double overlap_score_weight;	/**< finite, >= 0 */
-};
-
 /**
  * Overlap of the prompt with each rank's cache, in blocks, by dense rank index: `host` is the
  * extension beyond device, `disk` beyond host, `external` beyond disk. NULL = none anywhere.
@@ -145,12 +70,6 @@ struct kvr_sched_overlap {
 	const uint32_t *host;
 	const uint32_t *disk;
 	const uint32_t *external;
-};
-
-/** Half-open range of block positions present in the external shared pool. */
-struct kvr_sched_range {
-	uint32_t start;
-	uint32_t end;
 };
 
 /**
@@ -170,10 +89,10 @@ struct kvr_sched_req {
 	 * overload does not count. */
 	bool probe;
 	enum kvr_role phase;
-	const struct kvr_sched_hints *hints;	   /**< NULL = none */
-	const struct kvr_sched_override *override; /**< NULL = none */
-	const struct kvr_sched_range *shared;	   /**< sorted, disjoint */
-	uint32_t n_shared;
+	/** NULL = none. Of the message, completed by the caller: expected_output_tokens,
+	 * exclude_worker and policy_class (KVR_SCHED_NO_CLASS: the first class). Values out of
+	 * range = KVR_E_INVALID_OVERRIDE, KVR_E_INVALID_WEIGHT (sections 5.6 and 11.1). */
+	const struct kvr_hints *hints;
 };
 
 /* ---- a decision ----------------------------------------------------------------------- */

@@ -21,7 +21,7 @@ struct kvr_sched_worker {
 	uint64_t total_kv_blocks;	 /**< 0 = unknown */
 	uint64_t max_num_batched_tokens; /**< 0 = unknown: 10,000,000 counts */
 	bool cpu;			 /**< no accelerator (device-aware-weighted) */
-	const struct kvr_sched_str *taints;
+	const struct kvr_str *taints;
 	uint32_t n_taints;
 };
 

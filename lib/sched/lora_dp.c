@@ -8,31 +8,31 @@
 
 #define OTHER (KVR_SCHED_ADAPTERS + 1) /* slot.adapter: 0 none, place + 1, or this */
 
-static uint64_t name_hash(const struct kvr_sched *s, const struct kvr_sched_str *name)
+static uint64_t name_hash(const struct kvr_sched *s, const struct kvr_str *name)
 {
 	uint64_t h = s->lora_seed ^ name->len, part;
 	uint32_t i;
 
 	for (i = 0; i + 8 <= name->len; i += 8) {
-		memcpy(&part, name->ptr + i, 8);
+		memcpy(&part, name->p + i, 8);
 		h = kvr_mix64(h ^ part);
 	}
 	part = 0;
-	memcpy(&part, name->ptr + i, name->len - i);
+	memcpy(&part, name->p + i, name->len - i);
 	return kvr_mix64(h ^ part);
 }
 
-static uint32_t find(const struct kvr_sched *s, uint64_t hash, const struct kvr_sched_str *name)
+static uint32_t find(const struct kvr_sched *s, uint64_t hash, const struct kvr_str *name)
 {
 	for (uint32_t i = 0; i < s->n_loras; i++)
 		if (s->lora_hash[i] == hash && s->lora[i].len == name->len &&
-		    memcmp(s->lora[i].name, name->ptr, name->len) == 0)
+		    memcmp(s->lora[i].name, name->p, name->len) == 0)
 			return i;
 	return NIL;
 }
 
 /* A place for a new name: one never used, or one without bookings. */
-static uint32_t make(struct kvr_sched *s, uint64_t hash, const struct kvr_sched_str *name)
+static uint32_t make(struct kvr_sched *s, uint64_t hash, const struct kvr_str *name)
 {
 	uint32_t i = s->n_loras;
 
@@ -45,11 +45,11 @@ static uint32_t make(struct kvr_sched *s, uint64_t hash, const struct kvr_sched_
 		return NIL;
 	s->lora_hash[i] = hash;
 	s->lora[i] = (struct kvr_sched_lora){.len = name->len};
-	memcpy(s->lora[i].name, name->ptr, name->len);
+	memcpy(s->lora[i].name, name->p, name->len);
 	return i;
 }
 
-uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_sched_hints *h)
+uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_hints *h)
 {
 	uint64_t hash;
 	uint32_t i = NIL;
@@ -90,7 +90,7 @@ uint32_t kvr_sched_loras(const struct kvr_sched *s, uint32_t from, struct kvr_sc
 
 uint32_t kvr_sched_lora_active(const struct kvr_sched *s, const char *name, size_t len)
 {
-	const struct kvr_sched_str str = {name, (uint32_t)len};
+	const struct kvr_str str = {name, (uint32_t)len};
 	uint32_t i = NIL;
 
 	if (len > 0 && len <= KVR_SCHED_LORA_NAME)

@@ -191,7 +191,7 @@ uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now)
 static void stand(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 		  const struct kvr_sched_decision *d)
 {
-	const struct kvr_sched_hints *h = c->req->hints;
+	const struct kvr_hints *h = c->req->hints;
 	const double jump = h != NULL ? h->priority_jump : 0;
 	struct waiting *w = &s->wait[slot];
 	struct node *n = &s->node[slot];
@@ -228,7 +228,7 @@ void kvr_sched__move(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, uint64_t now,
 				 struct kvr_sched_decision *d)
 {
-	const struct kvr_sched_hints *h = c->req->hints;
+	const struct kvr_hints *h = c->req->hints;
 	struct waiting *w = &s->wait[d->slot];
 	struct node *n = &s->node[d->slot];
 

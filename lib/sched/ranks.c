@@ -18,7 +18,7 @@ static void taints_clear(struct kvr_sched *s, uint32_t rank)
 }
 
 /* An entry no rank has any more may be renamed: requests name taints by text. */
-static uint32_t taint_new(struct kvr_sched *s, const struct kvr_sched_str *name)
+static uint32_t taint_new(struct kvr_sched *s, const struct kvr_str *name)
 {
 	uint32_t t;
 
@@ -28,7 +28,7 @@ static uint32_t taint_new(struct kvr_sched *s, const struct kvr_sched_str *name)
 		return NIL;
 	if (t == s->n_taints)
 		s->n_taints++;
-	memcpy(s->taint[t], name->ptr, name->len);
+	memcpy(s->taint[t], name->p, name->len);
 	s->taint_len[t] = name->len;
 	return t;
 }
@@ -45,7 +45,7 @@ static int taints_fit(const struct kvr_sched *s, const struct kvr_sched_worker *
 			return -EINVAL;
 		for (uint32_t j = 0; j < i && !twice; j++)
 			twice = w->taints[j].len == w->taints[i].len &&
-				memcmp(w->taints[j].ptr, w->taints[i].ptr, w->taints[i].len) == 0;
+				memcmp(w->taints[j].p, w->taints[i].p, w->taints[i].len) == 0;
 		if (!twice && kvr_sched__taint(s, &w->taints[i]) == NIL)
 			need++;
 	}

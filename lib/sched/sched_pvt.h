@@ -373,7 +373,7 @@ static inline uint64_t round_up_half(double v)
 uint32_t kvr_sched__place(const struct kvr_sched *s, uint64_t id); /* in `sorted`, or of the next */
 uint32_t kvr_sched__worker(const struct kvr_sched *s, uint64_t id); /* entry or NIL */
 void kvr_sched__ready(struct kvr_sched *s);
-uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_sched_str *name);
+uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_str *name);
 
 /* overload_dp.c */
 void kvr_sched__report(struct kvr_sched *s, uint32_t rank, uint64_t now);
@@ -456,7 +456,7 @@ bool kvr_sched__leave_prompt(struct kvr_sched *s, uint32_t slot, uint32_t rank, 
 void kvr_sched__settle(struct kvr_sched *s);
 
 /* lora_dp.c */
-uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_sched_hints *h);
+uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_hints *h);
 void kvr_sched__lora_end(struct kvr_sched *s, uint16_t adapter);
 
 /* queue_dp.c */

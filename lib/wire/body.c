@@ -36,7 +36,8 @@ static bool frame_size_ok(uint32_t max_frame)
 static enum kvr_code check_hints(const void *p, uint32_t len, enum kvr_hints_in in,
 				 struct kvr_hints *h, struct kvr_fault *f)
 {
-	const int r = kvr_hints_parse(p, len, in, h);
+	struct kvr_hint_lists lists;
+	const enum kvr_code r = kvr_hints_parse(p, len, in, h, &lists);
 
 	return r == 0 ? 0 : refuse(f, r, "bad hint", 0, 0);
 }

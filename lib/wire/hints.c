@@ -61,6 +61,24 @@ static bool text(const struct kvr_tlv *t, uint32_t skip, uint32_t min, uint32_t 
 	KVR_E_MAX /* no code: the hint is for other kinds of message, or from later                \
 		   */
 
+bool kvr_override_ok(uint32_t field, double value)
+{
+	switch (field) {
+	case KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT:
+	case KVR_OVERRIDE_ROUTER_TEMPERATURE:
+	case KVR_OVERRIDE_OVERLAP_SCORE_CREDIT:
+	case KVR_OVERRIDE_PREFILL_LOAD_SCALE:
+		return isfinite(value) && value >= 0.0;
+	case KVR_OVERRIDE_ASSUME_KV_REUSE:
+	case KVR_OVERRIDE_TRACK_PREFILL_TOKENS:
+		return value == 0.0 || value == 1.0;
+	case KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER:
+		return value >= 0.0 && value <= 1.0;
+	default:
+		return false;
+	}
+}
+
 static enum kvr_code take_override(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	const uint32_t field = t->len == 16 ? get32(t->value) : 0;
@@ -68,19 +86,11 @@ static enum kvr_code take_override(const struct kvr_tlv *t, struct kvr_hints *h)
 
 	if (t->len != 16 || get32(t->value + 4) != 0)
 		return KVR_E_HINT;
-	if (field < KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT || field > KVR_OVERRIDE_PREFILL_LOAD_SCALE ||
-	    (h->overrides & (1u << field)) != 0)
-		return KVR_E_INVALID_OVERRIDE;
 	v = get_f64(t->value + 8);
-	if (!isfinite(v) || v < 0.0)
+	if (!kvr_override_ok(field, v) || (h->overrides.given >> field & 1) != 0)
 		return KVR_E_INVALID_OVERRIDE;
-	if ((field == KVR_OVERRIDE_ASSUME_KV_REUSE || field == KVR_OVERRIDE_TRACK_PREFILL_TOKENS) &&
-	    v != 0.0 && v != 1.0)
-		return KVR_E_INVALID_OVERRIDE;
-	if (field == KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER && v > 1.0)
-		return KVR_E_INVALID_OVERRIDE;
-	h->overrides |= 1u << field;
-	h->override_value[field] = v;
+	h->overrides.given |= 1u << field;
+	h->overrides.value[field] = v;
 	return KVR_OK;
 }
 
@@ -93,14 +103,14 @@ static enum kvr_code take_session(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	if (t->len < 8 || !all_zero(t->value + 1, 3))
 		return KVR_E_HINT;
-	h->session = (struct kvr_str){(const char *)t->value + 8, t->len - 8u};
-	h->session_action = t->value[0];
-	h->session_timeout_s = get32(t->value + 4);
-	if (h->session_timeout_s == KVR_NONE32)
-		h->session_timeout_s = KVR_WIRE_SESSION_DEF_S;
-	if (!kvr_session_id_ok(h->session.p, h->session.len) ||
-	    h->session_action > KVR_ACTION_CLOSE || h->session_timeout_s == 0 ||
-	    h->session_timeout_s > KVR_WIRE_SESSION_MAX_S)
+	h->session.id = (struct kvr_str){(const char *)t->value + 8, t->len - 8u};
+	h->session.action = t->value[0];
+	h->session.timeout_s = get32(t->value + 4);
+	if (h->session.timeout_s == KVR_NONE32)
+		h->session.timeout_s = KVR_WIRE_SESSION_DEF_S;
+	if (!kvr_session_id_ok(h->session.id.p, h->session.id.len) ||
+	    h->session.action > KVR_ACTION_CLOSE || h->session.timeout_s == 0 ||
+	    h->session.timeout_s > KVR_WIRE_SESSION_MAX_S)
 		return KVR_E_INVALID_SESSION;
 	return KVR_OK;
 }
@@ -121,7 +131,8 @@ static bool take_mm(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *last
 	return true;
 }
 
-static bool take_shared(const struct kvr_tlv *t, struct kvr_hints *h)
+static bool take_shared(const struct kvr_tlv *t, struct kvr_hints *h,
+			struct kvr_hint_range shared[])
 {
 	uint32_t start, end;
 
@@ -129,10 +140,9 @@ static bool take_shared(const struct kvr_tlv *t, struct kvr_hints *h)
 		return false;
 	start = get32(t->value);
 	end = get32(t->value + 4);
-	if (start >= end || (h->n_shared > 0 && start < h->shared[h->n_shared - 1].end))
+	if (start >= end || (h->n_shared > 0 && start < shared[h->n_shared - 1].end))
 		return false;
-	h->shared[h->n_shared].start = start;
-	h->shared[h->n_shared++].end = end;
+	shared[h->n_shared++] = (struct kvr_hint_range){start, end};
 	return true;
 }
 
@@ -154,10 +164,10 @@ static enum kvr_code take_weight(const struct kvr_tlv *t, double *dst)
 
 static bool take_failed_at(const struct kvr_tlv *t, struct kvr_hints *h)
 {
-	h->failed_at = t->value;
+	h->failed_at = (const struct kvr_wire_rank *)t->value;
 	h->n_failed_at = t->len / 16u;
 	for (uint32_t i = 0; i < h->n_failed_at; i++)
-		if (get32(t->value + i * 16 + 12) != 0)
+		if (h->failed_at[i].reserved != 0)
 			return false;
 	return t->len % 16 == 0 && h->n_failed_at >= 1 && h->n_failed_at <= KVR_HINT_MAX_FAILED_AT;
 }
@@ -168,17 +178,18 @@ static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *
 	return *n < max && text(t, 0, 1, max_len, &list[(*n)++]);
 }
 
-static enum kvr_code take_preferred(const struct kvr_tlv *t, struct kvr_hints *h)
+static enum kvr_code take_preferred(const struct kvr_tlv *t, struct kvr_hints *h,
+				    struct kvr_hint_preferred preferred[])
 {
 	double w;
 
 	if (t->len < 8 || h->n_preferred == KVR_HINTS_MAX_TAINTS ||
-	    !text(t, 8, 1, KVR_HINT_MAX_NAME, &h->preferred[h->n_preferred]))
+	    !text(t, 8, 1, KVR_HINT_MAX_NAME, &preferred[h->n_preferred].taint))
 		return KVR_E_HINT;
 	w = get_f64(t->value);
 	if (!isfinite(w))
 		return KVR_E_INVALID_WEIGHT;
-	h->preferred_weight[h->n_preferred++] = w;
+	preferred[h->n_preferred++].weight = w;
 	return KVR_OK;
 }
 
@@ -191,18 +202,18 @@ static bool take_opaque(const struct kvr_tlv *t, uint32_t max, struct kvr_str *o
 
 static bool take_bootstrap(const struct kvr_tlv *t, struct kvr_hints *h)
 {
-	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->bootstrap_host))
+	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->bootstrap.host))
 		return false;
-	h->bootstrap_room = get64(t->value);
-	h->bootstrap_port = get16(t->value + 8);
+	h->bootstrap.room = get64(t->value);
+	h->bootstrap.port = get16(t->value + 8);
 	return all_zero(t->value + 10, 6);
 }
 
 static bool take_bootstrap_addr(const struct kvr_tlv *t, struct kvr_hints *h)
 {
-	if (!text(t, 8, 1, KVR_HINT_MAX_NAME, &h->bootstrap_host))
+	if (!text(t, 8, 1, KVR_HINT_MAX_NAME, &h->bootstrap_addr.host))
 		return false;
-	h->bootstrap_port = get16(t->value);
+	h->bootstrap_addr.port = get16(t->value);
 	return all_zero(t->value + 2, 6);
 }
 
@@ -210,14 +221,14 @@ static bool take_body(const struct kvr_tlv *t, struct kvr_hints *h)
 {
 	if (t->len != 8 + KVR_WIRE_TOKEN)
 		return false;
-	h->body_len = get64(t->value);
-	h->body_token = t->value + 8;
-	return h->body_len != 0 && h->body_len <= KVR_WIRE_MAX_AWAY;
+	h->body.len = get64(t->value);
+	h->body.token = t->value + 8;
+	return h->body.len != 0 && h->body.len <= KVR_WIRE_MAX_AWAY;
 }
 
-static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h)
+static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h, struct kvr_str topology[])
 {
-	struct kvr_str *s = &h->topology[h->n_topology];
+	struct kvr_str *s = &topology[h->n_topology];
 	const char *eq;
 
 	if (h->n_topology == KVR_HINTS_MAX_TOPOLOGY || !text(t, 0, 3, KVR_HINT_MAX_NAME, s))
@@ -229,16 +240,17 @@ static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h)
 
 static enum kvr_code take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints *h)
 {
-	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->kv_transfer_domain) || t->value[0] > 2 ||
+	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->kv_transfer.domain) || t->value[0] > 2 ||
 	    !all_zero(t->value + 1, 7))
 		return KVR_E_HINT;
-	h->kv_transfer_enforcement = t->value[0];
-	h->kv_transfer_weight = get_f64(t->value + 8);
-	return isfinite(h->kv_transfer_weight) ? KVR_OK : KVR_E_INVALID_WEIGHT;
+	h->kv_transfer.enforcement = t->value[0];
+	h->kv_transfer.weight = get_f64(t->value + 8);
+	return isfinite(h->kv_transfer.weight) ? KVR_OK : KVR_E_INVALID_WEIGHT;
 }
 
 /* Where a request may go. KVR_OK: taken; UNKNOWN_HERE, or a code. */
-static enum kvr_code take_target(const struct kvr_tlv *t, struct kvr_hints *h)
+static enum kvr_code take_target(const struct kvr_tlv *t, struct kvr_hints *h,
+				 struct kvr_hint_lists *lists)
 {
 	bool ok;
 
@@ -267,11 +279,11 @@ static enum kvr_code take_target(const struct kvr_tlv *t, struct kvr_hints *h)
 		ok = take_failed_at(t, h);
 		break;
 	case KVR_HINT_REQUIRED_TAINT:
-		ok = take_list(t, h->required, &h->n_required, KVR_HINTS_MAX_TAINTS,
+		ok = take_list(t, lists->required, &h->n_required, KVR_HINTS_MAX_TAINTS,
 			       KVR_HINT_MAX_NAME);
 		break;
 	case KVR_HINT_PREFERRED_TAINT:
-		return take_preferred(t, h);
+		return take_preferred(t, h, lists->preferred);
 	case KVR_HINT_SESSION:
 		return take_session(t, h);
 	default:
@@ -281,7 +293,8 @@ static enum kvr_code take_target(const struct kvr_tlv *t, struct kvr_hints *h)
 }
 
 /* KVR_OK: taken; UNKNOWN_HERE, or a code. */
-static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *mm_last)
+static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h,
+				  struct kvr_hint_lists *lists, uint64_t *mm_last)
 {
 	bool ok;
 
@@ -309,7 +322,7 @@ static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, 
 		ok = take_mm(t, h, mm_last);
 		break;
 	case KVR_HINT_SHARED_HITS:
-		ok = take_shared(t, h);
+		ok = take_shared(t, h, lists->shared);
 		break;
 	case KVR_HINT_BODY:
 		ok = take_body(t, h);
@@ -318,7 +331,7 @@ static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h, 
 		ok = take_opaque(t, KVR_HINT_MAX_TRACE, &h->trace);
 		break;
 	default:
-		return take_target(t, h);
+		return take_target(t, h, lists);
 	}
 	return ok ? KVR_OK : KVR_E_HINT;
 }
@@ -338,13 +351,14 @@ static enum kvr_code take_dispatch(const struct kvr_tlv *t, struct kvr_hints *h,
 	return ok ? KVR_OK : KVR_E_HINT;
 }
 
-static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h, enum kvr_hints_in in)
+static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h,
+				 struct kvr_hint_lists *lists, enum kvr_hints_in in)
 {
 	const uint32_t pools = in == KVR_HINTS_CONNECT ? KVR_HINTS_MAX_POOLS : 1;
 	bool ok;
 
 	if (t->type == KVR_HINT_POOL)
-		ok = take_list(t, h->pool, &h->n_pools, pools, KVR_HINT_MAX_POOL);
+		ok = take_list(t, lists->pools, &h->n_pools, pools, KVR_HINT_MAX_POOL);
 	else if (in == KVR_HINTS_CONNECT)
 		return UNKNOWN_HERE;
 	else if (t->type == KVR_HINT_ENGINE_ADDR)
@@ -352,9 +366,10 @@ static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h, e
 	else if (t->type == KVR_HINT_BODY_ADDR)
 		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->body_addr);
 	else if (t->type == KVR_HINT_TAINT)
-		ok = take_list(t, h->taint, &h->n_taints, KVR_HINTS_MAX_TAINTS, KVR_HINT_MAX_NAME);
+		ok = take_list(t, lists->taints, &h->n_taints, KVR_HINTS_MAX_TAINTS,
+			       KVR_HINT_MAX_NAME);
 	else if (t->type == KVR_HINT_TOPOLOGY)
-		ok = take_topology(t, h);
+		ok = take_topology(t, h, lists->topology);
 	else if (t->type == KVR_HINT_KV_TRANSFER)
 		return take_kv_transfer(t, h);
 	else if (t->type == KVR_HINT_BOOTSTRAP_ADDR)
@@ -388,7 +403,7 @@ static enum kvr_code take_accepted(const struct kvr_tlv *t, struct kvr_hints *h)
 	 KVR_HAS(KVR_HINT_POOL) | KVR_HAS(KVR_HINT_TAINT) | KVR_HAS(KVR_HINT_TOPOLOGY))
 
 enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
-			      struct kvr_hints *out)
+			      struct kvr_hints *out, struct kvr_hint_lists *lists)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(p, len);
 	struct kvr_tlv t;
@@ -400,20 +415,26 @@ enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
 		return KVR_E_TOO_LARGE;
 	if (len % 8 != 0)
 		return KVR_E_HINT;
-	memset(out, 0, offsetof(struct kvr_hints, required));
+	memset(out, 0, sizeof(*out));
+	out->required = lists->required;
+	out->preferred = lists->preferred;
+	out->shared = lists->shared;
+	out->pools = lists->pools;
+	out->taints = lists->taints;
+	out->topology = lists->topology;
 	out->tlvs = p;
 	out->tlvs_len = len;
 	while ((more = kvr_tlv_next(&it, &t)) > 0) {
 		if (t.type == KVR_HINT_PAD)
 			continue;
 		if (in == KVR_HINTS_ROUTE || in == KVR_HINTS_DISPATCH) {
-			r = take_request(&t, out, &mm_last);
+			r = take_request(&t, out, lists, &mm_last);
 			if (r == UNKNOWN_HERE)
 				r = take_dispatch(&t, out, in);
 		} else if (in == KVR_HINTS_ACCEPTED) {
 			r = take_accepted(&t, out);
 		} else {
-			r = take_worker(&t, out, in);
+			r = take_worker(&t, out, lists, in);
 		}
 		if (r == UNKNOWN_HERE) { /* unknown here */
 			if ((t.type & KVR_HINT_CRITICAL) != 0)

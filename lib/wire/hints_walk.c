@@ -24,17 +24,6 @@ int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out)
 	return 1;
 }
 
-uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i)
-{
-	return get64(h->allowed + (size_t)i * 8);
-}
-
-uint64_t kvr_hints_failed_at(const struct kvr_hints *h, uint32_t i, uint32_t *dp_rank)
-{
-	*dp_rank = get32(h->failed_at + (size_t)i * 16 + 8);
-	return get64(h->failed_at + (size_t)i * 16);
-}
-
 bool kvr_hints_allows(const struct kvr_hints *h, uint64_t worker)
 {
 	if ((h->present & KVR_HAS(KVR_HINT_ALLOWED_WORKERS)) == 0)

@@ -16,6 +16,8 @@
 
 #include "kvr_frame.h"
 
+#include <string.h>
+
 /** Bounds of the arrays below; more of them is KVR_E_HINT. */
 #define KVR_HINTS_MAX_TAINTS   16u /* required, preferred, and those of HELLO: each */
 #define KVR_HINTS_MAX_SHARED   32u /* ranges of shared hits */
@@ -57,76 +59,120 @@ struct kvr_tlv {
 
 /** Presence bits of struct kvr_hints: bit of a hint type (both are below 64). */
 #define KVR_HAS(type) (UINT64_C(1) << ((type)&0x3fu))
+/** Bits of what no hint carries; the router sets them for its scheduler. */
+#define KVR_HAS_EXPECTED_OUTPUT (UINT64_C(1) << 62)
+#define KVR_HAS_EXCLUDE		(UINT64_C(1) << 63)
+
+/** PREFERRED_TAINT. */
+struct kvr_hint_preferred {
+	struct kvr_str taint;
+	double weight; /* finite; negative repels */
+};
+
+/** SHARED_HITS: blocks [start, end). */
+struct kvr_hint_range {
+	uint32_t start, end;
+};
+
+/** OVERRIDE. */
+struct kvr_hint_overrides {
+	uint32_t given;	 /* bit n: override n (enum kvr_wire_override) */
+	double value[8]; /* by enum kvr_wire_override; in its legal range */
+};
+
+/** SESSION. */
+struct kvr_hint_session {
+	uint8_t action;	    /* enum kvr_wire_session_action */
+	uint32_t timeout_s; /* 1..KVR_WIRE_SESSION_MAX_S, the default when not given */
+	struct kvr_str id;
+};
+
+/** BOOTSTRAP; BOOTSTRAP_ADDR without `room`. */
+struct kvr_hint_bootstrap {
+	uint64_t room;
+	uint16_t port;
+	struct kvr_str host; /* len 0 = absent */
+};
+
+/** KV_TRANSFER. */
+struct kvr_hint_kv_transfer {
+	uint8_t enforcement; /* 0 none, 1 preferred, 2 required */
+	double weight;
+	struct kvr_str domain;
+};
+
+/** BODY. */
+struct kvr_hint_body {
+	uint64_t len;
+	const uint8_t *token; /* KVR_WIRE_TOKEN bytes */
+};
 
 /**
- * Everything a message's hints say. What no hint has set is 0, except in the arrays and what
- * follows them: they are valid up to their counts, or when present, and not cleared before, as most
- * requests have none.
+ * The hints of a message. Absent values are 0. Pointers refer to the bytes of the message or to
+ * struct kvr_hint_lists, so a copy is as valid as the original. A scheduler reads the struct as the
+ * router has completed it (lib/sched/kvr_sched_request.h).
  */
 struct kvr_hints {
-	uint64_t present; /* KVR_HAS(KVR_HINT_*) */
+	uint64_t present; /* KVR_HAS(KVR_HINT_*), KVR_HAS_* */
 
 	uint64_t backend_worker;
 	uint64_t prefill_worker;
 	uint64_t decode_worker;
 	uint32_t dp_rank;
 	uint32_t prefill_dp_rank;
-	const uint8_t *allowed; /* n_allowed unaligned u64: kvr_hints_allowed() */
-	uint32_t n_allowed;	/* meaningful when present; 0 then allows nobody */
+	const void *allowed; /* n_allowed unaligned u64: kvr_hints_allowed() */
+	const struct kvr_wire_rank *failed_at;
+	const struct kvr_str *required;
+	const struct kvr_hint_preferred *preferred;
+	const struct kvr_hint_range *shared; /* ascending, disjoint, not empty */
+	uint32_t n_allowed;		     /* 0 allows no worker, if ALLOWED_WORKERS is present */
+	uint32_t n_failed_at;
 	uint32_t n_required;
 	uint32_t n_preferred;
-	const uint8_t *failed_at; /* n_failed_at ranks: kvr_hints_failed_at() */
-	uint32_t n_failed_at;
+	uint32_t n_shared;
 
-	struct kvr_str lora;   /* len 0 = absent */
-	struct kvr_str ns;     /* cache namespace; len 0 = absent */
-	struct kvr_str policy; /* policy class */
-	double priority_jump;
 	uint32_t strict_priority;
 	int32_t priority;
+	double priority_jump; /* seconds; below 0 counts as 0 */
+	struct kvr_str lora;
+	struct kvr_str ns; /* cache namespace */
+	struct kvr_str policy;
+	struct kvr_hint_session session;
+	struct kvr_str trace;	       /* opaque */
+	struct kvr_str prefill_result; /* opaque */
+	struct kvr_hint_bootstrap bootstrap;
+	struct kvr_hint_body body;
+	struct kvr_hint_overrides overrides;
 
-	uint32_t overrides;	  /* bit n: override n (enum kvr_wire_override) is given */
-	double override_value[8]; /* by enum kvr_wire_override; in its legal range */
-
-	uint8_t session_action;	    /* enum kvr_wire_session_action */
-	uint32_t session_timeout_s; /* 1..KVR_WIRE_SESSION_MAX_S, the default when not given */
-	struct kvr_str session;
+	/* No hints: the router sets them. */
+	uint64_t exclude_worker;	 /* not chosen, unless it is pinned */
+	uint32_t expected_output_tokens; /* of the fixed part */
+	uint32_t policy_class;		 /* index of `policy` in the pool */
 
 	const uint8_t *tlvs; /* the hint bytes, for walking */
 	uint32_t tlvs_len;
-	uint32_t n_mm;	   /* MM hints, ascending by block: walk with kvr_mm_next() */
-	uint32_t n_shared; /* ascending, disjoint, not empty */
+	uint32_t n_mm; /* MM hints, ascending by block: walk with kvr_mm_next() */
 
-	uint16_t bootstrap_port; /* BOOTSTRAP, or BOOTSTRAP_ADDR in HELLO */
-	uint64_t bootstrap_room;
-	struct kvr_str bootstrap_host;
-	struct kvr_str prefill_result; /* opaque */
-	struct kvr_str trace;	       /* opaque */
-
-	/* HELLO and CONNECT */
+	/* ACCEPTED, HELLO and CONNECT */
+	struct kvr_str engine_addr, prefill_engine_addr;
+	struct kvr_str body_addr, prefill_body_addr;
+	const struct kvr_str *pools, *taints;
+	const struct kvr_str *topology; /* "key=value", neither part empty */
 	uint32_t n_pools;
 	uint32_t n_taints;
 	uint32_t n_topology;
-	uint8_t kv_transfer_enforcement; /* 0 none, 1 preferred, 2 required */
-	double kv_transfer_weight;
-	struct kvr_str kv_transfer_domain;
+	struct kvr_hint_kv_transfer kv_transfer;
+	struct kvr_hint_bootstrap bootstrap_addr;
+};
 
-	/* Arrays; `required` is the first of them. */
+/** Memory for the lists of struct kvr_hints; more entries are KVR_E_HINT. */
+struct kvr_hint_lists {
 	struct kvr_str required[KVR_HINTS_MAX_TAINTS];
-	struct kvr_str preferred[KVR_HINTS_MAX_TAINTS];
-	double preferred_weight[KVR_HINTS_MAX_TAINTS];
-	struct {
-		uint32_t start, end;
-	} shared[KVR_HINTS_MAX_SHARED];
-	struct kvr_str pool[KVR_HINTS_MAX_POOLS];
-	struct kvr_str taint[KVR_HINTS_MAX_TAINTS];
-	struct kvr_str topology[KVR_HINTS_MAX_TOPOLOGY]; /* "key=value", neither part empty */
-	/* When present: HELLO and ACCEPTED. */
-	struct kvr_str engine_addr, prefill_engine_addr;
-	struct kvr_str body_addr, prefill_body_addr;
-	/* When present: ROUTE and DISPATCH. */
-	uint64_t body_len;
-	const uint8_t *body_token; /* KVR_WIRE_TOKEN bytes */
+	struct kvr_hint_preferred preferred[KVR_HINTS_MAX_TAINTS];
+	struct kvr_hint_range shared[KVR_HINTS_MAX_SHARED];
+	struct kvr_str pools[KVR_HINTS_MAX_POOLS];
+	struct kvr_str taints[KVR_HINTS_MAX_TAINTS];
+	struct kvr_str topology[KVR_HINTS_MAX_TOPOLOGY];
 };
 
 /** Walk of TLVs; fields are private. */
@@ -150,11 +196,22 @@ int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out);
 /**
  * Parse and check all hints of a message.
  * @param p hint bytes, unaligned; @p len a multiple of 8, at most KVR_WIRE_MAX_HINTS.
+ * @param lists not initialized; must remain valid as long as *out.
  * @return 0 or KVR_E_HINT, KVR_E_INVALID_OVERRIDE, KVR_E_INVALID_SESSION, KVR_E_TOO_LARGE; *out is
  * then partly filled and must not be used.
  */
 enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
-			      struct kvr_hints *out);
+			      struct kvr_hints *out, struct kvr_hint_lists *lists);
+
+/** True if @p value is legal for field @p field (enum kvr_wire_override) of OVERRIDE. */
+bool kvr_override_ok(uint32_t field, double value);
+
+/** Value of an override, or @p otherwise if it is not given. */
+static inline double kvr_override(const struct kvr_hints *h, enum kvr_wire_override field,
+				  double otherwise)
+{
+	return (h->overrides.given >> field & 1) != 0 ? h->overrides.value[field] : otherwise;
+}
 
 /** True for 1 to KVR_HINT_MAX_SESSION bytes of text: what names a session, here and in messages. */
 bool kvr_session_id_ok(const void *id, uint32_t len);
@@ -166,13 +223,16 @@ static inline bool kvr_hints_say_away(const struct kvr_hints *h)
 }
 
 /** Allowed worker @p i of n_allowed. */
-uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i);
+static inline uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i)
+{
+	uint64_t worker;
+
+	memcpy(&worker, (const uint8_t *)h->allowed + (size_t)i * sizeof(worker), sizeof(worker));
+	return worker;
+}
 
 /** True when @p worker may serve the request as far as ALLOWED_WORKERS is concerned. */
 bool kvr_hints_allows(const struct kvr_hints *h, uint64_t worker);
-
-/** Rank @p i of FAILED_AT. @return its worker. */
-uint64_t kvr_hints_failed_at(const struct kvr_hints *h, uint32_t i, uint32_t *dp_rank);
 
 /** Multimodal hashes of one block. */
 struct kvr_mm {

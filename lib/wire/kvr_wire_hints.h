@@ -83,6 +83,13 @@ enum kvr_wire_session_action {
 
 #define KVR_HINT_MAX_DETAILS 512u
 
+/** Entry of FAILED_AT, and value of RANK: 16 bytes. */
+struct kvr_wire_rank {
+	uint64_t worker;
+	uint32_t dp_rank; /* UINT32_MAX: all ranks of the worker */
+	uint32_t reserved;
+} __rte_packed;
+
 struct kvr_wire_tlv {
 	uint16_t type;
 	uint16_t len;

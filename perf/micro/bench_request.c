@@ -57,7 +57,7 @@ static double run_requests(struct kvr_rq_pool *pool, struct kvr_request *request
 
 		m.req.query_only = false;
 		m.req.isl = 100;
-		m.policy.len = 0;
+		m.hints.policy.len = 0;
 		m.pair = NULL;
 		kvr_request_arrive(&ctx, q, pool, &m, NULL, &out);
 		sink += out.n;

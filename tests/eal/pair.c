@@ -210,12 +210,13 @@ static char get_worker_letter(uint32_t worker)
 static void read_dispatch(const struct out *o)
 {
 	struct kvr_message q;
+	struct kvr_hint_lists lists;
 	struct kvr_hints hints;
 	struct pair_attempt *r = find_attempt(o->hdr.handle);
 
 	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(&o->hdr + 1, o->hdr.msg_len, KVR_DISPATCH, &q), 0);
 	CU_ASSERT_EQUAL_FATAL(
-		kvr_hints_parse(q.hints, q.fixed.hints_len, KVR_HINTS_DISPATCH, &hints), 0);
+		kvr_hints_parse(q.hints, q.fixed.hints_len, KVR_HINTS_DISPATCH, &hints, &lists), 0);
 	CU_ASSERT_EQUAL(get_agent_port(q.fixed.worker), o->to);
 	if (r == NULL) {
 		CU_ASSERT_FATAL(pair_attempts < PAIR_RUNS);

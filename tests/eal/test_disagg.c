@@ -87,6 +87,7 @@ static void end_disagg(void)
 struct dispatch {
 	uint64_t handle;
 	struct kvr_message q;
+	struct kvr_hint_lists lists;
 	struct kvr_hints hints;
 };
 
@@ -100,9 +101,9 @@ static bool take_dispatch(uint32_t peer, struct dispatch *d)
 	CU_ASSERT_EQUAL(o->hdr.source, CLIENT);
 	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(&o->hdr + 1, o->hdr.msg_len, KVR_DISPATCH, &d->q),
 			      0);
-	CU_ASSERT_EQUAL_FATAL(
-		kvr_hints_parse(d->q.hints, d->q.fixed.hints_len, KVR_HINTS_DISPATCH, &d->hints),
-		0);
+	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(d->q.hints, d->q.fixed.hints_len, KVR_HINTS_DISPATCH,
+					      &d->hints, &d->lists),
+			      0);
 	return true;
 }
 
@@ -171,14 +172,14 @@ static void both_legs_go_at_once_with_a_bootstrap_address(void)
 	CU_ASSERT_EQUAL(p.q.fixed.max_tokens, 1);
 	CU_ASSERT_EQUAL(p.q.fixed.pool, 6);
 	CU_ASSERT_EQUAL(p.q.fixed.worker, PREFILL);
-	CU_ASSERT_EQUAL(p.hints.bootstrap_port, 8998);
-	CU_ASSERT_EQUAL(p.hints.bootstrap_room % 2, p.q.fixed.dp_rank);
-	CU_ASSERT_NSTRING_EQUAL(p.hints.bootstrap_host.p, "10.9.8.7", 8);
+	CU_ASSERT_EQUAL(p.hints.bootstrap.port, 8998);
+	CU_ASSERT_EQUAL(p.hints.bootstrap.room % 2, p.q.fixed.dp_rank);
+	CU_ASSERT_NSTRING_EQUAL(p.hints.bootstrap.host.p, "10.9.8.7", 8);
 	CU_ASSERT_FATAL(take_dispatch(PEER_D, &d));
 	CU_ASSERT_EQUAL(d.q.fixed.flags, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(d.q.fixed.max_tokens, KVR_NONE32);
 	CU_ASSERT_EQUAL(d.q.fixed.worker, DECODE);
-	CU_ASSERT_EQUAL(d.hints.bootstrap_room, p.hints.bootstrap_room);
+	CU_ASSERT_EQUAL(d.hints.bootstrap.room, p.hints.bootstrap.room);
 	CU_ASSERT_EQUAL(d.hints.prefill_worker, PREFILL);
 	CU_ASSERT_NOT_EQUAL(d.handle, p.handle);
 	a = take_accepted();

@@ -1079,6 +1079,7 @@ static void report_all_missing(uint64_t worker)
 static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out)
 {
 	static uint8_t msg[1 << 20];
+	static struct kvr_hint_lists lists;
 	static struct kvr_hints h;
 	static struct kvr_message q;
 	uint32_t len = reassemble_dispatch(worker, msg, sizeof(msg));
@@ -1086,8 +1087,8 @@ static void check_long(uint64_t worker, uint32_t n, const struct kvr_hints **out
 
 	CU_ASSERT_FATAL(len > 0);
 	CU_ASSERT_EQUAL_FATAL(kvr_request_parse(msg, len, KVR_DISPATCH, &q), 0);
-	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(q.hints, q.fixed.hints_len, KVR_HINTS_DISPATCH, &h),
-			      0);
+	CU_ASSERT_EQUAL_FATAL(
+		kvr_hints_parse(q.hints, q.fixed.hints_len, KVR_HINTS_DISPATCH, &h, &lists), 0);
 	CU_ASSERT_EQUAL(q.fixed.n_hashes, n);
 	for (uint32_t i = 0; i < n; i++) {
 		memcpy(&sh, (const uint8_t *)q.hashes + i * 8, 8);
@@ -1124,13 +1125,13 @@ static void long_messages_reach_both_legs(void)
 		pipeline_body_len = sizes[i].body;
 		pipeline_route(1, 7, sizes[i].n, 0, sizes[i].hints ? &hints : NULL);
 		check_long(PAIR_P, sizes[i].n, &h);
-		CU_ASSERT_EQUAL(h->bootstrap_port, 8998);
+		CU_ASSERT_EQUAL(h->bootstrap.port, 8998);
 		CU_ASSERT_EQUAL(h->lora.len, sizes[i].hints ? 7 : 0);
 		pipeline_flush();
 		pipeline_advance(21); /* once more: the loop above has consumed the first */
 		report_all_missing(PAIR_D);
 		check_long(PAIR_D, sizes[i].n, &h);
-		CU_ASSERT_EQUAL(h->bootstrap_port, 8998);
+		CU_ASSERT_EQUAL(h->bootstrap.port, 8998);
 		CU_ASSERT_EQUAL(h->prefill_worker, PAIR_P);
 		CU_ASSERT_EQUAL(h->lora.len, sizes[i].hints ? 7 : 0);
 		CU_ASSERT_EQUAL(h->ns.len, sizes[i].hints ? 5 : 0);

@@ -206,6 +206,7 @@ static void results_arrive_as_they_were_sent(void)
 
 static void one_frame_stays_a_hint(void)
 {
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
 	struct kvr_message q;
 	uint64_t p, d;
@@ -217,7 +218,8 @@ static void one_frame_stays_a_hint(void)
 	CU_ASSERT_EQUAL(res[0].n, 1);
 	CU_ASSERT_TRUE_FATAL(decode_leg(&q, &d));
 	CU_ASSERT_EQUAL(q.fixed.result_len, 0);
-	CU_ASSERT_EQUAL(kvr_hints_parse(q.hints, q.fixed.hints_len, KVR_HINTS_DISPATCH, &h), 0);
+	CU_ASSERT_EQUAL(kvr_hints_parse(q.hints, q.fixed.hints_len, KVR_HINTS_DISPATCH, &h, &lists),
+			0);
 	CU_ASSERT_EQUAL(h.prefill_result.len, 1352);
 	decode_ends(1, d);
 	end();

@@ -32,12 +32,13 @@ static void touch(const void *p, uint64_t n)
 static void use_hints(const struct kvr_message *q, enum kvr_hints_in in)
 {
 	struct kvr_tlv_iter it;
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
 	struct kvr_mm mm;
 	uint64_t next = 0;
 	uint32_t n = 0;
 
-	if (kvr_hints_parse(q->hints, q->fixed.hints_len, in, &h) != 0)
+	if (kvr_hints_parse(q->hints, q->fixed.hints_len, in, &h, &lists) != 0)
 		return;
 	for (uint32_t i = 0; i < h.n_allowed; i++)
 		REQUIRE(kvr_hints_allows(&h, kvr_hints_allowed(&h, i)));

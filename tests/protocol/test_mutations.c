@@ -73,6 +73,7 @@ static uint64_t read_all(const void *p, uint64_t n)
 static uint64_t use_request(uint8_t kind, const uint8_t *body, uint32_t len)
 {
 	struct kvr_message q;
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
 	struct kvr_tlv_iter it;
 	struct kvr_mm mm;
@@ -80,7 +81,8 @@ static uint64_t use_request(uint8_t kind, const uint8_t *body, uint32_t len)
 
 	if (kvr_request_parse(body, len, kind, &q) != 0 ||
 	    kvr_hints_parse(q.hints, q.fixed.hints_len,
-			    kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h) != 0)
+			    kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h,
+			    &lists) != 0)
 		return 0;
 	sum += read_all(q.hashes, (uint64_t)q.fixed.n_hashes * 8);
 	sum += read_all(q.tokens, (uint64_t)q.fixed.n_tokens * 4);
@@ -88,7 +90,7 @@ static uint64_t use_request(uint8_t kind, const uint8_t *body, uint32_t len)
 	for (uint32_t i = 0; i < h.n_allowed; i++)
 		sum += kvr_hints_allowed(&h, i);
 	sum += read_all(h.lora.p, h.lora.len) + read_all(h.ns.p, h.ns.len);
-	sum += read_all(h.session.p, h.session.len) + read_all(h.trace.p, h.trace.len);
+	sum += read_all(h.session.id.p, h.session.id.len) + read_all(h.trace.p, h.trace.len);
 	for (uint32_t i = 0; i < h.n_required; i++)
 		sum += read_all(h.required[i].p, h.required[i].len);
 	it = kvr_tlv_begin(h.tlvs, h.tlvs_len);

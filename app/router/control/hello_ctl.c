@@ -22,7 +22,7 @@ static enum kvr_code check_hello(struct router *rt, const struct kvr_wire_hello 
 {
 	if (hints->n_pools != 1)
 		return KVR_E_HINT;
-	*pool = pool_by_name(rt, hints->pool[0].p, hints->pool[0].len);
+	*pool = pool_by_name(rt, hints->pools[0].p, hints->pools[0].len);
 	if (*pool == NULL)
 		return KVR_E_UNKNOWN_POOL;
 	if (h->block_size != (*pool)->block_size || h->dp_size > KVR_WORKER_MAX_RANKS ||
@@ -34,14 +34,15 @@ static enum kvr_code check_hello(struct router *rt, const struct kvr_wire_hello 
 /* Where the blocks of a prefill worker can go, and how they are fetched. */
 static enum kvr_code read_transfer(const struct kvr_hints *h, struct kvr_worker_transfer *t)
 {
-	const struct kvr_str *domain = &h->kv_transfer_domain;
+	const struct kvr_str *domain = &h->kv_transfer.domain;
 
-	*t = (struct kvr_worker_transfer){.port = h->bootstrap_port,
-					  .enforcement = h->kv_transfer_enforcement,
-					  .weight = h->kv_transfer_weight};
-	if (h->bootstrap_host.len != 0 && h->bootstrap_port == 0)
+	*t = (struct kvr_worker_transfer){.port = h->bootstrap_addr.port,
+					  .enforcement = h->kv_transfer.enforcement,
+					  .weight = h->kv_transfer.weight};
+	if (h->bootstrap_addr.host.len != 0 && h->bootstrap_addr.port == 0)
 		return KVR_E_WORKER_CONFIG;
-	snprintf(t->host, sizeof(t->host), "%.*s", (int)h->bootstrap_host.len, h->bootstrap_host.p);
+	snprintf(t->host, sizeof(t->host), "%.*s", (int)h->bootstrap_addr.host.len,
+		 h->bootstrap_addr.host.p);
 	for (uint32_t i = 0; i < h->n_topology && domain->len != 0; i++) {
 		const struct kvr_str *at = &h->topology[i];
 
@@ -214,9 +215,10 @@ static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_
 void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	const struct kvr_wire_hello *h = (const void *)f->body;
+	struct kvr_hint_lists lists;
 	struct kvr_hints hints;
-	const enum kvr_code rc =
-		kvr_hints_parse(f->body + sizeof(*h), h->hints_len, KVR_HINTS_HELLO, &hints);
+	const enum kvr_code rc = kvr_hints_parse(f->body + sizeof(*h), h->hints_len,
+						 KVR_HINTS_HELLO, &hints, &lists);
 
 	if (rc != 0)
 		why->code = rc;
@@ -247,7 +249,7 @@ void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why
 static bool pool_wanted(const struct pool *p, const struct kvr_hints *hints)
 {
 	for (uint32_t i = 0; i < hints->n_pools; i++)
-		if (pool_named(p, hints->pool[i].p, hints->pool[i].len))
+		if (pool_named(p, hints->pools[i].p, hints->pools[i].len))
 			return true;
 	return hints->n_pools == 0;
 }
@@ -308,11 +310,13 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 		.max_message = rt->sizes.max_message,
 		.max_frames = rt->sizes.max_frames,
 	};
+	struct kvr_hint_lists lists;
 	struct kvr_hints hints;
 	uint32_t n = 0;
 	int len;
 
-	why->code = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints);
+	why->code = kvr_hints_parse(f->body + sizeof(*c), c->hints_len, KVR_HINTS_CONNECT, &hints,
+				    &lists);
 	if (why->code == KVR_OK && rt->stopping)
 		why->code = KVR_E_SHUTDOWN;
 	if (why->code != KVR_OK)

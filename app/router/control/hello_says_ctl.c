@@ -16,7 +16,7 @@
 static void unknown_pool(const struct router *rt, const struct kvr_hints *h, char *text, size_t len)
 {
 	size_t n = (size_t)snprintf(text, len, "pool: got \"%.*s\", this router has",
-				    (int)h->pool[0].len, h->pool[0].p);
+				    (int)h->pools[0].len, h->pools[0].p);
 
 	for (uint32_t i = 0; i < rt->n_pools && n < len; i++)
 		n += (size_t)snprintf(text + n, len - n, "%s %s", i != 0 ? "," : "",
@@ -26,10 +26,10 @@ static void unknown_pool(const struct router *rt, const struct kvr_hints *h, cha
 /* What a prefill worker says about transfers: the rest that read_transfer() refuses. */
 static void wrong_transfer(const struct kvr_hints *h, struct refusal *why, char *text, size_t len)
 {
-	if (h->bootstrap_host.len != 0 && h->bootstrap_port == 0) {
+	if (h->bootstrap_addr.host.len != 0 && h->bootstrap_addr.port == 0) {
 		why->detail[1] = 1;
 		snprintf(text, len, "bootstrap: got host \"%.*s\" with port 0, allowed: 1 to 65535",
-			 (int)h->bootstrap_host.len, h->bootstrap_host.p);
+			 (int)h->bootstrap_addr.host.len, h->bootstrap_addr.host.p);
 		return;
 	}
 	for (uint32_t i = 0; i < h->n_topology; i++)
@@ -104,6 +104,7 @@ static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct r
 {
 	const struct kvr_wire_hello *h = kvr_frame_body(hdr);
 	const struct pool *p = NULL;
+	struct kvr_hint_lists lists;
 	struct kvr_hints hints;
 
 	if (why->code == KVR_E_STALE_EPOCH) {
@@ -114,12 +115,13 @@ static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct r
 	}
 	if ((why->code != KVR_E_WORKER_CONFIG && why->code != KVR_E_UNKNOWN_POOL &&
 	     why->code != KVR_E_WORKER_LIMIT) ||
-	    kvr_hints_parse((const uint8_t *)(h + 1), h->hints_len, KVR_HINTS_HELLO, &hints) != 0 ||
+	    kvr_hints_parse((const uint8_t *)(h + 1), h->hints_len, KVR_HINTS_HELLO, &hints,
+			    &lists) != 0 ||
 	    hints.n_pools != 1)
 		return false;
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (strlen(rt->pool[i].name) == hints.pool[0].len &&
-		    memcmp(rt->pool[i].name, hints.pool[0].p, hints.pool[0].len) == 0)
+		if (strlen(rt->pool[i].name) == hints.pools[0].len &&
+		    memcmp(rt->pool[i].name, hints.pools[0].p, hints.pools[0].len) == 0)
 			p = &rt->pool[i];
 	if (p == NULL)
 		unknown_pool(rt, &hints, text, len);

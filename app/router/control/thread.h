@@ -50,7 +50,7 @@ struct change {
 	int why;		    /* ... and its rc */
 	struct ctl_buf *frame;	    /* to answer, or NULL */
 	uint32_t n_taints;
-	struct kvr_sched_str taint[KVR_HINTS_MAX_TAINTS + KVR_HINTS_MAX_TOPOLOGY];
+	struct kvr_str taint[KVR_HINTS_MAX_TAINTS + KVR_HINTS_MAX_TOPOLOGY];
 	char text[KVR_HINTS_MAX_TOPOLOGY][TAINT_TEXT];
 };
 

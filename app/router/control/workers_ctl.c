@@ -367,12 +367,12 @@ static struct change *change(struct router *rt, struct kvr_worker *w, enum chang
 static void change_taints(struct change *c, const struct kvr_hints *h)
 {
 	for (uint32_t i = 0; i < h->n_taints; i++)
-		c->taint[c->n_taints++] = (struct kvr_sched_str){h->taint[i].p, h->taint[i].len};
+		c->taint[c->n_taints++] = h->taints[i];
 	for (uint32_t i = 0; i < h->n_topology; i++) {
 		const int len = snprintf(c->text[i], TAINT_TEXT, KVR_TOPOLOGY_TAINT "%.*s",
 					 (int)h->topology[i].len, h->topology[i].p);
 
-		c->taint[c->n_taints++] = (struct kvr_sched_str){c->text[i], (uint32_t)len};
+		c->taint[c->n_taints++] = (struct kvr_str){c->text[i], (uint32_t)len};
 	}
 }
 

@@ -36,14 +36,13 @@ enum kvr_code job_check(const struct pool *p, const struct kvr_wire_request *f,
 
 /** Fill in all but hashes; @p raw are the hints, in memory that lasts as long as the job. */
 enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
-			const struct kvr_message *q, const void *raw, struct kvr_hints *hints);
+			const struct kvr_message *q, const void *raw);
 
 /** Room for @p n_hashes in j->hash_buf. */
 enum kvr_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes);
 
 /** Begin to hash the tokens of the job; @p mm is the stream's as long as that lasts. */
-void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_tlv_iter *mm,
-		    struct kvr_hash_stream *stream);
+void job_hash_begin(const struct job *j, struct kvr_tlv_iter *mm, struct kvr_hash_stream *stream);
 
 /** Whether copies of the message are compared by their digest. */
 bool job_compared(const struct job *j);

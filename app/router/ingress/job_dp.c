@@ -28,7 +28,6 @@ struct job *job_new(struct lcore *lc, struct pool *p)
 	j->frames = NULL;
 	j->hash_buf = NULL;
 	j->hint_buf = NULL;
-	j->allowed_buf = NULL;
 	j->pair = NULL;
 	j->excess_of = 0;
 	j->sending.on = false;
@@ -49,128 +48,20 @@ void job_drop(struct lcore *lc, struct job *j)
 		pair_detach(j);
 	hashes_put(j->hash_buf);
 	buf_put(j->hint_buf);
-	buf_put(j->allowed_buf);
 	rte_mempool_put(j->pool->jobs, j);
 }
 
 /* ---- hints ---- */
 
-static struct kvr_sched_str str(struct kvr_str s)
-{
-	return (struct kvr_sched_str){s.p, s.len};
-}
-
-/* Wire presence bit -> scheduler flag, for the hints that are plain values. */
-static uint32_t hint_flags(const struct kvr_hints *h)
-{
-	static const struct {
-		uint64_t has;
-		uint32_t flag;
-	} map[] = {
-		{KVR_HAS(KVR_HINT_BACKEND), KVR_SHINT_BACKEND_ID},
-		{KVR_HAS(KVR_HINT_PREFILL_WORKER), KVR_SHINT_PREFILL_ID},
-		{KVR_HAS(KVR_HINT_DECODE_WORKER), KVR_SHINT_DECODE_ID},
-		{KVR_HAS(KVR_HINT_DP_RANK), KVR_SHINT_DP_RANK},
-		{KVR_HAS(KVR_HINT_PREFILL_DP_RANK), KVR_SHINT_PREFILL_DP_RANK},
-		{KVR_HAS(KVR_HINT_ALLOWED_WORKERS), KVR_SHINT_ALLOWED},
-	};
-	uint32_t flags = 0;
-
-	for (uint32_t i = 0; i < RTE_DIM(map); i++)
-		flags |= (h->present & map[i].has) != 0 ? map[i].flag : 0;
-	return flags;
-}
-
-static enum kvr_code copy_allowed(struct lcore *lc, struct job *j, const struct kvr_hints *h)
-{
-	if (h->n_allowed == 0)
-		return KVR_OK;
-	j->allowed_buf = buf_get(lc->rt, lc->rt->hint_bufs, h->n_allowed * sizeof(uint64_t));
-	if (j->allowed_buf == NULL)
-		return KVR_E_NO_MEMORY;
-	memcpy(j->allowed_buf, h->allowed, h->n_allowed * sizeof(uint64_t));
-	j->msg.hints.allowed = j->allowed_buf;
-	j->msg.hints.n_allowed = h->n_allowed;
-	return KVR_OK;
-}
-
-static void copy_override(struct job *j, const struct kvr_hints *h)
-{
-	struct kvr_sched_override *o = &j->over;
-	const double *v = h->override_value;
-
-	*o = (struct kvr_sched_override){
-		.assume_kv_reuse = v[KVR_OVERRIDE_ASSUME_KV_REUSE] != 0,
-		.track_prefill_tokens = v[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] != 0,
-		.temperature = v[KVR_OVERRIDE_ROUTER_TEMPERATURE],
-		.overlap_score_credit = v[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT],
-		.prefill_load_scale = v[KVR_OVERRIDE_PREFILL_LOAD_SCALE],
-		.shared_cache_multiplier = v[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER],
-		.overlap_score_weight = v[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT],
-	};
-	static const uint32_t flag[] = {
-		[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT] = KVR_SOVER_SCORE_WEIGHT,
-		[KVR_OVERRIDE_ROUTER_TEMPERATURE] = KVR_SOVER_TEMPERATURE,
-		[KVR_OVERRIDE_ASSUME_KV_REUSE] = KVR_SOVER_KV_REUSE,
-		[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] = KVR_SOVER_TRACK_PREFILL,
-		[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER] = KVR_SOVER_SHARED_MULT,
-		[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = KVR_SOVER_CREDIT,
-		[KVR_OVERRIDE_PREFILL_LOAD_SCALE] = KVR_SOVER_PREFILL_SCALE,
-	};
-
-	for (uint32_t i = 1; i < RTE_DIM(flag); i++)
-		o->flags |= (h->overrides >> i & 1) != 0 ? flag[i] : 0;
-	j->msg.req.override = o;
-}
-
 /* The id stays where the hints are. */
 static void copy_session(struct job *j, const struct kvr_hints *h)
 {
-	j->session = (struct job_session){.action = h->session_action,
-					  .timeout_s = h->session_timeout_s};
-	j->session.key = (struct kvr_session_key){h->session.p, h->session.len, 0};
-	if (h->session.len != 0 && j->pool->sessions != NULL)
-		kvr_session_key(j->pool->sessions->table, h->session.p, h->session.len,
+	j->session = (struct job_session){.action = h->session.action,
+					  .timeout_s = h->session.timeout_s};
+	j->session.key = (struct kvr_session_key){h->session.id.p, h->session.id.len, 0};
+	if (h->session.id.len != 0 && j->pool->sessions != NULL)
+		kvr_session_key(j->pool->sessions->table, h->session.id.p, h->session.id.len,
 				&j->session.key);
-}
-
-/* What the scheduler must know of the hints, in the job. Strings stay in the frame. */
-static enum kvr_code copy_hints(struct lcore *lc, struct job *j, const struct kvr_hints *h)
-{
-	struct kvr_sched_hints *s = &j->msg.hints;
-
-	*s = (struct kvr_sched_hints){
-		.flags = hint_flags(h),
-		.dp_rank = h->dp_rank,
-		.prefill_dp_rank = h->prefill_dp_rank,
-		.backend_id = h->backend_worker,
-		.prefill_id = h->prefill_worker,
-		.decode_id = h->decode_worker,
-		.required = j->required,
-		.preferred = j->preferred,
-		.n_required = h->n_required,
-		.n_failed_at = h->n_failed_at,
-		.n_preferred = h->n_preferred,
-		.strict_priority = h->strict_priority,
-		.priority_jump = h->priority_jump,
-		.lora = str(h->lora),
-	};
-	for (uint32_t i = 0; i < h->n_failed_at; i++)
-		s->failed_at[i].worker = kvr_hints_failed_at(h, i, &s->failed_at[i].dp_rank);
-	for (uint32_t i = 0; i < h->n_required; i++)
-		j->required[i] = str(h->required[i]);
-	for (uint32_t i = 0; i < h->n_preferred; i++)
-		j->preferred[i] =
-			(struct kvr_sched_preferred){str(h->preferred[i]), h->preferred_weight[i]};
-	for (uint32_t i = 0; i < h->n_shared; i++)
-		j->shared[i] = (struct kvr_sched_range){h->shared[i].start, h->shared[i].end};
-	j->msg.req.shared = j->shared;
-	j->msg.req.n_shared = h->n_shared;
-	j->msg.policy = str(h->policy);
-	if (h->overrides != 0)
-		copy_override(j, h);
-	copy_session(j, h);
-	return copy_allowed(lc, j, h);
 }
 
 /* ---- hashes ---- */
@@ -192,9 +83,9 @@ static bool next_mm(void *arg, struct kvr_hash_mm *out)
 	return true;
 }
 
-void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_tlv_iter *mm,
-		    struct kvr_hash_stream *stream)
+void job_hash_begin(const struct job *j, struct kvr_tlv_iter *mm, struct kvr_hash_stream *stream)
 {
+	const struct kvr_hints *h = &j->msg.hints;
 	const struct kvr_hash_params params = {
 		.seed = kvr_hash_seed(h->lora.p, h->lora.len, h->ns.p, h->ns.len),
 		.block_size = j->pool->block_size,
@@ -208,8 +99,7 @@ void job_hash_begin(const struct job *j, const struct kvr_hints *h, struct kvr_t
 }
 
 /* The hashes of a message of one frame, in place or of its tokens. */
-static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_message *q,
-				 const struct kvr_hints *h)
+static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_message *q)
 {
 	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
 	struct kvr_hash_stream stream;
@@ -223,7 +113,7 @@ static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct k
 	code = job_hash_buf(lc, j, most);
 	if (code != KVR_OK)
 		return code;
-	job_hash_begin(j, h, &mm, &stream);
+	job_hash_begin(j, &mm, &stream);
 	if (kvr_hash_stream_add(&stream, q->tokens, q->fixed.n_tokens, NULL, j->hash_buf->sh,
 				most) < 0)
 		return KVR_E_HINT;
@@ -265,8 +155,9 @@ enum kvr_code job_check(const struct pool *p, const struct kvr_wire_request *f, 
 }
 
 enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_hdr *h,
-			const struct kvr_message *q, const void *raw, struct kvr_hints *hints)
+			const struct kvr_message *q, const void *raw)
 {
+	struct kvr_hints *hints = &j->msg.hints;
 	enum kvr_code code;
 
 	j->source = h->source;
@@ -291,14 +182,14 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 		.probe = (j->flags & KVR_REQ_F_HEALTH) != 0,
 		.phase = (enum kvr_role)q->fixed.phase,
 	};
-	code = kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints);
+	code = kvr_hints_parse(raw, q->fixed.hints_len, KVR_HINTS_ROUTE, hints, &j->lists);
 	if (code == KVR_OK && kvr_hints_say_away(hints) != ((j->flags & KVR_REQ_F_AWAY) != 0))
 		code = KVR_E_HINT;
 	if (code == KVR_OK)
-		code = copy_hints(lc, j, hints);
+		copy_session(j, hints);
 	if (q->fixed.expected_output_tokens != KVR_NONE32) {
-		j->msg.hints.flags |= KVR_SHINT_EXPECTED_OUTPUT;
-		j->msg.hints.expected_output_tokens = q->fixed.expected_output_tokens;
+		hints->present |= KVR_HAS_EXPECTED_OUTPUT;
+		hints->expected_output_tokens = q->fixed.expected_output_tokens;
 	}
 	j->tlvs = raw;
 	j->tlvs_len = q->fixed.hints_len;
@@ -364,7 +255,6 @@ enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const struct kvr_slice body = {kvr_frame_body(h), h->frag_len};
 	struct kvr_message q;
-	struct kvr_hints hints;
 	enum kvr_code code;
 	struct pool *p;
 	struct job *j;
@@ -381,9 +271,9 @@ enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_
 	j = job_new(lc, p);
 	if (unlikely(j == NULL))
 		return KVR_E_NO_MEMORY;
-	code = job_begin(lc, j, h, &q, q.hints, &hints);
+	code = job_begin(lc, j, h, &q, q.hints);
 	if (likely(code == KVR_OK))
-		code = find_hashes(lc, j, &q, &hints);
+		code = find_hashes(lc, j, &q);
 	if (likely(code == KVR_OK)) /* beside the digest */
 		kvr_prefix_prefetch(p->prefix, j->hashes, j->n_hashes);
 	/* Of what nothing is remembered no copy is known either. */

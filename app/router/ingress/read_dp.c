@@ -120,8 +120,7 @@ static enum kvr_code gather_hints(struct lcore *lc, struct reading *rd, const vo
 }
 
 /* Where the hashes will be, and what has to be read for them. */
-static enum kvr_code begin_hashes(struct lcore *lc, struct reading *rd,
-				  const struct kvr_hints *hints)
+static enum kvr_code begin_hashes(struct lcore *lc, struct reading *rd)
 {
 	const struct kvr_wire_request *f = &rd->q.fixed;
 	struct job *j = rd->j;
@@ -132,14 +131,13 @@ static enum kvr_code begin_hashes(struct lcore *lc, struct reading *rd,
 	if (j->hashes != NULL)
 		return KVR_OK;
 	if (rd->tokens)
-		job_hash_begin(j, hints, &rd->mm, &rd->stream);
+		job_hash_begin(j, &rd->mm, &rd->stream);
 	return job_hash_buf(lc, j, j->n_hashes);
 }
 
 static enum kvr_code begin(struct lcore *lc, struct reading *rd, struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = header(rd->first);
-	struct kvr_hints hints;
 	const void *raw;
 	struct pool *p;
 	enum kvr_code code;
@@ -164,9 +162,9 @@ static enum kvr_code begin(struct lcore *lc, struct reading *rd, struct refusal 
 		return KVR_E_NO_MEMORY;
 	code = gather_hints(lc, rd, &raw);
 	if (code == KVR_OK)
-		code = job_begin(lc, rd->j, h, &rd->q, raw, &hints);
+		code = job_begin(lc, rd->j, h, &rd->q, raw);
 	if (code == KVR_OK)
-		code = begin_hashes(lc, rd, &hints);
+		code = begin_hashes(lc, rd);
 	kvr_digest_begin(&rd->digest);
 	return code;
 }

@@ -84,7 +84,6 @@ struct job {
 	struct frame_list *frames;	/* several frames; frame is NULL */
 	struct prompt_hashes *hash_buf; /* or NULL */
 	void *hint_buf;			/* gathered hints, of router::hint_bufs, or NULL */
-	void *allowed_buf;		/* aligned allowed worker ids, likewise */
 	struct pool *pool;
 	struct job_session session;
 	const void *hashes; /* n u64, unaligned; in the frame or in hash_buf */
@@ -104,11 +103,8 @@ struct job {
 	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit; or 0 */
 	struct kvr_quota_state excess; /* ... and how much it was */
 	struct sending sending;
-	struct kvr_rq_msg msg; /* points at the next four, and at `pair` */
-	struct kvr_sched_override over;
-	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS];
-	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS];
-	struct kvr_sched_range shared[KVR_HINTS_MAX_SHARED];
+	struct kvr_rq_msg msg; /* points to the next one, and to `pair` */
+	struct kvr_hint_lists lists;
 	struct kvr_overlap *overlap; /* follows the struct */
 };
 
@@ -118,8 +114,8 @@ struct job {
  */
 struct pair {
 	struct kvr_rq_pair rq; /* points at the next two */
-	struct kvr_sched_str required[KVR_HINTS_MAX_TAINTS + 1];
-	struct kvr_sched_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
+	struct kvr_str required[KVR_HINTS_MAX_TAINTS + 1];
+	struct kvr_hint_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
 	struct rte_mbuf *result;	/* last item of the prefill leg, or NULL */
 	struct frame_list *long_result; /* the same, of several frames, which wait (pool::held) */
 	uint32_t share_result;		/* of its client's source, shares_dp.c */

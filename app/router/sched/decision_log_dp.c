@@ -146,7 +146,7 @@ static void taken(struct lcore *lc, struct pool *p, const struct job *j, struct 
 static struct decision head_of(const struct lcore *lc, const struct kvr_sched_decision *d,
 			       const struct job *j, const struct kvr_sched_req *req)
 {
-	const bool named = j->msg.policy.len != 0;
+	const bool named = j->msg.hints.policy.len != 0;
 
 	return (struct decision){
 		.at_ns = lc->now_ns,

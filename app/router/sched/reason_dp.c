@@ -72,15 +72,15 @@ static uint64_t worker_of(const struct request *r, uint32_t leg)
 /* The worker that the client has named for its request, or its session has; 0: none. */
 static uint64_t pinned(const struct request *r)
 {
-	const struct kvr_sched_hints *h = r != NULL && r->job != NULL ? &r->job->msg.hints : NULL;
+	const struct kvr_hints *h = r != NULL && r->job != NULL ? &r->job->msg.hints : NULL;
 
 	if (h == NULL)
 		return 0;
-	if ((h->flags & KVR_SHINT_BACKEND_ID) != 0)
-		return h->backend_id;
-	if ((h->flags & KVR_SHINT_DECODE_ID) != 0)
-		return h->decode_id;
-	return (h->flags & KVR_SHINT_PREFILL_ID) != 0 ? h->prefill_id : 0;
+	if ((h->present & KVR_HAS(KVR_HINT_BACKEND)) != 0)
+		return h->backend_worker;
+	if ((h->present & KVR_HAS(KVR_HINT_DECODE_WORKER)) != 0)
+		return h->decode_worker;
+	return (h->present & KVR_HAS(KVR_HINT_PREFILL_WORKER)) != 0 ? h->prefill_worker : 0;
 }
 
 /* A worker that is not there has no only rank either: the code is the same. */

@@ -243,9 +243,8 @@ static void strip(struct job *j)
 	prompts_keep(j->pool, j);
 	hashes_put(j->hash_buf);
 	buf_put(j->hint_buf);
-	buf_put(j->allowed_buf);
 	j->hash_buf = NULL;
-	j->hint_buf = j->allowed_buf = NULL;
+	j->hint_buf = NULL;
 	j->hashes = NULL;
 	j->n_hashes = 0;
 }

@@ -236,8 +236,8 @@ void cluster_route(struct cluster *cluster, uint32_t req)
 	flight = take_flight(cluster, &cluster->req[req]);
 	began = cost != NULL ? cost->clock_ns() : 0;
 	if (router->pick_most) {
-		flight->msg.hints.flags = KVR_SHINT_BACKEND_ID;
-		flight->msg.hints.backend_id = find_most_overlap(cluster, &flight->msg.req);
+		flight->msg.hints.present = KVR_HAS(KVR_HINT_BACKEND);
+		flight->msg.hints.backend_worker = find_most_overlap(cluster, &flight->msg.req);
 		flight->msg.req.hints = &flight->msg.hints;
 	}
 	router->exec.now = cluster->now;

@@ -194,15 +194,15 @@ void peers_session(const struct peers_agent *a, uint8_t kind, uint64_t id, uint1
 
 /* ---- the client -------------------------------------------------------------------------- */
 
-static void put_text(struct kvr_hint_buf *b, uint16_t type, struct kvr_sched_str s)
+static void put_text(struct kvr_hint_buf *b, uint16_t type, struct kvr_str s)
 {
-	kvr_hint_put(b, type, s.ptr, s.len, NULL, 0);
+	kvr_hint_put(b, type, s.p, s.len, NULL, 0);
 }
 
-static void put_failed_at(struct kvr_hint_buf *b, const struct kvr_sched_hints *h)
+static void put_failed_at(struct kvr_hint_buf *b, const struct kvr_hints *h)
 {
-	uint64_t worker[KVR_SCHED_FAILED_AT];
-	uint32_t dp_rank[KVR_SCHED_FAILED_AT];
+	uint64_t worker[KVR_HINT_MAX_FAILED_AT];
+	uint32_t dp_rank[KVR_HINT_MAX_FAILED_AT];
 
 	for (uint32_t i = 0; i < h->n_failed_at; i++) {
 		worker[i] = h->failed_at[i].worker;
@@ -212,30 +212,30 @@ static void put_failed_at(struct kvr_hint_buf *b, const struct kvr_sched_hints *
 		kvr_hint_put_ranks(b, KVR_HINT_FAILED_AT, worker, dp_rank, h->n_failed_at);
 }
 
-static void put_pins(struct kvr_hint_buf *b, const struct kvr_sched_hints *h)
+static void put_pins(struct kvr_hint_buf *b, const struct kvr_hints *h)
 {
-	if (h->flags & KVR_SHINT_BACKEND_ID)
-		kvr_hint_put_u64(b, KVR_HINT_BACKEND, h->backend_id);
-	if (h->flags & KVR_SHINT_PREFILL_ID)
-		kvr_hint_put_u64(b, KVR_HINT_PREFILL_WORKER, h->prefill_id);
-	if (h->flags & KVR_SHINT_DECODE_ID)
-		kvr_hint_put_u64(b, KVR_HINT_DECODE_WORKER, h->decode_id);
-	if (h->flags & KVR_SHINT_DP_RANK)
+	if (h->present & KVR_HAS(KVR_HINT_BACKEND))
+		kvr_hint_put_u64(b, KVR_HINT_BACKEND, h->backend_worker);
+	if (h->present & KVR_HAS(KVR_HINT_PREFILL_WORKER))
+		kvr_hint_put_u64(b, KVR_HINT_PREFILL_WORKER, h->prefill_worker);
+	if (h->present & KVR_HAS(KVR_HINT_DECODE_WORKER))
+		kvr_hint_put_u64(b, KVR_HINT_DECODE_WORKER, h->decode_worker);
+	if (h->present & KVR_HAS(KVR_HINT_DP_RANK))
 		kvr_hint_put_u32(b, KVR_HINT_DP_RANK, h->dp_rank);
-	if (h->flags & KVR_SHINT_PREFILL_DP_RANK)
+	if (h->present & KVR_HAS(KVR_HINT_PREFILL_DP_RANK))
 		kvr_hint_put_u32(b, KVR_HINT_PREFILL_DP_RANK, h->prefill_dp_rank);
-	if (h->flags & KVR_SHINT_ALLOWED)
+	if (h->present & KVR_HAS(KVR_HINT_ALLOWED_WORKERS))
 		kvr_hint_put_allowed(b, h->allowed, h->n_allowed);
 	put_failed_at(b, h);
 }
 
-static void put_preferences(struct kvr_hint_buf *b, const struct kvr_sched_hints *h)
+static void put_preferences(struct kvr_hint_buf *b, const struct kvr_hints *h)
 {
 	for (uint32_t i = 0; i < h->n_required; i++)
 		put_text(b, KVR_HINT_REQUIRED_TAINT, h->required[i]);
 	for (uint32_t i = 0; i < h->n_preferred; i++)
 		kvr_hint_put(b, KVR_HINT_PREFERRED_TAINT, &h->preferred[i].weight, 8,
-			     h->preferred[i].taint.ptr, h->preferred[i].taint.len);
+			     h->preferred[i].taint.p, h->preferred[i].taint.len);
 	if (h->priority_jump != 0)
 		kvr_hint_put_f64(b, KVR_HINT_PRIORITY_JUMP, h->priority_jump);
 	if (h->strict_priority != 0)
@@ -250,27 +250,11 @@ static void put_over(struct kvr_hint_buf *b, uint32_t field, double value)
 	kvr_hint_put(b, KVR_HINT_OVERRIDE, head, sizeof(head), &value, sizeof(value));
 }
 
-static void put_override(struct kvr_hint_buf *b, const struct kvr_sched_override *o)
+static void put_overrides(struct kvr_hint_buf *b, const struct kvr_hint_overrides *o)
 {
-	const struct {
-		uint32_t flag, field;
-		double value;
-	} part[] = {
-		{KVR_SOVER_SCORE_WEIGHT, KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT,
-		 o->overlap_score_weight},
-		{KVR_SOVER_TEMPERATURE, KVR_OVERRIDE_ROUTER_TEMPERATURE, o->temperature},
-		{KVR_SOVER_KV_REUSE, KVR_OVERRIDE_ASSUME_KV_REUSE, o->assume_kv_reuse},
-		{KVR_SOVER_TRACK_PREFILL, KVR_OVERRIDE_TRACK_PREFILL_TOKENS,
-		 o->track_prefill_tokens},
-		{KVR_SOVER_SHARED_MULT, KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER,
-		 o->shared_cache_multiplier},
-		{KVR_SOVER_CREDIT, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, o->overlap_score_credit},
-		{KVR_SOVER_PREFILL_SCALE, KVR_OVERRIDE_PREFILL_LOAD_SCALE, o->prefill_load_scale},
-	};
-
-	for (uint32_t i = 0; i < RTE_DIM(part); i++)
-		if (o->flags & part[i].flag)
-			put_over(b, part[i].field, part[i].value);
+	for (uint32_t i = 0; i < RTE_DIM(o->value); i++)
+		if ((o->given >> i & 1) != 0)
+			put_over(b, i, o->value[i]);
 }
 
 static void put_hints(struct kvr_hint_buf *b, const struct peers_route *q)
@@ -281,17 +265,16 @@ static void put_hints(struct kvr_hint_buf *b, const struct peers_route *q)
 		kvr_hint_put_str(b, KVR_HINT_LORA, q->lora);
 	if (q->ns != NULL && q->ns[0] != '\0')
 		kvr_hint_put_str(b, KVR_HINT_NAMESPACE, q->ns);
-	if (q->policy.len != 0)
-		put_text(b, KVR_HINT_POLICY_CLASS, q->policy);
-	if (q->over != NULL)
-		put_override(b, q->over);
+	if (q->hints->policy.len != 0)
+		put_text(b, KVR_HINT_POLICY_CLASS, q->hints->policy);
+	put_overrides(b, &q->hints->overrides);
 	if (q->session != NULL)
 		kvr_hint_put_session(b, q->action, q->timeout_s, q->session);
 	for (uint32_t i = 0; i < q->n_mm; i++)
 		kvr_hint_put_mm(b, q->mm[i].block, q->mm[i].hash, q->mm[i].n);
-	for (uint32_t i = 0; i < q->n_shared; i++)
-		if (q->shared[i].start != q->shared[i].end)
-			kvr_hint_put_shared(b, q->shared[i].start, q->shared[i].end);
+	for (uint32_t i = 0; i < q->hints->n_shared; i++)
+		if (q->hints->shared[i].start != q->hints->shared[i].end)
+			kvr_hint_put_shared(b, q->hints->shared[i].start, q->hints->shared[i].end);
 }
 
 bool peers_route(const struct peers_route *q)
@@ -311,7 +294,7 @@ bool peers_route(const struct peers_route *q)
 			  .isl = q->isl,
 			  .max_tokens = q->max_tokens,
 			  .expected_output_tokens =
-				  q->hints != NULL && q->hints->flags & KVR_SHINT_EXPECTED_OUTPUT
+				  q->hints != NULL && q->hints->present & KVR_HAS_EXPECTED_OUTPUT
 					  ? q->hints->expected_output_tokens
 					  : KVR_NONE32},
 		.hashes = q->hashes,

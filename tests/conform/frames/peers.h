@@ -163,13 +163,9 @@ struct peers_route {
 	uint32_t n_hashes, n_tokens;
 	const uint64_t *hashes;
 	const uint32_t *tokens;
-	const struct kvr_sched_hints *hints;
-	const struct kvr_sched_override *over; /* or NULL */
-	const struct kvr_sched_range *shared;
-	uint32_t n_shared;
-	const char *lora, *ns; /* or NULL */
-	struct kvr_sched_str policy;
-	uint8_t action; /* of the session, enum kvr_wire_session_action */
+	const struct kvr_hints *hints; /* or NULL */
+	const char *lora, *ns;	       /* or NULL */
+	uint8_t action;		       /* of the session, enum kvr_wire_session_action */
 	uint32_t timeout_s;
 	const char *session; /* or NULL */
 	uint32_t n_mm;

@@ -251,6 +251,7 @@ static void got_rejected(const struct out *o, struct peers_got *g)
 static void got_dispatch(const struct out *o, struct peers_got *g)
 {
 	struct kvr_message q;
+	struct kvr_hint_lists lists;
 	struct kvr_hints hints;
 
 	/* Of a message of several frames the first one says all that is asked here. */
@@ -260,9 +261,9 @@ static void got_dispatch(const struct out *o, struct peers_got *g)
 	if (o->hdr.frag_off != 0 || q.body_off > o->hdr.frag_len)
 		return;
 	need(kvr_hints_parse((const uint8_t *)(&o->hdr + 1) + q.hints_off, q.fixed.hints_len,
-			     KVR_HINTS_DISPATCH, &hints) == 0,
+			     KVR_HINTS_DISPATCH, &hints, &lists) == 0,
 	     "malformed hints in a DISPATCH");
-	g->room = hints.bootstrap_room;
+	g->room = hints.bootstrap.room;
 }
 
 static void got_session(const struct out *o, struct peers_got *g)

@@ -66,12 +66,8 @@ static bool route(struct talk *t, bool resend)
 		.hashes = r->msg.req.sh,
 		.n_hashes = r->msg.req.n,
 		.hints = &r->msg.hints,
-		.over = r->msg.req.override,
-		.shared = r->msg.req.shared,
-		.n_shared = r->msg.req.n_shared,
 		.lora = kvr_sc_str_or(routing, "lora_name", NULL),
 		.ns = kvr_sc_str_or(routing, "cache_namespace", NULL),
-		.policy = r->msg.policy,
 		.action = r->session.action,
 		.timeout_s = (uint32_t)(r->session.timeout_ns / UINT64_C(1000000000)),
 		.body = body,
@@ -108,8 +104,8 @@ static void class_named(struct kvr_sc_req *r)
 
 	r->msg.hints.policy_class = KVR_SCHED_NO_CLASS;
 	for (uint32_t i = 0; i < c->n_classes; i++)
-		if (strlen(c->classes[i].name) == r->msg.policy.len &&
-		    memcmp(c->classes[i].name, r->msg.policy.ptr, r->msg.policy.len) == 0)
+		if (strlen(c->classes[i].name) == r->msg.hints.policy.len &&
+		    memcmp(c->classes[i].name, r->msg.hints.policy.p, r->msg.hints.policy.len) == 0)
 			r->msg.hints.policy_class = i;
 }
 

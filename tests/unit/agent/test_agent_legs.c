@@ -33,6 +33,7 @@ static void hello_says_what_disaggregation_needs(void)
 {
 	static const char *const topology[] = {"zone=b", "rack=7", NULL};
 	const struct kvr_wire_hello *w;
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
 
 	rig_start_conf((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL,
@@ -45,19 +46,19 @@ static void hello_says_what_disaggregation_needs(void)
 	kvr_agent_process(a);
 	w = kvr_frame_body(fake_next(&net, KVR_HELLO));
 	CU_ASSERT_EQUAL(w->role, KVR_ROLE_PREFILL);
-	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_HELLO, &h), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_HELLO, &h, &lists), 0);
 	CU_ASSERT_EQUAL_FATAL(h.n_topology, 2);
 	CU_ASSERT_EQUAL(memcmp(h.topology[1].p, "rack=7", 6), 0);
-	CU_ASSERT(h.kv_transfer_enforcement == 2 && h.kv_transfer_weight == 0.75);
-	CU_ASSERT(h.kv_transfer_domain.len == 4 && h.bootstrap_host.len == 8);
-	CU_ASSERT_EQUAL(memcmp(h.bootstrap_host.p, "10.0.0.7", 8), 0);
-	CU_ASSERT_EQUAL(h.bootstrap_port, 8998);
+	CU_ASSERT(h.kv_transfer.enforcement == 2 && h.kv_transfer.weight == 0.75);
+	CU_ASSERT(h.kv_transfer.domain.len == 4 && h.bootstrap_addr.host.len == 8);
+	CU_ASSERT_EQUAL(memcmp(h.bootstrap_addr.host.p, "10.0.0.7", 8), 0);
+	CU_ASSERT_EQUAL(h.bootstrap_addr.port, 8998);
 	rig_stop();
 	rig_start_conf((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
 	kvr_agent_process(a);
 	w = kvr_frame_body(fake_next(&net, KVR_HELLO));
 	CU_ASSERT_EQUAL(w->role, KVR_ROLE_DECODE);
-	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_HELLO, &h), 0);
+	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse(w + 1, w->hints_len, KVR_HINTS_HELLO, &h, &lists), 0);
 	CU_ASSERT_EQUAL(h.present, KVR_HAS(KVR_HINT_POOL));
 	rig_stop();
 }

@@ -14,12 +14,14 @@ static void start_hints(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 }
 
+static struct kvr_hint_lists lists;
+
 static int parse_hints(struct kvr_hints *out)
 {
 	uint32_t len;
 	const uint8_t *p = kvr_client__hints_bytes(h, &len);
 
-	return kvr_hints_parse(p, len, KVR_HINTS_ROUTE, out);
+	return kvr_hints_parse(p, len, KVR_HINTS_ROUTE, out, &lists);
 }
 
 static void every_hint_is_read_back(void)
@@ -60,14 +62,14 @@ static void every_hint_is_read_back(void)
 	CU_ASSERT_EQUAL(p.prefill_dp_rank, 15);
 	CU_ASSERT_EQUAL(p.n_allowed, 3);
 	CU_ASSERT_EQUAL(p.n_required, 2);
-	CU_ASSERT_EQUAL(p.preferred_weight[0], 0.5);
+	CU_ASSERT_EQUAL(p.preferred[0].weight, 0.5);
 	CU_ASSERT_EQUAL(p.priority_jump, 1.5);
 	CU_ASSERT_EQUAL(p.strict_priority, 4);
 	CU_ASSERT_EQUAL(p.priority, -4);
 	CU_ASSERT_EQUAL(p.policy.len, 5);
-	CU_ASSERT_EQUAL(p.override_value[KVR_OVERRIDE_ROUTER_TEMPERATURE], 0.25);
-	CU_ASSERT_EQUAL(p.session_action, 1);
-	CU_ASSERT_EQUAL(p.session_timeout_s, 60);
+	CU_ASSERT_EQUAL(p.overrides.value[KVR_OVERRIDE_ROUTER_TEMPERATURE], 0.25);
+	CU_ASSERT_EQUAL(p.session.action, 1);
+	CU_ASSERT_EQUAL(p.session.timeout_s, 60);
 	CU_ASSERT_EQUAL(p.shared[0].end, 9);
 	CU_ASSERT_EQUAL(p.trace.len, 3);
 	kvr_client_hints_destroy(h);

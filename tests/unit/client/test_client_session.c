@@ -239,6 +239,7 @@ static void session_hints_carry_action_and_timeout(void)
 		const struct kvr_client_request q = {
 			.tokens = prompt, .n_tokens = 4, .hints = hints, .ops = &rig_ops};
 		struct kvr_message r;
+		struct kvr_hint_lists lists;
 		struct kvr_hints h;
 		const struct kvr_wire_hdr *f;
 		uint64_t id;
@@ -252,11 +253,12 @@ static void session_hints_carry_action_and_timeout(void)
 		f = fake_next(&net, KVR_ROUTE);
 		CU_ASSERT_PTR_NOT_NULL_FATAL(f);
 		CU_ASSERT_EQUAL(kvr_request_parse(kvr_frame_body(f), f->msg_len, KVR_ROUTE, &r), 0);
-		CU_ASSERT_EQUAL(kvr_hints_parse(r.hints, r.fixed.hints_len, KVR_HINTS_ROUTE, &h),
-				0);
-		CU_ASSERT_EQUAL(h.session_action, rows[i].action);
-		CU_ASSERT_EQUAL(h.session_timeout_s, rows[i].wire_s);
-		CU_ASSERT_EQUAL(memcmp(h.session.p, "chat", 4), 0);
+		CU_ASSERT_EQUAL(
+			kvr_hints_parse(r.hints, r.fixed.hints_len, KVR_HINTS_ROUTE, &h, &lists),
+			0);
+		CU_ASSERT_EQUAL(h.session.action, rows[i].action);
+		CU_ASSERT_EQUAL(h.session.timeout_s, rows[i].wire_s);
+		CU_ASSERT_EQUAL(memcmp(h.session.id.p, "chat", 4), 0);
 		kvr_client_hints_destroy(hints);
 		rig_stop();
 	}

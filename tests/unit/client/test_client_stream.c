@@ -149,19 +149,19 @@ static void failed_ranks_are_sent_with_the_request(void)
 				       .failed_at = at,
 				       .n_failed_at = 2};
 	const struct kvr_wire_request *w;
+	struct kvr_hint_lists lists;
 	struct kvr_hints h;
-	uint32_t dp_rank;
 	uint64_t id;
 
 	rig_start();
 	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(c, &q, &id), 0);
 	w = (const void *)kvr_client__find(c, id)->msg;
-	CU_ASSERT_EQUAL_FATAL(
-		kvr_hints_parse((const uint8_t *)(w + 1) + 16, w->hints_len, KVR_HINTS_ROUTE, &h),
-		0);
+	CU_ASSERT_EQUAL_FATAL(kvr_hints_parse((const uint8_t *)(w + 1) + 16, w->hints_len,
+					      KVR_HINTS_ROUTE, &h, &lists),
+			      0);
 	CU_ASSERT_EQUAL(h.n_failed_at, 2);
-	CU_ASSERT(kvr_hints_failed_at(&h, 0, &dp_rank) == 9 && dp_rank == 4);
-	CU_ASSERT(kvr_hints_failed_at(&h, 1, &dp_rank) == 8 && dp_rank == UINT32_MAX);
+	CU_ASSERT(h.failed_at[0].worker == 9 && h.failed_at[0].dp_rank == 4);
+	CU_ASSERT(h.failed_at[1].worker == 8 && h.failed_at[1].dp_rank == UINT32_MAX);
 	q.n_failed_at = 5;
 	CU_ASSERT_EQUAL(kvr_client_submit(c, &q, &id), -EINVAL);
 	rig_stop();

@@ -53,38 +53,38 @@ static void a_room_encodes_the_rank(void)
 
 static void the_decode_override_keeps_other_fields(void)
 {
-	const struct kvr_sched_override in = {.flags = KVR_SOVER_TEMPERATURE | KVR_SOVER_CREDIT,
-					      .temperature = 0.7,
-					      .overlap_score_credit = 2};
-	struct kvr_sched_override out;
+	struct kvr_hints h = {.overrides = {.given = 1u << KVR_OVERRIDE_ROUTER_TEMPERATURE |
+						     1u << KVR_OVERRIDE_OVERLAP_SCORE_CREDIT,
+					    .value[KVR_OVERRIDE_ROUTER_TEMPERATURE] = 0.7,
+					    .value[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = 2}};
 
-	kvr_disagg_decode_override(&in, &out);
-	CU_ASSERT_EQUAL(out.flags, KVR_SOVER_TEMPERATURE | KVR_SOVER_CREDIT | KVR_SOVER_KV_REUSE |
-					   KVR_SOVER_TRACK_PREFILL);
-	CU_ASSERT_EQUAL(out.temperature, 0.7);
-	CU_ASSERT_EQUAL(out.overlap_score_credit, 0);
-	CU_ASSERT_FALSE(out.assume_kv_reuse || out.track_prefill_tokens);
-	kvr_disagg_decode_override(NULL, &out);
-	CU_ASSERT_FALSE(out.flags & KVR_SOVER_TEMPERATURE);
+	kvr_disagg_decode_override(&h);
+	CU_ASSERT_EQUAL(kvr_override(&h, KVR_OVERRIDE_ROUTER_TEMPERATURE, -1), 0.7);
+	CU_ASSERT_EQUAL(kvr_override(&h, KVR_OVERRIDE_OVERLAP_SCORE_CREDIT, -1), 0);
+	CU_ASSERT_EQUAL(kvr_override(&h, KVR_OVERRIDE_ASSUME_KV_REUSE, -1), 0);
+	CU_ASSERT_EQUAL(kvr_override(&h, KVR_OVERRIDE_TRACK_PREFILL_TOKENS, -1), 0);
+	h = (struct kvr_hints){0};
+	kvr_disagg_decode_override(&h);
+	CU_ASSERT_EQUAL(kvr_override(&h, KVR_OVERRIDE_ROUTER_TEMPERATURE, -1), -1);
 }
 
 static void constraints_are_merged(void)
 {
-	struct kvr_sched_str user = {"user", 4}, required[2];
-	struct kvr_sched_preferred rack = {{"rack", 4}, 0.25}, preferred[2];
-	struct kvr_sched_hints in = {
+	struct kvr_str user = {"user", 4}, required[2];
+	struct kvr_hint_preferred rack = {{"rack", 4}, 0.25}, preferred[2];
+	struct kvr_hints in = {
 		.required = &user, .n_required = 1, .preferred = &rack, .n_preferred = 1};
 	struct kvr_disagg_transfer transfer = {{"zone", 4}, true, 0};
-	struct kvr_sched_hints out;
+	struct kvr_hints out;
 
 	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT(out.n_required == 2 && out.n_preferred == 1);
-	CU_ASSERT_EQUAL(memcmp(out.required[1].ptr, "zone", 4), 0);
+	CU_ASSERT_EQUAL(memcmp(out.required[1].p, "zone", 4), 0);
 	transfer = (struct kvr_disagg_transfer){{"rack", 4}, false, 0.85};
 	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT(out.n_required == 1 && out.n_preferred == 1);
 	CU_ASSERT_EQUAL(out.preferred[0].weight, 0.85);
-	transfer.taint = (struct kvr_sched_str){"zone", 4};
+	transfer.taint = (struct kvr_str){"zone", 4};
 	kvr_disagg_merge(&in, &transfer, required, preferred, &out);
 	CU_ASSERT(out.n_preferred == 2 && out.preferred[1].weight == 0.85);
 	transfer = (struct kvr_disagg_transfer){{"user", 4}, true, 0};
@@ -97,14 +97,15 @@ static void constraints_are_merged(void)
 
 static void the_prefill_leg_has_its_own_pin(void)
 {
-	const struct kvr_sched_hints in = {.flags = KVR_SHINT_BACKEND_ID | KVR_SHINT_PREFILL_ID |
-						    KVR_SHINT_DP_RANK | KVR_SHINT_EXPECTED_OUTPUT,
-					   .prefill_id = 2};
-	struct kvr_sched_hints out;
+	const struct kvr_hints in = {.present = KVR_HAS(KVR_HINT_BACKEND) |
+						KVR_HAS(KVR_HINT_PREFILL_WORKER) |
+						KVR_HAS(KVR_HINT_DP_RANK) | KVR_HAS_EXPECTED_OUTPUT,
+				     .prefill_worker = 2};
+	struct kvr_hints out;
 
 	kvr_disagg_prefill_hints(&in, &out);
-	CU_ASSERT_EQUAL(out.flags, KVR_SHINT_PREFILL_ID | KVR_SHINT_DP_RANK);
-	CU_ASSERT_EQUAL(out.prefill_id, 2);
+	CU_ASSERT_EQUAL(out.present, KVR_HAS(KVR_HINT_PREFILL_WORKER) | KVR_HAS(KVR_HINT_DP_RANK));
+	CU_ASSERT_EQUAL(out.prefill_worker, 2);
 }
 
 /* ---- conditional disaggregation (9.5) ---- */
@@ -166,8 +167,9 @@ static void bypass_follows_the_policy(void)
 
 	for (size_t i = 0; i < sizeof(conds) / sizeof(conds[0]); i++) {
 		const struct cond *k = &conds[i];
-		const struct kvr_sched_hints pin = {.flags = k->pinned ? KVR_SHINT_PREFILL_ID : 0,
-						    .prefill_id = KVR_ROLE_PREFILL};
+		const struct kvr_hints pin = {
+			.present = k->pinned ? KVR_HAS(KVR_HINT_PREFILL_WORKER) : 0,
+			.prefill_worker = KVR_ROLE_PREFILL};
 		struct kvr_pool_conf pc, dc;
 		struct kvr_sched *sched = create_pool(&pc, KVR_ROLE_PREFILL);
 		struct kvr_sched *d = create_pool(&dc, KVR_ROLE_DECODE);

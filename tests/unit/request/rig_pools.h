@@ -40,8 +40,8 @@ struct rig_call {
 	struct kvr_rq_msg msg;
 	struct kvr_rq_pair pair;
 	struct kvr_rq_session session;
-	struct kvr_sched_str required[4];
-	struct kvr_sched_preferred preferred[4];
+	struct kvr_str required[4];
+	struct kvr_hint_preferred preferred[4];
 	/* the books */
 	bool live, msg_kept, held, main_slot, prefill_slot, main_ended, prefill_ended, opening;
 	bool repeated; /* the message has come again: it may be sent */
@@ -170,23 +170,23 @@ static bool *rig_full(struct rig *g, const struct kvr_rq_pool *p)
 /* The pin of a leg, in the way of lib/sched. */
 static bool rig_pin(const struct kvr_sched_req *q, uint64_t *id)
 {
-	const struct kvr_sched_hints *h = q->hints;
-	const uint32_t own = q->phase == KVR_ROLE_PREFILL  ? KVR_SHINT_PREFILL_ID
-			     : q->phase == KVR_ROLE_DECODE ? KVR_SHINT_DECODE_ID
+	const struct kvr_hints *h = q->hints;
+	const uint32_t own = q->phase == KVR_ROLE_PREFILL  ? KVR_HAS(KVR_HINT_PREFILL_WORKER)
+			     : q->phase == KVR_ROLE_DECODE ? KVR_HAS(KVR_HINT_DECODE_WORKER)
 							   : 0;
 
-	if ((h->flags & own) != 0) {
-		*id = q->phase == KVR_ROLE_PREFILL ? h->prefill_id : h->decode_id;
+	if ((h->present & own) != 0) {
+		*id = q->phase == KVR_ROLE_PREFILL ? h->prefill_worker : h->decode_worker;
 		return true;
 	}
-	*id = h->backend_id;
-	return (h->flags & KVR_SHINT_BACKEND_ID) != 0;
+	*id = h->backend_worker;
+	return (h->present & KVR_HAS(KVR_HINT_BACKEND)) != 0;
 }
 
 static void rig_route(struct rig *g, const struct kvr_rq_pool *p, const struct kvr_sched_req *q,
 		      bool waited, struct kvr_sched_decision *d)
 {
-	const struct kvr_sched_hints *h = q->hints;
+	const struct kvr_hints *h = q->hints;
 	const struct rig_worker *found = NULL;
 	uint64_t id;
 	const bool pinned = rig_pin(q, &id);
@@ -197,7 +197,7 @@ static void rig_route(struct rig *g, const struct kvr_rq_pool *p, const struct k
 
 		if (!w->here || w->pool != p || (pinned && w->id != id))
 			continue;
-		if (!pinned && (h->flags & KVR_SHINT_EXCLUDE) != 0 && w->id == h->exclude_id)
+		if (!pinned && (h->present & KVR_HAS_EXCLUDE) != 0 && w->id == h->exclude_worker)
 			continue;
 		if (w->id == g->busy)
 			d->err = KVR_E_ALL_OVERLOADED;
@@ -219,7 +219,7 @@ static void rig_route(struct rig *g, const struct kvr_rq_pool *p, const struct k
 	}
 	d->result = q->query_only ? KVR_SCHED_QUERY : KVR_SCHED_ROUTED;
 	d->worker = found->id;
-	d->dp_rank = (h->flags & KVR_SHINT_DP_RANK) != 0 && pinned ? h->dp_rank : 0;
+	d->dp_rank = (h->present & KVR_HAS(KVR_HINT_DP_RANK)) != 0 && pinned ? h->dp_rank : 0;
 	d->overlap_blocks = 3;
 }
 

@@ -139,7 +139,7 @@ static void direct_mode_wants_the_clients_word(void)
 	c = asks(&g.a, "s", KVR_RQ_USE);
 	RIG(&g, c, TAKEN);
 	c = asks(&g.a, "s", KVR_RQ_USE);
-	CU_ASSERT_EQUAL(c->msg.hints.flags, 0);
+	CU_ASSERT_EQUAL(c->msg.hints.present, 0);
 	rig_said(&g);
 	end();
 }
@@ -156,8 +156,10 @@ static void each_leg_has_its_own(void)
 	rig_join(&g, 'e', &g.d, false);
 	rig_join(&g, 'q', &g.p, false);
 	c = asks(&g.d, "s", KVR_RQ_USE);
-	CU_ASSERT_EQUAL(c->pair.phints.flags, KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK);
-	CU_ASSERT_EQUAL(c->pair.dhints.flags, KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK);
+	CU_ASSERT_EQUAL(c->pair.phints.present,
+			KVR_HAS(KVR_HINT_PREFILL_WORKER) | KVR_HAS(KVR_HINT_PREFILL_DP_RANK));
+	CU_ASSERT_EQUAL(c->pair.dhints.present,
+			KVR_HAS(KVR_HINT_DECODE_WORKER) | KVR_HAS(KVR_HINT_DP_RANK));
 	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
 	end();
 }
@@ -179,7 +181,8 @@ static void a_first_token_speaks_for_the_prefill_leg(void)
 	rig_join(&g, 'q', &g.p, true);
 	c = asks(&g.d, "s", KVR_RQ_USE);
 	CU_ASSERT_EQUAL(c->r.leg[1].worker, 'p');
-	CU_ASSERT_EQUAL(c->pair.phints.flags, KVR_SHINT_PREFILL_ID | KVR_SHINT_PREFILL_DP_RANK);
+	CU_ASSERT_EQUAL(c->pair.phints.present,
+			KVR_HAS(KVR_HINT_PREFILL_WORKER) | KVR_HAS(KVR_HINT_PREFILL_DP_RANK));
 	rig_said(&g);
 	end();
 }
@@ -206,13 +209,14 @@ static void affinity_of_a_decode_leg(void)
 	c = asks(&g.d, "s", KVR_RQ_USE);
 	RIG(&g, c, TAKEN);
 	/* The first try has bound the session: the next one is pinned by it. */
-	CU_ASSERT_EQUAL(c->msg.hints.flags, 0);
+	CU_ASSERT_EQUAL(c->msg.hints.present, 0);
 	RIG(&g, c, DECLINED, .leg = 1, .code = 1);
-	CU_ASSERT_EQUAL(c->msg.hints.flags, KVR_SHINT_DECODE_ID | KVR_SHINT_DP_RANK);
+	CU_ASSERT_EQUAL(c->msg.hints.present,
+			KVR_HAS(KVR_HINT_DECODE_WORKER) | KVR_HAS(KVR_HINT_DP_RANK));
 	g.refuse = KVR_E_NO_ENDPOINTS;
 	g.refuser = &g.d;
 	c = asks(&g.d, "s", KVR_RQ_USE); /* decided again without the pin */
-	CU_ASSERT_EQUAL(c->pair.dhints.flags, 0);
+	CU_ASSERT_EQUAL(c->pair.dhints.present, 0);
 	rig_said(&g);
 	end();
 }

@@ -206,15 +206,16 @@ static void an_affinity_yields_where_the_request_has_failed(void)
 	c = rig_new(&g);
 	rig_session(c, "chat", KVR_RQ_USE);
 	rig_arrive(&g, c, &g.a);
-	CU_ASSERT_EQUAL(c->msg.hints.flags & KVR_SHINT_BACKEND_ID, KVR_SHINT_BACKEND_ID);
+	CU_ASSERT_EQUAL(c->msg.hints.present & KVR_HAS(KVR_HINT_BACKEND),
+			KVR_HAS(KVR_HINT_BACKEND));
 	RIG(&g, c, FIN);
 	RIG(&g, c, FIN_ACKED);
 	c = rig_new(&g);
 	rig_session(c, "chat", KVR_RQ_USE);
 	c->msg.hints.n_failed_at = 1;
-	c->msg.hints.failed_at[0].worker = first;
+	c->msg.hints.failed_at = &(const struct kvr_wire_rank){.worker = first};
 	rig_arrive(&g, c, &g.a);
-	CU_ASSERT_EQUAL(c->msg.hints.flags & KVR_SHINT_BACKEND_ID, 0);
+	CU_ASSERT_EQUAL(c->msg.hints.present & KVR_HAS(KVR_HINT_BACKEND), 0);
 	RIG(&g, c, FIN);
 	end();
 }

@@ -111,19 +111,19 @@ static void rank_missing(void)
 	struct rig_call *c = pair(false);
 
 	rig_worker(&g, 'd')->dp_size = 2;
-	c->msg.hints.flags = KVR_SHINT_DECODE_ID;
-	c->msg.hints.decode_id = 'd';
+	c->msg.hints.present = KVR_HAS(KVR_HINT_DECODE_WORKER);
+	c->msg.hints.decode_worker = 'd';
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "c.DpRankRequired");
 	CU_ASSERT_FALSE(c->live);
-	c->msg.hints.flags |= KVR_SHINT_DP_RANK;
+	c->msg.hints.present |= KVR_HAS(KVR_HINT_DP_RANK);
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED");
 	rig_finish(&g);
 	g.dconf.mode = KVR_MODE_ROUND_ROBIN; /* any rank will do */
 	c = rig_new(&g);
-	c->msg.hints.flags = KVR_SHINT_BACKEND_ID;
-	c->msg.hints.backend_id = 'd';
+	c->msg.hints.present = KVR_HAS(KVR_HINT_BACKEND);
+	c->msg.hints.backend_worker = 'd';
 	rig_said(&g);
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED");
@@ -134,23 +134,24 @@ static void hints_of_the_prefill_leg(void)
 {
 	static const uint64_t decode_only[] = {'d'}, both[] = {'d', 'p'};
 	struct rig_call *c = pair(false);
-	struct kvr_sched_hints *h = &c->pair.phints;
+	struct kvr_hints *h = &c->pair.phints;
 
-	c->msg.hints.flags = KVR_SHINT_DECODE_ID | KVR_SHINT_ALLOWED | KVR_SHINT_EXPECTED_OUTPUT;
-	c->msg.hints.decode_id = 'd';
+	c->msg.hints.present = KVR_HAS(KVR_HINT_DECODE_WORKER) | KVR_HAS(KVR_HINT_ALLOWED_WORKERS) |
+			       KVR_HAS_EXPECTED_OUTPUT;
+	c->msg.hints.decode_worker = 'd';
 	c->msg.hints.allowed = decode_only;
 	c->msg.hints.n_allowed = 1;
 	rig_arrive(&g, c, &g.d);
-	CU_ASSERT_EQUAL(h->flags, 0);
+	CU_ASSERT_EQUAL(h->present, 0);
 	CU_ASSERT_EQUAL(c->pair.preq.phase, KVR_ROLE_PREFILL);
 	rig_finish(&g);
 	c = rig_new(&g);
 	h = &c->pair.phints;
-	c->msg.hints.flags = KVR_SHINT_ALLOWED;
+	c->msg.hints.present = KVR_HAS(KVR_HINT_ALLOWED_WORKERS);
 	c->msg.hints.allowed = both;
 	c->msg.hints.n_allowed = 2;
 	rig_arrive(&g, c, &g.d);
-	CU_ASSERT_EQUAL(h->flags, KVR_SHINT_ALLOWED);
+	CU_ASSERT_EQUAL(h->present, KVR_HAS(KVR_HINT_ALLOWED_WORKERS));
 	end();
 }
 
@@ -163,12 +164,12 @@ static void policy_classes_go_by_name(void)
 	kvr_pool_class_init(&g.dconf.classes[1], "fast");
 	kvr_pool_class_init(&g.pconf.classes[0], "fast");
 	kvr_pool_class_init(&g.pconf.classes[1], "slow");
-	c->msg.policy = (struct kvr_sched_str){"fast", 4};
+	c->msg.hints.policy = (struct kvr_str){"fast", 4};
 	rig_arrive(&g, c, &g.d);
 	CU_ASSERT_EQUAL(c->msg.hints.policy_class, 1);
 	CU_ASSERT_EQUAL(c->pair.phints.policy_class, 0);
 	c = rig_new(&g);
-	c->msg.policy = (struct kvr_sched_str){"fas", 3};
+	c->msg.hints.policy = (struct kvr_str){"fas", 3};
 	rig_arrive(&g, c, &g.d);
 	CU_ASSERT_EQUAL(c->msg.hints.policy_class, KVR_SCHED_NO_CLASS); /* the first */
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_UNKNOWN_CLASS), 1);
@@ -227,7 +228,7 @@ static void failed_prefill_worker_is_not_asked_again(void)
 	rig_join(&g, 'q', &g.p, false);
 	RIG(&g, c, DECLINED, .leg = 1, .code = 3);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED q.DISPATCH");
-	CU_ASSERT_EQUAL(c->pair.phints.exclude_id, 'p');
+	CU_ASSERT_EQUAL(c->pair.phints.exclude_worker, 'p');
 	RIG(&g, c, FIN, .leg = 1); /* an end without result is no end */
 	RIG_SAID(&g, "c.PrefillFailed");
 	CU_ASSERT_FALSE(c->booked[1]);

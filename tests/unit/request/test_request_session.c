@@ -92,26 +92,27 @@ static void binding_names_the_rank(void)
 	begin(4, 0);
 	rig_worker(&g, 'a')->dp_size = 4;
 	c = rig_new(&g);
-	c->msg.hints.flags = KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
-	c->msg.hints.backend_id = 'a';
+	c->msg.hints.present = KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK);
+	c->msg.hints.backend_worker = 'a';
 	c->msg.hints.dp_rank = 3;
 	rig_session(c, "s", KVR_RQ_OPEN);
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, OPENED);
 	/* A rank alone is not a pin of the client's. */
 	c = rig_new(&g);
-	c->msg.hints.flags = KVR_SHINT_DP_RANK;
+	c->msg.hints.present = KVR_HAS(KVR_HINT_DP_RANK);
 	c->msg.hints.dp_rank = 1;
 	rig_session(c, "s", KVR_RQ_USE);
 	rig_arrive(&g, c, &g.a);
 	CU_ASSERT_EQUAL(c->r.leg[0].dp_rank, 3);
-	CU_ASSERT_EQUAL(c->msg.hints.flags, KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK);
+	CU_ASSERT_EQUAL(c->msg.hints.present,
+			KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK));
 	/* A pin is, and it does not use the session. */
 	rig_join(&g, 'b', &g.a, false);
 	g.ctx.now += 9000 * MS;
 	c = rig_new(&g);
-	c->msg.hints.flags = KVR_SHINT_BACKEND_ID;
-	c->msg.hints.backend_id = 'b';
+	c->msg.hints.present = KVR_HAS(KVR_HINT_BACKEND);
+	c->msg.hints.backend_worker = 'b';
 	rig_session(c, "s", KVR_RQ_USE);
 	rig_arrive(&g, c, &g.a);
 	CU_ASSERT_EQUAL(c->r.leg[0].worker, 'b');
@@ -177,8 +178,8 @@ static void open_elsewhere_closes_the_old_one(void)
 	opened(&g.a, "s");
 	rig_join(&g, 'b', &g.a, false);
 	c = rig_new(&g);
-	c->msg.hints.flags = KVR_SHINT_BACKEND_ID;
-	c->msg.hints.backend_id = 'b';
+	c->msg.hints.present = KVR_HAS(KVR_HINT_BACKEND);
+	c->msg.hints.backend_worker = 'b';
 	rig_session(c, "s", KVR_RQ_OPEN);
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, OPENED);
@@ -283,7 +284,8 @@ static void another_try_of_an_opened_session(void)
 	RIG(&g, c, DECLINED, .leg = 1, .code = 2);
 	RIG_SAID(&g, "d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(g.opens, 1);
-	CU_ASSERT_EQUAL(c->pair.phints.flags & KVR_SHINT_DP_RANK, 0); /* of the decode pool */
+	CU_ASSERT_EQUAL(c->pair.phints.present & KVR_HAS(KVR_HINT_DP_RANK),
+			0); /* of the decode pool */
 	end();
 }
 

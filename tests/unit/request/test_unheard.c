@@ -178,8 +178,8 @@ static void who_stays(void)
 		struct kvr_rq_event e = {.kind = KVR_RQE_REPEATED, AGAIN};
 
 		if (rows[i].pin) {
-			c->msg.hints.flags |= KVR_SHINT_BACKEND_ID;
-			c->msg.hints.backend_id = 'a';
+			c->msg.hints.present |= KVR_HAS(KVR_HINT_BACKEND);
+			c->msg.hints.backend_worker = 'a';
 		}
 		c->msg.direct = rows[i].direct;
 		c->msg.req.probe = rows[i].probe;
@@ -430,8 +430,8 @@ static void legs_that_stay(void)
 	RIG_SAID(&g, "");
 	end();
 	c = pair(false);
-	c->msg.hints.flags |= KVR_SHINT_PREFILL_ID;
-	c->msg.hints.prefill_id = 'p';
+	c->msg.hints.present |= KVR_HAS(KVR_HINT_PREFILL_WORKER);
+	c->msg.hints.prefill_worker = 'p';
 	rig_arrive(&g, c, &g.d);
 	second_pair(false);
 	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);

@@ -65,8 +65,9 @@ static void arrives(void)
 	c->msg.direct = below(4) == 0;
 	c->msg.quiet = below(4) == 0;
 	if (below(6) == 0) {
-		c->msg.hints.flags |= below(2) ? KVR_SHINT_BACKEND_ID : KVR_SHINT_DECODE_ID;
-		c->msg.hints.backend_id = c->msg.hints.decode_id = 'a' + below(8);
+		c->msg.hints.present |=
+			below(2) ? KVR_HAS(KVR_HINT_BACKEND) : KVR_HAS(KVR_HINT_DECODE_WORKER);
+		c->msg.hints.backend_worker = c->msg.hints.decode_worker = 'a' + below(8);
 	}
 	g.alone = below(5) == 0;
 	rig_arrive(&g, c, what < 3 ? &g.a : &g.d);

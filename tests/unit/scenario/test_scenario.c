@@ -28,7 +28,7 @@ static int note_worker(struct kvr_sc_pool *p, const struct kvr_sched_worker *c, 
 	(void)obj;
 	TELL("worker:%llu+%u ", (unsigned long long)c->id, c->dp_size);
 	for (uint32_t i = 0; i < c->n_taints; i++)
-		TELL("%.*s ", (int)c->taints[i].len, c->taints[i].ptr);
+		TELL("%.*s ", (int)c->taints[i].len, c->taints[i].p);
 	return c->dp_size == 0 ? -22 : 0;
 }
 
@@ -171,8 +171,8 @@ static void output_reads_back_unchanged(void)
 				    "\"from\":\"joining\",\"to\":\"serving\"}\n");
 	CU_ASSERT_STRING_EQUAL(calls, "pool:m/4/nan worker:9223372036854775808+2 a "
 				      "dynamo.topology/zone=z arrive:a/2/9 cancel:a ");
-	CU_ASSERT_EQUAL(last.msg.hints.backend_id, UINT64_C(9223372036854775809));
-	CU_ASSERT_EQUAL(last.msg.hints.flags, KVR_SHINT_BACKEND_ID);
+	CU_ASSERT_EQUAL(last.msg.hints.backend_worker, UINT64_C(9223372036854775809));
+	CU_ASSERT_EQUAL(last.msg.hints.present, KVR_HAS(KVR_HINT_BACKEND));
 	CU_ASSERT_DOUBLE_EQUAL(last.msg.hints.priority_jump, 0.5, 0);
 	CU_ASSERT_EQUAL(n_polls, 5);
 }

@@ -62,9 +62,10 @@ static uint64_t book(uint64_t now)
 /* Book one at @p worker by a pin, in slot slot - 1 afterwards. */
 static void book_at(uint64_t worker, uint64_t now)
 {
-	const struct kvr_sched_hints h = {.flags = KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK,
-					  .backend_id = worker,
-					  .policy_class = KVR_SCHED_NO_CLASS};
+	const struct kvr_hints h = {.present =
+					    KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK),
+				    .backend_worker = worker,
+				    .policy_class = KVR_SCHED_NO_CLASS};
 	const struct kvr_sched_req req = {.isl = 50, .hints = &h};
 	struct kvr_sched_decision d;
 
@@ -376,12 +377,14 @@ static void ratio_zero_turns_it_off(void)
 /* Worker of a request that has failed at the first @p n workers. */
 static uint64_t retry(uint32_t n, uint64_t now)
 {
-	struct kvr_sched_hints h = {.n_failed_at = n, .policy_class = KVR_SCHED_NO_CLASS};
+	struct kvr_wire_rank at[KVR_HINT_MAX_FAILED_AT];
+	const struct kvr_hints h = {
+		.failed_at = at, .n_failed_at = n, .policy_class = KVR_SCHED_NO_CLASS};
 	const struct kvr_sched_req req = {.isl = 50, .hints = &h};
 	struct kvr_sched_decision d;
 
 	for (uint32_t i = 0; i < n; i++)
-		h.failed_at[i] = (struct kvr_sched_place){i + 1, 0};
+		at[i] = (struct kvr_wire_rank){.worker = i + 1};
 	return kvr_sched_route(s, slot++, &req, NULL, now, &d) == KVR_SCHED_ROUTED ? d.worker : 0;
 }
 
@@ -398,9 +401,9 @@ static void a_retry_goes_elsewhere_while_there_is_another(void)
 	begin();
 	{
 		const struct kvr_sched_worker w = {.id = 1, .dp_size = 3};
-		const struct kvr_sched_hints h = {.n_failed_at = 1,
-						  .policy_class = KVR_SCHED_NO_CLASS,
-						  .failed_at = {{1, UINT32_MAX}}};
+		const struct kvr_wire_rank all = {.worker = 1, .dp_rank = UINT32_MAX};
+		const struct kvr_hints h = {
+			.n_failed_at = 1, .policy_class = KVR_SCHED_NO_CLASS, .failed_at = &all};
 		const struct kvr_sched_req req = {.isl = 50, .hints = &h};
 		struct kvr_sched_decision d;
 

@@ -44,9 +44,9 @@ static struct kvr_sched *make(int mode)
 static enum kvr_sched_result probe(struct kvr_sched *s, uint32_t slot, uint64_t worker,
 				   struct kvr_sched_decision *d)
 {
-	const struct kvr_sched_hints h = {.flags = KVR_SHINT_BACKEND_ID,
-					  .backend_id = worker,
-					  .policy_class = KVR_SCHED_NO_CLASS};
+	const struct kvr_hints h = {.present = KVR_HAS(KVR_HINT_BACKEND),
+				    .backend_worker = worker,
+				    .policy_class = KVR_SCHED_NO_CLASS};
 	const struct kvr_sched_req req = {.isl = 500, .probe = true, .hints = &h};
 
 	return kvr_sched_route(s, slot, &req, NULL, SEC, d);

@@ -64,12 +64,12 @@ static enum kvr_sched_result arrive(struct kvr_sched *s, uint32_t slot, uint64_t
 static enum kvr_sched_result pinned(struct kvr_sched *s, uint32_t slot, uint64_t family, uint32_t n,
 				    uint64_t worker, uint64_t ms)
 {
-	static struct kvr_sched_hints h[64];
+	static struct kvr_hints h[64];
 	struct kvr_sched_req *req = prompt(slot, family, n);
 
-	h[slot] = (struct kvr_sched_hints){.flags = KVR_SHINT_BACKEND_ID,
-					   .backend_id = worker,
-					   .policy_class = KVR_SCHED_NO_CLASS};
+	h[slot] = (struct kvr_hints){.present = KVR_HAS(KVR_HINT_BACKEND),
+				     .backend_worker = worker,
+				     .policy_class = KVR_SCHED_NO_CLASS};
 	req->hints = &h[slot];
 	return go(s, req, slot, ms);
 }
@@ -181,7 +181,7 @@ static void shortest_first_and_who_waits_gets_shorter(void)
 /* Priorities are the client's: they come before, or count as seconds of age. */
 static void priorities_count(void)
 {
-	struct kvr_sched_hints h = {.policy_class = KVR_SCHED_NO_CLASS, .priority_jump = 0.3};
+	struct kvr_hints h = {.policy_class = KVR_SCHED_NO_CLASS, .priority_jump = 0.3};
 	struct kvr_sched_req *req;
 	struct kvr_sched *s;
 
@@ -453,9 +453,9 @@ static void a_worker_that_goes_is_chosen_anew(void)
 /* Who was let in waits for a worker that is overloaded by then, perhaps by its own blocks. */
 static void overload_comes_too_late(void)
 {
-	const struct kvr_sched_hints first = {.flags = KVR_SHINT_BACKEND_ID,
-					      .policy_class = KVR_SCHED_NO_CLASS,
-					      .strict_priority = 1};
+	const struct kvr_hints first = {.present = KVR_HAS(KVR_HINT_BACKEND),
+					.policy_class = KVR_SCHED_NO_CLASS,
+					.strict_priority = 1};
 	struct kvr_sched_req *req;
 	struct kvr_sched *s;
 	uint64_t worker;
@@ -535,7 +535,7 @@ static void a_busy_threshold_comes_first(void)
 
 static void what_computes_nothing_never_waits(void)
 {
-	struct kvr_sched_override over = {.flags = KVR_SOVER_TRACK_PREFILL};
+	const struct kvr_hints h = {.overrides.given = 1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS};
 	struct kvr_sched_req *req;
 	struct kvr_sched *s;
 
@@ -544,7 +544,7 @@ static void what_computes_nothing_never_waits(void)
 	s = make(1);
 	CU_ASSERT_EQUAL(arrive(s, 0, 1, 90, 10), KVR_SCHED_ROUTED);
 	req = prompt(1, 2, 90);
-	req->override = &over;
+	req->hints = &h;
 	CU_ASSERT_EQUAL(go(s, req, 1, 10), KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(arrive(s, 2, 3, 90, 10), KVR_SCHED_QUEUED);
 	ask(s, 4, 90, 10);

@@ -6,7 +6,7 @@
 
 #define SLOTS 256u
 
-static struct kvr_sched_hints hints[SLOTS];
+static struct kvr_hints hints[SLOTS];
 static struct kvr_sched_req req[SLOTS];
 static char name[SLOTS][300];
 
@@ -32,8 +32,8 @@ static enum kvr_sched_result route(struct kvr_sched *s, uint32_t slot, const cha
 	struct kvr_sched_decision d;
 
 	memcpy(name[slot], lora, len);
-	hints[slot] = (struct kvr_sched_hints){.policy_class = KVR_SCHED_NO_CLASS,
-					       .lora = {name[slot], (uint32_t)len}};
+	hints[slot] = (struct kvr_hints){.policy_class = KVR_SCHED_NO_CLASS,
+					 .lora = {name[slot], (uint32_t)len}};
 	req[slot].isl = 64;
 	req[slot].hints = &hints[slot];
 	return kvr_sched_route(s, slot, &req[slot], NULL, 0, &d);

@@ -115,7 +115,7 @@ static void every_mode_is_as_its_row_says(void)
 		     {KVR_MODE_DEVICE_AWARE, "device-aware-weighted"},
 		     {KVR_MODE_DIRECT, "direct"},
 		     {KVR_MODE_TTFT, "ttft"}};
-	const struct kvr_sched_hints pin = {.flags = KVR_SHINT_BACKEND_ID, .backend_id = 2};
+	const struct kvr_hints pin = {.present = KVR_HAS(KVR_HINT_BACKEND), .backend_worker = 2};
 	const struct kvr_sched_req pinned = {.isl = 8, .hints = &pin, .query_only = true};
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
@@ -169,7 +169,7 @@ static void a_query_may_name_the_slot_of_a_live_request(void)
 /* A request that failed on a worker goes to another one, or to none; a pin wins. */
 static void an_excluded_worker_is_not_chosen_again(void)
 {
-	struct kvr_sched_hints h = {.flags = KVR_SHINT_EXCLUDE, .exclude_id = 1};
+	struct kvr_hints h = {.present = KVR_HAS_EXCLUDE, .exclude_worker = 1};
 	const struct kvr_sched_req req = {.isl = 8, .hints = &h, .query_only = true};
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
@@ -185,8 +185,8 @@ static void an_excluded_worker_is_not_chosen_again(void)
 	kvr_sched_worker_gone(s, 2, 0);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_ERROR);
 	CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
-	h.flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
-	h.backend_id = 1;
+	h.present |= KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK);
+	h.backend_worker = 1;
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_QUERY);
 	kvr_sched_destroy(s);
 }
@@ -313,13 +313,13 @@ static void without_a_limit_there_may_be_a_worker_for_each_rank(void)
 /* A request that waits for a worker, for one of its ranks if @p pinned. */
 static void wait_for(struct kvr_sched *s, uint32_t slot, bool pinned, struct kvr_sched_decision *d)
 {
-	static struct kvr_sched_hints h[8];
+	static struct kvr_hints h[8];
 	static struct kvr_sched_req req[8];
 
-	h[slot] = (struct kvr_sched_hints){
+	h[slot] = (struct kvr_hints){
 		.policy_class = KVR_SCHED_NO_CLASS,
-		.flags = pinned ? KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK : 0,
-		.backend_id = 7,
+		.present = pinned ? KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK) : 0,
+		.backend_worker = 7,
 		.dp_rank = 0};
 	req[slot] = (struct kvr_sched_req){.isl = 64, .hints = &h[slot]};
 	kvr_sched_route(s, slot, &req[slot], NULL, 0, d);
@@ -454,7 +454,7 @@ static void who_waits_for_ranks_that_go_is_given_up_in_pieces(void)
 
 static void taints_are_bounded_and_reused(void)
 {
-	const struct kvr_sched_str t[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1}};
+	const struct kvr_str t[] = {{"a", 1}, {"b", 1}, {"c", 1}, {"d", 1}, {"e", 1}};
 	struct kvr_sched_worker w = {.id = 1, .dp_size = 1, .taints = t, .n_taints = 5};
 	struct kvr_sched *s;
 
@@ -477,9 +477,8 @@ static void taints_are_bounded_and_reused(void)
 
 static void each_bad_input_has_its_code(void)
 {
-	struct kvr_sched_preferred p = {{"x", 1}, NAN};
-	struct kvr_sched_hints h = {.policy_class = KVR_SCHED_NO_CLASS};
-	struct kvr_sched_override o = {.flags = KVR_SOVER_TEMPERATURE, .temperature = NAN};
+	struct kvr_hint_preferred p = {{"x", 1}, NAN};
+	struct kvr_hints h = {.policy_class = KVR_SCHED_NO_CLASS};
 	struct kvr_sched_req req = {.isl = 4, .hints = &h};
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
@@ -500,10 +499,11 @@ static void each_bad_input_has_its_code(void)
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
 	CU_ASSERT_EQUAL(d.err, KVR_E_INVALID_WEIGHT);
 	h.n_preferred = 0;
-	req.override = &o;
+	h.overrides.given = 1u << KVR_OVERRIDE_ROUTER_TEMPERATURE;
+	h.overrides.value[KVR_OVERRIDE_ROUTER_TEMPERATURE] = NAN;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
 	CU_ASSERT_EQUAL(d.err, KVR_E_INVALID_OVERRIDE);
-	req.override = NULL;
+	h.overrides.given = 0;
 	req.isl = 4 * 64 + 1;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
 	CU_ASSERT_EQUAL(d.err, KVR_E_PROMPT_TOO_LONG);
@@ -744,27 +744,27 @@ static void every_failed_allocation_is_undone(void)
 
 static uint64_t prompts[SLOTS][48];
 static struct kvr_sched_req reqs[SLOTS];
-static struct kvr_sched_hints hints[SLOTS];
+static struct kvr_hints hints[SLOTS];
 static uint64_t allowed[SLOTS][3];
 
 static void random_request(struct kvr_rand *r, uint32_t slot)
 {
-	struct kvr_sched_hints *h = &hints[slot];
+	struct kvr_hints *h = &hints[slot];
 	uint32_t n = kvr_rand_below(r, 49);
 
 	for (uint32_t i = 0; i < 48; i++)
 		prompts[slot][i] = i * 4 + (kvr_rand_below(r, 6) == 0);
-	*h = (struct kvr_sched_hints){.policy_class = kvr_rand_below(r, 3),
-				      .strict_priority = kvr_rand_below(r, 10) == 0,
-				      .priority_jump = kvr_rand_below(r, 5),
-				      .expected_output_tokens = kvr_rand_below(r, 30)};
-	h->flags = kvr_rand_below(r, 2) ? KVR_SHINT_EXPECTED_OUTPUT : 0;
+	*h = (struct kvr_hints){.policy_class = kvr_rand_below(r, 3),
+				.strict_priority = kvr_rand_below(r, 10) == 0,
+				.priority_jump = kvr_rand_below(r, 5),
+				.expected_output_tokens = kvr_rand_below(r, 30)};
+	h->present = kvr_rand_below(r, 2) ? KVR_HAS_EXPECTED_OUTPUT : 0;
 	if (kvr_rand_below(r, 4) == 0) {
-		h->flags |= KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK;
-		h->backend_id = kvr_rand_below(r, 8);
+		h->present |= KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK);
+		h->backend_worker = kvr_rand_below(r, 8);
 		h->dp_rank = kvr_rand_below(r, 3);
 	} else if (kvr_rand_below(r, 3) == 0) {
-		h->flags |= KVR_SHINT_ALLOWED;
+		h->present |= KVR_HAS(KVR_HINT_ALLOWED_WORKERS);
 		for (int i = 0; i < 3; i++)
 			allowed[slot][i] = kvr_rand_below(r, 10);
 		h->allowed = allowed[slot];

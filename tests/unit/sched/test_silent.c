@@ -110,9 +110,10 @@ static void nobody_else_is_better_than_nobody(void)
 	begin(KVR_MODE_KV, 1e9);
 	kvr_sched_silent(s, 1, 10 * SEC, 0);
 	{
-		const struct kvr_sched_hints h = {.flags = KVR_SHINT_BACKEND_ID | KVR_SHINT_DP_RANK,
-						  .backend_id = 1,
-						  .policy_class = KVR_SCHED_NO_CLASS};
+		const struct kvr_hints h = {.present = KVR_HAS(KVR_HINT_BACKEND) |
+						       KVR_HAS(KVR_HINT_DP_RANK),
+					    .backend_worker = 1,
+					    .policy_class = KVR_SCHED_NO_CLASS};
 		const struct kvr_sched_req req = {.isl = 50, .hints = &h};
 		struct kvr_sched_decision d;
 

@@ -402,7 +402,7 @@ static void put_off_at_its_turn(void)
 	static const uint64_t to[] = {1, 1, 1, 2};
 	static const uint32_t family[] = {0, 1, 2, 1}; /* what waits first is active elsewhere */
 	static struct kvr_sched_req req[4];
-	static struct kvr_sched_hints h[4];
+	static struct kvr_hints h[4];
 	struct kvr_sched_decision d;
 
 	begin_late();
@@ -411,9 +411,9 @@ static void put_off_at_its_turn(void)
 	for (uint32_t i = 0; i < 4; i++) {
 		for (uint32_t k = 0; k < LONG; k++)
 			prompts[i][k] = (1 + family[i]) * UINT64_C(100000) + k;
-		h[i] = (struct kvr_sched_hints){.flags = KVR_SHINT_BACKEND_ID,
-						.backend_id = to[i],
-						.policy_class = KVR_SCHED_NO_CLASS};
+		h[i] = (struct kvr_hints){.present = KVR_HAS(KVR_HINT_BACKEND),
+					  .backend_worker = to[i],
+					  .policy_class = KVR_SCHED_NO_CLASS};
 		req[i] = (struct kvr_sched_req){
 			.sh = prompts[i], .n = LONG, .isl = LONG * 4, .hints = &h[i]};
 		kvr_sched_route(part.s, i, &req[i], NULL, now, &d);

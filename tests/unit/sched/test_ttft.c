@@ -65,7 +65,7 @@ static void ask(struct kvr_sched *s, uint64_t family, uint32_t n, uint64_t ms)
 static void book(struct kvr_sched *s, uint32_t slot, uint64_t family, uint32_t n, uint64_t worker,
 		 uint64_t ms)
 {
-	struct kvr_sched_hints h = {.flags = KVR_SHINT_BACKEND_ID, .backend_id = worker};
+	struct kvr_hints h = {.present = KVR_HAS(KVR_HINT_BACKEND), .backend_worker = worker};
 	struct kvr_sched_req req = *prompt(slot, family, n, false);
 	struct kvr_sched_decision d;
 
@@ -266,7 +266,7 @@ static void rho_ends_below_one(void)
 
 static void roles_have_their_own_terms(void)
 {
-	struct kvr_sched_override over = {.flags = KVR_SOVER_TRACK_PREFILL};
+	const struct kvr_hints h = {.overrides.given = 1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS};
 	struct kvr_sched_req req;
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
@@ -285,7 +285,7 @@ static void roles_have_their_own_terms(void)
 	s = make(2);
 	book(s, 0, 1, 8, 0, 0);
 	req = *prompt(1, 2, 6, true);
-	req.override = &over;
+	req.hints = &h;
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, NULL, at(0), &d), KVR_SCHED_QUERY);
 	CU_ASSERT(!term[0].by_ttft);
 	NEAR(term[0].cost, 14);
@@ -300,14 +300,16 @@ static void tiers_weights_taints_and_overrides_count(void)
 {
 	const uint32_t device[64] = {1, 3}, host[64] = {2}, disk[64] = {0, 4};
 	const struct kvr_sched_overlap ov = {.device = device, .host = host, .disk = disk};
-	struct kvr_sched_str tag = {"x", 1};
-	const struct kvr_sched_preferred like = {.taint = tag, .weight = 1};
-	const struct kvr_sched_hints h = {.preferred = &like, .n_preferred = 1};
+	struct kvr_str tag = {"x", 1};
+	const struct kvr_hint_preferred like = {.taint = tag, .weight = 1};
+	const struct kvr_hints h = {.preferred = &like, .n_preferred = 1};
 	const struct kvr_sched_worker w = {.id = 1, .dp_size = 1, .taints = &tag, .n_taints = 1};
-	struct kvr_sched_override over = {.flags = KVR_SOVER_CREDIT | KVR_SOVER_PREFILL_SCALE |
-						   KVR_SOVER_KV_REUSE,
-					  .overlap_score_credit = 0.5,
-					  .prefill_load_scale = 2};
+	const struct kvr_hints over = {
+		.overrides = {.given = 1u << KVR_OVERRIDE_OVERLAP_SCORE_CREDIT |
+				       1u << KVR_OVERRIDE_PREFILL_LOAD_SCALE |
+				       1u << KVR_OVERRIDE_ASSUME_KV_REUSE,
+			      .value[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = 0.5,
+			      .value[KVR_OVERRIDE_PREFILL_LOAD_SCALE] = 2}};
 	struct kvr_sched_req req;
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
@@ -323,11 +325,10 @@ static void tiers_weights_taints_and_overrides_count(void)
 	NEAR(term[1].cost, 60);
 	/* No reuse: what is in flight is nobody's. Credit is of the device, scale of all prefill.
 	 */
-	req.override = &over;
+	req.hints = &over;
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);
 	NEAR(term[0].cost, 2 * (80 + 100 - 20) + 4 + 30);
 	NEAR(term[1].cost, 2 * (100 - 25));
-	req.override = NULL;
 	req.hints = &h;
 	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, at(0)), 0);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);

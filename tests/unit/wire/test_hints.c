@@ -9,6 +9,7 @@
 
 static uint8_t bytes[KVR_WIRE_MAX_HINTS + 8];
 static struct kvr_hint_buf buf;
+static struct kvr_hint_lists lists;
 static struct kvr_hints got;
 
 static void begin(void)
@@ -20,7 +21,7 @@ static void begin(void)
 static int parse(enum kvr_hints_in in)
 {
 	CU_ASSERT_EQUAL_FATAL(buf.err, 0);
-	return kvr_hints_parse(bytes, buf.len, in, &got);
+	return kvr_hints_parse(bytes, buf.len, in, &got, &lists);
 }
 
 static bool is(struct kvr_str s, const char *want)
@@ -32,7 +33,6 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 {
 	const uint64_t allowed[2] = {5, UINT64_MAX}, mm[2] = {9, 8};
 	const uint32_t ranks[2] = {7, UINT32_MAX};
-	uint32_t dp_rank;
 	struct kvr_tlv_iter it;
 	struct kvr_mm m;
 
@@ -68,20 +68,20 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	CU_ASSERT(got.n_allowed == 2 && kvr_hints_allowed(&got, 1) == UINT64_MAX);
 	CU_ASSERT(kvr_hints_allows(&got, 5) && !kvr_hints_allows(&got, 6));
 	CU_ASSERT(got.n_required == 2 && is(got.required[1], "b"));
-	CU_ASSERT(got.n_preferred == 1 && is(got.preferred[0], "c"));
-	CU_ASSERT_EQUAL(got.preferred_weight[0], -1.5);
+	CU_ASSERT(got.n_preferred == 1 && is(got.preferred[0].taint, "c"));
+	CU_ASSERT_EQUAL(got.preferred[0].weight, -1.5);
 	CU_ASSERT_EQUAL(got.priority_jump, 2.5);
 	CU_ASSERT(got.strict_priority == 6 && got.priority == -7);
-	CU_ASSERT_EQUAL(got.overrides, 1u << KVR_OVERRIDE_PREFILL_LOAD_SCALE |
-					       1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS);
-	CU_ASSERT_EQUAL(got.override_value[KVR_OVERRIDE_PREFILL_LOAD_SCALE], 0.75);
-	CU_ASSERT(got.session_action == KVR_ACTION_CLOSE && got.session_timeout_s == 300);
-	CU_ASSERT(is(got.session, "s\xc3\xa9ssion"));
+	CU_ASSERT_EQUAL(got.overrides.given, 1u << KVR_OVERRIDE_PREFILL_LOAD_SCALE |
+						     1u << KVR_OVERRIDE_TRACK_PREFILL_TOKENS);
+	CU_ASSERT_EQUAL(got.overrides.value[KVR_OVERRIDE_PREFILL_LOAD_SCALE], 0.75);
+	CU_ASSERT(got.session.action == KVR_ACTION_CLOSE && got.session.timeout_s == 300);
+	CU_ASSERT(is(got.session.id, "s\xc3\xa9ssion"));
 	CU_ASSERT(got.n_shared == 2 && got.shared[1].start == 4 && got.shared[1].end == 9);
-	CU_ASSERT(got.n_failed_at == 2 && kvr_hints_failed_at(&got, 0, &dp_rank) == 5);
-	CU_ASSERT_EQUAL(dp_rank, 7);
-	CU_ASSERT_EQUAL(kvr_hints_failed_at(&got, 1, &dp_rank), UINT64_MAX);
-	CU_ASSERT_EQUAL(dp_rank, UINT32_MAX);
+	CU_ASSERT(got.n_failed_at == 2 && got.failed_at[0].worker == 5);
+	CU_ASSERT_EQUAL(got.failed_at[0].dp_rank, 7);
+	CU_ASSERT_EQUAL(got.failed_at[1].worker, UINT64_MAX);
+	CU_ASSERT_EQUAL(got.failed_at[1].dp_rank, UINT32_MAX);
 	CU_ASSERT_EQUAL(got.trace.len, 3);
 	CU_ASSERT_EQUAL(got.n_mm, 2);
 	it = kvr_tlv_begin(got.tlvs, got.tlvs_len);
@@ -112,11 +112,11 @@ static void worker_hints_are_read_in_hello_only(void)
 	kvr_hint_put_kv_transfer(&buf, 2, 0.5, "rack");
 	kvr_hint_put_bootstrap_addr(&buf, 8998, "10.0.0.1");
 	CU_ASSERT_EQUAL_FATAL(parse(KVR_HINTS_HELLO), 0);
-	CU_ASSERT(got.n_pools == 1 && is(got.pool[0], "llama"));
-	CU_ASSERT(got.n_taints == 1 && is(got.taint[0], "gpu"));
+	CU_ASSERT(got.n_pools == 1 && is(got.pools[0], "llama"));
+	CU_ASSERT(got.n_taints == 1 && is(got.taints[0], "gpu"));
 	CU_ASSERT(got.n_topology == 1 && is(got.topology[0], "zone=a"));
-	CU_ASSERT(got.kv_transfer_enforcement == 2 && is(got.kv_transfer_domain, "rack"));
-	CU_ASSERT(got.bootstrap_port == 8998 && is(got.bootstrap_host, "10.0.0.1"));
+	CU_ASSERT(got.kv_transfer.enforcement == 2 && is(got.kv_transfer.domain, "rack"));
+	CU_ASSERT(got.bootstrap_addr.port == 8998 && is(got.bootstrap_addr.host, "10.0.0.1"));
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT); /* POOL is critical, unknown there */
 	begin();
 	kvr_hint_put_str(&buf, KVR_HINT_TAINT, "gpu");
@@ -130,7 +130,7 @@ static void the_routers_hints_are_refused_in_a_route(void)
 	kvr_hint_put_bootstrap(&buf, 7, 1, "h");
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_DISPATCH), 0);
-	CU_ASSERT(got.bootstrap_room == 7 && got.bootstrap_port == 1);
+	CU_ASSERT(got.bootstrap.room == 7 && got.bootstrap.port == 1);
 	begin();
 	kvr_hint_put(&buf, KVR_HINT_PREFILL_RESULT, "x", 1, NULL, 0);
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
@@ -250,7 +250,7 @@ static void weights_that_are_no_numbers_have_their_own_code(void)
 	begin();
 	kvr_hint_put_preferred(&buf, -1e300, "zone"); /* repels */
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
-	CU_ASSERT_EQUAL(got.preferred_weight[0], -1e300);
+	CU_ASSERT_EQUAL(got.preferred[0].weight, -1e300);
 }
 
 static int parse_session(uint8_t action, uint32_t timeout_s, const char *id)
@@ -266,10 +266,10 @@ static void sessions_out_of_range_have_their_own_code(void)
 
 	memset(longest, 'a', KVR_HINT_MAX_SESSION);
 	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_NONE, 1, "a"), 0);
-	CU_ASSERT(got.session_action == KVR_ACTION_NONE && got.session_timeout_s == 1);
+	CU_ASSERT(got.session.action == KVR_ACTION_NONE && got.session.timeout_s == 1);
 	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_WIRE_SESSION_MAX_S, longest), 0);
-	CU_ASSERT_EQUAL(got.session_timeout_s, 31536000);
-	CU_ASSERT_EQUAL(got.session.len, 256);
+	CU_ASSERT_EQUAL(got.session.timeout_s, 31536000);
+	CU_ASSERT_EQUAL(got.session.id.len, 256);
 	CU_ASSERT_EQUAL(parse_session(3, 1, "a"), KVR_E_INVALID_SESSION);
 	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_NONE, 0, "a"), KVR_E_INVALID_SESSION);
 	CU_ASSERT_EQUAL(parse_session(KVR_ACTION_OPEN, KVR_WIRE_SESSION_MAX_S + 1, "a"),
@@ -329,9 +329,10 @@ static void framing_is_checked(void)
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), 0);
 	bytes[2] = 5; /* one byte too many */
 	CU_ASSERT_EQUAL(parse(KVR_HINTS_ROUTE), KVR_E_HINT);
-	CU_ASSERT_EQUAL(kvr_hints_parse(bytes, 4, KVR_HINTS_ROUTE, &got), KVR_E_HINT);
-	CU_ASSERT_EQUAL(kvr_hints_parse(bytes, KVR_WIRE_MAX_HINTS + 8, KVR_HINTS_ROUTE, &got),
-			KVR_E_TOO_LARGE);
+	CU_ASSERT_EQUAL(kvr_hints_parse(bytes, 4, KVR_HINTS_ROUTE, &got, &lists), KVR_E_HINT);
+	CU_ASSERT_EQUAL(
+		kvr_hints_parse(bytes, KVR_WIRE_MAX_HINTS + 8, KVR_HINTS_ROUTE, &got, &lists),
+		KVR_E_TOO_LARGE);
 }
 
 static void the_writer_stops_at_its_end(void)
@@ -368,7 +369,7 @@ static void rewriting_keeps_all_but_what_is_dropped(void)
 	CU_ASSERT_EQUAL(kvr_hints_rewrite(bytes, buf.len, drop, 2, &out), 0);
 	CU_ASSERT_EQUAL(out.len, buf.len - 16 - 8);
 	kvr_hint_put_u64(&out, KVR_HINT_PREFILL_WORKER, 3);
-	CU_ASSERT_EQUAL(kvr_hints_parse(made, out.len, KVR_HINTS_DISPATCH, &got), 0);
+	CU_ASSERT_EQUAL(kvr_hints_parse(made, out.len, KVR_HINTS_DISPATCH, &got, &lists), 0);
 	CU_ASSERT(got.prefill_worker == 3 && is(got.lora, "adapter") && got.n_required == 2);
 	CU_ASSERT(is(got.required[0], "a") && is(got.required[1], "b"));
 	/* nothing in, nothing dropped, nothing before */
