@@ -176,7 +176,7 @@ struct app {
 	bool more;     /* events wait: no sleep */
 	struct kvr_outage silence;	     /* of the router */
 	uint64_t frames;		     /* of the router at the last turn */
-	uint64_t routers_back, router_lives; /* of lib/agent at the last turn */
+	uint64_t routers_returned, router_epochs; /* of lib/agent at the last turn */
 	bool refused;			     /* by the router: it is asked again after 10 s only */
 };
 

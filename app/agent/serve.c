@@ -179,7 +179,7 @@ void app_engine_fine(struct app *a)
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
 		"asking the router to take the worker, until it answers");
 	a->state = APP_SERVING;
-	a->frames = a->routers_back = a->router_lives = 0;
+	a->frames = a->routers_returned = a->router_epochs = 0;
 	a->refused = false;
 	kvr_outage_begin(&a->silence, a->now_us / 1000);
 	a->health_failures = 0;
@@ -257,14 +257,14 @@ void app_quiet_turn(struct app *a)
 
 static void say_lives(struct app *a, const struct kvr_agent_stats *st)
 {
-	if (st->routers_back != a->routers_back)
+	if (st->routers_returned != a->routers_returned)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router),
 			"the router has an earlier epoch again: two routers have this address, or it was taken over and given back; the worker registers again");
-	else if (st->router_lives != a->router_lives)
+	else if (st->router_epochs != a->router_epochs)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = a->o.router),
 			"the router has a new epoch: it was restarted, or (if this repeats every second) two routers have this address");
-	a->routers_back = st->routers_back;
-	a->router_lives = st->router_lives;
+	a->routers_returned = st->routers_returned;
+	a->router_epochs = st->router_epochs;
 }
 
 /* A router that has the worker is silent when lib/agent has given it up, no earlier. */

@@ -23,17 +23,18 @@ static_assert(KVR_AGENT_LAST == KVR_RESP_F_FIN && KVR_AGENT_ERROR == KVR_RESP_F_
 		      KVR_AGENT_REFUSED == KVR_RESP_F_REFUSED,
 	      "item flags go to the wire as they are");
 
-static bool wants(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
+static bool wants_frame(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_agent *a = user;
 
-	/* Clients on the direct path speak of items themselves; all else is from the router. */
+	/* Clients acknowledge items of the direct path; everything else comes from the router. */
 	return h->kind == KVR_RESPONSE_ACK || h->kind == KVR_MISSING ||
 	       kvr_udp_addr_equal(from, &a->router);
 }
 
-/* Messages about the worker; others are about requests, whose source is a client. */
-static void worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+/* Handle messages about the worker. Others are about requests, and have a client as source. */
+static void handle_worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+				  const uint8_t *body)
 {
 	if (h->source != a->conf.worker) {
 		a->stats.frames_foreign++;
@@ -61,7 +62,7 @@ static void worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 	}
 }
 
-static void rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+static void on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const uint8_t kind = ((const struct kvr_wire_rejected *)body)->kind;
 
@@ -73,8 +74,8 @@ static void rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const ui
 		a->stats.frames_foreign++;
 }
 
-static void message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
-		    const uint8_t *body, uint32_t len)
+static void on_message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
+		       const uint8_t *body, uint32_t len)
 {
 	struct kvr_agent *a = user;
 
@@ -95,37 +96,39 @@ static void message(void *user, const struct kvr_udp_addr *from, const struct kv
 		kvr_agent__on_abort(a, h, body);
 		break;
 	case KVR_REJECTED:
-		rejected(a, h, body);
+		on_rejected(a, h, body);
 		break;
 	default:
-		worker_message(a, h, body);
+		handle_worker_message(a, h, body);
 	}
 }
 
-static void timer(void *user, struct kvr_timer *t)
+static void on_timer(void *user, struct kvr_timer *t)
 {
 	struct kvr_agent *a = user;
 
 	if (t->kind == AGENT_T_REGISTER)
 		kvr_agent__register_timer(a);
 	else if (t->kind == AGENT_T_REPEAT)
-		kvr_agent__repeat(a, container_of(t, struct agent_req, repeat));
+		kvr_agent__retransmit(a, container_of(t, struct agent_req, repeat));
 	else if (t->kind == AGENT_T_ALIVE)
 		kvr_agent__alive_timer(a);
 	else
 		kvr_agent__kv_timer(a, container_of(t, struct agent_rank, timer));
 }
 
-/* Copies of a DISPATCH that has been taken are answered by their first fragment. */
-static bool again(void *user, const struct kvr_wire_hdr *h)
+/* The first fragment of a DISPATCH copy is enough to answer it. */
+static bool on_repeated_fragment(void *user, const struct kvr_wire_hdr *h)
 {
 	if (h->kind == KVR_DISPATCH)
 		kvr_agent__dispatch_again(user, h);
 	return false;
 }
 
-static const struct kvr_link_user link_user = {
-	.wants = wants, .message = message, .again = again, .timer = timer};
+static const struct kvr_link_user link_user = {.wants = wants_frame,
+					       .message = on_message,
+					       .again = on_repeated_fragment,
+					       .timer = on_timer};
 
 static int fill_defaults(struct kvr_agent_conf *c)
 {
@@ -157,7 +160,8 @@ static int init_requests(struct kvr_agent *a)
 	TAILQ_INIT(&a->over);
 	TAILQ_INIT(&a->live);
 	a->alive.kind = AGENT_T_ALIVE;
-	a->req = malloc(a->n_req * sizeof(*a->req)); /* one is written when it is taken first */
+	a->req = malloc(a->n_req *
+			sizeof(*a->req)); /* a slot is initialised when it is first used */
 	a->bucket = calloc(buckets, sizeof(*a->bucket));
 	if (a->req == NULL || a->bucket == NULL)
 		return -ENOMEM;
@@ -177,7 +181,7 @@ static int init_ranks(struct kvr_agent *a)
 		k->timer.kind = AGENT_T_KV;
 		k->gap_id = k->back_id = UINT64_MAX;
 		k->backoff_us = AGENT_KV_REPEAT_US;
-		/* Apart from those of a process before this one with the same epoch. */
+		/* Distinct from the dumps of a previous process with the same epoch. */
 		k->dump_id = AGENT_DUMP_ID + (kvr_link_random(&a->link.udp) >> 12);
 		k->load = (struct kvr_wire_rank_load){.dp_rank = k->dp_rank,
 						      .kv_used_blocks = UINT64_MAX};
@@ -224,7 +228,7 @@ struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
 	a->conf = *conf;
 	a->router = *router;
 	a->status.text = "";
-	a->link.udp = u; /* so that every way out closes it */
+	a->link.udp = u; /* so that every error path closes it */
 	rc = fill_defaults(&a->conf);
 	if (rc == 0)
 		rc = kvr_agent__build_hello(a, conf);
@@ -261,7 +265,7 @@ void kvr_agent_destroy(struct kvr_agent *a)
 		struct agent_req *r = &a->req[i];
 
 		if (r->state == AGENT_RUNNING || r->state == AGENT_ENDING) {
-			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_CLOSED, 0);
+			kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_CLOSED, 0);
 			kvr_agent__drop_items(r);
 			free(r->echo);
 		}

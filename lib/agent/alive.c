@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reports of live requests, which renew their bookings at the router however long the engine is
- * silent. The list is in the order of the last report, so a turn looks at its head only.
+ * Reports of live requests, which renew their bookings at the router while the engine sends
+ * nothing. The list is ordered by last report, so only its head is examined.
  */
 #include "agent_pvt.h"
 
@@ -11,7 +11,7 @@ static bool is_alive(const struct kvr_agent *a, const struct agent_req *r)
 	       r->epoch == a->router_epoch;
 }
 
-/* Whether the first request of the list is due within @p early_us. */
+/* Return true if the first request of the list is due within @p early_us. */
 static bool is_due(const struct kvr_agent *a, uint64_t early_us)
 {
 	const struct agent_req *r = TAILQ_FIRST(&a->live);
@@ -19,7 +19,7 @@ static bool is_due(const struct kvr_agent *a, uint64_t early_us)
 	return r != NULL && r->reported_us + AGENT_ALIVE_US <= a->link.now_us + early_us;
 }
 
-/* One frame. @return whether more requests are due. */
+/* Send one frame. @return true if more requests are due. */
 static bool send_report(struct kvr_agent *a)
 {
 	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);

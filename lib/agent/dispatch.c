@@ -10,7 +10,8 @@
 
 #include <rte_common.h>
 
-static struct kvr_agent_request view(const struct kvr_wire_hdr *h, const struct kvr_message *q)
+static struct kvr_agent_request view_request(const struct kvr_wire_hdr *h,
+					     const struct kvr_message *q)
 {
 	const struct kvr_wire_request *w = &q->fixed;
 
@@ -58,7 +59,7 @@ static void view_body(const struct kvr_message *q, struct kvr_agent_request *out
 	memcpy(out->away_token, h.body.token, sizeof(out->away_token));
 }
 
-/* What the router says about the legs; @p host gets the bootstrap host with its end. */
+/* Fill in the legs of a request; @p host receives the bootstrap host as a string. */
 static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 		     char host[KVR_HINT_MAX_NAME + 1])
 {
@@ -68,7 +69,7 @@ static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 	out->leg = leg_of(&q->fixed);
 	if (out->leg == KVR_ROLE_AGGREGATED ||
 	    kvr_hints_parse(q->hints, q->fixed.hints_len, KVR_HINTS_DISPATCH, &h, &lists) != 0)
-		return; /* they were parsed when the message came in: only the former happens */
+		return; /* cannot fail: hints were checked on arrival */
 	if ((h.present & KVR_HAS(KVR_HINT_BOOTSTRAP)) != 0) {
 		memcpy(host, h.bootstrap.host.p, h.bootstrap.host.len);
 		host[h.bootstrap.host.len] = '\0';
@@ -104,8 +105,8 @@ static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_
 	r->client.port = w->client_port;
 }
 
-/* What the prefill agent has said of the prompt goes to the client with the last item. Without
- * memory it does not. */
+/* Keep the tracking data of the prefill agent for the last item. Without memory they are
+ * omitted. */
 static void keep_echo(struct agent_req *r, const struct kvr_message *q)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(q->hints, q->fixed.hints_len);
@@ -130,14 +131,14 @@ static void keep_echo(struct agent_req *r, const struct kvr_message *q)
 	r->echo_len = b.len;
 }
 
-static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_hdr *h,
-		const struct kvr_message *q)
+static void run_request(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_hdr *h,
+			const struct kvr_message *q)
 {
-	struct kvr_agent_request req = view(h, q);
+	struct kvr_agent_request req = view_request(h, q);
 	char host[KVR_HINT_MAX_NAME + 1];
 	int rc;
 
-	kvr_agent__runs_at(a, r, q->fixed.dp_rank - a->conf.dp_start);
+	kvr_agent__assign_rank(a, r, q->fixed.dp_rank - a->conf.dp_start);
 	set_path(a, r, &q->fixed);
 	keep_echo(r, q);
 	view_leg(q, &req, host);
@@ -150,11 +151,11 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
 	if (rc != 0) {
 		a->stats.refused++;
 		r->code = rc > 0 && rc <= UINT16_MAX ? (uint16_t)rc : UINT16_MAX;
-		kvr_agent__over(a, r, false);
+		kvr_agent__close_slot(a, r, false);
 		kvr_agent__send_ack(a, h, r->code);
 		return;
 	}
-	/* The first item on its way through the router says the same as an acknowledgement. */
+	/* The first item on its way through the router is also an acknowledgement. */
 	if (!r->direct && r->sent > 0)
 		return;
 	if (r->direct || a->conf.ack_us == 0) {
@@ -166,9 +167,9 @@ static void run(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_
 }
 
 /*
- * Remembered like an end: the router has told the client or gone elsewhere, and a late copy must
- * not run because there is room by then. (What is for another worker or rank stays so: nothing has
- * to be remembered for that.)
+ * Reject, and keep the slot as ended: the router may have moved the request, and a late copy must
+ * not run when there is capacity. (Rejections for another worker or rank are permanent, and need no
+ * slot.)
  */
 static void refuse_full(struct kvr_agent *a, const struct kvr_wire_hdr *h)
 {
@@ -176,14 +177,14 @@ static void refuse_full(struct kvr_agent *a, const struct kvr_wire_hdr *h)
 
 	a->stats.refused++;
 	r->code = AGENT_CODE_FULL;
-	kvr_agent__over(a, r, false);
+	kvr_agent__close_slot(a, r, false);
 	kvr_agent__send_ack(a, h, r->code);
 }
 
 void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
 			    uint32_t len)
 {
-	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_req *r = kvr_agent__find_request(a, h->handle);
 	struct kvr_message q;
 
 	if (kvr_request_parse(body, len, KVR_DISPATCH, &q) != 0 || h->handle == 0) {
@@ -198,7 +199,7 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 		return;
 	}
 	if (kvr_agent__is_former(a, h->epoch)) {
-		a->stats.frames_foreign++; /* late: what was run for that life is forgotten */
+		a->stats.frames_foreign++; /* late: requests of that epoch are forgotten */
 		return;
 	}
 	a->stats.dispatches++;
@@ -209,13 +210,13 @@ void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, c
 	} else if (a->running == a->conf.max_requests) {
 		refuse_full(a, h);
 	} else {
-		run(a, kvr_agent__take_slot(a, h), h, &q);
+		run_request(a, kvr_agent__take_slot(a, h), h, &q);
 	}
 }
 
 void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h)
 {
-	const struct agent_req *r = kvr_agent__find(a, h->handle);
+	const struct agent_req *r = kvr_agent__find_request(a, h->handle);
 
 	if (r == NULL || r->calling)
 		return;
@@ -227,30 +228,30 @@ void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, co
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
 	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
-	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_req *r = kvr_agent__find_request(a, h->handle);
 
-	/* By its handle alone: the same request may have started over under another one. */
+	/* By handle, because the same request may have started over with another one. */
 	if (r == NULL || (r->state != AGENT_RUNNING && r->state != AGENT_ENDING) ||
 	    r->source != h->source || r->id != h->id)
 		return;
 	if (w->code == KVR_E_NO_MEMORY) {
-		kvr_agent__anew(a, r);
+		kvr_agent__renumber_items(a, r);
 	} else if (what == KVR_REFUSAL_HELLO) {
-		kvr_agent__say_hello(a); /* items are repeated meanwhile */
+		kvr_agent__restart_hello(a); /* items are retransmitted meanwhile */
 	} else if (what == KVR_REFUSAL_ITEM && !r->direct) {
-		kvr_agent__undeliverable(a, r, w->detail[2]);
+		kvr_agent__end_undeliverable(a, r, w->detail[2]);
 	} else if (what == KVR_REFUSAL_STOP && r->direct) {
-		r->prog_done = true; /* nobody waits for the report; the client may for items */
-		kvr_agent__finish_if_heard(a, r);
+		r->prog_done = true; /* the router needs no report; the client may need items */
+		kvr_agent__finish_if_acked(a, r);
 	} else if (what == KVR_REFUSAL_STOP) {
-		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
-		kvr_agent__over(a, r, false);
+		kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+		kvr_agent__close_slot(a, r, false);
 	}
 }
 
-/* The prefill of a decode leg has failed: the request may go on elsewhere, and its client would
- * take any last item of ours for the end. */
-static bool must_fall_silent(const struct agent_req *r, uint16_t code)
+/* Return true if the last item must be suppressed: after a failed prefill the request may continue
+ * elsewhere, and the client would take an item of this agent as its end. */
+static bool must_suppress_end(const struct agent_req *r, uint16_t code)
 {
 	return r->leg == KVR_ROLE_DECODE &&
 	       (code == KVR_E_PREFILL_FAILED || code == KVR_E_WORKER_LOST);
@@ -259,30 +260,30 @@ static bool must_fall_silent(const struct agent_req *r, uint16_t code)
 void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_abort *w = (const void *)body;
-	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_req *r = kvr_agent__find_request(a, h->handle);
 
 	kvr_link_send(&a->link, &a->router, KVR_ABORT_ACK,
 		      kvr_link_ids(&a->link, h->source, h->id, h->handle), NULL, 0);
 	if (r == NULL && h->handle != 0) {
-		/* It has overtaken the DISPATCH, of which no copy must be run any more. */
+		/* ABORT overtook DISPATCH, whose copies must not run. */
 		r = kvr_agent__take_slot(a, h);
 		r->code = AGENT_CODE_ABORTED;
-		kvr_agent__over(a, r, false);
+		kvr_agent__close_slot(a, r, false);
 	}
 	if (r == NULL || r->state == AGENT_OVER || r->source != h->source || r->id != h->id)
 		return;
-	if (must_fall_silent(r, w->code)) {
-		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
-		kvr_agent__over(a, r, false);
+	if (must_suppress_end(r, w->code)) {
+		kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+		kvr_agent__close_slot(a, r, false);
 		return;
 	}
 	if (r->state != AGENT_RUNNING)
-		return; /* its last item is on its way */
-	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
+		return; /* the last item was sent */
+	kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
 	if (r->state == AGENT_RUNNING &&
-	    kvr_agent__end(a, r, KVR_RESP_F_CANCELLED,
-			   w->code != KVR_OK ? kvr_reason_words(w->code)
-					     : "its client cancelled it",
-			   0) < 0)
-		kvr_agent__over(a, r, false); /* no memory even for that */
+	    kvr_agent__end_request(a, r, KVR_RESP_F_CANCELLED,
+				   w->code != KVR_OK ? kvr_reason_words(w->code)
+						     : "its client cancelled it",
+				   0) < 0)
+		kvr_agent__close_slot(a, r, false); /* no memory */
 }

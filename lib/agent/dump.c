@@ -7,14 +7,13 @@
 #include <rte_common.h>
 
 /*
- * A dump is told by the application in one go, so that it is of one moment: everything it says
- * is true just before the event dump_resume. Its frames are kept, encoded, until the router has
- * acknowledged all of them. Events that happen meanwhile are appended to the list as always and
- * sent after it.
+ * The application lists a dump in one go, so that it reflects one moment: the state before event
+ * dump_resume. The encoded frames are kept until the router has acknowledged all of them. Later
+ * events are appended to the ring and sent afterwards.
  *
- * All frames of one dump carry the same id in their header, and no other frame does: a late copy
- * of another dump's frame must not be taken for a part of this one, and an acknowledgement, which
- * repeats the id, says which dump it is about.
+ * All frames of a dump have the same header id, and no other frame has it. So late frames of
+ * another dump cannot be mistaken for part of this one, and an acknowledgement, which repeats the
+ * id, identifies its dump.
  */
 
 #define DUMP_GROW 64
@@ -29,8 +28,8 @@ void kvr_agent__dump_drop(struct agent_rank *k)
 	k->dumping = false;
 }
 
-/* Finish the frame in @p put and keep it. @return false without memory. */
-static bool keep(struct agent_rank *k, struct kvr_kv_put *put)
+/* Finish the frame in @p put and keep it. @return false: no memory. */
+static bool keep_frame(struct agent_rank *k, struct kvr_kv_put *put)
 {
 	struct agent_dump_frame *f;
 
@@ -50,7 +49,8 @@ static bool keep(struct agent_rank *k, struct kvr_kv_put *put)
 	return true;
 }
 
-static void begin(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put, uint8_t *buf)
+static void begin_frame(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put,
+			uint8_t *buf)
 {
 	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->dump_id, 0);
 	const struct kvr_wire_kv_events head = {
@@ -61,9 +61,9 @@ static void begin(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *
 	kvr_kv_put_begin(put, buf, a->frame_bytes, &ids, &head);
 }
 
-/* Add blocks, going on in new frames as they fill. @return false without memory. */
-static bool add(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put,
-		const struct kvr_agent_kv *kv)
+/* Add blocks, starting new frames as needed. @return false: no memory. */
+static bool add_blocks(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *put,
+		       const struct kvr_agent_kv *kv)
 {
 	const uint64_t *parent = kv->has_parent ? &kv->parent : NULL;
 	uint8_t *buf = put->p;
@@ -72,9 +72,9 @@ static bool add(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *pu
 		const uint32_t n = RTE_MIN(kvr_kv_put_room(put), kv->n - off);
 
 		if (n == 0) {
-			if (!keep(k, put))
+			if (!keep_frame(k, put))
 				return false;
-			begin(a, k, put, buf);
+			begin_frame(a, k, put, buf);
 			continue;
 		}
 		kvr_kv_put_event(put, KVR_KV_STORED, (uint8_t)kv->tier, parent, kv->hashes + off,
@@ -85,39 +85,39 @@ static bool add(struct kvr_agent *a, struct agent_rank *k, struct kvr_kv_put *pu
 	return true;
 }
 
-/* Ask the application for everything and encode it. @return false without memory. */
-static bool build(struct kvr_agent *a, struct agent_rank *k)
+/* List all blocks of the application and encode them. @return false: no memory. */
+static bool build_dump(struct kvr_agent *a, struct agent_rank *k)
 {
 	struct kvr_agent_kv kv = {0};
 	uint8_t buf[KVR_WIRE_MAX_FRAME];
 	struct kvr_wire_kv_events *head;
 	struct kvr_kv_put put;
 
-	begin(a, k, &put, buf);
+	begin_frame(a, k, &put, buf);
 	for (uint64_t pos = 0; a->conf.ops->on_dump != NULL; pos++) {
 		kv = (struct kvr_agent_kv){0};
 		if (a->conf.ops->on_dump(a, k->dp_rank, pos, &kv, a->conf.user) <= 0)
 			break;
-		if (!add(a, k, &put, &kv))
+		if (!add_blocks(a, k, &put, &kv))
 			return false;
 	}
 	head = (void *)(buf + KVR_WIRE_MIN_FRAME);
 	head->flags |= KVR_KV_F_DUMP_END;
 	head->resume_event_id = k->dump_resume;
-	return keep(k, &put);
+	return keep_frame(k, &put);
 }
 
 void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k)
 {
 	kvr_agent__dump_drop(k);
-	kvr_agent__kv_drop(k); /* the dump says it all, and the next event comes behind it */
+	kvr_agent__kv_drop(k); /* the dump includes all previous events */
 	k->overrun = false;
 	k->dumping = true;
 	k->dump_id++;
 	k->dump_resume = k->next_id;
-	if (!build(a, k)) {
+	if (!build_dump(a, k)) {
 		kvr_agent__dump_drop(k);
-		k->overrun = true; /* try again when there is memory */
+		k->overrun = true; /* retry when memory is available */
 		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us + AGENT_REPEAT_MAX_US);
 		return;
 	}
@@ -132,11 +132,13 @@ void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
 {
 	const uint32_t end = RTE_MIN(k->dump_n, k->dump_acked + AGENT_DUMP_WINDOW);
 
-	if (k->overrun) { /* events got lost behind its back: it would not join up */
+	if (k->overrun) { /* events were lost meanwhile: the dump would not connect to the next
+			     event */
 		kvr_agent__dump_start(a, k);
 		return;
 	}
-	if (a->link.now_us >= k->progress_us + k->backoff_us) { /* from the first one missing */
+	if (a->link.now_us >=
+	    k->progress_us + k->backoff_us) { /* from the first unacknowledged frame on */
 		KVR_SIM_SOMETIMES(AGENT_DUMP_AGAIN);
 		a->stats.kv_resent++;
 		k->dump_sent = k->dump_acked;
@@ -153,7 +155,7 @@ void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k)
 	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us + k->backoff_us);
 }
 
-static void finish(struct kvr_agent *a, struct agent_rank *k)
+static void finish_dump(struct kvr_agent *a, struct agent_rank *k)
 {
 	kvr_agent__dump_drop(k);
 	kvr_timer_stop(&a->link.timers, &k->timer);
@@ -170,14 +172,15 @@ void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k, const struct
 		k->progress_us = k->dump_us = a->link.now_us;
 		k->backoff_us = AGENT_KV_REPEAT_US;
 		if (k->dump_acked == k->dump_n)
-			finish(a, k);
+			finish_dump(a, k);
 		else if (k->dump_sent < k->dump_n)
 			kvr_agent__dump_send(a, k);
 	} else if (w->code == KVR_KV_BUSY) {
-		k->backoff_us = AGENT_KV_REPEAT_US; /* the timer sends again */
+		k->backoff_us = AGENT_KV_REPEAT_US; /* the timer retransmits */
 	} else if (w->next_dump_pos < k->dump_acked &&
 		   a->link.now_us >= k->dump_us + AGENT_KV_STALE_US) {
-		k->dump_acked = k->dump_sent = (uint32_t)w->next_dump_pos; /* it lost its place */
+		k->dump_acked = k->dump_sent =
+			(uint32_t)w->next_dump_pos; /* the router lost its position */
 		k->dump_us = a->link.now_us;
 		kvr_agent__dump_send(a, k);
 	}

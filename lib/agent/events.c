@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ring of a rank's events, which live events (kv.c) and dumps (dump.c) work on:
+ * The ring of a rank's events, used by live events (kv.c) and dumps (dump.c):
  *
  *	  first        acked     to_send    end
  *	....[E][EE][EEE][E][EEEEE][E][EE][E]..........0
  *
- * Each stands there as it goes to the wire, in one piece: where one does not fit before the ring's
- * end, a byte 0, which is no event's type, says that it goes on at the beginning.
+ * Each event is encoded as on the wire, contiguously. If one does not fit before the ring's end, a
+ * byte 0, which is no event type, marks that it continues at the beginning.
  */
 #include "agent_pvt.h"
 #include "kvr_prefetch.h"
 
 #include <stdlib.h>
 
-#define AHEAD 4096u /* bytes of the ring: it is larger than any cache, and goes round */
+#define AHEAD 4096u /* bytes to prefetch: the ring exceeds the CPU caches */
 
 const struct kvr_wire_kv_event *kvr_agent__kv_at(const struct agent_rank *k, struct agent_place *p)
 {
@@ -64,7 +64,7 @@ void kvr_agent__kv_added(struct agent_rank *k, const struct kvr_wire_kv_event *e
 
 void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k)
 {
-	/* By the timer: one frame takes the events of many calls. */
+	/* By the timer, so that one frame takes the events of several calls. */
 	if (a->registered && (kvr_agent__kv_waits(k) || k->overrun || k->dumping))
 		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us);
 }

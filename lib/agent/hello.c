@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the worker is, and saying so. What comes of it is register.c's. */
+/* Building and sending HELLO. The answers are handled in register.c. */
 #include "agent_pvt.h"
 
 #include "kvr_hints.h"
@@ -41,7 +41,7 @@ int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *con
 	if (b.err != 0)
 		return b.err;
 	a->hello_hints_len = b.len;
-	/* What the router would refuse is refused here. */
+	/* Detect errors that the router would reject. */
 	return kvr_hints_parse(b.p, b.len, KVR_HINTS_HELLO, &parsed, &lists) == 0 ? 0 : -EINVAL;
 }
 
@@ -72,10 +72,10 @@ void kvr_agent__new_hello(struct kvr_agent *a)
 	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, ++a->hello_no, 0);
 }
 
-void kvr_agent__say_hello(struct kvr_agent *a)
+void kvr_agent__restart_hello(struct kvr_agent *a)
 {
 	if (!a->registered || a->leaving)
-		return; /* it is being said */
+		return; /* HELLO is being sent already */
 	a->registered = false;
 	kvr_agent__new_hello(a);
 	a->backoff_us = AGENT_HELLO_US;

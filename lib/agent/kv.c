@@ -14,8 +14,8 @@ uint32_t kvr_agent__kv_room(const struct kvr_agent *a)
 	       8;
 }
 
-/* Unacknowledged events do not fit the memory allowed: only a dump can help now. */
-static void overrun(struct kvr_agent *a, struct agent_rank *k)
+/* The ring is full of unacknowledged events: a dump must replace them. */
+static void mark_overrun(struct kvr_agent *a, struct agent_rank *k)
 {
 	KVR_SIM_SOMETIMES(AGENT_OVERRUN);
 	if (!k->overrun)
@@ -33,8 +33,8 @@ static bool has_ring(const struct kvr_agent *a, struct agent_rank *k)
 	return k->ring != NULL;
 }
 
-static void append(struct kvr_agent *a, struct agent_rank *k, uint8_t type,
-		   const struct kvr_agent_kv *kv)
+static void append_event(struct kvr_agent *a, struct agent_rank *k, uint8_t type,
+			 const struct kvr_agent_kv *kv)
 {
 	const uint32_t bytes = (uint32_t)sizeof(struct kvr_wire_kv_event) + kv->n * 8;
 	struct kvr_wire_kv_event *e = NULL;
@@ -43,8 +43,8 @@ static void append(struct kvr_agent *a, struct agent_rank *k, uint8_t type,
 	if (!k->overrun && has_ring(a, k))
 		e = kvr_agent__kv_room_for(k, bytes);
 	if (e == NULL) {
-		overrun(a, k);
-		k->next_id++; /* the dump will tell what it was about */
+		mark_overrun(a, k);
+		k->next_id++; /* the dump will include its effect */
 		return;
 	}
 	*e = (struct kvr_wire_kv_event){.type = type,
@@ -63,9 +63,9 @@ static struct agent_rank *rank_of(struct kvr_agent *a, uint32_t dp_rank)
 							    : NULL;
 }
 
-/* Cut into events that fit a frame; a later piece continues the one before it. */
-static int publish(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
-		   const struct kvr_agent_kv *kv)
+/* Publish blocks as events that fit a frame; each continues the previous one. */
+static int publish_blocks(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
+			  const struct kvr_agent_kv *kv)
 {
 	const uint32_t room = kvr_agent__kv_room(a);
 	struct agent_rank *k = rank_of(a, dp_rank);
@@ -78,7 +78,7 @@ static int publish(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
 		if (off > 0)
 			piece.hashes = kv->hashes + off;
 		piece.n = RTE_MIN(room, kv->n - off);
-		append(a, k, type, &piece);
+		append_event(a, k, type, &piece);
 		if (type == KVR_KV_STORED) {
 			piece.has_parent = true;
 			piece.parent = piece.hashes[piece.n - 1];
@@ -90,7 +90,7 @@ static int publish(struct kvr_agent *a, uint32_t dp_rank, uint8_t type,
 
 int kvr_agent_kv_stored(struct kvr_agent *a, uint32_t dp_rank, const struct kvr_agent_kv *kv)
 {
-	return kv->n > 0 ? publish(a, dp_rank, KVR_KV_STORED, kv) : -EINVAL;
+	return kv->n > 0 ? publish_blocks(a, dp_rank, KVR_KV_STORED, kv) : -EINVAL;
 }
 
 int kvr_agent_kv_removed(struct kvr_agent *a, uint32_t dp_rank, const struct kvr_agent_kv *kv)
@@ -98,14 +98,14 @@ int kvr_agent_kv_removed(struct kvr_agent *a, uint32_t dp_rank, const struct kvr
 	struct kvr_agent_kv no_parent = *kv;
 
 	no_parent.has_parent = false;
-	return kv->n > 0 ? publish(a, dp_rank, KVR_KV_REMOVED, &no_parent) : -EINVAL;
+	return kv->n > 0 ? publish_blocks(a, dp_rank, KVR_KV_REMOVED, &no_parent) : -EINVAL;
 }
 
 int kvr_agent_kv_cleared(struct kvr_agent *a, uint32_t dp_rank)
 {
 	static const struct kvr_agent_kv nothing;
 
-	return publish(a, dp_rank, KVR_KV_CLEARED, &nothing);
+	return publish_blocks(a, dp_rank, KVR_KV_CLEARED, &nothing);
 }
 
 uint64_t kvr_agent_kv_waiting(const struct kvr_agent *a, uint32_t dp_rank)
@@ -150,7 +150,8 @@ void kvr_agent_canaries_missed(struct kvr_agent *a, uint32_t in_a_row)
 		a->rank[i].load.canaries_missed = (uint8_t)RTE_MIN(in_a_row, (uint32_t)UINT8_MAX);
 }
 
-/* Those of the events that wait that stand in one piece and fit. @return how many, 0: none. */
+/* Add waiting events that are contiguous in the ring and fit. @return the number of events
+ * added. */
 static uint16_t put_piece(struct agent_rank *k, struct kvr_kv_put *put)
 {
 	const uint8_t *from = (const void *)kvr_agent__kv_at(k, &k->to_send);
@@ -173,7 +174,7 @@ static uint16_t put_piece(struct agent_rank *k, struct kvr_kv_put *put)
 	return (uint16_t)n;
 }
 
-/* One frame of the events that wait; moves to_send past them. */
+/* Send one frame of waiting events, and advance to_send. */
 static void send_frame(struct kvr_agent *a, struct agent_rank *k)
 {
 	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, k->to_send.id, 0);
@@ -189,7 +190,7 @@ static void send_frame(struct kvr_agent *a, struct agent_rank *k)
 		kvr_link_queue(&a->link, &a->router, kvr_kv_put_end(&put));
 		a->stats.kv_frames++;
 	} else {
-		overrun(a, k);
+		mark_overrun(a, k);
 	}
 }
 
@@ -204,7 +205,7 @@ static void send_waiting(struct kvr_agent *a, struct agent_rank *k)
 void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k)
 {
 	if (!a->registered || a->leaving)
-		return; /* WELCOME starts it again */
+		return; /* WELCOME restarts it */
 	if (k->dumping) {
 		kvr_agent__dump_send(a, k);
 		return;
@@ -226,8 +227,8 @@ void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k)
 	send_waiting(a, k);
 }
 
-/* What was acknowledged stays in the ring for repair. */
-static void advance(struct agent_rank *k, uint64_t next_id)
+/* Advance the acknowledged position; the events stay in the ring for repair. */
+static void advance_acked(struct agent_rank *k, uint64_t next_id)
 {
 	kvr_agent__kv_seek(k, &k->acked, next_id);
 	if (k->to_send.id < next_id)
@@ -237,10 +238,11 @@ static void advance(struct agent_rank *k, uint64_t next_id)
 }
 
 /*
- * A GAP below what was acknowledged is late, or the router has less than it had: a late frame of an
- * earlier dump has begun that one again. Then it says so until it gets what it lacks.
+ * Return true if a GAP below acknowledged events is to be accepted: it is not a late frame, but the
+ * router has lost events, because a late frame of an earlier dump restarted that dump. The router
+ * then repeats GAP.
  */
-static bool went_back(const struct kvr_agent *a, struct agent_rank *k, uint64_t id)
+static bool is_step_back(const struct kvr_agent *a, struct agent_rank *k, uint64_t id)
 {
 	if (id != k->back_id) {
 		k->back_id = id;
@@ -249,21 +251,22 @@ static bool went_back(const struct kvr_agent *a, struct agent_rank *k, uint64_t 
 	return a->link.now_us - k->back_us >= AGENT_KV_STALE_US;
 }
 
-/* The router misses events from @p id on. */
-static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t wait_us)
+/* The router lacks events from @p id on. */
+static void handle_gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t wait_us)
 {
 	if (id == k->gap_id && a->link.now_us - k->gap_us < AGENT_KV_REPEAT_US)
-		return; /* said once for every frame after the hole */
-	if (id < k->confirmed && !went_back(a, k, id))
-		return; /* overtaken by what made progress */
+		return; /* the router sends one GAP per frame behind the hole */
+	if (id < k->confirmed && !is_step_back(a, k, id))
+		return; /* older than an acknowledgement */
 	k->back_id = UINT64_MAX;
 	if (wait_us == 0)
-		k->confirmed = id; /* all below is applied; BUSY may only repeat what we think */
+		k->confirmed =
+			id; /* everything below is applied; BUSY only repeats a known position */
 	a->stats.kv_gaps++;
 	k->gap_id = id;
 	k->gap_us = a->link.now_us;
 	if (id < k->first.id) {
-		k->overrun = true; /* no longer known */
+		k->overrun = true; /* no longer in the ring */
 	} else {
 		kvr_agent__kv_rewind(k, id);
 		k->acked = k->to_send;
@@ -272,8 +275,8 @@ static void gap(struct kvr_agent *a, struct agent_rank *k, uint64_t id, uint64_t
 	kvr_timer_set(&a->link.timers, &k->timer, k->progress_us);
 }
 
-/* The router wants everything told anew. */
-static void want_dump(struct kvr_agent *a, struct agent_rank *k)
+/* The router needs a dump. */
+static void request_dump(struct kvr_agent *a, struct agent_rank *k)
 {
 	k->overrun = true;
 	kvr_agent__kv_kick(a, k);
@@ -284,15 +287,15 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 	const struct kvr_wire_kv_ack *w = (const void *)body;
 	struct agent_rank *k = rank_of(a, w->dp_rank);
 
-	/* What a life that is over had does not say what this one has. Only to say HELLO may one
-	 * ask that has not welcomed us yet. */
+	/* Acknowledgements of another epoch do not apply. KVR_KV_HELLO may come from a router that
+	 * has not sent WELCOME yet. */
 	if (w->code == KVR_KV_HELLO ? kvr_agent__is_former(a, h->epoch)
 				    : h->epoch != a->router_epoch) {
 		a->stats.frames_foreign++;
 		return;
 	}
 	if (k != NULL && w->code == KVR_KV_HELLO) {
-		kvr_agent__say_hello(a);
+		kvr_agent__restart_hello(a);
 		return;
 	}
 	if (k == NULL) {
@@ -302,35 +305,35 @@ void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, con
 	if (k->dumping && h->id == k->dump_id)
 		kvr_agent__dump_ack(a, k, w);
 	if (k->dumping || k->overrun || h->id > AGENT_DUMP_ID)
-		return; /* live events wait, or this is of a dump that is over */
-	/* More than there is: it has the events of a process before this one with the same epoch.
-	 */
+		return; /* live events wait, or it belongs to a previous dump */
+	/* The router has more events than exist: those of a previous process with the same
+	 * epoch. */
 	if (w->next_event_id > k->next_id) {
-		want_dump(a, k);
+		request_dump(a, k);
 		return;
 	}
-	if (w->next_dump_pos > 0) { /* it waits for the rest of a dump that we no longer have */
-		want_dump(a, k);
+	if (w->next_dump_pos > 0) { /* the router waits for the rest of a dump that is gone */
+		request_dump(a, k);
 		return;
 	}
 	switch (w->code) {
 	case KVR_KV_DUMP_WANTED:
-		want_dump(a, k);
+		request_dump(a, k);
 		break;
 	case KVR_KV_GAP:
-		gap(a, k, w->next_event_id, 0);
+		handle_gap(a, k, w->next_event_id, 0);
 		break;
 	case KVR_KV_BUSY:
-		/* Of a full queue it is 0: that takes back nothing. */
-		gap(a, k, RTE_MAX(w->next_event_id, k->acked.id), AGENT_KV_BUSY_US);
+		/* A router with a full queue reports 0, which must not move back. */
+		handle_gap(a, k, RTE_MAX(w->next_event_id, k->acked.id), AGENT_KV_BUSY_US);
 		break;
 	default:
 		if (w->next_event_id <= k->acked.id) {
-			/* Overtaken by a later one, or said of what it knew before WELCOME. */
+			/* Overtaken by a later one, or from before WELCOME. */
 			k->confirmed = RTE_MAX(k->confirmed, w->next_event_id);
 			break;
 		}
-		advance(k, w->next_event_id);
+		advance_acked(k, w->next_event_id);
 		k->progress_us = a->link.now_us;
 		k->backoff_us = AGENT_KV_REPEAT_US;
 		if (kvr_agent__kv_in_flight(k) == 0)

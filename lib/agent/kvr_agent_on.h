@@ -4,21 +4,21 @@
 
 /**
  * @file
- * An agent on an outside world that its caller makes: time, randomness and datagrams of a
- * simulation, or of a test. Otherwise it is that of kvr_agent.h. Same thread. Not installed.
+ * An agent on a world given by the caller: time, randomness and datagrams of a simulation or a
+ * test. Everything else is as in kvr_agent.h. Same thread. Not installed.
  */
 
 #include "kvr_agent.h"
 #include "kvr_udp.h"
 
-/** kvr_agent_create() on a given outside world, which is taken over (also on failure). The epoch of
- * @p conf should be given: its default is the machine's clock. */
+/** kvr_agent_create() on a given world, which is taken over, also on failure. @p conf should set
+ * the epoch, because its default comes from the machine's clock. */
 struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
 				       const struct kvr_udp_addr *router,
 				       const struct kvr_udp *udp);
 
-/** When kvr_agent_process() is needed even in silence, in microseconds of that world's clock; 0:
- * now, UINT64_MAX: never. */
+/** Time at which kvr_agent_process() is needed without input, in microseconds of that world's
+ * clock; 0: now, UINT64_MAX: never. */
 uint64_t kvr_agent__due_us(const struct kvr_agent *a);
 
 #endif

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Items of several frames. Their first copy leaves at the pace of PROTOCOL.md, section 4; after
- * that only what the receiver names (MISSING) is sent again, and the first fragment when nothing is
- * heard: it makes the receiver say what it lacks. An address that may be forged gets no more frames
- * than it would get of short items before it has been heard of.
+ * Items of several frames. The first copy is sent at the pace of PROTOCOL.md, section 4. Afterwards
+ * only fragments named by MISSING are retransmitted and, without an answer, the first fragment,
+ * which makes the receiver report the missing ones. Until its first acknowledgement, an address
+ * that may be forged gets no more frames than it would get for short items.
  */
 #include "agent_pvt.h"
 #include "kvr_sim.h"
@@ -17,7 +17,7 @@ uint32_t kvr_agent__unit(const struct agent_req *r)
 	return (r->frame_bytes - KVR_WIRE_MIN_FRAME) & ~7u;
 }
 
-static const struct kvr_udp_addr *receiver(const struct kvr_agent *a, const struct agent_req *r)
+static const struct kvr_udp_addr *receiver_of(const struct kvr_agent *a, const struct agent_req *r)
 {
 	return r->direct ? &r->client : &a->router;
 }
@@ -30,24 +30,24 @@ static void send_part(struct kvr_agent *a, const struct agent_req *r, const stru
 	if (kvr_frag_init(&f, KVR_RESPONSE, &it->ids, it->len, r->frame_bytes) < 0)
 		return;
 	kvr_frag_seek(&f, k);
-	kvr_link_send_frames(&a->link, receiver(a, r), &f, &it->w, 1);
+	kvr_link_send_frames(&a->link, receiver_of(a, r), &f, &it->w, 1);
 }
 
 void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
 {
 	if (it->next == 0)
-		r->parts++; /* all of it is to be sent */
+		r->parts++; /* not sent yet: send all of it */
 	else
 		send_part(a, r, it, 0);
 }
 
-/* Fragments of the first copy that may go now. */
-static uint32_t first_copy(const struct agent_req *r, const struct agent_item *it)
+/* Number of fragments of the first copy that may be sent now. */
+static uint32_t count_first_copy(const struct agent_req *r, const struct agent_item *it)
 {
 	return r->unproven ? RTE_MIN(it->n_frames, KVR_WIRE_UNPROVEN_ITEMS) : it->n_frames;
 }
 
-/* Fragments named by MISSING first: they are the older ones. */
+/* Fragments named by MISSING come first, because they are older. */
 static uint32_t take_next(struct agent_item *it)
 {
 	uint32_t w = 0;
@@ -74,10 +74,10 @@ bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r)
 			if (it->n_frames == 1)
 				continue;
 			for (; n < AGENT_PACE_FRAMES &&
-			       (it->n_again > 0 || it->next < first_copy(r, it));
+			       (it->n_again > 0 || it->next < count_first_copy(r, it));
 			     n++)
 				send_part(a, r, it, take_next(it));
-			open += it->n_again > 0 || it->next < first_copy(r, it);
+			open += it->n_again > 0 || it->next < count_first_copy(r, it);
 		}
 		r->paced_us = a->link.now_us + n * (AGENT_PACE_US / AGENT_PACE_FRAMES);
 		r->parts = open;
@@ -88,7 +88,7 @@ bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r)
 	return r->pacing;
 }
 
-void kvr_agent__anew(struct kvr_agent *a, struct agent_req *r)
+void kvr_agent__renumber_items(struct kvr_agent *a, struct agent_req *r)
 {
 	struct agent_item *it;
 
@@ -102,7 +102,7 @@ void kvr_agent__anew(struct kvr_agent *a, struct agent_req *r)
 	}
 }
 
-/* The item that MISSING is about, as it has been sent; or NULL. */
+/* The sent item that MISSING refers to, or NULL. */
 static struct agent_item *item_of(const struct agent_req *r, const struct kvr_wire_missing *w)
 {
 	struct agent_item *it;
@@ -116,8 +116,8 @@ static struct agent_item *item_of(const struct agent_req *r, const struct kvr_wi
 	return NULL;
 }
 
-/* What it names of what has been sent; the rest is on its way anyway. */
-static void mark(struct agent_item *it, const struct kvr_wire_missing *w)
+/* Mark the named fragments that were sent; the others will be sent anyway. */
+static void mark_missing(struct agent_item *it, const struct kvr_wire_missing *w)
 {
 	it->n_again = 0;
 	for (uint32_t i = 0; i < (it->n_frames + 63) / 64; i++) {
@@ -140,9 +140,9 @@ bool kvr_agent__parts_named(struct kvr_agent *a, struct agent_req *r,
 	if (it == NULL)
 		return false;
 	KVR_SIM_SOMETIMES(AGENT_PART_AGAIN);
-	mark(it, w);
+	mark_missing(it, w);
 	a->stats.fragments_again += it->n_again;
 	r->parts++;
-	r->unproven = false; /* who names our message has got a part of it */
+	r->unproven = false; /* the client received a fragment, so its address is valid */
 	return true;
 }

@@ -11,9 +11,9 @@
 
 #define BADLY	      (KVR_AGENT_FAILED | KVR_AGENT_REFUSED)
 #define RESPOND_FLAGS (KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS | BADLY)
-#define WORDS	      (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED) /* its data are words */
+#define WORDS	      (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED) /* items whose data are text */
 
-/* All of one that fits a frame. */
+/* Send an item that fits one frame. */
 static void send_item(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
 {
 	uint8_t *f = kvr_link_frame(&a->link);
@@ -24,7 +24,7 @@ static void send_item(struct kvr_agent *a, struct agent_req *r, const struct age
 		       (int)(KVR_WIRE_MIN_FRAME + it->len));
 }
 
-/* What the last item says besides its data, when its client wants to know. */
+/* Add tracking data to the last item, if the client requested them. */
 static void put_track(const struct agent_req *r, const struct kvr_agent_item *item,
 		      struct kvr_hint_buf *b)
 {
@@ -42,9 +42,11 @@ static void put_track(const struct agent_req *r, const struct kvr_agent_item *it
 	}
 }
 
-/* Likewise; and where a request has failed, which its client may not know. */
-static void put_said(const struct kvr_agent *a, const struct agent_req *r,
-		     const struct kvr_agent_item *item, uint16_t wire_flags, struct kvr_hint_buf *b)
+/* Add hints of the last item: tracking data and, after a failure, the rank, which the client may
+ * not know. */
+static void put_last_hints(const struct kvr_agent *a, const struct agent_req *r,
+			   const struct kvr_agent_item *item, uint16_t wire_flags,
+			   struct kvr_hint_buf *b)
 {
 	put_track(r, item, b);
 	if ((wire_flags & BADLY) != 0 && r->rank != NULL)
@@ -57,8 +59,8 @@ static void repeat_start(struct kvr_agent *a, struct agent_req *r)
 	kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
 }
 
-/* Whether another item may be on its way; one of more frames than may be goes alone. */
-static bool admits(const struct agent_req *r, const struct agent_item *it)
+/* Return true if another item may be in flight. An item larger than the window is sent alone. */
+static bool admits_item(const struct agent_req *r, const struct agent_item *it)
 {
 	const uint32_t items = r->unproven ? KVR_WIRE_UNPROVEN_ITEMS : AGENT_WINDOW_ITEMS;
 	const uint32_t frames = r->unproven ? KVR_WIRE_UNPROVEN_ITEMS : AGENT_WINDOW_FRAMES;
@@ -74,7 +76,7 @@ void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r)
 	STAILQ_FOREACH (it, &r->items, link) {
 		if (it->w.seq < r->sent)
 			continue;
-		if (!admits(r, it))
+		if (!admits_item(r, it))
 			break;
 		if (r->ack_waits) {
 			r->ack_waits = false;
@@ -87,7 +89,7 @@ void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r)
 			continue;
 		}
 		if (r->parts > 0 && !r->pacing)
-			kvr_agent__send_parts(a, r); /* in their order, if it can be had */
+			kvr_agent__send_parts(a, r); /* keeps the order if possible */
 		send_item(a, r, it);
 	}
 	if (r->sent > r->acked && !kvr_timer_running(&r->repeat)) {
@@ -103,9 +105,9 @@ static void send_progress(struct kvr_agent *a, struct agent_req *r)
 	kvr_link_send(&a->link, &a->router, KVR_PROGRESS, r->prog_ids, &r->prog, sizeof(r->prog));
 }
 
-/* Direct path: the router hears of the first token, of new blocks, and of the end. */
-static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wire_flags,
-			  uint16_t status)
+/* Direct path: report the first token, new blocks and the end to the router. */
+static void report_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wire_flags,
+			    uint16_t status)
 {
 	const uint32_t blocks = agent_blocks(a, (uint64_t)r->isl + r->generated);
 	const bool first = r->generated > 0 && !r->prog_first;
@@ -135,7 +137,7 @@ static void note_progress(struct kvr_agent *a, struct agent_req *r, uint16_t wir
 		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
 }
 
-/* Its hints follow when the data are in. */
+/* Create an item; hints follow when the data are known. */
 static struct agent_item *new_item(struct kvr_agent *a, const struct agent_req *r, const void *data,
 				   uint32_t len, uint32_t hints)
 {
@@ -163,16 +165,16 @@ static struct agent_item *new_item(struct kvr_agent *a, const struct agent_req *
 	return it;
 }
 
-/* Most data of one item. Of a prefill leg only the result may have several frames. */
-static uint32_t item_most(const struct agent_req *r, uint16_t wire_flags)
+/* Maximum data per item. On a prefill leg only the result may have several frames. */
+static uint32_t max_item_bytes(const struct agent_req *r, uint16_t wire_flags)
 {
 	if (r->leg != KVR_ROLE_PREFILL)
 		return KVR_WIRE_MAX_ITEM;
 	return (wire_flags & KVR_RESP_F_FIN) != 0 ? KVR_WIRE_MAX_RESULT : r->item_bytes;
 }
 
-/* Whether the hints of the last item, and what the router adds to them, need an item of their own:
- * it adds to one of a single frame. Words are not cut, nor is a transfer result. */
+/* Return true if hints, including those that the router adds, need a separate last item, because
+ * the router can only extend an item of one frame. Texts and transfer results are not split. */
 static bool needs_another(const struct agent_req *r, uint32_t len, uint32_t hints,
 			  uint16_t wire_flags)
 {
@@ -199,9 +201,9 @@ static struct agent_item *add_item(struct kvr_agent *a, const struct agent_req *
 	return it;
 }
 
-/* Cut the data into items; all of them or none. */
-static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
-	       uint16_t wire_flags)
+/* Split the data into items; adds all of them or none. */
+static int split_into_items(struct kvr_agent *a, struct agent_req *r,
+			    const struct kvr_agent_item *item, uint16_t wire_flags)
 {
 	struct item_list list = {STAILQ_HEAD_INITIALIZER(list.head), 0};
 	uint8_t hints[KVR_WIRE_SAID_MOST];
@@ -211,16 +213,16 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 	bool more, another;
 
 	if ((wire_flags & KVR_RESP_F_FIN) != 0)
-		put_said(a, r, item, wire_flags, &said);
+		put_last_hints(a, r, item, wire_flags, &said);
 	if (said.len > r->item_bytes)
-		said.len = 0; /* there is no room for it, ever */
+		said.len = 0; /* does not fit in any item */
 	do {
-		len = RTE_MIN(item->len - off, item_most(r, wire_flags));
+		len = RTE_MIN(item->len - off, max_item_bytes(r, wire_flags));
 		more = off + len < item->len;
 		another = !more && needs_another(r, len, said.len, wire_flags);
 		if ((wire_flags & WORDS) != 0 && RTE_ALIGN_CEIL(len, 8u) + said.len > r->item_bytes)
-			said.len = 0; /* words are not cut */
-		/* No data may be NULL, to which nothing can be added. */
+			said.len = 0; /* texts are not split */
+		/* NULL is allowed without data, but has no offset. */
 		it = add_item(a, r, &list,
 			      off == 0 ? item->data : (const uint8_t *)item->data + off, len,
 			      more || another ? 0 : said.len);
@@ -235,7 +237,7 @@ static int cut(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_
 			goto err_list;
 	}
 	memcpy(it->data + RTE_ALIGN_CEIL(it->w.data_len, 8u), said.p, it->w.hints_len);
-	/* The last piece speaks for the whole. */
+	/* The last piece has the flags and counts of the whole. */
 	it->w.flags = wire_flags;
 	it->w.status = item->status;
 	it->w.generated_tokens = RTE_MAX(r->generated, item->generated_tokens);
@@ -255,10 +257,10 @@ err_list:
 	return -ENOMEM;
 }
 
-int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
-		   uint16_t wire_flags)
+int kvr_agent__put_item(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
+			uint16_t wire_flags)
 {
-	const int rc = cut(a, r, item, wire_flags);
+	const int rc = split_into_items(a, r, item, wire_flags);
 
 	if (rc < 0)
 		return rc;
@@ -268,13 +270,13 @@ int kvr_agent__put(struct kvr_agent *a, struct agent_req *r, const struct kvr_ag
 	if (wire_flags & KVR_RESP_F_FIN)
 		r->state = AGENT_ENDING;
 	kvr_agent__send_new(a, r);
-	note_progress(a, r, wire_flags, item->status);
+	report_progress(a, r, wire_flags, item->status);
 	return 0;
 }
 
 int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item)
 {
-	struct agent_req *r = kvr_agent__find(a, handle);
+	struct agent_req *r = kvr_agent__find_request(a, handle);
 
 	if (r == NULL || r->state != AGENT_RUNNING || r->aborted)
 		return -ENOENT;
@@ -298,12 +300,12 @@ int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_age
 	if (r->bytes > 0 && r->bytes + item->len > a->conf.request_bytes)
 		return -ENOBUFS;
 	kvr_link_tick(&a->link);
-	return kvr_agent__put(a, r, item, (uint16_t)item->flags);
+	return kvr_agent__put_item(a, r, item, (uint16_t)item->flags);
 }
 
 int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code, const char *words)
 {
-	const struct agent_req *r = kvr_agent__find(a, handle);
+	const struct agent_req *r = kvr_agent__find_request(a, handle);
 
 	if (r == NULL || r->state != AGENT_RUNNING || r->aborted)
 		return -ENOENT;
@@ -318,8 +320,8 @@ int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code, const 
 							  .len = (uint32_t)strlen(words)});
 }
 
-int kvr_agent__end(struct kvr_agent *a, struct agent_req *r, uint16_t how, const char *words,
-		   uint64_t n)
+int kvr_agent__end_request(struct kvr_agent *a, struct agent_req *r, uint16_t how,
+			   const char *words, uint64_t n)
 {
 	char text[KVR_REASON_MAX + 1];
 	struct kvr_reason t = kvr_reason_init(text, sizeof(text));
@@ -330,16 +332,16 @@ int kvr_agent__end(struct kvr_agent *a, struct agent_req *r, uint16_t how, const
 	else
 		kvr_reason_say(&t, words);
 	item.len = t.n;
-	return kvr_agent__put(a, r, &item, KVR_RESP_F_FIN | how);
+	return kvr_agent__put_item(a, r, &item, KVR_RESP_F_FIN | how);
 }
 
-void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq)
+void kvr_agent__end_undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq)
 {
 	struct agent_item *it, *next;
 
 	if (seq < r->acked || seq >= r->sent)
-		return; /* of a frame that we have not sent, or have replaced already */
-	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_TOO_LARGE);
+		return; /* not sent yet, or replaced already */
+	kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_TOO_LARGE);
 	for (it = STAILQ_FIRST(&r->items); it != NULL; it = next) {
 		next = STAILQ_NEXT(it, link);
 		if (it->w.seq < seq)
@@ -350,36 +352,37 @@ void kvr_agent__undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t
 		free(it);
 	}
 	r->next_seq = r->sent = (uint32_t)seq;
-	if (kvr_agent__end(a, r, KVR_RESP_F_ERROR, "an item does not fit the client's frames", 0) <
-	    0)
-		kvr_agent__over(a, r, false); /* no memory even for that */
+	if (kvr_agent__end_request(a, r, KVR_RESP_F_ERROR,
+				   "an item does not fit the client's frames", 0) < 0)
+		kvr_agent__close_slot(a, r, false); /* no memory */
 }
 
-/* Who asks again and again for what is missing puts the timer off, and makes no progress. */
+/* A receiver that requests fragments again and again restarts the timer, but makes no progress. */
 static bool is_overdue(const struct kvr_agent *a, const struct agent_req *r)
 {
 	return a->link.now_us - r->progress_us >= AGENT_GIVE_UP_US;
 }
 
-/* Nobody acknowledges any more. */
+/* Give up a request whose items are not acknowledged. */
 static void give_up(struct kvr_agent *a, struct agent_req *r)
 {
 	KVR_SIM_SOMETIMES(AGENT_GIVES_UP);
 	a->stats.abandoned++;
-	kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_SILENCE, 0);
+	kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_SILENCE, 0);
 	if (r->state == AGENT_RUNNING || (!r->direct && r->sent < r->next_seq)) {
-		/* The client is gone, the router is not: it must free the booking. The last item
-		 * may not have been sent for want of room in the window. */
+		/* The client is gone, but the router must release the booking. The last item may be
+		 * unsent because the window is full. */
 		kvr_agent__drop_items(r);
 		r->acked = r->sent = r->next_seq;
-		if (kvr_agent__end(a, r, KVR_RESP_F_ERROR, "nobody has acknowledged its items, s: ",
-				   KVR_WIRE_ITEMS_KEPT_S) == 0)
-			return; /* repeated for as long again */
+		if (kvr_agent__end_request(
+			    a, r, KVR_RESP_F_ERROR,
+			    "its items were not acknowledged, s: ", KVR_WIRE_ITEMS_KEPT_S) == 0)
+			return; /* retransmitted for the same time again */
 	}
-	kvr_agent__over(a, r, false);
+	kvr_agent__close_slot(a, r, false);
 }
 
-void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
+void kvr_agent__retransmit(struct kvr_agent *a, struct agent_req *r)
 {
 	struct agent_item *it;
 
@@ -397,7 +400,7 @@ void kvr_agent__repeat(struct kvr_agent *a, struct agent_req *r)
 	}
 	if (r->pacing) {
 		if (!kvr_agent__send_parts(a, r))
-			repeat_start(a, r); /* all is out */
+			repeat_start(a, r); /* all fragments were sent */
 		return;
 	}
 	STAILQ_FOREACH (it, &r->items, link) {
@@ -422,7 +425,7 @@ void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *
 				const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_response_ack *w = (const void *)body;
-	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_req *r = kvr_agent__find_request(a, h->handle);
 	struct agent_item *it;
 
 	if (r == NULL || r->source != h->source || r->id != h->id ||
@@ -447,14 +450,14 @@ void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *
 	kvr_agent__send_new(a, r);
 	if (r->prog_fin && !r->prog_done && !kvr_timer_running(&r->repeat))
 		kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + r->backoff_us);
-	kvr_agent__finish_if_heard(a, r);
+	kvr_agent__finish_if_acked(a, r);
 }
 
 void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
 			   const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_missing *w = (const void *)body;
-	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_req *r = kvr_agent__find_request(a, h->handle);
 
 	if (r == NULL || w->kind != KVR_RESPONSE || r->source != h->source || r->id != h->id ||
 	    (!r->direct && !kvr_udp_addr_equal(from, &a->router))) {
@@ -476,10 +479,10 @@ void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *
 				const uint8_t *body)
 {
 	const struct kvr_wire_progress_ack *w = (const void *)body;
-	struct agent_req *r = kvr_agent__find(a, h->handle);
+	struct agent_req *r = kvr_agent__find_request(a, h->handle);
 
 	if (r == NULL || !r->direct || !r->prog_fin || r->prog_done || w->next_seq <= r->prog.seq)
 		return;
 	r->prog_done = true;
-	kvr_agent__finish_if_heard(a, r);
+	kvr_agent__finish_if_acked(a, r);
 }

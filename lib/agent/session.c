@@ -4,14 +4,14 @@
 #include "kvr_rand.h"
 #include <stdlib.h>
 
-/* The answers given lately, in buckets: a copy must be answered like its original, also when a
- * later CLOSE has ended what a late copy of an OPEN asks for. */
+/* Recent answers, in buckets: a copy of a question gets the original answer, even if a late copy of
+ * OPEN follows a CLOSE. */
 static struct agent_answer *bucket_of(struct kvr_agent *a, const struct kvr_wire_hdr *h)
 {
 	return &a->answer[kvr_mix64(h->id) % AGENT_ANSWER_BUCKETS * AGENT_ANSWER_WAYS];
 }
 
-static struct agent_answer *find(struct agent_answer *bucket, const struct kvr_wire_hdr *h)
+static struct agent_answer *find_answer(struct agent_answer *bucket, const struct kvr_wire_hdr *h)
 {
 	for (uint32_t i = 0; i < AGENT_ANSWER_WAYS; i++)
 		if (bucket[i].kind == h->kind && bucket[i].id == h->id &&
@@ -20,8 +20,8 @@ static struct agent_answer *find(struct agent_answer *bucket, const struct kvr_w
 	return NULL;
 }
 
-static struct agent_answer *remember(struct kvr_agent *a, struct agent_answer *bucket,
-				     const struct kvr_wire_hdr *h)
+static struct agent_answer *remember_answer(struct kvr_agent *a, struct agent_answer *bucket,
+					    const struct kvr_wire_hdr *h)
 {
 	struct agent_answer *oldest = bucket;
 
@@ -36,7 +36,7 @@ static struct agent_answer *remember(struct kvr_agent *a, struct agent_answer *b
 	return oldest;
 }
 
-/* Most agents are never asked: made for the first question. */
+/* Most agents get no questions: the table is allocated for the first one. */
 static bool has_room(struct kvr_agent *a)
 {
 	if (a->answer == NULL)
@@ -44,7 +44,8 @@ static bool has_room(struct kvr_agent *a)
 	return a->answer != NULL;
 }
 
-static int call(struct kvr_agent *a, uint8_t kind, const struct kvr_wire_session *w)
+static int call_session_callback(struct kvr_agent *a, uint8_t kind,
+				 const struct kvr_wire_session *w)
 {
 	const struct kvr_agent_ops *ops = a->conf.ops;
 	char id[KVR_HINT_MAX_SESSION + 1];
@@ -57,9 +58,9 @@ static int call(struct kvr_agent *a, uint8_t kind, const struct kvr_wire_session
 	return ops->on_session_close == NULL ? 0 : ops->on_session_close(a, &s, a->conf.user);
 }
 
-static uint16_t act(struct kvr_agent *a, uint8_t kind, const struct kvr_wire_session *w)
+static uint16_t apply_session(struct kvr_agent *a, uint8_t kind, const struct kvr_wire_session *w)
 {
-	const int rc = call(a, kind, w);
+	const int rc = call_session_callback(a, kind, w);
 
 	if (rc != 0)
 		a->stats.sessions_refused++;
@@ -72,29 +73,30 @@ static uint16_t act(struct kvr_agent *a, uint8_t kind, const struct kvr_wire_ses
 
 void kvr_agent__on_session(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
-	const struct kvr_wire_hdr about = *h; /* a callback may receive, and overwrite it */
+	const struct kvr_wire_hdr about = *h; /* a callback may receive frames and overwrite it */
 	const uint8_t answer =
 		about.kind == KVR_SESSION_OPEN ? KVR_SESSION_OPENED : KVR_SESSION_CLOSED;
 	struct kvr_wire_session_status w = {0};
 	struct agent_answer *bucket, *known;
 
 	if (about.epoch != a->router_epoch) {
-		a->stats.frames_foreign++; /* of a router that is gone, and so are its sessions */
+		a->stats.frames_foreign++; /* from a previous router, whose sessions ended with it
+					    */
 		return;
 	}
 	if (!has_room(a))
-		return; /* it is asked again */
+		return; /* the router retransmits the question */
 	bucket = bucket_of(a, &about);
-	known = find(bucket, &about);
+	known = find_answer(bucket, &about);
 	if (known != NULL) {
 		a->stats.session_copies++;
 		if (known->calling)
 			return;
 		w.code = known->code;
 	} else {
-		remember(a, bucket, &about);
-		w.code = act(a, about.kind, (const void *)body);
-		known = find(bucket, &about);
+		remember_answer(a, bucket, &about);
+		w.code = apply_session(a, about.kind, (const void *)body);
+		known = find_answer(bucket, &about);
 		if (known != NULL) {
 			known->code = w.code;
 			known->calling = false;

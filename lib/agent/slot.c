@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The slots of requests: found by handle, taken, over, forgotten. Says nothing to the router. */
+/* Request slots: find, take, end and forget. Sends nothing to the router but DISPATCH_ACK. */
 #include "agent_pvt.h"
 
 #include "kvr_rand.h"
@@ -11,7 +11,7 @@ static struct agent_bucket *bucket_of(const struct kvr_agent *a, uint64_t handle
 	return &a->bucket[kvr_mix64(handle) & a->bucket_mask];
 }
 
-struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle)
+struct agent_req *kvr_agent__find_request(const struct kvr_agent *a, uint64_t handle)
 {
 	struct agent_req *r;
 
@@ -21,7 +21,7 @@ struct agent_req *kvr_agent__find(const struct kvr_agent *a, uint64_t handle)
 	return NULL;
 }
 
-static void forget(struct kvr_agent *a, struct agent_req *r)
+static void forget_request(struct kvr_agent *a, struct agent_req *r)
 {
 	TAILQ_REMOVE(&a->over, r, order);
 	LIST_REMOVE(r, hash);
@@ -29,7 +29,7 @@ static void forget(struct kvr_agent *a, struct agent_req *r)
 	TAILQ_INSERT_TAIL(&a->free, r, order);
 }
 
-/* One that was never used, else a free one, else the oldest of those that are over. */
+/* Return an unused slot, else a free one, else the oldest ended one. */
 static struct agent_req *get_slot(struct kvr_agent *a)
 {
 	struct agent_req *r;
@@ -38,8 +38,9 @@ static struct agent_req *get_slot(struct kvr_agent *a)
 		return &a->req[a->n_used++];
 	r = TAILQ_FIRST(&a->free);
 	if (r == NULL) {
-		r = TAILQ_FIRST(&a->over); /* more slots than may run: there is one */
-		forget(a, r);
+		r = TAILQ_FIRST(
+			&a->over); /* exists, because there are more slots than running requests */
+		forget_request(a, r);
 	}
 	TAILQ_REMOVE(&a->free, r, order);
 	return r;
@@ -67,7 +68,7 @@ struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wir
 	return r;
 }
 
-void kvr_agent__runs_at(struct kvr_agent *a, struct agent_req *r, uint32_t rank)
+void kvr_agent__assign_rank(struct kvr_agent *a, struct agent_req *r, uint32_t rank)
 {
 	r->rank = &a->rank[rank];
 	r->rank->running++;
@@ -92,7 +93,7 @@ void kvr_agent__drop_items(struct agent_req *r)
 	r->bytes = r->flying = r->parts = 0;
 }
 
-void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
+void kvr_agent__close_slot(struct kvr_agent *a, struct agent_req *r, bool tell)
 {
 	kvr_timer_stop(&a->link.timers, &r->repeat);
 	kvr_agent__drop_items(r);
@@ -113,8 +114,8 @@ void kvr_agent__over(struct kvr_agent *a, struct agent_req *r, bool tell)
 		a->conf.ops->on_done(a, r->handle, a->conf.user);
 }
 
-void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
-			   uint16_t code)
+void kvr_agent__report_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
+			     uint16_t code)
 {
 	if (r->aborted || r->state == AGENT_OVER)
 		return;
@@ -124,15 +125,16 @@ void kvr_agent__tell_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_ag
 		a->conf.ops->on_abort(a, r->handle, why, code, a->conf.user);
 }
 
-/* Both sides have heard of the end (the router hears it from PROGRESS on the direct path). */
-void kvr_agent__finish_if_heard(struct kvr_agent *a, struct agent_req *r)
+/* End a request whose client and router acknowledged the end (the router by PROGRESS on the direct
+ * path). */
+void kvr_agent__finish_if_acked(struct kvr_agent *a, struct agent_req *r)
 {
 	if (r->state == AGENT_ENDING && r->acked == r->next_seq && (!r->direct || r->prog_done))
-		kvr_agent__over(a, r, !r->aborted);
+		kvr_agent__close_slot(a, r, !r->aborted);
 }
 
-/* DIRECT, and the client may have had something of it: it could not begin anew, and needs no router
- * for the rest. The reports end here. @return whether it goes on so. */
+/* With DIRECT, after the first item, the client could not start over, and needs no router for the
+ * rest. Reports to the router stop. @return true: the request continues this way. */
 static bool set_adrift(struct kvr_agent *a, struct agent_req *r)
 {
 	if (!r->direct || r->next_seq == 0 || r->aborted)
@@ -140,7 +142,7 @@ static bool set_adrift(struct kvr_agent *a, struct agent_req *r)
 	KVR_SIM_SOMETIMES(AGENT_ADRIFT);
 	a->adrift += !r->adrift;
 	r->adrift = r->prog_done = true;
-	kvr_agent__finish_if_heard(a, r);
+	kvr_agent__finish_if_acked(a, r);
 	return true;
 }
 
@@ -153,11 +155,12 @@ void kvr_agent__end_all(struct kvr_agent *a, uint16_t code)
 			continue;
 		if (r->direct && r->state == AGENT_ENDING) {
 			r->prog_done = true; /* the client needs no router for the rest */
-			kvr_agent__finish_if_heard(a, r);
+			kvr_agent__finish_if_acked(a, r);
 			continue;
 		}
-		kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, code);
-		kvr_agent__over(a, r, false); /* remembered: a copy of its DISPATCH is not run */
+		kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, code);
+		kvr_agent__close_slot(
+			a, r, false); /* kept as ended: a copy of its DISPATCH must not run */
 	}
 }
 
@@ -170,9 +173,9 @@ bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch)
 }
 
 /*
- * A DISPATCH of the new life may have come before its WELCOME: that one stays. Late copies of those
- * of a life that had welcomed us are known by its epoch; one whose WELCOME never came is not known,
- * and its runs are remembered as any that has ended.
+ * A DISPATCH of the new epoch may have arrived before its WELCOME, and stays. Late copies of
+ * previous epochs that sent WELCOME are recognised by epoch. For an epoch without WELCOME the ended
+ * requests are kept like any others.
  */
 void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 {
@@ -184,10 +187,11 @@ void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch)
 		if (r->state != AGENT_OVER) {
 			if (set_adrift(a, r))
 				continue;
-			kvr_agent__tell_abort(a, r, KVR_AGENT_ABORT_ROUTER, KVR_E_UNKNOWN_REQUEST);
-			kvr_agent__over(a, r, false);
+			kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER,
+						KVR_E_UNKNOWN_REQUEST);
+			kvr_agent__close_slot(a, r, false);
 		}
 		if (kvr_agent__is_former(a, r->epoch))
-			forget(a, r);
+			forget_request(a, r);
 	}
 }

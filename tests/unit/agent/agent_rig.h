@@ -4,8 +4,7 @@
 
 /**
  * @file
- * An agent in a fake world, a record of what it told its application, and the frames a router
- * would send it.
+ * An agent in a fake world, a record of its callbacks, and frames as a router sends them.
  */
 
 #include "agent_pvt.h"
@@ -23,21 +22,21 @@ static struct kvr_udp_addr router_at, client_at;
 
 static struct {
 	int dispatches, aborts, dones, states, dumps;
-	struct kvr_agent_request req; /* pointers are dead after the callback */
+	struct kvr_agent_request req; /* pointers are invalid after the callback */
 	uint32_t first_token, first_hash_low;
 	char body[16];
-	int refuse;	    /* on_dispatch returns this */
+	int refuse;	    /* result of on_dispatch */
 	bool answer_inside; /* respond from inside on_dispatch */
 	enum kvr_agent_abort why;
 	uint16_t code;
 	struct kvr_agent_status status;
-	uint64_t dump_runs;   /* on_dump tells so many runs of ... */
-	uint32_t dump_blocks; /* ... so many blocks */
+	uint64_t dump_runs;   /* on_dump lists this number of runs ... */
+	uint32_t dump_blocks; /* ... of this number of blocks */
 	int opens, closes;
 	char session[260];
 	uint32_t timeout_s;
-	int session_code;    /* the callbacks return this */
-	bool receive_inside; /* a session callback receives more */
+	int session_code;    /* result of the session callbacks */
+	bool receive_inside; /* a session callback receives frames */
 	char leg_host[260], leg_result[16];
 	bool leg_result_is; /* rig_result */
 } saw;
@@ -152,7 +151,7 @@ static inline uint64_t hello_id(void)
 	return hello_answered != 0 ? hello_answered : a->hello_ids.id;
 }
 
-/** Largest frame that push_welcome() admits. */
+/** Largest frame that push_welcome() accepts. */
 static uint16_t welcome_frame = 1432;
 
 static inline void push_welcome(uint32_t epoch, uint16_t flags)
@@ -161,7 +160,7 @@ static inline void push_welcome(uint32_t epoch, uint16_t flags)
 	const struct kvr_wire_welcome w = {
 		.flags = flags, .heartbeat_ms = 500, .dead_ms = 2000, .max_frame = welcome_frame};
 
-	kvr_agent_process(a); /* what has come may be why it says HELLO */
+	kvr_agent_process(a); /* a received frame may cause HELLO */
 	ids = ids_of(WORKER, hello_id(), 0);
 	ids.epoch = epoch;
 	fake_push(&net, router_at, kvr_put_welcome(fake_slot(&net), 1984, &ids, &w));
@@ -187,7 +186,7 @@ static inline void push_rejected(unsigned int code, uint8_t kind)
 	fake_push(&net, router_at, kvr_put_rejected(fake_slot(&net), 1984, &ids, code, kind, NULL));
 }
 
-/** Id of the frame that the next push_kv_ack() answers, and life of the router that it is of. */
+/** Id of the frame that the next push_kv_ack() answers, and epoch of the router that sends it. */
 static uint64_t kv_ack_id;
 static uint32_t kv_ack_epoch = ROUTER_EPOCH;
 
@@ -203,7 +202,7 @@ static inline void push_kv_ack(uint64_t next, uint16_t code, uint64_t dump_pos)
 
 static const uint32_t tokens[] = {10, 11, 12, 13, 14, 15, 16, 17};
 
-/** Life of the router that the next push_dispatch() is of. */
+/** Epoch of the router that sends the next push_dispatch(). */
 static uint32_t dispatch_epoch = ROUTER_EPOCH;
 
 static inline void push_dispatch_hints(uint64_t id, uint64_t handle, uint32_t flags,
@@ -294,7 +293,7 @@ static inline void rig_start_conf(struct kvr_agent_conf conf)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(a);
 }
 
-/** An agent that has been welcomed; heartbeats run each 500 ms. */
+/** An agent that received WELCOME; heartbeats every 500 ms. */
 static inline void rig_welcomed(struct kvr_agent_conf conf)
 {
 	rig_start_conf(conf);
@@ -304,7 +303,7 @@ static inline void rig_welcomed(struct kvr_agent_conf conf)
 	fake_skip(&net);
 }
 
-/** The same, and request 1 has come to it, with @p flags and the handle HANDLE. */
+/** The same, with request 1 dispatched, with @p flags and the handle HANDLE. */
 static inline void rig_dispatched(struct kvr_agent_conf conf, uint32_t flags)
 {
 	rig_welcomed(conf);
@@ -318,7 +317,8 @@ static inline void rig_stop(void)
 	CU_ASSERT(net.closed);
 }
 
-static inline int respond(uint64_t handle, const char *data, uint32_t flags, uint32_t generated)
+static inline int respond_to_request(uint64_t handle, const char *data, uint32_t flags,
+				     uint32_t generated)
 {
 	const struct kvr_agent_item it = {.data = data,
 					  .len = (uint32_t)strlen(data),
@@ -329,8 +329,8 @@ static inline int respond(uint64_t handle, const char *data, uint32_t flags, uin
 	return rc;
 }
 
-/** Whether the data of an item are these words. */
-static inline bool rig_says(const struct kvr_wire_response *w, const char *words)
+/** Return true if the data of an item are this text. */
+static inline bool rig_has_text(const struct kvr_wire_response *w, const char *words)
 {
 	return w != NULL && w->data_len == strlen(words) && memcmp(w + 1, words, w->data_len) == 0;
 }

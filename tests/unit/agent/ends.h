@@ -4,8 +4,8 @@
 
 /**
  * @file
- * A front end and an engine for end-to-end tests: the client asks for answers of known length
- * and content, the engine gives them, both check everything they are told.
+ * A front end and an engine for end-to-end tests. The client asks for answers of known length and
+ * content, the engine sends them, and both check every callback.
  */
 
 #include "agent_pvt.h"
@@ -16,7 +16,7 @@
 
 #define ENDS_MAX 4096
 
-/** Asked of the engine, in the body of the request. */
+/** Order for the engine, in the body of the request. */
 struct ends_ask {
 	uint32_t number, items, item_bytes, pad;
 	uint32_t prompt_sum;
@@ -38,11 +38,11 @@ static struct {
 	struct ends_request req[ENDS_MAX];
 	uint32_t n, ended;
 	uint32_t by_reason[KVR_CLIENT_SILENT + 1];
-	bool slow;	      /* the engine answers one item a turn, not all at once */
-	uint8_t cache[65536]; /* blocks the engine holds */
+	bool slow;	      /* the engine sends one item per turn instead of all at once */
+	uint8_t cache[65536]; /* blocks held by the engine */
 } ends;
 
-/* Byte of answer: anybody can say what it must be. */
+/* Expected byte of an answer. */
 static inline uint8_t ends_byte(uint32_t number, uint32_t item, uint32_t i)
 {
 	return (uint8_t)kvr_mix64(((uint64_t)number << 32) + item * 65536ull + i);
@@ -64,7 +64,7 @@ static inline int ends_dispatch(struct kvr_agent *a, const struct kvr_agent_requ
 	r->runs++;
 	r->handle = q->handle;
 	r->answered = 0;
-	return ask.items == 0 ? 99 : 0; /* nothing to say: refused */
+	return ask.items == 0 ? 99 : 0; /* no answer: reject */
 }
 
 static inline void ends_abort(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort why,
@@ -90,7 +90,7 @@ static inline int ends_dump(struct kvr_agent *a, uint32_t rank, uint64_t pos,
 static const struct kvr_agent_ops ends_agent_ops = {
 	.on_dispatch = ends_dispatch, .on_abort = ends_abort, .on_dump = ends_dump};
 
-/** Let the engine work. */
+/** Run the engine. */
 static inline void ends_engine(void)
 {
 	static uint8_t data[65536];
@@ -125,7 +125,7 @@ static inline void ends_item(struct kvr_client *c, uint64_t id, const struct kvr
 	struct ends_request *r = u;
 
 	r->wrong |= r->id != id || r->ends != 0 || it->seq != r->got_items;
-	if (r->ask.item_bytes <= 1000) { /* one item of the engine is one of ours */
+	if (r->ask.item_bytes <= 1000) { /* one item of the engine is one item of the protocol */
 		r->wrong |= it->len != r->ask.item_bytes;
 		for (uint32_t i = 0; i < it->len; i++)
 			r->wrong |= ((const uint8_t *)it->data)[i] !=
@@ -168,7 +168,7 @@ static inline void ends_submit(uint32_t tokens, uint32_t items, uint32_t item_by
 	ends.n++;
 }
 
-/** Every request that finished did so with all of its answer, once, and was run once. */
+/** Check that every finished request has its whole answer, once, and ran once. */
 static inline void ends_check(void)
 {
 	for (uint32_t i = 0; i < ends.n; i++) {

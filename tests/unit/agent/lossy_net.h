@@ -4,8 +4,9 @@
 
 /**
  * @file
- * A network in virtual time that loses, repeats, delays and reorders datagrams: ends plug their
- * sockets into it, a router uses fly() and land() itself. Seeded: a failure repeats with its seed.
+ * A network in virtual time that loses, repeats, delays and reorders datagrams. Ends plug their
+ * sockets into it; a router uses net_send() and net_receive(). Random with a seed: a failure
+ * repeats with its seed.
  */
 
 #include "kvr_agent_on.h"
@@ -58,8 +59,8 @@ static inline void put_flight(const struct kvr_udp_addr *from, const struct kvr_
 	memcpy(f->data, data, len);
 }
 
-static inline void fly(const struct kvr_udp_addr *from, const struct kvr_udp_addr *to,
-		       const void *data, uint32_t len)
+static inline void net_send(const struct kvr_udp_addr *from, const struct kvr_udp_addr *to,
+			    const void *data, uint32_t len)
 {
 	if (kvr_rand_below(&wire.rnd, 1000) < wire.loss)
 		return;
@@ -71,12 +72,12 @@ static inline void fly(const struct kvr_udp_addr *from, const struct kvr_udp_add
 static inline unsigned int end_send(void *ctx, const struct kvr_udp_msg m[], unsigned int n)
 {
 	for (unsigned int i = 0; i < n; i++)
-		fly(&((struct end *)ctx)->at, &m[i].addr, m[i].data, m[i].len);
+		net_send(&((struct end *)ctx)->at, &m[i].addr, m[i].data, m[i].len);
 	return n;
 }
 
-/* Take a frame that has arrived at @p at out of the air; any order, delays are random anyway. */
-static inline bool land(const struct kvr_udp_addr *at, struct flight *out)
+/* Remove a frame that arrived at @p at; in any order, because delays are random. */
+static inline bool net_receive(const struct kvr_udp_addr *at, struct flight *out)
 {
 	for (uint32_t i = 0; i < wire.n; i++) {
 		if (wire.f[i].at_us <= wire.now_us && kvr_udp_addr_equal(&wire.f[i].to, at)) {
@@ -94,7 +95,7 @@ static inline unsigned int end_recv(void *ctx, struct kvr_udp_msg m[], unsigned 
 	struct flight f;
 	unsigned int i;
 
-	for (i = 0; i < n && land(&e->at, &f); i++) {
+	for (i = 0; i < n && net_receive(&e->at, &f); i++) {
 		memcpy(e->rx[i], f.data, f.len);
 		free(f.data);
 		m[i] = (struct kvr_udp_msg){f.from, e->rx[i], f.len};
@@ -119,7 +120,7 @@ static inline void end_close(void *ctx)
 static const struct kvr_udp_io end_io = {
 	.send = end_send, .recv = end_recv, .now_us = end_now, .fd = end_fd, .close = end_close};
 
-/** An empty network; @p loss and @p dup per 1,000 frames. */
+/** Start an empty network; @p loss and @p dup per 1,000 frames. */
 static inline void net_start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t max_delay_us)
 {
 	wire.now_us = 1000000;

@@ -4,9 +4,9 @@
 
 /**
  * @file
- * The router's rules for requests with two legs (PROTOCOL.md, section 7.5), small enough to read:
- * one prefill worker, one decode worker, requests of one frame. It keeps each message, repeats what
- * it sends, acknowledges the prefill leg, relays the decode leg, starts over once.
+ * The router's rules for requests with two legs (PROTOCOL.md, section 7.5), in short form: one
+ * prefill worker, one decode worker, requests of one frame. It keeps each message, retransmits,
+ * acknowledges the prefill leg, relays the decode leg, and starts over once.
  */
 
 #include "kvr_put.h"
@@ -28,7 +28,7 @@ struct pair_req {
 	struct kvr_udp_addr client;
 	struct pair_leg prefill, decode;
 	bool bootstrap, ended, cancelled;
-	unsigned int code; /* ended by the router: why */
+	unsigned int code; /* ended by the router with this code */
 	uint32_t tries;
 	uint64_t room;
 	uint8_t result[64];
@@ -57,9 +57,9 @@ static inline void pair_send(const struct kvr_udp_addr *to, uint8_t kind, uint64
 		.source = source, .id = id, .handle = handle, .epoch = 5, .msg_seq = ++pair.seq};
 	uint8_t f[512];
 
-	fly(&pair.at, to, f,
-	    (uint32_t)kvr_put_message(f, sizeof(f), kind, &ids, (struct kvr_slice){body, len},
-				      (struct kvr_slice){NULL, 0}));
+	net_send(&pair.at, to, f,
+		 (uint32_t)kvr_put_message(f, sizeof(f), kind, &ids, (struct kvr_slice){body, len},
+					   (struct kvr_slice){NULL, 0}));
 }
 
 static inline void pair_reject(const struct pair_req *q, unsigned int code)
@@ -70,7 +70,7 @@ static inline void pair_reject(const struct pair_req *q, unsigned int code)
 	pair_send(&q->client, KVR_REJECTED, q->hdr.source, q->hdr.id, 0, &w, sizeof(w));
 }
 
-/* What has become of a request. */
+/* Answer with the state of a request. */
 static inline void pair_answer(const struct pair_req *q)
 {
 	struct kvr_wire_accepted w = {.state = KVR_STATE_QUEUED, .prefill_dp_rank = KVR_NONE32};
@@ -135,7 +135,7 @@ static inline void pair_leg_send(struct pair_req *q, bool decode)
 	kvr_hdr_put(f, KVR_DISPATCH, &ids, len, 0, (uint16_t)len);
 	CU_ASSERT_EQUAL_FATAL(
 		kvr_slices_copy(s, KVR_REQUEST_SLICES, 0, len, f + sizeof(struct kvr_wire_hdr)), 0);
-	fly(&pair.at, &pair.agent[decode], f, len + (uint32_t)sizeof(struct kvr_wire_hdr));
+	net_send(&pair.at, &pair.agent[decode], f, len + (uint32_t)sizeof(struct kvr_wire_hdr));
 	leg->resend_us = wire.now_us + 50000;
 }
 
@@ -181,7 +181,7 @@ static inline void pair_prefill_failed(struct pair_req *q)
 	}
 }
 
-/* An item that is the router's. */
+/* An item created by the router. */
 static inline void pair_own(const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_response *w = (const void *)(h + 1);
@@ -197,7 +197,7 @@ static inline void pair_prefill_item(struct pair_req *q, const struct kvr_wire_h
 
 	if ((w->flags & KVR_RESP_F_FIN) == 0)
 		return;
-	q->prefill.handle = 0; /* over */
+	q->prefill.handle = 0; /* ended */
 	if ((w->flags & (KVR_RESP_F_ERROR | KVR_RESP_F_CANCELLED)) != 0) {
 		pair_prefill_failed(q);
 		return;
@@ -209,7 +209,7 @@ static inline void pair_prefill_item(struct pair_req *q, const struct kvr_wire_h
 	memcpy(q->result, w + 1, w->data_len);
 	pair_start_leg(q, true);
 	if (q->cancelled)
-		pair_abort(q, 0); /* only its worker can release the blocks */
+		pair_abort(q, 0); /* only the worker can release the blocks */
 }
 
 static inline struct pair_req *pair_find(const struct kvr_wire_hdr *h)
@@ -243,11 +243,11 @@ static inline void pair_from_agent(const struct kvr_udp_addr *from, const struct
 		}
 	} else if (h->kind == KVR_RESPONSE) {
 		if (!decode || !current)
-			pair_own(from, h); /* also of a run that was given up */
+			pair_own(from, h); /* also of an attempt that was abandoned */
 		if (current && decode) {
 			q->ended |= (((const struct kvr_wire_response *)(h + 1))->flags &
 				     KVR_RESP_F_FIN) != 0;
-			fly(&pair.at, &q->client, frame, len);
+			net_send(&pair.at, &q->client, frame, len);
 		} else if (current) {
 			pair_prefill_item(q, h);
 		}
@@ -318,14 +318,14 @@ static inline void pair_frame(const struct kvr_udp_addr *from, const uint8_t *fr
 		pair_cancel(from, h);
 		break;
 	case KVR_RESPONSE_ACK:
-		fly(&pair.at, &pair.agent[1], frame, len);
+		net_send(&pair.at, &pair.agent[1], frame, len);
 		break;
 	default:
 		pair_from_agent(from, h, frame, len);
 	}
 }
 
-/* What is repeated without being asked. */
+/* Retransmit messages. */
 static inline void pair_timers(void)
 {
 	for (uint32_t i = 0; i < pair.n_req; i++) {
@@ -356,7 +356,7 @@ static inline void pair_turn(void)
 {
 	struct flight f;
 
-	while (land(&pair.at, &f)) {
+	while (net_receive(&pair.at, &f)) {
 		pair_frame(&f.from, f.data, f.len);
 		free(f.data);
 	}

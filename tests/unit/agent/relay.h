@@ -4,12 +4,12 @@
 
 /**
  * @file
- * The router's rules as one worker and any client see them, small enough to read: accept, send to
- * the only worker, relay both ways, count KV events. No choice, no queue. Frames come in through
- * relay_frame() and leave through emit, so it runs on sockets and in simulated networks alike.
- * Fragments are forwarded as they come; it keeps nothing of a request but its names and, of one in
- * fragments, the first one, which it repeats until the worker has acknowledged. What the worker
- * lacks the client sends again, and the worker what the client lacks.
+ * The router's rules for one worker and any number of clients, in short form: accept, send to the
+ * only worker, relay both ways, count KV events. No choice, no queue. Frames enter through
+ * relay_frame() and leave through emit, so it works on sockets and in simulated networks. Fragments
+ * are forwarded as they arrive. It keeps the names of a request and, of one in fragments, the first
+ * fragment, which it retransmits until the worker acknowledges. The client retransmits what the
+ * worker lacks, and vice versa.
  */
 
 #include "kvr_put.h"
@@ -19,7 +19,7 @@
 
 #define RELAY_MAX    8192
 #define RELAY_RANKS  4
-#define RELAY_HASHES 65536 /* block hashes of tests are below this */
+#define RELAY_HASHES 65536 /* block hashes in tests are below this */
 
 struct relay_req {
 	uint64_t source, id;
@@ -35,12 +35,12 @@ struct relay {
 	void (*emit)(void *ctx, const struct kvr_udp_addr *to, const void *frame, uint32_t len);
 	void *ctx;
 	uint32_t epoch, seq, agent_epoch, block_size;
-	bool known; /* the worker has said HELLO in this life */
+	bool known; /* the worker registered in this epoch */
 	struct kvr_udp_addr agent;
 	uint64_t worker;
 	struct relay_req req[RELAY_MAX];
 	uint32_t n_req;
-	/* what the events say */
+	/* content of the events */
 	uint64_t next_event[RELAY_RANKS], dump_next[RELAY_RANKS];
 	uint64_t dump_id[RELAY_RANKS]; /* of the last BEGIN */
 	bool dumping[RELAY_RANKS];
@@ -82,7 +82,7 @@ static inline struct relay_req *relay_find(struct relay *r, const struct kvr_wir
 	return NULL;
 }
 
-/* Handles carry the life, as those of a router would. */
+/* Handles contain the epoch, as those of a router would. */
 static inline uint64_t relay_handle(const struct relay *r, const struct relay_req *q)
 {
 	return ((uint64_t)r->epoch << 32) + (uint64_t)(q - r->req) + 1;
@@ -108,7 +108,7 @@ static inline void relay_accepted(struct relay *r, const struct relay_req *q,
 		   relay_ids(h, state == KVR_STATE_QUERY ? 0 : relay_handle(r, q)), &w, sizeof(w));
 }
 
-/* Rewrite the headers in place and pass the frame on. */
+/* Rewrite the headers in place and forward the frame. */
 static inline void relay_dispatch(struct relay *r, const struct relay_req *q, uint8_t *frame,
 				  uint32_t len)
 {
@@ -231,7 +231,7 @@ static inline void relay_events(struct relay *r, const struct kvr_udp_addr *from
 	if (!r->known || h->epoch != r->agent_epoch) {
 		ack.code = KVR_KV_HELLO;
 	} else if (w->flags & KVR_KV_F_DUMP) {
-		/* Frames of one dump share an id: late copies of another one's are not taken. */
+		/* Frames of one dump share an id, so late frames of another dump are ignored. */
 		if ((w->flags & KVR_KV_F_DUMP_BEGIN) && h->id > r->dump_id[k]) {
 			r->dump_id[k] = h->id;
 			memset(r->held[k], 0, sizeof(r->held[k]));
@@ -250,7 +250,7 @@ static inline void relay_events(struct relay *r, const struct kvr_udp_addr *from
 		if (h->id == r->dump_id[k])
 			ack.next_dump_pos = r->dump_next[k];
 		else
-			ack.code = KVR_KV_GAP; /* its BEGIN has not come: all of it is missing */
+			ack.code = KVR_KV_GAP; /* BEGIN was not received: all frames are missing */
 		if (apply && (w->flags & KVR_KV_F_DUMP_END)) {
 			r->next_event[k] = w->resume_event_id;
 			r->dumping[k] = false;
@@ -294,7 +294,7 @@ static inline void relay_hello(struct relay *r, const struct kvr_udp_addr *from,
 	relay_send(r, from, KVR_WELCOME, relay_ids(h, 0), &w, sizeof(w));
 }
 
-/* Of a worker that is registered. */
+/* About a registered worker. */
 static inline void relay_from_worker(struct relay *r, const struct kvr_udp_addr *from,
 				     const struct kvr_wire_hdr *h)
 {
@@ -334,7 +334,7 @@ static inline void relay_agent(struct relay *r, const struct kvr_udp_addr *from,
 			relay_reject(r, &q->client, &about, KVR_E_DISPATCH_FAILED);
 		}
 	} else if (h->kind == KVR_MISSING) {
-		/* It keeps nothing: the client has what the worker lacks. */
+		/* It keeps nothing: the client has the fragments that the worker lacks. */
 		((struct kvr_wire_missing *)(h + 1))->kind = KVR_ROUTE;
 		r->emit(r->ctx, &q->client, frame, len);
 	} else if (h->kind == KVR_RESPONSE) {
@@ -354,7 +354,7 @@ static inline void relay_agent(struct relay *r, const struct kvr_udp_addr *from,
 	}
 }
 
-/** One frame for the router, which may be changed. */
+/** Handle one frame sent to the router, which may be modified. */
 static inline void relay_frame(struct relay *r, const struct kvr_udp_addr *from, uint8_t *frame,
 			       uint32_t len)
 {
@@ -392,7 +392,7 @@ static inline void relay_frame(struct relay *r, const struct kvr_udp_addr *from,
 	}
 }
 
-/** Repeat what has not been acknowledged: every 20 ms. */
+/** Retransmit unacknowledged messages every 20 ms. */
 static inline void relay_timers(struct relay *r, uint64_t now_us)
 {
 	for (uint32_t i = 0; i < r->n_req; i++) {
@@ -408,7 +408,7 @@ static inline void relay_timers(struct relay *r, uint64_t now_us)
 	}
 }
 
-/** The router dies and another one starts at its address. */
+/** The router stops, and another one starts at its address. */
 static inline void relay_restart(struct relay *r)
 {
 	r->epoch++;

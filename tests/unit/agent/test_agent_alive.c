@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reports of live requests: each at least every 30 s, many in a frame, a few frames at once. */
+/* Reports of live requests: each at least every 30 s, many per frame, few frames at once. */
 #include "agent_rig.h"
 
 #define MANY   2100u
 #define SECOND UINT64_C(1000000)
 
-static uint64_t told_us[MANY]; /* by request, when it was reported last */
+static uint64_t reported_us[MANY]; /* by request: time of the last report */
 static uint32_t reports[MANY];
 
-static void look(const struct kvr_wire_hdr *h)
+static void record_reports(const struct kvr_wire_hdr *h)
 {
 	const struct kvr_wire_alive *w = kvr_frame_body(h);
 	const uint64_t *handle = (const void *)(w + 1);
@@ -20,130 +20,130 @@ static void look(const struct kvr_wire_hdr *h)
 		const uint64_t r = handle[i] - HANDLE;
 
 		CU_ASSERT_FATAL(r < MANY);
-		told_us[r] = net.now_us;
+		reported_us[r] = net.now_us;
 		reports[r]++;
 	}
 }
 
-/* Whether a turn of the agent is bounded, and what it said. */
-static void turn(void)
+/* Run the agent once, check that its output is bounded, and record its reports. */
+static void run_agent_turn(void)
 {
 	const struct kvr_wire_hdr *h;
 	uint32_t frames = 0;
 
 	fake_skip(&net);
 	kvr_agent_process(a);
-	kvr_agent_process(a); /* its room is free when nothing is received */
+	kvr_agent_process(a); /* space is freed when nothing is received */
 	for (; (h = fake_next(&net, KVR_ALIVE)) != NULL; frames++)
-		look(h);
+		record_reports(h);
 	CU_ASSERT(frames <= AGENT_ALIVE_FRAMES);
 }
 
-/* The router answers heartbeats. */
-static void pass(uint64_t us, uint64_t step)
+/* Advance time while the router answers heartbeats. */
+static void pass_time(uint64_t us, uint64_t step)
 {
 	for (const uint64_t end = net.now_us + us; net.now_us < end; net.now_us += step) {
 		if (net.now_us / SECOND != (net.now_us - step) / SECOND)
 			push_heartbeat_ack(KVR_WORKER_SERVING, 0);
-		turn();
+		run_agent_turn();
 	}
 }
 
-/* Requests [0, n), with @p flags. */
-static void run(uint32_t n, uint32_t flags)
+/* Start requests [0, n) with @p flags. */
+static void start_requests(uint32_t n, uint32_t flags)
 {
-	memset(told_us, 0, sizeof(told_us));
+	memset(reported_us, 0, sizeof(reported_us));
 	memset(reports, 0, sizeof(reports));
 	rig_welcomed((struct kvr_agent_conf){0});
 	for (uint32_t i = 0; i < n; i++) {
 		push_dispatch(i, HANDLE + i, flags);
 		if (i % 100 == 99)
-			turn();
+			run_agent_turn();
 	}
-	turn();
+	run_agent_turn();
 	CU_ASSERT_EQUAL_FATAL(kvr_agent_running(a), n);
 	for (uint32_t i = 0; i < n; i++)
-		told_us[i] = net.now_us; /* its acknowledgement says so */
+		reported_us[i] = net.now_us; /* its acknowledgement is a report */
 }
 
-static void each_is_reported_every_30_s(void)
+static void each_request_is_reported_every_30_s(void)
 {
-	run(MANY, 0);
-	for (uint32_t t = 0; t < 1200; t++) { /* 20 minutes without a word of their engine */
-		pass(SECOND, t % 60 == 0 ? 1000 : 50000);
+	start_requests(MANY, 0);
+	for (uint32_t t = 0; t < 1200; t++) { /* 20 minutes without an item from the engine */
+		pass_time(SECOND, t % 60 == 0 ? 1000 : 50000);
 		for (uint32_t i = 0; i < MANY; i++)
-			CU_ASSERT_FATAL(net.now_us - told_us[i] <= 30 * SECOND);
+			CU_ASSERT_FATAL(net.now_us - reported_us[i] <= 30 * SECOND);
 	}
 	CU_ASSERT(reports[0] >= 40 && reports[0] <= 130);
 	rig_stop();
 }
 
-/* Over two hours: no more of them than needed. */
-static void two_hours_are_long(void)
+/* For over two hours, with no more reports than needed. */
+static void reports_continue_for_two_hours(void)
 {
-	run(3, 0);
+	start_requests(3, 0);
 	for (uint32_t t = 0; t < 7200; t++) {
-		pass(SECOND, 100000);
+		pass_time(SECOND, 100000);
 		for (uint32_t i = 0; i < 3; i++)
-			CU_ASSERT_FATAL(net.now_us - told_us[i] <= 30 * SECOND);
+			CU_ASSERT_FATAL(net.now_us - reported_us[i] <= 30 * SECOND);
 	}
 	CU_ASSERT(reports[2] >= 240 && reports[2] <= 720);
 	rig_stop();
 }
 
-static void what_has_ended_is_not_reported(void)
+static void ended_requests_are_not_reported(void)
 {
-	run(4, KVR_REQ_F_DIRECT);
-	CU_ASSERT_EQUAL(respond(HANDLE, "x", KVR_AGENT_LAST, 1), 0);
+	start_requests(4, KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "x", KVR_AGENT_LAST, 1), 0);
 	push_abort(1, HANDLE + 1, 0);
-	push_dispatch(0, HANDLE, KVR_REQ_F_RESEND); /* a copy changes nothing */
-	pass(40 * SECOND, 100000);
+	push_dispatch(0, HANDLE, KVR_REQ_F_RESEND); /* a copy has no effect */
+	pass_time(40 * SECOND, 100000);
 	CU_ASSERT(reports[0] == 0 && reports[1] == 0);
 	CU_ASSERT(reports[2] >= 1 && reports[3] >= 1);
 	rig_stop();
 }
 
-/* Nobody is told anything while there is no router; afterwards it is as before. */
-static void a_router_that_is_away_is_not_told(void)
+/* Without a router nothing is reported; afterwards reports continue. */
+static void reports_stop_without_a_router(void)
 {
-	run(2, 0);
+	start_requests(2, 0);
 	for (uint32_t i = 0; i < 60; i++) {
 		net.now_us += SECOND;
-		turn();
+		run_agent_turn();
 	}
 	CU_ASSERT_EQUAL(saw.status.state, KVR_AGENT_OFFLINE);
 	CU_ASSERT_EQUAL(reports[0], 0);
 	push_welcome_epoch(ROUTER_EPOCH);
-	pass(3 * SECOND, 100000);
+	pass_time(3 * SECOND, 100000);
 	CU_ASSERT(reports[0] == 1 && reports[1] == 1);
-	/* Another life of it has no such request. */
+	/* A new epoch of the router has no such request. */
 	for (uint32_t i = 0; i < 10; i++) {
 		net.now_us += SECOND;
-		turn();
+		run_agent_turn();
 	}
 	push_welcome_epoch(ROUTER_EPOCH + 1);
-	pass(60 * SECOND, 100000);
+	pass_time(60 * SECOND, 100000);
 	CU_ASSERT(reports[0] == 1 && kvr_agent_running(a) == 0);
 	rig_stop();
 }
 
-static void without_requests_nothing_is_said(void)
+static void without_requests_nothing_is_sent(void)
 {
-	run(0, 0);
-	pass(60 * SECOND, 100000);
+	start_requests(0, 0);
+	pass_time(60 * SECOND, 100000);
 	kvr_agent_goodbye(a);
-	pass(10 * SECOND, 100000);
+	pass_time(10 * SECOND, 100000);
 	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), -1);
 	rig_stop();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"many", each_is_reported_every_30_s},
-			       {"hours", two_hours_are_long},
-			       {"ended", what_has_ended_is_not_reported},
-			       {"away", a_router_that_is_away_is_not_told},
-			       {"none", without_requests_nothing_is_said},
+	CU_TestInfo tests[] = {KVR_CASE(each_request_is_reported_every_30_s),
+			       KVR_CASE(reports_continue_for_two_hours),
+			       KVR_CASE(ended_requests_are_not_reported),
+			       KVR_CASE(reports_stop_without_a_router),
+			       KVR_CASE(without_requests_nothing_is_sent),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("alive", tests);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ring of a rank's events against a plain list of all that were ever put there. */
+/* The ring of a rank's events, compared with a plain list of all events. */
 #include "agent_pvt.h"
 
 #include "kvr_rand.h"
@@ -7,12 +7,12 @@
 
 #define RING   4096u
 #define EVENTS 20000u
-#define MOST   100u /* blocks of one */
+#define MOST   100u /* blocks per event */
 
 static _Alignas(16) uint8_t ring[RING];
 static uint32_t blocks[EVENTS]; /* by id */
 
-static struct agent_rank empty(void)
+static struct agent_rank reset_ring(void)
 {
 	struct agent_rank k = {.ring = ring, .ring_mask = RING - 1};
 
@@ -20,8 +20,8 @@ static struct agent_rank empty(void)
 	return k;
 }
 
-/* @return whether there was room. */
-static bool add(struct agent_rank *k, uint32_t n)
+/* Add an event. @return false: no space. */
+static bool add_event(struct agent_rank *k, uint32_t n)
 {
 	const uint32_t bytes = (uint32_t)sizeof(struct kvr_wire_kv_event) + n * 8;
 	struct kvr_wire_kv_event *e = kvr_agent__kv_room_for(k, bytes);
@@ -39,8 +39,8 @@ static bool add(struct agent_rank *k, uint32_t n)
 	return true;
 }
 
-/* All from a place to the end are what was put there. */
-static void walk(const struct agent_rank *k, struct agent_place p)
+/* Check all events from a place to the end. */
+static void check_events(const struct agent_rank *k, struct agent_place p)
 {
 	while (p.at != k->end) {
 		const struct kvr_wire_kv_event *e = kvr_agent__kv_at(k, &p);
@@ -55,17 +55,17 @@ static void walk(const struct agent_rank *k, struct agent_place p)
 	CU_ASSERT_EQUAL(p.id, k->next_id);
 }
 
-static void what_is_acknowledged_stays_as_long_as_there_is_room(void)
+static void acknowledged_events_stay_while_there_is_space(void)
 {
-	struct agent_rank k = empty();
+	struct agent_rank k = reset_ring();
 	struct kvr_rand r;
 
 	kvr_rand_init(&r, 5);
 	while (k.next_id < EVENTS) {
 		const uint64_t before = k.first.id;
-		const bool fits = add(&k, 1 + kvr_rand_below(&r, MOST));
+		const bool fits = add_event(&k, 1 + kvr_rand_below(&r, MOST));
 
-		/* Only what is acknowledged goes, and only for want of room. */
+		/* Only acknowledged events are dropped, and only for lack of space. */
 		CU_ASSERT(k.first.id <= k.acked.id);
 		CU_ASSERT(fits || k.first.id == k.acked.id);
 		if (k.first.id > before)
@@ -78,17 +78,17 @@ static void what_is_acknowledged_stays_as_long_as_there_is_room(void)
 					kvr_rand_below(&r, (uint32_t)(k.next_id - k.acked.id + 1)));
 		}
 		if (k.next_id % 7 == 0)
-			walk(&k, k.first);
-		walk(&k, k.acked);
+			check_events(&k, k.first);
+		check_events(&k, k.acked);
 	}
 }
 
-static void it_goes_back_to_any_that_is_there(void)
+static void rewind_reaches_every_event_in_the_ring(void)
 {
-	struct agent_rank k = empty();
+	struct agent_rank k = reset_ring();
 
 	while (k.next_id < 500) {
-		CU_ASSERT_FATAL(add(&k, 1 + (uint32_t)(k.next_id * 37 % MOST)));
+		CU_ASSERT_FATAL(add_event(&k, 1 + (uint32_t)(k.next_id * 37 % MOST)));
 		k.to_send = (struct agent_place){k.next_id, k.end};
 		kvr_agent__kv_seek(&k, &k.acked, k.next_id - 2);
 		CU_ASSERT(k.next_id < 2 || kvr_agent__kv_in_flight(&k) > 0);
@@ -96,20 +96,20 @@ static void it_goes_back_to_any_that_is_there(void)
 			kvr_agent__kv_rewind(&k, id);
 			CU_ASSERT_EQUAL(k.to_send.id, id);
 			CU_ASSERT_EQUAL(kvr_agent__kv_waits(&k), id < k.next_id);
-			walk(&k, k.to_send);
+			check_events(&k, k.to_send);
 		}
 	}
 }
 
-static void forgotten_it_goes_on_with_the_next(void)
+static void a_cleared_ring_continues_with_the_next_id(void)
 {
-	struct agent_rank k = empty();
+	struct agent_rank k = reset_ring();
 
 	for (unsigned int i = 0; i < 10; i++) {
-		while (add(&k, 60)) /* nothing is acknowledged */
+		while (add_event(&k, 60)) /* nothing is acknowledged */
 			continue;
 		CU_ASSERT(k.next_id == (i + 1) * (RING / (16 + 8 * 60)) + i);
-		k.next_id++; /* as one that there was no room for */
+		k.next_id++; /* as after an event without space */
 		kvr_agent__kv_drop(&k);
 		CU_ASSERT(!kvr_agent__kv_waits(&k));
 		CU_ASSERT_EQUAL(kvr_agent__kv_in_flight(&k), 0);
@@ -119,9 +119,9 @@ static void forgotten_it_goes_on_with_the_next(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"kept", what_is_acknowledged_stays_as_long_as_there_is_room},
-			       {"back", it_goes_back_to_any_that_is_there},
-			       {"forgotten", forgotten_it_goes_on_with_the_next},
+	CU_TestInfo tests[] = {KVR_CASE(acknowledged_events_stay_while_there_is_space),
+			       KVR_CASE(rewind_reaches_every_event_in_the_ring),
+			       KVR_CASE(a_cleared_ring_continues_with_the_next_id),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent events", tests);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* @rule 2.2: order of KV events, gaps and dumps, as an agent repairs them. */
+/* @rule 2.2: order of KV events, gaps and dumps, as repaired by an agent. */
 #include "agent_rig.h"
 
-#define RANK 4 /* the rig's acks are about this one */
+#define RANK 4 /* the rig acknowledges this frame */
 
 static const struct kvr_wire_kv_events *next_events(void)
 {
@@ -17,7 +17,7 @@ static const struct kvr_wire_kv_events *next_events(void)
 	return kvr_frame_body(h);
 }
 
-static void store(uint64_t first, uint32_t n)
+static void store_blocks(uint64_t first, uint32_t n)
 {
 	uint64_t h[2048];
 
@@ -44,7 +44,7 @@ static void events_of_many_calls_share_a_frame(void)
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, RANK + 1, &kv), 0);
 	CU_ASSERT_EQUAL(net.n_out, 0);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 2); /* one a rank */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 2); /* one per rank */
 	w = next_events();
 	if (w->dp_rank != RANK)
 		w = next_events();
@@ -74,7 +74,7 @@ static void long_events_are_cut_and_chained(void)
 	uint32_t blocks = 0;
 
 	rig_welcomed((struct kvr_agent_conf){0});
-	store(1000, 1000);
+	store_blocks(1000, 1000);
 	kvr_agent_process(a);
 	while ((w = next_events()) != NULL) {
 		struct kvr_kv_iter it = kvr_kv_events_begin(w);
@@ -99,11 +99,11 @@ static void unacknowledged_events_are_resent_after_20_ms(void)
 	const struct kvr_wire_kv_events *w;
 
 	rig_welcomed((struct kvr_agent_conf){0});
-	store(1, 1);
-	store(2, 1);
+	store_blocks(1, 1);
+	store_blocks(2, 1);
 	rig_run_ms(1);
 	fake_skip(&net);
-	store(3, 1); /* new ones do not wait for the repeat */
+	store_blocks(3, 1); /* new events are sent without waiting for retransmission */
 	rig_run_ms(1);
 	w = next_events();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
@@ -118,7 +118,7 @@ static void unacknowledged_events_are_resent_after_20_ms(void)
 	CU_ASSERT_EQUAL(w->first_event_id, 1);
 	CU_ASSERT_EQUAL(w->n_events, 2);
 	push_kv_ack(3, KVR_KV_OK, 0);
-	push_kv_ack(2, KVR_KV_OK, 0); /* overtaken */
+	push_kv_ack(2, KVR_KV_OK, 0); /* older than the previous one */
 	kvr_agent_process(a);
 	fake_skip(&net);
 	rig_run_ms(100);
@@ -133,7 +133,7 @@ static void a_gap_is_repaired_at_once_and_once(void)
 
 	rig_welcomed((struct kvr_agent_conf){0});
 	for (uint32_t i = 0; i < 10; i++)
-		store(i, 1);
+		store_blocks(i, 1);
 	kvr_agent_process(a);
 	fake_skip(&net);
 	push_kv_ack(4, KVR_KV_GAP, 0);
@@ -144,7 +144,7 @@ static void a_gap_is_repaired_at_once_and_once(void)
 	w = next_events();
 	CU_ASSERT_EQUAL(w->first_event_id, 4);
 	CU_ASSERT_EQUAL(w->n_events, 6);
-	/* An older answer that was overtaken, however late it comes, and its copy. */
+	/* An older answer that was overtaken, however late, and its copy. */
 	push_kv_ack(10, KVR_KV_OK, 0);
 	push_kv_ack(2, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
@@ -156,7 +156,7 @@ static void a_gap_is_repaired_at_once_and_once(void)
 	kvr_agent_process(a);
 	rig_run_ms(100);
 	CU_ASSERT_PTR_NULL(next_events());
-	/* A router that has forgotten us steps back, and acknowledged events are still there. */
+	/* A router that lost state steps back, and acknowledged events are still in the ring. */
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
 	push_welcome_epoch(ROUTER_EPOCH);
 	push_kv_ack(2, KVR_KV_GAP, 0);
@@ -171,15 +171,15 @@ static void a_gap_is_repaired_at_once_and_once(void)
 	rig_stop();
 }
 
-/* A late frame of an earlier dump has begun that one again in the router, which says what it lacks
+/* A late frame of an earlier dump restarted that dump in the router, which reports what it lacks
  * until it gets it. */
-static void a_router_that_went_back_is_believed(void)
+static void a_step_back_of_the_router_is_accepted(void)
 {
 	const struct kvr_wire_kv_events *w;
 
 	rig_welcomed((struct kvr_agent_conf){0});
 	for (uint64_t i = 0; i < 5; i++)
-		store(i, 1);
+		store_blocks(i, 1);
 	kvr_agent_process(a);
 	push_kv_ack(4, KVR_KV_OK, 0);
 	kvr_agent_process(a);
@@ -187,7 +187,7 @@ static void a_router_that_went_back_is_believed(void)
 	push_kv_ack(2, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
 	rig_run_ms(99);
-	push_kv_ack(5, KVR_KV_OK, 0); /* it was late: events are acknowledged meanwhile */
+	push_kv_ack(5, KVR_KV_OK, 0); /* late: events are acknowledged meanwhile */
 	push_kv_ack(2, KVR_KV_GAP, 0);
 	kvr_agent_process(a);
 	fake_skip(&net);
@@ -206,14 +206,14 @@ static void a_router_that_went_back_is_believed(void)
 	kvr_agent_process(a);
 	fake_skip(&net);
 	rig_run_ms(200);
-	CU_ASSERT_PTR_NULL(next_events()); /* all is told again */
+	CU_ASSERT_PTR_NULL(next_events()); /* everything is sent again */
 	rig_stop();
 }
 
-static void a_busy_router_gets_a_moment(void)
+static void a_busy_router_gets_a_pause(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
-	store(1, 1);
+	store_blocks(1, 1);
 	kvr_agent_process(a);
 	fake_skip(&net);
 	push_kv_ack(0, KVR_KV_BUSY, 0);
@@ -225,14 +225,14 @@ static void a_busy_router_gets_a_moment(void)
 	rig_stop();
 }
 
-/* The router's queue was full: nothing that was acknowledged is taken back, nothing is a gap. */
-static void a_full_queue_takes_nothing_back(void)
+/* The router's queue was full: acknowledged events stay acknowledged, and there is no gap. */
+static void a_full_queue_revokes_nothing(void)
 {
 	struct kvr_agent_stats st;
 
 	rig_welcomed((struct kvr_agent_conf){0});
 	for (uint32_t i = 0; i < 6; i++)
-		store(1 + i, 1);
+		store_blocks(1 + i, 1);
 	kvr_agent_process(a);
 	push_kv_ack(4, KVR_KV_OK, 0);
 	kvr_agent_process(a);
@@ -244,7 +244,7 @@ static void a_full_queue_takes_nothing_back(void)
 	CU_ASSERT_PTR_NULL(next_events());
 	rig_run_ms(1);
 	CU_ASSERT_EQUAL(next_events()->first_event_id, 4);
-	rig_run_ms(5000); /* late copies do no harm either */
+	rig_run_ms(5000); /* late copies have no effect */
 	push_kv_ack(0, KVR_KV_BUSY, 0);
 	kvr_agent_process(a);
 	rig_run_ms(100);
@@ -253,13 +253,13 @@ static void a_full_queue_takes_nothing_back(void)
 	rig_stop();
 }
 
-static void the_window_bounds_what_is_on_its_way(void)
+static void the_window_bounds_bytes_in_flight(void)
 {
 	struct kvr_agent_stats st;
 
 	rig_welcomed((struct kvr_agent_conf){.kv_ring_bytes = 4u << 20});
 	for (uint32_t i = 0; i < 200; i++)
-		store(i * 1000, 160);
+		store_blocks(i * 1000, 160);
 	kvr_agent_process(a);
 	CU_ASSERT(fake_count(&net, KVR_KV_EVENTS) <= AGENT_KV_WINDOW_BYTES / 1296 + 1);
 	for (uint64_t id = 10; id <= 200; id += 10) {
@@ -275,7 +275,7 @@ static void the_window_bounds_what_is_on_its_way(void)
 static void nothing_is_sent_before_welcome(void)
 {
 	rig_start_conf((struct kvr_agent_conf){0});
-	store(1, 1);
+	store_blocks(1, 1);
 	rig_run_ms(100);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0);
 	push_welcome_epoch(ROUTER_EPOCH);
@@ -283,7 +283,7 @@ static void nothing_is_sent_before_welcome(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 1);
 	push_kv_ack(0, KVR_KV_HELLO, 0);
-	store(2, 1);
+	store_blocks(2, 1);
 	fake_skip(&net);
 	rig_run_ms(100);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
@@ -291,13 +291,14 @@ static void nothing_is_sent_before_welcome(void)
 	push_welcome_epoch(ROUTER_EPOCH);
 	fake_skip(&net);
 	rig_run_ms(2);
-	CU_ASSERT_EQUAL(next_events()->n_events, 2); /* both, from the first not acknowledged */
+	CU_ASSERT_EQUAL(next_events()->n_events,
+			2); /* both, from the first unacknowledged event on */
 	rig_stop();
 }
 
 /* --- dumps --- */
 
-/* Take all frames of a dump that are new, acknowledging each. @return blocks told. */
+/* Receive all new frames of a dump and acknowledge each. @return the number of blocks. */
 static uint32_t take_dump(uint64_t *pos, uint64_t *resume, uint64_t stop_at)
 {
 	const struct kvr_wire_kv_events *w;
@@ -308,7 +309,7 @@ static uint32_t take_dump(uint64_t *pos, uint64_t *resume, uint64_t stop_at)
 		struct kvr_kv_event e;
 
 		if (!(w->flags & KVR_KV_F_DUMP)) {
-			net.seen--; /* live again: for the caller */
+			net.seen--; /* back to live events, for the caller */
 			break;
 		}
 		if (w->first_event_id != *pos)
@@ -324,7 +325,7 @@ static uint32_t take_dump(uint64_t *pos, uint64_t *resume, uint64_t stop_at)
 	return blocks;
 }
 
-static void a_wanted_dump_tells_everything_then_goes_on(void)
+static void a_requested_dump_is_complete_and_followed_by_events(void)
 {
 	uint64_t pos = 0, resume = 0;
 	const struct kvr_wire_kv_events *w;
@@ -333,16 +334,16 @@ static void a_wanted_dump_tells_everything_then_goes_on(void)
 	rig_welcomed((struct kvr_agent_conf){0});
 	saw.dump_runs = 50;
 	saw.dump_blocks = 300;
-	store(1, 1);
-	store(2, 1);
+	store_blocks(1, 1);
+	store_blocks(2, 1);
 	kvr_agent_process(a);
 	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
-	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* repeated while it has not begun */
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* retransmitted until it begins */
 	fake_skip(&net);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dumps, 1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), AGENT_DUMP_WINDOW);
-	store(3, 1); /* happens meanwhile: after the dump */
+	store_blocks(3, 1); /* happens meanwhile: follows the dump */
 	blocks = take_dump(&pos, &resume, UINT64_MAX);
 	CU_ASSERT_EQUAL(blocks, 50 * 300);
 	CU_ASSERT_EQUAL(resume, 2);
@@ -355,13 +356,13 @@ static void a_wanted_dump_tells_everything_then_goes_on(void)
 	rig_stop();
 }
 
-/* A process before this one had the same epoch: what the router has of it must go. */
+/* A previous process had the same epoch: the router must drop its events. */
 static void an_acknowledgement_from_the_future_leads_to_a_dump(void)
 {
 	const struct kvr_wire_kv_events *w;
 
 	rig_welcomed((struct kvr_agent_conf){0});
-	store(1, 1);
+	store_blocks(1, 1);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 1);
 	fake_skip(&net);
@@ -385,7 +386,7 @@ static void lost_dump_frames_are_resent(void)
 	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
 	kvr_agent_process(a);
 	blocks += take_dump(&pos, &resume, 5);
-	fake_skip(&net); /* everything else is lost */
+	fake_skip(&net); /* all other frames are lost */
 	rig_run_ms(19);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0);
 	rig_run_ms(2);
@@ -394,11 +395,11 @@ static void lost_dump_frames_are_resent(void)
 	CU_ASSERT_EQUAL(resume, 0);
 	fake_skip(&net);
 	rig_run_ms(200);
-	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0); /* it is over */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_KV_EVENTS), 0); /* the dump has ended */
 	rig_stop();
 }
 
-/* DUMP_WANTED says by its id which frame it answers; 0 is unasked. */
+/* DUMP_WANTED names the frame that it answers; 0 is unsolicited. */
 static void dump_wanted_of_another_dump_is_ignored(void)
 {
 	uint64_t pos = 0, resume = 0, first;
@@ -411,17 +412,17 @@ static void dump_wanted_of_another_dump_is_ignored(void)
 	take_dump(&pos, &resume, 5);
 	CU_ASSERT(kv_ack_id > AGENT_DUMP_ID);
 	first = kv_ack_id;
-	push_kv_ack(0, KVR_KV_DUMP_WANTED, 5); /* of this dump: it goes on */
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 5); /* of this dump: it continues */
 	kv_ack_id = first - 1;
-	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* of one before */
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* of a previous dump */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dumps, 1);
 	take_dump(&pos, &resume, UINT64_MAX);
-	kv_ack_id = first; /* late, when it is over */
+	kv_ack_id = first; /* late, after its end */
 	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dumps, 1);
-	kv_ack_id = 0; /* unasked */
+	kv_ack_id = 0; /* unsolicited */
 	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dumps, 2);
@@ -429,22 +430,22 @@ static void dump_wanted_of_another_dump_is_ignored(void)
 }
 
 /*
- * The router has an earlier dump whole, and is still freeing it: it puts the first frame of this
- * one off, and says to the second that it has none of it. Its next event is the one that this dump
- * ends before, and yet the dump is not over.
+ * The router has completed an earlier dump and is still freeing it. It defers the first frame of
+ * this dump, and answers the second with "none received". Its next event is the one at which this
+ * dump ends, yet the dump is not complete.
  */
-static void a_dump_that_has_not_begun_is_not_over(void)
+static void a_dump_that_has_not_begun_does_not_end(void)
 {
 	uint64_t pos = 0, resume = UINT64_MAX;
 
 	rig_welcomed((struct kvr_agent_conf){0});
 	saw.dump_runs = 3;
 	saw.dump_blocks = 300;
-	store(1, 1);
+	store_blocks(1, 1);
 	kvr_agent_process(a);
 	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0);
 	kvr_agent_process(a);
-	while (next_events() != NULL) /* its id, and all its frames */
+	while (next_events() != NULL) /* its id and all its frames */
 		continue;
 	CU_ASSERT(kv_ack_id > AGENT_DUMP_ID);
 	push_kv_ack(1, KVR_KV_BUSY, 0);
@@ -458,10 +459,10 @@ static void a_dump_that_has_not_begun_is_not_over(void)
 }
 
 /*
- * A late first frame of an earlier dump has begun that one again in the router, which has lost its
- * place in this one and says so to every repetition.
+ * A late first frame of an earlier dump restarted that dump in the router, which lost its position
+ * in this one and repeats that in every answer.
  */
-static void a_router_that_lost_its_place_is_believed(void)
+static void a_router_that_lost_its_position_is_accepted(void)
 {
 	const struct kvr_wire_kv_events *w;
 	uint64_t pos = 0, resume = UINT64_MAX;
@@ -487,8 +488,8 @@ static void a_router_that_lost_its_place_is_believed(void)
 	rig_stop();
 }
 
-/* What is said of a dump that goes on may be late, and a full queue takes back nothing. */
-static void a_router_that_is_slow_has_not_lost_its_place(void)
+/* Acknowledgements of a running dump may be late, and a full queue moves nothing back. */
+static void a_slow_router_has_not_lost_its_position(void)
 {
 	const struct kvr_wire_kv_events *w;
 	uint64_t pos = 0, resume = UINT64_MAX;
@@ -543,7 +544,7 @@ static void an_overrun_ring_leads_to_a_dump(void)
 	saw.dump_runs = 1;
 	saw.dump_blocks = 7;
 	for (uint32_t i = 0; i < 100; i++)
-		store(i * 1000, 160); /* the router is not there yet */
+		store_blocks(i * 1000, 160); /* no router yet */
 	kvr_agent_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.kv_overruns, 1);
 	kvr_agent_process(a);
@@ -552,20 +553,20 @@ static void an_overrun_ring_leads_to_a_dump(void)
 	CU_ASSERT_EQUAL(saw.dumps, 1);
 	CU_ASSERT_EQUAL(take_dump(&pos, &resume, UINT64_MAX), 7);
 	CU_ASSERT_EQUAL(resume, 100);
-	store(1, 1);
+	store_blocks(1, 1);
 	fake_skip(&net);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(next_events()->first_event_id, 100);
 	rig_stop();
 }
 
-static void acknowledged_events_make_room(void)
+static void acknowledged_events_free_space(void)
 {
 	struct kvr_agent_stats st;
 
 	rig_welcomed((struct kvr_agent_conf){.kv_ring_bytes = 65536});
 	for (uint64_t i = 0; i < 500; i++) {
-		store(i * 1000, 160);
+		store_blocks(i * 1000, 160);
 		kvr_agent_process(a);
 		push_kv_ack(i + 1, KVR_KV_OK, 0);
 		kvr_agent_process(a);
@@ -574,7 +575,7 @@ static void acknowledged_events_make_room(void)
 	kvr_agent_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.kv_overruns, 0);
 	CU_ASSERT_EQUAL(st.kv_events, 500);
-	/* A gap in what has been dropped needs a dump. */
+	/* A gap in dropped events requires a dump. */
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
 	push_welcome_epoch(ROUTER_EPOCH);
 	push_kv_ack(100, KVR_KV_GAP, 0);
@@ -583,22 +584,22 @@ static void acknowledged_events_make_room(void)
 	rig_stop();
 }
 
-static void what_waits_is_told_until_it_is_acknowledged(void)
+static void waiting_bytes_include_unacknowledged_events(void)
 {
 	const uint64_t each = sizeof(struct kvr_wire_kv_event) + 160 * 8;
 
 	rig_start_conf((struct kvr_agent_conf){.kv_ring_bytes = 65536});
-	store(0, 160);
-	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0); /* nobody is there who could take it */
+	store_blocks(0, 160);
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0); /* no router to receive them */
 	kvr_agent_process(a);
 	push_welcome_epoch(ROUTER_EPOCH);
 	rig_run_ms(2);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), each);
-	for (uint64_t i = 1; i < 200; i++) { /* round the ring some times */
-		store(i * 1000, 160);
+	for (uint64_t i = 1; i < 200; i++) { /* several times around the ring */
+		store_blocks(i * 1000, 160);
 		CU_ASSERT(kvr_agent_kv_waiting(a, RANK) >= 2 * each);
 		CU_ASSERT(kvr_agent_kv_waiting(a, RANK) <
-			  3 * each + 1); /* its end may lie between */
+			  3 * each + 1); /* the ring's end may lie in between */
 		kvr_agent_process(a);
 		push_kv_ack(i, KVR_KV_OK, 0);
 		kvr_agent_process(a);
@@ -609,11 +610,11 @@ static void what_waits_is_told_until_it_is_acknowledged(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK + 1), 0);
-	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK + 100), 0); /* there is no such rank */
+	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK + 100), 0); /* unknown rank */
 	rig_stop();
 }
 
-static void what_waits_is_told_behind_a_dump(void)
+static void waiting_events_follow_a_dump(void)
 {
 	const uint64_t each = sizeof(struct kvr_wire_kv_event) + 160 * 8;
 	uint64_t pos = 0, resume = 0, behind;
@@ -622,32 +623,32 @@ static void what_waits_is_told_behind_a_dump(void)
 	saw.dump_runs = 1;
 	saw.dump_blocks = 7;
 	while (kvr_agent_kv_waiting(a, RANK) < 32768)
-		store(1, 160);
+		store_blocks(1, 160);
 	for (unsigned int i = 0; i < 50; i++)
-		store(1, 160);
+		store_blocks(1, 160);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0); /* a dump is due */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0);
-	store(1, 160);
-	behind = kvr_agent_kv_waiting(a, RANK); /* it goes behind, and the ring may end before it */
+	store_blocks(1, 160);
+	behind = kvr_agent_kv_waiting(a, RANK); /* it waits, and the ring may end before it */
 	CU_ASSERT(behind >= each && behind < 2 * each);
 	CU_ASSERT_EQUAL(take_dump(&pos, &resume, UINT64_MAX), 7);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), behind);
 	push_kv_ack(resume + 1, KVR_KV_OK, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0);
-	store(1, 160);
+	store_blocks(1, 160);
 	kvr_agent_goodbye(a);
 	CU_ASSERT_EQUAL(kvr_agent_kv_waiting(a, RANK), 0); /* it will never be sent */
 	rig_stop();
 }
 
-static void a_new_router_life_gets_a_dump(void)
+static void a_new_epoch_of_the_router_gets_a_dump(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	saw.dump_runs = 1;
 	saw.dump_blocks = 3;
-	store(1, 3);
+	store_blocks(1, 3);
 	kvr_agent_process(a);
 	push_kv_ack(1, KVR_KV_OK, 0);
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
@@ -657,7 +658,7 @@ static void a_new_router_life_gets_a_dump(void)
 	rig_stop();
 }
 
-/* A router that has read what its life before knew: events go on where it says. */
+/* A router that restored a snapshot: events continue where it states. */
 static void a_warm_router_gets_no_dump(void)
 {
 	const struct kvr_wire_kv_events *w;
@@ -665,8 +666,8 @@ static void a_warm_router_gets_no_dump(void)
 	rig_welcomed((struct kvr_agent_conf){0});
 	saw.dump_runs = 1;
 	saw.dump_blocks = 3;
-	store(1, 3);
-	store(4, 3);
+	store_blocks(1, 3);
+	store_blocks(4, 3);
 	kvr_agent_process(a);
 	push_kv_ack(2, KVR_KV_OK, 0);
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
@@ -675,9 +676,9 @@ static void a_warm_router_gets_no_dump(void)
 	CU_ASSERT_EQUAL(saw.dumps, 0);
 	while (next_events() != NULL)
 		;
-	push_kv_ack(2, KVR_KV_OK, 0); /* late: what the life before had */
+	push_kv_ack(2, KVR_KV_OK, 0); /* late: state of the previous epoch */
 	kv_ack_epoch = ROUTER_EPOCH + 1;
-	push_kv_ack(1, KVR_KV_GAP, 0); /* its snapshot was made before the second one */
+	push_kv_ack(1, KVR_KV_GAP, 0); /* its snapshot is older than the second event */
 	kvr_agent_process(a);
 	w = next_events();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
@@ -687,8 +688,8 @@ static void a_warm_router_gets_no_dump(void)
 	rig_stop();
 }
 
-/* Who has not been welcomed by a life says HELLO to it when told to; not for one that is over. */
-static void a_life_not_known_may_ask_for_hello(void)
+/* HELLO is sent on demand of an epoch that has not sent WELCOME, but not of a previous epoch. */
+static void an_unknown_epoch_may_demand_hello(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
@@ -696,11 +697,11 @@ static void a_life_not_known_may_ask_for_hello(void)
 	kvr_agent_process(a);
 	rig_run_ms(AGENT_AGAIN_US / 1000);
 	fake_skip(&net);
-	push_kv_ack(0, KVR_KV_HELLO, 0); /* late, of the one before */
+	push_kv_ack(0, KVR_KV_HELLO, 0); /* late, of the previous epoch */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 0);
 	kv_ack_epoch = ROUTER_EPOCH + 2;
-	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* it cannot want anything yet */
+	push_kv_ack(0, KVR_KV_DUMP_WANTED, 0); /* it cannot need anything yet */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dumps, 0);
 	push_kv_ack(0, KVR_KV_HELLO, 0);
@@ -710,7 +711,7 @@ static void a_life_not_known_may_ask_for_hello(void)
 	rig_stop();
 }
 
-/* What the router has kept is of a process before this one. */
+/* The router restored events of a previous process. */
 static void a_new_process_dumps_to_a_warm_router(void)
 {
 	uint64_t pos = 0, resume = 0;
@@ -726,8 +727,8 @@ static void a_new_process_dumps_to_a_warm_router(void)
 	rig_stop();
 }
 
-/* A router that takes smaller frames comes in the midst of a dump; no event has been told yet. */
-static void a_dump_fits_the_router_that_gets_it(void)
+/* A router with smaller frames appears during a dump, before any event. */
+static void a_dump_fits_the_frames_of_its_router(void)
 {
 	rig_start_conf((struct kvr_agent_conf){0});
 	saw.dump_runs = 10;
@@ -747,7 +748,7 @@ static void a_dump_fits_the_router_that_gets_it(void)
 	rig_stop();
 }
 
-static void bad_arguments_are_refused(void)
+static void invalid_arguments_are_errors(void)
 {
 	const uint64_t h = 1;
 	struct kvr_agent_kv kv = {.hashes = &h, .n = 1};
@@ -766,33 +767,33 @@ static void bad_arguments_are_refused(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"batch", events_of_many_calls_share_a_frame},
-			       {"cut", long_events_are_cut_and_chained},
-			       {"resend", unacknowledged_events_are_resent_after_20_ms},
-			       {"gap", a_gap_is_repaired_at_once_and_once},
-			       {"busy", a_busy_router_gets_a_moment},
-			       {"full", a_full_queue_takes_nothing_back},
-			       {"window", the_window_bounds_what_is_on_its_way},
-			       {"hello first", nothing_is_sent_before_welcome},
-			       {"went back", a_router_that_went_back_is_believed},
-			       {"dump", a_wanted_dump_tells_everything_then_goes_on},
-			       {"dump loss", lost_dump_frames_are_resent},
-			       {"future", an_acknowledgement_from_the_future_leads_to_a_dump},
-			       {"dump ids", dump_wanted_of_another_dump_is_ignored},
-			       {"dump not begun", a_dump_that_has_not_begun_is_not_over},
-			       {"dump lost", a_router_that_lost_its_place_is_believed},
-			       {"dump slow", a_router_that_is_slow_has_not_lost_its_place},
-			       {"dump empty", an_empty_cache_is_one_frame},
-			       {"overrun", an_overrun_ring_leads_to_a_dump},
-			       {"room", acknowledged_events_make_room},
-			       {"waiting", what_waits_is_told_until_it_is_acknowledged},
-			       {"waiting, dump", what_waits_is_told_behind_a_dump},
-			       {"new router", a_new_router_life_gets_a_dump},
-			       {"warm router", a_warm_router_gets_no_dump},
-			       {"life not known", a_life_not_known_may_ask_for_hello},
-			       {"warm router, new process", a_new_process_dumps_to_a_warm_router},
-			       {"smaller frames", a_dump_fits_the_router_that_gets_it},
-			       {"arguments", bad_arguments_are_refused},
+	CU_TestInfo tests[] = {KVR_CASE(events_of_many_calls_share_a_frame),
+			       KVR_CASE(long_events_are_cut_and_chained),
+			       KVR_CASE(unacknowledged_events_are_resent_after_20_ms),
+			       KVR_CASE(a_gap_is_repaired_at_once_and_once),
+			       KVR_CASE(a_busy_router_gets_a_pause),
+			       KVR_CASE(a_full_queue_revokes_nothing),
+			       KVR_CASE(the_window_bounds_bytes_in_flight),
+			       KVR_CASE(nothing_is_sent_before_welcome),
+			       KVR_CASE(a_step_back_of_the_router_is_accepted),
+			       KVR_CASE(a_requested_dump_is_complete_and_followed_by_events),
+			       KVR_CASE(lost_dump_frames_are_resent),
+			       KVR_CASE(an_acknowledgement_from_the_future_leads_to_a_dump),
+			       KVR_CASE(dump_wanted_of_another_dump_is_ignored),
+			       KVR_CASE(a_dump_that_has_not_begun_does_not_end),
+			       KVR_CASE(a_router_that_lost_its_position_is_accepted),
+			       KVR_CASE(a_slow_router_has_not_lost_its_position),
+			       KVR_CASE(an_empty_cache_is_one_frame),
+			       KVR_CASE(an_overrun_ring_leads_to_a_dump),
+			       KVR_CASE(acknowledged_events_free_space),
+			       KVR_CASE(waiting_bytes_include_unacknowledged_events),
+			       KVR_CASE(waiting_events_follow_a_dump),
+			       KVR_CASE(a_new_epoch_of_the_router_gets_a_dump),
+			       KVR_CASE(a_warm_router_gets_no_dump),
+			       KVR_CASE(an_unknown_epoch_may_demand_hello),
+			       KVR_CASE(a_new_process_dumps_to_a_warm_router),
+			       KVR_CASE(a_dump_fits_the_frames_of_its_router),
+			       KVR_CASE(invalid_arguments_are_errors),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent_kv", tests);

@@ -21,7 +21,7 @@ static const struct kvr_wire_response *next_item(void)
 	return h != NULL ? kvr_frame_body(h) : NULL;
 }
 
-static int answer(uint64_t handle, const void *data, uint32_t len, uint32_t flags)
+static int send_answer(uint64_t handle, const void *data, uint32_t len, uint32_t flags)
 {
 	const struct kvr_agent_item it = {
 		.data = data, .len = len, .flags = flags, .generated_tokens = 1};
@@ -29,7 +29,7 @@ static int answer(uint64_t handle, const void *data, uint32_t len, uint32_t flag
 	return kvr_agent_respond(a, handle, &it);
 }
 
-static void hello_says_what_disaggregation_needs(void)
+static void hello_includes_data_for_disaggregation(void)
 {
 	static const char *const topology[] = {"zone=b", "rack=7", NULL};
 	const struct kvr_wire_hello *w;
@@ -67,7 +67,7 @@ static void a_whole_request_has_no_leg(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	fresh_hints();
-	kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PREFILLER); /* a wish of the client */
+	kvr_hint_put_u64(&hints, KVR_HINT_PREFILL_WORKER, PREFILLER); /* requested by the client */
 	push_dispatch_hints(1, 100, 0, &hints);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 1);
@@ -78,7 +78,7 @@ static void a_whole_request_has_no_leg(void)
 	rig_stop();
 }
 
-static void a_prefill_leg_shows_its_bootstrap(void)
+static void a_prefill_leg_has_its_bootstrap_address(void)
 {
 	static char longest[256];
 
@@ -95,12 +95,12 @@ static void a_prefill_leg_shows_its_bootstrap(void)
 	CU_ASSERT_EQUAL(saw.req.bootstrap_port, 8998);
 	CU_ASSERT_STRING_EQUAL(saw.leg_host, longest);
 	CU_ASSERT_EQUAL(saw.req.prefill_worker, 0);
-	/* The engines meet by themselves: there may be nothing to tell. */
-	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST), 0);
+	/* The engines transfer blocks themselves: the result may be empty. */
+	CU_ASSERT_EQUAL(send_answer(100, NULL, 0, KVR_AGENT_LAST), 0);
 	rig_stop();
 }
 
-static void a_decode_leg_shows_where_the_blocks_are(void)
+static void a_decode_leg_names_the_source_of_its_blocks(void)
 {
 	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
 	fresh_hints();
@@ -124,13 +124,13 @@ static void a_decode_leg_shows_where_the_blocks_are(void)
 	CU_ASSERT_EQUAL(saw.req.bootstrap_room, 77);
 	CU_ASSERT_STRING_EQUAL(saw.leg_host, "10.0.0.7");
 	CU_ASSERT_EQUAL(saw.req.prefill_result_len, 0);
-	/* Its items go the usual way, in the client's frames, and may be empty at the end. */
-	CU_ASSERT_EQUAL(answer(101, hint_bytes, 2000, 0), 0);
-	CU_ASSERT_EQUAL(answer(101, NULL, 0, KVR_AGENT_LAST), 0);
+	/* Items go to the client in its frame size, and the last one may be empty. */
+	CU_ASSERT_EQUAL(send_answer(101, hint_bytes, 2000, 0), 0);
+	CU_ASSERT_EQUAL(send_answer(101, NULL, 0, KVR_AGENT_LAST), 0);
 	rig_stop();
 }
 
-/* The result in one item, larger than what the client would take, from the router acknowledged. */
+/* The result in one item, larger than the client's frames, acknowledged by the router. */
 static void the_last_item_of_a_prefill_leg_is_the_transfer_result(void)
 {
 	static uint8_t result[1888];
@@ -148,9 +148,11 @@ static void the_last_item_of_a_prefill_leg_is_the_transfer_result(void)
 	fake_skip(&net);
 	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, fresh_hints());
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(answer(100, result, KVR_WIRE_MAX_RESULT + 1, KVR_AGENT_LAST), -EMSGSIZE);
-	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST), -EINVAL); /* no way to the blocks */
-	CU_ASSERT_EQUAL(answer(100, result, sizeof(result), KVR_AGENT_LAST), 0);
+	CU_ASSERT_EQUAL(send_answer(100, result, KVR_WIRE_MAX_RESULT + 1, KVR_AGENT_LAST),
+			-EMSGSIZE);
+	CU_ASSERT_EQUAL(send_answer(100, NULL, 0, KVR_AGENT_LAST),
+			-EINVAL); /* no way to transfer the blocks */
+	CU_ASSERT_EQUAL(send_answer(100, result, sizeof(result), KVR_AGENT_LAST), 0);
 	kvr_agent_process(a);
 	w = next_item();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
@@ -177,7 +179,7 @@ static void a_failed_prefill_needs_no_result(void)
 	push_dispatch_hints(1, 100, KVR_REQ_F_PREFILL_LEG, fresh_hints());
 	push_dispatch_hints(2, 101, KVR_REQ_F_PREFILL_LEG, fresh_hints());
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(answer(100, NULL, 0, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
+	CU_ASSERT_EQUAL(send_answer(100, NULL, 0, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
 	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 9, ""), 0);
 	kvr_agent_process(a);
 	for (int i = 0; i < 2; i++) {
@@ -188,7 +190,7 @@ static void a_failed_prefill_needs_no_result(void)
 	rig_stop();
 }
 
-static void copies_of_a_leg_run_once_and_another_handle_is_another_run(void)
+static void copies_of_a_leg_run_once_per_handle(void)
 {
 	rig_welcomed((struct kvr_agent_conf){.role = KVR_ROLE_DECODE});
 	fresh_hints();
@@ -198,7 +200,7 @@ static void copies_of_a_leg_run_once_and_another_handle_is_another_run(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 5);
-	/* The prefill has failed: this run ends, and the request comes once more. */
+	/* The prefill failed: this attempt ends, and the request is dispatched again. */
 	push_abort(1, 100, KVR_E_PREFILL_FAILED);
 	push_dispatch_hints(1, 105, KVR_REQ_F_DECODE_LEG, &hints);
 	kvr_agent_process(a);
@@ -206,13 +208,13 @@ static void copies_of_a_leg_run_once_and_another_handle_is_another_run(void)
 	CU_ASSERT_EQUAL(saw.code, KVR_E_PREFILL_FAILED);
 	CU_ASSERT_EQUAL(saw.dispatches, 2);
 	CU_ASSERT_EQUAL(saw.req.handle, 105);
-	CU_ASSERT_EQUAL(answer(100, "x", 1, 0), -ENOENT);
-	CU_ASSERT_EQUAL(answer(105, "x", 1, KVR_AGENT_LAST), 0);
+	CU_ASSERT_EQUAL(send_answer(100, "x", 1, 0), -ENOENT);
+	CU_ASSERT_EQUAL(send_answer(105, "x", 1, KVR_AGENT_LAST), 0);
 	rig_stop();
 }
 
-/* Its client would take a last item for the end of a request that goes on elsewhere. */
-static void a_decode_leg_without_its_prefill_falls_silent(void)
+/* The client would take a last item as the end of a request that continues elsewhere. */
+static void a_decode_leg_without_its_prefill_sends_no_end(void)
 {
 	static const struct {
 		uint16_t code;
@@ -230,9 +232,10 @@ static void a_decode_leg_without_its_prefill_falls_silent(void)
 			push_dispatch_hints(1, 100, KVR_REQ_F_DECODE_LEG | KVR_REQ_F_DIRECT,
 					    &hints);
 			kvr_agent_process(a);
-			if (ended) /* the engine has seen the failure by itself */
+			if (ended) /* the engine detected the failure itself */
 				CU_ASSERT_EQUAL(
-					answer(100, NULL, 0, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
+					send_answer(100, NULL, 0, KVR_AGENT_LAST | KVR_AGENT_ERROR),
+					0);
 			kvr_agent_process(a);
 			fake_skip(&net);
 			push_abort(1, 100, rows[i].code);
@@ -243,14 +246,14 @@ static void a_decode_leg_without_its_prefill_falls_silent(void)
 			CU_ASSERT_EQUAL(fake_count(&net, KVR_PROGRESS) == 0, rows[i].silent);
 			CU_ASSERT_EQUAL(saw.aborts, rows[i].silent || !ended);
 			CU_ASSERT_EQUAL(kvr_agent_running(a), !rows[i].silent);
-			CU_ASSERT_EQUAL(answer(100, "x", 1, 0), -ENOENT);
+			CU_ASSERT_EQUAL(send_answer(100, "x", 1, 0), -ENOENT);
 			rig_stop();
 		}
 	}
 }
 
-/* Details that fit beside no words: those of the item itself, or those of the prefill leg. */
-static void words_stay_with_their_error(void)
+/* Details that do not fit beside a text: those of the item itself, or those of the prefill leg. */
+static void texts_stay_with_their_error(void)
 {
 	static char details[300], words[256];
 	const struct kvr_agent_item failed = {.data = words,
@@ -270,11 +273,11 @@ static void words_stay_with_their_error(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL_FATAL(saw.dispatches, 2);
 	CU_ASSERT_EQUAL(kvr_agent_respond(a, 100, &failed), 0);
-	CU_ASSERT_EQUAL(answer(101, words, 255, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
+	CU_ASSERT_EQUAL(send_answer(101, words, 255, KVR_AGENT_LAST | KVR_AGENT_ERROR), 0);
 	kvr_agent_process(a);
 	for (int i = 0; i < 2; i++) {
 		w = next_item();
-		CU_ASSERT_TRUE_FATAL(rig_says(w, words));
+		CU_ASSERT_TRUE_FATAL(rig_has_text(w, words));
 		CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
 		CU_ASSERT_EQUAL(w->seq, 0);
 		CU_ASSERT_EQUAL(w->hints_len, 0);
@@ -283,7 +286,7 @@ static void words_stay_with_their_error(void)
 	rig_stop();
 }
 
-static void contradicting_legs_are_no_dispatch(void)
+static void contradictory_legs_are_not_dispatched(void)
 {
 	struct kvr_agent_stats st;
 
@@ -300,16 +303,16 @@ static void contradicting_legs_are_no_dispatch(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"hello", hello_says_what_disaggregation_needs},
-		{"no leg", a_whole_request_has_no_leg},
-		{"bootstrap", a_prefill_leg_shows_its_bootstrap},
-		{"decode", a_decode_leg_shows_where_the_blocks_are},
-		{"result", the_last_item_of_a_prefill_leg_is_the_transfer_result},
-		{"failed prefill", a_failed_prefill_needs_no_result},
-		{"copies", copies_of_a_leg_run_once_and_another_handle_is_another_run},
-		{"silent", a_decode_leg_without_its_prefill_falls_silent},
-		{"words", words_stay_with_their_error},
-		{"contradictions", contradicting_legs_are_no_dispatch},
+		KVR_CASE(hello_includes_data_for_disaggregation),
+		KVR_CASE(a_whole_request_has_no_leg),
+		KVR_CASE(a_prefill_leg_has_its_bootstrap_address),
+		KVR_CASE(a_decode_leg_names_the_source_of_its_blocks),
+		KVR_CASE(the_last_item_of_a_prefill_leg_is_the_transfer_result),
+		KVR_CASE(a_failed_prefill_needs_no_result),
+		KVR_CASE(copies_of_a_leg_run_once_per_handle),
+		KVR_CASE(a_decode_leg_without_its_prefill_sends_no_end),
+		KVR_CASE(texts_stay_with_their_error),
+		KVR_CASE(contradictory_legs_are_not_dispatched),
 		CU_TEST_INFO_NULL,
 	};
 

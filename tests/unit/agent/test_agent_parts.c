@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Items of several frames: how they are cut, paced, repeated and bounded. */
+/* Items of several frames: splitting, pace, retransmission and limits. */
 #include "agent_rig.h"
 
 #include "kvr_message.h"
@@ -8,7 +8,7 @@
 
 static char data[1 << 20], got[KVR_WIRE_MAX_RESPONSE];
 
-static void begin(struct kvr_agent_conf conf, uint32_t flags)
+static void start_request(struct kvr_agent_conf conf, uint32_t flags)
 {
 	for (unsigned int i = 0; i < sizeof(data); i++)
 		data[i] = (char)(i * 7 + i / 251);
@@ -16,7 +16,7 @@ static void begin(struct kvr_agent_conf conf, uint32_t flags)
 	fake_skip(&net);
 }
 
-static int give(uint32_t len, uint32_t flags, uint32_t generated)
+static int give_item(uint32_t len, uint32_t flags, uint32_t generated)
 {
 	return kvr_agent_respond(
 		a, 100,
@@ -25,21 +25,21 @@ static int give(uint32_t len, uint32_t flags, uint32_t generated)
 }
 
 /* The next frame of an item. */
-static const struct kvr_wire_hdr *frame(void)
+static const struct kvr_wire_hdr *next_frame(void)
 {
 	return fake_next(&net, KVR_RESPONSE);
 }
 
-/* Put the next item together from its fragments as they come. @return its fixed part. */
-static const struct kvr_wire_response *join(uint32_t *frames)
+/* Reassemble the next item from its fragments in order. @return its fixed part. */
+static const struct kvr_wire_response *join_fragments(uint32_t *frames)
 {
-	const struct kvr_wire_hdr *h = frame();
+	const struct kvr_wire_hdr *h = next_frame();
 	uint32_t have = 0, seq;
 
 	*frames = 0;
 	if (h == NULL)
 		return NULL;
-	for (seq = h->msg_seq; h != NULL; h = have < h->msg_len ? frame() : NULL) {
+	for (seq = h->msg_seq; h != NULL; h = have < h->msg_len ? next_frame() : NULL) {
 		CU_ASSERT_EQUAL_FATAL(kvr_frame_check(h, 48u + h->frag_len, KVR_ROLE_BIT_ROUTER),
 				      0);
 		CU_ASSERT_EQUAL(h->msg_seq, seq);
@@ -78,10 +78,10 @@ static void an_item_is_one_message_up_to_the_bound(void)
 	uint32_t n;
 
 	for (uint32_t k = 0; k < RTE_DIM(lens); k++) {
-		begin((struct kvr_agent_conf){0}, 0);
-		CU_ASSERT_EQUAL(give(lens[k], KVR_AGENT_LAST, 9), 0);
+		start_request((struct kvr_agent_conf){0}, 0);
+		CU_ASSERT_EQUAL(give_item(lens[k], KVR_AGENT_LAST, 9), 0);
 		kvr_agent_process(a);
-		w = join(&n);
+		w = join_fragments(&n);
 		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 		CU_ASSERT_EQUAL(n, (32 + lens[k] + 7) / 8 * 8 / UNIT +
 					   ((32 + lens[k] + 7) / 8 * 8 % UNIT != 0));
@@ -89,28 +89,28 @@ static void an_item_is_one_message_up_to_the_bound(void)
 		CU_ASSERT_EQUAL(w->generated_tokens, 9);
 		CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN);
 		CU_ASSERT_EQUAL(memcmp(w + 1, data, lens[k]), 0);
-		CU_ASSERT_PTR_NULL(frame());
+		CU_ASSERT_PTR_NULL(next_frame());
 		rig_stop();
 	}
 }
 
-static void more_than_the_bound_is_cut_into_items(void)
+static void data_above_the_bound_are_split_into_items(void)
 {
 	const struct kvr_wire_response *w;
 	uint32_t n, len = 0;
 
-	begin((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(give(190000, KVR_AGENT_TOKENS | KVR_AGENT_LAST, 1250), 0);
+	start_request((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give_item(190000, KVR_AGENT_TOKENS | KVR_AGENT_LAST, 1250), 0);
 	for (uint32_t seq = 0; seq < 3; seq++) {
 		kvr_agent_process(a);
-		w = join(&n);
+		w = join_fragments(&n);
 		CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 		CU_ASSERT_EQUAL(w->seq, seq);
 		CU_ASSERT_EQUAL(memcmp(w + 1, data + len, w->data_len), 0);
 		len += w->data_len;
 		CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_TOKENS | (seq == 2 ? KVR_RESP_F_FIN : 0));
 		CU_ASSERT_EQUAL(w->generated_tokens, seq == 2 ? 1250 : 0);
-		CU_ASSERT_PTR_NULL(frame()); /* 48 frames of 64: the next one waits */
+		CU_ASSERT_PTR_NULL(next_frame()); /* 48 frames of 64: the next item waits */
 		push_response_ack(router_at, 1, 100, seq + 1, 0);
 		kvr_agent_process(a);
 		net.now_us += 1000;
@@ -119,17 +119,17 @@ static void more_than_the_bound_is_cut_into_items(void)
 	rig_stop();
 }
 
-static void only_what_is_missing_is_sent_again(void)
+static void only_missing_fragments_are_retransmitted(void)
 {
 	const uint64_t word = 1u << 3 | UINT64_C(1) << 40;
 	struct kvr_agent_stats s;
 	struct kvr_wire_hdr h;
 	uint32_t n;
 
-	begin((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(give(65536, KVR_AGENT_LAST, 1), 0);
+	start_request((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give_item(65536, KVR_AGENT_LAST, 1), 0);
 	kvr_agent_process(a);
-	h = *frame();
+	h = *next_frame();
 	fake_skip(&net);
 	push_missing(router_at, &h, UNIT - 8, &word, 1); /* another unit */
 	h.msg_seq++;
@@ -138,20 +138,20 @@ static void only_what_is_missing_is_sent_again(void)
 	push_missing(client_at, &h, UNIT, &word, 1); /* not from the router */
 	net.now_us += 5000;
 	kvr_agent_process(a);
-	CU_ASSERT_PTR_NULL(frame());
+	CU_ASSERT_PTR_NULL(next_frame());
 	push_missing(router_at, &h, UNIT, &word, 1);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(frame()->frag_off, 3 * UNIT);
-	CU_ASSERT_EQUAL(frame()->frag_off, 40 * UNIT);
-	CU_ASSERT_PTR_NULL(frame());
+	CU_ASSERT_EQUAL(next_frame()->frag_off, 3 * UNIT);
+	CU_ASSERT_EQUAL(next_frame()->frag_off, 40 * UNIT);
+	CU_ASSERT_PTR_NULL(next_frame());
 	kvr_agent_stats_get(a, &s);
 	CU_ASSERT_EQUAL(s.fragments_again, 2);
-	/* From then on it is waited for as at first, and then the first one asks. */
+	/* Then it waits as for the first answer, and retransmits the first fragment. */
 	rig_run_ms(19);
-	CU_ASSERT_PTR_NULL(frame());
+	CU_ASSERT_PTR_NULL(next_frame());
 	rig_run_ms(2);
-	CU_ASSERT_EQUAL(frame()->frag_off, 0);
-	CU_ASSERT_PTR_NULL(frame());
+	CU_ASSERT_EQUAL(next_frame()->frag_off, 0);
+	CU_ASSERT_PTR_NULL(next_frame());
 	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dones, 1);
@@ -166,14 +166,14 @@ static void frames_leave_at_the_pace(void)
 {
 	uint32_t n = 0;
 
-	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0); /* 129 frames */
-	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	start_request((struct kvr_agent_conf){.frame_bytes = 560}, 0); /* 129 frames */
+	CU_ASSERT_EQUAL(give_item(65536, 0, 1), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 64);
-	CU_ASSERT_TRUE(kvr_agent_timeout_strict(a)); /* a late step is a slower item */
+	CU_ASSERT_TRUE(kvr_agent_timeout_strict(a)); /* a late step delays the item */
 	for (uint32_t ms = 1; ms <= 2; ms++) {
 		fake_skip(&net);
-		kvr_agent_process(a); /* time stands */
+		kvr_agent_process(a); /* time stands still */
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
 		net.now_us += 1000;
 		kvr_agent_process(a);
@@ -182,7 +182,7 @@ static void frames_leave_at_the_pace(void)
 	CU_ASSERT_EQUAL(n, 129 - 64);
 	CU_ASSERT_FALSE(kvr_agent_timeout_strict(a));
 	fake_skip(&net);
-	rig_run_ms(19); /* the timer starts when the last one is out */
+	rig_run_ms(19); /* the timer starts after the last fragment */
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
 	rig_run_ms(2);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
@@ -194,10 +194,10 @@ static void missing_again_and_again_does_not_break_the_pace(void)
 	const uint64_t all[] = {UINT64_MAX, UINT64_MAX, 1};
 	struct kvr_wire_hdr h;
 
-	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0);
-	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	start_request((struct kvr_agent_conf){.frame_bytes = 560}, 0);
+	CU_ASSERT_EQUAL(give_item(65536, 0, 1), 0);
 	rig_run_ms(5);
-	h = *frame();
+	h = *next_frame();
 	fake_skip(&net);
 	for (uint32_t i = 0; i < 50; i++) {
 		push_missing(router_at, &h, 512, all, 3);
@@ -207,7 +207,7 @@ static void missing_again_and_again_does_not_break_the_pace(void)
 	rig_stop();
 }
 
-/* Not more frames than short items would take, until the address has been heard of. */
+/* No more frames than short items would take, until the address is proven. */
 static void an_unproven_address_gets_three_frames(void)
 {
 	static const uint32_t flags[] = {KVR_REQ_F_UNPROVEN, KVR_REQ_F_UNPROVEN | KVR_REQ_F_DIRECT};
@@ -217,44 +217,44 @@ static void an_unproven_address_gets_three_frames(void)
 		const struct kvr_udp_addr from = k == 0 ? router_at : client_at;
 		struct kvr_wire_hdr h;
 
-		begin((struct kvr_agent_conf){0}, flags[k]);
-		CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
-		CU_ASSERT_EQUAL(give(10, KVR_AGENT_LAST, 2), 0);
+		start_request((struct kvr_agent_conf){0}, flags[k]);
+		CU_ASSERT_EQUAL(give_item(65536, 0, 1), 0);
+		CU_ASSERT_EQUAL(give_item(10, KVR_AGENT_LAST, 2), 0);
 		kvr_agent_process(a);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 3);
-		h = *frame();
+		h = *next_frame();
 		fake_skip(&net);
 		rig_run_ms(15);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
 		rig_run_ms(10); /* the first one again */
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
 		fake_skip(&net);
-		push_missing(from, &h, UNIT, &rest, 1); /* none of them has been sent */
+		push_missing(from, &h, UNIT, &rest, 1); /* none of them was sent */
 		kvr_agent_process(a);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 48 - 3 + 1);
 		rig_stop();
 	}
 }
 
-static void silence_ends_it_as_it_does_short_items(void)
+static void silence_ends_long_items_like_short_ones(void)
 {
-	begin((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	start_request((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give_item(65536, 0, 1), 0);
 	rig_run_ms(18500);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_SILENCE);
 	rig_stop();
 }
 
-static void who_asks_for_ever_makes_no_progress(void)
+static void endless_requests_for_fragments_are_no_progress(void)
 {
 	const uint64_t all = (UINT64_C(1) << 48) - 1;
 	struct kvr_wire_hdr h;
 
-	begin((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	start_request((struct kvr_agent_conf){0}, 0);
+	CU_ASSERT_EQUAL(give_item(65536, 0, 1), 0);
 	kvr_agent_process(a);
-	h = *frame();
+	h = *next_frame();
 	for (uint32_t ms = 0; ms < 17000; ms += 5) {
 		CU_ASSERT_EQUAL_FATAL(saw.aborts, 0);
 		fake_skip(&net);
@@ -271,22 +271,22 @@ static void who_asks_for_ever_makes_no_progress(void)
 	rig_stop();
 }
 
-static void abort_in_the_middle_lets_the_item_go_on_and_ends(void)
+static void an_abort_lets_a_started_item_finish(void)
 {
 	const struct kvr_wire_hdr *h;
 	uint32_t n = 0;
 
-	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0);
-	CU_ASSERT_EQUAL(give(65536, 0, 1), 0);
+	start_request((struct kvr_agent_conf){.frame_bytes = 560}, 0);
+	CU_ASSERT_EQUAL(give_item(65536, 0, 1), 0);
 	kvr_agent_process(a);
 	push_abort(1, 100, 0);
 	rig_run_ms(4);
-	while ((h = frame()) != NULL)
+	while ((h = next_frame()) != NULL)
 		n++;
 	CU_ASSERT_EQUAL(n, 129);
 	push_response_ack(router_at, 1, 100, 1, 0);
 	kvr_agent_process(a);
-	h = frame();
+	h = next_frame();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_response *)(h + 1))->flags,
 			KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
@@ -296,33 +296,33 @@ static void abort_in_the_middle_lets_the_item_go_on_and_ends(void)
 	rig_stop();
 }
 
-static void one_that_does_not_fit_is_replaced_by_an_error(void)
+static void an_item_that_does_not_fit_becomes_an_error(void)
 {
 	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
 	const struct kvr_fault f = {.seen = 70000, .allowed = 65536};
 	const struct kvr_wire_response *w;
 
-	begin((struct kvr_agent_conf){.frame_bytes = 560}, 0);
-	CU_ASSERT_EQUAL(give(65536, KVR_AGENT_LAST, 1), 0);
+	start_request((struct kvr_agent_conf){.frame_bytes = 560}, 0);
+	CU_ASSERT_EQUAL(give_item(65536, KVR_AGENT_LAST, 1), 0);
 	kvr_agent_process(a);
 	fake_push(&net, router_at,
 		  kvr_put_rejected(fake_slot(&net), 1984, &ids, KVR_E_TOO_LARGE, KVR_RESPONSE, &f));
 	fake_skip(&net);
 	rig_run_ms(3);
-	w = (const void *)(frame() + 1);
+	w = (const void *)(next_frame() + 1);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
 	CU_ASSERT_EQUAL(w->seq, 0);
-	CU_ASSERT_PTR_NULL(frame()); /* nothing more of the other */
+	CU_ASSERT_PTR_NULL(next_frame()); /* nothing more of the other item */
 	rig_stop();
 }
 
-/* What the router adds to the last item has its place in one of a single frame. */
+/* The router extends the last item, which therefore has one frame. */
 static void a_tracked_answer_ends_with_a_short_item(void)
 {
 	const struct kvr_wire_response *w;
 	uint32_t n;
 
-	begin((struct kvr_agent_conf){0}, KVR_REQ_F_TRACK);
+	start_request((struct kvr_agent_conf){0}, KVR_REQ_F_TRACK);
 	CU_ASSERT_EQUAL(kvr_agent_respond(a, 100,
 					  &(struct kvr_agent_item){.data = data,
 								   .len = 5000,
@@ -331,11 +331,11 @@ static void a_tracked_answer_ends_with_a_short_item(void)
 								   .trace_link_len = 4}),
 			0);
 	kvr_agent_process(a);
-	w = join(&n);
+	w = join_fragments(&n);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->flags, 0);
 	CU_ASSERT_EQUAL(w->hints_len, 0);
-	w = join(&n);
+	w = join_fragments(&n);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(n, 1);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN);
@@ -345,10 +345,10 @@ static void a_tracked_answer_ends_with_a_short_item(void)
 
 /* ---- transfer results ---- */
 
-static void prefill_begins(uint32_t frame_bytes)
+static void start_prefill(uint32_t frame_bytes)
 {
-	begin((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL, .frame_bytes = frame_bytes},
-	      KVR_REQ_F_PREFILL_LEG);
+	start_request((struct kvr_agent_conf){.role = KVR_ROLE_PREFILL, .frame_bytes = frame_bytes},
+		      KVR_REQ_F_PREFILL_LEG);
 }
 
 static void a_result_is_one_message_of_up_to_a_mebibyte(void)
@@ -357,12 +357,12 @@ static void a_result_is_one_message_of_up_to_a_mebibyte(void)
 	const struct kvr_wire_hdr *h;
 	uint32_t have = 0;
 
-	prefill_begins(0);
-	CU_ASSERT_EQUAL(give(KVR_WIRE_MAX_RESULT, KVR_AGENT_LAST, 1), 0);
-	for (uint32_t ms = 0; ms < 14; ms++) { /* 758 frames, 64 each millisecond */
+	start_prefill(0);
+	CU_ASSERT_EQUAL(give_item(KVR_WIRE_MAX_RESULT, KVR_AGENT_LAST, 1), 0);
+	for (uint32_t ms = 0; ms < 14; ms++) { /* 758 frames, 64 per millisecond */
 		kvr_agent_process(a);
 		CU_ASSERT(fake_count(&net, KVR_RESPONSE) <= 64);
-		while ((h = frame()) != NULL) {
+		while ((h = next_frame()) != NULL) {
 			memcpy(got + h->frag_off, h + 1, h->frag_len);
 			have += h->frag_len;
 			w = (const void *)got;
@@ -381,17 +381,17 @@ static void a_result_is_one_message_of_up_to_a_mebibyte(void)
 	rig_stop();
 }
 
-/* The router had it whole and no room: with the next repetition it is another message. */
-static void one_without_room_is_sent_anew(void)
+/* The router completed it without room: the next retransmission is another message. */
+static void an_item_without_room_is_sent_as_another_message(void)
 {
 	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
 	struct kvr_wire_hdr h;
 	uint32_t n;
 
-	prefill_begins(0);
-	CU_ASSERT_EQUAL(give(50000, KVR_AGENT_LAST, 1), 0);
+	start_prefill(0);
+	CU_ASSERT_EQUAL(give_item(50000, KVR_AGENT_LAST, 1), 0);
 	kvr_agent_process(a);
-	h = *frame();
+	h = *next_frame();
 	fake_skip(&net);
 	fake_push(
 		&net, router_at,
@@ -400,16 +400,16 @@ static void one_without_room_is_sent_anew(void)
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0); /* not at once */
 	rig_run_ms(10);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 37);
-	CU_ASSERT_NOT_EQUAL(frame()->msg_seq, h.msg_seq);
+	CU_ASSERT_NOT_EQUAL(next_frame()->msg_seq, h.msg_seq);
 	fake_skip(&net);
 	rig_run_ms(15);
 	CU_ASSERT_EQUAL((n = fake_count(&net, KVR_RESPONSE)), 0);
 	rig_run_ms(200);
-	CU_ASSERT_EQUAL(frame()->frag_off, 0); /* and then as ever */
+	CU_ASSERT_EQUAL(next_frame()->frag_off, 0); /* then as usual */
 	rig_stop();
 }
 
-static void a_decode_leg_gets_a_long_result(void)
+static void a_decode_leg_receives_a_long_result(void)
 {
 	static const uint32_t lens[] = {1, 5000, 300000};
 	struct kvr_hint_buf none = {0};
@@ -432,22 +432,21 @@ static void a_decode_leg_gets_a_long_result(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"one message", an_item_is_one_message_up_to_the_bound},
-		{"cut", more_than_the_bound_is_cut_into_items},
-		{"missing", only_what_is_missing_is_sent_again},
-		{"pace", frames_leave_at_the_pace},
-		{"pace of repetitions", missing_again_and_again_does_not_break_the_pace},
-		{"asks for ever", who_asks_for_ever_makes_no_progress},
-		{"unproven", an_unproven_address_gets_three_frames},
-		{"silence", silence_ends_it_as_it_does_short_items},
-		{"abort", abort_in_the_middle_lets_the_item_go_on_and_ends},
-		{"too large", one_that_does_not_fit_is_replaced_by_an_error},
-		{"tracked", a_tracked_answer_ends_with_a_short_item},
-		{"result", a_result_is_one_message_of_up_to_a_mebibyte},
-		{"result anew", one_without_room_is_sent_anew},
-		{"long result", a_decode_leg_gets_a_long_result},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(an_item_is_one_message_up_to_the_bound),
+			       KVR_CASE(data_above_the_bound_are_split_into_items),
+			       KVR_CASE(only_missing_fragments_are_retransmitted),
+			       KVR_CASE(frames_leave_at_the_pace),
+			       KVR_CASE(missing_again_and_again_does_not_break_the_pace),
+			       KVR_CASE(endless_requests_for_fragments_are_no_progress),
+			       KVR_CASE(an_unproven_address_gets_three_frames),
+			       KVR_CASE(silence_ends_long_items_like_short_ones),
+			       KVR_CASE(an_abort_lets_a_started_item_finish),
+			       KVR_CASE(an_item_that_does_not_fit_becomes_an_error),
+			       KVR_CASE(a_tracked_answer_ends_with_a_short_item),
+			       KVR_CASE(a_result_is_one_message_of_up_to_a_mebibyte),
+			       KVR_CASE(an_item_without_room_is_sent_as_another_message),
+			       KVR_CASE(a_decode_leg_receives_a_long_result),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent_parts", tests);
 }

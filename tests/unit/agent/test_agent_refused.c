@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * REJECTED of every code for every kind an agent sends: what PROTOCOL.md's table says (which
- * tests/protocol compares with kvr_refusal()) is what the agent does.
+ * REJECTED with every code for every kind that an agent sends: the agent must follow the table of
+ * PROTOCOL.md, which tests/protocol compares with kvr_refusal().
  */
 #include "agent_rig.h"
 
@@ -21,28 +21,28 @@ static void push_about(unsigned int code, uint8_t kind, bool retryable, uint64_t
 	kvr_agent_process(a);
 }
 
-/* Registered, and one request has sent an item. */
-static void begin(uint32_t flags)
+/* Registered, with one request that has sent an item. */
+static void start_with_item(uint32_t flags)
 {
 	rig_dispatched((struct kvr_agent_conf){0}, flags);
-	CU_ASSERT_EQUAL(respond(HANDLE, "x", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "x", 0, 1), 0);
 	kvr_agent_process(a);
 	fake_skip(&net);
 }
 
-static void one(unsigned int code, uint8_t kind, bool retryable, uint32_t flags)
+static void check_rejection(unsigned int code, uint8_t kind, bool retryable, uint32_t flags)
 {
 	const enum kvr_refusal what = kvr_refusal(kind, code, retryable);
 	const bool stops = what == KVR_REFUSAL_STOP && (flags & KVR_REQ_F_DIRECT) == 0;
 	const bool fails = what == KVR_REFUSAL_ITEM && (flags & KVR_REQ_F_DIRECT) == 0;
 	const bool over = what == KVR_REFUSAL_OVER;
 
-	begin(flags);
+	start_with_item(flags);
 	push_about(code, kind, retryable, 0);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), what == KVR_REFUSAL_HELLO);
 	CU_ASSERT_EQUAL(saw.aborts, stops || fails || over);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), stops || over ? 0 : 1);
-	if (!stops && !fails && !over) { /* what was sent is repeated as if nothing had been said */
+	if (!stops && !fails && !over) { /* retransmission continues unchanged */
 		fake_skip(&net);
 		rig_run_ms(21);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
@@ -56,18 +56,18 @@ static void one(unsigned int code, uint8_t kind, bool retryable, uint32_t flags)
 	rig_stop();
 }
 
-static void every_code_does_what_the_table_says(void)
+static void every_code_follows_the_table(void)
 {
 	static const uint8_t kinds[] = {KVR_HEARTBEAT, KVR_KV_EVENTS, KVR_RESPONSE, KVR_PROGRESS};
 
 	for (unsigned int code = 1; code < 128; code++)
 		for (unsigned int k = 0; k < RTE_DIM(kinds); k++) {
-			one(code, kinds[k], false, 0);
-			one(code, kinds[k], true, KVR_REQ_F_DIRECT);
+			check_rejection(code, kinds[k], false, 0);
+			check_rejection(code, kinds[k], true, KVR_REQ_F_DIRECT);
 		}
 }
 
-static void a_refused_hello_comes_again_soon_or_slowly(void)
+static void a_rejected_hello_is_retried_soon_or_slowly(void)
 {
 	for (unsigned int code = 1; code < 128; code++)
 		for (int retryable = 0; retryable < 2; retryable++) {
@@ -87,7 +87,7 @@ static void a_refused_hello_comes_again_soon_or_slowly(void)
 		}
 }
 
-static void a_refused_goodbye_is_said_again_or_over(void)
+static void a_rejected_goodbye_is_repeated_or_ends(void)
 {
 	for (unsigned int code = 1; code < 128; code++)
 		for (int retryable = 0; retryable < 2; retryable++) {
@@ -99,15 +99,15 @@ static void a_refused_goodbye_is_said_again_or_over(void)
 		}
 }
 
-/* A router that refuses everything gets a HELLO a second, not one for each refusal. */
-static void hello_again_is_no_storm(void)
+/* A router that rejects everything gets one HELLO per second, not one per rejection. */
+static void repeated_hello_is_rate_limited(void)
 {
-	begin(0);
+	start_with_item(0);
 	for (int i = 0; i < 3000; i++) {
 		push_about(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT, false, 0);
 		push_welcome_epoch(ROUTER_EPOCH);
 		rig_run_ms(1);
-		kvr_agent_process(a); /* nothing waits: the fake world makes room */
+		kvr_agent_process(a); /* nothing waits: the fake world has space */
 	}
 	CU_ASSERT(fake_count(&net, KVR_HELLO) >= 3);
 	CU_ASSERT(fake_count(&net, KVR_HELLO) <= 4);
@@ -132,12 +132,12 @@ static void push_shutdown(uint32_t epoch)
 	kvr_agent_process(a);
 }
 
-/* What the router has given ends with it, and no copy of it is run; HELLO until another is there.
- */
-static void a_router_that_goes_takes_its_requests_along(void)
+/* Requests end with their router, and copies do not run. HELLO is sent until another router
+ * answers. */
+static void a_shutdown_of_the_router_ends_its_requests(void)
 {
-	begin(0);
-	push_shutdown(ROUTER_EPOCH - 1); /* a former one: it has gone long ago */
+	start_with_item(0);
+	push_shutdown(ROUTER_EPOCH - 1); /* a previous router, which is gone */
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
 	CU_ASSERT_EQUAL(saw.aborts, 0);
 	push_shutdown(ROUTER_EPOCH);
@@ -145,8 +145,8 @@ static void a_router_that_goes_takes_its_requests_along(void)
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT(saw.why == KVR_AGENT_ABORT_ROUTER && saw.code == KVR_E_SHUTDOWN);
 	CU_ASSERT(saw.status.state == KVR_AGENT_OFFLINE && saw.status.reject == KVR_E_SHUTDOWN);
-	CU_ASSERT_EQUAL(respond(HANDLE, "y", 0, 2), -ENOENT);
-	push_shutdown(ROUTER_EPOCH); /* said twice */
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "y", 0, 2), -ENOENT);
+	push_shutdown(ROUTER_EPOCH); /* sent twice */
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	push_dispatch(1, HANDLE, 0);
 	kvr_agent_process(a);
@@ -168,18 +168,18 @@ static void a_router_that_goes_takes_its_requests_along(void)
 }
 
 /*
- * A life of the router sent a DISPATCH and died, and its WELCOME never came: that the next one has
- * ended its runs does not make a late copy another request. Neither does it for the life before.
+ * An epoch of the router sent a DISPATCH and ended before its WELCOME arrived. The next epoch ended
+ * its requests, but a late copy is no new request. The same holds for the epoch before.
  */
-static void a_life_that_never_welcomed_is_over_too(void)
+static void an_epoch_without_welcome_ends_too(void)
 {
-	begin(0);
+	start_with_item(0);
 	dispatch_epoch = ROUTER_EPOCH + 1;
 	push_dispatch(2, HANDLE + 1, 0);
 	push_dispatch(3, HANDLE + 2, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 3);
-	CU_ASSERT_EQUAL(respond(HANDLE + 2, "z", KVR_AGENT_LAST, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE + 2, "z", KVR_AGENT_LAST, 1), 0);
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
 	push_welcome_epoch(ROUTER_EPOCH + 2);
 	kvr_agent_process(a);
@@ -191,18 +191,18 @@ static void a_life_that_never_welcomed_is_over_too(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 3);
 	dispatch_epoch = ROUTER_EPOCH + 2;
-	push_dispatch(2, HANDLE + 3, 0); /* the client asks again */
+	push_dispatch(2, HANDLE + 3, 0); /* the client retries */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 4);
 	dispatch_epoch = ROUTER_EPOCH;
 	rig_stop();
 }
 
-/* DIRECT: the end has been handed over, and the client needs no router to get it. */
-static void a_direct_end_outlives_the_router(void)
+/* DIRECT: the last item was sent, and the client needs no router to receive it. */
+static void a_direct_end_survives_the_router(void)
 {
-	begin(KVR_REQ_F_DIRECT);
-	CU_ASSERT_EQUAL(respond(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
+	start_with_item(KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
 	kvr_agent_process(a);
 	push_shutdown(ROUTER_EPOCH);
 	CU_ASSERT_EQUAL(saw.aborts, 0);
@@ -218,9 +218,9 @@ static void a_direct_end_outlives_the_router(void)
 	rig_stop();
 }
 
-/* The router has been silent for its dead_ms, and HELLO is said: another router may have its place.
- */
-static void router_falls_silent(void)
+/* The router was unresponsive for dead_ms, and HELLO is sent: another router may have taken its
+ * address. */
+static void silence_router(void)
 {
 	fake_skip(&net);
 	for (int i = 0; i < 40 && fake_count(&net, KVR_HELLO) == 0; i++)
@@ -229,14 +229,14 @@ static void router_falls_silent(void)
 }
 
 /*
- * Another router had the address for a while, and the one before has it again, in the same life. It
- * believes that its requests run here: a new life of ours tells it. Were its WELCOME a late one for
- * ever, the engine would be out until either was restarted.
+ * Another router had the address for a while, and the previous one returns with the same epoch. It
+ * believes that its requests run here, so the agent starts a new incarnation. If its WELCOME were
+ * ignored as late, the engine would be unusable until a restart.
  */
-static void a_router_whose_place_was_taken_comes_back(void)
+static void a_replaced_router_returns(void)
 {
-	begin(0);
-	router_falls_silent();
+	start_with_item(0);
+	silence_router();
 	push_welcome_epoch(ROUTER_EPOCH + 1);
 	kvr_agent_process(a);
 	CU_ASSERT_TRUE(a->registered);
@@ -247,14 +247,14 @@ static void a_router_whose_place_was_taken_comes_back(void)
 	dispatch_epoch = ROUTER_EPOCH;
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
 
-	router_falls_silent();
+	silence_router();
 	fake_skip(&net);
 	push_welcome_epoch(ROUTER_EPOCH);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
 	CU_ASSERT_EQUAL(saw.aborts, 2);
 	CU_ASSERT_EQUAL(next_hello_epoch(), 10);
-	push_welcome_epoch(ROUTER_EPOCH + 1); /* both are there: no more than once a second */
+	push_welcome_epoch(ROUTER_EPOCH + 1); /* both answer: at most once a second */
 	kvr_agent_process(a);
 	CU_ASSERT_FALSE(a->registered);
 	push_welcome_epoch(ROUTER_EPOCH);
@@ -267,7 +267,7 @@ static void a_router_whose_place_was_taken_comes_back(void)
 	rig_stop();
 }
 
-/* HELLO was refused with StaleEpoch; the router's last epoch of this worker is @p last. */
+/* HELLO was rejected with StaleEpoch; @p last is the router's last epoch of this worker. */
 static void push_stale(uint64_t last)
 {
 	const struct kvr_wire_ids ids = ids_of(WORKER, hello_id(), 0);
@@ -281,10 +281,10 @@ static void push_stale(uint64_t last)
 }
 
 /*
- * Answers to a HELLO that was said before the last one come late: of a life of the router that had
- * been started in between and is over, whose WELCOME would shut the present one out.
+ * Late answers to a previous HELLO come from an epoch that was started in between and has ended.
+ * Accepting its WELCOME would exclude the current router.
  */
-static void a_late_answer_to_a_hello_before_is_none(void)
+static void a_late_answer_to_a_previous_hello_is_ignored(void)
 {
 	uint64_t first;
 
@@ -303,12 +303,12 @@ static void a_late_answer_to_a_hello_before_is_none(void)
 	hello_answered = 0;
 	fake_skip(&net);
 	rig_run_ms(400);
-	CU_ASSERT_EQUAL(next_hello_epoch(), 9); /* no other life because of that */
+	CU_ASSERT_EQUAL(next_hello_epoch(), 9); /* no new incarnation because of it */
 	push_welcome_epoch(ROUTER_EPOCH);
 	kvr_agent_process(a);
 	CU_ASSERT_TRUE(a->registered);
 	first = a->hello_ids.id;
-	push_rejected(KVR_E_SHUTDOWN, KVR_HEARTBEAT); /* it goes in good order */
+	push_rejected(KVR_E_SHUTDOWN, KVR_HEARTBEAT); /* leaves in good order */
 	kvr_agent_process(a);
 	hello_answered = first;
 	push_welcome_epoch(ROUTER_EPOCH + 1);
@@ -321,14 +321,14 @@ static void a_late_answer_to_a_hello_before_is_none(void)
 	rig_stop();
 }
 
-/* The life that the router has given up ends with all it ran; the next one is above both epochs,
- * says HELLO at once, and its events begin with a dump. */
-static void a_stale_epoch_begins_a_new_life(void)
+/* A stale incarnation ends with all its requests. The next epoch is above both, HELLO is sent at
+ * once, and events begin with a dump. */
+static void a_stale_epoch_starts_a_new_incarnation(void)
 {
 	const uint64_t hash = 5;
 	const struct kvr_wire_hdr *h;
 
-	begin(0);
+	start_with_item(0);
 	saw.dump_runs = saw.dump_blocks = 1;
 	CU_ASSERT_EQUAL(kvr_agent_kv_stored(a, 4, &(struct kvr_agent_kv){.hashes = &hash, .n = 1}),
 			0);
@@ -337,19 +337,19 @@ static void a_stale_epoch_begins_a_new_life(void)
 	kvr_agent_process(a);
 	push_about(KVR_E_STALE_EPOCH, KVR_HEARTBEAT, false, 0);
 	fake_skip(&net);
-	rig_run_ms(200); /* said once already, with the same epoch */
+	rig_run_ms(200); /* sent before, with the same epoch */
 	CU_ASSERT_EQUAL(next_hello_epoch(), 9);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
 	push_stale(20);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_ROUTER);
-	CU_ASSERT_EQUAL(respond(HANDLE, "y", 0, 2), -ENOENT);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "y", 0, 2), -ENOENT);
 	CU_ASSERT_EQUAL(next_hello_epoch(), 21);
-	push_stale(3); /* whatever the router says: never back */
+	push_stale(3); /* epochs never decrease */
 	CU_ASSERT_EQUAL(next_hello_epoch(), 22);
 	fake_skip(&net);
-	push_dispatch(1, HANDLE, KVR_REQ_F_RESEND); /* late copies are not run */
+	push_dispatch(1, HANDLE, KVR_REQ_F_RESEND); /* late copies do not run */
 	push_welcome_epoch(ROUTER_EPOCH);
 	kvr_agent_process(a);
 	push_dispatch(1, HANDLE, KVR_REQ_F_RESEND);
@@ -365,15 +365,15 @@ static void a_stale_epoch_begins_a_new_life(void)
 	CU_ASSERT_EQUAL(saw.dumps, 1);
 	fake_skip(&net);
 	rig_run_ms(1000);
-	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0); /* of the life before */
+	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0); /* of the previous incarnation */
 	h = fake_next(&net, KVR_HEARTBEAT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
 	CU_ASSERT_EQUAL(h->epoch, 22);
 	rig_stop();
 }
 
-/* A router that has no epoch to tell, and one above which there is none: an operator must look. */
-static void without_a_greater_epoch_there_is_no_new_life(void)
+/* A router that states no epoch, and one with the highest epoch: an operator must intervene. */
+static void without_a_greater_epoch_no_incarnation_starts(void)
 {
 	static const uint64_t last[] = {0, UINT32_MAX, UINT64_MAX};
 
@@ -398,14 +398,14 @@ static const struct kvr_wire_response *next_item(void)
 	return h != NULL ? kvr_frame_body(h) : NULL;
 }
 
-/* An item that no frame of the client takes: the stream ends in its place, what is before stays. */
+/* An item that fits no frame of the client: the stream ends in its place, earlier items remain. */
 static void an_undeliverable_item_ends_the_request(void)
 {
 	const struct kvr_wire_response *w;
 
-	begin(0);
-	CU_ASSERT_EQUAL(respond(HANDLE, "y", 0, 2), 0);
-	CU_ASSERT_EQUAL(respond(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
+	start_with_item(0);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "y", 0, 2), 0);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
 	kvr_agent_process(a);
 	fake_skip(&net);
 	push_about(KVR_E_TOO_LARGE, KVR_RESPONSE, false, 7); /* never sent */
@@ -413,14 +413,14 @@ static void an_undeliverable_item_ends_the_request(void)
 	push_about(KVR_E_TOO_LARGE, KVR_RESPONSE, false, 1);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(saw.code, KVR_E_TOO_LARGE);
-	CU_ASSERT_EQUAL(respond(HANDLE, "more", 0, 4), -ENOENT);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "more", 0, 4), -ENOENT);
 	w = next_item();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->seq, 1);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
-	CU_ASSERT_TRUE(rig_says(w, "an item does not fit the client's frames"));
+	CU_ASSERT_TRUE(rig_has_text(w, "an item does not fit the client's frames"));
 	CU_ASSERT_PTR_NULL(next_item());
-	rig_run_ms(21); /* repeated: the item before it, and it */
+	rig_run_ms(21); /* retransmitted: the previous item and this one */
 	CU_ASSERT_EQUAL(next_item()->seq, 0);
 	CU_ASSERT_EQUAL(next_item()->seq, 1);
 	CU_ASSERT_PTR_NULL(next_item());
@@ -431,11 +431,11 @@ static void an_undeliverable_item_ends_the_request(void)
 	rig_stop();
 }
 
-/* DIRECT: the client may have all items, and the router nothing of the end. */
+/* DIRECT: the client may have all items, and the router no report of the end. */
 static void a_direct_request_ends_without_the_router(void)
 {
-	begin(KVR_REQ_F_DIRECT);
-	CU_ASSERT_EQUAL(respond(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
+	start_with_item(KVR_REQ_F_DIRECT);
+	CU_ASSERT_EQUAL(respond_to_request(HANDLE, "z", KVR_AGENT_LAST, 3), 0);
 	kvr_agent_process(a);
 	push_response_ack(client_at, 1, HANDLE, 2, KVR_RACK_F_FIN);
 	kvr_agent_process(a);
@@ -448,19 +448,19 @@ static void a_direct_request_ends_without_the_router(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"every code", every_code_does_what_the_table_says},
-			       {"hello", a_refused_hello_comes_again_soon_or_slowly},
-			       {"goodbye", a_refused_goodbye_is_said_again_or_over},
-			       {"no storm", hello_again_is_no_storm},
-			       {"router goes", a_router_that_goes_takes_its_requests_along},
-			       {"direct end", a_direct_end_outlives_the_router},
-			       {"no welcome", a_life_that_never_welcomed_is_over_too},
-			       {"late answer", a_late_answer_to_a_hello_before_is_none},
-			       {"router back", a_router_whose_place_was_taken_comes_back},
-			       {"new life", a_stale_epoch_begins_a_new_life},
-			       {"no epoch", without_a_greater_epoch_there_is_no_new_life},
-			       {"undeliverable", an_undeliverable_item_ends_the_request},
-			       {"direct", a_direct_request_ends_without_the_router},
+	CU_TestInfo tests[] = {KVR_CASE(every_code_follows_the_table),
+			       KVR_CASE(a_rejected_hello_is_retried_soon_or_slowly),
+			       KVR_CASE(a_rejected_goodbye_is_repeated_or_ends),
+			       KVR_CASE(repeated_hello_is_rate_limited),
+			       KVR_CASE(a_shutdown_of_the_router_ends_its_requests),
+			       KVR_CASE(a_direct_end_survives_the_router),
+			       KVR_CASE(an_epoch_without_welcome_ends_too),
+			       KVR_CASE(a_late_answer_to_a_previous_hello_is_ignored),
+			       KVR_CASE(a_replaced_router_returns),
+			       KVR_CASE(a_stale_epoch_starts_a_new_incarnation),
+			       KVR_CASE(without_a_greater_epoch_no_incarnation_starts),
+			       KVR_CASE(an_undeliverable_item_ends_the_request),
+			       KVR_CASE(a_direct_request_ends_without_the_router),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent_refused", tests);

@@ -17,7 +17,7 @@ static const struct kvr_wire_progress *next_progress(void)
 
 /* --- registration --- */
 
-static void hello_is_repeated_until_welcome(void)
+static void hello_is_retransmitted_until_welcome(void)
 {
 	static const char *const taints[] = {"gpu", "fast", NULL};
 	const struct kvr_wire_hdr *h;
@@ -50,7 +50,7 @@ static void hello_is_repeated_until_welcome(void)
 	rig_stop();
 }
 
-static void heartbeats_carry_every_rank_and_tell_the_state(void)
+static void heartbeats_carry_ranks_and_answers_report_the_state(void)
 {
 	const uint64_t one = 7;
 	const struct kvr_wire_heartbeat *w;
@@ -93,7 +93,7 @@ static void heartbeats_carry_every_rank_and_tell_the_state(void)
 	push_heartbeat_ack(KVR_WORKER_SERVING, 0);
 	push_heartbeat_ack(KVR_WORKER_SERVING, 0);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(saw.states, 2); /* joining, serving: told once each */
+	CU_ASSERT_EQUAL(saw.states, 2); /* joining, serving: reported once each */
 	push_heartbeat_ack(KVR_WORKER_DRAINING, 2);
 	push_heartbeat_ack(KVR_WORKER_DRAINED, 0);
 	kvr_agent_process(a);
@@ -102,7 +102,7 @@ static void heartbeats_carry_every_rank_and_tell_the_state(void)
 	rig_stop();
 }
 
-static void an_unknown_worker_says_hello_again(void)
+static void an_unknown_worker_registers_again(void)
 {
 	const struct kvr_wire_hdr *h;
 
@@ -112,11 +112,11 @@ static void an_unknown_worker_says_hello_again(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_HELLO), 1);
 	h = fake_next(&net, KVR_HELLO);
-	CU_ASSERT_EQUAL(h->epoch, 9); /* the same life */
+	CU_ASSERT_EQUAL(h->epoch, 9); /* the same epoch */
 	rig_stop();
 }
 
-static void a_silent_router_is_offline_until_it_returns(void)
+static void an_unresponsive_router_is_offline_until_it_returns(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	rig_run_ms(2500);
@@ -128,7 +128,7 @@ static void a_silent_router_is_offline_until_it_returns(void)
 	rig_stop();
 }
 
-static void a_refused_hello_is_told_and_tried_slowly(void)
+static void a_rejected_hello_is_reported_and_retried_slowly(void)
 {
 	rig_start_conf((struct kvr_agent_conf){0});
 	kvr_agent_process(a);
@@ -143,7 +143,7 @@ static void a_refused_hello_is_told_and_tried_slowly(void)
 	rig_stop();
 }
 
-static void goodbye_is_repeated_five_times(void)
+static void goodbye_is_sent_five_times(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	kvr_agent_goodbye(a);
@@ -179,8 +179,8 @@ static void a_dispatch_runs_once_and_every_copy_is_answered(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 2);
-	/* Even after its end. */
-	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST, 1), 0);
+	/* Also after its end. */
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", KVR_AGENT_LAST, 1), 0);
 	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dones, 1);
@@ -199,7 +199,7 @@ static void an_immediate_answer_replaces_the_acknowledgement(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
-	push_dispatch(2, 101, KVR_REQ_F_DIRECT); /* the router does not see those items */
+	push_dispatch(2, 101, KVR_REQ_F_DIRECT); /* the router does not see these items */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 1);
 	rig_stop();
@@ -210,31 +210,31 @@ static void an_answer_in_time_replaces_the_acknowledgement(void)
 	rig_welcomed((struct kvr_agent_conf){.ack_us = 1000});
 	push_dispatch(1, 100, 0);
 	push_dispatch(2, 101, 0);
-	push_dispatch(3, 102, KVR_REQ_F_DIRECT); /* the router does not see those items */
+	push_dispatch(3, 102, KVR_REQ_F_DIRECT); /* the router does not see these items */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 3);
 	CU_ASSERT_EQUAL(fake_next(&net, KVR_DISPATCH_ACK)->handle, 102);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
 	CU_ASSERT(kvr_agent_timeout_ms(a) == 1);
 	CU_ASSERT_FALSE(kvr_agent_timeout_strict(a));
-	CU_ASSERT_EQUAL(respond(100, "x", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", 0, 1), 0);
 	rig_run_ms(1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
 	CU_ASSERT_EQUAL(fake_next(&net, KVR_DISPATCH_ACK)->handle, 101);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
-	/* The item is repeated when its time has come, counted from when it was sent. */
+	/* The item is retransmitted after its interval, counted from its transmission. */
 	rig_run_ms(18);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 0);
 	rig_run_ms(1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 1);
-	/* A copy is answered at once; the first item after that is an item only. */
+	/* A copy is answered at once; a later first item is only an item. */
 	push_dispatch(4, 103, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 0);
 	push_dispatch(4, 103, KVR_REQ_F_RESEND);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 1);
-	/* Its abort ends it before. */
+	/* Its abort ends it earlier. */
 	push_abort(4, 103, 0);
 	kvr_agent_process(a);
 	rig_run_ms(5);
@@ -242,7 +242,7 @@ static void an_answer_in_time_replaces_the_acknowledgement(void)
 	rig_stop();
 }
 
-static void refusals_carry_the_code_and_are_repeated(void)
+static void rejections_carry_the_code_and_are_repeated(void)
 {
 	const struct kvr_wire_response *item;
 	const struct kvr_wire_dispatch_ack *w;
@@ -260,7 +260,7 @@ static void refusals_carry_the_code_and_are_repeated(void)
 	saw.refuse = 0;
 	push_dispatch(5, 105, 0); /* for another worker */
 	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->worker = WORKER + 1;
-	push_dispatch(6, 106, 0); /* for a rank that is not here */
+	push_dispatch(6, 106, 0); /* for an unknown rank */
 	((struct kvr_wire_request *)(net.in[net.n_in - 1].data + 48))->dp_rank = 6;
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
@@ -280,13 +280,13 @@ static void refusals_carry_the_code_and_are_repeated(void)
 	kvr_agent_process(a);
 	item = next_item();
 	CU_ASSERT_EQUAL(item->status, 7);
-	CU_ASSERT_TRUE(rig_says(item, "no blocks left"));
+	CU_ASSERT_TRUE(rig_has_text(item, "no blocks left"));
 	CU_ASSERT_EQUAL(kvr_agent_refuse(a, 101, 7, ""), -ENOENT);
 	rig_stop();
 }
 
-/* The router has gone elsewhere meanwhile: a late copy gets the same answer and is not run. */
-static void a_request_refused_for_lack_of_room_stays_refused(void)
+/* The router has moved the request: a late copy gets the same answer and does not run. */
+static void a_request_rejected_for_capacity_stays_rejected(void)
 {
 	const struct kvr_wire_dispatch_ack *w;
 
@@ -295,35 +295,35 @@ static void a_request_refused_for_lack_of_room_stays_refused(void)
 	push_dispatch(2, 101, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
-	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", KVR_AGENT_LAST, 1), 0);
 	kvr_agent_process(a);
 	push_response_ack(router_at, 1, 100, 1, KVR_RACK_F_FIN);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL_FATAL(kvr_agent_running(a), 0); /* there is room now */
+	CU_ASSERT_EQUAL_FATAL(kvr_agent_running(a), 0); /* there is capacity now */
 	fake_skip(&net);
 	push_dispatch(2, 101, 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
 	w = kvr_frame_body(fake_next(&net, KVR_DISPATCH_ACK));
 	CU_ASSERT_EQUAL(w->code, AGENT_CODE_FULL);
-	push_dispatch(3, 102, 0); /* another one is run: nothing is taken up by the refusal */
+	push_dispatch(3, 102, 0); /* another request runs: the rejection uses no slot */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 2);
 	rig_stop();
 }
 
-static void items_are_repeated_until_acknowledged(void)
+static void items_are_retransmitted_until_acknowledged(void)
 {
 	const struct kvr_wire_hdr *h;
 	uint32_t seq;
 
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
-	CU_ASSERT_EQUAL(respond(100, "b", 0, 2), 0);
-	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), 0); /* they wait to be flushed */
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "b", 0, 2), 0);
+	CU_ASSERT_EQUAL(kvr_agent_timeout_ms(a), 0); /* waiting to be flushed */
 	push_dispatch(2, 101, 0);
 	kvr_agent_flush(a);
-	CU_ASSERT_EQUAL(saw.dispatches, 1); /* it takes nothing in */
+	CU_ASSERT_EQUAL(saw.dispatches, 1); /* does not receive */
 	CU_ASSERT(kvr_agent_timeout_ms(a) > 0);
 	h = fake_next(&net, KVR_RESPONSE);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(h);
@@ -339,7 +339,7 @@ static void items_are_repeated_until_acknowledged(void)
 	push_response_ack(router_at, 1, 100, 1, 0);
 	kvr_agent_process(a);
 	rig_run_ms(20);
-	CU_ASSERT_EQUAL(next_item()->seq, 1); /* only what is missing */
+	CU_ASSERT_EQUAL(next_item()->seq, 1); /* only missing items */
 	CU_ASSERT_PTR_NULL(next_item());
 	rig_run_ms(39);
 	CU_ASSERT_PTR_NULL(next_item());
@@ -353,16 +353,16 @@ static void items_are_repeated_until_acknowledged(void)
 	rig_stop();
 }
 
-static void foreign_and_impossible_acks_change_nothing(void)
+static void foreign_and_impossible_acks_have_no_effect(void)
 {
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "a", KVR_AGENT_LAST, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", KVR_AGENT_LAST, 1), 0);
 	kvr_agent_process(a);
-	push_response_ack(router_at, 1, 100, 2, KVR_RACK_F_FIN); /* beyond what was sent */
+	push_response_ack(router_at, 1, 100, 2, KVR_RACK_F_FIN); /* not sent yet */
 	push_response_ack(router_at, 2, 100, 1, KVR_RACK_F_FIN); /* another request */
 	push_response_ack(router_at, 1, 101, 1, KVR_RACK_F_FIN); /* another handle */
-	push_response_ack(client_at, 1, 100, 1, KVR_RACK_F_FIN); /* relayed: the router only */
-	push_response_ack(router_at, 1, 100, 0, KVR_RACK_F_FIN); /* of the past */
+	push_response_ack(client_at, 1, 100, 1, KVR_RACK_F_FIN); /* relayed: from the router only */
+	push_response_ack(router_at, 1, 100, 0, KVR_RACK_F_FIN); /* outdated */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dones, 0);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
@@ -374,7 +374,7 @@ static void the_window_is_64_items(void)
 {
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	for (uint32_t i = 0; i < 100; i++)
-		CU_ASSERT_EQUAL(respond(100, "x", i == 99 ? KVR_AGENT_LAST : 0, i), 0);
+		CU_ASSERT_EQUAL(respond_to_request(100, "x", i == 99 ? KVR_AGENT_LAST : 0, i), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 64);
 	fake_skip(&net);
@@ -389,7 +389,7 @@ static void the_window_is_64_items(void)
 	rig_stop();
 }
 
-/* A forged address gets three items, however often they are repeated; direct ones, too. */
+/* A forged address gets three items, including retransmissions; also on the direct path. */
 static void an_unproven_client_gets_three_items(void)
 {
 	static const uint32_t flags[] = {KVR_REQ_F_UNPROVEN, KVR_REQ_F_UNPROVEN | KVR_REQ_F_DIRECT};
@@ -399,7 +399,8 @@ static void an_unproven_client_gets_three_items(void)
 		push_dispatch(1, 100, flags[k]);
 		kvr_agent_process(a);
 		for (uint32_t i = 0; i < 10; i++)
-			CU_ASSERT_EQUAL(respond(100, "x", i == 9 ? KVR_AGENT_LAST : 0, i), 0);
+			CU_ASSERT_EQUAL(
+				respond_to_request(100, "x", i == 9 ? KVR_AGENT_LAST : 0, i), 0);
 		kvr_agent_process(a);
 		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 3);
 		fake_skip(&net);
@@ -408,30 +409,30 @@ static void an_unproven_client_gets_three_items(void)
 		fake_skip(&net);
 		push_response_ack(k == 0 ? router_at : client_at, 1, 100, 1, 0);
 		kvr_agent_process(a);
-		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 7); /* it lives */
+		CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 7); /* the client exists */
 		rig_stop();
 	}
 }
 
-static void respond_refuses_what_makes_no_sense(void)
+static void invalid_responses_are_errors(void)
 {
 	static char big[3000];
 
 	rig_dispatched((struct kvr_agent_conf){.request_bytes = 4000}, 0);
 	memset(big, 'x', sizeof(big) - 1);
-	CU_ASSERT_EQUAL(respond(101, "x", 0, 1), -ENOENT);
-	CU_ASSERT_EQUAL(respond(100, "x", 0x100, 1), -EINVAL);
-	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_ERROR, 1), -EINVAL);
-	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_TOKENS, 1), -EINVAL);
-	CU_ASSERT_EQUAL(
-		respond(100, "four", KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS, 1),
-		-EINVAL);
-	CU_ASSERT_EQUAL(respond(100, big, 0, 1), 0);
-	CU_ASSERT_EQUAL(respond(100, big, 0, 1), -ENOBUFS);
+	CU_ASSERT_EQUAL(respond_to_request(101, "x", 0, 1), -ENOENT);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", 0x100, 1), -EINVAL);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", KVR_AGENT_ERROR, 1), -EINVAL);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", KVR_AGENT_TOKENS, 1), -EINVAL);
+	CU_ASSERT_EQUAL(respond_to_request(100, "four",
+					   KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_TOKENS, 1),
+			-EINVAL);
+	CU_ASSERT_EQUAL(respond_to_request(100, big, 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, big, 0, 1), -ENOBUFS);
 	kvr_agent_process(a);
 	push_response_ack(router_at, 1, 100, 1, 0);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(respond(100, big, 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, big, 0, 1), 0);
 	rig_stop();
 }
 
@@ -440,28 +441,28 @@ static void abort_ends_the_stream_as_cancelled(void)
 	const struct kvr_wire_response *w;
 
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", 0, 1), 0);
 	push_abort(1, 100, KVR_E_EXPIRED);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_ROUTER);
 	CU_ASSERT_EQUAL(saw.code, KVR_E_EXPIRED);
-	CU_ASSERT_EQUAL(respond(100, "b", 0, 2), -ENOENT);
+	CU_ASSERT_EQUAL(respond_to_request(100, "b", 0, 2), -ENOENT);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ABORT_ACK), 1);
 	CU_ASSERT_EQUAL(next_item()->seq, 0);
 	w = next_item();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->seq, 1);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
-	CU_ASSERT_TRUE(rig_says(w, "it took too long"));
+	CU_ASSERT_TRUE(rig_has_text(w, "it took too long"));
 	push_abort(1, 100, KVR_E_EXPIRED); /* its answer was lost */
-	push_abort(9, 999, KVR_E_EXPIRED); /* never heard of */
+	push_abort(9, 999, KVR_E_EXPIRED); /* unknown */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_ABORT_ACK), 2);
 	push_response_ack(router_at, 1, 100, 2, KVR_RACK_F_FIN);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(saw.dones, 0); /* the handle was dead already */
+	CU_ASSERT_EQUAL(saw.dones, 0); /* the handle was invalid already */
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
 	rig_stop();
 }
@@ -472,7 +473,7 @@ static void an_abort_that_overtakes_its_dispatch_counts(void)
 
 	rig_welcomed((struct kvr_agent_conf){0});
 	push_abort(1, 100, KVR_E_EXPIRED);
-	push_abort(1, 0, KVR_E_EXPIRED); /* names nothing */
+	push_abort(1, 0, KVR_E_EXPIRED); /* names no request */
 	push_dispatch(1, 100, 0);
 	push_dispatch(1, 100, KVR_REQ_F_RESEND);
 	kvr_agent_process(a);
@@ -486,34 +487,34 @@ static void an_abort_that_overtakes_its_dispatch_counts(void)
 		CU_ASSERT_NOT_EQUAL(((const struct kvr_wire_dispatch_ack *)kvr_frame_body(h))->code,
 				    0);
 	}
-	push_dispatch(1, 101, 0); /* the request has started over */
+	push_dispatch(1, 101, 0); /* the request started over */
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
 	rig_stop();
 }
 
-static void runs_and_ends(uint64_t id)
+static void run_and_end(uint64_t id)
 {
 	push_dispatch(id, 100 + id, 0);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL_FATAL(respond(100 + id, "a", KVR_AGENT_LAST, 1), 0);
+	CU_ASSERT_EQUAL_FATAL(respond_to_request(100 + id, "a", KVR_AGENT_LAST, 1), 0);
 	push_response_ack(router_at, id, 100 + id, 1, KVR_RACK_F_FIN);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL_FATAL(kvr_agent_running(a), 0);
-	kvr_agent_process(a); /* nothing is left to read: there is room again */
+	kvr_agent_process(a); /* all items were read: space is free again */
 	net.n_out = net.seen = 0;
 }
 
-/* PROTOCOL.md 7.1: for 10 s, and the last 4,096 whatever comes after them. */
-static void what_has_ended_is_remembered(void)
+/* PROTOCOL.md 7.1: for 10 s, and the last 4,096 in any case. */
+static void ended_requests_are_remembered(void)
 {
 	const uint32_t n = AGENT_OVER_KEPT;
 
 	rig_welcomed((struct kvr_agent_conf){.max_requests = 1});
-	runs_and_ends(1);
+	run_and_end(1);
 	rig_run_ms(10000);
 	for (uint64_t id = 2; id <= n; id++)
-		runs_and_ends(id);
+		run_and_end(id);
 	CU_ASSERT_EQUAL(saw.dispatches, n);
 	for (uint64_t id = 1; id <= n; id += n - 1) { /* late copies of the first and the last */
 		push_dispatch(id, 100 + id, KVR_REQ_F_RESEND);
@@ -521,9 +522,9 @@ static void what_has_ended_is_remembered(void)
 	}
 	CU_ASSERT_EQUAL(saw.dispatches, n);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_DISPATCH_ACK), 2);
-	/* Two more, of which one finds room: the one that ended first goes first. */
-	runs_and_ends(n + 1);
-	runs_and_ends(n + 2);
+	/* Two more requests and space for one: the slot that ended first is reused. */
+	run_and_end(n + 1);
+	run_and_end(n + 2);
 	push_dispatch(2, 102, KVR_REQ_F_RESEND);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, n + 2);
@@ -533,40 +534,42 @@ static void what_has_ended_is_remembered(void)
 	rig_stop();
 }
 
-/* Not before a client has given up that was cut off all the time. */
-static void long_silence_gives_up(void)
+/* Not before a client that was cut off has given up. */
+static void long_silence_ends_a_request(void)
 {
 	const struct kvr_wire_response *w;
 
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", 0, 1), 0);
 	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 - 100);
 	CU_ASSERT_EQUAL(saw.aborts, 0);
 	rig_run_ms(1200);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(saw.why, KVR_AGENT_ABORT_SILENCE);
-	/* The router is told, for as long again or until it says that it knows nothing of it. */
+	/* The router is notified, for the same time again or until it reports that the request is
+	 * unknown. */
 	fake_skip(&net);
 	rig_run_ms(1000);
 	w = next_item();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
-	CU_ASSERT_TRUE(rig_says(w, "nobody has acknowledged its items, s: 17"));
+	CU_ASSERT_TRUE(rig_has_text(w, "its items were not acknowledged, s: 17"));
 	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 + 1000);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 0);
 	rig_stop();
 }
 
-/* The last item waits behind a window that nobody opens: the router must hear of the end still. */
-static void silence_before_the_last_item_ends_it_at_the_router(void)
+/* The last item waits behind a full window: the router must still learn of the end. */
+static void the_router_learns_of_an_end_in_a_full_window(void)
 {
 	const struct kvr_wire_response *w;
 
 	rig_dispatched((struct kvr_agent_conf){0}, KVR_REQ_F_UNPROVEN);
 	for (uint32_t i = 0; i < KVR_WIRE_UNPROVEN_ITEMS; i++)
-		CU_ASSERT_EQUAL(respond(100, "a", 0, i + 1), 0);
-	CU_ASSERT_EQUAL(respond(100, "a", KVR_AGENT_LAST, KVR_WIRE_UNPROVEN_ITEMS + 1), 0);
+		CU_ASSERT_EQUAL(respond_to_request(100, "a", 0, i + 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", KVR_AGENT_LAST, KVR_WIRE_UNPROVEN_ITEMS + 1),
+			0);
 	rig_run_ms(KVR_WIRE_ITEMS_KEPT_S * 1000 + 1100);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
 	fake_skip(&net);
@@ -580,13 +583,13 @@ static void silence_before_the_last_item_ends_it_at_the_router(void)
 	rig_stop();
 }
 
-static void a_router_that_does_not_know_it_stops_the_repeats(void)
+static void a_router_without_the_request_stops_retransmission(void)
 {
 	const struct kvr_wire_ids other = ids_of(SOURCE, 2, 100), before = ids_of(SOURCE, 1, 99);
 	const struct kvr_wire_ids ids = ids_of(SOURCE, 1, 100);
 
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", 0, 1), 0);
 	fake_push(&net, router_at,
 		  kvr_put_rejected(fake_slot(&net), 1984, &other, KVR_E_UNKNOWN_REQUEST,
 				   KVR_RESPONSE, NULL));
@@ -613,10 +616,11 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 
 	rig_dispatched((struct kvr_agent_conf){0},
 		       KVR_REQ_F_DIRECT); /* 8 prompt tokens, blocks of 4 */
-	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
-	CU_ASSERT_EQUAL(respond(100, "b", 0, 3), 0); /* same block, not the first: no news */
-	CU_ASSERT_EQUAL(respond(100, "c", 0, 5), 0); /* a fourth block */
-	CU_ASSERT_EQUAL(respond(100, "d", KVR_AGENT_LAST, 6), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "b", 0, 3),
+			0); /* same block, not the first token: no report */
+	CU_ASSERT_EQUAL(respond_to_request(100, "c", 0, 5), 0); /* a fourth block */
+	CU_ASSERT_EQUAL(respond_to_request(100, "d", KVR_AGENT_LAST, 6), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_RESPONSE), 4);
 	p = next_progress();
@@ -635,7 +639,7 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 	CU_ASSERT_EQUAL(p->flags, KVR_PROG_F_FIRST | KVR_PROG_F_FIN);
 	CU_ASSERT_PTR_NULL(next_progress());
 	fake_skip(&net);
-	/* The client has it all, the router has not: only the end is repeated. */
+	/* The client has all items, but the router does not know: only the end is retransmitted. */
 	push_response_ack(client_at, 1, 100, 4, KVR_RACK_F_FIN);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dones, 0);
@@ -646,7 +650,7 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 	struct kvr_wire_progress_ack w = {.next_seq = 2};
 	fake_push(&net, router_at, kvr_put_progress_ack(fake_slot(&net), 1984, &ids, &w));
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(saw.dones, 0); /* not the last one */
+	CU_ASSERT_EQUAL(saw.dones, 0); /* not the last item */
 	w.next_seq = 3;
 	fake_push(&net, router_at, kvr_put_progress_ack(fake_slot(&net), 1984, &ids, &w));
 	kvr_agent_process(a);
@@ -654,10 +658,10 @@ static void direct_items_go_to_the_client_and_progress_to_the_router(void)
 	rig_stop();
 }
 
-static void direct_items_find_the_client(void)
+static void direct_items_reach_the_client(void)
 {
 	rig_dispatched((struct kvr_agent_conf){0}, KVR_REQ_F_DIRECT);
-	CU_ASSERT_EQUAL(respond(100, "a", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "a", 0, 1), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_PTR_NOT_NULL(next_item());
 	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &client_at));
@@ -666,7 +670,7 @@ static void direct_items_find_the_client(void)
 
 /* --- a router that restarts; fragments; hostile frames --- */
 
-static void a_new_router_life_ends_the_old_requests(void)
+static void a_new_router_epoch_ends_previous_requests(void)
 {
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
@@ -681,30 +685,30 @@ static void a_new_router_life_ends_the_old_requests(void)
 	rig_stop();
 }
 
-/* DIRECT: the client that has something of an answer gets the rest without a router. */
-static void a_direct_answer_goes_on_in_a_new_router_life(void)
+/* DIRECT: a client that has part of an answer gets the rest without a router. */
+static void a_direct_answer_continues_in_a_new_router_epoch(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	push_dispatch(1, 100, KVR_REQ_F_DIRECT);
 	push_dispatch(2, 101, KVR_REQ_F_DIRECT);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(respond(100, "x", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", 0, 1), 0);
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
 	push_welcome_epoch(ROUTER_EPOCH + 1);
 	kvr_agent_process(a);
-	CU_ASSERT_EQUAL(saw.aborts, 1); /* who has nothing begins anew */
-	CU_ASSERT_EQUAL(respond(101, "y", 0, 1), -ENOENT);
+	CU_ASSERT_EQUAL(saw.aborts, 1); /* without an item the client starts over */
+	CU_ASSERT_EQUAL(respond_to_request(101, "y", 0, 1), -ENOENT);
 	CU_ASSERT_EQUAL(kvr_agent_running(a), 1);
-	/* So does it in the life after that one, and in another one of its own. */
+	/* Also in the epoch after that one, and in a new incarnation of the agent. */
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
 	push_welcome_epoch(ROUTER_EPOCH + 2);
 	kvr_agent_process(a);
 	fake_skip(&net);
-	CU_ASSERT_EQUAL(respond(100, "y", KVR_AGENT_LAST, 9), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "y", KVR_AGENT_LAST, 9), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_PTR_NOT_NULL(next_item());
 	CU_ASSERT(kvr_udp_addr_equal(fake_to(&net), &client_at));
-	/* Nobody is told how it goes, and that all others are done is not the end. */
+	/* Nothing is reported, and the end of all other requests is not the end of these. */
 	CU_ASSERT_EQUAL(fake_count(&net, KVR_PROGRESS), 0);
 	push_heartbeat_ack(KVR_WORKER_DRAINED, 0);
 	((struct kvr_wire_hdr *)net.in[net.n_in - 1].data)->epoch = ROUTER_EPOCH + 2;
@@ -721,12 +725,12 @@ static void a_direct_answer_goes_on_in_a_new_router_life(void)
 	rig_stop();
 }
 
-/* A DISPATCH of the life before has been under way all the time, and so has a WELCOME. */
-static void nothing_is_run_for_a_router_that_is_gone(void)
+/* A DISPATCH of the previous epoch was in flight all the time, and so was a WELCOME. */
+static void nothing_runs_for_a_previous_router(void)
 {
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
 	CU_ASSERT_EQUAL(saw.dispatches, 1);
-	rig_run_ms(3000); /* silence */
+	rig_run_ms(3000); /* no answer */
 	push_welcome_epoch(ROUTER_EPOCH + 1);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
@@ -742,8 +746,8 @@ static void nothing_is_run_for_a_router_that_is_gone(void)
 	rig_stop();
 }
 
-/* The WELCOME of a new life is late: what it has dispatched already goes on. */
-static void a_dispatch_before_welcome_is_of_the_new_life(void)
+/* The WELCOME of a new epoch is late: requests that it dispatched already continue. */
+static void a_dispatch_before_welcome_belongs_to_the_new_epoch(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	push_dispatch(1, 100, 0);
@@ -754,12 +758,12 @@ static void a_dispatch_before_welcome_is_of_the_new_life(void)
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.dispatches, 2);
 	CU_ASSERT_EQUAL(saw.aborts, 1);
-	CU_ASSERT_EQUAL(respond(100, "x", 0, 1), -ENOENT);
-	CU_ASSERT_EQUAL(respond(200, "x", 0, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", 0, 1), -ENOENT);
+	CU_ASSERT_EQUAL(respond_to_request(200, "x", 0, 1), 0);
 	rig_stop();
 }
 
-static void a_fragmented_dispatch_is_put_together(void)
+static void a_fragmented_dispatch_is_reassembled(void)
 {
 	static uint32_t many[4000];
 	struct kvr_request_src src = {.tokens = many, .n_tokens = 4000};
@@ -781,7 +785,7 @@ static void a_fragmented_dispatch_is_put_together(void)
 		if (off == 0) /* a copy of a fragment */
 			net.in[net.n_in] = net.in[net.n_in - 1], net.n_in++;
 	}
-	/* The last one first. */
+	/* The last fragment first. */
 	net.in[511] = net.in[net.taken];
 	net.in[net.taken] = net.in[net.n_in - 1];
 	net.in[net.n_in - 1] = net.in[511];
@@ -792,7 +796,7 @@ static void a_fragmented_dispatch_is_put_together(void)
 	rig_stop();
 }
 
-static void hostile_frames_change_nothing(void)
+static void hostile_frames_have_no_effect(void)
 {
 	struct kvr_agent_stats st;
 
@@ -815,7 +819,7 @@ static void hostile_frames_change_nothing(void)
 	rig_stop();
 }
 
-static void bad_configurations_are_refused(void)
+static void invalid_configurations_are_errors(void)
 {
 	static const struct kvr_agent_conf good = {
 		.router = "127.0.0.1", .worker = 1, .pool = "p", .block_size = 16, .ops = &rig_ops};
@@ -848,7 +852,7 @@ static void bad_configurations_are_refused(void)
 	kvr_agent_destroy(NULL);
 }
 
-/* A failure is told with the rank where it was, which its client may not know. */
+/* A failure is sent with its rank, which the client may not know. */
 static void failures_name_their_rank(void)
 {
 	const struct kvr_wire_response *w;
@@ -857,38 +861,42 @@ static void failures_name_their_rank(void)
 	uint64_t worker;
 
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_FAILED, 0), -EINVAL); /* not the last one */
-	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST | KVR_AGENT_FAILED | KVR_AGENT_REFUSED, 0),
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", KVR_AGENT_FAILED, 0),
+			-EINVAL); /* not the last item */
+	CU_ASSERT_EQUAL(respond_to_request(
+				100, "x", KVR_AGENT_LAST | KVR_AGENT_FAILED | KVR_AGENT_REFUSED, 0),
 			-EINVAL);
-	CU_ASSERT_EQUAL(respond(100, "the engine's words", KVR_AGENT_LAST | KVR_AGENT_FAILED, 0),
-			0);
+	CU_ASSERT_EQUAL(
+		respond_to_request(100, "the engine's words", KVR_AGENT_LAST | KVR_AGENT_FAILED, 0),
+		0);
 	kvr_agent_process(a);
 	w = next_item();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_FAILED);
-	CU_ASSERT_TRUE(rig_says(w, "the engine's words"));
+	CU_ASSERT_TRUE(rig_has_text(w, "the engine's words"));
 	it = kvr_tlv_begin((const uint8_t *)(w + 1) + (w->data_len + 7) / 8 * 8, w->hints_len);
 	CU_ASSERT_EQUAL_FATAL(kvr_tlv_next(&it, &t), 1);
 	CU_ASSERT(t.type == KVR_HINT_RANK && t.len == 16);
 	memcpy(&worker, t.value, sizeof(worker));
 	CU_ASSERT_EQUAL(worker, WORKER);
 	rig_stop();
-	/* On the direct path the router hears of it, too. */
+	/* On the direct path the router is notified, too. */
 	rig_dispatched((struct kvr_agent_conf){0}, KVR_REQ_F_DIRECT);
-	CU_ASSERT_EQUAL(respond(100, "x", KVR_AGENT_LAST | KVR_AGENT_REFUSED, 0), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "x", KVR_AGENT_LAST | KVR_AGENT_REFUSED, 0), 0);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(next_progress()->flags, KVR_PROG_F_FIN | KVR_PROG_F_REFUSED);
 	rig_stop();
-	/* Words are short, and leave room for it; nothing is told of a success. */
+	/* Texts are short and leave space for the rank; a success has none. */
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "why", KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_FAILED, 0),
+	CU_ASSERT_EQUAL(respond_to_request(100, "why",
+					   KVR_AGENT_LAST | KVR_AGENT_ERROR | KVR_AGENT_FAILED, 0),
 			0);
 	kvr_agent_process(a);
 	w = next_item();
-	CU_ASSERT(w != NULL && w->hints_len == 24 && rig_says(w, "why"));
+	CU_ASSERT(w != NULL && w->hints_len == 24 && rig_has_text(w, "why"));
 	rig_stop();
 	rig_dispatched((struct kvr_agent_conf){0}, 0);
-	CU_ASSERT_EQUAL(respond(100, "well", KVR_AGENT_LAST, 1), 0);
+	CU_ASSERT_EQUAL(respond_to_request(100, "well", KVR_AGENT_LAST, 1), 0);
 	kvr_agent_process(a);
 	w = next_item();
 	CU_ASSERT(w != NULL && w->hints_len == 0);
@@ -897,40 +905,39 @@ static void failures_name_their_rank(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"failures", failures_name_their_rank},
-		{"hello", hello_is_repeated_until_welcome},
-		{"heartbeat", heartbeats_carry_every_rank_and_tell_the_state},
-		{"unknown worker", an_unknown_worker_says_hello_again},
-		{"silent router", a_silent_router_is_offline_until_it_returns},
-		{"refused hello", a_refused_hello_is_told_and_tried_slowly},
-		{"goodbye", goodbye_is_repeated_five_times},
-		{"dispatch", a_dispatch_runs_once_and_every_copy_is_answered},
-		{"answer at once", an_immediate_answer_replaces_the_acknowledgement},
-		{"answer in time", an_answer_in_time_replaces_the_acknowledgement},
-		{"refuse", refusals_carry_the_code_and_are_repeated},
-		{"full", a_request_refused_for_lack_of_room_stays_refused},
-		{"repeat", items_are_repeated_until_acknowledged},
-		{"foreign acks", foreign_and_impossible_acks_change_nothing},
-		{"window", the_window_is_64_items},
-		{"unproven", an_unproven_client_gets_three_items},
-		{"respond refused", respond_refuses_what_makes_no_sense},
-		{"abort", abort_ends_the_stream_as_cancelled},
-		{"early abort", an_abort_that_overtakes_its_dispatch_counts},
-		{"remembered", what_has_ended_is_remembered},
-		{"silence", long_silence_gives_up},
-		{"silence before the last", silence_before_the_last_item_ends_it_at_the_router},
-		{"unknown", a_router_that_does_not_know_it_stops_the_repeats},
-		{"direct", direct_items_go_to_the_client_and_progress_to_the_router},
-		{"direct address", direct_items_find_the_client},
-		{"new router", a_new_router_life_ends_the_old_requests},
-		{"router that is gone", nothing_is_run_for_a_router_that_is_gone},
-		{"direct goes on", a_direct_answer_goes_on_in_a_new_router_life},
-		{"before welcome", a_dispatch_before_welcome_is_of_the_new_life},
-		{"fragments", a_fragmented_dispatch_is_put_together},
-		{"hostile", hostile_frames_change_nothing},
-		{"configuration", bad_configurations_are_refused},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(failures_name_their_rank),
+			       KVR_CASE(hello_is_retransmitted_until_welcome),
+			       KVR_CASE(heartbeats_carry_ranks_and_answers_report_the_state),
+			       KVR_CASE(an_unknown_worker_registers_again),
+			       KVR_CASE(an_unresponsive_router_is_offline_until_it_returns),
+			       KVR_CASE(a_rejected_hello_is_reported_and_retried_slowly),
+			       KVR_CASE(goodbye_is_sent_five_times),
+			       KVR_CASE(a_dispatch_runs_once_and_every_copy_is_answered),
+			       KVR_CASE(an_immediate_answer_replaces_the_acknowledgement),
+			       KVR_CASE(an_answer_in_time_replaces_the_acknowledgement),
+			       KVR_CASE(rejections_carry_the_code_and_are_repeated),
+			       KVR_CASE(a_request_rejected_for_capacity_stays_rejected),
+			       KVR_CASE(items_are_retransmitted_until_acknowledged),
+			       KVR_CASE(foreign_and_impossible_acks_have_no_effect),
+			       KVR_CASE(the_window_is_64_items),
+			       KVR_CASE(an_unproven_client_gets_three_items),
+			       KVR_CASE(invalid_responses_are_errors),
+			       KVR_CASE(abort_ends_the_stream_as_cancelled),
+			       KVR_CASE(an_abort_that_overtakes_its_dispatch_counts),
+			       KVR_CASE(ended_requests_are_remembered),
+			       KVR_CASE(long_silence_ends_a_request),
+			       KVR_CASE(the_router_learns_of_an_end_in_a_full_window),
+			       KVR_CASE(a_router_without_the_request_stops_retransmission),
+			       KVR_CASE(direct_items_go_to_the_client_and_progress_to_the_router),
+			       KVR_CASE(direct_items_reach_the_client),
+			       KVR_CASE(a_new_router_epoch_ends_previous_requests),
+			       KVR_CASE(nothing_runs_for_a_previous_router),
+			       KVR_CASE(a_direct_answer_continues_in_a_new_router_epoch),
+			       KVR_CASE(a_dispatch_before_welcome_belongs_to_the_new_epoch),
+			       KVR_CASE(a_fragmented_dispatch_is_reassembled),
+			       KVR_CASE(hostile_frames_have_no_effect),
+			       KVR_CASE(invalid_configurations_are_errors),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent_request", tests);
 }

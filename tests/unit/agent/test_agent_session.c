@@ -24,7 +24,7 @@ static void push_close(uint64_t id, const char *session)
 	push_session_of(ROUTER_EPOCH, KVR_SESSION_CLOSE, id, session, 0);
 }
 
-/* Code of the next answer of @p kind, which must be about @p id; -1 without one. */
+/* Code of the next answer of @p kind, which must be about @p id; -1: no answer. */
 static int next_answer(uint8_t kind, uint64_t id)
 {
 	const struct kvr_wire_hdr *h = fake_next(&net, kind);
@@ -39,14 +39,14 @@ static int next_answer(uint8_t kind, uint64_t id)
 	return ((const struct kvr_wire_session_status *)kvr_frame_body(h))->code;
 }
 
-/* The second call finds nothing, and the fake network has room again. */
-static void receive(void)
+/* The second call receives nothing, and the fake network has space again. */
+static void receive_twice(void)
 {
 	kvr_agent_process(a);
 	kvr_agent_process(a);
 }
 
-static void a_session_is_opened_and_closed_once_whatever_is_repeated(void)
+static void copies_open_and_close_a_session_once(void)
 {
 	struct kvr_agent_stats st;
 
@@ -66,12 +66,12 @@ static void a_session_is_opened_and_closed_once_whatever_is_repeated(void)
 	CU_ASSERT_EQUAL(saw.closes, 1);
 	CU_ASSERT_EQUAL(next_answer(KVR_SESSION_CLOSED, 8), 0);
 	CU_ASSERT_EQUAL(next_answer(KVR_SESSION_CLOSED, 8), 0);
-	/* A copy of the OPEN that comes after all does not open it again. */
+	/* A late copy of the OPEN does not open the session again. */
 	push_open(7, "chat-1", 330);
 	kvr_agent_process(a);
 	CU_ASSERT_EQUAL(saw.opens, 1);
 	CU_ASSERT_EQUAL(next_answer(KVR_SESSION_OPENED, 7), 0);
-	/* The same id, asked for anew, does; and a CLOSE may use the number of an OPEN. */
+	/* A new question with the same id does, and a CLOSE may use the number of an OPEN. */
 	push_open(9, "chat-1", 60);
 	push_close(9, "chat-1");
 	kvr_agent_process(a);
@@ -83,7 +83,7 @@ static void a_session_is_opened_and_closed_once_whatever_is_repeated(void)
 	rig_stop();
 }
 
-static void refusals_are_repeated_and_bounded(void)
+static void rejections_are_repeated_and_bounded(void)
 {
 	rig_welcomed((struct kvr_agent_conf){0});
 	saw.session_code = 42;
@@ -106,7 +106,7 @@ static void refusals_are_repeated_and_bounded(void)
 	rig_stop();
 }
 
-static void an_engine_without_sessions_agrees(void)
+static void an_engine_without_sessions_accepts(void)
 {
 	static const struct kvr_agent_ops bare = {.on_dispatch = on_dispatch};
 
@@ -128,21 +128,21 @@ static void a_callback_may_receive(void)
 	rig_welcomed((struct kvr_agent_conf){0});
 	saw.receive_inside = true;
 	saw.session_code = 42;
-	for (int i = 0; i < 2 * KVR_UDP_BURST; i++) /* the inner call finds the second half */
+	for (int i = 0; i < 2 * KVR_UDP_BURST; i++) /* the inner call receives the second half */
 		push_open(1, "a", 1);
 	push_close(2, "b");
-	receive();
+	receive_twice();
 	CU_ASSERT_EQUAL(saw.opens, 1);
 	CU_ASSERT_EQUAL(saw.closes, 1);
 	while ((code = next_answer(KVR_SESSION_OPENED, 1)) >= 0) {
-		CU_ASSERT_EQUAL(code, 42); /* nobody answers before it is decided */
+		CU_ASSERT_EQUAL(code, 42); /* no answer before the decision */
 		answers++;
 	}
 	CU_ASSERT(answers > 0 && answers < 2 * KVR_UDP_BURST);
 	rig_stop();
 }
 
-static void only_our_router_and_its_present_life_are_heard(void)
+static void only_the_current_epoch_of_the_router_is_accepted(void)
 {
 	struct kvr_agent_stats st;
 
@@ -161,7 +161,7 @@ static void only_our_router_and_its_present_life_are_heard(void)
 	kvr_agent_stats_get(a, &st);
 	CU_ASSERT_EQUAL(st.frames_foreign, 3);
 	CU_ASSERT_EQUAL(st.frames_bad, 3);
-	/* Numbers of a new life are new questions. */
+	/* Numbers of a new epoch are new questions. */
 	push_open(7, "a", 1);
 	kvr_agent_process(a);
 	push_rejected(KVR_E_UNKNOWN_WORKER, KVR_HEARTBEAT);
@@ -172,7 +172,7 @@ static void only_our_router_and_its_present_life_are_heard(void)
 	rig_stop();
 }
 
-static void many_sessions_do_not_push_out_the_last_ones(void)
+static void many_sessions_do_not_evict_recent_answers(void)
 {
 	char id[257];
 
@@ -181,21 +181,21 @@ static void many_sessions_do_not_push_out_the_last_ones(void)
 	id[256] = '\0';
 	for (uint64_t i = 1; i <= 20000; i++) {
 		push_open(i, id, 1);
-		receive();
+		receive_twice();
 		fake_skip(&net);
 	}
 	CU_ASSERT_EQUAL(saw.opens, 20000);
 	CU_ASSERT_EQUAL(strlen(saw.session), 256);
 	for (uint64_t i = 20000 - 1000; i <= 20000; i++) {
 		push_open(i, id, 1);
-		receive();
+		receive_twice();
 	}
 	CU_ASSERT_EQUAL(saw.opens, 20000);
 	rig_stop();
 }
 
-/* A router that repeats until it is answered, over a network that loses and repeats: every
- * session is opened once and closed once, in this order. */
+/* A router that retransmits until answered, over a network that loses and repeats: every session is
+ * opened once and closed once, in this order. */
 static void losses_and_copies_open_and_close_once(void)
 {
 	struct kvr_rand rnd;
@@ -228,13 +228,13 @@ static void losses_and_copies_open_and_close_once(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"once", a_session_is_opened_and_closed_once_whatever_is_repeated},
-			       {"refused", refusals_are_repeated_and_bounded},
-			       {"no callbacks", an_engine_without_sessions_agrees},
-			       {"receive inside", a_callback_may_receive},
-			       {"foreign", only_our_router_and_its_present_life_are_heard},
-			       {"many", many_sessions_do_not_push_out_the_last_ones},
-			       {"losses", losses_and_copies_open_and_close_once},
+	CU_TestInfo tests[] = {KVR_CASE(copies_open_and_close_a_session_once),
+			       KVR_CASE(rejections_are_repeated_and_bounded),
+			       KVR_CASE(an_engine_without_sessions_accepts),
+			       KVR_CASE(a_callback_may_receive),
+			       KVR_CASE(only_the_current_epoch_of_the_router_is_accepted),
+			       KVR_CASE(many_sessions_do_not_evict_recent_answers),
+			       KVR_CASE(losses_and_copies_open_and_close_once),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent_session", tests);

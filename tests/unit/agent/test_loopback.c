@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The same ends on real sockets: client, router's rules and agent over loopback, IPv4 and IPv6,
- * one poll loop. Bounded by a count of turns, not by a clock; results do not depend on timing.
+ * The same ends on real sockets: client, router rules and agent over loopback, IPv4 and IPv6, in
+ * one poll loop. Bounded by a number of turns, not by a clock; results do not depend on timing.
  */
 #include "ends.h"
 #include "relay.h"
@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <stdio.h>
 
-#define TURNS 20000 /* a turn waits at most 5 ms: far more than needed */
+#define TURNS 20000 /* a turn waits at most 5 ms: far more turns than needed */
 
 static struct relay relay;
 static struct kvr_udp relay_udp;
@@ -21,7 +21,7 @@ static void relay_emit(void *ctx, const struct kvr_udp_addr *to, const void *fra
 	relay_udp.io->send(relay_udp.ctx, &m, 1);
 }
 
-static void start(const char *host)
+static void start_ends(const char *host)
 {
 	struct kvr_udp_addr at;
 	char router[80];
@@ -43,14 +43,14 @@ static void start(const char *host)
 	CU_ASSERT_FATAL(ends.client != NULL && ends.agent != NULL);
 }
 
-static void stop(void)
+static void stop_ends(void)
 {
 	kvr_client_destroy(ends.client);
 	kvr_agent_destroy(ends.agent);
 	kvr_udp_close(&relay_udp);
 }
 
-static void turn(void)
+static void run_turn(void)
 {
 	struct pollfd p[] = {{kvr_client_fd(ends.client), POLLIN, 0},
 			     {kvr_agent_fd(ends.agent), POLLIN, 0},
@@ -69,17 +69,17 @@ static void turn(void)
 	kvr_client_process(ends.client);
 }
 
-static void traffic(const char *host)
+static void run_traffic(const char *host)
 {
 	uint64_t h[] = {1, 2, 3};
 	uint32_t n = 0, pools;
 
-	start(host);
+	start_ends(host);
 	kvr_client_connect(ends.client);
 	for (uint32_t i = 0; i < TURNS && (kvr_agent_state_now(ends.agent) != KVR_AGENT_SERVING ||
 					   kvr_client_pool_lookup(ends.client, "pool") < 0);
 	     i++)
-		turn();
+		run_turn();
 	CU_ASSERT_EQUAL_FATAL(kvr_client_pool_lookup(ends.client, "pool"), 0);
 	CU_ASSERT_PTR_NOT_NULL(kvr_client_pools(ends.client, &pools));
 	CU_ASSERT_EQUAL(pools, 1);
@@ -88,29 +88,28 @@ static void traffic(const char *host)
 		ends_submit(i == 100 ? 100000 : 1 + i * 3, 1 + i % 30, (i * 37) % 1000,
 			    i % 2 ? KVR_CLIENT_DIRECT : 0);
 	while (n++ < TURNS && ends.ended < ends.n)
-		turn();
+		run_turn();
 	CU_ASSERT_EQUAL(ends.ended, ends.n);
 	CU_ASSERT_EQUAL(ends.by_reason[KVR_CLIENT_FINISHED], ends.n);
 	ends_check();
 	CU_ASSERT(relay.held[0][1] && relay.held[0][2] && relay.held[0][3]);
-	stop();
+	stop_ends();
 }
 
 static void requests_cross_loopback_ipv4(void)
 {
-	traffic("127.0.0.1");
+	run_traffic("127.0.0.1");
 }
 
 static void requests_cross_loopback_ipv6(void)
 {
-	traffic("::1");
+	run_traffic("::1");
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"ipv4", requests_cross_loopback_ipv4},
-			       {"ipv6", requests_cross_loopback_ipv6},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(requests_cross_loopback_ipv4),
+			       KVR_CASE(requests_cross_loopback_ipv6), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("loopback", tests);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Client, router's rules and agent on a simulated network that loses, repeats and delays frames.
- * Virtual time, seeded: a failure repeats with its seed.
+ * Client, router rules and agent on a simulated network that loses, repeats and delays frames.
+ * Virtual time with a seed: a failure repeats with its seed.
  */
 #include "ends.h"
 #include "lossy_net.h"
@@ -13,10 +13,10 @@ static struct relay relay;
 
 static void relay_emit(void *ctx, const struct kvr_udp_addr *to, const void *frame, uint32_t len)
 {
-	fly(&router_at, to, frame, len);
+	net_send(&router_at, to, frame, len);
 }
 
-static void start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t max_delay_us)
+static void start_ends(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t max_delay_us)
 {
 	static const struct kvr_client_conf cc = {.max_requests = 4096, .silence_ms = 60000};
 	static const struct kvr_agent_conf ac = {.worker = 5,
@@ -41,19 +41,19 @@ static void start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t max_delay
 	CU_ASSERT_FATAL(ends.client != NULL && ends.agent != NULL);
 }
 
-static void stop(void)
+static void stop_ends(void)
 {
 	kvr_client_destroy(ends.client);
 	kvr_agent_destroy(ends.agent);
 	net_stop();
 }
 
-static void turn(uint64_t us)
+static void run_turn(uint64_t us)
 {
 	struct flight f;
 
 	wire.now_us += us;
-	while (land(&router_at, &f)) {
+	while (net_receive(&router_at, &f)) {
 		relay_frame(&relay, &f.from, f.data, f.len);
 		free(f.data);
 	}
@@ -67,18 +67,18 @@ static void turn(uint64_t us)
 static void run_ms(uint32_t ms)
 {
 	for (uint32_t i = 0; i < 4 * ms; i++)
-		turn(250);
+		run_turn(250);
 }
 
 static void until_registered(void)
 {
 	for (uint32_t i = 0; i < 40000 && kvr_agent_state_now(ends.agent) != KVR_AGENT_SERVING; i++)
-		turn(250);
+		run_turn(250);
 	CU_ASSERT_EQUAL_FATAL(kvr_agent_state_now(ends.agent), KVR_AGENT_SERVING);
 }
 
-/* Change the engine's cache a little and publish it. */
-static void churn(uint32_t steps)
+/* Change the engine's cache a little, and publish the change. */
+static void change_cache(uint32_t steps)
 {
 	for (uint32_t s = 0; s < steps; s++) {
 		const uint32_t first = kvr_rand_below(&wire.rnd, 60000);
@@ -105,10 +105,11 @@ static void finish_all(uint32_t limit_ms)
 	ends_check();
 }
 
-/* Requests of all sizes on both paths; all finish, each is run once. */
-static void mixed(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us, bool slow)
+/* Requests of all sizes on both paths: all finish, each runs once. */
+static void run_mixed_requests(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us,
+			       bool slow)
 {
-	start(seed, loss, dup, delay_us);
+	start_ends(seed, loss, dup, delay_us);
 	ends.slow = slow;
 	until_registered();
 	for (uint32_t i = 0; i < 200; i++) {
@@ -116,7 +117,7 @@ static void mixed(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us,
 			    1 + kvr_rand_below(&wire.rnd, i % 20 == 3 ? 200 : 20),
 			    i % 25 == 5 ? 5000 : kvr_rand_below(&wire.rnd, 1000),
 			    i % 3 == 0 ? KVR_CLIENT_DIRECT : 0);
-		churn(2);
+		change_cache(2);
 		run_ms(2);
 	}
 	finish_all(120000);
@@ -126,19 +127,19 @@ static void mixed(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us,
 	run_ms(12000);
 	CU_ASSERT_EQUAL(kvr_agent_running(ends.agent), 0);
 	CU_ASSERT_EQUAL(memcmp(relay.held[0], ends.cache, sizeof(ends.cache)), 0);
-	stop();
+	stop_ends();
 }
 
-static void a_perfect_network_repeats_nothing(void)
+static void a_perfect_network_needs_no_retransmission(void)
 {
 	struct kvr_client_stats cs;
 	struct kvr_agent_stats as;
 
-	start(1, 0, 0, 0);
+	start_ends(1, 0, 0, 0);
 	until_registered();
 	for (uint32_t i = 0; i < 100; i++)
 		ends_submit(100, 10, 50, i % 2 ? KVR_CLIENT_DIRECT : 0);
-	churn(50);
+	change_cache(50);
 	finish_all(100);
 	run_ms(100);
 	kvr_client_stats_get(ends.client, &cs);
@@ -147,31 +148,32 @@ static void a_perfect_network_repeats_nothing(void)
 	CU_ASSERT_EQUAL(as.items_resent + as.kv_resent + as.duplicates + as.frames_bad, 0);
 	CU_ASSERT_EQUAL(as.finished, 100);
 	CU_ASSERT_EQUAL(kvr_agent_running(ends.agent), 0);
-	stop();
+	stop_ends();
 }
 
 static void everything_arrives_over_a_lossy_network(void)
 {
 	for (uint64_t seed = 1; seed <= 5; seed++)
-		mixed(seed, 50, 30, 2000, false);
+		run_mixed_requests(seed, 50, 30, 2000, false);
 }
 
 static void everything_arrives_over_a_terrible_network(void)
 {
-	mixed(11, 250, 100, 30000, false);
+	run_mixed_requests(11, 250, 100, 30000, false);
 }
 
 static void slow_answers_survive_losses(void)
 {
-	mixed(21, 100, 50, 5000, true);
+	run_mixed_requests(21, 100, 50, 5000, true);
 }
 
-/* A prompt of 200,000 tokens, 800 kB in 579 frames. @return frames that the client sent for it. */
+/* Send a prompt of 200,000 tokens, 800 kB in 579 frames. @return the number of frames sent by the
+ * client. */
 static uint64_t large_prompt(uint64_t seed, uint32_t loss)
 {
 	struct kvr_client_stats before, after;
 
-	start(seed, 0, 0, 2000);
+	start_ends(seed, 0, 0, 2000);
 	until_registered();
 	wire.loss = loss;
 	kvr_client_stats_get(ends.client, &before);
@@ -180,40 +182,40 @@ static uint64_t large_prompt(uint64_t seed, uint32_t loss)
 	CU_ASSERT_EQUAL(ends.by_reason[KVR_CLIENT_FINISHED], 1);
 	CU_ASSERT_EQUAL(ends.req[0].runs, 1);
 	kvr_client_stats_get(ends.client, &after);
-	stop();
+	stop_ends();
 	return after.frames_sent - before.frames_sent;
 }
 
-/* Only what is lost is sent again: by the client, who hears of it from whoever lacks it. */
-static void large_prompts_arrive_whatever_is_lost(void)
+/* Only lost frames are retransmitted, by the client, on demand of the router or the agent. */
+static void large_prompts_survive_losses(void)
 {
 	const uint64_t whole = 579;
 
 	CU_ASSERT(large_prompt(61, 0) < whole + 8);
 	for (uint64_t seed = 62; seed < 67; seed++) {
-		/* Two hops that lose one in ten each: 1 / 0.81 copies are needed. */
+		/* Two hops with 10 % loss each: 1 / 0.81 copies are needed. */
 		CU_ASSERT(large_prompt(seed, 100) < whole * 130 / 100);
-		/* One in two each: 4 copies. */
+		/* 50 % loss each: 4 copies. */
 		CU_ASSERT(large_prompt(seed, 500) < whole * 5);
 	}
 }
 
-static void refusals_reach_the_client(void)
+static void rejections_reach_the_client(void)
 {
-	start(31, 100, 50, 3000);
+	start_ends(31, 100, 50, 3000);
 	until_registered();
 	for (uint32_t i = 0; i < 50; i++)
 		ends_submit(10, 0, 0, 0);
 	finish_all(60000);
-	/* Told, or, when that was lost, found out by probing. */
+	/* Reported or, if the report was lost, detected by probing. */
 	CU_ASSERT_EQUAL(ends.by_reason[KVR_CLIENT_REJECTED] + ends.by_reason[KVR_CLIENT_LOST], 50);
 	CU_ASSERT(ends.by_reason[KVR_CLIENT_REJECTED] >= 35);
-	stop();
+	stop_ends();
 }
 
 static void cancelled_requests_end_on_both_sides(void)
 {
-	start(41, 100, 50, 3000);
+	start_ends(41, 100, 50, 3000);
 	ends.slow = true;
 	until_registered();
 	for (uint32_t i = 0; i < 100; i++)
@@ -225,17 +227,17 @@ static void cancelled_requests_end_on_both_sides(void)
 	CU_ASSERT_EQUAL(ends.by_reason[KVR_CLIENT_CANCELLED], 100);
 	run_ms(25000);
 	CU_ASSERT_EQUAL(kvr_agent_running(ends.agent), 0);
-	stop();
+	stop_ends();
 }
 
-/* What was running is lost or done, what was not starts over, and the cache is told anew. */
+/* Running requests are lost or done, others start over, and the cache is dumped again. */
 static void a_restarted_router_recovers(void)
 {
-	start(51, 30, 10, 2000);
+	start_ends(51, 30, 10, 2000);
 	ends.slow = true;
 	until_registered();
 	for (uint32_t round = 0; round < 3; round++) {
-		churn(100);
+		change_cache(100);
 		for (uint32_t i = 0; i < 60; i++)
 			ends_submit(50, 1 + i % 40, 20, i % 2 ? KVR_CLIENT_DIRECT : 0);
 		run_ms(4);
@@ -247,30 +249,30 @@ static void a_restarted_router_recovers(void)
 				ends.by_reason[KVR_CLIENT_REJECTED],
 			ends.n);
 	CU_ASSERT(ends.by_reason[KVR_CLIENT_FINISHED] > 20);
-	for (uint32_t i = 1; i < ends.n; i += 2) /* DIRECT: what has begun is finished */
+	for (uint32_t i = 1; i < ends.n; i += 2) /* DIRECT: begun answers finish */
 		CU_ASSERT(ends.req[i].end.reason == KVR_CLIENT_FINISHED ||
 			  (ends.req[i].end.reason == KVR_CLIENT_REJECTED &&
 			   ends.req[i].end.items == 0));
-	/* And it works as before. */
+	/* Afterwards everything works as before. */
 	ends_submit(50, 5, 20, 0);
 	finish_all(60000);
 	CU_ASSERT_EQUAL(ends.req[ends.n - 1].end.reason, KVR_CLIENT_FINISHED);
 	run_ms(12000);
 	CU_ASSERT_EQUAL(kvr_agent_running(ends.agent), 0);
 	CU_ASSERT_EQUAL(memcmp(relay.held[0], ends.cache, sizeof(ends.cache)), 0);
-	stop();
+	stop_ends();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"perfect", a_perfect_network_repeats_nothing},
-			       {"lossy", everything_arrives_over_a_lossy_network},
-			       {"terrible", everything_arrives_over_a_terrible_network},
-			       {"slow", slow_answers_survive_losses},
-			       {"large", large_prompts_arrive_whatever_is_lost},
-			       {"refused", refusals_reach_the_client},
-			       {"cancelled", cancelled_requests_end_on_both_sides},
-			       {"restart", a_restarted_router_recovers},
+	CU_TestInfo tests[] = {KVR_CASE(a_perfect_network_needs_no_retransmission),
+			       KVR_CASE(everything_arrives_over_a_lossy_network),
+			       KVR_CASE(everything_arrives_over_a_terrible_network),
+			       KVR_CASE(slow_answers_survive_losses),
+			       KVR_CASE(large_prompts_survive_losses),
+			       KVR_CASE(rejections_reach_the_client),
+			       KVR_CASE(cancelled_requests_end_on_both_sides),
+			       KVR_CASE(a_restarted_router_recovers),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("lossy", tests);

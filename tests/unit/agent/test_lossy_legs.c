@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Disaggregated requests on a network that loses, repeats and delays: a client, a prefill and a
- * decode agent with their engines, and the rules of the router. Virtual time, seeded.
+ * decode agent with their engines, and the router's rules. Virtual time with a seed.
  */
 #include "agent_pvt.h"
 #include "client_pvt.h"
@@ -11,14 +11,14 @@
 
 #define JOBS 1024
 
-/* Asked of the engines, in the body of a request. */
+/* Order for the engines, in the body of a request. */
 struct ask {
 	uint32_t number, items;
 };
 
-/* What an engine has to do for one leg. */
+/* Work of an engine for one leg. */
 struct job {
-	struct kvr_agent *agent; /* NULL: nothing any more */
+	struct kvr_agent *agent; /* NULL: ended */
 	uint64_t handle, room;
 	struct ask ask;
 	uint32_t answered;
@@ -48,12 +48,12 @@ static struct {
 	struct request req[PAIR_MAX];
 	uint32_t n_jobs, n_meetings, n, ended;
 	uint32_t by_reason[8];
-	uint32_t faults; /* prefills that fail, per 1,000 */
+	uint32_t faults; /* failed prefills, per 1,000 */
 	uint64_t run[4 * PAIR_MAX];
 	uint32_t n_runs;
 } all;
 
-static struct meeting *meet(uint64_t room)
+static struct meeting *meet_prefill(uint64_t room)
 {
 	for (uint32_t i = 0; i < all.n_meetings; i++)
 		if (all.meeting[i].room == room)
@@ -63,8 +63,8 @@ static struct meeting *meet(uint64_t room)
 	return &all.meeting[all.n_meetings++];
 }
 
-/* No handle is run twice, whatever was repeated. */
-static void once(uint64_t handle)
+/* No handle runs twice, regardless of copies. */
+static void check_once(uint64_t handle)
 {
 	for (uint32_t i = 0; i < all.n_runs; i++)
 		CU_ASSERT_NOT_EQUAL(all.run[i], handle);
@@ -78,7 +78,7 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 	struct job *j = &all.job[all.n_jobs++];
 
 	CU_ASSERT_FATAL(all.n_jobs < JOBS);
-	once(q->handle);
+	check_once(q->handle);
 	CU_ASSERT_EQUAL(q->leg, prefill ? KVR_ROLE_PREFILL : KVR_ROLE_DECODE);
 	CU_ASSERT_EQUAL(q->max_tokens, prefill ? 1 : 33);
 	CU_ASSERT_EQUAL_FATAL(q->body_len, sizeof(j->ask));
@@ -88,13 +88,13 @@ static int on_dispatch(struct kvr_agent *a, const struct kvr_agent_request *q, v
 	if (q->bootstrap_host != NULL) {
 		CU_ASSERT_EQUAL(q->prefill_result_len, 0);
 		j->room = q->bootstrap_room;
-	} else if (!prefill) { /* the result of the prefill of this request */
+	} else if (!prefill) { /* prefill result of this request */
 		CU_ASSERT_EQUAL_FATAL(q->prefill_result_len, sizeof(j->ask));
 		CU_ASSERT_EQUAL(memcmp(q->prefill_result, &j->ask, sizeof(j->ask)), 0);
 	}
 	if (prefill && kvr_rand_below(&wire.rnd, 2000) < all.faults) {
 		if (j->room != 0)
-			meet(j->room)->failed = true;
+			meet_prefill(j->room)->failed = true;
 		j->agent = NULL;
 		return 9;
 	}
@@ -122,7 +122,7 @@ static void prefill_work(struct job *j)
 	if (fails)
 		it.flags |= KVR_AGENT_ERROR;
 	if (j->room != 0)
-		*(fails ? &meet(j->room)->failed : &meet(j->room)->done) = true;
+		*(fails ? &meet_prefill(j->room)->failed : &meet_prefill(j->room)->done) = true;
 	CU_ASSERT_EQUAL(kvr_agent_respond(j->agent, j->handle, &it), 0);
 	j->agent = NULL;
 }
@@ -136,14 +136,14 @@ static void decode_work(struct job *j)
 										   : 0,
 					  .generated_tokens = j->answered + 1};
 
-	if (j->room != 0 && !meet(j->room)->done)
-		return; /* the blocks are not there, and may never be */
+	if (j->room != 0 && !meet_prefill(j->room)->done)
+		return; /* the blocks are not available, and may never be */
 	CU_ASSERT_EQUAL(kvr_agent_respond(j->agent, j->handle, &it), 0);
 	if (++j->answered == j->ask.items)
 		j->agent = NULL;
 }
 
-static void engines(void)
+static void run_engines(void)
 {
 	for (uint32_t i = 0; i < all.n_jobs; i++) {
 		struct job *j = &all.job[i];
@@ -184,7 +184,7 @@ static void on_end(struct kvr_client *c, uint64_t id, const struct kvr_client_en
 
 static const struct kvr_client_ops client_ops = {.on_item = on_item, .on_end = on_end};
 
-static void submit(uint32_t flags)
+static void submit_request(uint32_t flags)
 {
 	static const uint32_t tokens[20] = {1, 2, 3};
 	struct kvr_client_hints *hints = kvr_client_hints_create();
@@ -201,19 +201,18 @@ static void submit(uint32_t flags)
 
 	r->ask = (struct ask){.number = all.n++, .items = 1 + kvr_rand_below(&wire.rnd, 30)};
 	kvr_client_hint_lora(hints, "adapter");
-	kvr_client_hint_prefill_worker(hints,
-				       PAIR_WORKERS); /* the router has its own word for it */
+	kvr_client_hint_prefill_worker(hints, PAIR_WORKERS); /* the router sends its own reason */
 	CU_ASSERT_EQUAL_FATAL(kvr_client_submit(all.client, &q, &r->id), 0);
 	kvr_client_hints_destroy(hints);
 }
 
-static void turn(void)
+static void run_turn(void)
 {
 	wire.now_us += 250;
 	pair_turn();
 	for (int i = 0; i < 2; i++)
 		kvr_agent_process(all.agent[i]);
-	engines();
+	run_engines();
 	for (int i = 0; i < 2; i++)
 		kvr_agent_process(all.agent[i]);
 	kvr_client_process(all.client);
@@ -222,10 +221,11 @@ static void turn(void)
 static void run_ms(uint32_t ms)
 {
 	for (uint32_t i = 0; i < 4 * ms; i++)
-		turn();
+		run_turn();
 }
 
-static void start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us, uint32_t faults)
+static void start_ends(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us,
+		       uint32_t faults)
 {
 	static const struct kvr_client_conf cc = {.max_requests = PAIR_MAX, .silence_ms = 60000};
 
@@ -257,15 +257,15 @@ static void start(uint64_t seed, uint32_t loss, uint32_t dup, uint32_t delay_us,
 	     i < 40000 && kvr_agent_state_now(all.agent[0]) + kvr_agent_state_now(all.agent[1]) !=
 				  2 * KVR_AGENT_SERVING;
 	     i++)
-		turn();
+		run_turn();
 }
 
-static void finish(uint32_t limit_ms)
+static void finish_requests(uint32_t limit_ms)
 {
 	for (uint32_t i = 0; i < limit_ms && all.ended < all.n; i++)
 		run_ms(1);
 	CU_ASSERT_EQUAL(all.ended, all.n);
-	run_ms(25000); /* all that is repeated is answered or given up */
+	run_ms(25000); /* all retransmissions are answered or given up */
 	for (uint32_t i = 0; i < all.n; i++)
 		CU_ASSERT_EQUAL(all.req[i].ends, 1);
 	CU_ASSERT_EQUAL(kvr_client_in_flight(all.client), 0);
@@ -273,7 +273,7 @@ static void finish(uint32_t limit_ms)
 		CU_ASSERT_EQUAL(kvr_agent_running(all.agent[i]), 0);
 }
 
-static void stop(void)
+static void stop_ends(void)
 {
 	kvr_client_destroy(all.client);
 	kvr_agent_destroy(all.agent[0]);
@@ -281,37 +281,38 @@ static void stop(void)
 	net_stop();
 }
 
-static void whatever_the_network_does_both_legs_are_served_once(void)
+static void both_legs_are_served_once_despite_losses(void)
 {
 	static const struct {
 		uint32_t loss, dup, delay_us;
 	} rows[] = {{0, 0, 0}, {50, 30, 2000}, {150, 100, 10000}, {300, 100, 30000}};
 
 	for (uint32_t k = 0; k < RTE_DIM(rows); k++) {
-		start(k + 1, rows[k].loss, rows[k].dup, rows[k].delay_us, 0);
+		start_ends(k + 1, rows[k].loss, rows[k].dup, rows[k].delay_us, 0);
 		for (uint32_t i = 0; i < 150; i++) {
-			submit(i % 3 == 0 ? KVR_CLIENT_DIRECT : 0);
+			submit_request(i % 3 == 0 ? KVR_CLIENT_DIRECT : 0);
 			run_ms(2);
 		}
-		finish(120000);
+		finish_requests(120000);
 		CU_ASSERT_EQUAL(all.by_reason[KVR_CLIENT_FINISHED], 150);
 		CU_ASSERT_EQUAL(all.n_runs, 300); /* each leg once */
-		stop();
+		stop_ends();
 	}
 }
 
-/* One prefill in five fails: the second try serves most, none is answered by two runs. */
-static void failed_prefills_start_over(void)
+/* One prefill in five fails: the second attempt serves most requests, and no answer mixes two
+ * attempts. */
+static void failed_prefills_are_retried(void)
 {
-	uint32_t refused = 0; /* 4 in 100; of one seed it may be none */
+	uint32_t refused = 0; /* 4 % per seed, possibly none */
 
 	for (uint64_t seed = 1; seed <= 4; seed++) {
-		start(seed, 100, 50, 5000, 200);
+		start_ends(seed, 100, 50, 5000, 200);
 		for (uint32_t i = 0; i < 150; i++) {
-			submit(i % 3 == 0 ? KVR_CLIENT_DIRECT : 0);
+			submit_request(i % 3 == 0 ? KVR_CLIENT_DIRECT : 0);
 			run_ms(2);
 		}
-		finish(120000);
+		finish_requests(120000);
 		CU_ASSERT_EQUAL(all.by_reason[KVR_CLIENT_FINISHED] +
 					all.by_reason[KVR_CLIENT_REJECTED],
 				150);
@@ -321,36 +322,36 @@ static void failed_prefills_start_over(void)
 		for (uint32_t i = 0; i < all.n; i++)
 			if (all.req[i].end.reason == KVR_CLIENT_REJECTED)
 				CU_ASSERT_EQUAL(all.req[i].end.code, KVR_E_PREFILL_FAILED);
-		stop();
+		stop_ends();
 	}
 	CU_ASSERT(refused > 0);
 }
 
-static void cancels_leave_nothing_running(void)
+static void cancelled_requests_leave_nothing_running(void)
 {
 	for (uint64_t seed = 1; seed <= 4; seed++) {
-		start(seed, 100, 50, 5000, 100);
+		start_ends(seed, 100, 50, 5000, 100);
 		for (uint32_t i = 0; i < 150; i++) {
-			submit(i % 3 == 0 ? KVR_CLIENT_DIRECT : 0);
+			submit_request(i % 3 == 0 ? KVR_CLIENT_DIRECT : 0);
 			run_ms(2);
-			if (i >= 10 && i % 2 == 0) /* in any phase, or over */
+			if (i >= 10 && i % 2 == 0) /* in any phase, or ended */
 				kvr_client_cancel(all.client,
 						  all.req[i - kvr_rand_below(&wire.rnd, 11)].id);
 		}
-		finish(120000);
+		finish_requests(120000);
 		CU_ASSERT(all.by_reason[KVR_CLIENT_CANCELLED] > 20);
 		CU_ASSERT(all.by_reason[KVR_CLIENT_FINISHED] > 50);
 		CU_ASSERT_EQUAL(all.by_reason[KVR_CLIENT_LOST], 0);
-		stop();
+		stop_ends();
 	}
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"both legs", whatever_the_network_does_both_legs_are_served_once},
-		{"failed prefills", failed_prefills_start_over},
-		{"cancels", cancels_leave_nothing_running},
+		KVR_CASE(both_legs_are_served_once_despite_losses),
+		KVR_CASE(failed_prefills_are_retried),
+		KVR_CASE(cancelled_requests_leave_nothing_running),
 		CU_TEST_INFO_NULL,
 	};
 
