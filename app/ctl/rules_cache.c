@@ -65,10 +65,8 @@ bool rule_repeated_events(const struct doctor_input *in)
 	const double stale = doctor_get_growth(in, "events.already_applied");
 
 	return stale > 100 && stale > 3 * doctor_get_growth(in, "events.applied") &&
-	       doctor_report(
-		       in,
-		       "pool %s: %.0f frames of KV events repeat events that are applied already",
-		       in->name, stale);
+	       doctor_report(in, "pool %s: %.0f frames of KV events repeated earlier events",
+			     in->name, stale);
 }
 
 bool rule_orphans(const struct doctor_input *in)
@@ -84,9 +82,9 @@ bool rule_unknown_removes(const struct doctor_input *in)
 	const double n = doctor_get_growth(in, "prefix.unknown_removes");
 
 	return n > 100 && n > doctor_get_growth(in, "prefix.removed") &&
-	       doctor_report(
-		       in, "pool %s: KV events removed %.0f blocks that their ranks had not stored",
-		       in->name, n);
+	       doctor_report(in,
+			     "pool %s: KV events removed %.0f blocks that were not stored before",
+			     in->name, n);
 }
 
 /* ---- ranks ---- */
@@ -146,8 +144,8 @@ bool rule_event_lag(const struct doctor_input *in)
 	return was > LAG && is >= was &&
 	       doctor_report(
 		       in,
-		       "pool %s: %.0f KV events of rank %s are outstanding, and the number does not fall",
-		       in->pool, is, in->name);
+		       "pool %s: rank %s is %.0f KV events behind its agent, and not catching up",
+		       in->pool, in->name, is);
 }
 
 bool rule_unread_events(const struct doctor_input *in)
@@ -170,7 +168,7 @@ bool rule_event_block_size(const struct doctor_input *in)
 	return size > 0 && want > 0 && size != want &&
 	       doctor_report(
 		       in,
-		       "pool %s: KV events of rank %s have blocks of %.0f tokens, the pool has %.0f",
+		       "pool %s: KV events of rank %s have blocks of %.0f tokens, but block_size is %.0f",
 		       in->pool, in->name, size, want);
 }
 
@@ -183,10 +181,10 @@ bool rule_event_eagle(const struct doctor_input *in)
 
 	return json_object_get(get_events(in->is, in), "pairs") != NULL &&
 	       sample_get(in->is, "pools", in->pool, "eagle", NULL) != NULL && pairs != eagle &&
-	       doctor_report(in, "pool %s: KV events of rank %s have %s, the pool has eagle = %s",
-			     in->pool, in->name,
-			     pairs ? "pairs of tokens (EAGLE)" : "single tokens",
-			     eagle ? "true" : "false");
+	       doctor_report(
+		       in, "pool %s: KV events of rank %s hash %s, but the pool has eagle = %s",
+		       in->pool, in->name, pairs ? "pairs of tokens (EAGLE)" : "single tokens",
+		       eagle ? "true" : "false");
 }
 
 /* The number is the worker's, repeated in each of its ranks. One miss alone may be a late event. */
@@ -207,7 +205,7 @@ bool rule_canary(const struct doctor_input *in)
 	return n > 1 &&
 	       doctor_report(
 		       in,
-		       "pool %s: worker %s hashes blocks differently: %.0f canary prompts in a row did not appear in the KV events of its engine",
+		       "pool %s: requests cannot find blocks of worker %s: %.0f canary prompts in a row did not appear in its KV events",
 		       pool, in->name, n);
 }
 
@@ -267,9 +265,10 @@ bool rule_no_blocks(const struct doctor_input *in)
 	const double none = doctor_get_growth(in, "requests.no_blocks");
 
 	return none >= 8 && none > 0.5 * all && uses_kv_events(in) &&
-	       doctor_report(in,
-			     "pool %s: %.0f of %.0f requests had no hash of a block of %.0f tokens",
-			     in->name, none, all, doctor_get_number(in, "block_size"));
+	       doctor_report(
+		       in,
+		       "pool %s: %.0f of %.0f requests had neither block hashes nor a block of %.0f tokens",
+		       in->name, none, all, doctor_get_number(in, "block_size"));
 }
 
 /* Hits were predicted before the first sample, but no engine has ever reported cached tokens. */
@@ -318,7 +317,7 @@ bool rule_hash_mismatch(const struct doctor_input *in)
 	return predicted > 1000 && none >= 0.2 * predicted &&
 	       doctor_report(
 		       in,
-		       "pool %s: of %.0f cached tokens predicted, %.0f belong to requests whose engine found none",
+		       "pool %s: of %.0f cached tokens predicted, %.0f are of requests for which the engine found none",
 		       in->name, predicted, none);
 }
 

@@ -46,7 +46,7 @@ bool rule_empty_pool(const struct doctor_input *in)
 	if (routes > 0 && drain > 0)
 		return doctor_report(
 			in,
-			"pool %s: %.0f %s arrived, but no worker serves the pool; %d are draining or drained (kvroute-ctl resume)",
+			"pool %s: %.0f %s arrived, but no worker serves the pool; draining or drained: %d (kvroute-ctl resume WORKER)",
 			in->name, routes, doctor_pick_word(routes, "request", "requests"), drain);
 	if (routes > 0)
 		return doctor_report(in, "pool %s: %.0f %s arrived, but no worker serves the pool",
@@ -67,7 +67,7 @@ bool rule_released(const struct doctor_input *in)
 	return n > 0 &&
 	       doctor_report(
 		       in,
-		       "pool %s: the load of %.0f %s was released, because their agent did not report them for active_request_expiry_secs",
+		       "pool %s: the load of %.0f %s was released: not reported by the agent within active_request_expiry_secs",
 		       in->name, n, doctor_pick_word(n, "request", "requests"));
 }
 
@@ -77,9 +77,8 @@ bool rule_expired(const struct doctor_input *in)
 	const double n = doctor_get_growth(in, "requests.expired") -
 			 doctor_get_growth(in, "requests.released");
 
-	return n > 0 &&
-	       doctor_report(in, "pool %s: %.0f %s ended because the client stopped renewing",
-			     in->name, n, doctor_pick_word(n, "request", "requests"));
+	return n > 0 && doctor_report(in, "pool %s: %.0f %s ended because the client was silent",
+				      in->name, n, doctor_pick_word(n, "request", "requests"));
 }
 
 bool rule_queue_stuck(const struct doctor_input *in)
@@ -137,7 +136,7 @@ bool rule_unacknowledged(const struct doctor_input *in)
 	return n > 0 && 2 * n >= routed && why != NULL && strcmp(why, "suspect") != 0 &&
 	       doctor_report(
 		       in,
-		       "pool %s: rank %s sends heartbeats but has not acknowledged %.0f %s to other ranks",
+		       "pool %s: rank %s sends heartbeats, but did not acknowledge %.0f %s to other ranks",
 		       in->pool, in->name, n,
 		       doctor_pick_word(n, "request, rerouted", "requests, rerouted"));
 }
@@ -192,9 +191,9 @@ static const char *get_state(const struct doctor_input *in)
 bool rule_suspect(const struct doctor_input *in)
 {
 	return strcmp(get_state(in), "suspect") == 0 &&
-	       doctor_report(in,
-			     "worker %s has sent no heartbeat for %.0f ms and receives no requests",
-			     in->name, doctor_get_number(in, "silent_ms"));
+	       doctor_report(
+		       in, "worker %s has sent no heartbeat for %.0f ms, and gets no new requests",
+		       in->name, doctor_get_number(in, "silent_ms"));
 }
 
 /* A rejected agent tries again every 10 s. */
@@ -211,8 +210,8 @@ bool rule_refused(const struct doctor_input *in)
 	char twin[128] = "";
 
 	if (code != NULL && strcmp(code, "WorkerAlive") == 0)
-		snprintf(twin, sizeof(twin), "; two agents use this number, the other one %s",
-			 other != NULL ? other : "has left");
+		snprintf(twin, sizeof(twin), "; this number is also used by %s",
+			 other != NULL ? other : "an agent that has left");
 	return code != NULL && (age < RETRY_MS || age < in->seconds * 1000) &&
 	       doctor_report(in, "worker %s at %s is rejected (%s)%s%s%s", in->name,
 			     json_string_value(json_object_get(in->now, "address")), code,
@@ -233,7 +232,7 @@ bool rule_stall(const struct doctor_input *in)
 	const double now = doctor_get_number(in, "max_turn_cycles");
 
 	return hz > 0 && in->before != NULL && now > was && now / hz * 1000 > STALL_MS &&
-	       doctor_report(in, "%s (CPU %.0f) did not run for %.0f ms", in->name,
+	       doctor_report(in, "%s (CPU %.0f) stalled for %.0f ms", in->name,
 			     doctor_get_number(in, "cpu"), now / hz * 1000);
 }
 
@@ -295,7 +294,7 @@ bool rule_device_loses(const struct doctor_input *in)
 	return missed + none + bad > 0 &&
 	       doctor_report(
 		       in,
-		       "port %s: the device lost %.0f frames (queue full), %.0f (no buffer), %.0f (errors)",
+		       "port %s: the device lost frames: %.0f queue full, %.0f no buffer, %.0f errors",
 		       in->name, missed, none, bad);
 }
 
@@ -381,7 +380,7 @@ bool rule_drops(const struct doctor_input *in)
 	return worst != NULL && was != NULL && most >= MANY_DROPS &&
 	       doctor_report(
 		       in,
-		       "%.0f frames or requests were rejected or dropped in %.0f s, most of them: %s (%.0f)",
+		       "%.0f frames or requests were rejected or dropped in %.0f s, mostly %s (%.0f)",
 		       n, in->seconds, worst, most);
 }
 
@@ -394,7 +393,7 @@ bool rule_stale_epoch(const struct doctor_input *in)
 	return n > LATE_FRAMES &&
 	       doctor_report(
 		       in,
-		       "%.0f heartbeats or frames of KV events have an old epoch of their worker",
+		       "%.0f heartbeats or KV_EVENTS frames carry an earlier epoch of their worker",
 		       n);
 }
 
@@ -403,10 +402,9 @@ bool rule_unknown_rank(const struct doctor_input *in)
 	const double n = doctor_get_growth(in, "ingress.unknown_rank");
 
 	return n > 0 &&
-	       doctor_report(
-		       in, "%.0f %s of KV events %s a rank that is not in the HELLO of the worker",
-		       n, doctor_pick_word(n, "heartbeat or frame", "heartbeats or frames"),
-		       doctor_pick_word(n, "has", "have"));
+	       doctor_report(in, "%.0f %s of KV events %s a rank that the agent did not register",
+			     n, doctor_pick_word(n, "heartbeat or frame", "heartbeats or frames"),
+			     doctor_pick_word(n, "has", "have"));
 }
 
 bool rule_unbalanced(const struct doctor_input *in)

@@ -59,7 +59,7 @@ bool rule_drain_stuck(const struct doctor_input *in)
 			 doctor_pick_word(left, "", "the oldest "), shorten_id(key, id, sizeof(id)),
 			 get_number(r, "age_ms") / 1000,
 			 get_number(r, "booked") != 0
-				 ? ", booked by its client (/pick), which has not ended it"
+				 ? ", a booking (/pick) that its client has not ended"
 				 : "");
 		break;
 	}

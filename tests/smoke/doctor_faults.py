@@ -104,10 +104,10 @@ class Faults:
         self.check_cause(self.doctor(['unreadable-kv-events'], self.unread), '3 KV events', 'rank 100/0')
         self.agent.event_block_size = 2 * B
         self.reported('llama', '100/0', 'block_size', 2 * B)
-        self.check_cause(self.doctor(['block-size-mismatch']), f'blocks of {2 * B} tokens, the pool has {B}')
+        self.check_cause(self.doctor(['block-size-mismatch']), f'blocks of {2 * B} tokens, but block_size is {B}')
         self.agent.event_block_size, self.agent.event_form = B, 2
         self.reported('llama', '100/0', 'pairs', 1)
-        self.check_cause(self.doctor(['eagle-mismatch']), 'rank 100/0 have pairs of tokens (EAGLE), the pool has eagle = false')
+        self.check_cause(self.doctor(['eagle-mismatch']), 'rank 100/0 hash pairs of tokens (EAGLE), but the pool has eagle = false')
         self.agent.event_form = 1
         self.reported('llama', '100/0', 'pairs', 0)
         self.agent.canaries_missed = 1  # an event may be late
@@ -115,7 +115,7 @@ class Faults:
         self.doctor([])
         self.agent.canaries_missed = 2
         self.reported('llama', '100/0', 'canaries_missed', 2)
-        self.check_cause(self.doctor(['canary-mismatch']), 'worker 100 hashes blocks differently', '2 canary prompts in a row')
+        self.check_cause(self.doctor(['canary-mismatch']), 'requests cannot find blocks of worker 100: 2 canary prompts in a row')
         self.agent.canaries_missed = 0
         self.reported('llama', '100/0', 'canaries_missed', 0)
         self.doctor([])

@@ -57,7 +57,7 @@ class More:
             agent.stored(0, p.sequence_hashes(range(10 ** 6, 10 ** 6 + B), B))
             self.until('events are taken', lambda: agent.ranks[0].acked == agent.ranks[0].next)
         deaf.dispatch = lambda header, body: None
-        self.check_cause(self.doctor(['unacknowledged-dispatch'], lambda: self.ask(4, pool=DEAF)), 'pool deaf: rank 118/0 sends heartbeats but has not acknowledged ')
+        self.check_cause(self.doctor(['unacknowledged-dispatch'], lambda: self.ask(4, pool=DEAF)), 'pool deaf: rank 118/0 sends heartbeats, but did not acknowledge ')
         self.part(deaf)
         self.part(other)
 
@@ -98,7 +98,7 @@ class More:
         self.all.remove(other)
         was = self.router.telemetry('/kvroute/pools')['pools']['llama']['requests']['expired']
         self.check_cause(self.doctor(['expired-requests'], lambda: self.until('it is over', self.asked(
-            '/kvroute/pools', lambda a: a['pools']['llama']['requests']['expired'] > was))), 'pool llama: 1 request ended because the client stopped renewing')
+            '/kvroute/pools', lambda a: a['pools']['llama']['requests']['expired'] > was))), 'pool llama: 1 request ended because the client was silent')
         other.close()
 
     def link(self):

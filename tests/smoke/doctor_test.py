@@ -169,7 +169,7 @@ class Doctor(Rig, Faults, More):
         self.ask(32, first=10 ** 6)  # the short prompts are no longer among the newest
         self.doctor(['empty-pool'], self.route_to_empty_pool)
         self.router.telemetry(f'/kvroute/drain,{self.quiet.worker}')
-        self.check_cause(self.doctor(['empty-pool'], lambda: self.route_to_empty_pool(QUIET)), 'pool quiet: 1 request arrived, but no worker serves the pool; 1 are draining or drained')
+        self.check_cause(self.doctor(['empty-pool'], lambda: self.route_to_empty_pool(QUIET)), 'pool quiet: 1 request arrived, but no worker serves the pool; draining or drained: 1')
         self.router.telemetry(f'/kvroute/resume,{self.quiet.worker}')
         self.empty()
         self.ask(2, pool=QUIET)
@@ -208,7 +208,7 @@ class Doctor(Rig, Faults, More):
         self.all.append(well)
         well.hello()
         self.until('it is welcome', lambda: well.state == 'SERVING')
-        self.check_cause(self.doctor(['rejected-worker'], lambda: self.twin(102)), 'another address speaks for this worker', 'two agents use this number, the other one 10.9.0.2:')
+        self.check_cause(self.doctor(['rejected-worker'], lambda: self.twin(102)), 'another address speaks for this worker', 'this number is also used by 10.9.0.2:')
         well.hello()
         self.until('that is forgotten', self.asked('/kvroute/refused', lambda a: a['total'] == 0))
         well.goodbye()
