@@ -48,7 +48,7 @@ struct doctor_rule {
 	const char *reads; /* telemetry answers that the rule reads, for the documentation */
 	/** @return true if the finding applies; in->cause then has the cause in one sentence. */
 	bool (*is)(const struct doctor_input *in);
-	const char *remedy; /* one sentence, imperative, with a full stop */
+	const char *remedy; /* imperative, with a full stop; names a command, key or option */
 	enum doctor_scope scope;
 };
 
