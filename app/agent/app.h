@@ -174,10 +174,10 @@ struct app {
 	uint32_t told; /* 1 + the state that the log was told last; 0 = none, or a refusal */
 	bool drained;  /* the router says that nothing is booked here, or does not know us */
 	bool more;     /* events wait: no sleep */
-	struct kvr_outage silence;	     /* of the router */
-	uint64_t frames;		     /* of the router at the last turn */
+	struct kvr_outage silence;		  /* of the router */
+	uint64_t frames;			  /* of the router at the last turn */
 	uint64_t routers_returned, router_epochs; /* of lib/agent at the last turn */
-	bool refused;			     /* by the router: it is asked again after 10 s only */
+	bool refused; /* by the router: it is asked again after 10 s only */
 };
 
 /* log.c */
