@@ -283,7 +283,7 @@ bool rule_no_actual(const struct doctor_input *in)
 	       doctor_get_number(in, "requests.actual_cached") == 0 &&
 	       doctor_report(
 		       in,
-		       "pool %s: %.0f cached tokens were predicted, but no engine has reported any number of cached tokens",
+		       "pool %s: %.0f cached tokens were predicted, but no engine has reported cached tokens",
 		       in->name, doctor_get_number(&h, "achieved_tokens"));
 }
 
