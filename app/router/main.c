@@ -15,15 +15,16 @@
 #include <rte_eal.h>
 #include <rte_lcore.h>
 
+#include "config/config.h"
+#include "config/host.h"
 #include "control/control.h"
 #include "control/log.h"
+#include "control/shared.h"
 #include "control/snapshot.h"
 #include "control/watch.h"
 #include "kvr_conf.h"
 #include "memif_guard.h"
 #include "start/banner.h"
-#include "start/host.h"
-#include "start/shared.h"
 #include "start/start.h"
 #include "telemetry/telemetry.h"
 

@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "control/control.h"
-#include "lcore/loop.h"
+#include "loop/loop.h"
 
 #define CLOCK_NS   (1000 * SIM_S) /* clock of the router when the world begins */
 #define TICK_NS	   (10 * SIM_MS)  /* between rounds of control without work */

@@ -12,7 +12,8 @@
 #include <rte_ethdev.h>
 #include <rte_random.h>
 
-#include "lcore/notes.h"
+#include "config/config.h"
+#include "lcore/mailbox.h"
 #include "sched/prompts.h"
 #include "start/start.h"
 

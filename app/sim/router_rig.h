@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "router.h"
+#include "state/router.h"
 
 #define RIG_PORTS  2u
 #define RIG_QUEUES 4u

@@ -16,7 +16,7 @@
 
 #include "kvr_hints.h"
 #include "kvr_message.h"
-#include "router.h"
+#include "state/router.h"
 
 #define PEER_CLIENT 1000u /* UDP ports of the two peers, both at 10.0.0.2 */
 #define PEER_AGENT  2000u

@@ -16,10 +16,10 @@
 #include <rte_cycles.h>
 #include <rte_telemetry.h>
 
+#include "control/shared.h"
 #include "kvr_put.h"
 #include "kvr_telemetry.h"
 #include "kvr_test.h"
-#include "start/shared.h"
 #include "telemetry/capture.h"
 #include "threads.h"
 

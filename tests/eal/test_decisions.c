@@ -6,7 +6,7 @@
 #include "kvr_put.h"
 #include "kvr_telemetry.h"
 #include "kvr_test.h"
-#include "lcore/loop.h"
+#include "loop/loop.h"
 #include "sched/decision_log.h"
 #include "sched/sched.h"
 #include "telemetry/decisions.h"

@@ -8,6 +8,7 @@
 #include <pthread.h>
 #include <sched.h>
 
+#include "config/config.h"
 #include "control/control.h"
 #include "kvr_frame.h"
 #include "kvr_put.h"

@@ -12,9 +12,9 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "lcore/loop.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
+#include "loop/loop.h"
 #include "threads.h"
 
 static uint8_t hint_bytes[4096];

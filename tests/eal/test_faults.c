@@ -15,7 +15,7 @@
 #include <sys/resource.h>
 
 #include "kvr_hints.h"
-#include "lcore/loop.h"
+#include "loop/loop.h"
 #include "sched/session.h"
 #include "start/start.h"
 #include "threads.h"

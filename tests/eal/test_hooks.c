@@ -6,10 +6,10 @@
 #include <errno.h>
 #include <string.h>
 
+#include "control/shared.h"
 #include "kvr_hook.h"
 #include "kvr_test.h"
 #include "memif_guard.h"
-#include "start/shared.h"
 
 #ifdef HIDDEN
 #define RESULT -ENOTSUP

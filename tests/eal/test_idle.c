@@ -6,7 +6,8 @@
  */
 #include "kvr_test.h"
 #include "kvr_timer_slack.h"
-#include "lcore/notes.h"
+#include "lcore/idle.h"
+#include "lcore/mailbox.h"
 #include "pipeline.h"
 
 #include <sys/prctl.h>

@@ -9,6 +9,7 @@
 #include <rte_malloc.h>
 #include <rte_memory.h>
 
+#include "config/config.h"
 #include "kvr_test.h"
 
 #define MIB 1048576

@@ -8,8 +8,9 @@
 #include "pipeline.h"
 
 #include "kvr_test.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
+#include "sched/sched.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -8,7 +8,7 @@
 #include "kvr_put.h"
 #include "kvr_rand.h"
 #include "kvr_test.h"
-#include "lcore/loop.h"
+#include "loop/loop.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "threads.h"

@@ -9,7 +9,7 @@
 #include "kv.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "lcore/loop.h"
+#include "loop/loop.h"
 #include "sched/session.h"
 
 #include <errno.h>

@@ -13,8 +13,8 @@
 
 #include "control/control.h"
 #include "kvr_eal.h"
-#include "lcore/loop.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
+#include "loop/loop.h"
 #include "pipeline.h"
 #include "router_rig.h"
 

@@ -21,7 +21,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "router.h"
+#include "state/router.h"
 
 #define THREADS_MAX 4u
 

@@ -17,10 +17,10 @@
 
 #include "control/thread.h"
 #include "ingress/ingress.h"
-#include "lcore/loop.h"
-#include "lcore/stop_dp.h"
+#include "loop/loop.h"
 #include "sched/request.h"
 #include "sched/sched.h"
+#include "sched/stop.h"
 #include "start/start.h"
 
 static uint64_t id; /* of the last request */

@@ -3,7 +3,7 @@
  * Row 20: a CANCEL or PROBE that finds the next pool's ring full is counted. On several threads its
  * scheduler may have made room: what is not counted is answered.
  */
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "peers.h"
 #include "threads.h"
 

@@ -9,7 +9,7 @@
 #include "control/control.h"
 #include "kv.h"
 #include "kvr_test.h"
-#include "lcore/loop.h"
+#include "loop/loop.h"
 
 #define WORKERS 64u
 #define MANY	64u /* ranks of one more worker */

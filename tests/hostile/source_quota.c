@@ -7,7 +7,7 @@
 #include "peers.h"
 
 #include "ingress/ingress.h"
-#include "lcore/loop.h"
+#include "loop/loop.h"
 #include "sched/session.h"
 #include "threads.h"
 

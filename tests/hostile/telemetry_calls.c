@@ -8,7 +8,7 @@
 
 #include "control/control.h"
 #include "control/thread.h"
-#include "lcore/stop_dp.h"
+#include "sched/stop.h"
 
 #define PAGE 32u /* of /kvroute/workers */
 

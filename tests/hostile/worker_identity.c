@@ -6,8 +6,8 @@
 #include "peers.h"
 
 #include "control/thread.h"
-#include "lcore/loop.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
+#include "loop/loop.h"
 #include "sched/request.h"
 #include "sched/session.h"
 

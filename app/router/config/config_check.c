@@ -14,9 +14,9 @@
 #include <string.h>
 #include <strings.h>
 
+#include "config/host.h"
 #include "kvr_prefix.h"
 #include "kvr_telemetry.h"
-#include "start/host.h"
 
 #define MIB 1048576u
 

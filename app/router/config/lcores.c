@@ -9,7 +9,7 @@
 #include <stdlib.h>
 
 #include "config/config.h"
-#include "lcore/idle.h"
+#include "state/conf.h"
 
 /* Where complaints go. */
 struct why {

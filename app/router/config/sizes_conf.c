@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the configuration says about packet buffers, for sizes_derive(). */
 #include "config/config.h"
-#include "router.h"
+#include "config/sizes.h"
 
 #include <string.h>
 

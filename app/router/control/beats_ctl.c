@@ -8,7 +8,6 @@
 #include "control/log.h"
 #include "control/thread.h"
 #include "event/event.h"
-#include "start/pools.h"
 
 #include <inttypes.h>
 

@@ -4,6 +4,7 @@
  * have ended a turn, and publishes views.
  */
 #include "control/thread.h"
+#include "lcore/idle.h"
 
 #include <errno.h>
 

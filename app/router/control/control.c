@@ -7,7 +7,7 @@
 #include "control/service.h"
 #include "control/snapshot.h"
 #include "control/thread.h"
-#include "lcore/kinds.h"
+#include "lcore/frame_kind.h"
 #include "sched/session.h"
 
 #include <errno.h>
@@ -15,11 +15,12 @@
 #include <string.h>
 #include <time.h>
 
+#include "control/shared.h"
 #include "kvr_frame.h"
 #include "kvr_rings.h"
 #include "kvr_telemetry.h"
+#include "lcore/idle.h"
 #include "sched/sched.h"
-#include "start/shared.h"
 
 #define ROUND_NS     1000000 /* 1 ms */
 #define TICK_NS	     UINT64_C(10000000)

@@ -6,13 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "ingress/source.h"
 #include "kvr_frame.h"
 #include "kvr_message.h"
 #include "kvr_put.h"
-#include "lcore/kinds.h"
+#include "lcore/frame_kind.h"
 #include "lcore/out.h"
-#include "start/pools.h"
 
 /* ---- HELLO ---- */
 

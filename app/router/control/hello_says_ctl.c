@@ -3,9 +3,9 @@
  * Answers of HELLO: what a worker is welcomed with; of a refused one what is wrong, field, value
  * and what the pool has, for the engine's operator (REJECTED) and the router's (log).
  */
+#include "config/config.h"
 #include "control/log.h"
 #include "control/thread.h"
-#include "ingress/source.h"
 #include "lcore/out.h"
 
 #include <stdio.h>

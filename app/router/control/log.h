@@ -17,7 +17,7 @@
 #include <stdint.h>
 
 #include "kvr_log.h"
-#include "telemetry/counters.h"
+#include "state/counters.h"
 
 #define LOG_BYTES 65536u
 

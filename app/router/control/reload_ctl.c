@@ -4,6 +4,7 @@
  * /kvroute/set, is now what the file says; other keys that differ are named, and keep their value
  * until a restart. A file with a mistake, and one that the kernel's maps refuse, changes nothing.
  */
+#include "config/config.h"
 #include "control/log.h"
 #include "control/thread.h"
 #include "control/tune.h"

@@ -8,7 +8,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "router.h"
+#include "state/router.h"
 
 void service_open(struct service *s)
 {

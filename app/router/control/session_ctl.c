@@ -32,6 +32,7 @@ int sessions_create(struct pool *p, uint64_t seed)
 		sessions_destroy(p);
 		return -ENOMEM;
 	}
+	p->session_table = s->table;
 	kvr_session_on_drop(s->table, session_dropped, p);
 	s->count = kvr_stats_row(s->stats, 0);
 	TAILQ_INIT(&s->free);
@@ -56,6 +57,7 @@ void sessions_destroy(struct pool *p)
 	kvr_session_destroy(s->table);
 	rte_free(s);
 	p->sessions = NULL;
+	p->session_table = NULL;
 }
 
 static bool on_due(struct lcore *lc, void *arg)

@@ -2,7 +2,7 @@
 #include "control/log.h"
 #include "control/restore.h"
 #include "control/snapshot.h"
-#include "router.h"
+#include "state/router.h"
 
 #include <errno.h>
 #include <inttypes.h>

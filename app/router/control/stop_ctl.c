@@ -12,7 +12,7 @@
 #include "control/snapshot.h"
 #include "control/thread.h"
 #include "lcore/out.h"
-#include "lcore/stop_dp.h"
+#include "sched/stop.h"
 
 #include <time.h>
 

@@ -18,8 +18,9 @@
 
 #include "control/control.h"
 #include "kvr_hints.h"
+#include "lcore/frame_kind.h"
 #include "lcore/out.h"
-#include "router.h"
+#include "state/router.h"
 
 #define CHANGES	   64u	/* of workers, done together */
 #define LOADS	   512u /* reports of ranks on their way to one pool's lcores */
@@ -152,6 +153,13 @@ uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w);
 
 /** What time does to workers: silence, drained ones, who is expected back. */
 void workers_tick(struct router *rt);
+
+/* ---- hello_ctl.c ---- */
+
+/** HELLO, GOODBYE, CONNECT: struct frame_kind::control. */
+void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why);
+void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why);
+void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why);
 
 /* ---- hello_says_ctl.c ---- */
 

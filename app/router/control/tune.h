@@ -37,6 +37,10 @@ int tune_ports_check(struct router *rt, const struct kvr_port_conf next[], char 
  */
 int tune_ports(struct router *rt, const struct kvr_port_conf next[], char *err, size_t errlen);
 
+/** The limits of sources at all ports become those of rt->conf. Returns when the lcores apply them.
+ * Start; control. */
+void rules_update(struct router *rt);
+
 /** Pool @p i goes by @p next, a checked copy of kvr_sched_conf() but for tunable keys. */
 void tune_pool(struct router *rt, uint32_t i, const struct kvr_pool_conf *next);
 

@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "control/log.h"
-#include "router.h"
+#include "state/router.h"
 
 #define LOOK_MS	  50u
 #define PATIENCE  300u	/* from the signal to the end */

@@ -17,7 +17,6 @@
 #include "lcore/out.h"
 #include "sched/sched.h"
 #include "sched/session.h"
-#include "start/pools.h"
 
 #include <errno.h>
 #include <stdio.h>

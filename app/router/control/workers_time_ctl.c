@@ -8,7 +8,7 @@
 #include "control/log.h"
 #include "control/thread.h"
 #include "kvr_drain_request.h"
-#include "lcore/stop_dp.h"
+#include "sched/stop.h"
 
 #include <errno.h>
 #include <inttypes.h>

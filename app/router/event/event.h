@@ -11,7 +11,7 @@
  * frames a turn of 50 us; a frame of many blocks is cut into pieces that go on in the next turn.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /** A note that will not be handled: give back what it holds. Any thread. */
 void event_drop(const struct event_note *n);
@@ -44,6 +44,18 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
  * table: as many as pool_event::fetched then says. Event lcore.
  */
 void event_fetch(struct pool *p);
+
+/* ---- quota_dp.c: places in the event ring. Ingress lcores ---- */
+
+/** Whether the source may have another frame in the pool's event ring, which is then charged to
+ * it. */
+bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from);
+
+/** The one that was charged last did not get there. */
+void share_event_back(struct lcore *lc, struct pool *p);
+
+/** The frame of @p n has left the ring. Event lcore. */
+void share_event_done(struct pool *p, const struct event_note *n);
 
 /* ---- ack_dp.c ---- */
 

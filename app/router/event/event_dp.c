@@ -19,7 +19,6 @@
 #include "event/event.h"
 #include "ingress/source.h"
 #include "lcore/out.h"
-#include "sched/share.h"
 
 #include <string.h>
 

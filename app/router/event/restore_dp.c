@@ -5,8 +5,8 @@
  * applied in their order, make it exact. Until they have, or a dump has, the rank is not
  * authoritative; what nobody confirms in DOUBT_NS is dropped, so a wrong score never stays.
  */
-#include "control/restore.h"
 #include "event/event.h"
+#include "state/restore.h"
 
 #define DOUBT_NS    UINT64_C(10000000000)
 #define DOUBT_RANKS 64u /* a turn */

@@ -10,10 +10,7 @@
  * turn, 8 to 15 us, freeing into 256 frames of each, 5 to 10 us.
  */
 
-#include "router.h"
-
-/** Frames freed in a turn of unfinished messages, and of whole ones. */
-#define FREE_TURN 256u
+#include "message/frames.h"
 
 /* ---- fragment_dp.c ---- */
 
@@ -55,24 +52,5 @@ void read_drop(struct lcore *lc);
 
 /** All of them are here: to the scheduler, which acknowledges them. */
 void result_whole(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
-
-/* ---- frames_dp.c: frames of whole messages ---- */
-
-/** The job's frames do not count at its ingress lcore any more: they are freed, or counted as
- * waiting. Idempotent. Scheduler lcore. */
-void fragments_taken(struct job *j);
-
-/** No scheduler will take it. The ingress lcore that made it. */
-void fragments_back(struct lcore *lc, struct job *j);
-
-/** Free all frames of a message, and the list. Any thread. */
-void frames_free(struct frame_list *l);
-
-/** The same: as many at once as this turn of @p lc allows, others over the next ones; at once on
- * the control thread. */
-void frames_drop(struct lcore *lc, struct frame_list *l);
-
-/** Go on with that, once a turn. */
-void frames_poll(struct lcore *lc);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Frames that ingress hands on: to the control thread, or as a request to its pool. */
-#include "lcore/kinds.h"
+#include "lcore/frame_kind.h"
 
 #include <string.h>
 
 #include "ingress/fragment.h"
-#include "ingress/job.h"
+#include "ingress/ingress.h"
+#include "ingress/route.h"
 #include "ingress/source.h"
 #include "kvr_frame.h"
 #include "kvr_message.h"

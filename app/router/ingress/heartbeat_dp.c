@@ -7,7 +7,7 @@
  */
 #include "ingress/ingress.h"
 #include "ingress/source.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
 
 #include <string.h>

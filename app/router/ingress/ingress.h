@@ -10,12 +10,23 @@
  * counters and beats only. Budget: a burst of 32 from each port within a turn of 50 us.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /* ---- ingress_dp.c ---- */
 
 /** Receive one burst from every queue of this lcore. @return frames received. */
 uint32_t ingress_poll(struct lcore *lc);
+
+/* ---- handoff_dp.c ---- */
+
+/** Give it to the control thread, within the rate of its source. */
+void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** The same for HELLO, of agents that may. */
+void ingress_hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+
+/** ROUTE and POTENTIAL_LOADS, whole or in fragments. */
+void ingress_request(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- heartbeat_dp.c ---- */
 
@@ -36,20 +47,13 @@ void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 /** DISPATCH_ACK, PROGRESS, ABORT_ACK from an agent. */
 void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
-/* ---- notes_in_dp.c ---- */
+/* ---- client_frames_dp.c ---- */
 
 /** The first fragment once more of a transfer result that is whole. */
 void note_result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** CANCEL, PROBE from a client. */
 void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
-
-/** Pool of a handle, or NULL. */
-struct pool *pool_of_handle(struct router *rt, uint64_t handle);
-
-/** Pass a note on when it may be for another pool. @return 0, or -1: it was the last pool, or
- * its ring is full and the frame was dropped (counted). */
-int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n);
 
 /* ---- session_in_dp.c ---- */
 

@@ -9,7 +9,7 @@
 #include "ingress/source.h"
 #include "kvr_frame.h"
 #include "kvr_message.h"
-#include "lcore/kinds.h"
+#include "lcore/frame_kind.h"
 #include "lcore/out.h"
 
 /* Of a RESPONSE in fragments the first one has all that is looked at here. */

@@ -17,7 +17,7 @@
  * lcore has time for all, nobody loses a frame and nobody is refused.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /** The port of @p l gave @p got frames to one poll, those for nobody included; @p full: and may
  * have more. */

@@ -13,7 +13,7 @@
  * count with those of messages on their way to a scheduler.
  */
 #include "ingress/fragment.h"
-#include "ingress/job.h"
+#include "ingress/route.h"
 #include "lcore/out.h"
 
 #include <string.h>

@@ -6,10 +6,9 @@
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"
-#include "ingress/job.h"
 #include "ingress/source.h"
 #include "lcore/agent_path.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
 
 #include <string.h>

@@ -16,9 +16,8 @@
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"
-#include "ingress/job.h"
 #include "ingress/source.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
 
 #include <string.h>

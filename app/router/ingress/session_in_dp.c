@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Frames about sessions, at ingress: who may send them, and to which pool they go. */
 #include "ingress/ingress.h"
-#include "ingress/job.h"
 #include "ingress/source.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
 
 #include "kvr_frame.h"

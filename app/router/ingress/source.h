@@ -11,7 +11,7 @@
  */
 
 #include "lcore/out.h"
-#include "router.h"
+#include "state/router.h"
 
 /** Whether a CONNECT or HELLO of @p from is within its source's rate. Ingress lcores. */
 bool source_control(struct lcore *lc, const struct kvr_path *from);
@@ -44,9 +44,5 @@ void source_refuse_unsaid(struct lcore *lc, struct rte_mbuf *m, enum kvr_code co
 /** Refuse a request that source_route() says is too much in an overload (Busy), count and free it.
  * Answered as far as its source may have answers: an answer costs as much as receiving did. */
 void source_shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
-
-/** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
- * number. */
-uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);
 
 #endif

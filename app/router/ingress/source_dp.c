@@ -140,8 +140,3 @@ void source_refuse_unsaid(struct lcore *lc, struct rte_mbuf *m, enum kvr_code co
 	kvr_stats_inc(lc->reject, code);
 	rte_pktmbuf_free(m);
 }
-
-uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question)
-{
-	return rules_of_port(rt, from->port)->cookie ? question : 0;
-}

@@ -12,7 +12,7 @@
  * of the worker has nothing to do with its requests, wherever it is.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 static inline const struct kvr_path *agent_path(const struct lcore *lc, const struct kvr_relay *r)
 {

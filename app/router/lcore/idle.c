@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "router.h"
+#include "state/router.h"
 
 int idle_init(struct idle *d, int mode)
 {

@@ -29,11 +29,10 @@
  * for it.
  */
 
-#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kvr_timer_slack.h"
+#include "state/idle.h"
 
 struct lcore;
 struct router;
@@ -44,19 +43,6 @@ struct router;
 #define IDLE_LEAST_NS	UINT64_C(50000)
 #define IDLE_SLEEP_NS	UINT64_C(2000000)
 #define IDLE_WOKEN_NS	UINT64_C(6000000)
-
-enum idle_mode { IDLE_POLL, IDLE_SLEEP, IDLE_INTERRUPT };
-
-struct idle {
-	int mode;	/* enum idle_mode */
-	int fd;		/* eventfd that ends its sleep */
-	uint32_t turns; /* empty ones in a row */
-	uint32_t fewer; /* interrupt: so often the number of empty turns is halved */
-	uint64_t ns;	/* last sleep; 0: none since there was work */
-	uint64_t done;	/* lcore_done() after the last turn */
-	struct kvr_timer_slack slack;
-	_Atomic int asleep;
-};
 
 /**
  * The state machine: a turn has ended, and @p worked says whether it found anything to do.

@@ -11,7 +11,7 @@
  * long messages a turn; a frame that is relayed is not copied.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /** Whether the same message may succeed later. */
 enum refusal_retry { RETRY_BY_CODE, RETRY_YES, RETRY_NO };
@@ -81,6 +81,10 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 
 /** Room for a header and @p len bytes of body in a new frame; NULL is counted. */
 struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len);
+
+/** Most bytes of an answer to @p question bytes from @p from, whose address is not proven; 0: any
+ * number. */
+uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question);
 
 /** Send the frames that other lcores left in this lcore's egress ring. @return frames. */
 uint32_t out_egress(struct lcore *lc);

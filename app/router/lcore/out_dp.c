@@ -4,7 +4,6 @@
  * ring of the ingress lcore that sends for it. Frames larger than the path takes are cut: any frame
  * can be, because every frame says which bytes of which message it carries.
  */
-#include "ingress/source.h"
 #include "lcore/out.h"
 
 #include <string.h>
@@ -315,4 +314,9 @@ void path_keep(struct rte_mbuf *m, const struct kvr_path *path)
 const struct kvr_path *path_kept(const struct rte_mbuf *m)
 {
 	return m->buf_addr;
+}
+
+uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question)
+{
+	return rules_of_port(rt, from->port)->cookie ? question : 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What an lcore has done and has still to do: what its idle mode asks. Not called in `poll`. */
-#include "ingress/fragment.h"
-#include "lcore/notes.h"
-#include "router.h"
+#include "lcore/idle.h"
+#include "lcore/mailbox.h"
+#include "state/router.h"
 
 uint64_t lcore_done(const struct lcore *lc)
 {

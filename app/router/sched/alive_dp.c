@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reports of live requests, and what every message about a request means beside its event. */
 #include "sched/request.h"
-#include "sched/sched.h"
 
 #include "kvr_frame.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the clients of requests are told: ACCEPTED, REJECTED, LOADS. */
-#include "ingress/job.h"
 #include "lcore/out.h"
+#include "message/job.h"
 #include "sched/reason.h"
 #include "sched/request.h"
 #include "sched/sched.h"

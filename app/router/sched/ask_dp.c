@@ -2,9 +2,9 @@
 /*
  * What lib/request asks while it takes a step: workers of the view, both pools and shares.
  */
+#include "sched/quota.h"
 #include "sched/request.h"
 #include "sched/sched.h"
-#include "sched/share.h"
 
 static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
 		       struct kvr_rq_worker *out)

@@ -8,9 +8,9 @@
 
 #include <rte_branch_prediction.h>
 
-#include "router.h"
 #include "sched/measure.h"
 #include "sched/request.h"
+#include "state/router.h"
 
 #define FAILED_TERMS_NS UINT64_C(1000000) /* terms of failed decisions, at most one a ms */
 

@@ -3,11 +3,11 @@
  * Jobs that a scheduler has got: the frames they may wait with. The scheduler lcore of the pool is
  * the only writer; an ingress lcore gives back a job with job_drop(), which does not know them.
  */
-#include "ingress/fragment.h"
-#include "ingress/job.h"
+#include "message/frames.h"
+#include "message/job.h"
 #include "sched/prompts.h"
+#include "sched/quota.h"
 #include "sched/sched.h"
-#include "sched/share.h"
 
 #include <assert.h>
 

@@ -3,8 +3,9 @@
  * What the workers of a pair of pools are sent, which the client's ROUTE does not carry, and the
  * memory that such a message needs besides.
  */
-#include "ingress/job.h"
 #include "lcore/out.h"
+#include "message/frames.h"
+#include "message/job.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 
@@ -12,37 +13,6 @@
 
 #include "kvr_frame.h"
 #include "kvr_message.h"
-
-/* What a leg's hints may have more than the client's: PREFILL_WORKER, BOOTSTRAP, PREFILL_RESULT. */
-#define MORE_HINTS (16u + 288u + KVR_WIRE_MAX_FRAME)
-
-/* ---- memory ---- */
-
-enum kvr_code pair_attach(struct job *j)
-{
-	struct pair *l;
-
-	if (j->tlvs_len > KVR_WIRE_MAX_HINTS - MORE_HINTS)
-		return KVR_E_TOO_LARGE;
-	if (KVR_SIM_FAULT(PAIR) || rte_mempool_get(j->pool->pairs, (void **)&l) < 0)
-		return KVR_E_NO_MEMORY;
-	l->rq.required = l->required;
-	l->rq.preferred = l->preferred;
-	l->result = NULL;
-	l->long_result = NULL;
-	l->said[0] = '\0';
-	l->sending[MAIN].on = l->sending[PREFILL].on = false;
-	l->sending[MAIN].stops = l->sending[PREFILL].stops = false;
-	l->over = false;
-	j->pair = l;
-	return KVR_OK;
-}
-
-void pair_detach(struct job *j)
-{
-	rte_mempool_put(j->pool->pairs, j->pair);
-	j->pair = NULL;
-}
 
 void leg_result(struct lcore *lc, struct job *j, struct rte_mbuf *m)
 {

@@ -7,7 +7,7 @@
 
 #include <rte_malloc.h>
 
-#include "router.h"
+#include "state/router.h"
 
 #define MEASURE_DEF(id, prefix, name, unit, parts, kind, a, b, n, help)                            \
 	[id] = {prefix name, unit, help, parts, kind, a, b, n},

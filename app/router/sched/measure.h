@@ -112,21 +112,6 @@ struct rank_counts {
 	kvr_cell_t v[RANK_COUNTERS];
 } __rte_cache_aligned;
 
-/** Times of a request, in struct request: one cache line. Scheduler lcore. */
-struct request_times {
-	uint64_t arrival_ns;
-	uint64_t sent_ns[2];	 /* by leg: first DISPATCH of this try; 0: none */
-	uint64_t prefill_end_ns; /* 0: not yet, or later than the first token */
-	uint64_t first_ns;	 /* first token; 0: none */
-	uint64_t last_ns;	 /* last report of tokens */
-	uint32_t tokens;	 /* generated, as reported */
-	uint32_t removed[2];	 /* by leg: blocks its rank had removed when it was sent */
-	uint8_t class[2];	 /* by leg: policy class */
-	uint8_t waited;		 /* bits of legs that have waited */
-	bool anew;		 /* another try begins with the next question */
-};
-_Static_assert(sizeof(struct request_times) <= 64, "one cache line");
-
 /* ---- measure.c: start, stop, any thread ---- */
 
 /** Memory of the pool, whose scheduler is there. @return 0 or -ENOMEM. */

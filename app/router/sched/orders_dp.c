@@ -4,17 +4,17 @@
  * order that is a question is answered here, and the request goes on.
  */
 #include "event/event.h"
-#include "ingress/job.h"
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
+#include "message/job.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
 #include "sched/prompts.h"
+#include "sched/quota.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
 #include "sched/session.h"
-#include "sched/share.h"
 
 #include <assert.h>
 #include <string.h>

@@ -4,7 +4,7 @@
  * request arrived, and may have waited for the scheduler lcore since: longer than a worker takes to
  * come back with nothing, or another one to get its rank.
  */
-#include "ingress/job.h"
+#include "message/job.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 

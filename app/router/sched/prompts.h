@@ -29,8 +29,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "lcore/note.h"
-#include "lcore/pool.h"
+#include "state/pool.h"
+#include "state/ring_msg.h"
 
 struct job;
 struct kvr_flight;

@@ -2,7 +2,7 @@
 /* What of a turn waits while a long prompt is in the middle of its slices: prompts.h. */
 #include "sched/prompts.h"
 
-#include "ingress/job.h"
+#include "message/job.h"
 #include "sched/request.h"
 
 static bool alone(const struct pool *p)

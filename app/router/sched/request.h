@@ -19,8 +19,8 @@
  */
 
 #include "lcore/out.h"
-#include "router.h"
 #include "sched/send.h"
+#include "state/router.h"
 
 #define MAIN	KVR_LEG_MAIN
 #define PREFILL KVR_LEG_PREFILL

@@ -3,15 +3,15 @@
  * Frames about requests, as events: which request is meant, whether the sender may speak of it, and
  * what it says. What follows is lib/request's.
  */
-#include "ingress/fragment.h"
-#include "ingress/ingress.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
+#include "message/frames.h"
 #include "sched/measure.h"
+#include "sched/quota.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
 #include "sched/session.h"
-#include "sched/share.h"
 #include "sched/track.h"
 
 #include <string.h>
@@ -20,6 +20,19 @@
 #include "kvr_reason.h"
 
 /* All that goes to the client of a request takes this next hop from now on. */
+/* Pass a message on when it may be for another pool. @return 0, or -1: this was the last pool, or
+ * the ring is full and the frame was dropped (counted). */
+static int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
+{
+	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
+		return -1;
+	if (notes_put(&lc->rt->pool[p->number + 1], n) == 0)
+		return 0;
+	pool_count(p, PC_MAILBOX_FULL, 1);
+	rte_pktmbuf_free(n->m); /* the client repeats it */
+	return 0;
+}
+
 static void client_hop(struct kvr_flight *slot, const uint8_t mac[6])
 {
 	struct request *r = request_of(slot);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sessions of a snapshot, bound as they were. */
-#include "control/restore.h"
 #include "sched/request.h"
 #include "sched/session.h"
+#include "state/restore.h"
 
 bool session_restore(struct lcore *lc, struct pool *p, struct restore_worker *r)
 {

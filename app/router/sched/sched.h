@@ -10,7 +10,7 @@
  * notes, what can be admitted, and what time brings.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /** Requests that end in one turn for one reason that is none of their own: 3 to 8 us each, as
  * nothing of them has been fetched. */
@@ -49,6 +49,18 @@ void sched_gauges(struct pool *p);
 
 /** kvr_sched_ops::dropped: a booking ended because its rank went. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
+
+/* ---- mailbox.c ---- */
+
+/** Free what an unhandled message owns. Control thread, when the lcores have ended. */
+void note_drop(struct lcore *control, const struct note *n);
+
+/** Start: room for @p size - 1 notes, a power of two. @p alone: one lcore does everything.
+ * @return 0 or -ENOMEM. */
+int notes_create(struct pool *p, uint32_t size, bool alone);
+
+/** Stop: give back what the notes own that nobody has taken, and the memory. */
+void notes_destroy(struct pool *p);
 
 /* ---- overlap_dp.c ---- */
 

@@ -4,7 +4,7 @@
  * turn: what has been lost, a burst of notes, the queue, time. Each note is an event of a request
  * (request_dp.c), whose orders are carried out at once (orders_dp.c).
  */
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "sched/measure.h"
 #include "sched/prompts.h"
 #include "sched/request.h"

@@ -10,7 +10,7 @@
  */
 
 #include "lcore/out.h"
-#include "router.h"
+#include "state/router.h"
 
 #define SEND_TURN_BYTES 32768u /* of an lcore: 8 to 15 us of copying */
 

@@ -16,9 +16,10 @@
  * it does for messages of one frame. Every frame is a copy: job_part() finds its bytes without a
  * search, so that a slice costs what its bytes cost, whatever the length of the message.
  */
-#include "ingress/job.h"
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
+#include "message/frames.h"
+#include "message/job.h"
 #include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/sched.h"

@@ -18,7 +18,7 @@
  * control thread's. Budget: at most BURST asks are repeated in a turn.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 #define SESSION_CLOSES	4096u /* SESSION_CLOSE unanswered at one time */
 #define SESSION_BUCKETS 4096u /* power of two: ids that are being closed, by their hash */

@@ -2,10 +2,10 @@
 /* Memory of requests, and their slots. */
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
+#include "sched/quota.h"
 #include "sched/request.h"
 #include "sched/send.h"
 #include "sched/session.h"
-#include "sched/share.h"
 
 #include <assert.h>
 #include <string.h>

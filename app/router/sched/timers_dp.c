@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Time, and what the scheduler library tells unasked, as events. */
-#include "ingress/job.h"
+#include "message/job.h"
 #include "sched/decision_log.h"
 #include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/sched.h"
 #include "sched/send.h"
 #include "sched/session.h"
-#include "sched/share.h"
 
 #include <assert.h>
 #include <string.h>

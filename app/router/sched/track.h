@@ -10,7 +10,7 @@
  * of such requests alone.
  */
 
-#include "lcore/out.h"
+#include "state/router.h"
 
 /** Put the hint behind the last item @p m of the request of @p slot, one segment; an item without
  * room for it stays as it is. */

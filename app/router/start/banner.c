@@ -14,7 +14,7 @@
 #include <rte_version.h>
 
 #include "control/log.h"
-#include "router.h"
+#include "state/router.h"
 
 #ifndef KVROUTE_VERSION
 #define KVROUTE_VERSION "unknown"

@@ -21,10 +21,11 @@
 #include <rte_pci.h>
 #include <rte_random.h>
 
+#include "config/config.h"
+#include "config/host.h"
 #include "control/log.h"
+#include "control/shared.h"
 #include "start/folders.h"
-#include "start/host.h"
-#include "start/shared.h"
 
 #define EAL_ARGS   64
 #define RESERVE_MB 64u /* of the program itself */

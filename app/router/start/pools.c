@@ -11,29 +11,16 @@
 #include <rte_malloc.h>
 #include <rte_random.h>
 
+#include "config/config.h"
 #include "event/event.h"
 #include "ingress/fragment.h"
 #include "kvr_rings.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "sched/decision_log.h"
 #include "sched/measure.h"
 #include "sched/prompts.h"
 #include "sched/request.h"
 #include "sched/session.h"
-#include "start/pools.h"
-
-bool pool_named(const struct pool *p, const char *name, size_t len)
-{
-	return strlen(p->name) == len && memcmp(p->name, name, len) == 0;
-}
-
-struct pool *pool_by_name(struct router *rt, const char *name, size_t len)
-{
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (pool_named(&rt->pool[i], name, len))
-			return &rt->pool[i];
-	return NULL;
-}
 
 /* The overlap arrays follow each job; pointers in it never change. */
 static void job_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)

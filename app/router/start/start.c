@@ -12,17 +12,18 @@
 #include <rte_memory.h>
 #include <rte_random.h>
 
+#include "config/config.h"
+#include "config/host.h"
 #include "control/control.h"
 #include "control/log.h"
+#include "control/shared.h"
+#include "control/tune.h"
 #include "ingress/fragment.h"
-#include "ingress/source.h"
 #include "kvr_rings.h"
-#include "start/host.h"
-#include "start/shared.h"
+#include "lcore/idle.h"
 
-#define CTL_MBUFS     511u  /* frames of control on their way out */
-#define SOURCES	      4096u /* that an ingress lcore tells apart: 288 KiB */
-#define CONTROL_BURST 1024u /* CONNECT and HELLO of a source at once: a host's engines start */
+#define CTL_MBUFS 511u	/* frames of control on their way out */
+#define SOURCES	  4096u /* that an ingress lcore tells apart: 288 KiB */
 
 /* ---- counters ---- */
 
@@ -301,26 +302,6 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 			       lc->sources == NULL || lc->proven == NULL
 		       ? -ENOMEM
 		       : 0;
-}
-
-void rules_update(struct router *rt)
-{
-	const uint32_t next =
-		!atomic_load_explicit(&rt->rules_now, memory_order_relaxed); /* one writer */
-
-	for (uint32_t i = 0; i < rt->n_ports; i++) {
-		const struct kvr_port_conf *c = &rt->conf.port[i].port;
-		struct source_rules *to = &rt->rules[next][i];
-		struct kvr_source_rate *r = to->rate;
-
-		r[KVR_SOURCE_REQUESTS] = kvr_source_rate(c->source_rate, c->source_burst);
-		r[KVR_SOURCE_ANSWERS] = kvr_source_rate(c->source_answers, c->source_answers);
-		to->cookie = c->cookie;
-		r[KVR_SOURCE_CONTROL] = kvr_source_rate(c->source_control, CONTROL_BURST);
-	}
-	/* Pairs with the acquire load in rules_of_port(). */
-	atomic_store_explicit(&rt->rules_now, next, memory_order_release);
-	lcores_pass(rt);
 }
 
 int start_lcores(struct router *rt, char *err, size_t errlen)

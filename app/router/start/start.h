@@ -8,7 +8,7 @@
  * leaves one line in @p err; each stop undoes its start and accepts what start left. Main thread.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /** EAL lcore 0 is control; polling lcore i is EAL lcore i + 1 on the CPU of the configuration. */
 #define EAL_LCORE(i) ((i) + 1)
@@ -50,9 +50,6 @@ int start_memory(struct router *rt, char *err, size_t errlen);
 void stop_memory(struct router *rt);
 
 /** Launch and join the polling lcores. */
-/** What sources may do on the ports is what the configuration says now. Start; control. */
-void rules_update(struct router *rt);
-
 int start_traffic(struct router *rt, char *err, size_t errlen);
 void stop_traffic(struct router *rt);
 

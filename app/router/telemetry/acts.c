@@ -3,7 +3,7 @@
 #include <errno.h>
 
 #include "control/control.h"
-#include "router.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 /* ---- workers ---- */

@@ -23,9 +23,9 @@
 
 #include "control/control.h"
 #include "control/log.h"
+#include "control/shared.h"
 #include "kvr_rings.h"
 #include "kvr_telemetry.h"
-#include "start/shared.h"
 
 #define COPIES	    2047u /* buffers, and places in the ring */
 #define SECONDS_MAX 3600u

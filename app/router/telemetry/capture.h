@@ -22,7 +22,7 @@
 #include <rte_mbuf.h>
 #include <rte_ring.h>
 
-#include "router.h"
+#include "state/router.h"
 
 /** One direction of a queue; arg of its callback. */
 struct capture_tap {

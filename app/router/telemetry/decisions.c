@@ -11,9 +11,8 @@
 
 #include "control/control.h"
 #include "kvr_telemetry.h"
-#include "router.h"
 #include "sched/decision_log.h"
-#include "start/pools.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 #define PAGE 32u /* decisions or adapters in one answer */

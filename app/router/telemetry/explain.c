@@ -3,8 +3,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "router.h"
 #include "sched/decision_log.h"
+#include "state/router.h"
 #include "telemetry/decisions.h"
 #include "telemetry/parts.h"
 

@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "kvr_metrics.h"
-#include "router.h"
 #include "sched/measure.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 #define ALL_CLASSES UINT32_MAX

@@ -2,8 +2,8 @@
 /* Telemetry: everything that can run out, in one place. */
 #include <string.h>
 
-#include "lcore/notes.h"
-#include "router.h"
+#include "lcore/mailbox.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 static void add(struct rte_tel_data *list, const char *what, const char *of, uint64_t size,

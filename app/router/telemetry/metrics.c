@@ -12,7 +12,7 @@
 #include "kvr_sched_request.h"
 #include "kvr_sched_stats.h"
 #include "kvroute_xdp.h"
-#include "telemetry/counters.h"
+#include "state/counters.h"
 
 const struct kvr_family metrics_ingress[] = {
 	KVR_METRIC("kvr_frames_received_total", IN_FRAMES),

@@ -5,7 +5,7 @@
 #include <errno.h>
 
 #include "control/thread.h"
-#include "router.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 static const char *const states[KVR_RQ_STATES_N] = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "telemetry/oldest.h"
 
-#include "router.h"
+#include "state/router.h"
 
 #define TURN 32u
 

@@ -4,7 +4,7 @@
 
 /** @file /kvroute/ports and /kvroute/xdp: devices, their queues and losses, their XDP program. */
 
-#include "router.h"
+#include "state/router.h"
 
 struct rte_tel_data;
 

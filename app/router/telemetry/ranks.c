@@ -5,9 +5,8 @@
 
 #include "control/control.h"
 #include "control/thread.h"
-#include "router.h"
 #include "sched/measure.h"
-#include "start/pools.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 #define PAGE 16u /* the socket's answers have 16 KiB */

@@ -9,10 +9,11 @@
 #include <errno.h>
 #include <string.h>
 
+#include "config/config.h"
 #include "control/control.h"
 #include "control/log.h"
 #include "control/tune.h"
-#include "router.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 struct setting {

@@ -4,10 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "config/config.h"
 #include "control/control.h"
-#include "router.h"
 #include "sched/request.h"
 #include "sched/session.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 #include "telemetry/set.h"
 

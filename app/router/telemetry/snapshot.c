@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "control/snapshot.h"
-#include "router.h"
+#include "state/router.h"
 #include "telemetry/parts.h"
 
 static void add_last(struct rte_tel_data *d, const struct router *rt, const struct snapshot_stat *s)

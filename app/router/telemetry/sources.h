@@ -4,7 +4,7 @@
 
 /** @file /kvroute/sources: who uses the router most, and what was refused to whom. */
 
-#include "router.h"
+#include "state/router.h"
 
 /** Register the command. @return 0 or -errno. */
 int sources_start(struct router *rt);

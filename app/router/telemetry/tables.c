@@ -10,8 +10,8 @@
 
 #include "control/log.h"
 #include "kvr_telemetry.h"
-#include "router.h"
 #include "sched/session.h"
+#include "state/router.h"
 #include "telemetry/latency.h"
 #include "telemetry/metrics.h"
 

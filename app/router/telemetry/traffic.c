@@ -11,7 +11,7 @@
 #include <rte_launch.h>
 #include <rte_memory.h>
 
-#include "lcore/loop.h"
+#include "loop/loop.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */

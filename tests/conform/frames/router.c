@@ -3,7 +3,7 @@
 #include "peers.h"
 
 #include "control/thread.h"
-#include "ingress/job.h"
+#include "ingress/route.h"
 #include "pipeline.h"
 #include "sched/decision_log.h"
 #include "sched/request.h"

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The router's table of kinds against that of the protocol. */
+#include "ingress/ingress.h"
 #include "kvr_frame.h"
 #include "kvr_test.h"
-#include "lcore/kinds.h"
+#include "lcore/frame_kind.h"
 
 static bool for_us(uint8_t kind)
 {

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "kvr_test.h"
-#include "router.h"
+#include "state/router.h"
 
 #define PORTS 3u
 

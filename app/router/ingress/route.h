@@ -1,19 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_JOB_H
-#define ROUTER_JOB_H
+#ifndef ROUTER_ROUTE_H
+#define ROUTER_ROUTE_H
 
 /**
  * @file
- * From a ROUTE to a job (lcore/life.h) that a scheduler can take: check, hints, hashes, score.
+ * From a ROUTE to a job (state/message.h) that a scheduler can take: check, hints, hashes, score.
  * Ingress lcores; a job is written by one of them until its note is in the ring of its pool. Jobs
  * of a turn are a batch (lcore::job), scored together. Budget: a message of one frame is read at
  * once, longer ones in pieces, fragment.h.
  */
 
 #include "lcore/out.h"
-#include "router.h"
-
-/* ---- job_dp.c ---- */
+#include "message/job.h"
+#include "state/router.h"
 
 /**
  * Make a job of a ROUTE message of one frame and put it into the lcore's batch.
@@ -23,11 +22,8 @@
 enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
 		      struct refusal *why);
 
-/** The steps of that. A job of @p p without a message; NULL: there are no more. */
-struct job *job_new(struct lcore *lc, struct pool *p);
-
-/** The pool that is meant is none of this router's: what it has instead goes to *why. @return the
- * code. */
+/** The steps of that. The pool that is meant is none of this router's: what it has instead goes to
+ * *why. @return the code. */
 enum kvr_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why);
 
 /** What the request says against the pool it is for; details and text of it go to *why. */
@@ -53,30 +49,5 @@ enum kvr_code job_end(struct lcore *lc, struct job *j, const struct kvr_path *fr
 
 /** Score the lcore's batch and hand it to the schedulers. */
 void jobs_flush(struct lcore *lc);
-
-/** Scores as the scheduler takes them. */
-void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov);
-
-/** Header of the first frame of the job's message. */
-const struct kvr_wire_hdr *job_header(const struct job *j);
-
-/** Bytes [off, off + len) of the body of a message, which has as many, to @p dst: its frames but
- * the last carry @p unit bytes, so there is nothing to search. */
-void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst);
-void job_part(const struct job *j, uint32_t off, uint32_t len, void *dst);
-
-/** Pool of a number on the wire, or NULL. */
-struct pool *pool_by_id(struct router *rt, uint32_t id);
-
-/** Free a job that has not been handed to a scheduler, and whatever frames it has. Any lcore. */
-void job_drop(struct lcore *lc, struct job *j);
-
-/* ---- leg_dp.c: jobs of a pool that has a prefill pool ---- */
-
-/** Give a job what its legs need. @return KVR_OK, E_TOO_LARGE, E_NO_MEMORY. Ingress lcore. */
-enum kvr_code pair_attach(struct job *j);
-
-/** Give it back, with the job. Any lcore. */
-void pair_detach(struct job *j);
 
 #endif

@@ -4,8 +4,8 @@
  * the pool's scheduler lcore, as do the things that are shared. Places in the event ring are given
  * out by the ingress lcores, each from a table of its own.
  */
+#include "sched/quota.h"
 #include "sched/session.h"
-#include "sched/share.h"
 
 /* Whether the source of the job may have @p n more; else the job remembers why not. */
 static bool may(struct job *j, const struct kvr_quota *s, enum kvr_wire_source_limit what,
@@ -92,45 +92,4 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 	/* Without room it is not the share that is missing. */
 	return free == 0 ||
 	       kvr_quota_allows(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
-}
-
-/* ---- KV events on their way to the event lcore ---- */
-
-static void events_give_back(struct event_share *e, uint32_t done)
-{
-	for (; e->tail != done; e->tail++)
-		kvr_quota_return(e->share, e->ref[e->tail & e->mask], 1);
-}
-
-bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from)
-{
-	struct event_share *e = &lc->events[p->number];
-	const uint64_t key = kvr_source_key(from);
-
-	/* Publishes nothing: a frame is given back with the next one that comes. */
-	events_give_back(e, atomic_load_explicit(&p->event.done[lc->index], memory_order_relaxed));
-	if (e->head - e->tail >= e->most ||
-	    !kvr_quota_allows(e->share, key, 1, rte_ring_free_count(p->events), NULL))
-		return false;
-	e->ref[e->head++ & e->mask] = kvr_quota_take(e->share, key, 1);
-	return true;
-}
-
-void share_event_back(struct lcore *lc, struct pool *p)
-{
-	struct event_share *e = &lc->events[p->number];
-
-	kvr_quota_return(e->share, e->ref[--e->head & e->mask], 1);
-}
-
-void share_event_done(struct pool *p, const struct event_note *n)
-{
-	_Atomic uint32_t *done;
-
-	if (n->charged == 0)
-		return;
-	done = &p->event.done[n->charged - 1];
-	/* One writer; pairs with nothing, see share_event_take(). */
-	atomic_store_explicit(done, atomic_load_explicit(done, memory_order_relaxed) + 1,
-			      memory_order_relaxed);
 }

@@ -4,52 +4,15 @@
  * one in fragments is read by read_dp.c, over some turns.
  */
 #include "ingress/fragment.h"
-#include "ingress/job.h"
-#include "lcore/notes.h"
+#include "ingress/route.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
-#include "sched/session.h"
 
 #include <string.h>
 
 #include "kvr_frame.h"
 #include "kvr_hash.h"
 #include "kvr_message.h"
-
-/* ---- memory ---- */
-
-struct job *job_new(struct lcore *lc, struct pool *p)
-{
-	struct job *j;
-
-	if (KVR_SIM_FAULT(JOB) || rte_mempool_get(p->jobs, (void **)&j) < 0)
-		return NULL;
-	j->pool = p;
-	j->frame = NULL;
-	j->frames = NULL;
-	j->hash_buf = NULL;
-	j->hint_buf = NULL;
-	j->pair = NULL;
-	j->excess_of = 0;
-	j->sending.on = false;
-	j->sent = false;
-	j->held = 0;
-	j->moved = 0;
-	j->arrival_ns = lc->now_ns;
-	return j;
-}
-
-/* Touches pools of memory only, which any thread may use: never a word of the scheduler's. */
-void job_drop(struct lcore *lc, struct job *j)
-{
-	rte_pktmbuf_free(j->frame);
-	if (j->frames != NULL)
-		frames_drop(lc, j->frames);
-	if (j->pair != NULL)
-		pair_detach(j);
-	hashes_put(j->hash_buf);
-	buf_put(j->hint_buf);
-	rte_mempool_put(j->pool->jobs, j);
-}
 
 /* ---- hints ---- */
 
@@ -59,8 +22,8 @@ static void copy_session(struct job *j, const struct kvr_hints *h)
 	j->session = (struct job_session){.action = h->session.action,
 					  .timeout_s = h->session.timeout_s};
 	j->session.key = (struct kvr_session_key){h->session.id.p, h->session.id.len, 0};
-	if (h->session.id.len != 0 && j->pool->sessions != NULL)
-		kvr_session_key(j->pool->sessions->table, h->session.id.p, h->session.id.len,
+	if (h->session.id.len != 0 && j->pool->session_table != NULL)
+		kvr_session_key(j->pool->session_table, h->session.id.p, h->session.id.len,
 				&j->session.key);
 }
 
@@ -123,14 +86,6 @@ static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct k
 }
 
 /* ---- jobs ---- */
-
-struct pool *pool_by_id(struct router *rt, uint32_t id)
-{
-	for (uint32_t i = 0; i < rt->n_pools; i++)
-		if (rt->pool[i].wire_id == id)
-			return &rt->pool[i];
-	return NULL;
-}
 
 /* The pool that is meant is none of this router's: what it has instead. */
 enum kvr_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
@@ -221,34 +176,6 @@ bool job_compared(const struct job *j)
 	return j->kind == KVR_ROUTE && !j->msg.req.query_only;
 }
 
-const struct kvr_wire_hdr *job_header(const struct job *j)
-{
-	return rte_pktmbuf_mtod(j->frames != NULL ? j->frames->m[0] : j->frame,
-				const struct kvr_wire_hdr *);
-}
-
-void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst)
-{
-	uint8_t *to = dst;
-
-	while (len > 0) {
-		const uint8_t *body = rte_pktmbuf_mtod_offset(m[off / unit], const uint8_t *,
-							      sizeof(struct kvr_wire_hdr));
-		const uint32_t n = RTE_MIN(len, unit - off % unit);
-
-		memcpy(to, body + off % unit, n);
-		to += n;
-		off += n;
-		len -= n;
-	}
-}
-
-void job_part(const struct job *j, uint32_t off, uint32_t len, void *dst)
-{
-	frames_part(j->frames != NULL ? j->frames->m : &j->frame, job_header(j)->frag_len, off, len,
-		    dst);
-}
-
 enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_mbuf *m,
 		      struct refusal *why)
 {
@@ -289,16 +216,6 @@ enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_
 }
 
 /* ---- scores ---- */
-
-void overlap_view(const struct kvr_overlap *o, struct kvr_sched_overlap *ov)
-{
-	*ov = (struct kvr_sched_overlap){
-		.device = kvr_overlap_held(o, KVR_TIER_DEVICE),
-		.host = kvr_overlap_held(o, KVR_TIER_HOST),
-		.disk = kvr_overlap_held(o, KVR_TIER_DISK),
-		.external = kvr_overlap_held(o, KVR_TIER_EXTERNAL),
-	};
-}
 
 static void job_put(struct lcore *lc, struct job *j)
 {

@@ -4,19 +4,12 @@
  * first frames of messages that are whole already, whose senders want to know what became of them.
  */
 #include "ingress/ingress.h"
-#include "ingress/job.h"
+#include "ingress/route.h"
 #include "ingress/source.h"
-#include "lcore/notes.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
 
 #include "kvr_frame.h"
-
-struct pool *pool_of_handle(struct router *rt, uint64_t handle)
-{
-	const uint32_t number = kvr_flight_handle_pool(handle);
-
-	return number < rt->n_pools ? &rt->pool[number] : NULL;
-}
 
 static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 {
@@ -66,15 +59,4 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		ignore(lc, m, IN_RING_FULL);
 	else
 		in_count(lc, IN_REQUEST_FRAMES);
-}
-
-int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
-{
-	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
-		return -1;
-	if (notes_put(&lc->rt->pool[p->number + 1], n) == 0)
-		return 0;
-	pool_count(p, PC_MAILBOX_FULL, 1);
-	rte_pktmbuf_free(n->m); /* the client repeats it */
-	return 0;
 }

@@ -4,9 +4,9 @@
 
 /**
  * @file
- * The router as a whole; its parts have headers of their own: lcore/lcore.h (an lcore and its
- * stages), lcore/pool.h (a pool), lcore/life.h (a request and its message), lcore/note.h (what
- * travels on the rings between stages).
+ * The router as a whole; its parts have headers of their own: state/lcore.h (an lcore and its
+ * stages), state/pool.h (a pool), state/message.h (a request and its message), state/ring_msg.h
+ * (what travels on the rings between stages).
  *
  *   ingress (n lcores)     rx -> check -> reassemble -> hash -> score -> note ring of the pool;
  *                          HEARTBEAT is answered here and leaves its marks in the worker's beat
@@ -27,7 +27,7 @@
  * from, and gets frames as copies in buffers that only it gives back.
  *
  * Ownership of frames: whoever holds an mbuf either sends it (out_send(), which always takes it)
- * or frees it. A note that carries a job or an mbuf (lcore/note.h) hands it over with the note;
+ * or frees it. A note that carries a job or an mbuf (state/ring_msg.h) hands it over with the note;
  * when the ring is full the sender keeps it and answers REJECTED.
  *
  * Writers: struct lcore by its own thread; struct pool by parts; the view by control, published
@@ -45,17 +45,15 @@
 #include <rte_rcu_qsbr.h>
 #include <rte_ring.h>
 
-#include "config/config.h"
-#include "config/sizes.h"
 #include "kvr_cookie.h"
 #include "kvr_sim.h"
 #include "kvr_source.h"
 #include "kvr_worker.h"
-#include "lcore/lcore.h"
-#include "lcore/life.h"
-#include "lcore/note.h"
-#include "lcore/pool.h"
-#include "telemetry/counters.h"
+#include "state/counters.h"
+#include "state/lcore.h"
+#include "state/message.h"
+#include "state/pool.h"
+#include "state/ring_msg.h"
 
 /** What one source may do on one port; written at start. */
 struct source_rules {
@@ -200,6 +198,15 @@ static inline const struct source_rules *rules_of_port(const struct router *rt, 
 	/* Pairs with the release store in rules_update(). */
 	return &rt->rules[atomic_load_explicit(&rt->rules_now, memory_order_acquire)][port];
 }
+
+/** The pool of a handle, of a number on the wire, or of a name of @p len bytes without NUL; NULL:
+ * there is none. Any thread; pools last until the stop. */
+struct pool *pool_of_handle(struct router *rt, uint64_t handle);
+struct pool *pool_by_id(struct router *rt, uint32_t id);
+struct pool *pool_by_name(struct router *rt, const char *name, size_t len);
+
+/** Whether @p p has that name. */
+bool pool_named(const struct pool *p, const char *name, size_t len);
 
 static inline void in_count(struct lcore *lc, enum in_counter c)
 {

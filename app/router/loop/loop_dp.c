@@ -5,12 +5,13 @@
  * and cycles per item mean something.
  */
 #include "event/event.h"
-#include "ingress/fragment.h"
 #include "ingress/ingress.h"
-#include "ingress/job.h"
-#include "lcore/loop.h"
-#include "lcore/notes.h"
+#include "ingress/route.h"
+#include "lcore/idle.h"
+#include "lcore/mailbox.h"
 #include "lcore/out.h"
+#include "loop/loop.h"
+#include "message/frames.h"
 #include "sched/sched.h"
 #include "sched/send.h"
 

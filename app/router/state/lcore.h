@@ -16,7 +16,6 @@
 #include <rte_mempool.h>
 #include <rte_ring.h>
 
-#include "config/config.h"
 #include "kvr_hash.h"
 #include "kvr_message.h"
 #include "kvr_port.h"
@@ -24,8 +23,9 @@
 #include "kvr_reasm.h"
 #include "kvr_source.h"
 #include "kvr_worker.h"
-#include "lcore/idle.h"
-#include "telemetry/counters.h"
+#include "state/conf.h"
+#include "state/counters.h"
+#include "state/idle.h"
 
 struct frame_list;
 struct job;
@@ -80,7 +80,7 @@ struct rank_load {
 /**
  * What sources have in the event ring of a pool, of the frames that one ingress lcore has put
  * there. They leave the ring in their order, and pool::event.done says how many have. That ingress
- * lcore; shares_dp.c.
+ * lcore; event/quota_dp.c.
  */
 struct event_share {
 	struct kvr_quota *share;

@@ -8,7 +8,7 @@
  * lcore). Budget: a turn of 50 us, each stage one burst.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /** EAL lcore function: poll until router::stop. @p arg is the struct lcore. */
 int lcore_loop(void *arg);

@@ -5,7 +5,11 @@
  * (scheduler lcore); when nobody needs them any more they are freed, few at once, many over some
  * turns.
  */
-#include "ingress/fragment.h"
+#include "message/frames.h"
+
+#include <string.h>
+
+#include "kvr_frame.h"
 
 /* ---- on their way ---- */
 
@@ -69,4 +73,22 @@ void frames_poll(struct lcore *lc)
 		buf_put(l);
 	}
 	lc->free_left = FREE_TURN;
+}
+
+/* ---- bytes ---- */
+
+void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst)
+{
+	uint8_t *to = dst;
+
+	while (len > 0) {
+		const uint8_t *body = rte_pktmbuf_mtod_offset(m[off / unit], const uint8_t *,
+							      sizeof(struct kvr_wire_hdr));
+		const uint32_t n = RTE_MIN(len, unit - off % unit);
+
+		memcpy(to, body + off % unit, n);
+		to += n;
+		off += n;
+		len -= n;
+	}
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lcore/stop_dp.h"
+#include "sched/stop.h"
 
 #include "sched/request.h"
 

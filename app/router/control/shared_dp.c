@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "start/shared.h"
+#include "control/shared.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "telemetry/counters.h"
+#include "state/counters.h"
 
 #include <ctype.h>
 #include <stdio.h>

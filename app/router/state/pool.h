@@ -19,7 +19,6 @@
 #include <rte_mempool.h>
 #include <rte_ring.h>
 
-#include "config/config.h"
 #include "kvr_disagg.h"
 #include "kvr_flight.h"
 #include "kvr_prefix.h"
@@ -28,8 +27,9 @@
 #include "kvr_request.h"
 #include "kvr_sched.h"
 #include "kvr_stats.h"
-#include "lcore/life.h"
-#include "lcore/note.h"
+#include "state/conf.h"
+#include "state/message.h"
+#include "state/ring_msg.h"
 
 struct decision_log;
 struct lcore;
@@ -83,7 +83,7 @@ struct event_rank {
 	kvr_cell_t v[ER_CELLS];
 } __rte_cache_aligned;
 
-/** What sources have of a pool. Scheduler lcore; shares_dp.c. */
+/** What sources have of a pool. Scheduler lcore; quota_dp.c. */
 struct shares {
 	struct kvr_quota *slots;
 	struct kvr_quota *jobs;	  /* that wait */
@@ -107,7 +107,7 @@ struct pool_event {
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t done[KVR_ROUTER_MAX_LCORES];
 } __rte_cache_aligned;
 
-/** Notes, when one lcore does everything: lcore/notes.h. That lcore; telemetry: r. */
+/** Notes, when one lcore does everything: lcore/mailbox.h. That lcore; telemetry: r. */
 struct note_array {
 	struct note *v;
 	uint32_t mask;
@@ -202,10 +202,11 @@ struct pool {
 	struct measures *measures;	 /* by policy class: sched/measure.h */
 	struct rank_counts *rank_counts; /* by dense rank */
 	struct kvr_stats *rq_stats;
-	struct request *request;   /* n_requests: every one that can have a slot, and a few more */
-	struct session_use *use;   /* by request; NULL: no pool of theirs has sessions */
-	struct sessions *sessions; /* sched/session.h; NULL: off */
-	uint32_t *lost;		   /* slots whose booking went with its worker, not handed on yet */
+	struct request *request; /* n_requests: every one that can have a slot, and a few more */
+	struct session_use *use; /* by request; NULL: no pool of theirs has sessions */
+	struct kvr_session *session_table; /* its table, for hashes of session ids; NULL: off */
+	struct sessions *sessions;	   /* sched/session.h; NULL: off */
+	uint32_t *lost; /* slots whose booking went with its worker, not handed on yet */
 
 	struct pool_event event;
 	struct pool_live live;

@@ -10,9 +10,9 @@
  * back.
  */
 
-#include "router.h"
+#include "state/router.h"
 
-/* ---- shares_dp.c: what one source may have of a pool. Scheduler lcore ---- */
+/* ---- quota_dp.c: what one source may have of a pool. Scheduler lcore ---- */
 
 /** Whether the job's source may have another request; else j->excess says why not. */
 bool share_slot_may(struct pool *p, struct job *j);
@@ -37,17 +37,5 @@ enum kvr_code share_result(struct pool *p, struct job *j, uint32_t frames, uint3
 
 /** Whether the source may have another session; of a job: else j->excess says why not. */
 bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_quota_state *st);
-
-/* ---- the same of the event ring. Ingress lcores ---- */
-
-/** Whether the source may have another frame in the pool's event ring, which is then charged to
- * it. */
-bool share_event_take(struct lcore *lc, struct pool *p, const struct kvr_path *from);
-
-/** The one that was charged last did not get there. */
-void share_event_back(struct lcore *lc, struct pool *p);
-
-/** The frame of @p n has left the ring. Event lcore. */
-void share_event_done(struct pool *p, const struct event_note *n);
 
 #endif

@@ -31,7 +31,6 @@
 #include "kvr_session.h"
 #include "kvr_wire.h"
 #include "kvr_worker.h"
-#include "sched/measure.h"
 
 struct frame_list;
 struct pair;
@@ -97,7 +96,7 @@ struct job {
 	uint32_t moved;	    /* its frames, counted in lcore::moved until the scheduler takes it */
 	uint32_t lcore;	    /* ingress lcore that made it */
 	uint64_t view;	    /* kvr_view::number: with which `overlap` was looked up */
-	uint32_t share_job; /* while it waits: of its source, shares_dp.c */
+	uint32_t share_job; /* while it waits: of its source, quota_dp.c */
 	uint32_t share_frames;
 	bool sent;		       /* send_start() has it, and `sending` is valid */
 	uint8_t excess_of;	       /* refused SourceLimit: enum kvr_wire_source_limit; or 0 */
@@ -118,7 +117,7 @@ struct pair {
 	struct kvr_hint_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
 	struct rte_mbuf *result;	/* last item of the prefill leg, or NULL */
 	struct frame_list *long_result; /* the same, of several frames, which wait (pool::held) */
-	uint32_t share_result;		/* of its client's source, shares_dp.c */
+	uint32_t share_result;		/* of its client's source, quota_dp.c */
 	bool over;	/* the message is only needed for what is sent of it still */
 	char said[160]; /* what the engine of a failed one said, first line; "": nothing */
 	uint16_t port;	/* bootstrap */
@@ -126,6 +125,21 @@ struct pair {
 	struct sending sending[2];   /* by leg */
 	struct kvr_overlap *overlap; /* with the prefill pool's caches; follows the struct */
 };
+
+/** Times of a request, in struct request: one cache line. Scheduler lcore. */
+struct request_times {
+	uint64_t arrival_ns;
+	uint64_t sent_ns[2];	 /* by leg: first DISPATCH of this try; 0: none */
+	uint64_t prefill_end_ns; /* 0: not yet, or later than the first token */
+	uint64_t first_ns;	 /* first token; 0: none */
+	uint64_t last_ns;	 /* last report of tokens */
+	uint32_t tokens;	 /* generated, as reported */
+	uint32_t removed[2];	 /* by leg: blocks its rank had removed when it was sent */
+	uint8_t class[2];	 /* by leg: policy class */
+	uint8_t waited;		 /* bits of legs that have waited */
+	bool anew;		 /* another try begins with the next question */
+};
+_Static_assert(sizeof(struct request_times) <= 64, "one cache line");
 
 /**
  * A request at its scheduler: what lib/request knows of it, its message and its slots. From

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Notes on their way to the scheduler of a pool (lcore/note.h): an rte_ring with any number of
+ * Notes on their way to the scheduler of a pool (state/ring_msg.h): an rte_ring with any number of
  * producers, or, when the router has one polling lcore, an array that this lcore fills and empties
  * in the same turn. The array begins anew when it is empty, so the same few lines of the cache
  * serve every turn, and nothing is atomic but what telemetry reads. Both have the same size, and
@@ -19,14 +19,7 @@
 #include <rte_ring_peek.h>
 
 #include "kvr_sim.h"
-#include "lcore/pool.h"
-
-/** Start: room for @p size - 1 notes, a power of two. @p alone: one lcore does everything.
- * @return 0 or -ENOMEM. */
-int notes_create(struct pool *p, uint32_t size, bool alone);
-
-/** Stop: give back what the notes own that nobody has taken, and the memory. */
-void notes_destroy(struct pool *p);
+#include "state/pool.h"
 
 /** Notes that wait. Any thread; may be a moment old. */
 static inline uint32_t notes_count(const struct pool *p)

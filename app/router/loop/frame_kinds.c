@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lcore/kinds.h"
+#include "lcore/frame_kind.h"
 
+#include "control/thread.h"
 #include "event/event.h"
 #include "ingress/ingress.h"
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "start/host.h"
+#include "config/host.h"
 
 #include <dirent.h>
 #include <errno.h>

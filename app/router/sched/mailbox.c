@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "lcore/notes.h"
-
-#include "router.h"
+#include "lcore/mailbox.h"
+#include "message/frames.h"
+#include "sched/sched.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -22,6 +22,27 @@ int notes_create(struct pool *p, uint32_t size, bool alone)
 	p->live.notes.mask = size - 1;
 	p->live.notes.v = rte_zmalloc(name, size * sizeof(struct note), RTE_CACHE_LINE_SIZE);
 	return p->live.notes.v != NULL ? 0 : -ENOMEM;
+}
+
+void note_drop(struct lcore *control, const struct note *n)
+{
+	switch (note_types[n->type].part) {
+	case NOTE_PART_JOB:
+		job_free(control, n->job);
+		break;
+	case NOTE_PART_FRAME:
+		rte_pktmbuf_free(n->m);
+		break;
+	case NOTE_PART_FRAMES:
+		frames_free(n->frames);
+		break;
+	case NOTE_PART_NONE:
+	case NOTE_PART_CODE:
+	case NOTE_PART_PROGRESS:
+	case NOTE_PART_SESSION:
+	case NOTE_PART_MAC:
+		break;
+	}
 }
 
 void notes_destroy(struct pool *p)

@@ -122,9 +122,6 @@ struct note_info {
 /** By enum note_type. */
 extern const struct note_info note_types[NOTE_TYPES];
 
-/** Free what a note owns that nobody will handle. Control thread, when the lcores have ended. */
-void note_drop(struct lcore *control, const struct note *n);
-
 /* ---- elements of other rings ---- */
 
 /** Element of a pool's event ring: a KV_EVENTS frame (data = frame header), or a prediction. */

@@ -8,7 +8,7 @@
  * control calls it there. Budget: STOP_SLICE slots a turn.
  */
 
-#include "router.h"
+#include "state/router.h"
 
 /** What is done to all requests of a pool, STOP_SLICE slots a turn of its lcore: 3 to 7 us each. */
 #define STOP_SLICE 8u
