@@ -13,7 +13,7 @@
 
 #include "kvr_hash.h"
 
-static enum agent_reach reach4(uint32_t a)
+static enum agent_reach classify_ipv4(uint32_t a)
 {
 	if (a == INADDR_ANY)
 		return AGENT_REACH_ANY;
@@ -24,13 +24,13 @@ static enum agent_reach reach4(uint32_t a)
 	return a >> 28 >= 0xe ? AGENT_REACH_GROUP : AGENT_REACH_HOST;
 }
 
-static enum agent_reach reach6(const struct in6_addr *a)
+static enum agent_reach classify_ipv6(const struct in6_addr *a)
 {
 	uint32_t mapped;
 
 	if (IN6_IS_ADDR_V4MAPPED(a)) {
 		memcpy(&mapped, a->s6_addr + 12, sizeof(mapped));
-		return reach4(ntohl(mapped));
+		return classify_ipv4(ntohl(mapped));
 	}
 	return IN6_IS_ADDR_UNSPECIFIED(a) ? AGENT_REACH_ANY
 	       : IN6_IS_ADDR_LOOPBACK(a)  ? AGENT_REACH_SELF
@@ -45,9 +45,9 @@ enum agent_reach agent_address_reach(const char *host)
 	struct in6_addr v6;
 
 	if (inet_pton(AF_INET, host, &v4) == 1)
-		return reach4(ntohl(v4.s_addr));
+		return classify_ipv4(ntohl(v4.s_addr));
 	if (inet_pton(AF_INET6, host, &v6) == 1)
-		return reach6(&v6);
+		return classify_ipv6(&v6);
 	return strcasecmp(host, "localhost") == 0 ? AGENT_REACH_SELF : AGENT_REACH_NAME;
 }
 
@@ -108,8 +108,8 @@ void agent_address_facing(const char *router, char *out, size_t size)
 		freeaddrinfo(ai);
 }
 
-int agent_address_tell(const char *host, const char *port, const char *facing,
-		       enum agent_replace replace, char *out, size_t size)
+int agent_address_publish(const char *host, const char *port, const char *facing,
+			  enum agent_replace replace, char *out, size_t size)
 {
 	const enum agent_reach ours = agent_address_reach(facing);
 	enum agent_reach r = agent_address_reach(host);

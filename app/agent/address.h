@@ -4,63 +4,64 @@
 
 /**
  * @file
- * What others are told of where we are: the address for bodies of requests, and that of the
- * engine. Both go to clients on other machines, where 127.0.0.1 is somebody else and 0.0.0.0
- * nobody; such an address is replaced by ours that faces the router, or refused. Any thread; no
- * state. Budget: none, at the start alone.
+ * Addresses of this agent and its engine as published to others: for request bodies, and for
+ * clients that contact the engine. Clients run on other machines, where 127.0.0.1 and 0.0.0.0 are
+ * wrong. Such an address is replaced by the one that faces the router, or rejected. Any thread; no
+ * state. Used at start only.
  */
 
 #include <stddef.h>
 #include <stdint.h>
 
 enum agent_reach {
-	AGENT_REACH_NAME,  /**< a name: who asks will see */
-	AGENT_REACH_ANY,   /**< 0.0.0.0, :: */
-	AGENT_REACH_SELF,  /**< loopback: this machine alone */
-	AGENT_REACH_LINK,  /**< link-local: nothing without the name of an interface */
+	AGENT_REACH_NAME,  /**< a name, resolved by the client */
+	AGENT_REACH_ANY,   /**< wildcard: 0.0.0.0, :: */
+	AGENT_REACH_SELF,  /**< loopback: this machine only */
+	AGENT_REACH_LINK,  /**< link-local: requires an interface name */
 	AGENT_REACH_GROUP, /**< multicast, broadcast */
-	AGENT_REACH_HOST,  /**< one machine, from outside too */
+	AGENT_REACH_HOST,  /**< a single host, reachable from outside */
 };
 
 enum agent_replace {
-	AGENT_REPLACE_NONE, /**< it was said for others */
-	AGENT_REPLACE_ANY,  /**< the wildcard: we listen everywhere */
-	AGENT_REPLACE_SELF, /**< loopback, too: it was said for us */
+	AGENT_REPLACE_NONE, /**< the address was given for others */
+	AGENT_REPLACE_ANY,  /**< the wildcard, because the agent listens on all addresses */
+	AGENT_REPLACE_SELF, /**< also loopback, because the address was given for the agent */
 };
 
-/** Who reaches @p host: an address in numbers without brackets, or a name; "localhost" is SELF. */
+/** Classify @p host: an address in numeric form without brackets, or a name. "localhost" is SELF.
+ */
 enum agent_reach agent_address_reach(const char *host);
 
 /**
- * "HOST:PORT" or "[V6]:PORT" in two.
- * @param size of @p host, and @p port has 6 bytes.
- * @return 0; -EINVAL it is none, or PORT no number from 0 to 65535.
+ * Split "HOST:PORT" or "[V6]:PORT".
+ * @param size of @p host; @p port has 6 bytes.
+ * @return 0; -EINVAL: another form, or PORT is not a number from 0 to 65535.
  */
 int agent_address_split(const char *text, char *host, size_t size, char *port);
 
 /**
- * The address of ours from which the router @p router ("host", "host:port", "[v6]:port", "v6") is
- * reached, in numbers; "": its name leads nowhere.
+ * Local address that reaches @p router ("host", "host:port", "[v6]:port", "v6"), in numeric form;
+ * "": unknown name, or no route.
  */
 void agent_address_facing(const char *router, char *out, size_t size);
 
 /**
- * What to tell others instead of @p host and @p port of ours.
- * @param facing as from agent_address_facing(); when that is loopback, all of it is on one machine,
- * and loopback is right.
- * @param replace what @p facing may stand for.
+ * Address to publish for the local @p host and @p port.
+ * @param facing result of agent_address_facing(); if that is loopback, everything runs on one
+ * machine, and loopback is valid.
+ * @param replace addresses that @p facing may replace.
  * @param out "HOST:PORT", @p size bytes
- * @return 0; -EADDRNOTAVAIL others would not find us there, and nothing better is known;
+ * @return 0; -EADDRNOTAVAIL: others cannot reach the address, and no better one is known;
  * -ENAMETOOLONG.
  */
-int agent_address_tell(const char *host, const char *port, const char *facing,
-		       enum agent_replace replace, char *out, size_t size);
+int agent_address_publish(const char *host, const char *port, const char *facing,
+			  enum agent_replace replace, char *out, size_t size);
 
 /**
- * The number of a worker that was given none: the same for the same four, 1 to 2^48 - 1, so that
- * two of 10,000 workers share one with a probability of 2e-7.
+ * Number of a worker without --worker: a hash of the four arguments, 1 to 2^48 - 1. Two of 10,000
+ * workers share a number with probability 2e-7.
  * @param machine name of this machine
- * @param engine address of the engine, as others reach it
+ * @param engine address of the engine as published
  */
 uint64_t agent_address_number(const char *machine, const char *engine, const char *pool,
 			      uint32_t first_rank);

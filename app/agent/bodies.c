@@ -15,48 +15,47 @@
 #include "address.h"
 #include "kvr_wire.h"
 
-#define READS	4		   /* of a connection in one turn */
+#define READS	4		   /* reads per connection and turn */
 #define MOST	64u		   /* connections */
 #define HEAD	1024u		   /* bytes of a request's head */
-#define SILENCE UINT64_C(10000000) /* us that a connection may bring nothing */
-#define REST	100000u /* us without a look at those who come, when there is no room for them */
+#define SILENCE UINT64_C(10000000) /* us without data before a connection is closed */
+#define REST	100000u		   /* us before accepting again when resources are exhausted */
 #define TOKEN	KVR_WIRE_TOKEN
 
 struct app_body {
-	TAILQ_ENTRY(app_body) link; /* of `waiting` until it is done, then of `done` */
+	TAILQ_ENTRY(app_body) link; /* in `waiting` until done, then in `done` */
 	struct app_job *job;
-	struct kvr_agent_request r; /* what it points at is below */
+	struct kvr_agent_request r; /* its pointers refer to members below */
 	char host[256];
 	void *result;
 	uint64_t until_us;
-	size_t held; /* bytes of it that its request has, counted in app_bodies::bytes */
-	bool taken;  /* it has come, or is coming */
+	size_t held; /* bytes of its content, counted in app_bodies::bytes */
+	bool taken;  /* the body was received, or is being received */
 	bool done;
 };
 
 struct conn {
 	int fd;	       /* -1: free */
-	uint32_t have; /* of the head */
+	uint32_t have; /* bytes of the head */
 	char head[HEAD + 1];
-	struct app_body
-		*body; /* of which this is the body; NULL: not known, or nobody's any more */
+	struct app_body *body; /* body that it sends; NULL: unknown, or the request ended */
 	char *data;
 	size_t len, got;
-	uint64_t heard_us;
+	uint64_t active_us;
 };
 
 struct app_bodies {
 	const struct app_bodies_ops *ops;
 	int fd; /* listening */
 	bool full;
-	uint64_t rest_us; /* not listened before: there was no descriptor, or no memory */
+	uint64_t rest_us; /* do not accept before: no descriptors or memory */
 	uint32_t n;
 	uint64_t bytes;
-	TAILQ_HEAD(body_list, app_body) waiting, done; /* waiting: the oldest first */
+	TAILQ_HEAD(body_list, app_body) waiting, done; /* waiting: oldest first */
 	struct conn conn[MOST];
 };
 
-/* ---- what is waited for ---- */
+/* ---- expected bodies ---- */
 
 struct app_body *app_body_expect(struct app *a, struct app_job *j,
 				 const struct kvr_agent_request *r)
@@ -94,7 +93,7 @@ const struct kvr_agent_request *app_body_request(const struct app_body *b)
 	return &b->r;
 }
 
-/* It has come, or will not. */
+/* The body was received, or will not be. */
 static void set_done(struct app *a, struct app_body *b)
 {
 	TAILQ_REMOVE(&a->bodies->waiting, b, link);
@@ -115,7 +114,7 @@ void app_body_drop(struct app *a, struct app_body *b)
 	free(b);
 }
 
-/* Without telling by its time how much of it was right. */
+/* Compare in constant time, so that the time does not reveal matching digits. */
 static bool is_token(const uint8_t *token, const char *hex)
 {
 	static const char digits[] = "0123456789abcdef";
@@ -138,11 +137,11 @@ static struct app_body *find_in(const struct body_list *list, const char *hex)
 	return NULL;
 }
 
-static struct app_body *find(const struct app *a, const char *hex)
+static struct app_body *find_body(const struct app *a, const char *hex)
 {
 	struct app_body *b = find_in(&a->bodies->waiting, hex);
 
-	/* A request that starts over here has its token still. */
+	/* A request that starts over at this agent keeps its token. */
 	return b != NULL ? b : find_in(&a->bodies->done, hex);
 }
 
@@ -159,7 +158,7 @@ static void hang_up(struct app *a, struct conn *c)
 	struct app_bodies *s = a->bodies;
 
 	if (c->body != NULL && !c->body->done)
-		c->body->taken = false; /* another connection may bring it */
+		c->body->taken = false; /* another connection may send the body */
 	close(c->fd);
 	if (c->data != NULL)
 		s->bytes -= c->len;
@@ -170,8 +169,8 @@ static void hang_up(struct app *a, struct conn *c)
 		watch_listener(a, true);
 }
 
-/* One answer, then the end. The client sees a reset if it still sends: it has to ask again then. */
-static void answer(struct app *a, struct conn *c, const char *status)
+/* Send one answer and close. A client that is still sending gets a reset, and must retry. */
+static void send_answer(struct app *a, struct conn *c, const char *status)
 {
 	char text[128];
 	const int n =
@@ -180,13 +179,13 @@ static void answer(struct app *a, struct conn *c, const char *status)
 
 	if (send(c->fd, text, (size_t)n, MSG_NOSIGNAL) < 0)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"a client that brings a body takes no answer: %s", strerror(errno));
+			"cannot answer a client that sent a body: %s", strerror(errno));
 	if (status[0] != '2')
 		kvr_cell_add(&a->st.bodies_refused, 1);
 	hang_up(a, c);
 }
 
-/* The value of content-length, -1: there is none, or a wrong one. */
+/* Value of content-length; -1: missing or invalid. */
 static int64_t content_length(const char *head)
 {
 	const char *line = strstr(head, "\r\n");
@@ -203,8 +202,8 @@ static int64_t content_length(const char *head)
 	return -1;
 }
 
-/* The head is there. @return false: it has been answered, and the connection is gone. */
-static bool begin(struct app *a, struct conn *c, size_t head_len)
+/* Handle a complete head. @return false: it was answered, and the connection is closed. */
+static bool begin_body(struct app *a, struct conn *c, size_t head_len)
 {
 	static const char want[] = "PUT /kvroute/body/";
 	const size_t at = sizeof(want) - 1;
@@ -213,24 +212,25 @@ static bool begin(struct app *a, struct conn *c, size_t head_len)
 
 	if (strncmp(c->head, want, at) != 0 ||
 	    strncmp(c->head + at + 2 * TOKEN, " HTTP/1.", 8) != 0) {
-		answer(a, c, "400 Bad Request");
+		send_answer(a, c, "400 Bad Request");
 		return false;
 	}
-	b = find(a, c->head + at);
+	b = find_body(a, c->head + at);
 	if (b == NULL)
-		answer(a, c, "404 Not Found");
+		send_answer(a, c, "404 Not Found");
 	else if (b->done)
-		answer(a, c, "410 Gone");
+		send_answer(a, c, "410 Gone");
 	else if (b->taken)
-		answer(a, c, "409 Conflict");
+		send_answer(a, c, "409 Conflict");
 	else if (n < 0 || (uint64_t)n != b->r.away_len)
-		answer(a, c, "413 Content Too Large");
+		send_answer(a, c, "413 Content Too Large");
 	else if (a->bodies->bytes + (uint64_t)n > a->o.bodies_bytes ||
 		 (c->data = malloc((size_t)n)) == NULL)
-		answer(a, c, "503 Service Unavailable");
+		send_answer(a, c, "503 Service Unavailable");
 	else {
 		c->body = b;
-		c->heard_us = a->now_us; /* a head has SILENCE from the first byte to the last */
+		c->active_us = a->now_us; /* SILENCE limits the whole head, and then each interval
+					     without data */
 		b->taken = true;
 		c->len = (size_t)n;
 		a->bodies->bytes += c->len;
@@ -241,21 +241,21 @@ static bool begin(struct app *a, struct conn *c, size_t head_len)
 	return false;
 }
 
-static void complete(struct app *a, struct conn *c)
+static void complete_body(struct app *a, struct conn *c)
 {
 	struct app_body *b = c->body;
 	char *data = c->data;
 	const size_t len = c->len;
 
 	c->data = NULL;
-	if (b == NULL || b->done) { /* its request has ended meanwhile */
+	if (b == NULL || b->done) { /* the request ended meanwhile */
 		a->bodies->bytes -= len;
-		answer(a, c, "404 Not Found");
+		send_answer(a, c, "404 Not Found");
 	} else {
 		set_done(a, b);
 		b->held = len; /* until the request ends */
 		c->body = NULL;
-		answer(a, c, "204 No Content");
+		send_answer(a, c, "204 No Content");
 		kvr_cell_add(&a->st.bodies, 1);
 		a->bodies->ops->come(b->job, data, len);
 	}
@@ -277,56 +277,56 @@ static void read_head(struct app *a, struct conn *c)
 	c->head[c->have] = '\0';
 	end = strstr(c->head, "\r\n\r\n");
 	if (end == NULL && (c->have == HEAD || strlen(c->head) < c->have))
-		answer(a, c, "400 Bad Request");
-	else if (end != NULL && begin(a, c, (size_t)(end + 4 - c->head)) && c->got == c->len)
-		complete(a, c);
+		send_answer(a, c, "400 Bad Request");
+	else if (end != NULL && begin_body(a, c, (size_t)(end + 4 - c->head)) && c->got == c->len)
+		complete_body(a, c);
 }
 
 static void read_body(struct app *a, struct conn *c)
 {
 	ssize_t n = 1;
 
-	/* A piece a turn: others are waiting. */
+	/* A bounded part per turn, so that other work proceeds. */
 	for (int i = 0; i < READS && c->got < c->len && n > 0; i++) {
 		n = recv(c->fd, c->data + c->got, c->len - c->got, 0);
 		if (n > 0)
 			c->got += (size_t)n;
 	}
 	if (c->got == c->len) {
-		complete(a, c);
+		complete_body(a, c);
 	} else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
 		hang_up(a, c);
 	} else {
-		c->heard_us = a->now_us;
+		c->active_us = a->now_us;
 	}
 }
 
-/* Of those that have not said which body they bring, who has taken longest; NULL: all have. */
-static struct conn *slowest(struct app_bodies *s)
+/* Of the connections that have not identified their body, the one without data for longest; NULL:
+ * none. */
+static struct conn *find_slowest(struct app_bodies *s)
 {
 	struct conn *c = NULL;
 
 	for (uint32_t i = 0; i < MOST; i++)
 		if (s->conn[i].fd >= 0 && s->conn[i].data == NULL &&
-		    (c == NULL || s->conn[i].heard_us < c->heard_us))
+		    (c == NULL || s->conn[i].active_us < c->active_us))
 			c = &s->conn[i];
 	return c;
 }
 
-/* Who comes may stay, unless all places are of those who bring something: a stranger who says
- * nothing makes room. */
-static void take(struct app *a, int fd)
+/* Accept a connection. If all places are used, one that has not identified its body is closed. */
+static void add_connection(struct app *a, int fd)
 {
 	struct app_bodies *s = a->bodies;
 	uint32_t at = 0;
 
 	if (s->n == MOST) {
 		kvr_cell_add(&a->st.bodies_refused, 1);
-		hang_up(a, slowest(s));
+		hang_up(a, find_slowest(s));
 	}
 	while (s->conn[at].fd >= 0)
 		at++;
-	s->conn[at] = (struct conn){.fd = fd, .heard_us = a->now_us};
+	s->conn[at] = (struct conn){.fd = fd, .active_us = a->now_us};
 	s->n++;
 	if (app_watch(a, EPOLL_CTL_ADD, fd, APP_FD_BODY, at, EPOLLIN) == 0)
 		return;
@@ -339,16 +339,16 @@ static void accept_some(struct app *a)
 	struct app_bodies *s = a->bodies;
 	int fd = 0;
 
-	for (uint32_t i = 0; i < MOST && fd >= 0 && (s->n < MOST || slowest(s) != NULL); i++) {
+	for (uint32_t i = 0; i < MOST && fd >= 0 && (s->n < MOST || find_slowest(s) != NULL); i++) {
 		fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0)
-			take(a, fd);
+			add_connection(a, fd);
 	}
-	/* Without room, or descriptors, nobody is listened to until one goes, or a while has
-	 * passed. */
+	/* Without places or descriptors, stop accepting until a connection closes, or for a
+	 * while. */
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
 		s->rest_us = a->now_us + REST;
-	if ((s->n == MOST && slowest(s) == NULL) || s->rest_us > a->now_us)
+	if ((s->n == MOST && find_slowest(s) == NULL) || s->rest_us > a->now_us)
 		watch_listener(a, false);
 }
 
@@ -374,17 +374,17 @@ void app_bodies_turn(struct app *a)
 	for (uint32_t i = 0; s->n > 0 && i < MOST; i++) {
 		struct conn *c = &s->conn[i];
 
-		if (c->fd >= 0 && a->now_us - c->heard_us > SILENCE)
+		if (c->fd >= 0 && a->now_us - c->active_us > SILENCE)
 			hang_up(a, c);
 		else if (c->fd >= 0 && c->data != NULL && c->body == NULL)
-			answer(a, c, "404 Not Found"); /* its request has ended meanwhile */
+			send_answer(a, c, "404 Not Found"); /* the request ended meanwhile */
 	}
 	if (s->full && s->n < MOST && a->now_us >= s->rest_us)
 		watch_listener(a, true);
 	while ((b = TAILQ_FIRST(&s->waiting)) != NULL && a->now_us >= b->until_us) {
 		set_done(a, b);
 		kvr_cell_add(&a->st.bodies_missed, 1);
-		s->ops->missed(b->job, 408, "its body has not come in time");
+		s->ops->missed(b->job, 408, "the request body did not arrive in time");
 	}
 }
 
@@ -423,9 +423,9 @@ static int listen_at(const char *host, const char *port)
 	return fd;
 }
 
-/* Where clients are told to come: --bodies-advertise, else where we listen. @return as
- * app_bodies_start(). */
-static int tell_address(struct app *a)
+/* Determine the address for clients: --bodies-advertise, otherwise the listening address. @return
+ * as app_bodies_start(). */
+static int set_address(struct app *a)
 {
 	const char *said = a->o.bodies_advertise;
 	struct sockaddr_storage me;
@@ -435,7 +435,7 @@ static int tell_address(struct app *a)
 
 	if (said[0] != '\0') {
 		rc = agent_address_split(said, host, sizeof(host), port);
-		/* Clients do not ask for names: that would keep their callers waiting. */
+		/* Clients do not resolve names, which would block them. */
 		if (rc == 0 && agent_address_reach(host) == AGENT_REACH_NAME)
 			rc = -EINVAL;
 		if (rc < 0)
@@ -446,9 +446,9 @@ static int tell_address(struct app *a)
 			       NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
 		return -EINVAL;
 	}
-	return agent_address_tell(host, port, a->facing,
-				  said[0] != '\0' ? AGENT_REPLACE_NONE : AGENT_REPLACE_ANY,
-				  a->body_addr, sizeof(a->body_addr));
+	return agent_address_publish(host, port, a->facing,
+				     said[0] != '\0' ? AGENT_REPLACE_NONE : AGENT_REPLACE_ANY,
+				     a->body_addr, sizeof(a->body_addr));
 }
 
 int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
@@ -469,7 +469,7 @@ int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
 		return 0;
 	if (strcmp(a->o.bodies, "auto") == 0) {
 		if (a->facing[0] == '\0')
-			return 0; /* the router's name leads nowhere: that is told elsewhere */
+			return 0; /* no route to the router: logged elsewhere */
 		s->fd = listen_at(a->facing, "0");
 	} else if (agent_address_split(a->o.bodies, host, sizeof(host), port) < 0) {
 		return -EINVAL;
@@ -479,7 +479,7 @@ int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
 	if (s->fd < 0)
 		return -errno;
 	rc = app_watch(a, EPOLL_CTL_ADD, s->fd, APP_FD_BODY, UINT32_MAX, EPOLLIN);
-	return rc < 0 ? rc : tell_address(a);
+	return rc < 0 ? rc : set_address(a);
 }
 
 void app_bodies_stop(struct app *a)

@@ -18,8 +18,8 @@
 		n, NULL, 0                                                                         \
 	}
 
-static int64_t edited(const struct kvr_json_value *object, const struct kvr_json_edit edits[],
-		      unsigned int n, char **out)
+static int64_t edit_object(const struct kvr_json_value *object, const struct kvr_json_edit edits[],
+			   unsigned int n, char **out)
 {
 	const size_t size = kvr_json_edit_bound(object, edits, n);
 	int64_t len;
@@ -36,13 +36,13 @@ static int64_t edited(const struct kvr_json_value *object, const struct kvr_json
 }
 
 /*
- * One token, at once, and the blocks kept for another engine. It keeps them only when the length
- * has ended the request: nothing else may, whatever that token is, and nobody reads it.
+ * Generate one token and keep the blocks for another engine. vLLM keeps them only if the length
+ * ended the request, so nothing else may end it. The token is discarded.
  */
 #define PREFILL_EDITS                                                                              \
 	TEXT("stream", "false"), GONE("stream_options"), GONE("n"), GONE("stop"),                  \
 		GONE("stop_token_ids"), TEXT("ignore_eos", "true"),                                \
-		GONE("min_tokens"), /* more than one would be refused */                           \
+		GONE("min_tokens"), /* more than one is rejected */                                \
 		TEXT("kv_transfer_params",                                                         \
 		     "{\"do_remote_decode\":true,\"do_remote_prefill\":false,"                     \
 		     "\"remote_engine_id\":null,\"remote_block_ids\":null,"                        \
@@ -55,12 +55,13 @@ static int64_t vllm_prefill(const struct kvr_json_value *object, bool responses,
 	static const struct kvr_json_edit response[] = {TEXT("max_output_tokens", "1"),
 							GONE("background"), PREFILL_EDITS};
 
-	return responses ? edited(object, response, sizeof(response) / sizeof(response[0]), out)
-			 : edited(object, completion, sizeof(completion) / sizeof(completion[0]),
-				  out);
+	return responses
+		       ? edit_object(object, response, sizeof(response) / sizeof(response[0]), out)
+		       : edit_object(object, completion, sizeof(completion) / sizeof(completion[0]),
+				     out);
 }
 
-/* The result as it came, but for who fetches from whom. */
+/* Set the transfer result, with the direction reversed. */
 static int64_t vllm_decode(const struct kvr_json_value *object, const struct agent_leg *leg,
 			   char **out)
 {
@@ -76,18 +77,19 @@ static int64_t vllm_decode(const struct kvr_json_value *object, const struct age
 	if (kvr_json_parse(leg->result, leg->result_len, &result, NULL) < 0 ||
 	    result.type != KVR_JSON_OBJECT)
 		return -EPROTO;
-	len = edited(&result, turn, 2, &params);
+	len = edit_object(&result, turn, 2, &params);
 	if (len < 0)
 		return len;
 	edit.value = params;
 	edit.len = (size_t)len;
-	len = edited(object, &edit, 1, out);
+	len = edit_object(object, &edit, 1, out);
 	free(params);
 	return len;
 }
 
-/* Both legs: where the engines meet, and under which name; whose rank that is. */
-static int64_t sglang(const struct kvr_json_value *object, const struct agent_leg *leg, char **out)
+/* Both legs: set bootstrap address and room, and the rank of the prefill engine. */
+static int64_t edit_sglang(const struct kvr_json_value *object, const struct agent_leg *leg,
+			   char **out)
 {
 	char host[600], port[8], room[24], rank[24];
 	struct kvr_json_edit edits[4] = {{.name = "bootstrap_host", .value = host},
@@ -105,10 +107,10 @@ static int64_t sglang(const struct kvr_json_value *object, const struct agent_le
 	edits[1].len = (size_t)snprintf(port, sizeof(port), "%u", leg->bootstrap_port);
 	edits[2].len = (size_t)snprintf(room, sizeof(room), "%" PRIu64, leg->bootstrap_room);
 	if (leg->leg != KVR_ROLE_DECODE || leg->prefill_ranks == 0)
-		return edited(object, edits, 3, out);
+		return edit_object(object, edits, 3, out);
 	edits[3].len = (size_t)snprintf(rank, sizeof(rank), "%" PRIu64,
 					leg->bootstrap_room % leg->prefill_ranks);
-	return edited(object, edits, 4, out);
+	return edit_object(object, edits, 4, out);
 }
 
 int64_t agent_body_leg(enum agent_engine engine, const struct agent_leg *leg, const char *body,
@@ -120,7 +122,7 @@ int64_t agent_body_leg(enum agent_engine engine, const struct agent_leg *leg, co
 	if (kvr_json_parse(body, len, &object, NULL) < 0 || object.type != KVR_JSON_OBJECT)
 		return -EBADMSG;
 	if (engine == AGENT_SGLANG)
-		return sglang(&object, leg, out);
+		return edit_sglang(&object, leg, out);
 	return leg->leg == KVR_ROLE_PREFILL ? vllm_prefill(&object, leg->responses, out)
 					    : vllm_decode(&object, leg, out);
 }

@@ -9,11 +9,11 @@
 #include "kvr_hash.h"
 #include "kvr_json.h"
 
-#define ASK_MS	10000L		  /* for an answer */
-#define WAIT_US UINT64_C(5000000) /* the event after the answer */
-#define AGAIN_S 10u		  /* behind one that was missed, if --canary-s is longer */
-#define WORDS	32u		  /* of the text at first; doubled until it has two blocks */
-#define MOST	8192u		  /* words */
+#define ASK_MS	10000L		  /* time limit of an answer */
+#define WAIT_US UINT64_C(5000000) /* time limit of the event after the answer */
+#define AGAIN_S 10u		  /* interval after a missed canary, if --canary-s is longer */
+#define WORDS	32u		  /* initial words of the prompt; doubles until it has two blocks */
+#define MOST	8192u		  /* maximum words */
 #define IDS	65536u
 
 enum step { IDLE, MODELS, TOKENIZE, COMPLETE, WAIT };
@@ -23,22 +23,22 @@ struct app_canary {
 	enum step step;
 	CURL *easy;
 	struct curl_slist *fields;
-	uint64_t due_us; /* of the next one; WAIT: when it is given up */
-	uint64_t number; /* of this one: its prompt is nobody else's */
+	uint64_t due_us; /* of the next canary; WAIT: end of waiting */
+	uint64_t number; /* of this canary: makes its prompt unique */
 	uint32_t words;
 	char model[256];
 	char *text; /* the prompt, as JSON */
 	char *body;
 	struct app_page page;
-	uint64_t sh[2];	  /* of its last block: as it is, and in eagle windows */
-	uint64_t late[2]; /* sh of the one before, which was missed */
+	uint64_t sh[2];	  /* of the last block: over tokens, and over EAGLE windows */
+	uint64_t late[2]; /* sh of the previous canary, which was missed */
 	uint32_t blocks;
-	uint32_t missed; /* in a row */
+	uint32_t missed; /* consecutive */
 	bool seen;
 };
 
-/* Not this time. */
-static void rest(struct app *a, const char *why)
+/* End this canary; @p why: it failed. */
+static void end_canary(struct app *a, const char *why)
 {
 	struct app_canary *c = a->canary;
 
@@ -52,7 +52,7 @@ static void rest(struct app *a, const char *why)
 	c->text = NULL;
 }
 
-static void ask(struct app *a, enum step step, const char *path, char *body)
+static void start_transfer(struct app *a, enum step step, const char *path, char *body)
 {
 	struct app_canary *c = a->canary;
 
@@ -62,20 +62,20 @@ static void ask(struct app *a, enum step step, const char *path, char *body)
 	if (c->easy == NULL)
 		c->easy = curl_easy_init();
 	if (c->easy == NULL) {
-		rest(a, "no memory");
+		end_canary(a, "no memory");
 		return;
 	}
-	app_page_get(a, c->easy, path, &c->page, &c->kind, ASK_MS);
+	app_http_get(a, c->easy, path, &c->page, &c->kind, ASK_MS);
 	if (body != NULL) {
 		curl_easy_setopt(c->easy, CURLOPT_POSTFIELDS, body);
 		curl_easy_setopt(c->easy, CURLOPT_HTTPHEADER, c->fields);
 	}
 	if (curl_multi_add_handle(a->multi, c->easy) != CURLM_OK)
-		rest(a, "no memory");
+		end_canary(a, "no memory");
 }
 
-/* The prompt: its number first, so that no block of it was ever seen: one that the engine has and
- * we do not know would hide all that follow. */
+/* Create the prompt. It starts with a unique number, so that no block was seen before: a known
+ * first block would hide all later ones. */
 static char *make_text(const struct app *a, uint32_t words)
 {
 	char *text = NULL;
@@ -105,7 +105,7 @@ static char *make_body(const struct app_canary *c, const char *more)
 	return body;
 }
 
-static void tokenize(struct app *a)
+static void request_tokens(struct app *a)
 {
 	struct app_canary *c = a->canary;
 	char *body;
@@ -114,12 +114,12 @@ static void tokenize(struct app *a)
 	c->text = make_text(a, c->words);
 	body = c->text != NULL ? make_body(c, "") : NULL;
 	if (body == NULL)
-		rest(a, "no memory");
+		end_canary(a, "no memory");
 	else
-		ask(a, TOKENIZE, "/tokenize", body);
+		start_transfer(a, TOKENIZE, "/tokenize", body);
 }
 
-/* The first model's name, as JSON. */
+/* Read the name of the first model, as JSON. */
 static bool read_model(struct app_canary *c, const struct kvr_json_value *root)
 {
 	struct kvr_json_value list, name, first, id;
@@ -135,8 +135,8 @@ static bool read_model(struct app_canary *c, const struct kvr_json_value *root)
 	return true;
 }
 
-/* The name of the last of its blocks, in both ways: events will tell which is the engine's.
- * @return how many; -1: no ids. */
+/* Compute the hash of the last block in both forms; events show which one the engine uses. @return
+ * the number of blocks; -1: no token ids. */
 static int name_blocks(const struct app *a, const struct kvr_json_value *root, uint64_t last[2])
 {
 	struct kvr_hash_params how = {.seed = kvr_hash_seed("", 0, "", 0),
@@ -165,29 +165,29 @@ static int name_blocks(const struct app *a, const struct kvr_json_value *root, u
 	return blocks;
 }
 
-static void tokenized(struct app *a, const struct kvr_json_value *root)
+static void on_tokens(struct app *a, const struct kvr_json_value *root)
 {
 	struct app_canary *c = a->canary;
 	const int blocks = name_blocks(a, root, c->sh);
 	char *body;
 
 	if (blocks < 0) {
-		rest(a, "the engine's /tokenize answers no tokens");
+		end_canary(a, "/tokenize of the engine returned no tokens");
 	} else if (blocks < 2 && c->words < MOST) {
 		c->words *= 2;
-		tokenize(a);
+		request_tokens(a);
 	} else {
 		c->blocks = (uint32_t)blocks;
 		c->seen = false;
 		body = make_body(c, ",\"max_tokens\":1");
 		if (body == NULL)
-			rest(a, "no memory");
+			end_canary(a, "no memory");
 		else
-			ask(a, COMPLETE, "/v1/completions", body);
+			start_transfer(a, COMPLETE, "/v1/completions", body);
 	}
 }
 
-/* The answer, or not this time. @return whether there is one. */
+/* Read the answer; ends the canary after a failure. @return true: parsed. */
 static bool read_answer(struct app *a, CURLcode result, struct kvr_json_value *root)
 {
 	static const char *const paths[] = {
@@ -199,15 +199,15 @@ static bool read_answer(struct app *a, CURLcode result, struct kvr_json_value *r
 
 	curl_easy_getinfo(c->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (result != CURLE_OK)
-		app_http_why(a, c->easy, result, reason, sizeof(reason));
+		app_curl_error(a, c->easy, result, reason, sizeof(reason));
 	else if (status != 200)
 		snprintf(reason, sizeof(reason), "status %ld", status);
 	else if (c->page.p == NULL || kvr_json_parse(c->page.p, c->page.len, root, &at) != 0)
-		snprintf(reason, sizeof(reason), "no JSON");
+		snprintf(reason, sizeof(reason), "not JSON");
 	else
 		return true;
 	snprintf(why, sizeof(why), "%s of the engine: %s", paths[c->step], reason);
-	rest(a, why);
+	end_canary(a, why);
 	return false;
 }
 
@@ -217,9 +217,9 @@ void app_canary_ended(struct app *a, CURLcode result)
 	struct kvr_json_value root;
 	bool good;
 
-	if (a->state != APP_SERVING) { /* nothing is known of the engine now, nor its block size */
+	if (a->state != APP_SERVING) { /* engine and block size are unknown in this state */
 		curl_multi_remove_handle(a->multi, c->easy);
-		rest(a, NULL);
+		end_canary(a, NULL);
 		return;
 	}
 	good = read_answer(a, result, &root);
@@ -227,11 +227,11 @@ void app_canary_ended(struct app *a, CURLcode result)
 	if (!good)
 		return;
 	if (c->step == MODELS && !read_model(c, &root)) {
-		rest(a, "the engine's /v1/models names none");
+		end_canary(a, "/v1/models of the engine lists no model");
 	} else if (c->step == MODELS) {
-		tokenize(a);
+		request_tokens(a);
 	} else if (c->step == TOKENIZE) {
-		tokenized(a, &root);
+		on_tokens(a, &root);
 	} else {
 		c->step = WAIT;
 		c->due_us = a->now_us + WAIT_US;
@@ -246,8 +246,8 @@ void app_canary_begin(struct app *a)
 		return;
 	c->missed = 0;
 	kvr_agent_canaries_missed(a->agent, 0);
-	if (c->step == WAIT) /* for an event of the life before */
-		rest(a, NULL);
+	if (c->step == WAIT) /* it waits for an event of the previous incarnation */
+		end_canary(a, NULL);
 	c->due_us = a->now_us;
 }
 
@@ -256,7 +256,7 @@ void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n)
 	struct app_canary *c = a->canary;
 	bool late = false;
 
-	/* Nearly always nothing is waited for. */
+	/* The common case: nothing is expected. */
 	if (c == NULL || (c->missed == 0 && c->step != COMPLETE && c->step != WAIT))
 		return;
 	for (uint32_t i = 0; i < n; i++) {
@@ -265,12 +265,12 @@ void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n)
 	}
 	if (c->missed == 0 || !late)
 		return;
-	c->missed = 0; /* the engine took its time to tell */
+	c->missed = 0; /* the event was late */
 	kvr_agent_canaries_missed(a->agent, 0);
 }
 
-/* The router's operators look there, not at our standard error. */
-static void found(struct app *a, bool fine)
+/* Report to the router, where operators see it. */
+static void report_result(struct app *a, bool fine)
 {
 	struct app_canary *c = a->canary;
 
@@ -278,34 +278,30 @@ static void found(struct app *a, bool fine)
 	c->missed = fine ? 0 : c->missed + 1;
 	memcpy(c->late, c->sh, sizeof(c->late));
 	kvr_agent_canaries_missed(a->agent, c->missed);
-	rest(a, NULL);
+	end_canary(a, NULL);
 	if (!fine && a->o.canary_s > AGAIN_S)
 		c->due_us = a->now_us + AGAIN_S * UINT64_C(1000000);
 }
 
-/* One may be an engine that was busy for a moment; two are none. */
-static void missed(struct app *a)
+/* One miss may be a busy engine; two are a fault. */
+static void report_miss(struct app *a)
 {
 	const struct app_canary *c = a->canary;
 
 	if (c->missed == 0)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
-			"canary: no event has named the %u blocks of a prompt in %u s; another one "
-			"will be sent",
+			"canary: no event named the %u blocks of a test prompt within %u s; sending another one",
 			c->blocks, (unsigned int)(WAIT_US / 1000000));
 	else
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"canary: the engine's events do not name the %u blocks of %u tokens that "
-			"its "
-			"/tokenize makes of a prompt: requests find no cache here. Compare block "
-			"size, tokenizer and cache salt",
+			"canary: the engine's events do not name the %u blocks of %u tokens of a test prompt that /tokenize of the engine tokenized, so requests cannot match its cache. Compare block size, tokenizer and cache salt",
 			c->blocks, a->block_size);
-	found(a, false);
+	report_result(a, false);
 }
 
-/* One for a worker that the router does not have, or refuses, would only cost the engine. One half
- * of SGLang's refuses a request that does not name a room where the other half waits. */
-static bool begins(const struct app *a)
+/* Not for a worker that is unknown to the router or rejected. SGLang with disaggregation rejects
+ * requests without a bootstrap room. */
+static bool can_begin(const struct app *a)
 {
 	return a->canary->step == IDLE && a->o.events[0] != '\0' &&
 	       (a->o.type != AGENT_SGLANG || a->o.role == 0) &&
@@ -318,16 +314,16 @@ void app_canary_turn(struct app *a)
 
 	if (c == NULL || a->state != APP_SERVING)
 		return;
-	/* Events wait for the router, and what names it may be among them. */
+	/* Events wait for the router, perhaps including the expected one. */
 	if (c->step == WAIT && kvr_cell_get(&a->st.events_wait) > 0)
 		c->due_us = a->now_us + WAIT_US;
 	if (c->step == WAIT && c->seen) {
-		found(a, true);
+		report_result(a, true);
 	} else if (c->step == WAIT && a->now_us >= c->due_us) {
-		missed(a);
-	} else if (begins(a) && a->now_us >= c->due_us) {
+		report_miss(a);
+	} else if (can_begin(a) && a->now_us >= c->due_us) {
 		c->number = a->now_us;
-		ask(a, MODELS, "/v1/models", NULL);
+		start_transfer(a, MODELS, "/v1/models", NULL);
 	}
 }
 
@@ -335,7 +331,7 @@ uint64_t app_canary_due_us(const struct app *a)
 {
 	const struct app_canary *c = a->canary;
 
-	if (c == NULL || a->state != APP_SERVING || (c->step != WAIT && !begins(a)))
+	if (c == NULL || a->state != APP_SERVING || (c->step != WAIT && !can_begin(a)))
 		return UINT64_MAX;
 	return c->step == WAIT && c->seen ? a->now_us : c->due_us;
 }

@@ -4,12 +4,12 @@
 
 /**
  * @file
- * Do prompts and events name blocks alike? When the worker is registered, and every --canary-s, a
- * prompt that nobody else sends goes through the engine's /tokenize, is hashed as gateways do it,
- * and is then completed. The blocks must come in the engine's events. When they do not, requests
- * are routed by names that no cache has: another tokenizer, block size or salt. Counted, logged,
- * and told to the router, whose doctor names the worker when two in a row were missed, until one
- * comes back, be it late.
+ * Check that prompts and events name blocks alike. When the worker is registered, and every
+ * --canary-s, a unique prompt is tokenized by the engine's /tokenize, hashed as gateways do, and
+ * completed. Its blocks must appear in the engine's events. Otherwise requests are routed by hashes
+ * that no cache has, because tokenizer, block size or salt differ. Misses are counted, logged, and
+ * reported to the router, whose doctor lists the worker after two consecutive misses until one
+ * canary succeeds, late or not.
  *
  *	idle -> models -> tokenize -> complete -> wait (for the event) -> idle
  *
@@ -21,17 +21,17 @@
 int app_canary_start(struct app *a);
 void app_canary_stop(struct app *a);
 
-/** The worker is registered anew: what was found before is of another life. */
+/** The worker was registered: results of a previous incarnation are void. */
 void app_canary_begin(struct app *a);
 
-/** Begin what is due, or give up what has not come. */
+/** Start a canary that is due, or end one whose events did not arrive. */
 void app_canary_turn(struct app *a);
 uint64_t app_canary_due_us(const struct app *a);
 
 /** The transfer has ended. */
 void app_canary_ended(struct app *a, CURLcode result);
 
-/** A rank has stored these blocks. */
+/** A rank stored these blocks. */
 void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an engine is asked of itself before it is registered, and what comes of it. */
+/* Pages that describe the engine, read before registration, and the options derived from them. */
 #include "app.h"
 #include "endpoint.h"
 
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ATTEMPTS_MOST 3u /* rounds of an engine that leaves a page unanswered; then without it */
+#define ATTEMPTS_MOST 3u /* rounds with an unanswered page before it is skipped */
 
 /* ---- pages ---- */
 
@@ -15,18 +15,18 @@ static void ask_page(struct app *a)
 {
 	struct app_describe *d = &a->describe;
 
-	agent_quiet_asked(&a->quiet, a->now_us);
+	agent_hang_probed(&a->hang, a->now_us);
 	d->kind = APP_PAGE;
 	if (d->easy == NULL)
 		d->easy = curl_easy_init();
 	if (d->easy == NULL)
 		return;
-	app_page_get(a, d->easy, agent_pages[d->page], &d->body, &d->kind, APP_LOOK_MS);
+	app_http_get(a, d->easy, agent_pages[d->page], &d->body, &d->kind, APP_PROBE_MS);
 	d->busy = curl_multi_add_handle(a->multi, d->easy) == CURLM_OK;
 }
 
-/* Only SGLang has the older page, and only where it lacks the newer one; only vLLM has a page of
- * event sources. */
+/* Only SGLang has the old page, if it lacks the new one. Only vLLM has the page of event
+ * sources. */
 static bool is_wanted(const struct app *a, enum agent_page page, bool found)
 {
 	if (page == AGENT_PAGE_SERVER_OLD)
@@ -34,7 +34,7 @@ static bool is_wanted(const struct app *a, enum agent_page page, bool found)
 	return page != AGENT_PAGE_SOURCES || a->facts.kind != AGENT_SGLANG;
 }
 
-/* @return false: there is no other page. */
+/* Request the next page. @return false: there is none. */
 static bool ask_next(struct app *a, bool found)
 {
 	struct app_describe *d = &a->describe;
@@ -60,7 +60,7 @@ void app_describe_begin(struct app *a)
 
 /* ---- answers ---- */
 
-static void say_failure(struct app *a, const char *why)
+static void log_page_failure(struct app *a, const char *why)
 {
 	struct app_describe *d = &a->describe;
 
@@ -69,11 +69,11 @@ static void say_failure(struct app *a, const char *why)
 	if (app_is_news(a, &d->news[d->page], why))
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
-			"%s of the engine cannot be read: its values remain unknown",
+			"cannot read %s of the engine; its values remain unknown",
 			agent_pages[d->page]);
 }
 
-static void say_bad_value(struct app *a)
+static void log_bad_value(struct app *a)
 {
 	const struct agent_row *r = &agent_rows[a->facts.bad_row - 1];
 
@@ -81,13 +81,13 @@ static void say_bad_value(struct app *a)
 	if (app_is_news(a, &a->describe.news[AGENT_PAGE_METRICS], r->where))
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine,
-				      .reason = "out of range, or of another type"),
+				      .reason = "out of range, or of the wrong type"),
 			"%s of the engine: the value at \"%s\"%s%s is ignored",
 			agent_pages[r->page], r->where, r->inside != NULL ? ", " : "",
 			r->inside != NULL ? r->inside : "");
 }
 
-/* 404, 405 and 501: an engine of another kind or version. */
+/* 404, 405 and 501: the engine has another kind or version. */
 static bool is_absent(long status)
 {
 	return status == 404 || status == 405 || status == 501;
@@ -101,19 +101,19 @@ bool app_describe_ended(struct app *a, CURLcode result)
 
 	curl_easy_getinfo(d->easy, CURLINFO_RESPONSE_CODE, &status);
 	if (status != 0)
-		agent_quiet_heard(&a->quiet, a->now_us);
+		agent_hang_received(&a->hang, a->now_us);
 	if (result != CURLE_OK)
-		app_http_why(a, d->easy, result, why, sizeof(why));
+		app_curl_error(a, d->easy, result, why, sizeof(why));
 	else if (status != 200 && !is_absent(status))
 		snprintf(why, sizeof(why), "status %ld", status);
 	else if (status == 200 && agent_facts_read(&a->facts, d->page, d->body.p, d->body.len) < 0)
-		snprintf(why, sizeof(why), "no JSON object");
+		snprintf(why, sizeof(why), "not a JSON object");
 	curl_multi_remove_handle(a->multi, d->easy);
 	d->busy = false;
-	say_failure(a, why);
+	log_page_failure(a, why);
 	if (result == CURLE_OK || result == CURLE_WRITE_ERROR)
 		return !ask_next(a, status == 200);
-	/* An engine that is about to answer is asked again after the next /health. */
+	/* An engine that did not answer is asked again after the next /health. */
 	d->attempts++;
 	return d->attempts >= ATTEMPTS_MOST && !ask_next(a, false);
 }
@@ -135,9 +135,9 @@ void app_describe_fini(struct app *a)
 	free(a->describe.body.p);
 }
 
-/* ---- use ---- */
+/* ---- options ---- */
 
-static void say_missing(struct app *a, enum agent_value value, const char *option,
+static void log_missing(struct app *a, enum agent_value value, const char *option,
 			const char *effect)
 {
 	const char *flag = agent_flag_of((enum agent_engine)a->o.type, value);
@@ -147,28 +147,28 @@ static void say_missing(struct app *a, enum agent_value value, const char *optio
 		flag != NULL ? ", or " : "", option);
 }
 
-/* Once for each incarnation of the engine: what is missing, and which flag provides it. */
-static void say_all_missing(struct app *a)
+/* Log unknown values and the flags that provide them, once per incarnation of the engine. */
+static void log_all_missing(struct app *a)
 {
 	if (a->facts.kind == AGENT_AUTO && a->given.type == AGENT_AUTO)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.engine),
 			"unknown: the kind of the engine, vLLM is assumed; give --type");
-	if (a->o.events[0] == '\0' && strcmp(a->given.events, AGENT_ASK) == 0)
-		say_missing(a, AGENT_V_EVENTS, "--events",
-			    "the endpoint of KV events, so the router knows no block of this "
-			    "engine");
+	if (a->o.events[0] == '\0' && strcmp(a->given.events, AGENT_AS_REPORTED) == 0)
+		log_missing(
+			a, AGENT_V_EVENTS, "--events",
+			"the endpoint of KV events, so the router knows no block of this engine");
 	else if (a->o.events[0] != '\0' && a->o.replay[0] == '\0' &&
-		 strcmp(a->given.replay, AGENT_ASK) == 0)
-		say_missing(a, AGENT_V_REPLAY, "--replay",
-			    "the replay endpoint, so a lost event empties the rank's cache at the "
-			    "router");
+		 strcmp(a->given.replay, AGENT_AS_REPORTED) == 0)
+		log_missing(
+			a, AGENT_V_REPLAY, "--replay",
+			"the replay endpoint, so a lost event empties the rank's cache at the router");
 	if (a->o.max_num_batched_tokens == 0)
-		say_missing(a, AGENT_V_BATCH, "--max-num-batched-tokens",
-			    "the batch budget, so router_queue_threshold, the busy fractions and "
-			    "conditional disaggregation have no effect");
+		log_missing(
+			a, AGENT_V_BATCH, "--max-num-batched-tokens",
+			"the batch budget, so router_queue_threshold, the busy fractions and conditional disaggregation have no effect");
 }
 
-/* An engine whose events would come from this agent. */
+/* Ignore endpoints that lead to this agent. */
 static void drop_own_endpoints(struct app *a)
 {
 	struct {
@@ -183,8 +183,8 @@ static void drop_own_endpoints(struct app *a)
 		kvr_cell_add(&a->st.facts_bad, 1);
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = list[i].text,
-				      .reason = "it is this agent's --bodies"),
-			"an endpoint of the engine is not used: correct its port there, or give %s",
+				      .reason = "it is the address of --bodies"),
+			"ignoring an endpoint of the engine; correct its port at the engine, or give %s",
 			list[i].option);
 		list[i].text[0] = '\0';
 	}
@@ -192,7 +192,7 @@ static void drop_own_endpoints(struct app *a)
 		a->o.replay[0] = '\0';
 }
 
-static bool refuse_engine(struct app *a, const char *why)
+static bool reject_engine(struct app *a, const char *why)
 {
 	if (app_is_news(a, &a->start, why))
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine),
@@ -207,25 +207,27 @@ bool app_describe_apply(struct app *a)
 	agent_facts_metrics(&a->facts, &a->prom);
 	agent_facts_apply(&a->facts, &a->given, &a->o);
 	if (a->facts.bad > 0)
-		say_bad_value(a);
+		log_bad_value(a);
 	a->describe.attempts = 0;
 	a->block_size = a->o.block_size;
 	if (a->block_size == 0)
-		return refuse_engine(a, a->prom.kind != AGENT_AUTO && (int)a->prom.kind != a->o.type
-						? "the engine is of another kind than --type"
-						: "the engine does not report its block size: give "
-						  "--block-size, as the pool has it");
+		return reject_engine(
+			a,
+			a->prom.kind != AGENT_AUTO && (int)a->prom.kind != a->o.type
+				? "the engine is of another kind than --type"
+				: "the engine does not report its block size: give --block-size, as the pool has it");
 	if (a->o.type == AGENT_SGLANG && a->o.role == 1 && a->o.bootstrap[0] == '\0')
-		return refuse_engine(a, "--role prefill of SGLang needs --bootstrap HOST:PORT, "
-					"where the engine waits for decode engines");
+		return reject_engine(
+			a,
+			"--role prefill of SGLang needs --bootstrap HOST:PORT, where the engine waits for decode engines");
 	if (a->o.first_rank + a->o.ranks > 65536)
-		return refuse_engine(a, "--first-rank + ranks must stay at or below 65536");
+		return reject_engine(a, "--first-rank + ranks must stay at or below 65536");
 	drop_own_endpoints(a);
 	a->blocks = agent_facts_blocks(&a->facts, a->block_size);
 	a->described = a->prom;
 	agent_facts_line(&a->facts, &a->given, line, sizeof(line));
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.engine), "the engine: %s",
 		line);
-	say_all_missing(a);
+	log_all_missing(a);
 	return true;
 }

@@ -9,7 +9,7 @@
 
 #define TCP "tcp://"
 
-/* The port behind the last colon. @return 0: there is none. */
+/* The port behind the last colon; 0: none. */
 static uint32_t port_of(const char *text)
 {
 	const char *colon = strrchr(text, ':');

@@ -2,24 +2,25 @@
 #ifndef AGENT_ENDPOINT_H
 #define AGENT_ENDPOINT_H
 
-/** @file Endpoints of ZMQ, as texts. Pure; any thread. */
+/** @file
+ * ZMQ endpoints as text. Pure; any thread. */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/** Is it ipc://..., or tcp://HOST:PORT with a port from 1 to 65535? */
+/** Return true for ipc://..., and for tcp://HOST:PORT with a port from 1 to 65535. */
 bool agent_endpoint_valid(const char *text);
 
-/** Of rank @p rank, when @p first is that of rank 0: tcp at the port + rank, others end with
- * ".RANK". */
+/** Endpoint of rank @p rank, if @p first is that of rank 0: for tcp the port + rank, otherwise with
+ * the suffix ".RANK". */
 void agent_endpoint_of(const char *first, uint32_t rank, char *buf, size_t len);
 
-/** @p text with the host of @p engine (http://HOST[:PORT][/...]) in the place of a wildcard. */
+/** Replace a wildcard host in @p text by the host of @p engine (http://HOST[:PORT][/...]). */
 void agent_endpoint_reach(const char *text, const char *engine, char *buf, size_t len);
 
 /**
- * Does tcp endpoint @p text lead to @p ours, "ADDRESS:PORT" in numbers, on this machine?
+ * Return true if tcp endpoint @p text leads to @p ours, a numeric "ADDRESS:PORT" on this machine.
  * @param facing another address of this machine, or "".
  */
 bool agent_endpoint_is(const char *text, const char *ours, const char *facing);

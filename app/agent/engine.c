@@ -12,42 +12,45 @@
 #include <unistd.h>
 
 #define READ_BYTES 65536u
-/* Of a name: which one (--max-requests allows 65,536, and some); above: which of its lives. */
-#define SLOT_BITS  17u
-#define REST_US	   UINT64_C(60000000) /* idle for so long: what lies between may have forgotten it */
-#define AHEAD_OF   4u		      /* requests under way, for each connection opened ahead */
-#define AHEAD_MOST 16u
-#define LEFT_US	   UINT64_C(1000000) /* who did not want one that was opened ahead is left alone */
+/* Low bits of an epoll name: the slot (--max-requests allows 65,536, plus spares). High bits: use
+ * count of the slot. */
+#define SLOT_BITS 17u
+#define IDLE_US                                                                                    \
+	UINT64_C(60000000) /* maximum idle time; middleboxes may drop the connection afterwards */
+#define SPARE_RATIO 4u	   /* running requests per spare connection */
+#define SPARE_MOST  16u
+#define SPARE_PAUSE_US                                                                             \
+	UINT64_C(1000000) /* pause after the engine closed or refused a spare connection */
 
 enum conn_state { FREE, IDLE, CONNECTING, SENDING, READING, PAUSED };
 
 struct app_conn {
-	TAILQ_ENTRY(app_conn) link; /* of the list that its state says */
-	struct app_ask *ask;	    /* NULL: idle, or opened ahead */
+	TAILQ_ENTRY(app_conn) link; /* in the list of its state */
+	struct app_ask *ask;	    /* NULL: idle, or a spare */
 	uint64_t
 		since_us; /* connecting: start of the attempt; busy: last data; idle: last answer */
 	struct kvr_http_reader reader;
-	size_t sent; /* of head and content */
+	size_t sent; /* bytes of head and content */
 	int fd;
-	uint32_t life;
+	uint32_t uses;
 	uint8_t state; /* enum conn_state */
-	bool used;     /* it has been idle: the engine may have closed it */
-	bool fresh;    /* opened ahead, and not asked yet */
-	bool heard;    /* something of this one has come */
-	bool stale;    /* to where the engine was */
+	bool used;     /* it was idle: the engine may have closed it */
+	bool fresh;    /* a spare that was not used yet */
+	bool received; /* part of this answer was received */
+	bool stale;    /* connected to a previous address */
 };
 
 TAILQ_HEAD(conn_list, app_conn);
 
 struct app_engine {
 	struct sockaddr_storage at;
-	socklen_t at_len; /* 0: not known */
+	socklen_t at_len; /* 0: unknown */
 	struct app_conn *conn;
-	uint32_t n, made;	     /* those below `made` have been used once */
-	uint32_t asks, spare;	     /* with a request; idle, or opened ahead and connecting */
-	uint64_t ahead_us;	     /* from then on they are opened ahead again */
-	bool asked;		     /* since the last turn */
-	struct conn_list free, idle; /* last used first, those opened ahead last */
+	uint32_t n, made;		   /* slots below `made` were used at least once */
+	uint32_t asks, spare;		   /* with a request; without one (idle or connecting) */
+	uint64_t spare_us;		   /* no spares before this time */
+	bool asked;			   /* a request was started in this turn */
+	struct conn_list free, idle;	   /* last used first, unused spares last */
 	struct conn_list connecting, busy; /* oldest since_us first */
 	struct conn_list paused;	   /* not read until the router accepts more */
 	char read[READ_BYTES];
@@ -81,17 +84,17 @@ static struct conn_list *list_of(struct app_engine *e, const struct app_conn *c)
 
 /* ---- epoll ---- */
 
-static int watch(struct app *a, struct app_conn *c, int op, uint32_t events)
+static int watch_connection(struct app *a, struct app_conn *c, int op, uint32_t events)
 {
-	const uint32_t name = (c->life << SLOT_BITS) | (uint32_t)(c - a->eng->conn);
+	const uint32_t name = (c->uses << SLOT_BITS) | (uint32_t)(c - a->eng->conn);
 
 	return app_watch(a, op, c->fd, APP_FD_ENGINE, name, events);
 }
 
-/* ---- lives of a connection ---- */
+/* ---- states of a connection ---- */
 
-/* Into the list of @p state, by its `since_us`. */
-static void enter(struct app_engine *e, struct app_conn *c, enum conn_state state)
+/* Move to the list of @p state, ordered by `since_us`. */
+static void move_to_state(struct app_engine *e, struct app_conn *c, enum conn_state state)
 {
 	struct conn_list *list;
 	struct app_conn *before;
@@ -100,7 +103,7 @@ static void enter(struct app_engine *e, struct app_conn *c, enum conn_state stat
 	c->state = (uint8_t)state;
 	list = list_of(e, c);
 	before = state == FREE || (state == IDLE && !c->fresh) ? NULL : TAILQ_LAST(list, conn_list);
-	/* All but who comes from a slow connection, or goes once more, is the youngest. */
+	/* Nearly always the youngest, except after a slow connect or a retry. */
 	while (before != NULL && state != IDLE && before->since_us > c->since_us)
 		before = TAILQ_PREV(before, conn_list, link);
 	if (before != NULL)
@@ -109,7 +112,7 @@ static void enter(struct app_engine *e, struct app_conn *c, enum conn_state stat
 		TAILQ_INSERT_HEAD(list, c, link);
 }
 
-/* Data were sent or received: the inactivity limit starts again. */
+/* Restart the inactivity limit after data were sent or received. */
 static void restart_inactivity(struct app *a, struct app_conn *c)
 {
 	c->since_us = a->now_us;
@@ -117,8 +120,8 @@ static void restart_inactivity(struct app *a, struct app_conn *c)
 	TAILQ_INSERT_TAIL(&a->eng->busy, c, link);
 }
 
-/* @p c has no request any more: it is spare, or will be free. */
-static void leave(struct app_engine *e, struct app_conn *c)
+/* Detach the request: @p c becomes a spare, or will be freed. */
+static void detach_request(struct app_engine *e, struct app_conn *c)
 {
 	e->asks -= c->ask != NULL;
 	e->spare += c->ask != NULL;
@@ -127,16 +130,16 @@ static void leave(struct app_engine *e, struct app_conn *c)
 
 static void hang_up(struct app *a, struct app_conn *c)
 {
-	if (c->fresh) /* by itself, or the engine did */
-		a->eng->ahead_us = a->now_us + LEFT_US;
+	if (c->fresh) /* closed without use, by limit or by the engine */
+		a->eng->spare_us = a->now_us + SPARE_PAUSE_US;
 	kvr_http_reader_fini(&c->reader);
 	close(c->fd);
-	c->life++;
+	c->uses++;
 	if (c->ask != NULL)
 		c->ask->conn = NULL;
-	leave(a->eng, c);
+	detach_request(a->eng, c);
 	a->eng->spare--;
-	enter(a->eng, c, FREE);
+	move_to_state(a->eng, c, FREE);
 }
 
 static struct app_conn *take_free(struct app *a)
@@ -155,8 +158,8 @@ static struct app_conn *take_free(struct app *a)
 	return c;
 }
 
-/* @return NULL with errno. */
-static struct app_conn *dial(struct app *a)
+/* Start a connection. @return NULL with errno. */
+static struct app_conn *open_connection(struct app *a)
 {
 	struct app_engine *e = a->eng;
 	struct app_conn *c = take_free(a);
@@ -174,10 +177,10 @@ static struct app_conn *dial(struct app *a)
 	c->used = c->stale = c->fresh = false;
 	c->since_us = a->now_us;
 	e->spare++;
-	enter(e, c, CONNECTING);
+	move_to_state(e, c, CONNECTING);
 	rc = connect(fd, (const struct sockaddr *)&e->at, e->at_len) < 0 && errno != EINPROGRESS
 		     ? -errno
-		     : watch(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+		     : watch_connection(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 	if (rc == 0)
 		return c;
 	hang_up(a, c);
@@ -185,19 +188,19 @@ static struct app_conn *dial(struct app *a)
 	return NULL;
 }
 
-/* One that is open, and not for too long, or that will be soon. */
+/* Take an idle connection that is open and recent, or a spare that is connecting. */
 static struct app_conn *take_spare(struct app *a)
 {
 	struct app_conn *c;
 	char byte;
 
-	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL && a->now_us - c->since_us < REST_US) {
+	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL && a->now_us - c->since_us < IDLE_US) {
 		if (recv(c->fd, &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN)
 			return c;
-		hang_up(a, c); /* the engine has closed it, of which the loop has not heard yet */
+		hang_up(a, c); /* closed by the engine; epoll has not reported it yet */
 	}
 	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL)
-		hang_up(a, c); /* the others are older, or have not been asked yet */
+		hang_up(a, c); /* the others are older, or unused spares */
 	TAILQ_FOREACH (c, &a->eng->connecting, link)
 		if (c->ask == NULL)
 			break;
@@ -206,8 +209,9 @@ static struct app_conn *take_spare(struct app *a)
 
 /* ---- the request ---- */
 
-/* What is left of it. An error is seen when the answer is read, which may be there already. */
-static void tell(struct app *a, struct app_conn *c)
+/* Send the rest of the request. Errors are detected by reading, because an answer may be
+ * available. */
+static void send_request(struct app *a, struct app_conn *c)
 {
 	const struct app_ask *ask = c->ask;
 	const size_t len = ask->head_len + ask->content_len, before = c->sent;
@@ -230,34 +234,34 @@ static void tell(struct app *a, struct app_conn *c)
 		state = SENDING;
 	if (state == c->state)
 		return;
-	watch(a, c, EPOLL_CTL_MOD, EPOLLIN | (state == SENDING ? EPOLLOUT : 0u));
-	c->state = (uint8_t)state; /* of the same list */
+	watch_connection(a, c, EPOLL_CTL_MOD, EPOLLIN | (state == SENDING ? EPOLLOUT : 0u));
+	c->state = (uint8_t)state; /* in the same list */
 }
 
-/* @p c is connecting, or was idle. */
-static void begin(struct app *a, struct app_conn *c, struct app_ask *ask)
+/* Start a request on a connection that is connecting or was idle. */
+static void begin_request(struct app *a, struct app_conn *c, struct app_ask *ask)
 {
 	c->ask = ask;
 	a->eng->asks++;
 	a->eng->spare--;
 	a->eng->asked = true;
 	c->sent = 0;
-	c->heard = c->fresh = false;
+	c->received = c->fresh = false;
 	ask->conn = c;
 	kvr_http_reader_init(&c->reader, &ask->ops->answer, ask->arg, ask->is_head);
 	if (c->state == CONNECTING) {
-		c->since_us = a->now_us; /* an attempt of its own, though it has begun already */
-		enter(a->eng, c, CONNECTING);
+		c->since_us = a->now_us; /* gets the full --connect-ms */
+		move_to_state(a->eng, c, CONNECTING);
 		return;
 	}
 	c->since_us = a->now_us;
-	enter(a->eng, c, READING);
-	tell(a, c);
+	move_to_state(a->eng, c, READING);
+	send_request(a, c);
 }
 
 /* ---- the answer ---- */
 
-static void end(struct app *a, struct app_conn *c, enum app_end how, const char *why)
+static void end_request(struct app *a, struct app_conn *c, enum app_end how, const char *why)
 {
 	struct app_ask *ask = c->ask;
 
@@ -265,66 +269,66 @@ static void end(struct app *a, struct app_conn *c, enum app_end how, const char 
 	ask->ops->ended(ask->arg, how, why);
 }
 
-/* The answer is whole. */
-static void finish(struct app *a, struct app_conn *c)
+/* The answer is complete. */
+static void finish_answer(struct app *a, struct app_conn *c)
 {
 	struct app_ask *ask = c->ask;
 
 	if (!kvr_http_reader_keeps(&c->reader) || c->stale ||
 	    c->sent < ask->head_len + ask->content_len) {
-		end(a, c, APP_END_WELL, NULL);
+		end_request(a, c, APP_END_WELL, NULL);
 		return;
 	}
 	kvr_http_reader_fini(&c->reader);
 	c->used = true;
 	c->since_us = a->now_us;
-	leave(a->eng, c);
+	detach_request(a->eng, c);
 	ask->conn = NULL;
-	enter(a->eng, c, IDLE);
+	move_to_state(a->eng, c, IDLE);
 	ask->ops->ended(ask->arg, APP_END_WELL, NULL);
 }
 
-/* No connection is to be had. Who fails at once looks idle, and draws requests: ask /health. */
-static void no_way(struct app *a, struct app_ask *ask, int err)
+/* No connection. An engine that fails quickly seems idle and attracts requests, so check
+ * /health. */
+static void fail_request(struct app *a, struct app_ask *ask, int err)
 {
 	if (err == ECONNREFUSED)
 		a->health.due_us = a->now_us;
 	ask->ops->ended(ask->arg, APP_END_BROKEN, strerror(err));
 }
 
-/* It has ended without an answer. The request goes once more when it was to go over a connection
- * that was idle, and none of it has been sent: an engine that may have a byte of it may have begun
- * with it. */
-static void broken(struct app *a, struct app_conn *c, const char *why)
+/* The connection ended without an answer. The request is sent again if the connection had been idle
+ * and no byte was sent: otherwise the engine may have begun to execute it. */
+static void on_broken(struct app *a, struct app_conn *c, const char *why)
 {
 	struct app_ask *ask = c->ask;
 
 	if (!c->used || c->sent > 0) {
-		end(a, c, APP_END_BROKEN, why);
+		end_request(a, c, APP_END_BROKEN, why);
 		return;
 	}
 	hang_up(a, c);
-	c = dial(a);
+	c = open_connection(a);
 	if (c != NULL)
-		begin(a, c, ask);
+		begin_request(a, c, ask);
 	else
-		no_way(a, ask, errno);
+		fail_request(a, ask, errno);
 }
 
-static void hear(struct app *a, struct app_conn *c)
+static void read_answer(struct app *a, struct app_conn *c)
 {
 	char *p = a->eng->read;
 	ssize_t n;
 	int rc;
 
-	if (c->ask == NULL) { /* nothing can come but its end */
+	if (c->ask == NULL) { /* only the end of the connection is possible */
 		hang_up(a, c);
 		return;
 	}
 	if (!c->ask->ops->takes(c->ask->arg)) {
-		enter(a->eng, c, PAUSED);
+		move_to_state(a->eng, c, PAUSED);
 		kvr_cell_add(&a->st.paused, 1);
-		watch(a, c, EPOLL_CTL_DEL, 0);
+		watch_connection(a, c, EPOLL_CTL_DEL, 0);
 		return;
 	}
 	do
@@ -332,25 +336,26 @@ static void hear(struct app *a, struct app_conn *c)
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN)
 		return;
-	c->heard |= n > 0;
+	c->received |= n > 0;
 	if (n > 0) {
 		restart_inactivity(a, c);
-		agent_quiet_heard(&a->quiet, a->now_us);
+		agent_hang_received(&a->hang, a->now_us);
 	}
 	rc = n > 0    ? kvr_http_reader_add(&c->reader, p, (size_t)n)
 	     : n == 0 ? kvr_http_reader_end(&c->reader)
 		      : -errno;
 	if (n <= 0 && rc <= 0)
-		a->health.due_us = a->now_us; /* what goes elsewhere is not to come back */
+		a->health.due_us =
+			a->now_us; /* the request may go elsewhere: check /health at once */
 	if (rc > 0)
-		finish(a, c);
-	else if (n <= 0 && !c->heard)
-		broken(a, c, "it hung up without an answer");
+		finish_answer(a, c);
+	else if (n <= 0 && !c->received)
+		on_broken(a, c, "connection closed without an answer");
 	else if (rc < 0)
-		end(a, c, APP_END_BROKEN, app_answer_why(rc));
+		end_request(a, c, APP_END_BROKEN, app_answer_error(rc));
 }
 
-static void connected(struct app *a, struct app_conn *c)
+static void on_connected(struct app *a, struct app_conn *c)
 {
 	struct app_ask *ask = c->ask;
 	int err = 0;
@@ -360,23 +365,23 @@ static void connected(struct app *a, struct app_conn *c)
 	if (err != 0) {
 		hang_up(a, c);
 		if (ask != NULL)
-			no_way(a, ask, err);
+			fail_request(a, ask, err);
 		return;
 	}
 	if (ask == NULL) {
-		watch(a, c, EPOLL_CTL_MOD, EPOLLIN);
+		watch_connection(a, c, EPOLL_CTL_MOD, EPOLLIN);
 		c->used = true;
-		enter(a->eng, c, IDLE);
+		move_to_state(a->eng, c, IDLE);
 		return;
 	}
 	c->since_us = a->now_us;
-	enter(a->eng, c, SENDING);
-	tell(a, c);
+	move_to_state(a->eng, c, SENDING);
+	send_request(a, c);
 }
 
-/* ---- outside ---- */
+/* ---- interface ---- */
 
-void app_engine_at(struct app *a, const struct sockaddr *at, socklen_t len)
+void app_engine_set_address(struct app *a, const struct sockaddr *at, socklen_t len)
 {
 	struct app_engine *e = a->eng;
 	struct app_conn *c;
@@ -391,16 +396,16 @@ void app_engine_at(struct app *a, const struct sockaddr *at, socklen_t len)
 		e->conn[i].stale = true;
 }
 
-void app_engine_ask(struct app *a, struct app_ask *ask)
+void app_engine_send(struct app *a, struct app_ask *ask)
 {
 	struct app_conn *c = take_spare(a);
 
 	if (c == NULL)
-		c = dial(a);
+		c = open_connection(a);
 	if (c != NULL)
-		begin(a, c, ask);
+		begin_request(a, c, ask);
 	else
-		no_way(a, ask, errno);
+		fail_request(a, ask, errno);
 }
 
 void app_engine_drop(struct app *a, struct app_ask *ask)
@@ -417,41 +422,41 @@ void app_engine_resume(struct app *a, struct app_ask *ask)
 	if (c == NULL || c->state != PAUSED)
 		return;
 	c->since_us = a->now_us;
-	enter(a->eng, c, c->sent < ask->head_len + ask->content_len ? SENDING : READING);
-	rc = watch(a, c, EPOLL_CTL_ADD, EPOLLIN | (c->state == SENDING ? EPOLLOUT : 0u));
+	move_to_state(a->eng, c, c->sent < ask->head_len + ask->content_len ? SENDING : READING);
+	rc = watch_connection(a, c, EPOLL_CTL_ADD, EPOLLIN | (c->state == SENDING ? EPOLLOUT : 0u));
 	if (rc < 0)
-		end(a, c, APP_END_BROKEN, strerror(-rc));
+		end_request(a, c, APP_END_BROKEN, strerror(-rc));
 }
 
 void app_engine_ready(struct app *a, uint32_t name, uint32_t events)
 {
 	struct app_conn *c = &a->eng->conn[name & ((1u << SLOT_BITS) - 1)];
 
-	/* What was told of a life before this one is over. */
-	if (((c->life << SLOT_BITS) ^ name) >> SLOT_BITS != 0 || c->state == FREE)
+	/* An event of a previous use of the slot. */
+	if (((c->uses << SLOT_BITS) ^ name) >> SLOT_BITS != 0 || c->state == FREE)
 		return;
 	if (c->state == CONNECTING)
-		connected(a, c);
+		on_connected(a, c);
 	else if (c->state == SENDING && (events & EPOLLOUT) != 0)
-		tell(a, c);
+		send_request(a, c);
 	else
-		hear(a, c);
+		read_answer(a, c);
 }
 
-/* When the first connection of a list reaches its limit. */
-static uint64_t due(const struct app_conn *first, uint64_t limit_us)
+/* Time at which the first connection of a list reaches its limit. */
+static uint64_t due_us(const struct app_conn *first, uint64_t limit_us)
 {
 	return first != NULL && limit_us != 0 ? first->since_us + limit_us : UINT64_MAX;
 }
 
 static uint64_t connect_due_us(const struct app *a)
 {
-	return due(TAILQ_FIRST(&a->eng->connecting), a->o.connect_ms * UINT64_C(1000));
+	return due_us(TAILQ_FIRST(&a->eng->connecting), a->o.connect_ms * UINT64_C(1000));
 }
 
 static uint64_t inactivity_due_us(const struct app *a)
 {
-	return due(TAILQ_FIRST(&a->eng->busy), a->o.inactivity_s * UINT64_C(1000000));
+	return due_us(TAILQ_FIRST(&a->eng->busy), a->o.inactivity_s * UINT64_C(1000000));
 }
 
 uint64_t app_engine_due_us(const struct app *a)
@@ -472,32 +477,33 @@ void app_engine_turn(struct app *a)
 			continue;
 		}
 		snprintf(why, sizeof(why), "no connection within %u ms", a->o.connect_ms);
-		end(a, TAILQ_FIRST(&e->connecting), APP_END_LATE, why);
+		end_request(a, TAILQ_FIRST(&e->connecting), APP_END_LATE, why);
 	}
-	while (due(TAILQ_LAST(&e->idle, conn_list), REST_US) <= a->now_us)
+	while (due_us(TAILQ_LAST(&e->idle, conn_list), IDLE_US) <= a->now_us)
 		hang_up(a, TAILQ_LAST(&e->idle, conn_list));
 	while (inactivity_due_us(a) <= a->now_us) {
 		snprintf(why, sizeof(why), "no data for %u s", a->o.inactivity_s);
-		end(a, TAILQ_FIRST(&e->busy), APP_END_LATE, why);
+		end_request(a, TAILQ_FIRST(&e->busy), APP_END_LATE, why);
 	}
 }
 
-/* To open one takes longer than what else a first token waits for here: not in a turn that has
- * asked, whose answer may come at once. One a turn. */
-void app_engine_ahead(struct app *a)
+/* Connecting takes longer than other steps before a first token: not in a turn that started a
+ * request, whose answer may arrive at once. One connection per turn. */
+void app_engine_open_spare(struct app *a)
 {
 	struct app_engine *e = a->eng;
-	const uint32_t share = e->asks / AHEAD_OF, most = share < AHEAD_MOST ? share : AHEAD_MOST;
+	const uint32_t share = e->asks / SPARE_RATIO,
+		       most = share < SPARE_MOST ? share : SPARE_MOST;
 	const bool asked = e->asked;
 	struct app_conn *c;
 
 	e->asked = false;
 	if (asked || e->spare >= most || e->asks + e->spare >= a->o.max_requests ||
-	    a->now_us < e->ahead_us)
+	    a->now_us < e->spare_us)
 		return;
-	c = dial(a);
+	c = open_connection(a);
 	if (c == NULL)
-		e->ahead_us = a->now_us + LEFT_US;
+		e->spare_us = a->now_us + SPARE_PAUSE_US;
 	else
 		c->fresh = true;
 }

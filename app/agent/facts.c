@@ -9,7 +9,7 @@
 #include "endpoint.h"
 #include "kvr_json.h"
 
-#define TEXT_MOST 16384u /* bytes of JSON in a string */
+#define TEXT_MOST 16384u /* maximum bytes of JSON in a string */
 
 void agent_facts_clear(struct agent_facts *f, enum agent_engine type)
 {
@@ -18,7 +18,7 @@ void agent_facts_clear(struct agent_facts *f, enum agent_engine type)
 
 /* ---- one value ---- */
 
-/* A value is taken once, from its first row. @return false: another row has it. */
+/* Set a value from the first row that has it. @return false: another row set it. */
 static bool take_row(struct agent_facts *f, unsigned int row, uint32_t number)
 {
 	const enum agent_value v = agent_rows[row].value;
@@ -58,7 +58,7 @@ static bool is_printable(const char *text)
 	return true;
 }
 
-/* @return false: it is null, or refused. */
+/* Read a number. @return false: it is null, or invalid. */
 static bool get_text(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v,
 		     char *buf, size_t size)
 {
@@ -123,7 +123,7 @@ static endpoints *endpoints_of(struct agent_facts *f, unsigned int row)
 	return agent_rows[row].value == AGENT_V_REPLAY ? &f->replay : &f->events;
 }
 
-/* Of all ranks, counted on from the first. */
+/* Endpoints of all ranks, derived from rank 0. */
 static void take_endpoint(struct agent_facts *f, unsigned int row, const char *first)
 {
 	endpoints *list = endpoints_of(f, row);
@@ -175,7 +175,7 @@ static int compare_places(const void *a, const void *b)
 	return x->rank < y->rank ? -1 : x->rank > y->rank;
 }
 
-/* Members in the order of their ranks. @return how many, or -1: refused. */
+/* Read members in the order of their ranks. @return their number, or -1: invalid. */
 static int get_places(struct agent_facts *f, unsigned int row, const struct kvr_json_value *v,
 		      struct place *place)
 {
@@ -271,7 +271,7 @@ static void read_row(struct agent_facts *f, unsigned int row, const struct kvr_j
 	case AGENT_FORM_ENDPOINTS:
 		read_endpoints(f, row, &v);
 		break;
-	default: /* of metrics */
+	default: /* for metrics */
 		break;
 	}
 }
@@ -316,10 +316,10 @@ void agent_facts_metrics(struct agent_facts *f, const struct agent_prom *prom)
 	}
 }
 
-/* ---- use ---- */
+/* ---- options ---- */
 
 static const struct {
-	const char *option, *form; /* NULL: no option; of a number */
+	const char *option, *form; /* NULL: not an option; option of a number */
 } shown[AGENT_V_WAITING] = {
 	[AGENT_V_KIND] = {"--type", "type"},
 	[AGENT_V_MODEL] = {NULL, "model"},
@@ -344,9 +344,9 @@ static bool is_given(const struct agent_options *given, enum agent_value value)
 	case AGENT_V_RANKS:
 		return given->ranks != 0;
 	case AGENT_V_EVENTS:
-		return strcmp(given->events, AGENT_ASK) != 0;
+		return strcmp(given->events, AGENT_AS_REPORTED) != 0;
 	case AGENT_V_REPLAY:
-		return strcmp(given->replay, AGENT_ASK) != 0;
+		return strcmp(given->replay, AGENT_AS_REPORTED) != 0;
 	case AGENT_V_TOPIC:
 		return given->topic[0] != '\0';
 	case AGENT_V_BATCH:
@@ -356,7 +356,7 @@ static bool is_given(const struct agent_options *given, enum agent_value value)
 	}
 }
 
-/* The path of a page, without its query. */
+/* Path of a page, without its query. */
 static int path_len(const char *page)
 {
 	return (int)strcspn(page, "?");
@@ -369,7 +369,7 @@ const char *agent_facts_source(const struct agent_facts *f, const struct agent_o
 		return shown[value].option;
 	if (f->row[value] != 0)
 		return agent_pages[agent_rows[f->row[value] - 1].page];
-	/* A row of one kind alone has shown it. */
+	/* A row of one kind only was found. */
 	return value == AGENT_V_KIND && f->kind != AGENT_AUTO ? "its answers" : "";
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* libcurl's multi interface on our epoll set. */
+/* libcurl's multi interface on the agent's epoll set. */
 #include "canary.h"
 #include "engine.h"
 
@@ -19,8 +19,8 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *user, void *k
 		app_watch(a, EPOLL_CTL_DEL, fd, APP_FD_CURL, (uint32_t)fd, 0);
 		return 0;
 	}
-	/* What curl thinks is known may be a descriptor that was closed and opened again. What is
-	 * not watched ends by its own limit of time: an error from here is the end of `multi`. */
+	/* A descriptor that curl knows may have been closed and opened again. A transfer that epoll
+	 * rejects ends by its time limit, because an error here would end `multi`. */
 	if (app_watch(a, EPOLL_CTL_MOD, fd, APP_FD_CURL, (uint32_t)fd, events) == -ENOENT)
 		app_watch(a, EPOLL_CTL_ADD, fd, APP_FD_CURL, (uint32_t)fd, events);
 	return 0;
@@ -77,7 +77,7 @@ void app_http_ready(struct app *a, int fd, uint32_t events)
 	curl_multi_socket_action(a->multi, fd, mask, &running);
 }
 
-static void ended(struct app *a, const CURLMsg *m)
+static void on_transfer_ended(struct app *a, const CURLMsg *m)
 {
 	enum app_transfer *kind = NULL;
 
@@ -101,5 +101,5 @@ void app_http_turn(struct app *a)
 	}
 	while ((m = curl_multi_info_read(a->multi, &left)) != NULL)
 		if (m->msg == CURLMSG_DONE)
-			ended(a, m);
+			on_transfer_ended(a, m);
 }

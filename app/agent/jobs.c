@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One job for each dispatched request: an HTTP request at the engine, whose answer goes back item
- * by item. Bytes of the engine are collected during one turn of the loop and handed on at its end:
- * one item for what one read brought. What the router does not take yet stays in the job, and
- * above a bound nothing is read, so that the engine waits.
+ * One job per dispatched request: an HTTP request at the engine, whose answer is forwarded item by
+ * item. Data of the engine are collected during a turn and forwarded at its end, one item per read.
+ * Data that the router does not accept yet remain in the job, and above a limit reading stops, so
+ * that the engine waits.
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -14,20 +14,20 @@
 #include <strings.h>
 
 #include "job.h"
-#include "pack.h"
+#include "result_pack.h"
 
-#define TRIAL_US  UINT64_C(2000000) /* doubles with each that fails in succession ... */
-#define TRIALS	  4u		    /* ... and there is no limit after so many */
+#define TRIAL_US  UINT64_C(2000000) /* doubles with each consecutive failure ... */
+#define TRIALS	  4u		    /* ... and there is no limit after this number */
 #define BUCKETS	  4096u
-#define HOLD_MOST 16384u /* of a stream whose first event is not known, or is an error */
-#define HEAD_US	  1000u	 /* an engine that has a token sends both at once, or nearly */
+#define HOLD_MOST 16384u /* bytes of a stream whose first event is incomplete or an error */
+#define HEAD_US	  1000u	 /* wait for content: an engine with a token sends both almost at once */
 
 struct app_bucket *app_job_bucket(struct app *a, uint64_t handle)
 {
 	return &a->buckets[(handle * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
 }
 
-static struct app_job *find(struct app *a, uint64_t handle)
+static struct app_job *find_job(struct app *a, uint64_t handle)
 {
 	struct app_job *j;
 
@@ -42,13 +42,13 @@ uint32_t app_jobs_running(const struct app *a)
 	return (uint32_t)kvr_cell_get(&a->st.running);
 }
 
-static void enqueue(struct app_job *j, struct app_jobs *in)
+static void enqueue_job(struct app_job *j, struct app_jobs *in)
 {
 	TAILQ_INSERT_TAIL(in, j, queue);
 	j->in = in;
 }
 
-static void unqueue(struct app_job *j)
+static void unqueue_job(struct app_job *j)
 {
 	if (j->in != NULL)
 		TAILQ_REMOVE(j->in, j, queue);
@@ -66,7 +66,7 @@ void app_job_release(struct app_job *j)
 {
 	app_engine_drop(j->app, &j->ask);
 	end_trial(j);
-	unqueue(j);
+	unqueue_job(j);
 	LIST_REMOVE(j, hash);
 	j->app->live[j->rank]--;
 	kvr_cell_sub(&j->app->st.running, 1);
@@ -79,20 +79,20 @@ void app_job_release(struct app_job *j)
 	free(j);
 }
 
-void app_job_dirty(struct app_job *j)
+void app_job_mark_dirty(struct app_job *j)
 {
 	if (j->in == &j->app->heads)
-		unqueue(j);
+		unqueue_job(j);
 	if (j->in == NULL)
-		enqueue(j, &j->app->dirty);
+		enqueue_job(j, &j->app->dirty);
 }
 
-void app_job_headed(struct app_job *j)
+void app_job_hold_head(struct app_job *j)
 {
 	if (j->in != NULL)
 		return;
 	j->head_us = j->app->now_us;
-	enqueue(j, &j->app->heads);
+	enqueue_job(j, &j->app->heads);
 }
 
 uint64_t app_heads_due_us(const struct app *a)
@@ -102,7 +102,7 @@ uint64_t app_heads_due_us(const struct app *a)
 	return j != NULL ? j->head_us + HEAD_US : UINT64_MAX;
 }
 
-void app_job_say(struct app_job *j, const char *format, ...)
+void app_job_set_error(struct app_job *j, const char *format, ...)
 {
 	va_list args;
 
@@ -114,7 +114,7 @@ void app_job_say(struct app_job *j, const char *format, ...)
 	va_end(args);
 }
 
-/* ---- handing on ---- */
+/* ---- forwarding ---- */
 
 static struct kvr_agent_item item_of(const struct app_job *j, const void *data, size_t len)
 {
@@ -128,13 +128,13 @@ static struct kvr_agent_item item_of(const struct app_job *j, const void *data, 
 				       .cached_tokens = j->usage.cached};
 }
 
-/* What the end of the answer says about the engine. */
-static enum agent_verdict judge(const struct app_job *j)
+/* Judge the engine by the end of the answer. */
+static enum agent_verdict judge_answer(const struct app_job *j)
 {
 	const bool fine = !j->failed && j->status < 400;
 
 	if (fine && j->stream && j->usage.events == 0)
-		return AGENT_FAILED; /* an empty stream answers nothing */
+		return AGENT_FAILED; /* an empty stream is a failure */
 	return agent_judge(fine ? j->usage.error : j->status, j->retry_after);
 }
 
@@ -143,7 +143,7 @@ static uint32_t verdict_flags(enum agent_verdict v)
 	return v == AGENT_FAILED ? KVR_AGENT_FAILED : v == AGENT_REFUSED ? KVR_AGENT_REFUSED : 0;
 }
 
-/* The engine's own words about its failure, when it has ended its answer with one. */
+/* Log the engine's message about a failure. */
 static void log_failure(const struct app_job *j)
 {
 	char text[200] = "";
@@ -151,13 +151,13 @@ static void log_failure(const struct app_job *j)
 	agent_error_text(j->whole != NULL ? j->whole : "", j->whole_len, text, sizeof(text));
 	app_log(j->app,
 		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = j->app->o.engine, .reason = text),
-		"the engine answers a request with an error, status %u%s", j->status,
-		j->stream && j->usage.events == 0 ? ", and an empty stream" : "");
+		"the engine answered a request with an error: status %u%s", j->status,
+		j->stream && j->usage.events == 0 ? ", empty stream" : "");
 }
 
 static void count_end(struct app_job *j)
 {
-	const enum agent_verdict v = judge(j);
+	const enum agent_verdict v = judge_answer(j);
 	struct app_stats *st = &j->app->st;
 
 	if (v == AGENT_FAILED && !j->failed)
@@ -176,9 +176,9 @@ static void count_end(struct app_job *j)
 	kvr_cell_add(&st->bad_events, j->usage.bad_events);
 }
 
-/* A result that is too large for a message goes packed, or not at all. @param packed where it is
- * then, to be freed, or NULL. */
-static void pack(struct app_job *j, struct kvr_agent_item *item, char **packed)
+/* Compress a result that exceeds a message. @param packed memory of the result, to be freed, or
+ * NULL. */
+static void pack_result(struct app_job *j, struct kvr_agent_item *item, char **packed)
 {
 	int64_t n = 0;
 
@@ -196,14 +196,14 @@ static void pack(struct app_job *j, struct kvr_agent_item *item, char **packed)
 		return;
 	kvr_cell_add(&j->app->st.results_large, 1);
 	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"prefill: a transfer result of %u bytes does not fit a message, not even packed",
+		"prefill: a transfer result of %u bytes does not fit a message, even compressed",
 		item->len);
-	app_job_say(j, "the transfer result has %u bytes, a message takes %u", item->len,
-		    AGENT_RESULT_MOST);
+	app_job_set_error(j, "the transfer result has %u bytes; the limit of a message is %u",
+			  item->len, AGENT_RESULT_MOST);
 	item->status = 413;
 }
 
-/* A prefill leg: its one item is the transfer result. */
+/* Respond to a prefill leg: its only item is the transfer result. */
 static int respond_prefill(struct app_job *j)
 {
 	struct kvr_json_value result = {0}, details;
@@ -221,27 +221,26 @@ static int respond_prefill(struct app_job *j)
 	}
 	if (!j->failed && j->status >= 400) {
 		app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"prefill: the engine answers %u: %.*s", j->status,
+			"prefill: the engine answered with status %u: %.*s", j->status,
 			(int)(j->whole_len < 200 ? j->whole_len : 200), j->whole);
 		agent_error_text(j->whole != NULL ? j->whole : "", j->whole_len, j->words,
 				 sizeof(j->words));
 		j->failed = true;
 	} else if (!j->failed && !j->bootstrap && result.len == 0) {
 		app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"prefill: the engine's answer has no kv_transfer_params; it needs a KV "
-			"connector (--kv-transfer-config)");
-		app_job_say(j, "the engine's answer has no kv_transfer_params");
+			"prefill: the engine's answer has no kv_transfer_params; it needs a KV connector (--kv-transfer-config)");
+		app_job_set_error(j, "the engine's answer has no kv_transfer_params");
 		item.status = 502;
 		j->status = 502;
 	} else if (!j->failed && !j->bootstrap) {
-		pack(j, &item, &packed);
+		pack_result(j, &item, &packed);
 	}
 	if (j->bootstrap) {
 		item.data = NULL;
 		item.len = 0;
 	}
 	if (j->failed) {
-		item.flags |= KVR_AGENT_ERROR | verdict_flags(judge(j));
+		item.flags |= KVR_AGENT_ERROR | verdict_flags(judge_answer(j));
 		item.data = j->words;
 		item.len = (uint32_t)strlen(j->words);
 	}
@@ -250,7 +249,7 @@ static int respond_prefill(struct app_job *j)
 	return rc;
 }
 
-/* An item that cannot be sent at all: the request ends with an error instead. */
+/* End a request with an error, because its item cannot be sent. */
 static void end_badly(struct app_job *j, int rc)
 {
 	struct kvr_agent_item item = {.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
@@ -259,36 +258,37 @@ static void end_badly(struct app_job *j, int rc)
 				      .generated_tokens = j->usage.generated};
 
 	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"request %" PRIx64 ": an item is refused: %s%s", j->handle, strerror(-rc),
+		"request %" PRIx64 ": an item was rejected: %s%s", j->handle, strerror(-rc),
 		rc == -EMSGSIZE ? ": the transfer result is too large" : "");
 	if (rc == -EMSGSIZE)
 		kvr_cell_add(&j->app->st.results_large, 1);
-	app_job_say(j, "the agent cannot send the engine's answer: %s", strerror(-rc));
+	app_job_set_error(j, "the agent cannot send the engine's answer: %s", strerror(-rc));
 	item.len = (uint32_t)strlen(j->words);
 	if (rc != -ENOENT)
 		kvr_agent_respond(j->app->agent, j->handle, &item);
 }
 
-/* What has come of the answer is out: the end, in words. */
+/* All data were forwarded: send the failure. */
 static int respond_failure(struct app_job *j)
 {
 	struct kvr_agent_item item = item_of(j, j->words, strlen(j->words));
 
-	item.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR | verdict_flags(judge(j));
+	item.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR | verdict_flags(judge_answer(j));
 	return kvr_agent_respond(j->app->agent, j->handle, &item);
 }
 
-/* A client that has got nothing can go elsewhere: a stream is held back until its first event is
- * there, and to its end when that is an error. Not more than a little of it, or nothing would be
- * read any more. */
-static bool holds(const struct app_job *j)
+/* Return true if a stream is held back: until its first event is complete, and to its end if that
+ * event is an error, because a client without data can retry elsewhere. The limit ensures that
+ * reading continues. */
+static bool is_held_back(const struct app_job *j)
 {
 	return j->stream && !j->begun && !j->over && j->content && j->len <= HOLD_MOST &&
 	       (j->usage.events == 0 || j->usage.error != 0);
 }
 
-/* @return 0: all is handed on; -ENOBUFS: later; other errors: nobody wants it any more. */
-static int respond(struct app_job *j)
+/* Forward received data. @return 0: all forwarded; -ENOBUFS: later; other errors: the request
+ * ended. */
+static int respond_item(struct app_job *j)
 {
 	struct kvr_agent_item item;
 	int rc;
@@ -297,13 +297,13 @@ static int respond(struct app_job *j)
 		return j->over ? respond_prefill(j) : 0;
 	if (j->over && !j->stream && j->whole_len > 0)
 		agent_usage_whole(&j->usage, j->whole, j->whole_len, NULL);
-	if ((j->len == 0 && !j->over) || holds(j))
+	if ((j->len == 0 && !j->over) || is_held_back(j))
 		return 0;
 	if (j->over && j->failed && j->len == 0)
 		return respond_failure(j);
 	item = item_of(j, j->out, j->len);
 	if (j->over && !j->failed)
-		item.flags = KVR_AGENT_LAST | verdict_flags(judge(j));
+		item.flags = KVR_AGENT_LAST | verdict_flags(judge_answer(j));
 	rc = kvr_agent_respond(j->app->agent, j->handle, &item);
 	if (rc < 0)
 		return rc;
@@ -312,13 +312,13 @@ static int respond(struct app_job *j)
 	return j->over && j->failed ? respond_failure(j) : 0;
 }
 
-static void flush(struct app *a, struct app_job *j)
+static void flush_job(struct app *a, struct app_job *j)
 {
-	const int rc = respond(j);
+	const int rc = respond_item(j);
 
-	unqueue(j);
+	unqueue_job(j);
 	if (rc == -ENOBUFS) {
-		enqueue(j, &a->blocked);
+		enqueue_job(j, &a->blocked);
 		return;
 	}
 	if (j->over || rc < 0) {
@@ -337,8 +337,8 @@ void app_jobs_flush(struct app *a)
 	struct app_job *j;
 
 	while (app_heads_due_us(a) <= a->now_us)
-		app_job_dirty(TAILQ_FIRST(&a->heads));
-	/* What is blocked gets one try each turn, what is dirty now too; what that adds waits. */
+		app_job_mark_dirty(TAILQ_FIRST(&a->heads));
+	/* Each blocked and each dirty job gets one attempt per turn; jobs added meanwhile wait. */
 	TAILQ_INIT(&now);
 	TAILQ_CONCAT(&now, &a->blocked, queue);
 	TAILQ_FOREACH (j, &now, queue)
@@ -349,7 +349,7 @@ void app_jobs_flush(struct app *a)
 		j = TAILQ_FIRST(&a->dirty);
 		const bool end = j == last;
 
-		flush(a, j);
+		flush_job(a, j);
 		if (end)
 			break;
 	}
@@ -362,22 +362,22 @@ void app_job_ended(void *job, enum app_end how, const char *why)
 
 	j->over = true;
 	if (how != APP_END_WELL) {
-		app_job_say(j, "the engine fails it: %s", why);
+		app_job_set_error(j, "the engine failed: %s", why);
 		j->status = how == APP_END_LATE && j->status == 0 ? 504 : 502;
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
-			"the engine fails a request");
+			"a request failed at the engine");
 	}
-	app_job_dirty(j);
+	app_job_mark_dirty(j);
 }
 
 /* ---- trials ---- */
 
-void app_job_try(struct app_job *j)
+void app_job_start_trial(struct app_job *j)
 {
 	struct app *a = j->app;
 
-	if (a->trials_failed == TRIALS) { /* it may be slow and well: one gets its whole time */
+	if (a->trials_failed == TRIALS) { /* it may only be slow: one request gets the full time */
 		a->trials_failed = 0;
 		return;
 	}
@@ -399,7 +399,8 @@ void app_trials_turn(struct app *a)
 			end_trial(j);
 			app_engine_drop(a, &j->ask);
 			j->status = 0;
-			app_job_ended(j, APP_END_LATE, "its rank is on trial, and nothing came");
+			app_job_ended(j, APP_END_LATE,
+				      "its rank is on trial and sent nothing in time");
 		}
 	}
 }
@@ -416,7 +417,7 @@ uint64_t app_trials_due_us(const struct app *a)
 
 void app_job_abort(struct app *a, uint64_t handle)
 {
-	struct app_job *j = find(a, handle);
+	struct app_job *j = find_job(a, handle);
 
 	if (j == NULL)
 		return;

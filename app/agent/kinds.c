@@ -48,7 +48,7 @@ const struct agent_row agent_rows[] = {
 	ROW(VLLM, KV_USE, METRICS, GAUGE, "vllm:kv_cache_usage_perc", NULL, 0),
 	ROW(VLLM, KV_USE, METRICS, GAUGE, "vllm:gpu_cache_usage_perc", NULL, 0),
 
-	/* The block size of events is a multiple of the page size with context parallelism. */
+	/* With context parallelism, the block size of events is a multiple of the page size. */
 	ROW(SGLANG, BLOCK_SIZE, SERVER, NUMBER, "kv_events.block_size", NULL, MOST_BLOCK),
 	ROW(SGLANG, BLOCK_SIZE, SERVER, NUMBER, "page_size", NULL, MOST_BLOCK),
 	ROW(SGLANG, BLOCK_SIZE, METRICS, GAUGE, "sglang:page_size", NULL, MOST_BLOCK),
@@ -79,16 +79,13 @@ static const struct {
 } flags[] = {
 	{AGENT_VLLM, AGENT_V_BLOCK_SIZE, "vLLM serves it at /metrics without --disable-log-stats"},
 	{AGENT_VLLM, AGENT_V_EVENTS,
-	 "start vLLM with --kv-events-config '{\"enable_kv_cache_events\":true,"
-	 "\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5657\"}'"},
+	 "start vLLM with --kv-events-config '{\"enable_kv_cache_events\":true,\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5657\"}'"},
 	{AGENT_VLLM, AGENT_V_REPLAY, "add \"replay_endpoint\" to --kv-events-config of vLLM"},
 	{AGENT_VLLM, AGENT_V_BATCH,
-	 "start vLLM with VLLM_SERVER_DEV_MODE=1 in its environment (on a trusted network only), "
-	 "which adds /server_info"},
+	 "start vLLM with VLLM_SERVER_DEV_MODE=1 in its environment (on a trusted network only), which adds /server_info"},
 	{AGENT_SGLANG, AGENT_V_BLOCK_SIZE, "start SGLang with --enable-metrics"},
 	{AGENT_SGLANG, AGENT_V_EVENTS,
-	 "start SGLang with --kv-events-config '{\"publisher\":\"zmq\","
-	 "\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5657\"}'"},
+	 "start SGLang with --kv-events-config '{\"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5657\"}'"},
 	{AGENT_SGLANG, AGENT_V_REPLAY, "add \"replay_endpoint\" to --kv-events-config of SGLang"},
 	{AGENT_SGLANG, AGENT_V_BATCH, "start SGLang with --chunked-prefill-size"},
 };

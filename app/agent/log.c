@@ -9,7 +9,7 @@
 #include "stream.h"
 
 #define TEXTS	64u
-#define BURST	UINT64_C(8) /* lines of one text at once; then one a second */
+#define BURST	UINT64_C(8) /* lines per text at once; then one per second */
 #define NEWS_US UINT64_C(60000000)
 
 static const struct kvr_counter counters[] = {
@@ -21,10 +21,10 @@ static const struct kvr_equation equations[] = {
 };
 const struct kvr_stats_def app_stats_def = {"agent", counters, equations};
 
-/* A format is the same text every time: its address names it. */
+/* Rate limit of a format string, identified by its address. */
 static struct text {
 	const char *fmt;
-	uint64_t next_us, left_out; /* the bucket is empty before next_us */
+	uint64_t next_us, left_out; /* the budget is exhausted until next_us */
 } texts[TEXTS];
 
 static struct text *text_of(const char *fmt)
@@ -59,7 +59,8 @@ void app_log(struct app *a, const struct kvr_log_about *about, const char *fmt, 
 	t->left_out = 0;
 }
 
-static void print(const struct kvr_stats_def *def, const kvr_cell_t *row, const char *prefix)
+static void print_counters(const struct kvr_stats_def *def, const kvr_cell_t *row,
+			   const char *prefix)
 {
 	for (unsigned int i = 0; i < kvr_stats_count(def); i++)
 		fprintf(stderr, "%s%-20s %12" PRIu64 " %s, %s\n", prefix, def->counters[i].name,
@@ -88,7 +89,7 @@ void app_log_end(struct app *a)
 					      n != 0 ? ", " : "", counters[i].name, v);
 	}
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"), "stopped: %s",
-		n != 0 ? text : "nothing was done");
+		n != 0 ? text : "no activity");
 }
 
 void app_print_stats(struct app *a)
@@ -96,20 +97,21 @@ void app_print_stats(struct app *a)
 	struct kvr_agent_stats s;
 	char prefix[32];
 
-	print(&app_stats_def, (const kvr_cell_t *)&a->st, "agent: ");
+	print_counters(&app_stats_def, (const kvr_cell_t *)&a->st, "agent: ");
 	if (a->agent != NULL) {
 		kvr_agent_stats_get(a->agent, &s);
 		fprintf(stderr,
 			"router: frames %" PRIu64 " sent, %" PRIu64 " unsent, %" PRIu64
 			" received, %" PRIu64 " bad; items %" PRIu64 ", %" PRIu64
-			" repeated; KV events %" PRIu64 ", %" PRIu64 " gaps, %" PRIu64 " dumps\n",
+			" retransmitted; KV events %" PRIu64 ", %" PRIu64 " gaps, %" PRIu64
+			" dumps\n",
 			s.frames_sent, s.frames_unsent, s.frames_received, s.frames_bad, s.items,
 			s.items_resent, s.kv_events, s.kv_gaps, s.kv_dumps);
 	}
 	for (uint32_t i = 0; a->streams != NULL && i < a->o.ranks; i++) {
 		snprintf(prefix, sizeof(prefix), "rank %u: ", a->o.first_rank + i);
-		print(&kvr_kvmap_stats, (const kvr_cell_t *)kvr_kvmap_stats_get(a->streams[i]->map),
-		      prefix);
+		print_counters(&kvr_kvmap_stats,
+			       (const kvr_cell_t *)kvr_kvmap_stats_get(a->streams[i]->map), prefix);
 	}
 	fflush(stderr);
 }

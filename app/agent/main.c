@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The loop of kvroute-agent. */
+/* Start and main loop of kvroute-agent. */
 #include "address.h"
 #include "canary.h"
 #include "job.h"
@@ -21,7 +21,7 @@
 #include "version.h"
 
 #define EVENTS	    256
-#define RANKS_USUAL 16u /* of an engine that was not asked yet */
+#define RANKS_USUAL 16u /* ranks assumed before the engine reports them */
 
 static volatile sig_atomic_t stop_asked, stats_asked, rest_asked;
 
@@ -61,10 +61,10 @@ static void signals_turn(struct app *a, int *stops, int *rests)
 		app_print_stats(a);
 	}
 	*rests += rested;
-	if (rested % 2 != 0) { /* two that came together are none */
+	if (rested % 2 != 0) { /* two signals at once cancel each other */
 		a->resting = !a->resting;
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
-			a->resting ? "draining, until SIGUSR2 comes again" : "resuming");
+			a->resting ? "draining until the next SIGUSR2" : "resuming");
 		if (a->agent != NULL && a->state != APP_DRAINING)
 			kvr_agent_drain(a->agent, a->resting);
 	}
@@ -76,20 +76,20 @@ static void signals_turn(struct app *a, int *stops, int *rests)
 		a->until_us = a->now_us + a->o.drain_s * UINT64_C(1000000);
 		kvr_agent_drain(a->agent, true);
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"),
-			"leaving: %u requests are to end", app_jobs_running(a));
+			"leaving: waiting for %u requests", app_jobs_running(a));
 	} else {
 		app_leave(a, true);
 	}
 }
 
-/* @return false: it is over. */
+/* Change the state if due. @return false: the end. */
 static bool state_turn(struct app *a)
 {
 	const bool late = a->now_us >= a->until_us;
 
 	switch (a->state) {
 	case APP_DRAINING:
-		/* Until the router has heard of it, more may come. */
+		/* Requests may arrive until the router confirms the drain. */
 		if (late ||
 		    (a->drained && app_jobs_running(a) == 0 && kvr_agent_running(a->agent) == 0))
 			app_leave(a, true);
@@ -110,7 +110,7 @@ static bool state_turn(struct app *a)
 	}
 }
 
-/* How long nothing happens unless somebody calls. */
+/* Time until the next timer. */
 static int sleep_ms(const struct app *a)
 {
 	uint64_t due = app_probe_due_us(a);
@@ -144,12 +144,12 @@ static int sleep_ms(const struct app *a)
 	return ms;
 }
 
-static void loop(struct app *a)
+static void run_loop(struct app *a)
 {
 	struct epoll_event ev[EVENTS];
 	struct kvr_timer_slack slack = {0};
 	int stops = 0, rests = 0, n;
-	bool heard;
+	bool received;
 
 	do {
 		kvr_timer_slack_set(&slack, a->agent != NULL && kvr_agent_timeout_strict(a->agent)
@@ -157,11 +157,11 @@ static void loop(struct app *a)
 						    : KVR_TIMER_SLACK_TICK_NS);
 		n = epoll_wait(a->epoll, ev, EVENTS, sleep_ms(a));
 		a->now_us = now_us();
-		a->more = heard = false;
+		a->more = received = false;
 		signals_turn(a, &stops, &rests);
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u64 >> 32 == APP_FD_ROUTER)
-				heard = true;
+				received = true;
 			else if (ev[i].data.u64 >> 32 == APP_FD_CURL)
 				app_http_ready(a, (int)(uint32_t)ev[i].data.u64, ev[i].events);
 			else if (ev[i].data.u64 >> 32 == APP_FD_BODY)
@@ -173,22 +173,22 @@ static void loop(struct app *a)
 		app_bodies_turn(a);
 		app_streams_turn(a);
 		if (a->agent != NULL) {
-			if (heard || kvr_agent_timeout_ms(a->agent) == 0)
+			if (received || kvr_agent_timeout_ms(a->agent) == 0)
 				kvr_agent_process(a->agent);
 			app_trials_turn(a);
 			app_jobs_flush(a);
 			kvr_agent_flush(a->agent);
 			app_streams_resume(a);
 		}
-		app_engine_ahead(a);
-		app_quiet_turn(a);
+		app_engine_open_spare(a);
+		app_hang_turn(a);
 		app_probe_turn(a);
 		app_canary_turn(a);
 		app_router_turn(a);
 	} while (state_turn(a));
 }
 
-/* A connection for each request, and some: a shell's usual limit is less. */
+/* One descriptor per request and some more: the usual limit of a shell is lower. */
 static void allow_files(struct app *a)
 {
 	const uint32_t ranks = a->given.ranks != 0 ? a->given.ranks : RANKS_USUAL;
@@ -203,19 +203,17 @@ static void allow_files(struct app *a)
 		a->given.max_requests = r.rlim_cur > 128 ? (uint32_t)r.rlim_cur - 64 : 64;
 		a->o.max_requests = a->given.max_requests;
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"%lu open files are allowed: %u requests at once; raise the limit (ulimit "
-			"-n "
-			"%lu), or lower --max-requests",
+			"the limit of %lu open files allows %u requests at once; raise it (ulimit -n %lu), or lower --max-requests",
 			(unsigned long)r.rlim_cur, a->o.max_requests, (unsigned long)want);
 	}
 }
 
 /*
- * What others are told of the engine. What --engine says is for us: loopback there is the address
- * that faces the router to others. What was said for them must be right. @return 0, or 1 with a
- * line on standard error.
+ * Determine the published address of the engine. A loopback address in --engine is replaced by the
+ * address that faces the router; --advertise must be valid as given. @return 0, or 1 after an error
+ * message.
  */
-static int tell_engine(struct app *a)
+static int set_engine_address(struct app *a)
 {
 	char host[256], port[8];
 	int rc;
@@ -224,30 +222,30 @@ static int tell_engine(struct app *a)
 		return 0;
 	if (agent_address_split(a->o.advertise, host, sizeof(host), port) < 0) {
 		if (!a->o.advertise_engine) {
-			fprintf(stderr, "kvroute-agent: --advertise %s: HOST:PORT is expected\n",
+			fprintf(stderr, "kvroute-agent: --advertise %s: expected HOST:PORT\n",
 				a->o.advertise);
 			return 1;
 		}
-		/* No port: that of HTTP. */
+		/* No port: the default of HTTP. */
 		snprintf(host, sizeof(host), "%s", a->o.advertise + (a->o.advertise[0] == '['));
 		host[strcspn(host, "]")] = '\0';
 		snprintf(port, sizeof(port), "80");
 	}
-	rc = agent_address_tell(host, port, a->facing,
-				a->o.advertise_engine ? AGENT_REPLACE_SELF : AGENT_REPLACE_NONE,
-				a->engine_addr, sizeof(a->engine_addr));
+	rc = agent_address_publish(host, port, a->facing,
+				   a->o.advertise_engine ? AGENT_REPLACE_SELF : AGENT_REPLACE_NONE,
+				   a->engine_addr, sizeof(a->engine_addr));
 	if (rc < 0)
 		a->engine_addr[0] = '\0';
 	if (rc == 0 || a->o.advertise_engine)
-		return 0; /* without one it is not found by /pick, and works otherwise */
+		return 0; /* without an address /pick cannot list the engine; everything else works
+			   */
 	fprintf(stderr,
-		"kvroute-agent: --advertise %s: nobody on another machine reaches the engine "
-		"there\n",
+		"kvroute-agent: --advertise %s: other machines cannot reach the engine at this address\n",
 		a->o.advertise);
 	return 1;
 }
 
-static int tell_bodies(struct app *a)
+static int start_bodies(struct app *a)
 {
 	const int rc = app_bodies_start(a, &app_job_bodies);
 
@@ -255,34 +253,31 @@ static int tell_bodies(struct app *a)
 		return 0;
 	if (rc == -EADDRNOTAVAIL)
 		fprintf(stderr,
-			"kvroute-agent: --bodies %s: clients on other machines would not find it; "
-			"give an address of this machine that they reach, or "
-			"--bodies-advertise\n",
+			"kvroute-agent: --bodies %s: clients on other machines cannot reach this address; give one that they reach, or --bodies-advertise\n",
 			a->o.bodies);
 	else
 		fprintf(stderr, "kvroute-agent: --bodies %s%s%s: %s\n", a->o.bodies,
 			a->o.bodies_advertise[0] != '\0' ? " --bodies-advertise " : "",
 			a->o.bodies_advertise,
-			rc == -EINVAL ? "ADDRESS:PORT in numbers is expected" : strerror(-rc));
+			rc == -EINVAL ? "expected ADDRESS:PORT in numeric form" : strerror(-rc));
 	return 1;
 }
 
-/* Where the engine and the bodies are told to be depends on it: without a way to the router there
- * is nothing to do but to wait. @return false: the end was asked for. */
+/* Wait for a route to the router, because the published addresses of engine and bodies depend on
+ * it. @return false: a signal asked to stop. */
 static bool find_facing(struct app *a)
 {
 	const struct timespec second = {.tv_sec = 1};
-	bool told = false;
+	bool logged = false;
 
 	for (;;) {
 		agent_address_facing(a->o.router, a->facing, sizeof(a->facing));
 		if (a->facing[0] != '\0')
 			return true;
-		if (!told)
+		if (!logged)
 			app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router),
-				"no such router, or no way there yet: it is asked again each "
-				"second");
-		told = true;
+				"unknown name of the router, or no route to it; retrying every second");
+		logged = true;
 		if (stop_asked == 0)
 			nanosleep(&second, NULL);
 		if (stop_asked != 0)
@@ -290,7 +285,7 @@ static bool find_facing(struct app *a)
 	}
 }
 
-/* Two agents with one number are found out by the router, which refuses the second one. */
+/* The router detects two agents with one number, and rejects the second. */
 static void choose_worker(struct app *a)
 {
 	char machine[256] = "";
@@ -304,19 +299,19 @@ static void choose_worker(struct app *a)
 	a->o.worker = a->given.worker;
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 		"worker %" PRIu64
-		": the number of %s on %s, pool %s, first rank %u (--worker auto)",
+		": derived from engine %s, host %s, pool %s, first rank %u (--worker auto)",
 		a->o.worker, a->engine_addr[0] != '\0' ? a->engine_addr : a->o.engine, machine,
 		a->o.pool, a->o.first_rank);
 }
 
-static void banner(struct app *a)
+static void log_start(struct app *a)
 {
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
 		"kvroute-agent %s runs as process %d: engine %s", KVR_VERSION, (int)getpid(),
 		a->o.engine);
 }
 
-static int run(struct app *a)
+static int run_agent(struct app *a)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
 
@@ -338,11 +333,11 @@ static int run(struct app *a)
 	}
 	if (!find_facing(a))
 		return 0;
-	if (tell_engine(a) != 0 || tell_bodies(a) != 0)
+	if (set_engine_address(a) != 0 || start_bodies(a) != 0)
 		return 1;
-	banner(a);
+	log_start(a);
 	choose_worker(a);
-	loop(a);
+	run_loop(a);
 	app_log_end(a);
 	destroy_agent(a);
 	app_bodies_stop(a);
@@ -371,8 +366,9 @@ int main(int argc, char **argv)
 	a.o = a.given;
 	rc = kvr_log_open("kvroute-agent", (enum kvr_log_sink)a.o.log_to, STDERR_FILENO, NULL);
 	if (rc < 0) {
-		fprintf(stderr, "kvroute-agent: --log-to: nobody is there: %s\n", strerror(-rc));
+		fprintf(stderr, "kvroute-agent: --log-to: destination not available: %s\n",
+			strerror(-rc));
 		return 1;
 	}
-	return run(&a);
+	return run_agent(&a);
 }

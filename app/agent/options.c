@@ -22,7 +22,7 @@ static const struct kvr_opt table[] = {
 	TEXT("engine", engine, "", "HTTP address of the engine, http://HOST:PORT; required"),
 	TEXT("router", router, "", "address of the router, HOST or HOST:PORT; required"),
 	TEXT("pool", pool, "", "pool of the router that serves this model; required"),
-	TEXT("worker", worker_text, AGENT_ASK,
+	TEXT("worker", worker_text, AGENT_AS_REPORTED,
 	     "number of this engine, unique in the router; auto = derived from host name, engine address, pool and first rank, the same at each start"),
 	PICK("type", type, agent_kinds, "auto", "kind of the engine; auto = as the engine reports"),
 	PICK("role", role, roles, "aggregated", "role of the pool"),
@@ -35,9 +35,9 @@ static const struct kvr_opt table[] = {
 	    "size of a KV block, equal to that of the pool; 0 = as the engine reports"),
 	U32("max-num-batched-tokens", max_num_batched_tokens, 0, UINT32_MAX, "0", "tokens",
 	    "maximum prompt tokens per step of a rank; 0 = as the engine reports"),
-	TEXT("events", events, AGENT_ASK,
+	TEXT("events", events, AGENT_AS_REPORTED,
 	     "ZMQ publisher of rank 0, tcp://HOST:5557; rank n is at port + n; empty = no events; auto = as the engine reports"),
-	TEXT("replay", replay, AGENT_ASK,
+	TEXT("replay", replay, AGENT_AS_REPORTED,
 	     "ZMQ replay socket of rank 0, tcp://HOST:PORT; other values as for --events"),
 	TEXT("topic", topic, "", "topic of the events; empty = as the engine reports, else all"),
 	U32("kv-blocks", kv_blocks, 0, 1 << 30, "0", "blocks",
@@ -84,7 +84,7 @@ static const struct kvr_opt table[] = {
 	U32("connect-ms", connect_ms, 10, 60000, "2000", "ms",
 	    "time limit to connect to the engine"),
 	U32("inactivity-s", inactivity_s, 0, 604800, "10800", "s",
-	    "a request ends with 504 if the engine sends nothing for this time; the duration of an answer has no limit; an answer that is not streamed counts as nothing until it is complete; 0 = no limit"),
+	    "a request ends with status 504 if the engine sends nothing for this time; an answer that is not streamed arrives in one piece; 0 = no limit"),
 	U32("drain-s", drain_s, 0, 86400, "30", "s",
 	    "SIGTERM: time for running requests to end; a second SIGTERM ends them at once"),
 	U32("audit-s", audit_s, 1, 3600, "10", "s",
@@ -97,14 +97,13 @@ static const struct kvr_opt table[] = {
 	{0},
 };
 
-static void help(void)
+static void print_help(void)
 {
 	struct agent_options d;
 
 	kvr_conf_defaults(table, &d);
 	printf("kvroute-agent: represents one engine (vLLM, SGLang) to a kvroute router\n\n"
-	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME "
-	       "[options]\n\n");
+	       "usage: kvroute-agent --engine http://HOST:PORT --router HOST --pool NAME [options]\n\n");
 	kvr_conf_args_help(table, &d, 16, stdout);
 	printf("\nSIGTERM drains the engine and ends the agent. SIGUSR2 drains the engine; the next SIGUSR2\n"
 	       "resumes it. SIGUSR1 prints the counters on standard error.\n");
@@ -118,8 +117,7 @@ static const char *check_bootstrap(struct agent_options *o)
 
 	if (o->bootstrap[0] == '\0')
 		return o->type == AGENT_SGLANG && o->role == 1
-			       ? "--role prefill of --type sglang needs --bootstrap HOST:PORT, "
-				 "where the engine waits for decode engines"
+			       ? "--role prefill of --type sglang needs --bootstrap HOST:PORT, where the engine waits for decode engines"
 			       : NULL;
 	if (o->role != 1)
 		return "--bootstrap is for --role prefill";
@@ -132,12 +130,12 @@ static const char *check_bootstrap(struct agent_options *o)
 	return NULL;
 }
 
-/* "auto", or a number that is not 0. */
+/* "auto", or a number other than 0. */
 static bool parse_worker(struct agent_options *o)
 {
 	char *end;
 
-	if (strcmp(o->worker_text, AGENT_ASK) == 0)
+	if (strcmp(o->worker_text, AGENT_AS_REPORTED) == 0)
 		return true;
 	errno = 0;
 	o->worker = strtoull(o->worker_text, &end, 0);
@@ -147,12 +145,14 @@ static bool parse_worker(struct agent_options *o)
 
 static bool is_endpoint(const char *text)
 {
-	return text[0] == '\0' || strcmp(text, AGENT_ASK) == 0 || agent_endpoint_valid(text);
+	return text[0] == '\0' || strcmp(text, AGENT_AS_REPORTED) == 0 ||
+	       agent_endpoint_valid(text);
 }
 
 static const char *check_events(const struct agent_options *o)
 {
-	if (o->replay[0] != '\0' && strcmp(o->replay, AGENT_ASK) != 0 && o->events[0] == '\0')
+	if (o->replay[0] != '\0' && strcmp(o->replay, AGENT_AS_REPORTED) != 0 &&
+	    o->events[0] == '\0')
 		return "--replay needs --events";
 	if (!is_endpoint(o->events))
 		return "--events takes tcp://HOST:PORT, the publisher's address";
@@ -174,14 +174,14 @@ static const char *check_transfer(const struct agent_options *o)
 		       : "--kv-transfer needs --kv-transfer-domain, a key of --topology";
 }
 
-/* What one row alone cannot say. */
-static const char *check(struct agent_options *o)
+/* Check combinations of options. */
+static const char *check_options(struct agent_options *o)
 {
 	const char *bad;
 	size_t n = strlen(o->engine);
 
 	if (n == 0)
-		return "--engine is missing: the engine's HTTP, http://HOST:PORT";
+		return "--engine is missing: HTTP address of the engine, http://HOST:PORT";
 	if (strncmp(o->engine, "http://", 7) != 0 || strpbrk(o->engine + 7, " @?#") != NULL ||
 	    n < 8)
 		return "--engine takes http://HOST:PORT";
@@ -192,7 +192,7 @@ static const char *check(struct agent_options *o)
 	if (o->pool[0] == '\0')
 		return "--pool is missing: a [pool NAME] of the router";
 	if (!parse_worker(o))
-		return "--worker takes auto, or a number that no other engine has, not 0";
+		return "--worker takes auto, or a number other than 0 that no other engine has";
 	if (o->first_rank + o->ranks > 65536)
 		return "--first-rank + --ranks must stay at or below 65536";
 	if (o->advertise[0] == '\0' && strcspn(o->engine + 7, "/") < sizeof(o->advertise)) {
@@ -216,10 +216,10 @@ int agent_options_parse(struct agent_options *o, int argc, char **argv, char *er
 	memset(o, 0, sizeof(*o));
 	rc = kvr_conf_args(table, o, argc, argv, err, errlen);
 	if (rc == 0)
-		help();
+		print_help();
 	if (rc <= 0)
 		return rc;
-	bad = check(o);
+	bad = check_options(o);
 	if (bad == NULL)
 		return 1;
 	snprintf(err, errlen, "%s", bad);

@@ -4,20 +4,20 @@
 
 /**
  * @file
- * The command line of kvroute-agent: one table, from which the help and the checks come.
+ * Command line of kvroute-agent: one table defines options, help and checks.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/** --events, --replay: the engine reports them. */
-#define AGENT_ASK "auto"
+/** Value of --events and --replay: as the engine reports. */
+#define AGENT_AS_REPORTED "auto"
 
 struct agent_options {
 	char engine[256], router[256], bind[128], pool[64];
 	char worker_text[32];
-	uint64_t worker; /* 0: of the engine's address */
+	uint64_t worker; /* 0: derived from the engine's address */
 	int type, role;
 	uint32_t ranks, first_rank;
 	bool local_ranks;
@@ -29,7 +29,7 @@ struct agent_options {
 	char paths[1024];
 	char taints[256], topology[256], advertise[101];
 	bool cpu, trace_span;
-	int kv_transfer; /* KV_TRANSFER of the protocol */
+	int kv_transfer; /* enforcement of KV_TRANSFER in the protocol */
 	double kv_transfer_weight;
 	char kv_transfer_domain[256];
 	uint32_t max_requests, request_bytes, frame_bytes;
@@ -38,15 +38,15 @@ struct agent_options {
 	uint32_t bodies_bytes, body_ms, canary_s;
 	int log_to; /* enum kvr_log_sink */
 	bool quiet;
-	bool advertise_engine; /* --advertise is that of --engine */
-	/* of --bootstrap */
+	bool advertise_engine; /* --advertise was not given: address of --engine */
+	/* parsed from --bootstrap */
 	char bootstrap_host[256];
 	uint16_t bootstrap_port;
 };
 
 /**
- * Fill @p o.
- * @return 1; 0 the help was asked for and printed; -EINVAL with one line in @p err.
+ * Parse the command line into @p o.
+ * @return 1; 0: the help was printed; -EINVAL with one line in @p err.
  */
 int agent_options_parse(struct agent_options *o, int argc, char **argv, char *err, size_t errlen);
 

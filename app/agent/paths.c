@@ -20,7 +20,7 @@ bool agent_paths_valid(const char *list)
 	}
 }
 
-/* Every way of reading it finds what is written. */
+/* Return true if every URL parser reads the path alike. */
 static bool is_plain(const char *p, size_t len)
 {
 	for (size_t i = 0; i < len; i++)
@@ -30,7 +30,7 @@ static bool is_plain(const char *p, size_t len)
 	return true;
 }
 
-static bool matches(const char *entry, size_t n, const char *path, size_t len)
+static bool matches_entry(const char *entry, size_t n, const char *path, size_t len)
 {
 	if (entry[n - 1] != '*')
 		return n == len && memcmp(entry, path, n) == 0;
@@ -48,7 +48,7 @@ bool agent_path_allowed(const char *list, const char *target, size_t len)
 	for (;; list++) {
 		const size_t n = strcspn(list, ",");
 
-		if (matches(list, n, target, end))
+		if (matches_entry(list, n, target, end))
 			return true;
 		list += n;
 		if (*list == '\0')

@@ -4,21 +4,23 @@
 
 /**
  * @file
- * Which paths of the engine requests may name (--paths): engines also have some that unload
- * adapters, empty caches or put them to sleep, and whoever reaches the router reaches these. Pure.
+ * Paths of the engine that requests may name (--paths). Engines have other paths that unload
+ * adapters, empty caches or put them to sleep, and every client of the router could reach them.
+ * Pure.
  */
 
 #include <stdbool.h>
 #include <stddef.h>
 
-/** Is @p list one: paths from '/' on, separated by commas, an asterisk at their end, or alone? */
+/** Return true if @p list is valid: paths that start with '/', separated by commas, each optionally
+ * ending with an asterisk, or a single asterisk. */
 bool agent_paths_valid(const char *list);
 
 /**
- * May a request target of @p len bytes be asked for? What stands behind '?' or '#' does not count,
- * the rest is compared byte for byte. "/v1/x*" allows what begins so and goes on with letters,
- * digits and `-_~./`, neither "//" nor a segment that begins with a dot: an engine that decodes or
- * shortens paths finds the same as it says. "*" allows anything.
+ * Return true if a request target of @p len bytes is allowed. The part from '?' or '#' on is
+ * ignored, the rest is compared byte by byte. "/v1/x*" allows paths with this prefix that continue
+ * with letters, digits and `-_~./`, without "//" and without a segment that begins with a dot, so
+ * that engines that decode or normalise paths read them alike. "*" allows every path.
  */
 bool agent_path_allowed(const char *list, const char *target, size_t len);
 

@@ -9,15 +9,15 @@ struct span {
 	const char *p, *end;
 };
 
-static bool is(struct span s, const char *text)
+static bool equals_text(struct span s, const char *text)
 {
 	const size_t n = strlen(text);
 
 	return (size_t)(s.end - s.p) == n && memcmp(s.p, text, n) == 0;
 }
 
-/* The next name="value" of the labels. */
-static bool label(struct span *in, struct span *name, struct span *value)
+/* Read the next name="value" of the labels. */
+static bool next_label(struct span *in, struct span *name, struct span *value)
 {
 	while (in->p < in->end && (*in->p == ',' || *in->p == ' '))
 		in->p++;
@@ -35,7 +35,7 @@ static bool label(struct span *in, struct span *name, struct span *value)
 	return true;
 }
 
-static uint64_t number(struct span s)
+static uint64_t parse_number(struct span s)
 {
 	uint64_t n = 0;
 
@@ -49,18 +49,18 @@ static uint64_t number(struct span s)
 	return n;
 }
 
-/* The label @p want. @return false: there is none. */
+/* Find label @p want. @return false: there is none. */
 static bool get_label(struct span labels, const char *want, struct span *value)
 {
 	struct span name;
 
-	while (label(&labels, &name, value))
-		if (is(name, want))
+	while (next_label(&labels, &name, value))
+		if (equals_text(name, want))
 			return true;
 	return false;
 }
 
-/* The value of a sample that is a whole number. */
+/* Value of a sample that is an integer. */
 static uint64_t whole_number(double v)
 {
 	return v >= 1 && v <= UINT32_MAX && v == floor(v) ? (uint64_t)v : 0;
@@ -84,7 +84,7 @@ static void read_load(struct agent_prom *out, enum agent_value value, struct spa
 
 	if (get_label(labels, "engine", &at) || get_label(labels, "dp_rank", &at) ||
 	    get_label(labels, "engine_idx", &at))
-		rank = number(at);
+		rank = parse_number(at);
 	if (rank >= AGENT_PROM_RANKS || !isfinite(v) || v < 0)
 		return;
 	r = &out->rank[rank];
@@ -111,11 +111,11 @@ static void read_sample(struct agent_prom *out, unsigned int row, struct span la
 	} else if (r->form == AGENT_FORM_GAUGE) {
 		keep_first(out, row, at, whole_number(v));
 	} else if (get_label(labels, r->inside, &text)) {
-		keep_first(out, row, at, number(text));
+		keep_first(out, row, at, parse_number(text));
 	}
 }
 
-static void line(struct agent_prom *out, struct span s)
+static void parse_line(struct agent_prom *out, struct span s)
 {
 	struct span name = {s.p, s.p}, labels = {s.end, s.end};
 	bool known = false;
@@ -128,7 +128,7 @@ static void line(struct agent_prom *out, struct span s)
 	if (s.p < s.end && *s.p == '{') {
 		labels.p = s.p + 1;
 		for (s.p++; s.p < s.end && *s.p != '}'; s.p++)
-			if (*s.p == '"') /* a brace in a value is none */
+			if (*s.p == '"') /* a brace inside a value is skipped */
 				while (++s.p < s.end && *s.p != '"')
 					s.p += *s.p == '\\';
 		if (s.p >= s.end)
@@ -141,7 +141,7 @@ static void line(struct agent_prom *out, struct span s)
 	for (unsigned int i = 0; agent_rows[i].where != NULL; i++) {
 		const struct agent_row *r = &agent_rows[i];
 
-		if (r->page != AGENT_PAGE_METRICS || !is(name, r->where))
+		if (r->page != AGENT_PAGE_METRICS || !equals_text(name, r->where))
 			continue;
 		out->kind = r->kind;
 		known = true;
@@ -150,7 +150,7 @@ static void line(struct agent_prom *out, struct span s)
 	out->samples += known;
 }
 
-/* A sum over all engines of the page is divided among them. */
+/* Divide a sum over all engines of the page among them. */
 static void share_blocks(struct agent_prom *out)
 {
 	const uint16_t row = out->row[AGENT_V_BLOCKS];
@@ -169,7 +169,7 @@ void agent_prom_read(struct agent_prom *out, const char *page, size_t len)
 		const struct span s = {p, nl != NULL ? nl : end};
 
 		if (s.p < s.end && *s.p != '#')
-			line(out, s);
+			parse_line(out, s);
 		p = s.end + 1;
 	}
 	share_blocks(out);

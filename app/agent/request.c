@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A dispatched request becomes one of HTTP. */
+/* Conversion of a dispatched request to an HTTP request. */
 #include "job.h"
 
 #include <assert.h>
@@ -13,17 +13,17 @@
 
 #include "body.h"
 #include "kvr_wire.h"
-#include "pack.h"
 #include "paths.h"
+#include "result_pack.h"
 #include "trace.h"
 
-/* Text put together in memory of a fixed size. */
+/* Text in a buffer of fixed size. */
 struct text {
 	char *p;
 	size_t len, size;
 };
 
-static void __attribute__((format(printf, 2, 3))) put(struct text *t, const char *fmt, ...)
+static void __attribute__((format(printf, 2, 3))) put_text(struct text *t, const char *fmt, ...)
 {
 	const size_t room = t->size - t->len;
 	va_list ap;
@@ -32,11 +32,11 @@ static void __attribute__((format(printf, 2, 3))) put(struct text *t, const char
 	va_start(ap, fmt);
 	n = (size_t)vsnprintf(t->p + t->len, room, fmt, ap);
 	va_end(ap);
-	assert(n < room); /* its maker has counted */
+	assert(n < room); /* the caller computed the size */
 	t->len += n < room ? n : room - 1;
 }
 
-/* A field of the client's. A traceparent becomes that of a span of ours. */
+/* Copy a field of the client. A traceparent is replaced by one with a new span. */
 static void put_field(struct app_job *j, struct text *t, const struct kvr_http_field *f)
 {
 	char child[AGENT_TRACEPARENT];
@@ -45,31 +45,31 @@ static void put_field(struct app_job *j, struct text *t, const struct kvr_http_f
 	if (j->app->o.trace_span && kvr_http_equals(f->name, "traceparent") &&
 	    getrandom(&span, sizeof(span), GRND_NONBLOCK) == sizeof(span) && span != 0 &&
 	    agent_trace_child(f->value.p, f->value.len, span, child)) {
-		put(t, "traceparent: %s\r\n", child);
+		put_text(t, "traceparent: %s\r\n", child);
 		snprintf(j->link, sizeof(j->link), "{\"span_id\":\"%016" PRIx64 "\"}", span);
 		return;
 	}
-	put(t, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p, (int)f->value.len, f->value.p);
+	put_text(t, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p, (int)f->value.len, f->value.p);
 }
 
-/* The head, with the fields of the message, and the rank. @return false: no memory. */
+/* Create the head: fields of the message, host and rank. @return false: no memory. */
 static bool set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t dp_rank)
 {
 	const struct agent_options *o = &j->app->o;
 	const char *host = o->engine + strlen("http://");
 	const int host_len = (int)strcspn(host, "/");
-	/* What a fragment of an address names is the client's alone. */
+	/* The fragment of a URL is not sent. */
 	const char *hash = memchr(h->target.p, '#', h->target.len);
 	const int target_len = hash != NULL ? (int)(hash - h->target.p) : (int)h->target.len;
-	/* Path and host of the engine; what a field has besides name and value, four bytes, where
-	 * the message may have two; and three fields of ours. */
+	/* Path and host of the engine; per field four bytes of separators, where the message may
+	 * have two; and three more fields. */
 	struct text t = {.size = h->len + 2 * sizeof(o->engine) + 2 * h->n_fields + 128};
 
 	t.p = malloc(t.size);
 	if (t.p == NULL)
 		return false;
-	put(&t, "%.*s %s%.*s HTTP/1.1\r\nHost: %.*s\r\n", (int)h->method.len, h->method.p,
-	    host + host_len, target_len, h->target.p, host_len, host);
+	put_text(&t, "%.*s %s%.*s HTTP/1.1\r\nHost: %.*s\r\n", (int)h->method.len, h->method.p,
+		 host + host_len, target_len, h->target.p, host_len, host);
 	for (unsigned int i = 0; i < h->n_fields; i++) {
 		const struct kvr_http_field *f = &h->fields[i];
 
@@ -77,11 +77,11 @@ static bool set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t 
 			put_field(j, &t, f);
 	}
 	if (o->ranks > 1 || o->first_rank > 0)
-		put(&t, "X-data-parallel-rank: %u\r\n",
-		    o->local_ranks ? dp_rank - o->first_rank : dp_rank);
+		put_text(&t, "X-data-parallel-rank: %u\r\n",
+			 o->local_ranks ? dp_rank - o->first_rank : dp_rank);
 	if (j->ask.content_len > 0 || kvr_http_equals(h->method, "POST"))
-		put(&t, "Content-Length: %zu\r\n", j->ask.content_len);
-	put(&t, "\r\n");
+		put_text(&t, "Content-Length: %zu\r\n", j->ask.content_len);
+	put_text(&t, "\r\n");
 	j->ask.head = t.p;
 	j->ask.head_len = t.len;
 	j->ask.is_head = kvr_http_equals(h->method, "HEAD");
@@ -97,7 +97,7 @@ static bool is_responses(struct kvr_http_span target)
 	       (target.len == n || target.p[n] == '?' || target.p[n] == '#');
 }
 
-/* The content: the client's, or what the leg makes of it. @return length or -errno. */
+/* Create the content: the client's, or its version for the leg. @return length or -errno. */
 static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r,
 			   const struct kvr_http_head *h, const char *p, size_t len)
 {
@@ -132,44 +132,42 @@ static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r,
 	return (int64_t)len;
 }
 
-static int refuse(struct app *a, int code, const char *why)
+static int reject_request(struct app *a, int code, const char *why)
 {
 	kvr_cell_add(&a->st.refused, 1);
-	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR), "a request is refused with %d: %s", code,
+	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR), "request rejected with code %d: %s", code,
 		why);
 	return code;
 }
 
 static const struct app_ask_ops ask_ops = {
-	.takes = app_job_takes,
+	.takes = app_job_accepts,
 	.answer = {.head = app_job_on_head, .content = app_job_on_content},
 	.ended = app_job_ended,
 };
 
-/* The message is there: to the engine. @return 0, or the code of a refusal, with @p why. */
-static int run(struct app_job *j, const struct kvr_agent_request *r, const char *message,
-	       size_t len, const char **why)
+/* Start the request at the engine. @return 0, or the code of a rejection with the reason @p why. */
+static int start_request(struct app_job *j, const struct kvr_agent_request *r, const char *message,
+			 size_t len, const char **why)
 {
 	struct kvr_http_head head;
 	int64_t n;
 
-	*why = "its body is no HTTP request message";
-	/* What comes behind a CONNECT is for somebody else, over a connection that others use next.
-	 */
+	*why = "the body is not an HTTP request message";
+	/* CONNECT would turn a shared connection into a tunnel. */
 	if (kvr_http_parse_request(message, len, &head) < 0 || head.target.p[0] != '/' ||
 	    kvr_http_equals(head.method, "CONNECT"))
 		return 400;
-	*why = "its path is none of --paths";
+	*why = "the path is not in --paths";
 	if (!agent_path_allowed(j->app->o.paths, head.target.p, head.target.len)) {
 		kvr_cell_add(&j->app->st.paths_refused, 1);
 		return 403;
 	}
 	n = set_content(j, r, &head, message + head.len, len - head.len);
-	*why = n == -EBADMSG ? "its content is no JSON object"
+	*why = n == -EBADMSG ? "the content is not a JSON object"
 	       : n == -ENOMEM
 		       ? "no memory"
-		       : "the other leg's engine is of another kind: no room to meet in, or no "
-			 "transfer result";
+		       : "bootstrap room or transfer result is missing: the engine of the other leg is of another kind";
 	if (n < 0)
 		return n == -EBADMSG ? 400 : n == -ENOMEM ? 503 : 422;
 	*why = "no memory";
@@ -179,31 +177,31 @@ static int run(struct app_job *j, const struct kvr_agent_request *r, const char 
 	kvr_cell_add(&j->app->st.requests, 1);
 	j->ask.ops = &ask_ops;
 	j->ask.arg = j;
-	app_engine_ask(j->app, &j->ask);
+	app_engine_send(j->app, &j->ask);
 	return 0;
 }
 
-static void fail(struct app_job *j, uint16_t status, const char *why)
+static void fail_job(struct app_job *j, uint16_t status, const char *why)
 {
-	app_job_say(j, "%s", why);
+	app_job_set_error(j, "%s", why);
 	j->over = true;
 	j->status = status;
-	app_job_dirty(j);
+	app_job_mark_dirty(j);
 }
 
-static void come(struct app_job *j, const char *message, size_t len)
+static void on_body(struct app_job *j, const char *message, size_t len)
 {
 	const char *why;
-	const int code = run(j, app_body_request(j->body), message, len, &why);
+	const int code = start_request(j, app_body_request(j->body), message, len, &why);
 
 	if (code == 0)
 		return;
 	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"a request with a body of its own fails with %d: %s", code, why);
-	fail(j, (uint16_t)code, why);
+		"a request with a separate body failed with code %d: %s", code, why);
+	fail_job(j, (uint16_t)code, why);
 }
 
-const struct app_bodies_ops app_job_bodies = {.come = come, .missed = fail};
+const struct app_bodies_ops app_job_bodies = {.come = on_body, .missed = fail_job};
 
 int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
 {
@@ -212,10 +210,10 @@ int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
 	int code = 0;
 
 	if (a->state != APP_SERVING && a->state != APP_DRAINING)
-		return refuse(a, 503, "the agent is leaving");
+		return reject_request(a, 503, "the agent is leaving");
 	j = calloc(1, sizeof(*j));
 	if (j == NULL)
-		return refuse(a, 503, why);
+		return reject_request(a, 503, why);
 	j->app = a;
 	j->handle = r->handle;
 	j->rank = r->dp_rank - a->o.first_rank;
@@ -225,15 +223,15 @@ int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
 	a->live[j->rank]++;
 	kvr_cell_add(&a->st.running, 1);
 	if (!r->away) {
-		code = run(j, r, r->body, r->body_len, &why);
+		code = start_request(j, r, r->body, r->body_len, &why);
 	} else {
 		j->body = app_body_expect(a, j, r);
 		code = j->body != NULL ? 0 : 503;
 	}
 	if (code == 0 && !r->away && (r->flags & KVR_REQ_F_TRIAL) != 0)
-		app_job_try(j);
+		app_job_start_trial(j);
 	if (code == 0)
 		return 0;
 	app_job_release(j);
-	return refuse(a, code, why);
+	return reject_request(a, code, why);
 }

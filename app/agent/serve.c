@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The worker's life at the router: registered when the engine is fine, gone when it is not. */
+/* Registration of the worker: when the engine is healthy, until it fails. */
 #include "app.h"
 #include "body.h"
 #include "canary.h"
@@ -10,9 +10,9 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-#define ACK_US	   500u /* what an engine has answered by then needs no acknowledgement besides */
+#define ACK_US	   500u /* an answer within this time replaces the acknowledgement */
 #define LIST_MOST  16u
-#define REFUSED_MS 15000u /* silence of a router that is asked every 10 s */
+#define REFUSED_MS 15000u /* time without an answer of a router that is asked every 10 s */
 
 static int on_dispatch(struct kvr_agent *agent, const struct kvr_agent_request *r, void *user)
 {
@@ -45,23 +45,21 @@ static void on_state(struct kvr_agent *agent, const struct kvr_agent_status *s, 
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router,
 				      .reason = kvr_code_name(s->reject)),
-			"the router refuses the worker: %s, and is asked again; an agent that was "
-			"killed is forgotten in a moment, of two that run one needs another "
-			"--worker",
+			"the router rejects the worker: %s; retrying. If a previous agent was killed, this ends within seconds. If two agents run, change --worker of one",
 			s->text[0] != '\0' ? s->text : kvr_code_name(s->reject));
 	else if (s->reject != 0)
 		app_log(a,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router,
 				      .reason = kvr_code_name(s->reject)),
-			"the router refuses the worker: %s",
+			"the router rejects the worker: %s",
 			s->text[0] != '\0' ? s->text : kvr_code_name(s->reject));
-	else if (a->told != s->state + 1U) /* it is told of bookings, too */
+	else if (a->logged_state != s->state + 1U) /* also called when only bookings change */
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
 			"the worker is %s",
 			(unsigned int)s->state < sizeof(words) / sizeof(words[0]) ? words[s->state]
 										  : "?");
 	a->refused = s->reject != 0;
-	a->told = s->reject != 0 ? 0 : s->state + 1U;
+	a->logged_state = s->reject != 0 ? 0 : s->state + 1U;
 	a->drained = s->state == KVR_AGENT_DRAINED || s->state == KVR_AGENT_OFFLINE ||
 		     s->state == KVR_AGENT_GONE;
 	if (s->state == KVR_AGENT_GONE)
@@ -74,8 +72,8 @@ static const struct kvr_agent_ops ops = {.on_dispatch = on_dispatch,
 					 .on_state = on_state,
 					 .on_dump = on_dump};
 
-/* Words separated by commas, in place. */
-static void split(char *text, const char *list[LIST_MOST + 1])
+/* Split a list at its commas, in place. */
+static void split_list(char *text, const char *list[LIST_MOST + 1])
 {
 	unsigned int n = 0;
 
@@ -85,7 +83,7 @@ static void split(char *text, const char *list[LIST_MOST + 1])
 	list[n] = NULL;
 }
 
-static struct kvr_agent *create(struct app *a)
+static struct kvr_agent *create_agent(struct app *a)
 {
 	char taints[sizeof(a->o.taints)], topology[sizeof(a->o.topology)];
 	const char *taint[LIST_MOST + 1], *place[LIST_MOST + 1];
@@ -122,29 +120,28 @@ static struct kvr_agent *create(struct app *a)
 
 	snprintf(taints, sizeof(taints), "%s", o->taints);
 	snprintf(topology, sizeof(topology), "%s", o->topology);
-	split(taints, taint);
-	split(topology, place);
+	split_list(taints, taint);
+	split_list(topology, place);
 	return kvr_agent_create(&conf);
 }
 
-/* Requests run all the same; what differs shows late, and elsewhere. */
+/* A wrong --type does not stop requests; its effects show late and elsewhere. */
 static void compare_type(struct app *a)
 {
 	if (a->prom.kind != AGENT_AUTO && (int)a->prom.kind != a->o.type)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.engine),
-			"the engine's metrics are those of %s, this agent has --type %s: KV events "
-			"are read, and legs of prefill and decode asked for, in the other's way",
+			"the engine's metrics are those of %s, but --type is %s, which determines how KV events are read and how prefill and decode are requested; correct --type",
 			agent_kinds[a->prom.kind], agent_kinds[a->o.type]);
 }
 
-void app_engine_fine(struct app *a)
+void app_worker_register(struct app *a)
 {
 	int rc;
 
 	if (!app_describe_apply(a))
 		return;
 	compare_type(a);
-	a->agent = create(a);
+	a->agent = create_agent(a);
 	if (a->agent == NULL) {
 		const char *why = strerror(errno);
 
@@ -152,14 +149,14 @@ void app_engine_fine(struct app *a)
 			app_log(a,
 				KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router,
 					      .reason = why),
-				"no socket to the router");
+				"cannot open a socket to the router");
 		return;
 	}
-	a->drained = true; /* not known yet */
+	a->drained = true; /* unknown yet */
 	if (a->resting)
 		kvr_agent_drain(a->agent, true);
 	rc = app_watch(a, EPOLL_CTL_ADD, kvr_agent_fd(a->agent), APP_FD_ROUTER, 0, EPOLLIN);
-	if (rc < 0) { /* that has been said; the next look at /health tries again */
+	if (rc < 0) { /* logged already; the next /health retries */
 		kvr_agent_destroy(a->agent);
 		a->agent = NULL;
 		return;
@@ -170,14 +167,14 @@ void app_engine_fine(struct app *a)
 			app_log(a,
 				KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.events,
 					      .reason = strerror(-rc)),
-				"the engine's events cannot be listened to");
+				"cannot subscribe to the engine's events");
 		app_streams_stop(a);
 		kvr_agent_destroy(a->agent);
 		a->agent = NULL;
 		return;
 	}
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
-		"asking the router to take the worker, until it answers");
+		"registering the worker with the router");
 	a->state = APP_SERVING;
 	a->frames = a->routers_returned = a->router_epochs = 0;
 	a->refused = false;
@@ -185,12 +182,12 @@ void app_engine_fine(struct app *a)
 	a->health_failures = 0;
 	a->start.what[0] = '\0';
 	kvr_cell_add(&a->st.lives, 1);
-	app_load_known(a);
+	app_load_report(a);
 	app_canary_begin(a);
 }
 
-/* Constants of the metrics have other values: the engine was started again between two looks at
- * /health. @return whether the worker leaves. */
+/* Detect an engine that was restarted between two checks of /health, by the constants of its
+ * metrics. @return true: the worker leaves. */
 static bool is_another_engine(struct app *a)
 {
 	const struct agent_prom *p = &a->prom, *was = &a->described;
@@ -200,14 +197,13 @@ static bool is_another_engine(struct app *a)
 	     p->engines == was->engines))
 		return false;
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine),
-		"the engine has another block size, capacity or number of ranks than when it was "
-		"registered: the worker leaves, and registers again");
+		"the engine has another block size, capacity or number of ranks than at registration; the worker leaves, and registers again");
 	app_leave(a, false);
 	return true;
 }
 
-/* What the engine counts and what we count: the larger, as its numbers are of a moment ago. */
-void app_load_known(struct app *a)
+/* Report the larger of the engine's count, which is slightly old, and the agent's own. */
+void app_load_report(struct app *a)
 {
 	if (is_another_engine(a))
 		return;
@@ -227,39 +223,37 @@ void app_load_known(struct app *a)
 	}
 }
 
-void app_engine_lost(struct app *a, const char *why)
+void app_worker_withdraw(struct app *a, const char *why)
 {
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
-		"/health has failed (%u in a row): the worker leaves until the engine is fine "
-		"again",
+		"/health failed (%u in a row); the worker leaves until the engine recovers",
 		a->health_failures);
 	app_leave(a, false);
 }
 
-/* What came was read before, and who asks first asks after this. */
-void app_quiet_turn(struct app *a)
+/* Call after reading and before probing. */
+void app_hang_turn(struct app *a)
 {
 	const uint64_t most_us = a->o.silent_ms * UINT64_C(1000);
-	const bool still = agent_quiet_turn(&a->quiet, a->now_us, most_us);
+	const bool still = agent_hang_detect(&a->hang, a->now_us, most_us);
 
-	if (app_jobs_running(a) > 0 && agent_quiet_look(&a->quiet, a->now_us, most_us / 2))
+	if (app_jobs_running(a) > 0 && agent_hang_needs_probe(&a->hang, a->now_us, most_us / 2))
 		a->health.due_us = a->now_us;
 	if (!still || a->state != APP_SERVING)
 		return;
 	app_log(a,
 		KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine,
 			      .reason = "no answer in time"),
-		"the engine stands still, nothing has come for %u ms: the worker leaves until it "
-		"is fine again",
+		"the engine hangs: no data for %u ms; the worker leaves until the engine recovers",
 		a->o.silent_ms);
 	app_leave(a, false);
 }
 
-static void say_lives(struct app *a, const struct kvr_agent_stats *st)
+static void log_epochs(struct app *a, const struct kvr_agent_stats *st)
 {
 	if (st->routers_returned != a->routers_returned)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router),
-			"the router has an earlier epoch again: two routers have this address, or it was taken over and given back; the worker registers again");
+			"the router has an earlier epoch again: two routers have this address, or a takeover was reverted; the worker registers again");
 	else if (st->router_epochs != a->router_epochs)
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = a->o.router),
 			"the router has a new epoch: it was restarted, or (if this repeats every second) two routers have this address");
@@ -267,20 +261,20 @@ static void say_lives(struct app *a, const struct kvr_agent_stats *st)
 	a->router_epochs = st->router_epochs;
 }
 
-/* A router that has the worker is silent when lib/agent has given it up, no earlier. */
+/* A registered router counts as unresponsive when lib/agent gives it up, not earlier. */
 void app_router_turn(struct app *a)
 {
 	struct kvr_agent_stats st;
-	bool heard;
+	bool answered;
 
 	if (a->agent == NULL || a->state == APP_LEAVING || a->state == APP_GOING)
 		return;
 	kvr_agent_stats_get(a->agent, &st);
-	say_lives(a, &st);
-	heard = st.frames_received != a->frames ||
-		kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
+	log_epochs(a, &st);
+	answered = st.frames_received != a->frames ||
+		   kvr_agent_state_now(a->agent) != KVR_AGENT_OFFLINE;
 	a->frames = st.frames_received;
-	switch (kvr_outage_turn(&a->silence, a->now_us / 1000, heard,
+	switch (kvr_outage_turn(&a->silence, a->now_us / 1000, answered,
 				a->refused ? REFUSED_MS : KVR_OUTAGE_MS)) {
 	case KVR_OUTAGE_SILENT:
 		app_log(a,
@@ -297,9 +291,9 @@ void app_router_turn(struct app *a)
 	}
 }
 
-void app_leave(struct app *a, bool for_good)
+void app_leave(struct app *a, bool final)
 {
-	a->state = for_good ? APP_GOING : APP_LEAVING;
+	a->state = final ? APP_GOING : APP_LEAVING;
 	a->until_us = a->now_us + 2000000;
 	if (a->agent != NULL)
 		kvr_agent_goodbye(a->agent);

@@ -8,20 +8,21 @@
 #include <sys/random.h>
 #include <zmq.h>
 
-#define TURN_BYTES   262144u	/* of batches of all ranks, before requests have their turn */
-#define BATCH_COSTS  256u	/* that the smallest batch counts for */
-#define HOLD_BYTES   (1u << 20) /* of events that wait for the router: no more of them now */
+#define TURN_BYTES 262144u /* budget of batches per turn over all ranks, so that requests proceed  \
+			    */
+#define BATCH_COSTS  256u  /* least cost of a batch in this budget */
+#define HOLD_BYTES   (1u << 20) /* events that wait for the router: stop reading above this ... */
 #define RESUME_BYTES (1u << 18)
-#define SLOW_US	     3000000 /* that they wait is said after so long */
-#define REPLAY_US    3000000 /* of silence */
-#define SOON_US	     1000000 /* from what a replay has brought to a look for what came meanwhile */
+#define SLOW_US	     3000000 /* waiting is logged after this time */
+#define REPLAY_US    3000000 /* without an answer */
+#define SOON_US	     1000000 /* from a replay to the audit for batches that arrived meanwhile */
 #define REPLAY_AGAIN 16u
-#define AUDIT_SHIFT  6u /* an audit that is never answered comes 64 times as seldom in the end */
+#define AUDIT_SHIFT  6u /* an audit that is never answered is repeated up to 64 times less often */
 #define MAX_FRAMES   8
 #define REST_MOST    (4 * STREAM_BATCHES) /* more than a socket holds */
 #define NONE	     UINT64_MAX
 
-static uint64_t be64(const uint8_t *p)
+static uint64_t read_be64(const uint8_t *p)
 {
 	uint64_t v = 0;
 
@@ -32,7 +33,7 @@ static uint64_t be64(const uint8_t *p)
 
 /* ---- replay ---- */
 
-/* @return false: there is no way to ask. */
+/* Ask the replay socket for batches from `next` on. @return false: not possible. */
 static bool ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 {
 	uint8_t from[8];
@@ -41,7 +42,7 @@ static bool ask_replay(struct app_stream *s, bool audit, uint64_t seen)
 		from[i] = (uint8_t)(s->next >> (56 - 8 * i));
 	s->audit_us = s->app->now_us + s->app->o.audit_s * UINT64_C(1000000);
 	if (s->dealer == NULL && s->app->o.replay[0] != '\0')
-		app_stream_open_dealer(s); /* it could not be had the last time */
+		app_stream_open_dealer(s); /* it could not be opened before */
 	if (s->dealer == NULL || zmq_send(s->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
 	    zmq_send(s->dealer, from, 8, ZMQ_DONTWAIT) < 0)
 		return false;
@@ -61,8 +62,8 @@ static void drop_shown(struct app_stream *s)
 	zmq_msg_init(&s->shown);
 }
 
-/* What is missing cannot be had: the rank holds what the batch that has shown it tells, and what
- * comes behind. */
+/* The missing batches are not available: the rank holds the content of the batch that showed the
+ * gap, and of later ones. */
 static void go_on_without(struct app_stream *s, const char *why)
 {
 	app_stream_clean(s, why);
@@ -72,9 +73,9 @@ static void go_on_without(struct app_stream *s, const char *why)
 	drop_shown(s);
 }
 
-/* Some of an answer were lost: its ROUTER drops what has no room. What has come has come, and the
- * rest is asked for. @return false: nothing has, or it was asked for too often. */
-static bool ask_again(struct app_stream *s)
+/* Part of the answer was lost, because the engine's ROUTER drops messages above its limit: ask for
+ * the rest. @return false: nothing arrived, or too many attempts. */
+static bool ask_for_rest(struct app_stream *s)
 {
 	const uint32_t again = s->again + 1;
 
@@ -84,20 +85,20 @@ static bool ask_again(struct app_stream *s)
 	return true;
 }
 
-/* What the engine says meanwhile waits in its socket and in ours, and may be dropped there: if it
- * is silent then, no gap tells. */
+/* Batches published during a replay wait in the sockets, and may be dropped there. If the engine
+ * then publishes nothing, no gap shows that, so audit soon. */
 static void end_replay(struct app_stream *s)
 {
 	s->replaying = false;
 	if (s->begun && s->audit_us > s->app->now_us + SOON_US)
 		s->audit_us = s->app->now_us + SOON_US;
 	if (s->seen == NONE || s->next > s->seen)
-		drop_shown(s); /* it has come once more */
-	else if (!ask_again(s))
-		go_on_without(s, "the replay has not what is missing");
+		drop_shown(s); /* the replay included it */
+	else if (!ask_for_rest(s))
+		go_on_without(s, "the replay lacks the missing batches");
 }
 
-/* Late answers must not be taken for those of the next question. */
+/* Open a new socket, so that late answers are not taken for those of the next question. */
 static void close_question(struct app_stream *s)
 {
 	zmq_close(s->dealer);
@@ -111,7 +112,7 @@ static void drop_replay(struct app_stream *s)
 	end_replay(s);
 }
 
-/* Batches wait for an answer: where there never is one they had better not, as often as not. */
+/* Give up a replay. Batches wait for its answer, so unanswered audits become rare. */
 static void give_up_replay(struct app_stream *s)
 {
 	const uint64_t audit_us = s->app->o.audit_s * UINT64_C(1000000);
@@ -120,36 +121,36 @@ static void give_up_replay(struct app_stream *s)
 		s->unanswered++;
 	if (app_is_news(s->app, &s->mute, "no answer"))
 		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = s->app->o.replay),
-			"rank %u: no answer from the replay socket: events that are missed are "
-			"lost",
+			"rank %u: no answer from the replay socket; missed events are lost",
 			s->dp_rank);
 	drop_replay(s);
 	if (!s->begun && !s->replaying)
 		s->audit_us = s->app->now_us + (audit_us << s->unanswered);
 }
 
-static void disbelieve_replay(struct app_stream *s)
+static void reject_replay(struct app_stream *s)
 {
 	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"rank %u: the replay socket %s answers what was not asked for", s->dp_rank,
+		"rank %u: unexpected answer from the replay socket %s", s->dp_rank,
 		s->app->o.replay);
 	app_stream_bad(s);
 	drop_replay(s);
 }
 
-/* A replay goes on from `next` without gaps. It may begin later, when its engine has no more, but
- * not behind the batch that showed what is missing: that one has come by itself. */
+/* A replay continues from `next` without gaps. It may begin later, if the engine dropped batches,
+ * but not after the batch that showed the gap. */
 static bool is_answer(const struct app_stream *s, uint64_t number)
 {
 	return number == s->next ||
 	       (number > s->next && !s->begun && (s->seen == NONE || number <= s->seen));
 }
 
-/* One answer: [] [seq] [payload], or [] [topic] [seq] [payload]; the number -1 ends it. */
+/* Handle one answer: [] [seq] [payload], or [] [topic] [seq] [payload]; number -1 ends the
+ * replay. */
 static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
 {
 	const bool framed = n >= 3 && n <= 4 && zmq_msg_size(&frame[n - 2]) == 8;
-	const uint64_t number = framed ? be64(zmq_msg_data(&frame[n - 2])) : 0;
+	const uint64_t number = framed ? read_be64(zmq_msg_data(&frame[n - 2])) : 0;
 
 	s->unanswered = 0;
 	app_is_news(s->app, &s->mute, "");
@@ -158,24 +159,23 @@ static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
 		return;
 	}
 	if (framed && s->begun && number > s->next) {
-		drop_replay(s); /* not all had room there */
+		drop_replay(s); /* some answers were dropped at the engine */
 		return;
 	}
 	if (!framed || !is_answer(s, number)) {
-		disbelieve_replay(s);
+		reject_replay(s);
 		return;
 	}
 	if (number > s->next && s->seen == NONE && !s->fresh && s->behind != s->next) {
 		s->behind = s->next;
-		drop_replay(
-			s); /* what is missing may still be on its way here: until the next look */
+		drop_replay(s); /* the missing batches may still arrive: decide at the next audit */
 		return;
 	}
 	s->replay_us = s->app->now_us + REPLAY_US;
 	if (number > s->next) {
 		if (!s->fresh)
-			app_stream_clean(s, "the replay begins behind what is missing");
-		s->floor = number; /* it has not those before */
+			app_stream_clean(s, "the replay begins after the missing batches");
+		s->floor = number; /* earlier batches are not available */
 	}
 	kvr_cell_add(&s->app->st.replayed, 1);
 	s->begun = true;
@@ -193,37 +193,38 @@ static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
 	if (n != 3 || zmq_msg_size(&frame[1]) != 8) {
 		app_stream_bad(s);
 		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"rank %u: a message of %d parts that is no batch", s->dp_rank, n);
+			"rank %u: a message of %d parts is not a batch", s->dp_rank, n);
 		return;
 	}
-	number = be64(zmq_msg_data(&frame[1]));
+	number = read_be64(zmq_msg_data(&frame[1]));
 	if (number < s->next && number >= s->floor)
-		return; /* a replay had it */
+		return; /* received by a replay */
 	if (number < s->next) {
 		kvr_cell_add(&s->app->st.regressions, 1);
-		app_stream_renew(s, "the numbers of its batches went back");
+		app_stream_renew(s, "the numbers of batches decreased");
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
 	if (s->fresh && s->app->o.replay[0] == '\0')
-		s->next = number; /* what was before it, nobody tells */
+		s->next = number; /* earlier batches are unknown */
 	if (number > s->next) {
 		kvr_cell_add(&s->app->st.gaps, 1);
-		if (ask_replay(s, false, number)) { /* it has this one, too, when it has any */
+		if (ask_replay(s, false,
+			       number)) { /* the replay includes this batch, if the engine has it */
 			zmq_msg_move(&s->shown, &frame[2]);
 			return;
 		}
 		app_stream_clean(s, "batches are missing and there is no replay socket");
 	}
 	s->fresh = false;
-	s->next = s->floor = number + 1; /* what a replay had is behind us */
+	s->next = s->floor = number + 1; /* batches of the last replay are now old */
 	app_stream_apply(s, zmq_msg_data(&frame[2]), zmq_msg_size(&frame[2]));
 }
 
-/* ---- held back ---- */
+/* ---- back-pressure ---- */
 
-/* Whether there are too many events already that the router has not taken. */
-static bool holds(struct app_stream *s)
+/* Return true if too many events wait for the router. */
+static bool is_held(struct app_stream *s)
 {
 	struct app *a = s->app;
 	const uint64_t waiting =
@@ -236,22 +237,20 @@ static bool holds(struct app_stream *s)
 		kvr_cell_add(&a->st.events_wait, 1);
 	} else if (s->held && waiting < RESUME_BYTES) {
 		s->held = false;
-		s->replay_us = a->now_us + REPLAY_US; /* the silence was ours */
+		s->replay_us =
+			a->now_us + REPLAY_US; /* waiting does not count against the replay */
 		kvr_cell_sub(&a->st.events_wait, 1);
 		app_is_news(a, &s->slow, "");
 	}
 	if (s->held && a->now_us - s->held_us >= SLOW_US &&
 	    app_is_news(a, &s->slow, "its events wait"))
 		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router),
-			"rank %u: its events wait for the router, which takes them slower than "
-			"they "
-			"come",
-			s->dp_rank);
+			"rank %u: events arrive faster than the router accepts them", s->dp_rank);
 	return s->held;
 }
 
-/* All parts of one message. @return their number, 0: nothing there; too many are dropped. */
-static int receive(void *socket, zmq_msg_t frame[MAX_FRAMES])
+/* Receive all parts of a message; surplus parts are dropped. @return their number; 0: none. */
+static int receive_message(void *socket, zmq_msg_t frame[MAX_FRAMES])
 {
 	int n = 0, more = 1;
 
@@ -271,26 +270,26 @@ static int receive(void *socket, zmq_msg_t frame[MAX_FRAMES])
 	return n;
 }
 
-static void release(zmq_msg_t frame[], int n)
+static void release_message(zmq_msg_t frame[], int n)
 {
 	for (int i = 0; i < n && i < MAX_FRAMES; i++)
 		zmq_msg_close(&frame[i]);
 }
 
-/* What came by the connection before and was not taken. Of that some may be the new engine's
- * already; a replay brings these again. */
+/* Drop messages of the previous connection. Some may be of the new engine; a replay repeats
+ * these. */
 static void drop_old(struct app_stream *s)
 {
 	zmq_msg_t frame[MAX_FRAMES];
 	int n;
 
-	for (unsigned int i = 0; i < REST_MOST && (n = receive(s->sub, frame)) > 0; i++)
-		release(frame, n);
+	for (unsigned int i = 0; i < REST_MOST && (n = receive_message(s->sub, frame)) > 0; i++)
+		release_message(frame, n);
 }
 
-/* The connection to the engine is new: it may be another engine, and we know nothing of it. What
- * the one before was asked, this one does not answer. */
-static void connected(struct app_stream *s)
+/* The connection to the engine is new: it may be another engine, which will not answer questions to
+ * its predecessor. */
+static void on_connected(struct app_stream *s)
 {
 	const bool first = s->fresh && s->next == 0;
 
@@ -300,79 +299,81 @@ static void connected(struct app_stream *s)
 		drop_shown(s);
 	}
 	if (!first) {
-		app_stream_renew(s, "the connection to its events is a new one");
+		app_stream_renew(s, "the event connection was re-established");
 		s->next = s->floor = 0;
 		s->fresh = true;
 	}
 	ask_replay(s, true, NONE);
 }
 
-/* @return what a message of @p n parts counts for in a turn. */
-static size_t cost(zmq_msg_t frame[], int n)
+/* Cost of a message of @p n parts in the budget of a turn. */
+static size_t message_cost(zmq_msg_t frame[], int n)
 {
 	return BATCH_COSTS + (n <= MAX_FRAMES ? zmq_msg_size(&frame[n - 1]) : 0);
 }
 
-/* What has come, as far as the router takes it, until it counts for @p most. @return whether that
- * was all. */
-static bool take(struct app_stream *s, size_t most)
+/* Read messages until the router or the budget @p most stops it. @return true: everything was
+ * read. */
+static bool read_messages(struct app_stream *s, size_t most)
 {
 	zmq_msg_t frame[MAX_FRAMES];
 	size_t taken = 0;
 	int n;
 
-	while (s->replaying && taken < most && !holds(s) && (n = receive(s->dealer, frame)) > 0) {
-		taken += cost(frame, n);
+	while (s->replaying && taken < most && !is_held(s) &&
+	       (n = receive_message(s->dealer, frame)) > 0) {
+		taken += message_cost(frame, n);
 		take_replay(s, frame, n);
-		release(frame, n);
+		release_message(frame, n);
 	}
 	if (s->replaying && taken == 0 && !s->held && s->app->now_us > s->replay_us)
 		give_up_replay(s);
-	while (!s->replaying && taken < most && !holds(s) && (n = receive(s->sub, frame)) > 0) {
-		taken += cost(frame, n);
+	while (!s->replaying && taken < most && !is_held(s) &&
+	       (n = receive_message(s->sub, frame)) > 0) {
+		taken += message_cost(frame, n);
 		take_live(s, frame, n);
-		release(frame, n);
+		release_message(frame, n);
 	}
 	if (taken >= most)
 		s->app->more = true;
 	return !s->replaying && taken < most && !s->held;
 }
 
-static void turn(struct app_stream *s, size_t most)
+static void run_stream(struct app_stream *s, size_t most)
 {
 	zmq_msg_t frame[MAX_FRAMES];
 	bool all;
 	int n;
 
-	while ((n = receive(s->monitor, frame)) > 0) {
-		connected(s);
-		release(frame, n);
+	while ((n = receive_message(s->monitor, frame)) > 0) {
+		on_connected(s);
+		release_message(frame, n);
 	}
-	all = take(s, most);
+	all = read_messages(s, most);
 	app_stream_clear_wakeups(s);
 	if (all && s->app->o.replay[0] != '\0' && s->app->now_us > s->audit_us)
 		ask_replay(s, true, NONE);
 }
 
-static bool listens(const struct app *a)
+static bool is_open(const struct app *a)
 {
 	return a->streams != NULL && a->streams[0]->sub != NULL;
 }
 
 void app_streams_turn(struct app *a)
 {
-	for (uint32_t i = 0; listens(a) && i < a->o.ranks; i++)
-		turn(a->streams[i], TURN_BYTES / a->o.ranks);
+	for (uint32_t i = 0; is_open(a) && i < a->o.ranks; i++)
+		run_stream(a->streams[i], TURN_BYTES / a->o.ranks);
 }
 
 void app_streams_resume(struct app *a)
 {
-	for (uint32_t i = 0; listens(a) && i < a->o.ranks; i++)
-		if (a->streams[i]->held && !holds(a->streams[i]))
+	for (uint32_t i = 0; is_open(a) && i < a->o.ranks; i++)
+		if (a->streams[i]->held && !is_held(a->streams[i]))
 			a->more = true;
 }
 
-/* ---- life ---- */
+/* ---- start and stop ---- */
 
 static struct app_stream *new_stream(struct app *a, uint32_t dp_rank, uint32_t blocks)
 {

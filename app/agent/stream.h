@@ -4,12 +4,13 @@
 
 /**
  * @file
- * The KV events of one rank: a SUB socket, and a DEALER to the replay socket. Batches are numbered
- * without gaps. A gap is repaired by a replay; what a replay does not have any more, or a number
- * that goes back (the engine is another one), makes the rank start clean.
+ * KV events of one rank: a SUB socket, and a DEALER for the replay socket. Batches are numbered
+ * without gaps. A gap is repaired by a replay. If the replay lacks batches, or a number decreases
+ * because the engine was restarted, the rank starts with an empty cache.
  *
- * A rank whose events the router does not take as fast is held back: batches stay in its sockets,
- * which hold a few, then in TCP's buffers, then with the engine. What that forgets is a gap.
+ * Back-pressure: if the router does not accept events fast enough, batches remain in the sockets,
+ * which hold a few, then in TCP's buffers, then at the engine. Batches that the engine drops are a
+ * gap.
  */
 
 #include <zmq.h>
@@ -17,61 +18,60 @@
 #include "app.h"
 #include "kvr_kvmap.h"
 
-#define STREAM_BATCHES 64 /* that a socket holds, see stream_zmq.c */
+#define STREAM_BATCHES 64 /* batches that a socket holds, see stream_zmq.c */
 
 struct app_stream {
 	struct app *app;
 	uint32_t dp_rank;
 	void *sub, *dealer, *monitor;
-	struct app_stream *to;	/* whose events the last batch had: its own, unless one tells all */
-	bool held;		/* no batch is taken: too many events of `to` wait for the router */
-	uint64_t held_us;	/* since then */
-	bool others;		/* it has told events of other ranks, too */
-	struct app_news slow;	/* of the log */
-	struct app_news odd[3]; /* the same: events that were not read, by what they are */
-	struct app_news mute;	/* the same: questions that were not answered ... */
-	uint32_t unanswered;	/* ... in a row; they are asked less often */
+	struct app_stream *to;	/* stream of the rank in the last batch: this one, unless one
+				   publisher serves all ranks */
+	bool held;		/* reading stopped: too many events of `to` wait for the router */
+	uint64_t held_us;	/* since this time */
+	bool others;		/* it published events of other ranks */
+	struct app_news slow;	/* last log about waiting */
+	struct app_news odd[3]; /* last logs about unreadable events, by kind */
+	struct app_news mute;	/* last log about unanswered questions ... */
+	uint32_t unanswered;	/* ... and their number in a row, which makes audits rarer */
 	struct kvr_kvev_decoder *decoder;
 	struct kvr_kvmap *map;
-	uint64_t next;	 /* number of the batch that comes next */
-	bool fresh;	 /* no batch was seen: any number may be the first */
+	uint64_t next;	 /* number of the next batch */
+	bool fresh;	 /* no batch was read: any number may be first */
 	bool replaying;	 /* live batches wait in the SUB socket */
-	bool begun;	 /* the replay has brought something */
-	bool audit;	 /* the replay was asked for without a gap */
-	uint32_t again;	 /* asked for once more, as some of its answers were lost */
+	bool begun;	 /* the replay returned a batch */
+	bool audit;	 /* the replay was requested without a gap */
+	uint32_t again;	 /* attempts to get the rest of a replay */
 	uint64_t floor;	 /* live batches from here to next are known from the last replay */
 	uint64_t seen;	 /* the live batch that showed the gap; UINT64_MAX: none */
-	zmq_msg_t shown; /* what it tells, until a replay has told it */
-	uint64_t replay_us, audit_us; /* when it is given up; when the next audit is */
-	uint64_t behind;	      /* where an audit found that the engine has no more */
+	zmq_msg_t shown; /* its content, until a replay includes it */
+	uint64_t replay_us, audit_us; /* time to give up the replay; time of the next audit */
+	uint64_t behind; /* position at which an audit found that the engine lacks batches */
 	uint64_t dump_pos;
-	bool size_told;
-	uint32_t bad_batches; /* of this life, as the table's counters are */
+	bool size_reported;
+	uint32_t bad_batches; /* of this incarnation, like the table's counters */
 };
 
 /* stream_apply.c */
-/** Apply a batch to the table of the rank that it names; one that cannot be read makes that start
- * clean. */
+/** Apply a batch to the table of its rank. An unreadable batch resets that rank. */
 void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len);
-/** The rank has an empty cache from here on, because of @p why; and all others have, when its
- * stream is one that tells of them, too. */
+/** Reset the cache of the rank because of @p why, and of all ranks if the stream serves them. */
 void app_stream_clean(struct app_stream *s, const char *why);
-/** The same, as it is another engine that tells from here on, or may be. */
+/** The same if another engine may follow. */
 void app_stream_renew(struct app_stream *s, const char *why);
-/** Count something that is no batch, and let the router's operators know. */
+/** Count an unreadable message, and report it to the router. */
 void app_stream_bad(struct app_stream *s);
-/** A table of @p blocks that tells the router what changes. NULL: no memory. */
+/** Create a table of @p blocks that reports changes to the router. NULL: no memory. */
 struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64_t seed);
 
 /* stream_zmq.c */
-/** Connect the sockets, and have the loop woken by them. @return 0 or -errno */
+/** Connect the sockets and add them to epoll. @return 0 or -errno */
 int app_stream_open(struct app_stream *s);
-/** The DEALER again, when it was closed to drop what it holds; NULL when it cannot be had. */
+/** Open the DEALER again after it was closed to drop its messages; dealer is NULL on failure. */
 void app_stream_open_dealer(struct app_stream *s);
 /** Clear the wake-ups of sockets that this turn has not read to the end. Their descriptors would
  * stay readable and keep the loop busy: libzmq clears one only when the socket is used. */
 void app_stream_clear_wakeups(struct app_stream *s);
-/** Close those that there are. */
+/** Close all open sockets. */
 void app_stream_close(struct app_stream *s);
 
 #endif

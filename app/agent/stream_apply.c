@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* From a batch into the rank's table, and from there to the router. */
+/* From batches to the table of a rank, and from there to the router. */
 #include "canary.h"
 #include "stream.h"
 
 #include <stdio.h>
 
-/* ---- what the table says goes to the router ---- */
+/* ---- from the table to the router ---- */
 
 static void on_stored(void *user, enum kvr_tier tier, const uint64_t *parent, const uint64_t sh[],
 		      uint32_t n)
@@ -61,8 +61,8 @@ int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_ag
 
 /* ---- batches ---- */
 
-/* The router's operators look there, not at our standard error. */
-static void tell_router(struct app_stream *s)
+/* Report to the router, where operators see it. */
+static void report_to_router(struct app_stream *s)
 {
 	const struct kvr_kvmap_stats *st = kvr_kvmap_stats_get(s->map);
 	const uint64_t unread = kvr_cell_get(&st->unknown) + kvr_cell_get(&st->bad) +
@@ -76,7 +76,7 @@ static void tell_router(struct app_stream *s)
 		size < UINT16_MAX ? (uint16_t)size : UINT16_MAX, kvr_kvmap_eagle(s->map));
 }
 
-static void clean(struct app_stream *s, const char *why)
+static void reset_table(struct app_stream *s, const char *why)
 {
 	kvr_cell_add(&s->app->st.clean_starts, 1);
 	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
@@ -84,18 +84,18 @@ static void clean(struct app_stream *s, const char *why)
 	kvr_kvmap_clear(s->map);
 }
 
-/* Its blocks may have another size, for one. */
-static void renew(struct app_stream *s, const char *why)
+/* Another engine may have another block size. */
+static void renew_table(struct app_stream *s, const char *why)
 {
-	clean(s, why);
+	reset_table(s, why);
 	kvr_kvmap_forget(s->map);
-	s->size_told = false;
-	tell_router(s);
+	s->size_reported = false;
+	report_to_router(s);
 }
 
-/* The stream's own rank, and all that it tells of. */
-static void each(struct app_stream *s, const char *why,
-		 void (*fn)(struct app_stream *s, const char *why))
+/* Call @p fn for the stream's rank, and for all ranks that it serves. */
+static void for_each_rank(struct app_stream *s, const char *why,
+			  void (*fn)(struct app_stream *s, const char *why))
 {
 	fn(s, why);
 	for (uint32_t i = 0; s->others && i < s->app->o.ranks; i++)
@@ -105,28 +105,24 @@ static void each(struct app_stream *s, const char *why,
 
 void app_stream_clean(struct app_stream *s, const char *why)
 {
-	each(s, why, clean);
+	for_each_rank(s, why, reset_table);
 }
 
 void app_stream_renew(struct app_stream *s, const char *why)
 {
-	each(s, why, renew);
+	for_each_rank(s, why, renew_table);
 }
 
 static void look_at_block_size(struct app_stream *s)
 {
 	const uint32_t size = kvr_kvmap_block_size(s->map);
 
-	if (s->size_told || size == 0)
+	if (s->size_reported || size == 0)
 		return;
-	s->size_told = true;
+	s->size_reported = true;
 	if (size != s->app->block_size)
 		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"rank %u stores blocks of %u tokens, the pool has %u: none of them is "
-			"known to "
-			"the router; start the engine with --block-size %u (SGLang: --page-size "
-			"%u), "
-			"or give the pool block_size = %u and this agent --block-size %u",
+			"rank %u stores blocks of %u tokens, but the pool has %u, so the router cannot use them; start the engine with --block-size %u (SGLang: --page-size %u), or set block_size = %u for the pool and --block-size %u for this agent",
 			s->dp_rank, size, s->app->block_size, s->app->block_size,
 			s->app->block_size, size, size);
 }
@@ -135,7 +131,7 @@ void app_stream_bad(struct app_stream *s)
 {
 	kvr_cell_add(&s->app->st.batches_bad, 1);
 	s->bad_batches++;
-	tell_router(s);
+	report_to_router(s);
 }
 
 static struct app_stream *of_rank(struct app_stream *s, const struct kvr_kvev_batch *b)
@@ -146,21 +142,21 @@ static struct app_stream *of_rank(struct app_stream *s, const struct kvr_kvev_ba
 	return b->has_rank && b->rank - first < o->ranks ? s->app->streams[b->rank - first] : s;
 }
 
-#define SAMPLE 48u /* bytes */
+#define SAMPLE 48u /* bytes of a hexadecimal sample */
 
-static void hex(const void *data, size_t len, char text[2 * SAMPLE + 1])
+static void to_hex(const void *data, size_t len, char text[2 * SAMPLE + 1])
 {
 	text[0] = '\0';
 	for (size_t i = 0; i < len && i < SAMPLE; i++)
 		snprintf(text + 2 * i, 3, "%02x", ((const uint8_t *)data)[i]);
 }
 
-/* An event that was counted and not read: its beginning, of each kind once a minute. */
+/* Log the beginning of an unreadable event, once a minute per kind. */
 static void look_at_event(struct app_stream *s, const struct kvr_kvev *ev)
 {
-	static const char *const words[] = {"an event of a type that is not known",
-					    "an event with a field that is missing or wrong",
-					    "an event about a medium that is not known"};
+	static const char *const words[] = {"an event of an unknown type",
+					    "an event with a missing or invalid field",
+					    "an event about an unknown medium"};
 	const unsigned int kind = ev->type == KVR_KVEV_UNKNOWN	? 0
 				  : ev->fault == KVR_KVEV_SHAPE ? 1
 								: 2;
@@ -169,7 +165,7 @@ static void look_at_event(struct app_stream *s, const struct kvr_kvev *ev)
 	if ((ev->type != KVR_KVEV_UNKNOWN && ev->fault == KVR_KVEV_FINE) || ev->foreign ||
 	    ev->other_group || !app_is_news(s->app, &s->odd[kind], words[kind]))
 		return;
-	hex(ev->raw.p, ev->raw.len, sample);
+	to_hex(ev->raw.p, ev->raw.len, sample);
 	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING), "rank %u: %s: %s...", s->dp_rank,
 		words[kind], sample);
 }
@@ -183,7 +179,7 @@ void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len)
 	int rc = kvr_kvev_open(s->decoder, payload, len, &batch);
 
 	kvr_cell_add(&s->app->st.batches, 1);
-	agent_quiet_heard(&s->app->quiet, s->app->now_us);
+	agent_hang_received(&s->app->hang, s->app->now_us);
 	if (rc == 0)
 		to = of_rank(s, &batch);
 	s->to = to;
@@ -193,17 +189,17 @@ void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len)
 		look_at_event(to, &ev);
 	}
 	look_at_block_size(to);
-	tell_router(to);
+	report_to_router(to);
 	if (rc == 0)
 		return;
 	app_stream_bad(to);
-	hex(payload, len, sample);
+	to_hex(payload, len, sample);
 	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"rank %u: a batch of %zu bytes cannot be read: %s...", s->dp_rank, len, sample);
 	if (to == s)
 		app_stream_clean(s, "a batch cannot be read");
 	else
-		clean(to, "a batch cannot be read");
+		reset_table(to, "a batch cannot be read");
 }
 
 struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64_t seed)

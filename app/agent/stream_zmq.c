@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The sockets of a stream of events: SUB, a monitor of its connection, and a DEALER for what was
- * missed. */
+/* Sockets of an event stream: SUB, a monitor of its connection, and a DEALER for replays. */
 #include "stream.h"
 
 #include <errno.h>
@@ -10,22 +9,22 @@
 #include <sys/epoll.h>
 #include <zmq.h>
 
-static int set(void *socket, int option, int value)
+static int set_option(void *socket, int option, int value)
 {
 	return zmq_setsockopt(socket, option, &value, sizeof(value));
 }
 
 /*
- * What libzmq holds of a socket while nobody takes it. It counts batches (STREAM_BATCHES), not
- * bytes, and a bound that is lowered later may stop a pipe for good, so both are set once. A prompt
- * of 16,384 tokens is a batch of 90 KiB, 64 of them less than 6 MiB; a cache of a million blocks
- * that goes at once is one of 9 MiB. All behind these stays in TCP's buffers and with the engine: a
- * PUB of vLLM and SGLang keeps 100,000 before it drops, its ROUTER 1,000 of a replay.
+ * Messages that libzmq holds per socket. Its limit counts batches (STREAM_BATCHES), not bytes, and
+ * lowering it later may stop a pipe forever, so both limits are set once. A prompt of 16,384 tokens
+ * is a batch of 90 KiB, 64 of them less than 6 MiB; clearing a cache of a million blocks is a batch
+ * of 9 MiB. Further batches remain in TCP's buffers and at the engine: a PUB socket of vLLM and
+ * SGLang keeps 100,000 before it drops, their ROUTER 1,000 of a replay.
  */
-#define BATCH_BYTES (INT64_C(16) << 20) /* one that is larger ends the connection */
+#define BATCH_BYTES (INT64_C(16) << 20) /* a larger batch ends the connection */
 
-/* Wake the loop when something happens to it; what, the loop finds out by itself. */
-static int watch(struct app *a, void *socket)
+/* Wake the loop when something happens to a socket; the loop determines what. */
+static int watch_socket(struct app *a, void *socket)
 {
 	size_t len = sizeof(int);
 	int fd;
@@ -41,12 +40,12 @@ static void *open_socket(struct app_stream *s, int type)
 
 	if (z == NULL)
 		return NULL;
-	set(z, ZMQ_LINGER, 0);
-	set(z, ZMQ_RCVHWM, STREAM_BATCHES);
-	set(z, ZMQ_RECONNECT_IVL, 100);
-	set(z, ZMQ_RECONNECT_IVL_MAX, 2000);
-	set(z, ZMQ_TCP_KEEPALIVE, 1);
-	set(z, ZMQ_IPV6, 1);
+	set_option(z, ZMQ_LINGER, 0);
+	set_option(z, ZMQ_RCVHWM, STREAM_BATCHES);
+	set_option(z, ZMQ_RECONNECT_IVL, 100);
+	set_option(z, ZMQ_RECONNECT_IVL_MAX, 2000);
+	set_option(z, ZMQ_TCP_KEEPALIVE, 1);
+	set_option(z, ZMQ_IPV6, 1);
 	zmq_setsockopt(z, ZMQ_MAXMSGSIZE, &most, sizeof(most));
 	if (type == ZMQ_SUB)
 		zmq_setsockopt(z, ZMQ_SUBSCRIBE, s->app->o.topic, strlen(s->app->o.topic));
@@ -63,10 +62,10 @@ static int connect_socket(struct app_stream *s, void *z, bool replay)
 		app_log(s->app,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = where,
 				      .reason = zmq_strerror(zmq_errno())),
-			"rank %u: the engine's socket cannot be used", s->dp_rank);
+			"rank %u: cannot connect to the engine's socket", s->dp_rank);
 		return -EINVAL;
 	}
-	return watch(s->app, z);
+	return watch_socket(s->app, z);
 }
 
 void app_stream_open_dealer(struct app_stream *s)
@@ -78,7 +77,7 @@ void app_stream_open_dealer(struct app_stream *s)
 	}
 }
 
-/* The monitor is there before the connection, so that it sees the first one, too. */
+/* The monitor is opened before the connection, so that it reports the first one, too. */
 int app_stream_open(struct app_stream *s)
 {
 	char where[64];
@@ -88,14 +87,14 @@ int app_stream_open(struct app_stream *s)
 	s->monitor = zmq_socket(s->app->zmq, ZMQ_PAIR);
 	if (s->sub == NULL || s->monitor == NULL)
 		return -ENOMEM;
-	set(s->monitor, ZMQ_LINGER, 0);
+	set_option(s->monitor, ZMQ_LINGER, 0);
 	snprintf(where, sizeof(where), "inproc://monitor-%u-%p", s->dp_rank, s->sub);
 	if (s->app->o.replay[0] != '\0')
 		app_stream_open_dealer(s);
 	if (zmq_socket_monitor(s->sub, where, ZMQ_EVENT_CONNECTED) < 0 ||
 	    zmq_connect(s->monitor, where) < 0)
 		return -EINVAL;
-	rc = watch(s->app, s->monitor);
+	rc = watch_socket(s->app, s->monitor);
 	return rc < 0 ? rc : connect_socket(s, s->sub, false);
 }
 

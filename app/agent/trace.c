@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* 00-TRACE-PARENT-FLAGS, lower case. */
+/* 00-TRACE-PARENT-FLAGS, in lower case. */
 static const char form[AGENT_TRACEPARENT] =
 	"00-xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx-xxxxxxxxxxxxxxxx-xx";
 

@@ -3,30 +3,30 @@
 
 #include <string.h>
 
-#define WORDS_MOST 4096u /* of an engine's message, before it is cut */
+#define WORDS_MOST 4096u /* bytes of an engine's message */
 
 enum { M_USAGE, M_CHOICES, M_RESULT, M_TYPE, M_RESPONSE, M_DELTA, M_ERROR, M_OBJECT, M_CODE, M_N };
 static const char *const names[M_N] = {"usage", "choices",  "kv_transfer_params",
 				       "type",	"response", "delta",
 				       "error", "object",   "code"};
 
-/* It only grows: what was told cannot be taken back. */
-static void generated(struct agent_usage *u, uint64_t n)
+/* Only grows, because reported tokens cannot be revoked. */
+static void set_generated(struct agent_usage *u, uint64_t n)
 {
 	if (n > u->generated && n <= UINT32_MAX)
 		u->generated = (uint32_t)n;
 }
 
-/* {"completion_tokens": n, "prompt_tokens_details": {"cached_tokens": n}}; of the newer API
- * output_tokens and input_tokens_details. */
-static void usage(struct agent_usage *u, const struct kvr_json_value *v)
+/* {"completion_tokens": n, "prompt_tokens_details": {"cached_tokens": n}}, or output_tokens and
+ * input_tokens_details in the Responses API. */
+static void read_usage(struct agent_usage *u, const struct kvr_json_value *v)
 {
 	struct kvr_json_value n;
 	uint64_t k;
 
 	if ((kvr_json_get(v, "completion_tokens", &n) || kvr_json_get(v, "output_tokens", &n)) &&
 	    kvr_json_u64(&n, &k) == 0)
-		generated(u, k);
+		set_generated(u, k);
 	if ((kvr_json_get(v, "prompt_tokens_details.cached_tokens", &n) ||
 	     kvr_json_get(v, "input_tokens_details.cached_tokens", &n)) &&
 	    kvr_json_u64(&n, &k) == 0 && k <= UINT32_MAX) {
@@ -48,8 +48,8 @@ static uint32_t status_of(const struct kvr_json_value *code)
 	return kvr_json_u64(code, &n) == 0 && n >= 400 && n <= 599 ? (uint32_t)n : 0;
 }
 
-/* The forms of an error: {"error": {...}} or {"error": "words"}; {"object": "error"}; of the newer
- * API an event of the type "error" or "response.failed". @return its status; 0: it is none. */
+/* Forms of an error: {"error": {...}}, {"error": "text"}, {"object": "error"}, and in the Responses
+ * API an event of type "error" or "response.failed". @return its status; 0: not an error. */
 static uint32_t error_of(const struct kvr_json_value m[M_N])
 {
 	const struct kvr_json_value *e = &m[M_ERROR];
@@ -92,8 +92,8 @@ static bool has_text(const struct kvr_json_value *v)
 	       (v->type == KVR_JSON_ARRAY && v->len > 2);
 }
 
-/* Does a choice bring something that was generated? */
-static bool says_something(const struct kvr_json_value *choice)
+/* Return true if a choice has generated output. */
+static bool has_output(const struct kvr_json_value *choice)
 {
 	static const char *const delta[] = {"content", "reasoning_content", "reasoning",
 					    "tool_calls"};
@@ -125,14 +125,14 @@ void agent_usage_event(struct agent_usage *u, const char *data, size_t len)
 		u->error = error_of(m);
 	it = kvr_json_begin(&m[M_CHOICES]);
 	while (!text && kvr_json_next(&it, &name, &choice))
-		text = says_something(&choice);
+		text = has_output(&choice);
 	text |= m[M_TYPE].type == KVR_JSON_STRING && has_text(&m[M_DELTA]); /* response.*.delta */
 	if (text)
-		generated(u, (uint64_t)u->generated + 1);
+		set_generated(u, (uint64_t)u->generated + 1);
 	if (m[M_USAGE].type == KVR_JSON_OBJECT)
-		usage(u, &m[M_USAGE]);
+		read_usage(u, &m[M_USAGE]);
 	else if (kvr_json_get(&m[M_RESPONSE], "usage", &choice))
-		usage(u, &choice);
+		read_usage(u, &choice);
 }
 
 void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
@@ -146,7 +146,7 @@ void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 		return;
 	kvr_json_members(&root, names, M_N, m);
 	u->error = error_of(m);
-	usage(u, &m[M_USAGE]);
+	read_usage(u, &m[M_USAGE]);
 	if (result != NULL && m[M_RESULT].type == KVR_JSON_OBJECT)
 		*result = m[M_RESULT];
 }
@@ -161,7 +161,7 @@ bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *d
 	       details->type == KVR_JSON_OBJECT;
 }
 
-/* How many of @p n bytes fit @p most without a cut character. */
+/* Length of the prefix of @p n bytes that fits @p most without splitting a character. */
 static size_t whole_characters(const char *p, size_t n, size_t most)
 {
 	if (n <= most)
@@ -177,15 +177,15 @@ size_t agent_error_text(const char *data, size_t len, char *buf, size_t size)
 	char text[WORDS_MOST], quoted[WORDS_MOST];
 	struct kvr_json_value root, v;
 	const char *from = text;
-	int64_t told = -1;
+	int64_t found = -1;
 	size_t n, i = 0;
 
 	if (kvr_json_parse(data, len, &root, NULL) == 0)
-		for (unsigned int k = 0; k < sizeof(paths) / sizeof(paths[0]) && told <= 0; k++)
+		for (unsigned int k = 0; k < sizeof(paths) / sizeof(paths[0]) && found <= 0; k++)
 			if (kvr_json_get(&root, paths[k], &v) && v.type == KVR_JSON_STRING)
-				told = kvr_json_string(&v, text, sizeof(text));
-	n = (size_t)told;
-	if (told <= 0) { /* no words, or too many of them */
+				found = kvr_json_string(&v, text, sizeof(text));
+	n = (size_t)found;
+	if (found <= 0) { /* no text, or too long */
 		from = data;
 		n = len;
 	}
@@ -193,7 +193,7 @@ size_t agent_error_text(const char *data, size_t len, char *buf, size_t size)
 	while (i < n && (unsigned char)from[i] >= ' ' && from[i] != 0x7f)
 		i++;
 	if (from == data && kvr_json_quote(from, i, quoted, sizeof(quoted)) < 0)
-		i = 0; /* no text */
+		i = 0; /* not valid text */
 	memcpy(buf, from, i);
 	buf[i] = '\0';
 	return i;

@@ -4,7 +4,7 @@
 
 /**
  * @file
- * What an engine's answer says of itself: tokens generated, prompt tokens found cached, and the
+ * Data in an engine's answer: tokens generated, prompt tokens found cached, errors, and the
  * transfer result of a prefill. Pure over the caller's memory.
  */
 
@@ -15,46 +15,47 @@
 #include "kvr_json.h"
 
 struct agent_usage {
-	uint32_t generated; /**< the engine's count, else events with text */
+	uint32_t generated; /**< the engine's count, otherwise events with text */
 	bool cached_known;
 	uint32_t cached;
-	uint32_t bad_events; /**< of a stream, that were no JSON */
-	uint32_t events;     /**< of a stream, but for [DONE] */
-	uint32_t error; /**< status of the error that an event or the content is; 0: it is none */
+	uint32_t bad_events; /**< events of a stream that are not JSON */
+	uint32_t events;     /**< events of a stream, except [DONE] */
+	uint32_t error;	     /**< status of an error in an event or the content; 0: none */
 };
 
-/** What an answer says about its engine. */
+/** Judgement of the engine by its answer. */
 enum agent_verdict {
 	AGENT_WELL,
-	AGENT_FAULT,   /**< an error, of the request's own */
-	AGENT_FAILED,  /**< the engine has failed it */
-	AGENT_REFUSED, /**< the engine has no room */
+	AGENT_FAULT,   /**< an error caused by the request */
+	AGENT_FAILED,  /**< the engine failed */
+	AGENT_REFUSED, /**< the engine lacks capacity */
 };
 
-/** By the status of an answer, or of the error in it. @param retry_after the answer has that field.
- */
+/** Judge by the status of an answer, or of the error in it. @param retry_after the answer has that
+ * field. */
 enum agent_verdict agent_judge(uint32_t status, bool retry_after);
 
-/** The data of one event of a stream. */
+/** Process the data of one event of a stream. */
 void agent_usage_event(struct agent_usage *u, const char *data, size_t len);
 
 /**
- * A whole answer.
- * @param result its kv_transfer_params when it is an object, else zeroed; may be NULL.
+ * Process a whole answer.
+ * @param result set to its kv_transfer_params if that is an object, else zeroed; may be NULL.
  */
 void agent_usage_whole(struct agent_usage *u, const char *data, size_t len,
 		       struct kvr_json_value *result);
 
-/** The `prompt_tokens_details` of a whole answer's usage (of the newer API `input_tokens_details`),
- * as the engine has written it; false: there is none. */
+/** Get `prompt_tokens_details` (in the Responses API `input_tokens_details`) of a whole answer's
+ * usage, unchanged. @return false: there are none. */
 bool agent_prompt_details(const char *data, size_t len, struct kvr_json_value *details);
 
 /**
- * What an engine says of its failure in the content of an answer with a status of 400 and more: the
- * `message` of its `error`, or its `message` or `detail`, when that is a string below 4 KiB; else
- * the content itself when it is UTF-8. It ends before the first control character.
- * @param buf takes at most @p size - 1 bytes, whole characters, and a zero byte; @p size is 1..512.
- * @return bytes.
+ * Get the engine's message from the content of an answer with a status of 400 or more: `message` of
+ * its `error`, or its `message` or `detail`, if that is a string below 4 KiB; otherwise the content
+ * itself if it is UTF-8. Ends before the first control character.
+ * @param buf receives at most @p size - 1 bytes, whole characters, and a terminator; @p size is
+ * 1..512.
+ * @return number of bytes.
  */
 size_t agent_error_text(const char *data, size_t len, char *buf, size_t size);
 

@@ -59,7 +59,7 @@ def main(kvroute, program, ctl):
         agents.append(agent)
 
         def said():
-            return any('the router refuses the worker' in line for line in agent.lines())
+            return any('the router rejects the worker' in line for line in agent.lines())
         until('the router refuses one', said)
         looks = engine.state()['count']['looks'] if said() else 0
         until('time goes by', lambda: engine.state()['count']['looks'] > looks + 10)
@@ -79,7 +79,7 @@ def main(kvroute, program, ctl):
         front.serving('one whose /tokenize hangs', router, 55)
         until('it has a canary', lambda: engine.state()['asked'])
         engine.test(garbage_metrics=True, ill=True)
-        says('the worker leaves until the engine is fine')
+        says('the worker leaves until the engine recovers')
         engine.test(ill=False)
         says('give --block-size')
         engine.test(tokenize_hangs=False)
@@ -92,7 +92,7 @@ def main(kvroute, program, ctl):
         router.telemetry('/kvroute/balance')
         for agent in agents:
             front.serving('up', router, agent.worker)
-        said = [line for line in agents[1].lines() if 'metrics are those of sglang, this agent has --type vllm' in line]
+        said = [line for line in agents[1].lines() if 'metrics are those of sglang, but --type is vllm' in line]
         front.check('a wrong --type is said, of that engine', len(said) == 1 and 'level=warning' in said[0] and 'worker=51' in said[0], agents[1].lines())
         for agent in agents[:2]:
             front.check('its blocks come back', counted(agent, 'canaries', 2) >= 2, agent.counters())
@@ -100,7 +100,7 @@ def main(kvroute, program, ctl):
         front.check('other names are found out', counted(agents[2], 'canaries_bad', 2) >= 2, agents[2].counters())
         front.check('and those alone', agents[2].counters()['agent']['canaries'] == 0, agents[2].counters())
         with open(log) as f:
-            front.check('the log says so', 'requests find no cache here' in f.read())
+            front.check('the log says so', 'requests cannot match its cache' in f.read())
         until('the router has heard it', lambda: missed(52)[0] >= 2)
         said = doctor()
         front.check('doctor names that worker, and no other', len(said) == 1 and 'requests cannot find blocks of worker 52' in said[0], said)
@@ -117,7 +117,7 @@ def main(kvroute, program, ctl):
         until('and comes', lambda: (most.append(missed(51)[0]), most[-1] == 0)[1])
         front.check('never two in a row', max(most) < 2 and doctor() == [], most)
         with open(log) as f:
-            front.check('what one may mean is said', 'another one will be sent' in f.read())
+            front.check('what one may mean is said', 'sending another one' in f.read())
         engines[1].test(events_late=0)
         engines[0].test(error=500)
         front.check('an engine that does not answer is no mismatch', counted(agents[0], 'canaries_failed', 1) >= 1)

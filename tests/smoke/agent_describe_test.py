@@ -144,12 +144,12 @@ def lies(router, program):
     bodies = 19800
     rows = {
         # /server_info: text, how many times            counter           the line
-        '100 MB': (('x' * (1 << 20), 100), 'pages_failed', 'reason="an answer of more than 4 MiB"'),
-        'no JSON': (('<html>', 1), 'pages_failed', 'reason="no JSON object"'),
-        'an array': (('[]', 1), 'pages_failed', 'reason="no JSON object"'),
+        '100 MB': (('x' * (1 << 20), 100), 'pages_failed', 'reason="the answer exceeds 4 MiB"'),
+        'no JSON': (('<html>', 1), 'pages_failed', 'reason="not a JSON object"'),
+        'an array': (('[]', 1), 'pages_failed', 'reason="not a JSON object"'),
         'negative ranks': ((json.dumps({**good, 'kv_events': {'dp_size': -3}}), 1), 'facts_bad', r'the value at \"kv_events.dp_size\" is ignored'),
         'a negative port': ((json.dumps({**good, 'kv_events': {'endpoint_host': '*', 'endpoint_port_base': -1}}), 1), 'facts_bad', r'\"kv_events.endpoint_port_base\"'),
-        'itself': ((json.dumps({**good, 'kv_events': {'endpoint_host': '*', 'endpoint_port_base': bodies}}), 1), 'facts_bad', 'an endpoint of the engine is not used'),
+        'itself': ((json.dumps({**good, 'kv_events': {'endpoint_host': '*', 'endpoint_port_base': bodies}}), 1), 'facts_bad', 'ignoring an endpoint of the engine'),
     }
     engine = Engine('--type', 'sglang', ranks=1)
     for name, ((text, times), counter, line) in rows.items():
@@ -186,9 +186,9 @@ def numbers(router, program):
         first = number(agents[0])
         front.check('two engines, two numbers', first != number(agents[1]), first)
         second = Alone(program, engines_[0], ADDRESSES[0], None, log=f'{router.dir}/agent_auto_second.log')
-        front.until('the second agent of an engine is refused', lambda: any('the router refuses the worker' in x and f'worker={first}' in x for x in second.lines()),
+        front.until('the second agent of an engine is refused', lambda: any('the router rejects the worker' in x and f'worker={first}' in x for x in second.lines()),
                     second.lines)
-        front.check('one line of it', sum('the router refuses the worker' in x for x in second.lines()) <= 2, second.lines())
+        front.check('one line of it', sum('the router rejects the worker' in x for x in second.lines()) <= 2, second.lines())
         answers = front.answers('the first goes on', [front.ask(t, pin=(first, 0)) for t in prompts(2, 900)])
         front.check('the first goes on: answers', all(a.status == 200 for a in answers), [a.status for a in answers])
         second.kill()

@@ -240,9 +240,9 @@ class Test:
             c.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack('ii', 1, 0))
             c.sock.close()
             raise Gone
-        self.fails('closed with a request', begins, words='it hung up without an answer')
+        self.fails('closed with a request', begins, words='connection closed without an answer')
         self.whole('after that', says(WHOLE))
-        self.fails('reset with a request', resets, words='it hung up without an answer')
+        self.fails('reset with a request', resets, words='connection closed without an answer')
         self.whole('after that, too', says(WHOLE))
 
     def failures(self):
@@ -254,14 +254,14 @@ class Test:
             c.sock.shutdown(socket.SHUT_WR)
             while True:
                 c.more()
-        self.fails('no HTTP', says(b'SSH-2.0-OpenSSH\r\n\r\n'), words='no HTTP')
-        self.fails('no answer', close, words='it hung up without an answer')
-        self.fails('half a head', says(WHOLE[:30], close=True), words='it broke off in its answer')
+        self.fails('no HTTP', says(b'SSH-2.0-OpenSSH\r\n\r\n'), words='not HTTP')
+        self.fails('no answer', close, words='connection closed without an answer')
+        self.fails('half a head', says(WHOLE[:30], close=True), words='the answer was truncated')
         self.fails('a head without an end', says(b'HTTP/1.1 200 OK\r\na: ' + b'b' * 20000), words='too long')
-        self.fails('half an answer', says(WHOLE[:-10], close=True), words='it broke off in its answer')
-        self.fails('half a chunk', says(CHUNKED[:-40], close=True), words='it broke off in its answer')
-        self.fails('no chunk', says(HEAD + b'transfer-encoding: chunked\r\n\r\nxyz\r\n'), words='no HTTP')
-        self.fails('two lengths', says(HEAD + LENGTH + b'content-length: 3\r\n\r\n' + JSON), words='no HTTP')
+        self.fails('half an answer', says(WHOLE[:-10], close=True), words='the answer was truncated')
+        self.fails('half a chunk', says(CHUNKED[:-40], close=True), words='the answer was truncated')
+        self.fails('no chunk', says(HEAD + b'transfer-encoding: chunked\r\n\r\nxyz\r\n'), words='not HTTP')
+        self.fails('two lengths', says(HEAD + LENGTH + b'content-length: 3\r\n\r\n' + JSON), words='not HTTP')
         self.fails('another protocol', says(b'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'), words='another protocol')
         line = b'data: {"choices": [{"text": " 0"}]}\n\ndata: {"choices": [{"text": " 1'
 
@@ -336,15 +336,15 @@ class Test:
         self.engine.die()
         self.fails('nobody', None, words='Connection refused', asked=0)
         self.front.until('it leaves at once', lambda: any(
-            '/health has failed (1 in a row)' in line and '"Connection refused"' in line for line in self.agent.lines()), self.agent.lines)
+            '/health failed (1 in a row)' in line and '"Connection refused"' in line for line in self.agent.lines()), self.agent.lines)
         agent = self.another(WORKER + 1, 'another.log')
         r = self.ask('under way', silent, wait=False)
         self.front.until('it is there', lambda: self.engine.lines)
         self.engine.die()
         self.front.answers('under way', [r])
-        self.front.check('an engine that dies with a request', r.fin and r.fin[0] & p.ITEM_ERROR and 'hung up' in (r.words or ''), (r.fin, r.words))
+        self.front.check('an engine that dies with a request', r.fin and r.fin[0] & p.ITEM_ERROR and 'connection closed' in (r.words or ''), (r.fin, r.words))
         self.front.until('that agent leaves at once, too', lambda: any(
-            '/health has failed (1 in a row)' in line and '"Connection refused"' in line for line in agent.lines()), agent.lines)
+            '/health failed (1 in a row)' in line and '"Connection refused"' in line for line in agent.lines()), agent.lines)
         self.front.check('and ends', agent.stop() == 0)
 
 

@@ -100,8 +100,8 @@ def block_size(router, program):
     front, worker = Front(TALLY, ADDRESSES[1]), 51
     engine = Engine('--type', 'vllm', '--event-block-size', '8')
     agent = Agent(program, engine, ADDRESSES[1], worker, '--block-size', f'{B}', log=f'{router.dir}/agent_size.log')
-    words = (r'time=\S+ level=error msg="rank (\d) stores blocks of 8 tokens, the pool has 16: none of them is known to the router; '
-             r'start the engine with --block-size 16 \(SGLang: --page-size 16\), or give the pool block_size = 8 and this agent --block-size 8".*\n')
+    words = (r'time=\S+ level=error msg="rank (\d) stores blocks of 8 tokens, but the pool has 16, so the router cannot use them; '
+             r'start the engine with --block-size 16 \(SGLang: --page-size 16\), or set block_size = 8 for the pool and --block-size 8 for this agent".*\n')
     try:
         front.serving('size', router, worker)
         front.check('nothing yet', not any('stores blocks' in line for line in agent.lines()), agent.lines())
@@ -186,15 +186,15 @@ def another_block_size(router, program):
         engine.how[engine.how.index('--block-size') + 1] = f'{size}'
         engine.start()
     try:
-        front.until('it is refused', lambda: any('the router refuses the worker' in line for line in agent.lines()), agent.lines)
+        front.until('it is refused', lambda: any('the router rejects the worker' in line for line in agent.lines()), agent.lines)
         again(B)
         front.serving('with the right size', router, worker)
         front.check('exit status', agent.stop() == 0)
         agent.args += ['--health-ms', '60000']  # nobody looks while it is away
         again(8)
         agent.start()
-        refused = sum('the router refuses the worker' in line for line in agent.lines())
-        front.until('it is refused again', lambda: sum('the router refuses the worker' in line for line in agent.lines()) > refused, agent.lines)
+        refused = sum('the router rejects the worker' in line for line in agent.lines())
+        front.until('it is refused again', lambda: sum('the router rejects the worker' in line for line in agent.lines()) > refused, agent.lines)
         again(B)
         front.serving('with the right size, unseen', router, worker)
         front.check('unseen: exit status', agent.stop() == 0)
@@ -276,7 +276,7 @@ def strange(router, program):
         front.same_table('behind all', engine, worker, tokens)
         c = agent.counters()['agent']
         front.check('counted', c['batches_bad'] == len(messages) and c['clean_starts'] == c['regressions'] == c['gaps'] == 0, c)
-        said = [m[1] for m in (re.search(r'level=error msg="rank 0: a message of (\d+) parts that is no batch"', x) for x in agent.lines()) if m]
+        said = [m[1] for m in (re.search(r'level=error msg="rank 0: a message of (\d+) parts is not a batch"', x) for x in agent.lines()) if m]
         front.check('said', said == [f'{len(m)}' for m in messages], said)
         front.until('told to the router', lambda: told(router, 'events', worker, 'unread') == [[len(messages)], [0]],
                     lambda: told(router, 'events', worker, 'unread'))
@@ -289,9 +289,9 @@ def strange(router, program):
 
 def samples(front, engine, agent):
     """Events that are not read: counted, and of each kind the beginning of one is in the log."""
-    odd = {'a type that is not known': {'type': 'BlockInactive', 'block_hashes': [1]},
-           'a field that is missing or wrong': {'type': 'BlockStored', 'block_hashes': 'x'},
-           'a medium that is not known': ['BlockRemoved', [1], 'TAPE']}
+    odd = {'an unknown type': {'type': 'BlockInactive', 'block_hashes': [1]},
+           'a missing or invalid field': {'type': 'BlockStored', 'block_hashes': 'x'},
+           'an unknown medium': ['BlockRemoved', [1], 'TAPE']}
     for _ in range(3):
         engine.test(raw=msgpack.packb([0.0, list(odd.values()), 0]).hex())
     for i, name in enumerate(('unknown', 'bad', 'medium')):

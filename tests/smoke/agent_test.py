@@ -163,11 +163,11 @@ def waits(router, program):
         engine.test(ill=False)
         life = front.serving('well', router, worker)
         engine.test(ill=True)
-        front.until('it leaves', lambda: said('/health has failed (3 in a row): the worker leaves', '"status 503"') == 1, agent.lines)
+        front.until('it leaves', lambda: said('/health failed (3 in a row); the worker leaves', '"status 503"') == 1, agent.lines)
         engine.test(ill=False)
         front.serving('well again', router, worker, life)  # the agent says that it leaves before the router hears it
         engine.kill()
-        front.until('it leaves at once', lambda: said('/health has failed (1 in a row): the worker leaves', '"Connection refused"') == 1, agent.lines)
+        front.until('it leaves at once', lambda: said('/health failed (1 in a row); the worker leaves', '"Connection refused"') == 1, agent.lines)
         front.check('exit status', agent.stop() == 0)
         front.check('no counters that are 0 at the end', ' 0' not in agent.lines()[-1].partition('stopped:')[2], agent.lines()[-1])
     finally:
@@ -188,13 +188,13 @@ def stands_still(router, program):
         engine.process.send_signal(signal.SIGSTOP)
         front.until('they end', lambda: all(r.ended for r in hanging), lambda: [r.answers for r in hanging])
         front.check('with the worker', all(r.rejected and r.rejected.name == 'WorkerLost' for r in hanging), [(r.rejected, r.fin) for r in hanging])
-        front.check('and it is said why', any('the engine stands still, nothing has come for 1500 ms' in line for line in agent.lines()), agent.lines())
-        front.check('no look at /health has failed before', not any('/health has failed' in line for line in agent.lines()), agent.lines())
+        front.check('and it is said why', any('the engine hangs: no data for 1500 ms' in line for line in agent.lines()), agent.lines())
+        front.check('no look at /health has failed before', not any('/health failed' in line for line in agent.lines()), agent.lines())
         # Looks that were under way end after 5 s: they are none at an engine that is well.
         before = agent.counters()['agent']['health_failed']
         front.until('looks fail', lambda: agent.counters()['agent']['health_failed'] > before, agent.lines)
         p.run_until(front.all, lambda: False, 1.5)  # those that had begun together with the one that failed, too
-        front.check('it stays away', sum('asking the router to take the worker' in line for line in agent.lines()) == 1, agent.lines())
+        front.check('it stays away', sum('registering the worker with the router' in line for line in agent.lines()) == 1, agent.lines())
         engine.process.send_signal(signal.SIGCONT)
         engine.test(hang=False)
         front.serving('it goes on', router, worker)
@@ -234,10 +234,10 @@ class Hanging:
     def finish(self):
         front, engine, agent = self.front, self.engine, self.agent
         try:
-            front.until('hanging: it leaves', lambda: any('/health has failed (3 in a row)' in line and 'no answer in time' in line
+            front.until('hanging: it leaves', lambda: any('/health failed (3 in a row)' in line and 'no answer in time' in line
                                                           for line in agent.lines()), agent.lines)
             front.until('hanging: the router knows', lambda: f'{self.worker}' not in self.router.telemetry('/kvroute/workers')['workers'])
-            front.check('hanging: it stays away', sum('asking the router to take the worker' in line for line in agent.lines()) == 1, agent.lines())
+            front.check('hanging: it stays away', sum('registering the worker with the router' in line for line in agent.lines()) == 1, agent.lines())
             engine.test(health_hangs=False)
             front.serving('hanging: well again', self.router, self.worker, self.life)
             front.check('hanging: and is asked', front.answers('hanging', [front.ask(prompts(1)[0], pin=(self.worker, 0))])[0].status == 200)

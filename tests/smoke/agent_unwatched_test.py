@@ -48,7 +48,7 @@ def run(router, program, preload, front, engine):
             fails(f'a new connection, {i}', front.ask(tokens))
         front.check('each is counted', counted('unwatched') == 3 and counted('failed') == 3, agent.counters())
         front.check('nothing runs', counted('running') == 0)
-        front.check('and said', any('does not watch a connection' in line and 'No space left' in line for line in agent.lines()), agent.lines())
+        front.check('and said', any('rejects a connection for epoll' in line and 'No space left' in line for line in agent.lines()), agent.lines())
         os.unlink(refuse)
         a = front.answers('a connection', [front.ask(tokens)])[0]
         front.check('then it goes on', a.status == 200 and a.text() == text(4), a.content[:200])

@@ -72,7 +72,7 @@ def main(root):
         if not any(has_metric(p, where, inside or None) if page == 'METRICS' else finds(p, form, where, inside) for p in of):
             bad.append(f'kinds.c: {kind} {value}: no {FILES[page]} of tests/data/engines has {where} {inside}')
     known = {name for (_, file), page in pages.items() if file != 'metrics' for name in members(page)}
-    for file in ('usage.c', 'canary.c', 'answer.c', 'jobs.c'):
+    for file in ('usage.c', 'canary.c', 'response.c', 'jobs.c'):
         text = open(f'{agent}/{file}').read()
         looked = re.findall(r'kvr_json_get\([^;]*?"([^"]+)"', text)
         for table in re.findall(r'static const char \*const \w+\[\w*\] = \{(.*?)\};', text, re.S):

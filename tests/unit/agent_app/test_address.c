@@ -6,7 +6,7 @@
 
 #include "kvr_test.h"
 
-static void an_address_says_who_reaches_it(void)
+static void addresses_are_classified_by_reach(void)
 {
 	static const struct {
 		const char *host;
@@ -30,7 +30,7 @@ static void an_address_says_who_reaches_it(void)
 		}
 }
 
-static void host_and_port_are_parted(void)
+static void host_and_port_are_split(void)
 {
 	static const char *const bad[] = {"",	   "h",	    "h:",  ":1",      "h:x",
 					  "h:1x",  "h:-1",  "::1", "h:65536", "[]:80",
@@ -46,12 +46,12 @@ static void host_and_port_are_parted(void)
 	CU_ASSERT_EQUAL(agent_address_split("12345678:1", host, 8, port), -EINVAL);
 }
 
-static void others_are_told_what_they_reach(void)
+static void the_published_address_is_reachable(void)
 {
 	static const struct {
 		const char *host, *facing;
 		enum agent_replace replace;
-		const char *told; /* NULL: refused */
+		const char *told; /* NULL: an error */
 	} rows[] = {
 		{"0.0.0.0", "10.9.9.9", AGENT_REPLACE_NONE, NULL},
 		{"127.0.0.1", "10.9.9.9", AGENT_REPLACE_NONE, NULL},
@@ -75,14 +75,14 @@ static void others_are_told_what_they_reach(void)
 	char out[101];
 
 	for (unsigned int i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		const int rc = agent_address_tell(rows[i].host, "80", rows[i].facing,
-						  rows[i].replace, out, sizeof(out));
+		const int rc = agent_address_publish(rows[i].host, "80", rows[i].facing,
+						     rows[i].replace, out, sizeof(out));
 
 		CU_ASSERT_EQUAL(rc, rows[i].told != NULL ? 0 : -EADDRNOTAVAIL);
 		if (rc == 0 && rows[i].told != NULL)
 			CU_ASSERT_STRING_EQUAL(out, rows[i].told);
 	}
-	CU_ASSERT_EQUAL(agent_address_tell("10.0.0.1", "80", "", AGENT_REPLACE_NONE, out, 11),
+	CU_ASSERT_EQUAL(agent_address_publish("10.0.0.1", "80", "", AGENT_REPLACE_NONE, out, 11),
 			-ENAMETOOLONG);
 }
 
@@ -100,11 +100,10 @@ static void the_address_that_faces_the_router_is_found(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"reach", an_address_says_who_reaches_it},
-			       {"split", host_and_port_are_parted},
-			       {"tell", others_are_told_what_they_reach},
-			       {"facing", the_address_that_faces_the_router_is_found},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {
+		KVR_CASE(addresses_are_classified_by_reach), KVR_CASE(host_and_port_are_split),
+		KVR_CASE(the_published_address_is_reachable),
+		KVR_CASE(the_address_that_faces_the_router_is_found), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("address", tests);
 }

@@ -12,7 +12,7 @@
 #include "kvr_test.h"
 
 #define SECOND	   UINT64_C(1000000)
-#define WAIT_MS	   10000 /* for the kernel; never passes when the agent works */
+#define WAIT_MS	   10000 /* for the kernel; never expires */
 #define INACTIVITY 3600u
 
 static struct app app;
@@ -23,7 +23,7 @@ static bool takes_content, ended;
 static enum app_end end;
 static char end_reason[64];
 
-static bool takes(void *arg)
+static bool accepts_data(void *arg)
 {
 	return takes_content;
 }
@@ -46,10 +46,11 @@ static void on_ended(void *arg, enum app_end how, const char *why)
 	snprintf(end_reason, sizeof(end_reason), "%s", why != NULL ? why : "");
 }
 
-static const struct app_ask_ops ask_ops = {
-	.takes = takes, .answer = {.head = on_head, .content = on_content}, .ended = on_ended};
+static const struct app_ask_ops ask_ops = {.takes = accepts_data,
+					   .answer = {.head = on_head, .content = on_content},
+					   .ended = on_ended};
 
-/* Wait for an event of the engine's connection and handle it; then run the time limits. */
+/* Wait for one event of the engine's connection and handle it, then apply the time limits. */
 static void run_loop_once(int timeout_ms)
 {
 	struct epoll_event event;
@@ -84,9 +85,9 @@ static void start_request(uint32_t inactivity_s)
 	CU_ASSERT_EQUAL_FATAL(bind(listener, (struct sockaddr *)&at, sizeof(at)), 0);
 	CU_ASSERT_EQUAL_FATAL(listen(listener, 8), 0);
 	getsockname(listener, (struct sockaddr *)&at, &len);
-	app_engine_at(&app, (struct sockaddr *)&at, len);
+	app_engine_set_address(&app, (struct sockaddr *)&at, len);
 	ask = (struct app_ask){.ops = &ask_ops, .head = head, .head_len = sizeof(head) - 1};
-	app_engine_ask(&app, &ask);
+	app_engine_send(&app, &ask);
 	engine = accept(listener, NULL, NULL);
 	run_loop_once(WAIT_MS); /* connected: the request is sent */
 	send_answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");

@@ -12,8 +12,8 @@
 static struct agent_options o;
 static char err[400];
 
-/* Words behind four options; the last of two equal ones counts. */
-static int parse(const char *const words[])
+/* Arguments after four options; the last of two equal options counts. */
+static int parse_options(const char *const words[])
 {
 	char *argv[MOST] = {"kvroute-agent", "--engine", "http://e:8000/", "--router", "r",
 			    "--pool",	     "m",	 "--worker",	   "7"};
@@ -24,13 +24,13 @@ static int parse(const char *const words[])
 	return agent_options_parse(&o, argc, argv, err, sizeof(err));
 }
 
-static void what_is_given_is_kept(void)
+static void given_options_are_parsed(void)
 {
 	static const char *const words[] = {"--type",	     "sglang", "--role",  "prefill",
 					    "--bootstrap",   "h:8998", "--ranks", "4",
 					    "--local-ranks", NULL};
 
-	CU_ASSERT_EQUAL(parse(words), 1);
+	CU_ASSERT_EQUAL(parse_options(words), 1);
 	CU_ASSERT_STRING_EQUAL(o.engine, "http://e:8000");
 	CU_ASSERT(o.worker == 7 && o.ranks == 4 && o.type == 1 && o.role == 1 && o.local_ranks);
 	CU_ASSERT_STRING_EQUAL(o.bootstrap_host, "h");
@@ -38,7 +38,7 @@ static void what_is_given_is_kept(void)
 	CU_ASSERT(o.block_size == 0 && o.max_requests == 4096);
 }
 
-static void each_mistake_is_one_line_that_says_what_to_do(void)
+static void each_mistake_is_one_line_with_a_remedy(void)
 {
 	static const struct {
 		const char *words[5];
@@ -78,14 +78,14 @@ static void each_mistake_is_one_line_that_says_what_to_do(void)
 
 	for (unsigned int i = 0; i < sizeof(row) / sizeof(row[0]); i++) {
 		err[0] = 0;
-		CU_ASSERT_EQUAL(parse(row[i].words), -EINVAL);
+		CU_ASSERT_EQUAL(parse_options(row[i].words), -EINVAL);
 		CU_ASSERT(strstr(err, row[i].says) != NULL && strchr(err, '\n') == NULL);
 		if (strstr(err, row[i].says) == NULL)
 			fprintf(stderr, "\n%s: %s\n", row[i].says, err);
 	}
 }
 
-static void three_are_enough(void)
+static void three_options_are_enough(void)
 {
 	char *argv[] = {"kvroute-agent", "--engine", "http://e:8000", "--router", "r",
 			"--pool",	 "m"};
@@ -93,11 +93,11 @@ static void three_are_enough(void)
 	CU_ASSERT_EQUAL(agent_options_parse(&o, 7, argv, err, sizeof(err)), 1);
 	CU_ASSERT(o.worker == 0 && o.ranks == 0 && o.block_size == 0);
 	CU_ASSERT_EQUAL(o.type, AGENT_AUTO);
-	CU_ASSERT_STRING_EQUAL(o.events, AGENT_ASK);
-	CU_ASSERT_STRING_EQUAL(o.replay, AGENT_ASK);
+	CU_ASSERT_STRING_EQUAL(o.events, AGENT_AS_REPORTED);
+	CU_ASSERT_STRING_EQUAL(o.replay, AGENT_AS_REPORTED);
 }
 
-static void kv_transfer_is_kept(void)
+static void kv_transfer_options_are_parsed(void)
 {
 	static const char *const words[] = {"--role",
 					    "prefill",
@@ -112,7 +112,7 @@ static void kv_transfer_is_kept(void)
 					    "8192",
 					    NULL};
 
-	CU_ASSERT_EQUAL(parse(words), 1);
+	CU_ASSERT_EQUAL(parse_options(words), 1);
 	CU_ASSERT(o.kv_transfer == 1 && o.kv_transfer_weight == 0.5 && o.cpu);
 	CU_ASSERT_STRING_EQUAL(o.kv_transfer_domain, "zone");
 	CU_ASSERT_EQUAL(o.max_num_batched_tokens, 8192);
@@ -121,11 +121,10 @@ static void kv_transfer_is_kept(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"what is given is kept", what_is_given_is_kept},
-		{"engine, router and pool are enough", three_are_enough},
-		{"KV transfer, batch budget and CPU are kept", kv_transfer_is_kept},
-		{"each mistake is one line that says what to do",
-		 each_mistake_is_one_line_that_says_what_to_do},
+		KVR_CASE(given_options_are_parsed),
+		KVR_CASE(three_options_are_enough),
+		KVR_CASE(kv_transfer_options_are_parsed),
+		KVR_CASE(each_mistake_is_one_line_with_a_remedy),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The event stream of one rank against a ZMQ publisher and replay socket of this test. The loop is
- * the agent's: wait for the epoll set, then run the streams. Iterations are counted, not timed.
+ * The event stream of one rank with a ZMQ publisher and a replay socket of this test. The loop is
+ * that of the agent: wait for the epoll set, then run the streams. Iterations are counted, not
+ * timed.
  */
 #include <poll.h>
 #include <string.h>
@@ -13,13 +14,13 @@
 #include "kvr_test.h"
 #include "stream.h"
 
-#define WAIT_MS 10000 /* for the I/O threads of libzmq; never passes when the agent works */
+#define WAIT_MS 10000 /* for the I/O threads of libzmq; never expires */
 #define POLLS	1000u
 
 static struct app app;
 static void *context, *publisher, *router;
 
-/* Bind a socket to any port of loopback. @p endpoint receives its address. */
+/* Bind a socket to a free port of loopback. @p endpoint receives its address. */
 static void *bind_socket(int type, char *endpoint, size_t len)
 {
 	void *socket = zmq_socket(context, type);
@@ -60,7 +61,7 @@ static void stop_streams(void)
 	close(app.epoll);
 }
 
-/* One iteration of the agent's loop. @return whether a descriptor was readable. */
+/* One iteration of the agent's loop. @return true: a descriptor was readable. */
 static bool run_loop_once(int timeout_ms)
 {
 	struct epoll_event event;
@@ -70,7 +71,8 @@ static bool run_loop_once(int timeout_ms)
 	return n > 0;
 }
 
-/* Run the loop until the replay socket has received a message, and read its first two parts. */
+/* Run the loop until the replay socket receives a question; read its identity, and skip the
+ * rest. */
 static void receive_question(char *identity, size_t *len)
 {
 	zmq_pollitem_t item = {.socket = router, .events = ZMQ_POLLIN};
@@ -86,7 +88,7 @@ static void receive_question(char *identity, size_t *len)
 		zmq_recv(router, rest, sizeof(rest), 0);
 }
 
-/* Answer a question with a number that is not part of any replay. */
+/* Answer with a message that is not part of a replay. */
 static void send_wrong_answer(const char *identity, size_t len)
 {
 	zmq_send(router, identity, len, ZMQ_SNDMORE);
@@ -95,7 +97,7 @@ static void send_wrong_answer(const char *identity, size_t len)
 	CU_ASSERT_EQUAL(zmq_send(router, "", 0, 0), 0);
 }
 
-/* Wait until libzmq has work for the replay socket, as it has once its I/O thread has opened it. */
+/* Wait until libzmq has work for the replay socket, as after its I/O thread opened it. */
 static void wait_for_dealer(void)
 {
 	struct pollfd p = {.events = POLLIN};
@@ -105,7 +107,7 @@ static void wait_for_dealer(void)
 	CU_ASSERT_EQUAL(poll(&p, 1, WAIT_MS), 1);
 }
 
-/* Iterations that a readable descriptor has caused, of POLLS that do not wait. */
+/* Count the polls, of POLLS, that found a readable descriptor. */
 static unsigned int count_busy_iterations(void)
 {
 	unsigned int busy = 0;
@@ -118,7 +120,7 @@ static unsigned int count_busy_iterations(void)
 static void an_unused_replay_socket_does_not_keep_the_loop_busy(void)
 {
 	start_streams();
-	/* No engine: the first question is never asked. */
+	/* Without an engine no question is asked. */
 	zmq_close(publisher);
 	publisher = NULL;
 	wait_for_dealer();

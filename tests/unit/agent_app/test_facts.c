@@ -12,17 +12,17 @@
 static struct agent_facts f;
 static struct agent_options given, o;
 
-static void begin(enum agent_engine type)
+static void clear_facts(enum agent_engine type)
 {
 	agent_facts_clear(&f, type);
 	given = (struct agent_options){.engine = "http://10.0.0.7:8000",
 				       .type = (int)type,
-				       .events = AGENT_ASK,
-				       .replay = AGENT_ASK};
+				       .events = AGENT_AS_REPORTED,
+				       .replay = AGENT_AS_REPORTED};
 }
 
-/* The copy is exactly as long as the page. */
-static int page(enum agent_page which, const char *text)
+/* The copy has exactly the length of the page. */
+static int read_page(enum agent_page which, const char *text)
 {
 	const size_t n = strlen(text);
 	char *copy = malloc(n + 1);
@@ -34,7 +34,7 @@ static int page(enum agent_page which, const char *text)
 	return rc;
 }
 
-static void metrics(const char *text)
+static void read_metrics(const char *text)
 {
 	struct agent_prom prom;
 
@@ -42,22 +42,20 @@ static void metrics(const char *text)
 	agent_facts_metrics(&f, &prom);
 }
 
-static void sglang_describes_itself_in_server_info(void)
+static void sglang_reports_values_in_server_info(void)
 {
-	begin(AGENT_AUTO);
-	CU_ASSERT_EQUAL(page(AGENT_PAGE_MODELS,
-			     "{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\",\"parent\":null,"
-			     "\"max_model_len\":4096},{\"id\":\"a\",\"parent\":\"m\","
-			     "\"max_model_len\":null}]}"),
-			0);
-	CU_ASSERT_EQUAL(page(AGENT_PAGE_SERVER,
-			     "{\"page_size\":16,\"max_total_num_tokens\":64000,"
-			     "\"chunked_prefill_size\":-1,\"max_prefill_tokens\":16384,"
-			     "\"internal_states\":[{},{}],\"kv_events\":{\"endpoint_host\":\"*\","
-			     "\"endpoint_port_base\":5557,\"replay_endpoint_port_base\":5657,"
-			     "\"topic\":\"t\",\"block_size\":32,\"dp_size\":2}}"),
-			0);
-	metrics("sglang:page_size 16.0\nsglang:num_pages 4000.0\n");
+	clear_facts(AGENT_AUTO);
+	CU_ASSERT_EQUAL(
+		read_page(
+			AGENT_PAGE_MODELS,
+			"{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\",\"parent\":null,\"max_model_len\":4096},{\"id\":\"a\",\"parent\":\"m\",\"max_model_len\":null}]}"),
+		0);
+	CU_ASSERT_EQUAL(
+		read_page(
+			AGENT_PAGE_SERVER,
+			"{\"page_size\":16,\"max_total_num_tokens\":64000,\"chunked_prefill_size\":-1,\"max_prefill_tokens\":16384,\"internal_states\":[{},{}],\"kv_events\":{\"endpoint_host\":\"*\",\"endpoint_port_base\":5557,\"replay_endpoint_port_base\":5657,\"topic\":\"t\",\"block_size\":32,\"dp_size\":2}}"),
+		0);
+	read_metrics("sglang:page_size 16.0\nsglang:num_pages 4000.0\n");
 	agent_facts_apply(&f, &given, &o);
 	CU_ASSERT(o.type == AGENT_SGLANG && o.ranks == 2 && o.block_size == 32);
 	CU_ASSERT_EQUAL(o.max_num_batched_tokens, 16384);
@@ -73,11 +71,11 @@ static void sglang_describes_itself_in_server_info(void)
 
 static void an_older_sglang_has_its_configuration_as_text(void)
 {
-	begin(AGENT_AUTO);
-	page(AGENT_PAGE_MODELS, "{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\"}]}");
-	page(AGENT_PAGE_SERVER_OLD,
-	     "{\"page_size\":16,\"chunked_prefill_size\":8192,\"internal_states\":[{}],"
-	     "\"kv_events_config\":\"{\\\"endpoint\\\":\\\"tcp://*:5557\\\",\\\"topic\\\":\\\"t\\\"}\"}");
+	clear_facts(AGENT_AUTO);
+	read_page(AGENT_PAGE_MODELS, "{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\"}]}");
+	read_page(
+		AGENT_PAGE_SERVER_OLD,
+		"{\"page_size\":16,\"chunked_prefill_size\":8192,\"internal_states\":[{}],\"kv_events_config\":\"{\\\"endpoint\\\":\\\"tcp://*:5557\\\",\\\"topic\\\":\\\"t\\\"}\"}");
 	agent_facts_apply(&f, &given, &o);
 	CU_ASSERT(o.block_size == 16 && o.ranks == 1 && o.max_num_batched_tokens == 8192);
 	CU_ASSERT_STRING_EQUAL(o.events, "tcp://10.0.0.7:5557");
@@ -87,13 +85,13 @@ static void an_older_sglang_has_its_configuration_as_text(void)
 
 static void vllm_has_an_endpoint_for_each_rank(void)
 {
-	begin(AGENT_AUTO);
-	page(AGENT_PAGE_MODELS, "{\"data\":[{\"id\":\"m\",\"owned_by\":\"vllm\"}]}");
-	page(AGENT_PAGE_SOURCES, "{\"10\":{\"endpoint\":\"tcp://10.0.0.8:41000\","
-				 "\"replay_endpoint\":null,\"topic\":\"b\"},"
-				 "\"9\":{\"endpoint\":\"tcp://*:40000\","
-				 "\"replay_endpoint\":null,\"topic\":\"a\"}}");
-	metrics("vllm:cache_config_info{block_size=\"16\",engine=\"9\",num_gpu_blocks=\"100\"} 1\n"
+	clear_facts(AGENT_AUTO);
+	read_page(AGENT_PAGE_MODELS, "{\"data\":[{\"id\":\"m\",\"owned_by\":\"vllm\"}]}");
+	read_page(
+		AGENT_PAGE_SOURCES,
+		"{\"10\":{\"endpoint\":\"tcp://10.0.0.8:41000\",\"replay_endpoint\":null,\"topic\":\"b\"},\"9\":{\"endpoint\":\"tcp://*:40000\",\"replay_endpoint\":null,\"topic\":\"a\"}}");
+	read_metrics(
+		"vllm:cache_config_info{block_size=\"16\",engine=\"9\",num_gpu_blocks=\"100\"} 1\n"
 		"vllm:cache_config_info{block_size=\"16\",engine=\"10\",num_gpu_blocks=\"100\"} 1\n");
 	agent_facts_apply(&f, &given, &o);
 	CU_ASSERT(o.type == AGENT_VLLM && o.ranks == 2 && o.block_size == 16);
@@ -109,22 +107,24 @@ static void vllm_has_an_endpoint_for_each_rank(void)
 
 static void vllm_without_events_has_its_ranks_in_metrics(void)
 {
-	begin(AGENT_AUTO);
-	page(AGENT_PAGE_SOURCES, "{}");
-	metrics("vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"None\"} 1\n"
+	clear_facts(AGENT_AUTO);
+	read_page(AGENT_PAGE_SOURCES, "{}");
+	read_metrics(
+		"vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"None\"} 1\n"
 		"vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"None\"} 1\n");
 	agent_facts_apply(&f, &given, &o);
 	CU_ASSERT(o.type == AGENT_VLLM && o.ranks == 2 && agent_facts_blocks(&f, 16) == 0);
 	CU_ASSERT(o.events[0] == '\0' && f.bad == 0);
 }
 
-static void options_override(void)
+static void options_take_precedence(void)
 {
 	char line[512];
 
-	begin(AGENT_AUTO);
-	page(AGENT_PAGE_SERVER, "{\"kv_events\":{\"endpoint_host\":\"0.0.0.0\","
-				"\"endpoint_port_base\":5557,\"block_size\":16,\"dp_size\":4}}");
+	clear_facts(AGENT_AUTO);
+	read_page(
+		AGENT_PAGE_SERVER,
+		"{\"kv_events\":{\"endpoint_host\":\"0.0.0.0\",\"endpoint_port_base\":5557,\"block_size\":16,\"dp_size\":4}}");
 	given.ranks = 2;
 	given.block_size = 64;
 	snprintf(given.events, sizeof(given.events), "tcp://e:1");
@@ -141,11 +141,11 @@ static void options_override(void)
 	CU_ASSERT(o.events[0] == '\0' && o.replay[0] == '\0');
 }
 
-static void a_given_type_reads_no_rows_of_another(void)
+static void a_given_type_ignores_rows_of_other_types(void)
 {
-	begin(AGENT_VLLM);
-	page(AGENT_PAGE_MODELS, "{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\"}]}");
-	page(AGENT_PAGE_SERVER, "{\"page_size\":16,\"chunked_prefill_size\":8192}");
+	clear_facts(AGENT_VLLM);
+	read_page(AGENT_PAGE_MODELS, "{\"data\":[{\"id\":\"m\",\"owned_by\":\"sglang\"}]}");
+	read_page(AGENT_PAGE_SERVER, "{\"page_size\":16,\"chunked_prefill_size\":8192}");
 	agent_facts_apply(&f, &given, &o);
 	CU_ASSERT(o.type == AGENT_VLLM && o.block_size == 0 && o.max_num_batched_tokens == 0);
 }
@@ -177,37 +177,38 @@ static void bad_values_are_counted_and_ignored(void)
 	};
 
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		begin(AGENT_SGLANG);
-		CU_ASSERT_EQUAL(page(AGENT_PAGE_SERVER, bad[i]), 0);
+		clear_facts(AGENT_SGLANG);
+		CU_ASSERT_EQUAL(read_page(AGENT_PAGE_SERVER, bad[i]), 0);
 		agent_facts_apply(&f, &given, &o);
 		CU_ASSERT(f.bad == 1 && f.bad_row > 0);
 		CU_ASSERT(o.block_size == 0 && o.ranks == 1 && o.events[0] == '\0');
 		if (f.bad != 1)
 			fprintf(stderr, "\n%s: %u\n", bad[i], f.bad);
 	}
-	begin(AGENT_VLLM);
-	CU_ASSERT_EQUAL(page(AGENT_PAGE_SOURCES, "{\"x\":{\"endpoint\":\"tcp://*:1\"}}"), 0);
+	clear_facts(AGENT_VLLM);
+	CU_ASSERT_EQUAL(read_page(AGENT_PAGE_SOURCES, "{\"x\":{\"endpoint\":\"tcp://*:1\"}}"), 0);
 	CU_ASSERT(f.bad > 0 && f.row[AGENT_V_EVENTS] == 0);
 }
 
-static void a_page_without_object_is_refused(void)
+static void a_page_that_is_not_an_object_is_an_error(void)
 {
 	static const char *const bad[] = {"", "[]", "7", "{", "<html>", "{\"a\":}", "{} {}"};
 
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		begin(AGENT_AUTO);
-		CU_ASSERT_EQUAL(page(AGENT_PAGE_SERVER, bad[i]), -EBADMSG);
+		clear_facts(AGENT_AUTO);
+		CU_ASSERT_EQUAL(read_page(AGENT_PAGE_SERVER, bad[i]), -EBADMSG);
 	}
-	/* Absent is not bad. */
-	begin(AGENT_AUTO);
-	CU_ASSERT_EQUAL(page(AGENT_PAGE_SERVER,
-			     "{\"kv_events\":null,\"kv_events_config\":null,\"page_size\":null,"
-			     "\"chunked_prefill_size\":-1}"),
-			0);
+	/* An absent value is not bad. */
+	clear_facts(AGENT_AUTO);
+	CU_ASSERT_EQUAL(
+		read_page(
+			AGENT_PAGE_SERVER,
+			"{\"kv_events\":null,\"kv_events_config\":null,\"page_size\":null,\"chunked_prefill_size\":-1}"),
+		0);
 	CU_ASSERT(f.bad == 0 && f.kind == AGENT_AUTO);
 }
 
-static void endpoints(void)
+static void check_endpoints(void)
 {
 	static const struct {
 		const char *text, *ours;
@@ -216,7 +217,7 @@ static void endpoints(void)
 		{"tcp://10.0.0.7:900", "10.0.0.7:900", true},
 		{"tcp://127.0.0.1:900", "10.0.0.7:900", true},
 		{"tcp://localhost:900", "10.0.0.7:900", true},
-		{"tcp://10.0.0.9:900", "10.0.0.7:900", true}, /* facing */
+		{"tcp://10.0.0.9:900", "10.0.0.7:900", true}, /* facing address */
 		{"tcp://10.0.0.7:901", "10.0.0.7:900", false},
 		{"tcp://10.0.0.8:900", "10.0.0.7:900", false},
 		{"ipc://x", "10.0.0.7:900", false},
@@ -240,17 +241,15 @@ static void endpoints(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"SGLang describes itself in /server_info", sglang_describes_itself_in_server_info},
-		{"an older SGLang has its configuration as text",
-		 an_older_sglang_has_its_configuration_as_text},
-		{"vLLM has an endpoint for each rank", vllm_has_an_endpoint_for_each_rank},
-		{"vLLM without events has its ranks in metrics",
-		 vllm_without_events_has_its_ranks_in_metrics},
-		{"options override", options_override},
-		{"a given type reads no rows of another", a_given_type_reads_no_rows_of_another},
-		{"bad values are counted and ignored", bad_values_are_counted_and_ignored},
-		{"a page that is no JSON object changes nothing", a_page_without_object_is_refused},
-		{"endpoints", endpoints},
+		KVR_CASE(sglang_reports_values_in_server_info),
+		KVR_CASE(an_older_sglang_has_its_configuration_as_text),
+		KVR_CASE(vllm_has_an_endpoint_for_each_rank),
+		KVR_CASE(vllm_without_events_has_its_ranks_in_metrics),
+		KVR_CASE(options_take_precedence),
+		KVR_CASE(a_given_type_ignores_rows_of_other_types),
+		KVR_CASE(bad_values_are_counted_and_ignored),
+		KVR_CASE(a_page_that_is_not_an_object_is_an_error),
+		KVR_CASE(check_endpoints),
 		CU_TEST_INFO_NULL,
 	};
 

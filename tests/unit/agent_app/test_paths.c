@@ -5,7 +5,7 @@
 
 #include "kvr_test.h"
 
-static bool may(const char *list, const char *target)
+static bool is_allowed(const char *list, const char *target)
 {
 	return agent_path_allowed(list, target, strlen(target));
 }
@@ -41,16 +41,17 @@ static void a_path_is_compared_byte_for_byte(void)
 		"?/v1/completions",
 	};
 
-	CU_ASSERT(may(list, "/v1/completions") && may(list, "/v1/chat/completions"));
-	CU_ASSERT(may(list, "/v1/completions?a=/../b") && may(list, "/v1/completions#/../b"));
+	CU_ASSERT(is_allowed(list, "/v1/completions") && is_allowed(list, "/v1/chat/completions"));
+	CU_ASSERT(is_allowed(list, "/v1/completions?a=/../b") &&
+		  is_allowed(list, "/v1/completions#/../b"));
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		if (may(list, bad[i]))
+		if (is_allowed(list, bad[i]))
 			CU_FAIL(bad[i]);
 	CU_ASSERT_FALSE(agent_path_allowed(list, "/v1/completions\0x", 17));
 	CU_ASSERT_TRUE(agent_path_allowed(list, "/v1/completionsx", 15));
 }
 
-static void a_beginning_is_enough_where_it_says_so(void)
+static void an_asterisk_allows_a_prefix(void)
 {
 	static const char *const bad[] = {
 		"/v1",	      "/v2/x",	       "/v1/../sleep",	"/v1/x/../../sleep",
@@ -59,16 +60,16 @@ static void a_beginning_is_enough_where_it_says_so(void)
 		"/v1/a b",    "/v1/\xc0\xaf.", "/v1/a\r\nb",	"/sleep?/v1/",
 	};
 
-	CU_ASSERT(may("/v1/*", "/v1/") && may("/v1/*", "/v1/a/b.c-d_e~f?x=%2e%2e"));
-	CU_ASSERT(may("/x,/v1/c*", "/v1/completions") && may("/x,/v1/c*", "/x"));
+	CU_ASSERT(is_allowed("/v1/*", "/v1/") && is_allowed("/v1/*", "/v1/a/b.c-d_e~f?x=%2e%2e"));
+	CU_ASSERT(is_allowed("/x,/v1/c*", "/v1/completions") && is_allowed("/x,/v1/c*", "/x"));
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		if (may("/v1/*", bad[i]))
+		if (is_allowed("/v1/*", bad[i]))
 			CU_FAIL(bad[i]);
 	CU_ASSERT_FALSE(agent_path_allowed("/v1/*", "/v1/a\0b", 7));
-	CU_ASSERT(may("*", "/v1/../sleep") && may("/a,*", "/b%20"));
+	CU_ASSERT(is_allowed("*", "/v1/../sleep") && is_allowed("/a,*", "/b%20"));
 }
 
-static void a_list_is_paths(void)
+static void a_list_consists_of_paths(void)
 {
 	CU_ASSERT(agent_paths_valid("/a") && agent_paths_valid("/a,/b*,*") &&
 		  agent_paths_valid("/"));
@@ -82,10 +83,9 @@ static void a_list_is_paths(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"bytes", a_path_is_compared_byte_for_byte},
-			       {"beginnings", a_beginning_is_enough_where_it_says_so},
-			       {"lists", a_list_is_paths},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_path_is_compared_byte_for_byte),
+			       KVR_CASE(an_asterisk_allows_a_prefix),
+			       KVR_CASE(a_list_consists_of_paths), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("agent paths", tests);
 }

@@ -8,8 +8,8 @@
 
 static struct agent_prom got;
 
-/* The copy is exactly as long as the page. */
-static void page(const char *text)
+/* The copy has exactly the length of the page. */
+static void read_page(const char *text)
 {
 	const size_t n = strlen(text);
 	char *copy = malloc(n);
@@ -19,18 +19,18 @@ static void page(const char *text)
 	free(copy);
 }
 
-static void vllm_is_read_rank_by_rank(void)
+static void vllm_is_parsed_per_rank(void)
 {
-	page("# HELP vllm:num_requests_waiting x\n"
-	     "# TYPE vllm:num_requests_waiting gauge\n"
-	     "vllm:num_requests_waiting{engine=\"0\",model_name=\"a}\\\"b\"} 3.0\n"
-	     "vllm:num_requests_waiting{engine=\"1\",model_name=\"m\"} 4.0\n"
-	     "vllm:num_requests_running{engine=\"1\",model_name=\"m\"} 5 1700000000\n"
-	     "vllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n"
-	     "vllm:num_requests_waiting_by_reason{engine=\"0\"} 99\n"
-	     "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"8192\"} 1\n"
-	     "vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"8192\"} "
-	     "1.0\n");
+	read_page(
+		"# HELP vllm:num_requests_waiting x\n"
+		"# TYPE vllm:num_requests_waiting gauge\n"
+		"vllm:num_requests_waiting{engine=\"0\",model_name=\"a}\\\"b\"} 3.0\n"
+		"vllm:num_requests_waiting{engine=\"1\",model_name=\"m\"} 4.0\n"
+		"vllm:num_requests_running{engine=\"1\",model_name=\"m\"} 5 1700000000\n"
+		"vllm:kv_cache_usage_perc{engine=\"0\"} 0.25\n"
+		"vllm:num_requests_waiting_by_reason{engine=\"0\"} 99\n"
+		"vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"8192\"} 1\n"
+		"vllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"8192\"} 1.0\n");
 	CU_ASSERT(got.rank[0].seen && got.rank[0].waiting == 3 && got.rank[0].kv_use == 0.25);
 	CU_ASSERT(got.rank[1].waiting == 4 && got.rank[1].running == 5);
 	/* num_gpu_blocks is the sum over all ranks. */
@@ -38,21 +38,21 @@ static void vllm_is_read_rank_by_rank(void)
 	CU_ASSERT(got.samples == 6 && got.kind == AGENT_VLLM);
 }
 
-static void sglang_is_read_too(void)
+static void sglang_is_parsed(void)
 {
-	page("sglang:num_queue_reqs{dp_rank=\"2\"} 1\r\nsglang:num_running_reqs 2\n"
-	     "sglang:token_usage{model_name=\"m\"} 1.5\n"
-	     "sglang:page_size{model_name=\"m\",tp_rank=\"0\"} 64.0\n"
-	     "sglang:page_size{model_name=\"m\",tp_rank=\"1\"} 64.0\n"
-	     "sglang:num_pages{model_name=\"m\",tp_rank=\"0\"} 100.0");
+	read_page("sglang:num_queue_reqs{dp_rank=\"2\"} 1\r\nsglang:num_running_reqs 2\n"
+		  "sglang:token_usage{model_name=\"m\"} 1.5\n"
+		  "sglang:page_size{model_name=\"m\",tp_rank=\"0\"} 64.0\n"
+		  "sglang:page_size{model_name=\"m\",tp_rank=\"1\"} 64.0\n"
+		  "sglang:num_pages{model_name=\"m\",tp_rank=\"0\"} 100.0");
 	CU_ASSERT(got.rank[2].waiting == 1 && got.rank[0].running == 2 && got.rank[0].kv_use == 1);
 	CU_ASSERT(got.block_size == 64 && got.blocks == 100);
 	CU_ASSERT(got.kind == AGENT_SGLANG && got.engines == 0);
-	page("trtllm_num_requests_waiting 1\n");
+	read_page("trtllm_num_requests_waiting 1\n");
 	CU_ASSERT(got.samples == 0 && got.kind == AGENT_AUTO);
 }
 
-static void nonsense_says_nothing(void)
+static void invalid_lines_are_ignored(void)
 {
 	static const char *const bad[] = {
 		"",
@@ -66,8 +66,7 @@ static void nonsense_says_nothing(void)
 		"{} 1",
 		"{",
 		"\"",
-		"vllm:cache_config_info{block_size=\"x\",num_gpu_blocks=\"99999999999999999999\"} "
-		"1",
+		"vllm:cache_config_info{block_size=\"x\",num_gpu_blocks=\"99999999999999999999\"} 1",
 		"vllm:cache_config_info{block_size=\"1",
 		"vllm:cache_config_info{=\"1\",\"\"} 1",
 		"sglang:page_size -1\nsglang:num_pages NaN",
@@ -77,20 +76,20 @@ static void nonsense_says_nothing(void)
 	};
 
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		page(bad[i]);
+		read_page(bad[i]);
 		CU_ASSERT(got.rank[0].running == 0 && got.block_size == 0 && got.blocks == 0);
 	}
-	page("vllm:num_requests_running NaN\nvllm:kv_cache_usage_perc{engine=\"0\"} -1\n"
-	     "vllm:num_requests_waiting{engine=\"9999\"} 1\nvllm:num_requests_waiting +Inf\n");
+	read_page("vllm:num_requests_running NaN\nvllm:kv_cache_usage_perc{engine=\"0\"} -1\n"
+		  "vllm:num_requests_waiting{engine=\"9999\"} 1\nvllm:num_requests_waiting +Inf\n");
 	CU_ASSERT(!got.rank[0].seen);
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"vLLM is read rank by rank", vllm_is_read_rank_by_rank},
-		{"SGLang is read, too", sglang_is_read_too},
-		{"nonsense says nothing", nonsense_says_nothing},
+		KVR_CASE(vllm_is_parsed_per_rank),
+		KVR_CASE(sglang_is_parsed),
+		KVR_CASE(invalid_lines_are_ignored),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -15,7 +15,7 @@ static void the_parent_is_replaced(void)
 	CU_ASSERT_STRING_EQUAL(out, "00-0af7651916cd43dd8448eb211c80319c-000000000000001f-01");
 }
 
-static void other_values_are_refused(void)
+static void other_values_are_errors(void)
 {
 	static const char *const bad[] = {
 		"",
@@ -34,8 +34,8 @@ static void other_values_are_refused(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"the parent is replaced", the_parent_is_replaced},
-		{"other values are refused", other_values_are_refused},
+		KVR_CASE(the_parent_is_replaced),
+		KVR_CASE(other_values_are_errors),
 		CU_TEST_INFO_NULL,
 	};
 

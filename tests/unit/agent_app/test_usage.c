@@ -5,7 +5,7 @@
 
 #include "kvr_test.h"
 
-static void event(struct agent_usage *u, const char *text)
+static void read_event(struct agent_usage *u, const char *text)
 {
 	agent_usage_event(u, text, strlen(text));
 }
@@ -14,31 +14,34 @@ static void events_with_text_are_tokens(void)
 {
 	struct agent_usage u = {0};
 
-	event(&u, "{\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}");
+	read_event(&u, "{\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}");
 	CU_ASSERT_EQUAL(u.generated, 0);
-	event(&u, "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}");
-	event(&u, "{\"choices\":[{\"text\":\"b\"}]}");
-	event(&u, "{\"choices\":[{\"delta\":{\"reasoning_content\":\"c\",\"content\":null}}]}");
-	event(&u, "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}");
-	event(&u, "{\"type\":\"response.output_text.delta\",\"delta\":\"d\"}");
+	read_event(&u, "{\"choices\":[{\"delta\":{\"content\":\"a\"}}]}");
+	read_event(&u, "{\"choices\":[{\"text\":\"b\"}]}");
+	read_event(&u,
+		   "{\"choices\":[{\"delta\":{\"reasoning_content\":\"c\",\"content\":null}}]}");
+	read_event(&u, "{\"choices\":[{\"delta\":{\"tool_calls\":[{\"index\":0}]}}]}");
+	read_event(&u, "{\"type\":\"response.output_text.delta\",\"delta\":\"d\"}");
 	CU_ASSERT_EQUAL(u.generated, 5);
-	event(&u, "{\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}");
-	event(&u, "[DONE]");
+	read_event(&u, "{\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}");
+	read_event(&u, "[DONE]");
 	CU_ASSERT(u.generated == 5 && u.bad_events == 0 && !u.cached_known);
 }
 
-static void the_engines_count_is_believed_when_it_is_more(void)
+static void the_larger_count_of_the_engine_is_used(void)
 {
 	struct agent_usage u = {0};
 
-	event(&u, "{\"choices\":[{\"text\":\"two tokens\"}]}");
-	event(&u, "{\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,"
-		  "\"prompt_tokens_details\":{\"cached_tokens\":8}}}");
+	read_event(&u, "{\"choices\":[{\"text\":\"two tokens\"}]}");
+	read_event(
+		&u,
+		"{\"choices\":[],\"usage\":{\"prompt_tokens\":9,\"completion_tokens\":2,\"prompt_tokens_details\":{\"cached_tokens\":8}}}");
 	CU_ASSERT(u.generated == 2 && u.cached_known && u.cached == 8);
-	event(&u, "{\"choices\":[],\"usage\":{\"completion_tokens\":1}}");
+	read_event(&u, "{\"choices\":[],\"usage\":{\"completion_tokens\":1}}");
 	CU_ASSERT_EQUAL(u.generated, 2);
-	event(&u, "{\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":7,"
-		  "\"input_tokens_details\":{\"cached_tokens\":16}}}}");
+	read_event(
+		&u,
+		"{\"type\":\"response.completed\",\"response\":{\"usage\":{\"output_tokens\":7,\"input_tokens_details\":{\"cached_tokens\":16}}}}");
 	CU_ASSERT(u.generated == 7 && u.cached == 16);
 }
 
@@ -49,11 +52,11 @@ static uint32_t error_in(const char *text, bool whole)
 	if (whole)
 		agent_usage_whole(&u, text, strlen(text), NULL);
 	else
-		event(&u, text);
+		read_event(&u, text);
 	return u.error;
 }
 
-/* The forms that engines have for an error in an event or in a content. */
+/* Forms of an error in an event or in content. */
 static void errors_are_found_in_answers(void)
 {
 	static const struct {
@@ -74,7 +77,7 @@ static void errors_are_found_in_answers(void)
 		{"{\"object\":\"error\",\"message\":\"x\"}", 500},
 		{"{\"type\":\"error\",\"code\":\"server_error\",\"message\":\"x\"}", 500},
 		{"{\"type\":\"response.failed\",\"response\":{\"status\":\"failed\"}}", 500},
-		/* no errors */
+		/* not errors */
 		{"{\"choices\":[{\"text\":\"a\"}],\"error\":null}", 0},
 		{"{\"choices\":[],\"error\":{\"message\":\"x\"}}", 0},
 		{"{\"object\":\"response\",\"status\":\"completed\",\"error\":null}", 0},
@@ -95,15 +98,15 @@ static void the_first_error_of_a_stream_counts(void)
 {
 	struct agent_usage u = {0};
 
-	event(&u, "[DONE]");
+	read_event(&u, "[DONE]");
 	CU_ASSERT_EQUAL(u.events, 0);
-	event(&u, "{\"choices\":[{\"text\":\"a\"}]}");
-	event(&u, "{\"error\":{\"code\":503}}");
-	event(&u, "{\"error\":{\"code\":400}}");
+	read_event(&u, "{\"choices\":[{\"text\":\"a\"}]}");
+	read_event(&u, "{\"error\":{\"code\":503}}");
+	read_event(&u, "{\"error\":{\"code\":400}}");
 	CU_ASSERT(u.events == 3 && u.error == 503 && u.generated == 1);
 }
 
-static void statuses_are_judged(void)
+static void the_status_decides_the_judgement(void)
 {
 	static const struct {
 		uint32_t status;
@@ -122,29 +125,28 @@ static void statuses_are_judged(void)
 		CU_ASSERT_EQUAL(agent_judge(rows[i].status, rows[i].retry_after), rows[i].verdict);
 }
 
-static void garbage_is_counted_and_believed_by_nobody(void)
+static void garbage_is_counted_and_ignored(void)
 {
 	struct agent_usage u = {0};
 
-	event(&u, "{\"choices\":[");
-	event(&u, "nonsense");
-	event(&u, "");
+	read_event(&u, "{\"choices\":[");
+	read_event(&u, "nonsense");
+	read_event(&u, "");
 	CU_ASSERT_EQUAL(u.bad_events, 3);
-	event(&u, "7");
-	event(&u, "{\"choices\":{\"a\":1},\"usage\":[1],\"delta\":3,\"response\":\"x\"}");
-	event(&u, "{\"usage\":{\"completion_tokens\":\"9\",\"prompt_tokens_details\":null}}");
-	event(&u, "{\"usage\":{\"completion_tokens\":99999999999}}");
-	event(&u, "{\"usage\":{\"completion_tokens\":-1,\"prompt_tokens_details\":{"
-		  "\"cached_tokens\":1e3}}}");
+	read_event(&u, "7");
+	read_event(&u, "{\"choices\":{\"a\":1},\"usage\":[1],\"delta\":3,\"response\":\"x\"}");
+	read_event(&u, "{\"usage\":{\"completion_tokens\":\"9\",\"prompt_tokens_details\":null}}");
+	read_event(&u, "{\"usage\":{\"completion_tokens\":99999999999}}");
+	read_event(
+		&u,
+		"{\"usage\":{\"completion_tokens\":-1,\"prompt_tokens_details\":{\"cached_tokens\":1e3}}}");
 	CU_ASSERT(u.generated == 0 && !u.cached_known && u.bad_events == 3);
 }
 
 static void a_whole_answer_has_usage_and_a_transfer_result(void)
 {
 	static const char text[] =
-		"{\"choices\":[{\"text\":\"a\"}],\"usage\":{\"completion_tokens\":1,"
-		"\"prompt_tokens_details\":{\"cached_tokens\":32}},"
-		"\"kv_transfer_params\":{\"a\": 1}}";
+		"{\"choices\":[{\"text\":\"a\"}],\"usage\":{\"completion_tokens\":1,\"prompt_tokens_details\":{\"cached_tokens\":32}},\"kv_transfer_params\":{\"a\": 1}}";
 	struct kvr_json_value result;
 	struct agent_usage u = {0};
 
@@ -157,7 +159,7 @@ static void a_whole_answer_has_usage_and_a_transfer_result(void)
 	CU_ASSERT_EQUAL(result.len, 0);
 }
 
-static void said(const char *content, const char *words)
+static void check_error_text(const char *content, const char *words)
 {
 	char buf[24];
 
@@ -166,32 +168,35 @@ static void said(const char *content, const char *words)
 	CU_ASSERT_STRING_EQUAL(buf, words);
 }
 
-static void what_an_engine_says_of_its_failure_is_found(void)
+static void the_message_of_a_failure_is_found(void)
 {
-	said("{\"error\":{\"message\":\"no blocks\",\"code\":500}}", "no blocks");
-	said("{\"object\":\"error\",\"message\":\"too\\nlong\"}", "too");
-	said("{\"detail\":\"not here\"}", "not here");
-	said("{\"detail\":[{\"loc\":1}]}", "{\"detail\":[{\"loc\":1}]}");
-	said("out of memory\r\nmore", "out of memory");
-	said("", "");
-	said("{\"error\":{\"message\":\"longer than anybody wants\"}}", "longer than anybody wan");
-	said("{\"message\":\"1234567890123456789012\\u20ac\"}", "1234567890123456789012");
-	said("12\xff"
-	     "34",
-	     "");
-	said("\x1f\x8b\x08", "");
-	said("1234567890123456789012\xe2\x82\xac", "1234567890123456789012");
+	check_error_text("{\"error\":{\"message\":\"no blocks\",\"code\":500}}", "no blocks");
+	check_error_text("{\"object\":\"error\",\"message\":\"too\\nlong\"}", "too");
+	check_error_text("{\"detail\":\"not here\"}", "not here");
+	check_error_text("{\"detail\":[{\"loc\":1}]}", "{\"detail\":[{\"loc\":1}]}");
+	check_error_text("out of memory\r\nmore", "out of memory");
+	check_error_text("", "");
+	check_error_text("{\"error\":{\"message\":\"longer than the buffer xx\"}}",
+			 "longer than the buffer ");
+	check_error_text("{\"message\":\"1234567890123456789012\\u20ac\"}",
+			 "1234567890123456789012");
+	check_error_text("12\xff"
+			 "34",
+			 "");
+	check_error_text("\x1f\x8b\x08", "");
+	check_error_text("1234567890123456789012\xe2\x82\xac", "1234567890123456789012");
 }
 
-/* A character that just fits is there whole. */
-static void characters_are_not_cut(void)
+/* A character that just fits is complete. */
+static void characters_are_not_split(void)
 {
-	said("12345678901234567890\xe2\x82\xac", "12345678901234567890\xe2\x82\xac");
-	said("12345678901234567890\xe2\x82\xacmore", "12345678901234567890\xe2\x82\xac");
-	said("1234567890123456789012\xc3\xa9", "1234567890123456789012");
+	check_error_text("12345678901234567890\xe2\x82\xac", "12345678901234567890\xe2\x82\xac");
+	check_error_text("12345678901234567890\xe2\x82\xacmore",
+			 "12345678901234567890\xe2\x82\xac");
+	check_error_text("1234567890123456789012\xc3\xa9", "1234567890123456789012");
 }
 
-static void details_of_the_prompt_have_two_names(void)
+static void prompt_details_have_two_names(void)
 {
 	static const char *const answers[] = {
 		"{\"usage\":{\"prompt_tokens_details\":{\"cached_tokens\":3}}}",
@@ -208,20 +213,16 @@ static void details_of_the_prompt_have_two_names(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"events with text are tokens", events_with_text_are_tokens},
-		{"the engine's count is believed when it is more",
-		 the_engines_count_is_believed_when_it_is_more},
-		{"errors are found in answers", errors_are_found_in_answers},
-		{"the first error of a stream counts", the_first_error_of_a_stream_counts},
-		{"statuses are judged", statuses_are_judged},
-		{"garbage is counted, and believed by nobody",
-		 garbage_is_counted_and_believed_by_nobody},
-		{"a whole answer has usage and a transfer result",
-		 a_whole_answer_has_usage_and_a_transfer_result},
-		{"what an engine says of its failure is found",
-		 what_an_engine_says_of_its_failure_is_found},
-		{"characters are not cut", characters_are_not_cut},
-		{"details of the prompt have two names", details_of_the_prompt_have_two_names},
+		KVR_CASE(events_with_text_are_tokens),
+		KVR_CASE(the_larger_count_of_the_engine_is_used),
+		KVR_CASE(errors_are_found_in_answers),
+		KVR_CASE(the_first_error_of_a_stream_counts),
+		KVR_CASE(the_status_decides_the_judgement),
+		KVR_CASE(garbage_is_counted_and_ignored),
+		KVR_CASE(a_whole_answer_has_usage_and_a_transfer_result),
+		KVR_CASE(the_message_of_a_failure_is_found),
+		KVR_CASE(characters_are_not_split),
+		KVR_CASE(prompt_details_have_two_names),
 		CU_TEST_INFO_NULL,
 	};
 

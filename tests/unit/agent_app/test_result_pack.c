@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pack.h"
+#include "result_pack.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "kvr_test.h"
 
-/* Block numbers, as a prefill of so many blocks tells them. */
+/* Block numbers as in the transfer result of a prefill. */
 static char *result_of(unsigned int blocks, size_t *len)
 {
 	char *text = malloc(64 + 12ul * blocks);
@@ -20,7 +20,7 @@ static char *result_of(unsigned int blocks, size_t *len)
 	return text;
 }
 
-static void what_fits_stays_as_it_is(void)
+static void a_result_that_fits_is_unchanged(void)
 {
 	char out[64], *back;
 
@@ -30,7 +30,7 @@ static void what_fits_stays_as_it_is(void)
 	CU_ASSERT_EQUAL(agent_result_unpack("", 0, &back), 0);
 }
 
-static void what_does_not_is_packed_and_comes_back(void)
+static void a_larger_result_is_compressed_and_restored(void)
 {
 	size_t len;
 	char *text = result_of(1500, &len), out[8872], *back;
@@ -50,7 +50,7 @@ static void what_does_not_is_packed_and_comes_back(void)
 	free(text);
 }
 
-static void a_bomb_is_refused(void)
+static void a_decompression_bomb_is_an_error(void)
 {
 	const size_t len = 2 * AGENT_RESULT_MAX;
 	char *zeros = calloc(1, len), out[8872], *back;
@@ -64,9 +64,9 @@ static void a_bomb_is_refused(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"what fits stays as it is", what_fits_stays_as_it_is},
-		{"what does not is packed, and comes back", what_does_not_is_packed_and_comes_back},
-		{"a bomb is refused", a_bomb_is_refused},
+		KVR_CASE(a_result_that_fits_is_unchanged),
+		KVR_CASE(a_larger_result_is_compressed_and_restored),
+		KVR_CASE(a_decompression_bomb_is_an_error),
 		CU_TEST_INFO_NULL,
 	};
 

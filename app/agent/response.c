@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the engine answers: its head as a message's head, its content as it comes, and what both say
- * about tokens. */
+/* Response of the engine: converts its head, collects its content, and extracts token counts. */
 #include "job.h"
 
 #include <errno.h>
@@ -8,12 +7,14 @@
 #include <string.h>
 #include <strings.h>
 
-#define OUT_MOST    65536u     /* not handed on yet; then nothing is read */
-#define WHOLE_MOST  (4u << 20) /* of an answer that is read for its usage, or its result */
-#define EVENT_USUAL 16384u     /* of one event of a stream that is read for its usage ... */
-#define EVENT_MOST  (1u << 20) /* ... and of one with a whole answer, and what was asked, in it */
+#define OUT_MOST   65536u     /* bytes not forwarded yet; beyond it reading stops */
+#define WHOLE_MOST (4u << 20) /* limit for answers parsed at their end: usage, or transfer result  \
+			       */
+#define EVENT_USUAL 16384u    /* buffer for one event of a stream ... */
+#define EVENT_MOST                                                                                 \
+	(1u << 20) /* ... and its limit: an event may contain a whole answer with its request */
 
-static bool append(char **buf, size_t *len, size_t *cap, const void *data, size_t n)
+static bool append_bytes(char **buf, size_t *len, size_t *cap, const void *data, size_t n)
 {
 	if (*len + n > *cap) {
 		const size_t size = 2 * (*len + n);
@@ -68,7 +69,7 @@ int app_job_on_head(void *job, const struct kvr_http_head *h)
 	n = kvr_http_put_end(&put);
 	if (n < 0)
 		return -ECANCELED;
-	if (!append(&j->out, &j->len, &j->cap, head, (size_t)n))
+	if (!append_bytes(&j->out, &j->len, &j->cap, head, (size_t)n))
 		return -ENOMEM;
 	if (j->stream) {
 		j->sse_buf = malloc(EVENT_USUAL);
@@ -76,7 +77,7 @@ int app_job_on_head(void *job, const struct kvr_http_head *h)
 		kvr_sse_grows(&j->sse, larger_event, j);
 	}
 	if (!j->prefill)
-		app_job_headed(j);
+		app_job_hold_head(j);
 	return 0;
 }
 
@@ -91,19 +92,19 @@ static void on_event(void *arg, const char *data, uint32_t len, bool cut)
 }
 
 /*
- * What is read for its usage at the end, or for the transfer of a prefill. An answer that is too
- * long is not read at all: with a hole in it, it would say something else.
+ * Collect content that is parsed at its end: usage, or the transfer result of a prefill. An answer
+ * above the limit is not parsed, because a part of it could be misread.
  */
 static int add_whole(struct app_job *j, const char *data, size_t n)
 {
 	if (!j->too_long && j->whole_len + n <= WHOLE_MOST)
-		return append(&j->whole, &j->whole_len, &j->whole_cap, data, n) ? 0 : -ENOMEM;
+		return append_bytes(&j->whole, &j->whole_len, &j->whole_cap, data, n) ? 0 : -ENOMEM;
 	j->too_long = true;
 	j->whole_len = 0;
 	return j->prefill ? -EOVERFLOW : 0;
 }
 
-bool app_job_takes(void *job)
+bool app_job_accepts(void *job)
 {
 	const struct app_job *j = job;
 
@@ -122,8 +123,8 @@ int app_job_on_content(void *job, const char *data, size_t len)
 	j->content |= len > 0;
 	if (rc < 0 || j->prefill)
 		return rc;
-	if (!append(&j->out, &j->len, &j->cap, data, len))
+	if (!append_bytes(&j->out, &j->len, &j->cap, data, len))
 		return -ENOMEM;
-	app_job_dirty(j);
+	app_job_mark_dirty(j);
 	return 0;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pack.h"
+#include "result_pack.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ int64_t agent_result_unpack(const char *result, size_t len, char **out)
 		*out = NULL;
 		return rc == Z_MEM_ERROR ? -ENOMEM : -EPROTO;
 	}
-	larger = realloc(*out, n); /* smaller: not kept at its largest */
+	larger = realloc(*out, n); /* shrink the allocation */
 	if (larger != NULL)
 		*out = larger;
 	return (int64_t)n;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What curl says of the engine, in an operator's words. */
+/* Descriptions of failed transfers and answers. */
 #include "app.h"
 
 #include <errno.h>
@@ -14,9 +14,9 @@ bool app_http_refused(CURL *easy, CURLcode result)
 	return result == CURLE_COULDNT_CONNECT && number == ECONNREFUSED;
 }
 
-void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len)
+void app_curl_error(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len)
 {
-	curl_off_t asked_us = 0; /* the time to connect is 0 where a connection was there already */
+	curl_off_t asked_us = 0; /* the time to connect is 0 on a reused connection */
 	long number = 0;
 
 	curl_easy_getinfo(easy, CURLINFO_OS_ERRNO, &number);
@@ -35,13 +35,13 @@ void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, s
 			 number != 0 ? strerror((int)number) : curl_easy_strerror(result));
 		break;
 	case CURLE_PARTIAL_FILE:
-		snprintf(why, len, "it broke off in its answer");
+		snprintf(why, len, "the answer was truncated");
 		break;
 	case CURLE_WRITE_ERROR:
-		snprintf(why, len, "an answer of more than %u MiB", APP_PAGE_MOST >> 20);
+		snprintf(why, len, "the answer exceeds %u MiB", APP_PAGE_MOST >> 20);
 		break;
 	case CURLE_GOT_NOTHING:
-		snprintf(why, len, "it hung up without an answer");
+		snprintf(why, len, "connection closed without an answer");
 		break;
 	default:
 		snprintf(why, len, "%s", curl_easy_strerror(result));
@@ -49,22 +49,22 @@ void app_http_why(const struct app *a, CURL *easy, CURLcode result, char *why, s
 	}
 }
 
-const char *app_answer_why(int rc)
+const char *app_answer_error(int rc)
 {
 	switch (rc) {
 	case -EBADMSG:
-		return "its answer is no HTTP";
+		return "the answer is not HTTP";
 	case -EPROTO:
-		return "it goes on in another protocol";
+		return "the engine switched to another protocol";
 	case -E2BIG:
-		return "the head of its answer is too long";
+		return "the head of the answer is too long";
 	case -ECANCELED:
-		return "the head of its answer cannot be handed on";
+		return "the head of the answer cannot be forwarded";
 	case -EOVERFLOW:
-		return "its answer is too long";
+		return "the answer is too long";
 	case -ENOMEM:
 		return strerror(ENOMEM);
 	default:
-		return "it broke off in its answer";
+		return "the answer was truncated";
 	}
 }

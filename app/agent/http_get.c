@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What curl is told to get of the engine, and keeps. */
+/* GET requests to the engine through libcurl. */
 #include "app.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ static size_t on_page(char *data, size_t size, size_t count, void *user)
 	return n;
 }
 
-void app_page_get(const struct app *a, CURL *easy, const char *path, struct app_page *page,
+void app_http_get(const struct app *a, CURL *easy, const char *path, struct app_page *page,
 		  enum app_transfer *whose, long most_ms)
 {
 	char url[512];

@@ -14,9 +14,9 @@ int app_watch(struct app *a, int op, int fd, enum app_fd kind, uint32_t name, ui
 		return 0;
 	err = errno;
 	if (op == EPOLL_CTL_DEL || (op == EPOLL_CTL_MOD && err == ENOENT))
-		return -err; /* the caller knows what that means */
+		return -err; /* the caller handles these */
 	kvr_cell_add(&a->st.unwatched, 1);
 	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = strerror(err)),
-		"the kernel does not watch a connection (ENOSPC: fs.epoll.max_user_watches)");
+		"the kernel rejects a connection for epoll (ENOSPC: raise fs.epoll.max_user_watches)");
 	return -err;
 }
