@@ -11,8 +11,9 @@
 #include "kvr_json.h"
 #include "kvr_types.h"
 
-#define HOLD_BYTES (256u << 10) /* of an answer that is no stream of events */
-#define JSON	   "application/json"
+#define HOLD_BYTES                                                                                 \
+	(256u << 10) /* maximum bytes before an answer that is not an event stream is sent */
+#define JSON "application/json"
 
 int gw_bytes_add(struct gw_bytes *b, const void *data, size_t len)
 {
@@ -35,7 +36,7 @@ int gw_bytes_add(struct gw_bytes *b, const void *data, size_t len)
 static void add_header(h2o_req_t *req, const char *name, size_t name_len, const char *value,
 		       size_t len)
 {
-	/* Names must be in lower case here; both must live as long as the request. */
+	/* Names must be in lower case; name and value must live as long as the request. */
 	const h2o_iovec_t n = h2o_strdup(&req->pool, name, name_len);
 	const h2o_iovec_t v = h2o_strdup(&req->pool, value, len);
 
@@ -51,7 +52,7 @@ static void add_number(h2o_req_t *req, const char *name, uint64_t n)
 		   (size_t)snprintf(text, sizeof(text), "%" PRIu64, n));
 }
 
-static const char *reason(int status)
+static const char *get_reason(int status)
 {
 	if (status == 499)
 		return "Client Closed Request";
@@ -61,7 +62,7 @@ static const char *reason(int status)
 void gw_answer_page(h2o_req_t *req, int status, const char *type, const char *body, size_t len)
 {
 	req->res.status = status;
-	req->res.reason = reason(status);
+	req->res.reason = get_reason(status);
 	req->res.content_length = len;
 	h2o_add_header(&req->pool, &req->res.headers, H2O_TOKEN_CONTENT_TYPE, NULL, type,
 		       strlen(type));
@@ -105,8 +106,8 @@ static void add_choice(struct gw_call *c)
 		   strlen(c->router->name));
 }
 
-/* Hand to libh2o what there is, if it can take something. */
-static void push(struct gw_call *c)
+/* Pass available data to libh2o if it is ready. */
+static void push_data(struct gw_call *c)
 {
 	const struct gw_bytes spare = c->busy;
 	const bool begun = c->started;
@@ -118,7 +119,7 @@ static void push(struct gw_call *c)
 		return;
 	if (!c->started) {
 		c->started = true;
-		/* HTTP/1.0 has no chunks: where the answer ends, the connection does. */
+		/* HTTP/1.0 has no chunks: the end of the answer closes the connection. */
 		if (c->req->version < 0x101 && c->req->res.content_length == SIZE_MAX)
 			c->req->http1_is_persistent = 0;
 		h2o_start_response(c->req, &c->gen);
@@ -129,8 +130,8 @@ static void push(struct gw_call *c)
 	c->given_ms = gw_now_ms();
 	buf = h2o_iovec_init(c->busy.p, c->busy.len);
 	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
-	/* With nothing to write libh2o would dispose of the request, and with it of this call,
-	 * before it returns (HTTP/1.0, or another status than 200): who calls has it still. */
+	/* With nothing to write, libh2o (HTTP/1.0, or another status than 200) would dispose of the
+	 * request and thus of this call before it returns, while the caller still uses it. */
 	h2o_send(c->req, &buf, buf.len > 0 || begun,
 		 !c->complete ? H2O_SEND_STATE_IN_PROGRESS
 		 : c->broken  ? H2O_SEND_STATE_ERROR
@@ -145,7 +146,7 @@ static void on_proceed(h2o_generator_t *gen, h2o_req_t *req)
 	c->sending = false;
 	c->given_ms = 0;
 	c->busy.len = 0;
-	push(c);
+	push_data(c);
 }
 
 static bool is_events(const struct kvr_http_head *h)
@@ -163,7 +164,7 @@ static bool is_ours(const struct kvr_http_field *f)
 	       (f->name.len == 6 && strncasecmp(f->name.p, "server", 6) == 0);
 }
 
-/* The head is there: status and fields of the response. */
+/* The head is complete: set status and fields. */
 static void take_head(struct gw_call *c, const struct kvr_http_head *h)
 {
 	c->head_done = true;
@@ -175,7 +176,7 @@ static void take_head(struct gw_call *c, const struct kvr_http_head *h)
 		return;
 	c->gen.proceed = on_proceed;
 	c->req->res.status = h->status;
-	c->req->res.reason = reason(h->status);
+	c->req->res.reason = get_reason(h->status);
 	for (uint32_t i = 0; i < h->n_fields; i++)
 		if (!kvr_http_is_hop(h->fields[i].name.p, h->fields[i].name.len) &&
 		    !is_ours(&h->fields[i]))
@@ -196,7 +197,7 @@ static int add_head(struct gw_call *c, const void *data, size_t len)
 	rc = kvr_http_parse_response(c->head.p, c->head.len, &h);
 	if (rc == -EAGAIN)
 		return 0;
-	/* 1xx is no answer yet; the others have no class that a client knows. */
+	/* 1xx is not a final answer; other classes are unknown to clients. */
 	if (rc < 0 || h.status < 200 || h.status > 599)
 		return -EBADMSG;
 	take_head(c, &h);
@@ -211,20 +212,20 @@ int gw_answer_add(struct gw_call *c, const struct kvr_client_item *it)
 	int rc;
 
 	if ((it->flags & KVR_CLIENT_ITEM_ERROR) != 0)
-		return 0; /* words about an error come with the end */
+		return 0; /* the error message follows with the end */
 	rc = c->head_done ? gw_bytes_add(&c->out, it->data, it->len)
 			  : add_head(c, it->data, it->len);
 	if (rc < 0)
 		return rc;
-	/* These have no body: the client would take it for the next answer. */
+	/* These have no body: the client would take one for the next answer. */
 	if ((c->status == 204 || c->status == 304) && c->out.len > 0)
 		return -EBADMSG;
 	if (c->out.len > c->t->opt->buffer_bytes && c->sending)
 		return -ENOBUFS;
 	if ((it->flags & KVR_CLIENT_ITEM_LAST) != 0)
-		return 0; /* the end comes next, in the same write */
+		return 0; /* the end follows in the same write */
 	if (c->head_done && (c->events || c->started || c->out.len > HOLD_BYTES))
-		push(c);
+		push_data(c);
 	return 0;
 }
 
@@ -233,15 +234,15 @@ int gw_answer_end(struct gw_call *c)
 	if (!c->head_done)
 		return -EBADMSG;
 	c->complete = true;
-	/* A length of what has no body is not allowed, or says something else (RFC 9110, 8.6). */
+	/* Without a body, a length is not allowed or has another meaning (RFC 9110, 8.6). */
 	if (!c->started && !c->events && c->req != NULL && c->status != 204 && c->status != 304)
 		c->req->res.content_length = c->out.len;
-	push(c);
+	push_data(c);
 	return 0;
 }
 
-/* As if nothing of an answer had come. */
-static void forget(struct gw_call *c)
+/* Reset the state, as if no answer had arrived. */
+static void reset_answer(struct gw_call *c)
 {
 	c->head.len = c->out.len = 0;
 	c->head_done = c->events = false;
@@ -258,27 +259,27 @@ void gw_answer_keep(struct gw_call *c)
 		c->kept.len = 0;
 		if (gw_bytes_add(&c->kept, c->head.p, c->head_len) < 0 ||
 		    gw_bytes_add(&c->kept, c->out.p, c->out.len) < 0)
-			c->kept.len = 0; /* the client hears our own words then */
+			c->kept.len = 0; /* the client gets the gateway's own message then */
 	}
-	forget(c);
+	reset_answer(c);
 }
 
 bool gw_answer_kept(struct gw_call *c)
 {
 	if (c->kept.len == 0 || c->started)
 		return false;
-	forget(c);
+	reset_answer(c);
 	return add_head(c, c->kept.p, c->kept.len) == 0;
 }
 
-/* ,"name":n, or nothing. */
+/* Print ,"name":n, or nothing if unknown. */
 static void add_us(char *buf, size_t size, size_t *n, const char *name, uint32_t us)
 {
 	if (us != UINT32_MAX)
 		*n += (size_t)snprintf(buf + *n, size - *n, ",\"%s\":%u", name, us);
 }
 
-/* What an engine has said, when it is an object: on one line. */
+/* Print an object of the engine on one line. */
 static void add_object(char *buf, size_t size, size_t *n, const char *name, const void *p,
 		       uint32_t len)
 {
@@ -299,9 +300,8 @@ static size_t track_json(const struct kvr_client_tracker *t, char *buf, size_t s
 {
 	size_t n = (size_t)snprintf(
 		buf, size,
-		"{\"worker_id\":%" PRIu64 ",\"dp_rank\":%u,\"overlap_blocks\":%u,"
-		"\"required_blocks\":%u,\"predicted_cached_tokens\":%u,\"hit_rate\":%.4f,"
-		"\"isl\":%u,\"osl\":%u",
+		"{\"worker_id\":%" PRIu64
+		",\"dp_rank\":%u,\"overlap_blocks\":%u,\"required_blocks\":%u,\"predicted_cached_tokens\":%u,\"hit_rate\":%.4f,\"isl\":%u,\"osl\":%u",
 		t->worker, t->dp_rank, t->overlap_blocks, t->required_blocks,
 		t->predicted_cached_tokens, t->hit_rate, t->isl, t->osl);
 
@@ -333,7 +333,7 @@ void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t)
 		return;
 	n = track_json(t, json, sizeof(json));
 	if (c->events) {
-		/* It may have broken off in the middle of a line. */
+		/* The engine may have ended in the middle of a line. */
 		gw_bytes_add(&c->out, "\n: kvroute ", 11);
 		gw_bytes_add(&c->out, json, n);
 		gw_bytes_add(&c->out, "\n\n", 2);
@@ -342,7 +342,7 @@ void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t)
 	}
 }
 
-/* Those of the prompt: with pictures the router goes by others. */
+/* Token ids of the prompt; with images the router uses those of the routing prompt. */
 static void add_ids(struct gw_bytes *b, const struct gw_call *c)
 {
 	char text[16];
@@ -367,11 +367,12 @@ void gw_answer_choice(struct gw_call *c)
 	char text[512];
 	int n;
 
-	n = snprintf(text, sizeof(text),
-		     "{\"worker_id\":%" PRIu64 ",\"dp_rank\":%u,\"overlap_blocks\":%u,"
-		     "\"required_blocks\":%u,\"cached_tokens\":%u,\"way\":\"%s\"",
-		     ch->worker, ch->dp_rank, ch->overlap_blocks, ch->required_blocks,
-		     ch->cached_tokens, kvr_way_name(ch->way));
+	n = snprintf(
+		text, sizeof(text),
+		"{\"worker_id\":%" PRIu64
+		",\"dp_rank\":%u,\"overlap_blocks\":%u,\"required_blocks\":%u,\"cached_tokens\":%u,\"way\":\"%s\"",
+		ch->worker, ch->dp_rank, ch->overlap_blocks, ch->required_blocks, ch->cached_tokens,
+		kvr_way_name(ch->way));
 	gw_bytes_add(&b, text, (size_t)n);
 	if (ch->prefill_worker != 0)
 		n = snprintf(text, sizeof(text),
@@ -399,7 +400,7 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 	if (c->req == NULL)
 		return;
 	if (!c->started) {
-		/* Nothing of the engine's answer has been seen by the client. */
+		/* The client has received nothing of the engine's answer. */
 		c->req->res.headers.size = 0;
 		c->out.len = 0;
 		c->started = c->complete = c->t->touched = true;
@@ -411,14 +412,14 @@ void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *te
 	c->complete = true;
 	c->broken = !c->events;
 	if (c->events) {
-		/* It may have broken off in the middle of a line. */
+		/* The engine may have ended in the middle of a line. */
 		GW_COUNT(c->t, GW_SPLIT_STREAMS);
 		gw_bytes_add(&c->out, "\n\ndata: ", 8);
 		n = gw_error_json(e, text, body, sizeof(body));
 		gw_bytes_add(&c->out, body, n);
 		gw_bytes_add(&c->out, "\n\n", 2);
 	}
-	push(c);
+	push_data(c);
 }
 
 void gw_answer_free(struct gw_call *c)

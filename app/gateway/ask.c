@@ -22,18 +22,18 @@ const char *gw_ask_target(enum gw_path path)
 	return targets[path];
 }
 
-static bool given(const struct kvr_json_value *v)
+static bool is_given(const struct kvr_json_value *v)
 {
 	return v->type != KVR_JSON_NONE && v->type != KVR_JSON_NULL;
 }
 
-static int wrong(const char *name, const char *what, char *err, size_t errlen)
+static int report_wrong(const char *name, const char *what, char *err, size_t errlen)
 {
 	snprintf(err, errlen, "%s: %s", name, what);
 	return -EINVAL;
 }
 
-/* Content that a tokenizer would not show in ids alone: pictures, sound. */
+/* Return true if the content is text only: token ids would not represent images or sound. */
 static bool only_text(const struct kvr_json_value *messages)
 {
 	static const char *const names[] = {"content"};
@@ -52,7 +52,7 @@ static bool only_text(const struct kvr_json_value *messages)
 	return true;
 }
 
-/* `prompt` of a completion: a string, ids, or a list of one of these. */
+/* Read `prompt` of a completion: a string, ids, or a list of one of these. */
 static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 {
 	struct kvr_json_iter it;
@@ -60,21 +60,21 @@ static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 	int64_t n;
 
 	a->form = GW_PROMPT_OPAQUE;
-	if (!given(&a->prompt))
-		return 0; /* prompt_embeds, for instance: the engine knows */
+	if (!is_given(&a->prompt))
+		return 0; /* for example prompt_embeds: only the engine understands it */
 	if (a->prompt.type == KVR_JSON_STRING) {
 		a->form = GW_PROMPT_TEXT;
 		return 0;
 	}
 	if (a->prompt.type != KVR_JSON_ARRAY)
-		return wrong("prompt", "a string or an array is expected", err, errlen);
+		return report_wrong("prompt", "expected a string or an array", err, errlen);
 	it = kvr_json_begin(&a->prompt);
 	if (!kvr_json_next(&it, &name, &first))
-		return wrong("prompt", "it is empty", err, errlen);
+		return report_wrong("prompt", "must not be empty", err, errlen);
 	if (first.type == KVR_JSON_NUMBER) {
 		a->ids = a->prompt;
 	} else if (first.type != KVR_JSON_STRING && first.type != KVR_JSON_ARRAY) {
-		return wrong("prompt", "strings or token ids are expected", err, errlen);
+		return report_wrong("prompt", "expected strings or token ids", err, errlen);
 	} else if (kvr_json_next(&it, &name, &second)) {
 		return 0; /* several prompts */
 	} else if (first.type == KVR_JSON_STRING) {
@@ -86,7 +86,7 @@ static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 	}
 	n = kvr_json_u32s(&a->ids, NULL, 0);
 	if (n <= 0 || n > (1 << 20))
-		return wrong("prompt", "token ids are expected, 1 to 1048576", err, errlen);
+		return report_wrong("prompt", "expected 1 to 1048576 token ids", err, errlen);
 	a->form = GW_PROMPT_IDS;
 	a->n_ids = (uint32_t)n;
 	return 0;
@@ -95,37 +95,37 @@ static int read_prompt(struct gw_ask *a, char *err, size_t errlen)
 static int read_messages(struct gw_ask *a, char *err, size_t errlen)
 {
 	a->form = GW_PROMPT_OPAQUE;
-	if (!given(&a->messages))
-		return wrong("messages", "it is missing", err, errlen);
+	if (!is_given(&a->messages))
+		return report_wrong("messages", "is missing", err, errlen);
 	if (a->messages.type != KVR_JSON_ARRAY)
-		return wrong("messages", "an array is expected", err, errlen);
+		return report_wrong("messages", "expected an array", err, errlen);
 	if (only_text(&a->messages))
 		a->form = GW_PROMPT_MESSAGES;
 	return 0;
 }
 
-/* The engine, which has the last word, takes 16.0 for 16. */
+/* 16.0 is accepted for 16, as engines accept it. */
 static int read_limit(const struct kvr_json_value *v, const char *name, uint32_t *out, char *err,
 		      size_t errlen)
 {
 	double n;
 
-	if (!given(v))
+	if (!is_given(v))
 		return 0;
 	if (kvr_json_f64(v, &n) != 0 || !(n >= 0 && n < UINT32_MAX) || n != (uint32_t)n)
-		return wrong(name, "a whole number is expected", err, errlen);
+		return report_wrong(name, "expected an integer", err, errlen);
 	*out = (uint32_t)n;
 	return 0;
 }
 
-/* What nvext.token_data or token_ids say, when the text is there beside them. */
+/* Read nvext.token_data or token_ids, which accompany a text. */
 static int read_ids(struct gw_ask *a, const struct kvr_json_value *v, const char *name, char *err,
 		    size_t errlen)
 {
-	const int64_t n = given(v) ? kvr_json_u32s(v, NULL, 0) : 0;
+	const int64_t n = is_given(v) ? kvr_json_u32s(v, NULL, 0) : 0;
 
 	if (n < 0 || n > (1 << 20))
-		return wrong(name, "token ids are expected, at most 1048576", err, errlen);
+		return report_wrong(name, "expected at most 1048576 token ids", err, errlen);
 	if (n > 0) {
 		a->form = GW_PROMPT_IDS;
 		a->ids = *v;
@@ -136,14 +136,13 @@ static int read_ids(struct gw_ask *a, const struct kvr_json_value *v, const char
 
 static int read_model(struct gw_ask *a, const struct kvr_json_value *v, char *err, size_t errlen)
 {
-	if (given(v) && gw_hints_text(v, a->model, sizeof(a->model)) < 0)
-		return wrong("model",
-			     "a string of at most 255 bytes, none of them nul, is expected", err,
-			     errlen);
+	if (is_given(v) && gw_hints_text(v, a->model, sizeof(a->model)) < 0)
+		return report_wrong("model", "expected a string of at most 255 bytes without NUL",
+				    err, errlen);
 	return 0;
 }
 
-/* The path does not say what the body is. */
+/* The path does not determine the format of the body. */
 static bool only_asked(const struct gw_ask *a)
 {
 	return a->path == GW_PICK || a->path == GW_LOADS;
@@ -156,17 +155,16 @@ static bool is_preprocessed(const struct gw_ask *a)
 	return only_asked(a) && kvr_json_get(&a->root, "token_ids", &v);
 }
 
-/* The body passes as it is: the engine has this salt, and its events name the blocks without the
- * tag. A namespace that is a hint is the name itself. */
+/* The body is forwarded unchanged: the engine knows this salt, and its events name blocks without
+ * the tag. A namespace given as a hint is the name itself. */
 static int read_salt(struct gw_hints *hints, const struct kvr_json_value *v, char *err,
 		     size_t errlen)
 {
 	const size_t tag = sizeof(KVR_HASH_SALT_TAG) - 1;
 
 	if (gw_hints_text(v, hints->ns, sizeof(hints->ns)) < 0)
-		return wrong("cache_salt",
-			     "at most 255 bytes of text, none of them nul, are expected", err,
-			     errlen);
+		return report_wrong("cache_salt", "expected at most 255 bytes of text without NUL",
+				    err, errlen);
 	if (strncmp(hints->ns, KVR_HASH_SALT_TAG, tag) == 0 && hints->ns[tag] != '\0')
 		memmove(hints->ns, hints->ns + tag, strlen(hints->ns + tag) + 1);
 	hints->any = true;
@@ -192,8 +190,8 @@ static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size
 	a->prompt = v[PROMPT];
 	a->messages = v[MESSAGES];
 	a->form = GW_PROMPT_OPAQUE;
-	if (given(&v[STREAM]) && kvr_json_bool(&v[STREAM], &a->stream) != 0)
-		return wrong("stream", "true or false is expected", err, errlen);
+	if (is_given(&v[STREAM]) && kvr_json_bool(&v[STREAM], &a->stream) != 0)
+		return report_wrong("stream", "expected true or false", err, errlen);
 	rc = read_model(a, &v[MODEL], err, errlen);
 	if (rc == 0)
 		rc = read_limit(&v[MAX], "max_tokens", &a->max_tokens, err, errlen);
@@ -201,21 +199,21 @@ static int read_openai(struct gw_ask *a, struct gw_hints *hints, char *err, size
 		rc = read_limit(&v[MAX_NEW], "max_completion_tokens", &a->max_tokens, err, errlen);
 	if (rc == 0)
 		rc = read_limit(&v[MAX_OUT], "max_output_tokens", &a->max_tokens, err, errlen);
-	if (rc == 0 && (a->path == GW_COMPLETIONS || (only_asked(a) && given(&a->prompt))))
+	if (rc == 0 && (a->path == GW_COMPLETIONS || (only_asked(a) && is_given(&a->prompt))))
 		rc = read_prompt(a, err, errlen);
-	if (rc == 0 && (a->path == GW_CHAT || (only_asked(a) && given(&a->messages))))
+	if (rc == 0 && (a->path == GW_CHAT || (only_asked(a) && is_given(&a->messages))))
 		rc = read_messages(a, err, errlen);
-	if (rc == 0 && given(&v[NVEXT]))
+	if (rc == 0 && is_given(&v[NVEXT]))
 		rc = gw_hints_object(hints, &v[NVEXT], err, errlen);
 	if (rc == 0 && v[NVEXT].type == KVR_JSON_OBJECT &&
 	    kvr_json_get(&v[NVEXT], "token_data", &ids))
 		rc = read_ids(a, &ids, "nvext.token_data", err, errlen);
-	if (rc == 0 && given(&v[SALT]))
+	if (rc == 0 && is_given(&v[SALT]))
 		rc = read_salt(hints, &v[SALT], err, errlen);
 	return rc;
 }
 
-/* token_ids of a PreprocessedEmbeddingRequest: ids of each of several texts. */
+/* Read token_ids of a PreprocessedEmbeddingRequest: ids of several texts. */
 static bool is_embedding(const struct kvr_json_value *ids)
 {
 	struct kvr_json_iter it = kvr_json_begin(ids);
@@ -235,8 +233,9 @@ static int read_embedding(struct gw_ask *a, char *err, size_t errlen)
 		const int64_t n = kvr_json_u32s(&text, NULL, 0);
 
 		if (n < 0 || sum + n > (1 << 20))
-			return wrong("token_ids", "lists of token ids are expected, 1048576 in all",
-				     err, errlen);
+			return report_wrong("token_ids",
+					    "expected lists of token ids, at most 1048576 in total",
+					    err, errlen);
 		sum += (uint32_t)n;
 	}
 	a->isl_guess = sum > 0 ? sum : 1;
@@ -246,7 +245,7 @@ static int read_embedding(struct gw_ask *a, char *err, size_t errlen)
 	return 0;
 }
 
-/* The prompt that routing goes by: mm_routing_info has it where pictures are, with their hashes. */
+/* The prompt for routing: with images, mm_routing_info has it, with their hashes. */
 static int read_routed(struct gw_ask *a, const struct kvr_json_value *mm, char *err, size_t errlen)
 {
 	static const char *const names[] = {"routing_token_ids", "block_mm_infos"};
@@ -254,7 +253,7 @@ static int read_routed(struct gw_ask *a, const struct kvr_json_value *mm, char *
 	int rc = read_ids(a, &a->prompt, "token_ids", err, errlen);
 
 	kvr_json_members(mm, names, 2, v);
-	if (rc != 0 || !given(&v[0]))
+	if (rc != 0 || !is_given(&v[0]))
 		return rc;
 	rc = read_ids(a, &v[0], "mm_routing_info.routing_token_ids", err, errlen);
 	if (rc != 0 || a->ids.p != v[0].p)
@@ -277,8 +276,8 @@ static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err
 	a->stream = true;
 	a->preprocessed = true;
 	a->form = GW_PROMPT_OPAQUE;
-	if (given(&v[PROBE]) && kvr_json_bool(&v[PROBE], &a->probe) != 0)
-		return wrong("_HEALTH_CHECK", "true or false is expected", err, errlen);
+	if (is_given(&v[PROBE]) && kvr_json_bool(&v[PROBE], &a->probe) != 0)
+		return report_wrong("_HEALTH_CHECK", "expected true or false", err, errlen);
 	a->prompt = v[IDS];
 	rc = read_model(a, &v[MODEL], err, errlen);
 	if (rc == 0)
@@ -291,9 +290,10 @@ static int read_preprocessed(struct gw_ask *a, struct gw_hints *hints, char *err
 	if (rc == 0)
 		rc = gw_hints_object(hints, &v[ROUTING], err, errlen);
 	if (rc == 0 && gw_hints_override(hints, &v[OVERRIDE], err, errlen) != 0)
-		rc = wrong("router_config_override", "wrong type, or out of range", err, errlen);
+		rc = report_wrong("router_config_override", "wrong type or out of range", err,
+				  errlen);
 	if (rc == 0 && a->probe)
-		a->form = GW_PROMPT_OPAQUE; /* it is to leave no trace in the index */
+		a->form = GW_PROMPT_OPAQUE; /* leaves no trace in the index */
 	return rc;
 }
 
@@ -306,15 +306,15 @@ int gw_ask_read(struct gw_ask *a, enum gw_path path, const char *body, size_t le
 	*a = (struct gw_ask){.path = path};
 	rc = kvr_json_parse(body, len, &a->root, &at);
 	if (rc != 0) {
-		snprintf(err, errlen, "the body is no JSON: wrong at byte %zu%s", at,
-			 rc == -E2BIG ? " (too deep)" : "");
+		snprintf(err, errlen, "the body is not JSON: invalid at byte %zu%s", at,
+			 rc == -E2BIG ? " (nested too deeply)" : "");
 		return -EBADMSG;
 	}
 	if (a->root.type != KVR_JSON_OBJECT) {
-		snprintf(err, errlen, "the body is no JSON object");
+		snprintf(err, errlen, "the body is not a JSON object");
 		return -EBADMSG;
 	}
-	/* Pictures and sound are many bytes and few tokens. */
+	/* Images and sound are many bytes but few tokens. */
 	a->isl_guess = len / 4 < ISL_GUESS_MOST ? (uint32_t)(len / 4 + 1) : ISL_GUESS_MOST;
 	return path == GW_ROUTE || is_preprocessed(a) ? read_preprocessed(a, hints, err, errlen)
 						      : read_openai(a, hints, err, errlen);
@@ -325,15 +325,15 @@ void gw_ask_ids(const struct gw_ask *a, uint32_t ids[])
 	kvr_json_u32s(&a->ids, ids, a->n_ids);
 }
 
-/* An object of members, one after the other; sized beforehand. */
+/* Append a member to an object; the buffer was sized beforehand. */
 struct text {
 	char *p;
 	size_t len;
 };
 
-static void add(struct text *t, const char *name, const struct kvr_json_value *v)
+static void add_member(struct text *t, const char *name, const struct kvr_json_value *v)
 {
-	if (!given(v))
+	if (!is_given(v))
 		return;
 	t->p[t->len] = t->len == 0 ? '{' : ',';
 	t->p[t->len + 1] = '"';
@@ -367,13 +367,13 @@ char *gw_ask_question(const struct gw_ask *a, size_t *len)
 		return NULL;
 	kvr_json_members(&a->root, names, N, v);
 	v[1] = a->messages;
-	add(&t, names[0], &v[0]);
+	add_member(&t, names[0], &v[0]);
 	if (a->form == GW_PROMPT_TEXT) {
-		add(&t, "prompt", &a->prompt);
-		add(&t, "add_special_tokens", &v[5]);
+		add_member(&t, "prompt", &a->prompt);
+		add_member(&t, "add_special_tokens", &v[5]);
 	} else {
 		for (unsigned int i = 1; i < N; i++)
-			add(&t, names[i], &v[i]);
+			add_member(&t, names[i], &v[i]);
 	}
 	if (t.len == 0)
 		t.p[t.len++] = '{';
@@ -382,16 +382,16 @@ char *gw_ask_question(const struct gw_ask *a, size_t *len)
 	return t.p;
 }
 
-/* Members of a nested object that the engine wants outside, unless they are null. */
-static unsigned int lift(const struct kvr_json_value *object, const char *const names[],
-			 unsigned int n, struct kvr_json_edit edits[])
+/* Edits that move non-null members of a nested object to the top level. */
+static unsigned int lift_members(const struct kvr_json_value *object, const char *const names[],
+				 unsigned int n, struct kvr_json_edit edits[])
 {
 	struct kvr_json_value v[KVR_JSON_MAX_NAMES];
 	unsigned int k = 0;
 
 	kvr_json_members(object, names, n, v);
 	for (unsigned int i = 0; i < n; i++)
-		if (given(&v[i]))
+		if (is_given(&v[i]))
 			edits[k++] = (struct kvr_json_edit){names[i], v[i].p, v[i].len};
 	return k;
 }
@@ -421,13 +421,13 @@ char *gw_ask_body(const struct gw_ask *a, size_t *len)
 		edits[n++] = (struct kvr_json_edit){"input", a->prompt.p, a->prompt.len};
 	} else {
 		edits[n++] = (struct kvr_json_edit){"stream", "true", 4};
-		edits[n++] = given(&a->prompt)
+		edits[n++] = is_given(&a->prompt)
 				     ? (struct kvr_json_edit){"prompt", a->prompt.p, a->prompt.len}
 				     : (struct kvr_json_edit){"prompt", "[]", 2};
 		if (kvr_json_get(&a->root, "sampling_options", &part))
-			n += lift(&part, sampling, 10, edits + n);
+			n += lift_members(&part, sampling, 10, edits + n);
 		if (kvr_json_get(&a->root, "stop_conditions", &part))
-			n += lift(&part, stop, 5, edits + n);
+			n += lift_members(&part, stop, 5, edits + n);
 	}
 	bound = kvr_json_edit_bound(&a->root, edits, n);
 	out = malloc(bound);

@@ -40,47 +40,47 @@ void gw_buffers_limit(struct gw_sources *sources, uint64_t share, uint64_t most,
 
 /* ---- whose they are ---- */
 
-static uint32_t bucket(const void *key)
+static uint32_t bucket_of(const void *key)
 {
 	return (uint32_t)(((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32) % BUCKETS;
 }
 
-static struct owner *find(const void *key)
+static struct owner *find_owner(const void *key)
 {
 	struct owner *o;
 
-	LIST_FOREACH (o, &mine.owner[bucket(key)], chain)
+	LIST_FOREACH (o, &mine.owner[bucket_of(key)], chain)
 		if (o->key == key)
 			break;
 	return o;
 }
 
-static struct owner *own(const void *key, struct gw_source *source, uint64_t bytes)
+static struct owner *add_owner(const void *key, struct gw_source *source, uint64_t bytes)
 {
 	struct owner *o = malloc(sizeof(*o));
 
 	if (o == NULL)
 		return NULL;
 	*o = (struct owner){.key = key, .source = source, .bytes = bytes};
-	LIST_INSERT_HEAD(&mine.owner[bucket(key)], o, chain);
-	gw_source_hold(mine.sources, source, GW_ROOM_BODIES, (int64_t)bytes);
+	LIST_INSERT_HEAD(&mine.owner[bucket_of(key)], o, chain);
+	gw_source_hold(mine.sources, source, GW_BUDGET_BODIES, (int64_t)bytes);
 	return o;
 }
 
-static void disown(const void *key)
+static void drop_owner(const void *key)
 {
-	struct owner *o = find(key);
+	struct owner *o = find_owner(key);
 
 	if (o == NULL)
 		return;
 	LIST_REMOVE(o, chain);
-	gw_source_hold(mine.sources, o->source, GW_ROOM_BODIES, -(int64_t)o->bytes);
+	gw_source_hold(mine.sources, o->source, GW_BUDGET_BODIES, -(int64_t)o->bytes);
 	free(o);
 }
 
 int gw_buffers_open(h2o_buffer_t **input, struct gw_source *source, gw_buffers_fn *fn, void *arg)
 {
-	struct owner *o = own(input, source, 0);
+	struct owner *o = add_owner(input, source, 0);
 
 	if (o == NULL)
 		return -ENOMEM;
@@ -91,34 +91,35 @@ int gw_buffers_open(h2o_buffer_t **input, struct gw_source *source, gw_buffers_f
 
 void gw_buffers_close(h2o_buffer_t **input)
 {
-	const struct owner *o = find(input);
+	const struct owner *o = find_owner(input);
 
 	if (o != NULL && mine.reading == o->source)
 		mine.reading = NULL;
-	disown(input);
+	drop_owner(input);
 }
 
 /* ---- what they may take ---- */
 
-static void *theirs(const char *name)
+static void *find_original(const char *name)
 {
 	void *found = dlsym(RTLD_NEXT, name);
 
 	if (found == NULL)
-		abort(); /* libh2o is linked: it cannot be */
+		abort(); /* cannot happen: libh2o is linked */
 	return found;
 }
 
 /* Its only large buffer needs no more than room. */
 static bool is_share(const h2o_buffer_t *b, uint64_t bytes)
 {
-	const struct owner *o = find(b);
+	const struct owner *o = find_owner(b);
 	const struct gw_source *source = o != NULL ? o->source : mine.reading;
 
-	return source == NULL || /* nobody's */
-	       gw_source_held(mine.sources, source, GW_ROOM_BODIES) == (o != NULL ? o->bytes : 0) ||
-	       gw_source_fits(mine.sources, source, GW_ROOM_BODIES, bytes, mine.share,
-			      GW_ROOM_GROWS);
+	return source == NULL || /* without an owner */
+	       gw_source_held(mine.sources, source, GW_BUDGET_BODIES) ==
+		       (o != NULL ? o->bytes : 0) ||
+	       gw_source_fits(mine.sources, source, GW_BUDGET_BODIES, bytes, mine.share,
+			      GW_BUDGET_GROWS);
 }
 
 /* Only buffers of input: of others libh2o believes that they always grow. */
@@ -135,11 +136,11 @@ h2o_iovec_t h2o_buffer_reserve(h2o_buffer_t **inbuf, size_t min_guarantee)
 {
 	static __thread h2o_iovec_t (*fn)(h2o_buffer_t * *inbuf, size_t min_guarantee);
 	const h2o_buffer_t *before = *inbuf;
-	const struct owner *connection = find(inbuf);
+	const struct owner *connection = find_owner(inbuf);
 	h2o_iovec_t room;
 
 	if (fn == NULL)
-		*(void **)&fn = theirs("h2o_buffer_reserve");
+		*(void **)&fn = find_original("h2o_buffer_reserve");
 	/* It makes room there before it reads; bodies of streams come from what it has read. */
 	if (connection != NULL) {
 		mine.reading = connection->source;
@@ -155,7 +156,8 @@ h2o_iovec_t h2o_buffer_reserve(h2o_buffer_t **inbuf, size_t min_guarantee)
 	mine.bytes += (int64_t)(*inbuf)->capacity;
 	if ((*inbuf)->capacity > SMALL && mine.reading != NULL &&
 	    (*inbuf)->_prototype == &h2o_socket_buffer_prototype)
-		own(*inbuf, mine.reading, (*inbuf)->capacity); /* without memory: nobody's */
+		add_owner(*inbuf, mine.reading,
+			  (*inbuf)->capacity); /* no memory: without an owner */
 	return room;
 }
 
@@ -164,9 +166,9 @@ void h2o_buffer__do_free(h2o_buffer_t *buffer)
 	static __thread void (*fn)(h2o_buffer_t * buffer);
 
 	if (fn == NULL)
-		*(void **)&fn = theirs("h2o_buffer__do_free");
+		*(void **)&fn = find_original("h2o_buffer__do_free");
 	mine.bytes -= (int64_t)buffer->capacity;
 	if (buffer->capacity > SMALL)
-		disown(buffer);
+		drop_owner(buffer);
 	fn(buffer);
 }

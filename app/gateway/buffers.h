@@ -6,7 +6,7 @@
  * @file
  * Memory of what libh2o has read. It bounds one body (--max-body), not all that come in: clients
  * that begin many bodies and end none, or one over HTTP/2 with a stream for each, would fill the
- * machine, and gw_room_take() sees a request when its body is there. Every buffer of libh2o grows
+ * machine, and gw_budget_take() sees a request when its body is there. Every buffer of libh2o grows
  * in h2o_buffer_reserve() and ends in h2o_buffer__do_free(), which it calls as any shared library
  * calls another: buffers.c takes these names, counts what they do, and lets a buffer of input grow
  * no more when there is too much. libh2o then closes the connection, or the stream. Counted by

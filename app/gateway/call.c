@@ -6,18 +6,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "again.h"
 #include "answer.h"
-#include "choice.h"
+#include "body_budget.h"
 #include "conn.h"
-#include "lease.h"
-#include "message.h"
-#include "room.h"
+#include "engine_request.h"
+#include "pick_lease.h"
+#include "pick_reply.h"
+#include "retry.h"
 #include "source.h"
 
 static void send_to_router(struct gw_call *c);
 
-static void count(struct gw_call *c, enum gw_counter what)
+static void count_end(struct gw_call *c, enum gw_counter what)
 {
 	if (c->counted)
 		return;
@@ -26,12 +26,12 @@ static void count(struct gw_call *c, enum gw_counter what)
 	kvr_stats_sub(c->t->row, GW_IN_FLIGHT, 1);
 }
 
-static void release(struct gw_call *c)
+static void release_call(struct gw_call *c)
 {
 	if (c->req != NULL || c->id != 0 || c->question != NULL)
 		return;
 	LIST_REMOVE(c, link);
-	gw_room_leave(c);
+	gw_budget_leave(c);
 	kvr_client_hints_destroy(c->hints);
 	gw_answer_free(c);
 	free(c->ids);
@@ -39,15 +39,15 @@ static void release(struct gw_call *c)
 	free(c);
 }
 
-static void fail(struct gw_call *c, enum gw_fault fault, const char *text)
+static void fail_call(struct gw_call *c, enum gw_fault fault, const char *text)
 {
 	const struct gw_error *e = gw_error_fault(fault);
 
-	count(c, e->status < 499 ? GW_REFUSED : GW_FAILED);
+	count_end(c, e->status < 499 ? GW_REFUSED : GW_FAILED);
 	gw_answer_error(c, e, text != NULL ? text : gw_error_text(fault));
 }
 
-/* libh2o lets go of the request: it has been answered, or the client has gone. */
+/* libh2o releases the request: it was answered, or the client closed the connection. */
 static void on_dispose(void *holder)
 {
 	struct gw_call *c = *(struct gw_call **)holder;
@@ -55,17 +55,17 @@ static void on_dispose(void *holder)
 	gw_conn_leave(c);
 	c->req = NULL;
 	if (c->question != NULL)
-		gw_talk_cancel(c->question);
+		gw_conversation_cancel(c->question);
 	c->question = NULL;
 	if (c->id != 0)
 		kvr_client_cancel(c->router->client, c->id);
-	count(c, GW_GONE); /* unless it is counted */
-	release(c);
+	count_end(c, GW_GONE); /* unless counted already */
+	release_call(c);
 }
 
-/* --- the router's side ---------------------------------------------------------------------- */
+/* --- callbacks of the router's client ------------------------------------------------------ */
 
-static void stop(struct gw_call *c)
+static void cancel_request(struct gw_call *c)
 {
 	if (c->id != 0)
 		kvr_client_cancel(c->router->client, c->id);
@@ -86,12 +86,12 @@ static void on_accepted(struct kvr_client *client, uint64_t id, const struct kvr
 		return;
 	name = gw_lease_begin(c, c->lease_ms);
 	if (name == 0) {
-		fail(c, GW_OUT_OF_MEMORY, NULL);
-		stop(c);
+		fail_call(c, GW_OUT_OF_MEMORY, NULL);
+		cancel_request(c);
 		return;
 	}
 	GW_COUNT(c->t, GW_PICKED);
-	count(c, GW_ANSWERED);
+	count_end(c, GW_ANSWERED);
 	gw_answer_pick(c, name);
 }
 
@@ -102,7 +102,7 @@ static void on_loads(struct kvr_client *client, uint64_t id, const struct kvr_cl
 
 	if (c == NULL || c->req == NULL || c->complete)
 		return;
-	count(c, GW_ANSWERED);
+	count_end(c, GW_ANSWERED);
 	gw_answer_loads(c, loads);
 }
 
@@ -118,10 +118,10 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 	GW_COUNT(c->t, GW_ITEMS);
 	rc = gw_answer_add(c, it);
 	if (rc == 0)
-		room = gw_room_take(c, GW_ROOM_GROWS);
+		room = gw_budget_take(c, GW_BUDGET_GROWS);
 	if (room != GW_FAULTS) {
-		fail(c, room, NULL);
-		stop(c);
+		fail_call(c, room, NULL);
+		cancel_request(c);
 	}
 	if (rc == 0)
 		return;
@@ -129,35 +129,35 @@ static void on_item(struct kvr_client *client, uint64_t id, const struct kvr_cli
 		GW_COUNT(c->t, GW_BAD_ANSWERS);
 	if (rc == -ENOBUFS)
 		GW_COUNT(c->t, GW_SLOW_READERS);
-	fail(c,
-	     rc == -EBADMSG   ? GW_ENGINE_GARBAGE
-	     : rc == -ENOBUFS ? GW_READER_TOO_SLOW
-			      : GW_OUT_OF_MEMORY,
-	     NULL);
-	stop(c);
+	fail_call(c,
+		  rc == -EBADMSG   ? GW_ENGINE_GARBAGE
+		  : rc == -ENOBUFS ? GW_READER_TOO_SLOW
+				   : GW_OUT_OF_MEMORY,
+		  NULL);
+	cancel_request(c);
 }
 
-static void finished(struct gw_call *c)
+static void on_finished(struct gw_call *c)
 {
 	if (gw_answer_end(c) == 0) {
-		count(c, GW_ANSWERED);
+		count_end(c, GW_ANSWERED);
 		return;
 	}
 	GW_COUNT(c->t, GW_BAD_ANSWERS);
-	fail(c, GW_ENGINE_GARBAGE, NULL);
+	fail_call(c, GW_ENGINE_GARBAGE, NULL);
 }
 
-/* An engine's own words about it are better than ours. */
-static void failed(struct gw_call *c, const struct kvr_client_end *e)
+/* An engine's own error is better than the gateway's. */
+static void on_failed(struct gw_call *c, const struct kvr_client_end *e)
 {
 	char text[512];
-	const struct gw_error error = gw_again_error(c, e, text, sizeof(text));
+	const struct gw_error error = gw_retry_error(c, e, text, sizeof(text));
 
 	if (gw_answer_kept(c)) {
-		finished(c);
+		on_finished(c);
 		return;
 	}
-	count(c, error.status < 499 ? GW_REFUSED : GW_FAILED);
+	count_end(c, error.status < 499 ? GW_REFUSED : GW_FAILED);
 	gw_answer_error(c, &error, text);
 }
 
@@ -171,19 +171,19 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		gw_lease_ended(try->lease, e);
 	free(try);
 	if (c == NULL)
-		return; /* it went on elsewhere, or is a booking */
+		return; /* retried elsewhere, or a booking */
 	c->id = 0;
 	c->at_router = NULL;
 	if (c->req == NULL || c->complete) {
-		release(c);
+		release_call(c);
 		return;
 	}
 	if (gw_router_ended(c->router, e, gw_again(c, e))) {
 		GW_COUNT(c->t, GW_RESUBMITTED);
-		if (gw_again_elsewhere(c, e)) {
+		if (gw_retry_elsewhere(c, e)) {
 			GW_COUNT(c->t, GW_RETRIES);
-			gw_again_leave(c, e);
-		} else if (gw_again_no_bodies(c, e)) {
+			gw_retry_leave(c, e);
+		} else if (gw_retry_no_bodies(c, e)) {
 			c->through = true;
 			c->not_taken = e->reason == KVR_CLIENT_FAILED || e->detail[0] == 408;
 		} else if (e->reason != KVR_CLIENT_LOST) {
@@ -192,22 +192,22 @@ static void on_end(struct kvr_client *client, uint64_t id, const struct kvr_clie
 		send_to_router(c);
 	} else if (e->reason == KVR_CLIENT_FINISHED) {
 		gw_answer_track(c, e->tracker);
-		finished(c);
+		on_finished(c);
 	} else if (e->reason == KVR_CLIENT_QUERIED) {
-		count(c, GW_ANSWERED);
+		count_end(c, GW_ANSWERED);
 		gw_answer_choice(c);
 	} else if (e->reason == KVR_CLIENT_FAILED && c->head_done && c->status >= 400) {
-		finished(c); /* the engine's own words */
+		on_finished(c); /* the engine's own message */
 	} else {
-		failed(c, e);
+		on_failed(c, e);
 	}
-	release(c);
+	release_call(c);
 }
 
 static const struct kvr_client_ops ops = {
 	.on_accepted = on_accepted, .on_item = on_item, .on_loads = on_loads, .on_end = on_end};
 
-static int submit(struct gw_call *c, const struct gw_model *m)
+static int submit_request(struct gw_call *c, const struct gw_model *m)
 {
 	struct kvr_client_request q = {.pool_name = m->pool,
 				       .isl = c->n_ids > 0 ? c->n_ids : c->ask.isl_guess,
@@ -219,10 +219,10 @@ static int submit(struct gw_call *c, const struct gw_model *m)
 				       .n_failed_at = c->n_failed_at,
 				       .ops = &ops,
 				       .user = calloc(1, sizeof(struct gw_try))};
-	uint64_t *sh = gw_message_hashes(c, m, &q.n_hashes);
+	uint64_t *sh = gw_request_hashes(c, m, &q.n_hashes);
 	size_t len = 0;
 	char *message = NULL;
-	int rc = q.user != NULL ? gw_message(c, &message, &len) : -ENOMEM;
+	int rc = q.user != NULL ? gw_engine_request(c, &message, &len) : -ENOMEM;
 
 	q.hashes = sh;
 	q.body = message;
@@ -272,38 +272,38 @@ static void send_to_router(struct gw_call *c)
 	c->choice = (struct kvr_client_choice){0};
 	c->router = gw_router_pick(c->t, c->tried);
 	if (c->router == NULL) {
-		fail(c, GW_NO_ROUTER, NULL);
+		fail_call(c, GW_NO_ROUTER, NULL);
 		return;
 	}
 	if (!gw_router_model(c->router, c->ask.model, &m)) {
-		snprintf(text, sizeof(text), "the model '%s' is not served here", c->ask.model);
-		fail(c, GW_NO_MODEL, text);
+		snprintf(text, sizeof(text), "the model '%s' is not available", c->ask.model);
+		fail_call(c, GW_NO_MODEL, text);
 		return;
 	}
-	if (!gw_again_in_time(c)) {
-		fail(c, GW_TIMED_OUT, NULL);
+	if (!gw_retry_in_time(c)) {
+		fail_call(c, GW_TIMED_OUT, NULL);
 		return;
 	}
 	c->tries++;
 	rc = hint_adapter(c, m.lora);
 	if (rc == 0)
-		rc = submit(c, &m);
+		rc = submit_request(c, &m);
 	if (rc == 0)
 		return;
 	if (rc == -EMSGSIZE && c->not_taken) {
-		fail(c, GW_BODY_NOT_TAKEN, NULL);
+		fail_call(c, GW_BODY_NOT_TAKEN, NULL);
 	} else if (rc == -EMSGSIZE) {
 		GW_COUNT(c->t, GW_TOO_LARGE);
-		fail(c, GW_BODY_TOO_LARGE, "the request is larger than the router takes");
+		fail_call(c, GW_BODY_TOO_LARGE, "the request exceeds the limit of the router");
 	} else if (rc == -EINVAL) {
-		fail(c, GW_BAD_REQUEST,
-		     "a routing hint, their sum, or a header field is not legal");
+		fail_call(c, GW_BAD_REQUEST,
+			  "a routing hint, the total size of hints, or a header field is invalid");
 	} else {
-		fail(c,
-		     rc == -EBUSY    ? GW_TOO_MANY
-		     : rc == -ENOMEM ? GW_OUT_OF_MEMORY
-				     : GW_NO_ROUTER,
-		     NULL);
+		fail_call(c,
+			  rc == -EBUSY	  ? GW_TOO_MANY
+			  : rc == -ENOMEM ? GW_OUT_OF_MEMORY
+					  : GW_NO_ROUTER,
+			  NULL);
 	}
 }
 
@@ -320,7 +320,7 @@ void gw_calls_move(struct gw_router *r)
 		    gw_router_pick(c->t, c->tried | gw_router_bit(r)) == NULL)
 			continue;
 		c->tried |= gw_router_bit(r);
-		c->id = 0; /* what comes of it is not ours any more */
+		c->id = 0; /* the call is not valid afterwards */
 		c->at_router->call = NULL;
 		c->at_router = NULL;
 		kvr_client_cancel(r->client, id);
@@ -329,7 +329,7 @@ void gw_calls_move(struct gw_router *r)
 	}
 }
 
-/* --- the client's side ---------------------------------------------------------------------- */
+/* --- from the client ----------------------------------------------------------------------- */
 
 static void on_ids(void *arg, uint32_t *ids, uint32_t n)
 {
@@ -343,7 +343,7 @@ static void on_ids(void *arg, uint32_t *ids, uint32_t n)
 	send_to_router(c);
 }
 
-/* The tokenizer is not asked for a request that will be refused. */
+/* Do not ask the tokenizer for a request that will be rejected. */
 static bool is_served(const struct gw_call *c)
 {
 	const struct gw_router *r = gw_router_pick(c->t, c->tried);
@@ -357,7 +357,7 @@ static void find_ids(struct gw_call *c)
 	if (c->ask.form == GW_PROMPT_IDS) {
 		c->ids = malloc(c->ask.n_ids * sizeof(*c->ids));
 		if (c->ids == NULL) {
-			fail(c, GW_OUT_OF_MEMORY, NULL);
+			fail_call(c, GW_OUT_OF_MEMORY, NULL);
 			return;
 		}
 		gw_ask_ids(&c->ask, c->ids);
@@ -366,15 +366,15 @@ static void find_ids(struct gw_call *c)
 		return;
 	}
 	if (!is_served(c))
-		send_to_router(c); /* which says so */
+		send_to_router(c); /* which has the reason */
 	else if (c->t->talks == NULL || c->ask.form == GW_PROMPT_OPAQUE)
 		on_ids(c, NULL, 0);
 	else
-		c->question =
-			gw_talk_ask(c->t->talks, &c->ask, gw_source_name(c->source), on_ids, c);
+		c->question = gw_conversation_ask(c->t->talks, &c->ask, gw_source_name(c->source),
+						  on_ids, c);
 }
 
-/* Hints of the body and of the headers. @return 0, -EINVAL with @p err. */
+/* Read hints of body and headers. @return 0, -EINVAL with @p err. */
 static int take_hints(struct gw_call *c, struct gw_hints *h, char *err, size_t errlen)
 {
 	const h2o_headers_t *headers = &c->req->headers;
@@ -400,13 +400,13 @@ static int take_hints(struct gw_call *c, struct gw_hints *h, char *err, size_t e
 		return 0;
 	c->hints = kvr_client_hints_create();
 	if (c->hints == NULL || gw_hints_list(h, c->hints) != 0) {
-		snprintf(err, errlen, "a routing hint is not legal");
+		snprintf(err, errlen, "a routing hint is invalid");
 		return -EINVAL;
 	}
 	return 0;
 }
 
-static struct gw_call *make(struct gw_thread *t, h2o_req_t *req)
+static struct gw_call *create_call(struct gw_thread *t, h2o_req_t *req)
 {
 	struct gw_call *c = calloc(1, sizeof(*c)), **holder;
 
@@ -418,7 +418,7 @@ static struct gw_call *make(struct gw_thread *t, h2o_req_t *req)
 	*holder = c;
 	LIST_INSERT_HEAD(&t->calls, c, link);
 	GW_COUNT(t, GW_REQUESTS);
-	gw_again_earn(t);
+	gw_retry_earn(t);
 	kvr_stats_add(t->row, GW_IN_FLIGHT, 1);
 	kvr_stats_add(t->row, GW_BYTES_IN, req->entity.len);
 	gw_conn_enter(c);
@@ -427,7 +427,7 @@ static struct gw_call *make(struct gw_thread *t, h2o_req_t *req)
 
 void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 {
-	struct gw_call *c = make(t, req);
+	struct gw_call *c = create_call(t, req);
 	static __thread struct gw_hints hints;
 	enum gw_fault room;
 	char err[256] = "";
@@ -444,12 +444,12 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 	if (kvr_stats_get(t->row, GW_IN_FLIGHT) > t->opt->in_flight || gw_conn_floods(c) ||
 	    (path == GW_PICK && gw_leases_full(t))) {
 		GW_COUNT(t, GW_OVERLOADED);
-		fail(c, GW_TOO_MANY, NULL);
+		fail_call(c, GW_TOO_MANY, NULL);
 		return;
 	}
-	room = gw_room_take(c, GW_ROOM_NEW);
+	room = gw_budget_take(c, GW_BUDGET_NEW);
 	if (room != GW_FAULTS) {
-		fail(c, room, NULL);
+		fail_call(c, room, NULL);
 		return;
 	}
 	memset(&hints, 0, sizeof(hints));
@@ -459,7 +459,7 @@ void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path)
 		rc = take_hints(c, &hints, err, sizeof(err));
 	if (rc < 0) {
 		GW_COUNT(t, GW_BAD_JSON);
-		fail(c, GW_BAD_REQUEST, err);
+		fail_call(c, GW_BAD_REQUEST, err);
 		return;
 	}
 	find_ids(c);
@@ -470,11 +470,11 @@ static void end_now(struct gw_call *c, enum gw_counter what, enum gw_fault fault
 	if (c->req == NULL || c->complete)
 		return;
 	if (c->question != NULL)
-		gw_talk_cancel(c->question);
+		gw_conversation_cancel(c->question);
 	c->question = NULL;
-	count(c, what);
+	count_end(c, what);
 	gw_answer_error(c, gw_error_fault(fault), gw_error_text(fault));
-	stop(c);
+	cancel_request(c);
 }
 
 void gw_call_half_closed(struct gw_call *c)

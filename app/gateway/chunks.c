@@ -22,7 +22,7 @@ enum state {
 	WRONG,
 };
 
-static int digit(char c)
+static int hex_digit(char c)
 {
 	return c >= '0' && c <= '9'   ? c - '0'
 	       : c >= 'a' && c <= 'f' ? c - 'a' + 10
@@ -37,7 +37,7 @@ static bool is_text(char c)
 
 static enum state in_size(struct phr_chunked_decoder *d, char c)
 {
-	const int v = digit(c);
+	const int v = hex_digit(c);
 
 	if (v >= 0 && d->_hex_count < MOST_DIGITS) {
 		d->bytes_left_in_chunk = d->bytes_left_in_chunk * 16 + (size_t)v;
@@ -56,7 +56,7 @@ static enum state behind_size(struct phr_chunked_decoder *d)
 }
 
 /* The state behind @p c, which is no data. */
-static enum state next(struct phr_chunked_decoder *d, char c)
+static enum state next_state(struct phr_chunked_decoder *d, char c)
 {
 	switch ((enum state)d->_state) {
 	case SIZE:
@@ -96,7 +96,7 @@ ssize_t phr_decode_chunked(struct phr_chunked_decoder *d, char *buf, size_t *len
 		size_t n = had - from;
 
 		if (d->_state != DATA) {
-			d->_state = (char)next(d, buf[from++]);
+			d->_state = (char)next_state(d, buf[from++]);
 			continue;
 		}
 		n = n < d->bytes_left_in_chunk ? n : d->bytes_left_in_chunk;

@@ -4,11 +4,10 @@
 
 /**
  * @file
- * Contents in chunks (RFC 9112, 7.1), by the letter. libh2o's own decoder takes what is no chunk
- * for one: "0x5" is a length of 0 to it, and all up to a line feed, carriage returns among it,
- * belongs to the line. Whoever stands before us may read these in another way, and what is content
- * to one of us is then the next request to the other. libh2o calls it as any shared library calls
- * another: chunks.c takes its name, and its meaning. Pure; any thread.
+ * Strict decoder of chunked content (RFC 9112, 7.1). libh2o's own decoder accepts invalid chunks:
+ * "0x5" is a length of 0, and everything up to a line feed, including carriage returns, belongs to
+ * the line. A proxy in front may read these differently, so that content of one becomes the next
+ * request of the other. chunks.c overrides libh2o's function of this name. Pure; any thread.
  */
 
 #include <stddef.h>

@@ -18,8 +18,8 @@
 	(2 * GW_MAX_STREAMS) /* so that a connection's end does not look like a flood              \
 			      */
 
-/* Its place, NULL: it has none. */
-static struct gw_conn *place(const struct gw_thread *t, int fd)
+/* Place of a descriptor; NULL: none. */
+static struct gw_conn *place_of(const struct gw_thread *t, int fd)
 {
 	return fd >= 0 && (uint32_t)fd < t->n_fds ? &t->by_fd[fd] : NULL;
 }
@@ -29,15 +29,15 @@ static bool is_http2(const struct gw_call *c)
 	return c->req->version >= 0x200;
 }
 
-/* libh2o closes it, and disposes of its requests, when it comes to read or write there. */
+/* libh2o closes it, and disposes of its requests, at its next read or write. */
 static void close_connection(struct gw_call *c, enum gw_counter why)
 {
 	GW_COUNT(c->t, why);
 	shutdown(c->fd, SHUT_RDWR);
 }
 
-/* To a client that may not have asked yet, and need not read it. */
-static void say(int fd, enum gw_fault fault, const char *reason)
+/* Send an error to a client that may not have sent a request, and need not read it. */
+static void send_error(int fd, enum gw_fault fault, const char *reason)
 {
 	const struct gw_error *e = gw_error_fault(fault);
 	char body[512], text[768], retry[32] = "";
@@ -46,15 +46,15 @@ static void say(int fd, enum gw_fault fault, const char *reason)
 
 	if (e->retry_s > 0)
 		snprintf(retry, sizeof(retry), "retry-after: %u\r\n", e->retry_s);
-	n = snprintf(text, sizeof(text),
-		     "HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n%s"
-		     "connection: close\r\ncontent-length: %zu\r\n\r\n%s",
-		     e->status, reason, retry, len, body);
+	n = snprintf(
+		text, sizeof(text),
+		"HTTP/1.1 %d %s\r\ncontent-type: application/json\r\n%sconnection: close\r\ncontent-length: %zu\r\n\r\n%s",
+		e->status, reason, retry, len, body);
 	if (send(fd, text, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) == n)
 		shutdown(fd, SHUT_WR);
 }
 
-/* ---- how long it takes ---- */
+/* ---- time limits ---- */
 
 static void turn_to(struct gw_conn *conn, enum gw_conn_state state)
 {
@@ -93,7 +93,7 @@ static void on_answered(void *holder)
 void gw_conn_runs(struct gw_thread *t, h2o_req_t *req)
 {
 	struct gw_conn *conn =
-		place(t, h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn)));
+		place_of(t, h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn)));
 	struct gw_conn **holder;
 
 	if (req->version >= 0x200 || conn == NULL)
@@ -103,7 +103,7 @@ void gw_conn_runs(struct gw_thread *t, h2o_req_t *req)
 	*holder = conn;
 }
 
-/* A connection begins as one of HTTP/1, and libh2o sees what it is. */
+/* A connection starts as HTTP/1 until libh2o detects its protocol. */
 void h2o_http2_accept(h2o_accept_ctx_t *ctx, h2o_socket_t *sock, struct timeval connected_at)
 {
 	static __thread void (*fn)(h2o_accept_ctx_t * ctx, h2o_socket_t * sock,
@@ -113,8 +113,8 @@ void h2o_http2_accept(h2o_accept_ctx_t *ctx, h2o_socket_t *sock, struct timeval 
 	if (fn == NULL)
 		*(void **)&fn = dlsym(RTLD_NEXT, "h2o_http2_accept");
 	if (fn == NULL)
-		abort(); /* libh2o is linked: it cannot be */
-	turn_to(place(t, h2o_socket_get_fd(sock)), GW_CONN_HTTP2);
+		abort(); /* cannot happen: libh2o is linked */
+	turn_to(place_of(t, h2o_socket_get_fd(sock)), GW_CONN_HTTP2);
 	fn(ctx, sock, connected_at);
 }
 
@@ -124,7 +124,7 @@ uint64_t gw_conn_longest(const struct gw_options *o)
 	       (uint64_t)o->body_bytes * 1000 / GW_SLOWEST;
 }
 
-/* Its time is over. libh2o reads the end of what the client sends, and closes it. */
+/* Expired: libh2o reads the end of the client's data, and closes it. */
 static void close_late(struct gw_conn *conn)
 {
 	const int fd = (int)(conn - conn->t->by_fd);
@@ -136,7 +136,7 @@ static void close_late(struct gw_conn *conn)
 	}
 	if (conn->state == GW_CONN_COMES) {
 		GW_COUNT(conn->t, GW_SLOW_REQUESTS);
-		say(fd, GW_REQUEST_SLOW, "Request Timeout");
+		send_error(fd, GW_REQUEST_SLOW, "Request Timeout");
 	}
 	turn_to(conn, GW_CONN_NONE);
 	shutdown(fd, SHUT_RDWR);
@@ -153,8 +153,8 @@ bool gw_conn_make_room(struct gw_thread *t)
 	return true;
 }
 
-/* The beginning of the next request may have come together with the one before: it is in the buffer
- * when that is answered, and on_read() does not see it. */
+/* The beginning of the next request may have arrived together with the previous one. It is then in
+ * the buffer when that one is answered, and on_read() does not see it. */
 static void find_parts(struct gw_thread *t, uint64_t now)
 {
 	struct gw_conn *conn, *before;
@@ -199,22 +199,22 @@ void gw_conns_end(struct gw_thread *t)
 		if (conn->source == NULL)
 			continue;
 		if (conn->state == GW_CONN_COMES)
-			say((int)fd, GW_STOPPING, "Service Unavailable");
+			send_error((int)fd, GW_STOPPING, "Service Unavailable");
 		shutdown((int)fd, SHUT_RDWR);
 	}
 }
 
-/* ---- where it comes from ---- */
+/* ---- client addresses ---- */
 
 bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
 {
-	struct gw_conn *conn = place(t, fd);
+	struct gw_conn *conn = place_of(t, fd);
 	struct sockaddr_storage from = {0};
 	socklen_t len = sizeof(from);
 
 	if (conn == NULL)
 		return false;
-	/* A client that has gone already has no address: it is of no family. */
+	/* A client that closed the connection has no address: its family is unspecified. */
 	if (getpeername(fd, (struct sockaddr *)&from, &len) < 0)
 		from.ss_family = AF_UNSPEC;
 	*conn = (struct gw_conn){.t = t,
@@ -222,7 +222,7 @@ bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
 				 .source = gw_source_open(t->sources, (struct sockaddr *)&from)};
 	if (conn->source == NULL && errno == EBUSY) {
 		GW_COUNT(t, GW_SOURCE_CONNECTIONS);
-		say(fd, GW_SOURCE_SHARE, "Too Many Requests");
+		send_error(fd, GW_SOURCE_SHARE, "Too Many Requests");
 	}
 	if (conn->source == NULL)
 		return false;
@@ -239,7 +239,7 @@ bool gw_conn_open(struct gw_thread *t, int fd, h2o_buffer_t **input)
 
 void gw_conn_close(struct gw_thread *t, int fd)
 {
-	struct gw_conn *conn = place(t, fd);
+	struct gw_conn *conn = place_of(t, fd);
 
 	turn_to(conn, GW_CONN_NONE);
 	gw_source_close(t->sources, conn->source);
@@ -249,14 +249,14 @@ void gw_conn_close(struct gw_thread *t, int fd)
 uint32_t gw_conn_ask(struct gw_thread *t, const h2o_req_t *req)
 {
 	const struct gw_conn *conn =
-		place(t, h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn)));
+		place_of(t, h2o_socket_get_fd(req->conn->callbacks->get_socket(req->conn)));
 
 	return gw_source_ask(t->sources, conn->source, gw_now_ms());
 }
 
 struct gw_call *gw_conn_half_closed(struct gw_thread *t, int fd)
 {
-	struct gw_conn *conn = place(t, fd);
+	struct gw_conn *conn = place_of(t, fd);
 
 	if (conn == NULL)
 		return NULL;
@@ -269,7 +269,7 @@ void gw_conn_enter(struct gw_call *c)
 	struct gw_conn *conn;
 
 	c->fd = h2o_socket_get_fd(c->req->conn->callbacks->get_socket(c->req->conn));
-	conn = place(c->t, c->fd);
+	conn = place_of(c->t, c->fd);
 	if (conn == NULL)
 		return;
 	c->source = conn->source;
@@ -277,14 +277,14 @@ void gw_conn_enter(struct gw_call *c)
 		conn->call = c;
 }
 
-static uint32_t resets(const struct gw_call *c, const struct gw_conn *conn)
+static uint32_t count_resets(const struct gw_call *c, const struct gw_conn *conn)
 {
 	return conn->second == gw_now_ms() / 1000 ? conn->resets : 0;
 }
 
 void gw_conn_leave(struct gw_call *c)
 {
-	struct gw_conn *conn = place(c->t, c->fd);
+	struct gw_conn *conn = place_of(c->t, c->fd);
 
 	if (conn == NULL)
 		return;
@@ -292,7 +292,7 @@ void gw_conn_leave(struct gw_call *c)
 		conn->call = NULL;
 	if (!is_http2(c) || c->complete)
 		return;
-	conn->resets = resets(c, conn) + 1;
+	conn->resets = count_resets(c, conn) + 1;
 	conn->second = gw_now_ms() / 1000;
 	if (conn->resets == MAX_RESETS)
 		close_connection(c, GW_RESET_FLOODS);
@@ -300,20 +300,20 @@ void gw_conn_leave(struct gw_call *c)
 
 bool gw_conn_is_half_closed(const struct gw_call *c)
 {
-	const struct gw_conn *conn = place(c->t, c->fd);
+	const struct gw_conn *conn = place_of(c->t, c->fd);
 
 	return conn != NULL && !is_http2(c) && conn->half_closed;
 }
 
 bool gw_conn_floods(const struct gw_call *c)
 {
-	const struct gw_conn *conn = place(c->t, c->fd);
+	const struct gw_conn *conn = place_of(c->t, c->fd);
 
-	return conn != NULL && resets(c, conn) >= MAX_RESETS;
+	return conn != NULL && count_resets(c, conn) >= MAX_RESETS;
 }
 
-/* Has the client taken some of it since the last look? */
-static bool takes(struct gw_call *c, uint64_t now)
+/* Return true if the client received data since the last check. */
+static bool has_progress(struct gw_call *c, uint64_t now)
 {
 	const size_t before = c->given_left;
 
@@ -334,12 +334,12 @@ void gw_conn_stalled(struct gw_thread *t)
 	t->look_ms = now + t->opt->idle_ms / 4;
 	for (c = LIST_FIRST(&t->calls); c != NULL; c = next) {
 		next = LIST_NEXT(c, link);
-		if (c->req == NULL || !is_http2(c) || c->given_ms == 0 || takes(c, now) ||
+		if (c->req == NULL || !is_http2(c) || c->given_ms == 0 || has_progress(c, now) ||
 		    c->given_ms + t->opt->idle_ms >= now)
 			continue;
 		c->given_ms = 0; /* once is enough */
 		GW_COUNT(t, GW_STALLED);
 		t->touched = true;
-		gw_stream_reset(c->req); /* which may be the end of the call */
+		gw_stream_reset(c->req); /* which may end the call */
 	}
 }

@@ -17,38 +17,38 @@ static const struct {
 	const char *text;
 } faults[GW_FAULTS] = {
 	[GW_BAD_REQUEST] = {{400, INVALID, "invalid_request", 0}, "the request is not valid"},
-	[GW_NO_ROUTE] = {{404, MISSING, "unknown_url", 0}, "there is nothing at this path"},
-	[GW_NO_METHOD] = {{405, INVALID, "method_not_allowed", 0}, "not with this method"},
-	[GW_NO_MODEL] = {{404, MISSING, "model_not_found", 0}, "no such model is served here"},
-	[GW_NO_LEASE] = {{404, MISSING, "unknown_booking", 0}, "there is no such booking"},
+	[GW_NO_ROUTE] = {{404, MISSING, "unknown_url", 0}, "unknown path"},
+	[GW_NO_METHOD] = {{405, INVALID, "method_not_allowed", 0}, "method not allowed"},
+	[GW_NO_MODEL] = {{404, MISSING, "model_not_found", 0}, "unknown model"},
+	[GW_NO_LEASE] = {{404, MISSING, "unknown_booking", 0}, "unknown booking"},
 	[GW_LEASE_GONE] = {{410, MISSING, "booking_ended", 0}, "the booking has ended"},
 	[GW_REQUEST_SLOW] = {{408, INVALID, "request_timeout", 0},
-			     "the request did not come in whole in time"},
+			     "the request did not arrive completely in time"},
 	[GW_BODY_TOO_LARGE] = {{413, INVALID, "request_too_large", 0}, "the request is too large"},
-	[GW_TOO_MANY] = {{429, LIMITED, "too_many_requests", 1},
-			 "too many requests are in flight here"},
-	[GW_SOURCE_SHARE] = {{429, LIMITED, "too_many_from_address", 1},
-			     "your address has its share of connections, requests or room"},
+	[GW_TOO_MANY] = {{429, LIMITED, "too_many_requests", 1}, "too many active requests"},
+	[GW_SOURCE_SHARE] =
+		{{429, LIMITED, "too_many_from_address", 1},
+		 "the limit of connections, requests or memory of this client address is reached"},
 	[GW_CLIENT_GONE] = {{499, INVALID, "client_closed_request", 0},
 			    "the client closed the connection"},
 	[GW_ENGINE_GARBAGE] = {{502, SERVER, "bad_gateway", 0},
-			       "the engine's answer is no HTTP response"},
+			       "the engine's answer is not an HTTP response"},
 	[GW_ENGINE_FAILED] = {{502, SERVER, "engine_failed", 0}, "the engine failed"},
-	[GW_ROUTER_LOST] = {{502, SERVER, "router_lost", 1}, "the router has lost the request"},
+	[GW_ROUTER_LOST] = {{502, SERVER, "router_lost", 1}, "the router lost the request"},
 	[GW_NO_ROUTER] = {{503, SERVER, "no_router", 1}, "no router answers"},
-	[GW_TIMED_OUT] = {{503, SERVER, "timeout", 0}, "the request's time limit has passed"},
-	[GW_STOPPING] = {{503, SERVER, "stopping", 1}, "the gateway stops"},
+	[GW_TIMED_OUT] = {{503, SERVER, "timeout", 0}, "the time limit of the request has passed"},
+	[GW_STOPPING] = {{503, SERVER, "stopping", 1}, "the gateway is stopping"},
 	[GW_OUT_OF_MEMORY] = {{503, SERVER, "out_of_memory", 1}, "out of memory"},
-	[GW_BODY_NOT_TAKEN] = {{503, SERVER, "body_not_taken", 1},
-			       "the worker has not taken the body in time, which is too large for "
-			       "another way: it has no room for it now, or cannot be reached"},
+	[GW_BODY_NOT_TAKEN] =
+		{{503, SERVER, "body_not_taken", 1},
+		 "the worker did not accept the body in time (it lacks memory, or is unreachable), and the body is too large for the router"},
 	[GW_FULL] = {{503, SERVER, "gateway_full", 1},
-		     "requests and answers take all the room there is here"},
+		     "the memory limit of requests and answers is reached"},
 	[GW_READER_TOO_SLOW] = {{499, INVALID, "client_too_slow", 0},
 				"the client did not read its answer"},
 };
 
-/* Rows by code; one that is not here is a misunderstanding between gateway and router. */
+/* Rows by code. A missing code is an error between gateway and router. */
 static const struct gw_error codes[KVR_E_MAX] = {
 	[KVR_E_TOO_LARGE] = {413, INVALID, NULL, 0},
 	[KVR_E_REASSEMBLY_FULL] = {503, SERVER, NULL, 1},
@@ -128,7 +128,7 @@ enum gw_fault gw_error_reason(enum kvr_client_reason reason)
 {
 	switch (reason) {
 	case KVR_CLIENT_CANCELLED:
-		return GW_ENGINE_FAILED; /* it was told to stop, and not by us */
+		return GW_ENGINE_FAILED; /* stopped, but not by this gateway */
 	case KVR_CLIENT_TIMEOUT:
 		return GW_TIMED_OUT;
 	case KVR_CLIENT_LOST:
@@ -141,7 +141,7 @@ enum gw_fault gw_error_reason(enum kvr_client_reason reason)
 	}
 }
 
-const char *gw_error_said(const struct kvr_client_end *e, char *buf, size_t size)
+const char *gw_error_message(const struct kvr_client_end *e, char *buf, size_t size)
 {
 	const bool more = e->text != NULL && e->text[0] != '\0';
 
@@ -155,7 +155,7 @@ size_t gw_error_json(const struct gw_error *e, const char *message, char *buf, s
 	size_t n = (size_t)snprintf(buf, size, "{\"error\":{\"message\":");
 	int64_t m;
 
-	/* What follows the message takes less than 128 bytes. */
+	/* The text after the message has less than 128 bytes. */
 	m = kvr_json_quote(message, strlen(message), buf + n, size - n - 128);
 	if (m < 0)
 		m = kvr_json_quote("error", 5, buf + n, size - n - 128);

@@ -14,7 +14,7 @@ struct entry {
 };
 
 struct gw_lru {
-	struct entry *entries; /* in the order of use, oldest first */
+	struct entry *entries; /* in order of use, oldest first */
 	size_t bytes, most;
 	uint64_t seed;
 };
@@ -33,7 +33,7 @@ static size_t size_of(uint32_t n)
 	return sizeof(struct entry) + n * sizeof(uint32_t);
 }
 
-static void drop(struct gw_lru *l, struct entry *e)
+static void drop_entry(struct gw_lru *l, struct entry *e)
 {
 	HASH_DEL(l->entries, e);
 	l->bytes -= size_of(e->n);
@@ -45,7 +45,7 @@ void gw_lru_destroy(struct gw_lru *l)
 	if (l == NULL)
 		return;
 	while (l->entries != NULL)
-		drop(l, l->entries);
+		drop_entry(l, l->entries);
 	free(l);
 }
 
@@ -56,7 +56,7 @@ struct gw_lru_key gw_lru_key(const struct gw_lru *l, const void *text, size_t le
 	return (struct gw_lru_key){{h.low64, h.high64}};
 }
 
-static struct entry *find(const struct gw_lru *l, const struct gw_lru_key *key)
+static struct entry *find_entry(const struct gw_lru *l, const struct gw_lru_key *key)
 {
 	struct entry *e = NULL;
 
@@ -66,19 +66,19 @@ static struct entry *find(const struct gw_lru *l, const struct gw_lru_key *key)
 
 bool gw_lru_has(const struct gw_lru *l, const struct gw_lru_key *key)
 {
-	return find(l, key) != NULL;
+	return find_entry(l, key) != NULL;
 }
 
 uint32_t *gw_lru_get(struct gw_lru *l, const struct gw_lru_key *key, uint32_t *n)
 {
-	struct entry *e = find(l, key);
+	struct entry *e = find_entry(l, key);
 	uint32_t *ids;
 
 	*n = 0;
 	if (e == NULL)
 		return NULL;
 	HASH_DEL(l->entries, e);
-	HASH_ADD(hh, l->entries, key, sizeof(e->key), e); /* the youngest */
+	HASH_ADD(hh, l->entries, key, sizeof(e->key), e); /* the most recent */
 	ids = malloc(e->n * sizeof(*ids) + 1);
 	if (ids == NULL)
 		return NULL;
@@ -89,10 +89,10 @@ uint32_t *gw_lru_get(struct gw_lru *l, const struct gw_lru_key *key, uint32_t *n
 
 void gw_lru_put(struct gw_lru *l, const struct gw_lru_key *key, const uint32_t *ids, uint32_t n)
 {
-	struct entry *e = find(l, key);
+	struct entry *e = find_entry(l, key);
 
 	if (e != NULL)
-		drop(l, e);
+		drop_entry(l, e);
 	if (size_of(n) > l->most)
 		return;
 	e = malloc(size_of(n));
@@ -104,7 +104,7 @@ void gw_lru_put(struct gw_lru *l, const struct gw_lru_key *key, const uint32_t *
 	HASH_ADD(hh, l->entries, key, sizeof(e->key), e);
 	l->bytes += size_of(n);
 	while (l->bytes > l->most)
-		drop(l, l->entries);
+		drop_entry(l, l->entries);
 }
 
 size_t gw_lru_bytes(const struct gw_lru *l)

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Token ids by the question that they answer, bounded in bytes; the least recently used go first.
- * A hash table (uthash) over 128-bit keys, whose order is that of use. One thread an object.
+ * Cache of token ids by question, limited in bytes; the least recently used entries are evicted. A
+ * hash table (uthash) over 128-bit keys, ordered by use. One thread per object.
  */
 
 #include <stdbool.h>
@@ -18,25 +18,25 @@ struct gw_lru_key {
 	uint64_t word[2];
 };
 
-/** @return NULL: out of memory. @p bytes 0: it keeps nothing. */
+/** @return NULL: out of memory. @p bytes 0: a cache that stores nothing. */
 struct gw_lru *gw_lru_create(size_t bytes, uint64_t seed);
 
-/** NULL is fine. */
+/** NULL is allowed. */
 void gw_lru_destroy(struct gw_lru *l);
 
-/** Name of a question. */
+/** Key of a question. */
 struct gw_lru_key gw_lru_key(const struct gw_lru *l, const void *text, size_t len);
 
-/** A malloc()ed copy of what is kept, @p n ids; NULL: nothing (*n is 0), or out of memory. */
+/** A malloc()ed copy of a cached entry with @p n ids; NULL: none (*n is 0), or out of memory. */
 uint32_t *gw_lru_get(struct gw_lru *l, const struct gw_lru_key *key, uint32_t *n);
 
-/** Is something kept? It does not count as use. */
+/** Return true if an entry exists; does not count as use. */
 bool gw_lru_has(const struct gw_lru *l, const struct gw_lru_key *key);
 
-/** Keep a copy, in the place of an older one. What does not fit is not kept. */
+/** Store a copy, replacing an older one. A too large entry is not stored. */
 void gw_lru_put(struct gw_lru *l, const struct gw_lru_key *key, const uint32_t *ids, uint32_t n);
 
-/** Bytes in use, entries included. */
+/** Bytes in use, including entries. */
 size_t gw_lru_bytes(const struct gw_lru *l);
 
 #endif

@@ -14,23 +14,23 @@
 
 #include "kvr_conf.h"
 #include "kvr_log.h"
-#include "lease.h"
+#include "pick_lease.h"
 #include "serve.h"
 #include "version.h"
 
-#define LOOK_MS 20 /* between two looks whether threads have ended */
+#define LOOK_MS 20 /* interval of checking whether threads have ended */
 
 static struct gw_options options;
 static struct gw_thread threads[GW_MAX_THREADS];
 static atomic_int stop;
 
-static void *run(void *arg)
+static void *run_thread(void *arg)
 {
 	gw_serve_run(arg);
 	return NULL;
 }
 
-/* Have all of them ended, of which @p left have not before? */
+/* Return true if the remaining @p left threads have ended. */
 static bool all_ended(pthread_t waiter[], uint32_t *left)
 {
 	while (*left > 0 && pthread_tryjoin_np(waiter[*left - 1], NULL) == 0)
@@ -38,7 +38,7 @@ static bool all_ended(pthread_t waiter[], uint32_t *left)
 	return *left == 0;
 }
 
-/* Signals are taken here alone. */
+/* Only this thread receives signals. */
 static void wait_for_end(const sigset_t *set, uint32_t n)
 {
 	const struct timespec look = {0, LOOK_MS * 1000000};
@@ -47,12 +47,12 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 	int sig;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (pthread_create(&waiter[i], NULL, run, &threads[i]) != 0)
+		if (pthread_create(&waiter[i], NULL, run_thread, &threads[i]) != 0)
 			abort();
 	sigwait(set, &sig);
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = sigabbrev_np(sig)),
-		     "stopping: requests under way have %u s", options.grace_s);
-	atomic_store_explicit(&stop, 1, memory_order_relaxed); /* publishes nothing */
+		     "stopping: active requests have %u s to end", options.grace_s);
+	atomic_store_explicit(&stop, 1, memory_order_relaxed); /* orders nothing else */
 	while (!all_ended(waiter, &n) && looks-- > 0 && sigtimedwait(set, NULL, &look) < 0)
 		;
 	atomic_store_explicit(&stop, 2, memory_order_relaxed);
@@ -60,12 +60,13 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 		pthread_join(waiter[--n], NULL);
 }
 
-/* Open files beside the clients': routers, tokenizer and loop of a thread; log and such of all. */
+/* Descriptors besides client connections: routers, tokenizer and loop per thread; log and others in
+ * total. */
 #define FILES_OF_THREAD(o) ((rlim_t)(o)->n_routers * 2 + 80)
 #define FILES_OF_ALL	   32u
 #define MOST_FILES	   (1u << 20) /* the limit is not raised further */
 
-/* How many connections of each thread @p files leave room for; 0 = none. */
+/* Connections per thread that a limit of @p files allows; 0 = none. */
 static rlim_t room_in(const struct gw_options *o, rlim_t files)
 {
 	const rlim_t each = files > FILES_OF_ALL ? (files - FILES_OF_ALL) / o->threads : 0;
@@ -74,8 +75,9 @@ static rlim_t room_in(const struct gw_options *o, rlim_t files)
 }
 
 /*
- * An open file for each connection of each thread. The default is lowered to what fits, so that a
- * command starts with any number of threads; what somebody asks for is had or refused.
+ * Raise the limit to one descriptor per connection of each thread. The default number of
+ * connections is lowered to fit, so that any number of threads can start; an explicit number is met
+ * or an error.
  */
 static int allow_files(struct gw_options *o, char *err, size_t errlen)
 {
@@ -96,11 +98,11 @@ static int allow_files(struct gw_options *o, char *err, size_t errlen)
 		o->connections = (uint32_t)(room < asked ? room : asked);
 		return 1;
 	}
-	n = snprintf(err, errlen,
-		     "--max-connections %u for each of %u threads needs %lu open files, %lu are "
-		     "allowed: raise the limit (ulimit -n %lu), or give ",
-		     asked, o->threads, (unsigned long)want, (unsigned long)lim.rlim_cur,
-		     (unsigned long)want);
+	n = snprintf(
+		err, errlen,
+		"--max-connections %u per thread with %u threads needs %lu open files, but the limit is %lu: raise it (ulimit -n %lu), or use ",
+		asked, o->threads, (unsigned long)want, (unsigned long)lim.rlim_cur,
+		(unsigned long)want);
 	if (room > 0)
 		snprintf(err + n, errlen - (size_t)n, "--max-connections %lu", (unsigned long)room);
 	else
@@ -115,11 +117,11 @@ static int open_log(const struct gw_options *o, char *err, size_t errlen)
 
 	if (rc == 0)
 		return 1;
-	snprintf(err, errlen, "--log-to: nobody is there: %s", strerror(-rc));
+	snprintf(err, errlen, "--log-to: destination not available: %s", strerror(-rc));
 	return rc;
 }
 
-static void banner(const struct gw_options *o, uint32_t n)
+static void log_start(const struct gw_options *o, uint32_t n)
 {
 	char routers[512] = "";
 	size_t at = 0;
@@ -127,12 +129,12 @@ static void banner(const struct gw_options *o, uint32_t n)
 	for (uint32_t i = 0; i < o->n_routers && at < sizeof(routers); i++)
 		at += (size_t)snprintf(routers + at, sizeof(routers) - at, "%s%s",
 				       i != 0 ? "," : "", o->routers[i]);
-	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = o->listen),
-		     "kvroute-gateway " KVR_VERSION
-		     " runs as process %d: ready, %u thread%s, %u connections each, routers %s, "
-		     "tokenizer %s",
-		     (int)getpid(), n, n == 1 ? "" : "s", o->connections, routers,
-		     o->tokenize[0] != '\0' ? o->tokenize : "none");
+	kvr_log_line(
+		KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = o->listen),
+		"kvroute-gateway " KVR_VERSION
+		" runs as process %d: ready, %u thread%s, %u connections each, routers %s, tokenizer %s",
+		(int)getpid(), n, n == 1 ? "" : "s", o->connections, routers,
+		o->tokenize[0] != '\0' ? o->tokenize : "none");
 }
 
 int main(int argc, char **argv)
@@ -180,7 +182,7 @@ int main(int argc, char **argv)
 		started++;
 	}
 	if (rc > 0) {
-		banner(&options, started);
+		log_start(&options, started);
 		wait_for_end(&set, started);
 		kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE), "stopped");
 	} else {

@@ -5,9 +5,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_OF_BLOCK 64 /* as kvr_client_mm.n */
+#define MAX_OF_BLOCK 64 /* type of kvr_client_mm.n */
 
-/* Hashes of one block's objects; @p out NULL: only count. @return their number or -EINVAL. */
+/* Read the hashes of a block's objects; @p out NULL: only count. @return their number or
+ * -EINVAL. */
 static int read_block(const struct kvr_json_value *info, uint64_t out[])
 {
 	static const char *const names[] = {"mm_objects"}, *const inner[] = {"mm_hash"};
@@ -37,7 +38,8 @@ static int read_block(const struct kvr_json_value *info, uint64_t out[])
 	return n;
 }
 
-static void fill(const struct kvr_json_value *infos, struct kvr_client_mm mm[], uint64_t hashes[])
+static void fill_blocks(const struct kvr_json_value *infos, struct kvr_client_mm mm[],
+			uint64_t hashes[])
 {
 	struct kvr_json_iter it = kvr_json_begin(infos);
 	struct kvr_json_value name, info;
@@ -65,18 +67,17 @@ int gw_media_read(const struct kvr_json_value *infos, struct kvr_client_mm **mm,
 	if (infos->type == KVR_JSON_NONE || infos->type == KVR_JSON_NULL)
 		return 0;
 	if (infos->type != KVR_JSON_ARRAY) {
-		snprintf(err, errlen, "mm_routing_info.block_mm_infos: an array is expected");
+		snprintf(err, errlen, "mm_routing_info.block_mm_infos: expected an array");
 		return -EINVAL;
 	}
 	for (uint32_t i = 0; kvr_json_next(&it, &name, &info); i++) {
 		const int n = read_block(&info, NULL);
 
 		if (n < 0) {
-			snprintf(err, errlen,
-				 "mm_routing_info.block_mm_infos: block %u: null or "
-				 "{\"mm_objects\": [{\"mm_hash\": number}]} is expected, at most "
-				 "%u objects",
-				 i, MAX_OF_BLOCK);
+			snprintf(
+				err, errlen,
+				"mm_routing_info.block_mm_infos: block %u: expected null or {\"mm_objects\": [{\"mm_hash\": number}]} with at most %u objects",
+				i, MAX_OF_BLOCK);
 			return -EINVAL;
 		}
 		objects += (size_t)n;
@@ -87,6 +88,6 @@ int gw_media_read(const struct kvr_json_value *infos, struct kvr_client_mm **mm,
 	*mm = malloc((size_t)blocks * sizeof(**mm) + objects * sizeof(uint64_t));
 	if (*mm == NULL)
 		return -ENOMEM;
-	fill(infos, *mm, (uint64_t *)(*mm + blocks));
+	fill_blocks(infos, *mm, (uint64_t *)(*mm + blocks));
 	return blocks;
 }

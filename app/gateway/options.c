@@ -66,7 +66,7 @@ static const struct kvr_opt table[] = {
 	{0},
 };
 
-static void help(void)
+static void print_help(void)
 {
 	struct gw_options d;
 
@@ -77,14 +77,14 @@ static void help(void)
 	kvr_conf_args_help(table, &d, 16, stdout);
 }
 
-static int say(char *err, size_t errlen, const char *what)
+static int report_error(char *err, size_t errlen, const char *what)
 {
 	snprintf(err, errlen, "%s", what);
 	return -EINVAL;
 }
 
-/* Comma-separated NAME=OTHER, cut in place. */
-static int names(char *text, struct gw_name list[], uint32_t *n)
+/* Parse comma-separated NAME=OTHER, in place. */
+static int parse_names(char *text, struct gw_name list[], uint32_t *n)
 {
 	char *save = NULL;
 
@@ -133,24 +133,26 @@ static int read_url(struct gw_options *o)
 	return o->tokenize_host[0] != '\0' ? 0 : -EINVAL;
 }
 
-/* What one table row alone cannot say. */
-static int check(struct gw_options *o, char *err, size_t errlen)
+/* Check combinations of options. */
+static int check_options(struct gw_options *o, char *err, size_t errlen)
 {
 	char *save = NULL;
 
 	for (char *p = strtok_r(o->router, ",", &save); p != NULL; p = strtok_r(NULL, ",", &save)) {
 		if (o->n_routers == GW_MAX_ROUTERS)
-			return say(err, errlen, "--router: at most 8 routers");
+			return report_error(err, errlen, "--router: at most 8 routers");
 		o->routers[o->n_routers++] = p;
 	}
 	if (o->n_routers == 0)
-		return say(err, errlen, "--router is missing: host[:port] of kvroute");
-	if (names(o->model, o->models, &o->n_models) != 0)
-		return say(err, errlen, "--model takes NAME=POOL[,NAME=POOL...], at most 64");
-	if (names(o->adapter, o->adapters, &o->n_adapters) != 0)
-		return say(err, errlen, "--adapter takes NAME=MODEL[,NAME=MODEL...], at most 64");
+		return report_error(err, errlen, "--router is missing: host[:port] of kvroute");
+	if (parse_names(o->model, o->models, &o->n_models) != 0)
+		return report_error(err, errlen,
+				    "--model takes NAME=POOL[,NAME=POOL...], at most 64");
+	if (parse_names(o->adapter, o->adapters, &o->n_adapters) != 0)
+		return report_error(err, errlen,
+				    "--adapter takes NAME=MODEL[,NAME=MODEL...], at most 64");
 	if (read_url(o) != 0)
-		return say(err, errlen, "--tokenize takes http://host[:port][/path]");
+		return report_error(err, errlen, "--tokenize takes http://host[:port][/path]");
 	return 1;
 }
 
@@ -161,8 +163,8 @@ int gw_options_parse(struct gw_options *o, int argc, char **argv, char *err, siz
 	memset(o, 0, sizeof(*o));
 	rc = kvr_conf_args(table, o, argc, argv, err, errlen);
 	if (rc == 0)
-		help();
+		print_help();
 	if (rc <= 0)
 		return rc;
-	return check(o, err, errlen);
+	return check_options(o, err, errlen);
 }

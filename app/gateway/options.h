@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Command line of kvroute-gateway: one table, from which parsing, defaults and --help come.
+ * Command line of kvroute-gateway: one table defines options, defaults and help.
  */
 
 #include <stdbool.h>
@@ -14,11 +14,11 @@
 #define GW_MAX_ROUTERS	    8
 #define GW_MAX_THREADS	    64
 #define GW_MAX_NAMES	    64
-#define GW_CONNECTIONS_MOST 4096 /* of a thread, unless --max-connections says more */
+#define GW_CONNECTIONS_MOST 4096 /* per thread, unless --max-connections is higher */
 
-/** One name that stands for another. */
+/** A name and the name that it stands for. */
 struct gw_name {
-	const char *name, *of; /* into the options' own text */
+	const char *name, *of; /* point into the options' own text */
 };
 
 struct gw_options {
@@ -31,27 +31,27 @@ struct gw_options {
 	uint32_t lease_ms, away_bytes, total_mb;
 	int log_to; /* enum kvr_log_sink */
 	uint32_t threads;
-	uint32_t connections, in_flight;	  /* 0 connections: as --help says */
-	uint32_t source_connections, source_rate; /* 0: as --help says */
+	uint32_t connections, in_flight;	  /* 0: see --help */
+	uint32_t source_connections, source_rate; /* 0: see --help */
 	uint32_t body_bytes, buffer_bytes;
 	uint32_t header_ms, idle_ms, request_ms, grace_s;
 	uint32_t tokenize_ms, tokenize_bytes;
 	uint32_t frame_bytes, router_ms;
 	bool direct, explain;
 
-	/* made of the above */
+	/* parsed from the above */
 	const char *routers[GW_MAX_ROUTERS];
 	uint32_t n_routers;
 	struct gw_name models[GW_MAX_NAMES], adapters[GW_MAX_NAMES];
 	uint32_t n_models, n_adapters;
 	char tokenize_host[256], tokenize_path[256];
-	uint16_t tokenize_port; /* 0: there is no tokenizer */
+	uint16_t tokenize_port; /* 0: no tokenizer */
 };
 
 /**
  * Parse the command line into @p o, which must not move afterwards.
- * @return 1: go on; 0: --help was printed; -EINVAL: one line in @p err says which option and what
- * is allowed.
+ * @return 1: continue; 0: --help was printed; -EINVAL: @p err has one line with the option and its
+ * valid values.
  */
 int gw_options_parse(struct gw_options *o, int argc, char **argv, char *err, size_t errlen);
 

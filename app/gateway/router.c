@@ -12,15 +12,16 @@
 
 #define ASK_EVERY_MS 1000
 #define LOST_MS	     1000
-#define ACK_US	     5000 /* of an answer that has ended: it leaves with the next request */
-#define LONGEST_MS   250  /* between two turns: a router is asked again, a signal seen */
+#define ACK_US                                                                                     \
+	5000 /* delay of the acknowledgement of an end, so that it leaves with the next request */
+#define LONGEST_MS 250 /* longest sleep between turns: routers are asked again, signals handled */
 
 uint32_t gw_router_bit(const struct gw_router *r)
 {
 	return 1u << (r - r->t->routers);
 }
 
-static uint64_t frames(const struct gw_router *r)
+static uint64_t count_frames(const struct gw_router *r)
 {
 	struct kvr_client_stats st;
 
@@ -28,7 +29,7 @@ static uint64_t frames(const struct gw_router *r)
 	return st.frames_received;
 }
 
-/* Each thread asks for itself, and learns at a time of its own what it can serve. */
+/* Each thread connects separately, and learns at its own time which models it serves. */
 static void note_ready(struct gw_thread *t)
 {
 	const struct gw_router *r = gw_router_pick(t, 0);
@@ -46,14 +47,14 @@ static void note_ready(struct gw_thread *t)
 	t->ready = ready;
 }
 
-/* A busy router may leave a question unanswered while it serves: whoever is heard is there. */
+/* A busy router may leave a question unanswered while it serves: any frame shows that it is up. */
 static void on_connect(struct kvr_client *c, int status, void *user)
 {
 	struct gw_router *r = user;
-	const bool up = status == 0 || (r->up && frames(r) != r->frames);
+	const bool up = status == 0 || (r->up && count_frames(r) != r->frames);
 
 	r->refusal = kvr_client_connect_refusal(c).code;
-	r->frames = frames(r);
+	r->frames = count_frames(r);
 	r->ask_ms = gw_now_ms() + (up ? ASK_EVERY_MS : 100);
 	if (up == r->up) {
 		note_ready(r->t);
@@ -64,13 +65,14 @@ static void on_connect(struct kvr_client *c, int status, void *user)
 	if (up) {
 		kvr_stats_add(r->t->row, GW_ROUTERS_UP, 1);
 		kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = r->name),
-			     "the router answers thread %u", r->t->number);
+			     "thread %u: the router answers", r->t->number);
 		return;
 	}
-	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
-				   .reason = strerror(-status)),
-		     "the router is lost to thread %u: its requests go to the next one, or fail",
-		     r->t->number);
+	kvr_log_line(
+		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
+			      .reason = strerror(-status)),
+		"thread %u: the router does not answer; requests go to the next router, or fail",
+		r->t->number);
 	kvr_stats_sub(r->t->row, GW_ROUTERS_UP, 1);
 	GW_COUNT(r->t, GW_ROUTERS_LOST);
 	r->t->router_lost(r);
@@ -84,7 +86,7 @@ static void on_readable(h2o_socket_t *sock, const char *err)
 	kvr_client_process(r->client);
 }
 
-static int start(struct gw_router *r, char *err, size_t errlen)
+static int start_router(struct gw_router *r, char *err, size_t errlen)
 {
 	const struct gw_options *o = r->t->opt;
 	const struct kvr_client_conf conf = {.router = r->name,
@@ -104,13 +106,13 @@ static int start(struct gw_router *r, char *err, size_t errlen)
 		const int rc = -errno;
 
 		snprintf(err, errlen, "--router %s: %s", r->name,
-			 rc == -ENOENT	 ? "no such host"
-			 : rc == -EAGAIN ? "nobody who knows the name answers (DNS)"
-			 : rc == -EINVAL ? "host or host:port is expected"
+			 rc == -ENOENT	 ? "unknown host"
+			 : rc == -EAGAIN ? "name server does not answer (DNS)"
+			 : rc == -EINVAL ? "expected host or host:port"
 					 : strerror(-rc));
 		return rc;
 	}
-	/* The loop closes what it is given, so does the client. */
+	/* The loop closes its descriptor, and so does the client. */
 	fd = dup(kvr_client_fd(r->client));
 	if (fd < 0) {
 		snprintf(err, errlen, "router %s: %s", r->name, strerror(errno));
@@ -136,7 +138,7 @@ int gw_routers_start(struct gw_thread *t, char *err, size_t errlen)
 	for (uint32_t i = 0; i < n; i++)
 		t->routers[i] = (struct gw_router){.t = t, .name = t->opt->routers[i]};
 	for (uint32_t i = 0; i < n; i++) {
-		const int rc = start(&t->routers[i], err, errlen);
+		const int rc = start_router(&t->routers[i], err, errlen);
 
 		if (rc < 0)
 			return rc;
@@ -155,7 +157,7 @@ void gw_routers_stop(struct gw_thread *t)
 	t->routers = NULL;
 }
 
-/* What a router that does not answer, or does not take us, is in the log. */
+/* Log a router that does not answer, or rejects the gateway. */
 static void silence_turn(struct gw_router *r)
 {
 	if (r->t->number != 0 ||
@@ -164,8 +166,8 @@ static void silence_turn(struct gw_router *r)
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
 				   .reason = r->refusal != KVR_OK ? kvr_code_name(r->refusal)
 								  : "no answer"),
-		     "the router %s: requests go to the next one, or fail",
-		     r->refusal != KVR_OK ? "refuses us" : "does not answer");
+		     "the router %s; requests go to the next router, or fail",
+		     r->refusal != KVR_OK ? "rejects this gateway" : "does not answer");
 }
 
 bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool again)
@@ -175,17 +177,17 @@ bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool a
 	return again;
 }
 
-/* A line a second at most. */
+/* One line per second at most. */
 static void lost_turn(struct gw_router *r)
 {
-	if (r->lost == 0 || gw_now_ms() < r->said_ms + LOST_MS)
+	if (r->lost == 0 || gw_now_ms() < r->logged_ms + LOST_MS)
 		return;
-	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
-				   .reason = "another life of the router"),
-		     "thread %u: the router has lost %u requests: %u are sent once more, the "
-		     "answers of the others had begun, or they could not be",
-		     r->t->number, r->lost, r->again);
-	r->said_ms = gw_now_ms();
+	kvr_log_line(
+		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = r->name,
+			      .reason = "new epoch of the router"),
+		"thread %u: the router lost %u requests; %u are sent again, the others had begun to be answered or cannot be repeated",
+		r->t->number, r->lost, r->again);
+	r->logged_ms = gw_now_ms();
 	r->lost = r->again = 0;
 }
 
@@ -204,7 +206,7 @@ int32_t gw_routers_turn(struct gw_thread *t, int32_t most)
 		silence_turn(r);
 		lost_turn(r);
 		ms = kvr_client_timeout_ms(r->client);
-		if (ms == 0) { /* what has come is told by its socket */
+		if (ms == 0) { /* received frames are handled by the socket's callback */
 			kvr_client_flush(r->client);
 			ms = kvr_client_timeout_ms(r->client);
 		}

@@ -4,10 +4,10 @@
 
 /**
  * @file
- * The routers of one thread: a lib/client each, whose socket lies in the thread's event loop. A
- * router is asked for its pools once a second; it is up as long as it answers. New requests go to
- * the first one that is up. Each thread says when a router is there, and when it is lost; the first
- * one says that a router is not there.
+ * Routers of one thread: one lib/client each, whose socket is in the thread's event loop. A router
+ * is asked for its pools once a second, and is up while it answers. New requests go to the first
+ * router that is up. Each thread logs when a router answers and when it is lost; only the first
+ * thread logs that a router does not answer at the start.
  */
 
 #include "gateway.h"
@@ -19,51 +19,51 @@ struct gw_router {
 	const char *name;
 	struct kvr_client *client;
 	h2o_socket_t *sock;
-	uint64_t ask_ms; /* when to ask again; 0: a question is under way */
-	uint64_t frames; /* received when the last question had ended */
+	uint64_t ask_ms; /* next question; 0: one is unanswered */
+	uint64_t frames; /* frames received when the last question ended */
 	bool up;
-	uint16_t refusal;	   /* code of the last question's answer, or 0 */
-	struct kvr_outage silence; /* thread 0 */
-	uint32_t lost, again;	   /* requests that another life of it has lost, since said_ms, and
-				    * those of them that are sent once more */
-	uint64_t said_ms;
+	uint16_t refusal;	   /* code of the last answer, or 0 */
+	struct kvr_outage silence; /* for thread 0 */
+	uint32_t lost, again; /* requests lost by a new epoch of the router since logged_ms, and
+				 those of them that are sent again */
+	uint64_t logged_ms;
 };
 
-/** What a model's name leads to. */
+/** Meaning of a model's name. */
 struct gw_model {
-	const char *pool; /* valid until the router is asked again: use it at once */
+	const char *pool; /* valid until the next answer of the router: use it at once */
 	const char *lora; /* adapter, or NULL */
 	uint32_t block_size;
 	bool eagle;
 };
 
 /**
- * Make the clients; nothing is sent before the first turn.
+ * Create the clients; the first turn sends.
  * @return 0, or -errno with one line in @p err.
  */
 int gw_routers_start(struct gw_thread *t, char *err, size_t errlen);
 
-/** End every request (their callbacks come), free everything. */
+/** End every request (with callbacks), and free everything. */
 void gw_routers_stop(struct gw_thread *t);
 
-/** Send and run timers; what is received comes from inside the loop. @return milliseconds until it
- * must be called again, at most @p most. */
+/** Send and run timers; receiving happens inside the loop. @return milliseconds until the next
+ * call, at most @p most. */
 int32_t gw_routers_turn(struct gw_thread *t, int32_t most);
 
-/** Whether that sleep should end on time: see kvr_client_timeout_strict(). */
+/** Return true if that sleep should end on time: see kvr_client_timeout_strict(). */
 bool gw_routers_strict(const struct gw_thread *t);
 
-/** A request has ended there, and is sent @p again or not: what a new life of the router has lost
- * is counted for the log. @return @p again. */
+/** A request of the router has ended, and is retried if @p again: counts requests lost by a
+ * restart, for the log. @return @p again. */
 bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool again);
 
 /** First router that is up and not in @p tried (bits), or NULL. */
 struct gw_router *gw_router_pick(struct gw_thread *t, uint32_t tried);
 
-/** Its bit. */
+/** Bit of a router. */
 uint32_t gw_router_bit(const struct gw_router *r);
 
-/** Find a model at a router; "" is the only one there is. @return false: not served here. */
+/** Find a model at a router; "" is the only model. @return false: not served. */
 bool gw_router_model(const struct gw_router *r, const char *name, struct gw_model *out);
 
 #endif

@@ -12,23 +12,23 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include "again.h"
 #include "answer.h"
 #include "buffers.h"
 #include "conn.h"
-#include "heads.h"
+#include "http1_guard.h"
 #include "kvr_timer_slack.h"
-#include "lease.h"
-#include "pages.h"
+#include "pick_lease.h"
+#include "retry.h"
 #include "source.h"
+#include "status_endpoints.h"
 #include "streams.h"
-#include "talk.h"
+#include "tokenize_conversation.h"
 #include "tokens.h"
 
 #define ACCEPT_BURST 64
 #define BACKLOG	     4096
 #define REST_MS	     100
-#define LAST_MS	     200 /* for answers to those that are cut off at the end */
+#define LAST_MS	     200 /* time for error answers at the end */
 
 struct handler {
 	h2o_handler_t super;
@@ -59,11 +59,11 @@ static bool is_post(h2o_req_t *req)
 {
 	if (h2o_memis(req->method.base, req->method.len, H2O_STRLIT("POST")))
 		return true;
-	gw_answer_plain_error(req, GW_NO_METHOD, "POST is expected");
+	gw_answer_plain_error(req, GW_NO_METHOD, "expected POST");
 	return false;
 }
 
-/* Who looks after us may do so. @return false: it has been answered. */
+/* Monitoring is always allowed. @return false: the request was answered with 429. */
 static bool may_ask(struct gw_thread *t, h2o_req_t *req)
 {
 	struct gw_error e = *gw_error_fault(GW_SOURCE_SHARE);
@@ -87,10 +87,10 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 	gw_conn_runs(t, req);
 	if (req->input.path.base == gw_bad_head) {
 		GW_COUNT(t, GW_HTTP_ERRORS);
-		gw_answer_plain_error(req, GW_BAD_REQUEST, "the head of the request is no HTTP");
+		gw_answer_plain_error(req, GW_BAD_REQUEST, "the head of the request is not HTTP");
 		return 0;
 	}
-	/* What became of a booking is never too much: a refusal would leave its load behind. */
+	/* Reports about bookings have no limit: rejecting one would leave its load. */
 	if (req->path_normalized.len > 6 && memcmp(req->path_normalized.base, "/pick/", 6) == 0) {
 		if (is_post(req))
 			gw_lease_request(t, req);
@@ -111,8 +111,8 @@ static int on_request(h2o_handler_t *self, h2o_req_t *req)
 	return 0;
 }
 
-/* Errors that libh2o finds by itself come as text of its own; clients expect JSON. They pass
- * through the fallback path, which nothing else uses. */
+/* Errors found by libh2o have plain text; clients expect JSON. They pass through the fallback path,
+ * which has no other use. */
 struct error_ostream {
 	h2o_ostream_t super;
 	h2o_iovec_t body;
@@ -141,13 +141,12 @@ static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **s
 	char body[512];
 	size_t len;
 
-	if (fault != GW_REQUEST_SLOW) /* it is counted */
+	if (fault != GW_REQUEST_SLOW) /* counted already */
 		GW_COUNT(((struct error_filter *)self)->t, GW_HTTP_ERRORS);
 	e.status = req->res.status;
-	len = gw_error_json(&e,
-			    fault != GW_BAD_REQUEST ? gw_error_text(fault)
-						    : "this is no HTTP request that is served here",
-			    body, sizeof(body));
+	len = gw_error_json(
+		&e, fault != GW_BAD_REQUEST ? gw_error_text(fault) : "unsupported HTTP request",
+		body, sizeof(body));
 	o = (void *)h2o_add_ostream(req, sizeof(*o), slot);
 	o->super.do_send = send_error_body;
 	o->body = h2o_strdup(&req->pool, body, len);
@@ -160,7 +159,7 @@ static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **s
 
 /* --- connections ---------------------------------------------------------------------------- */
 
-/* What libh2o tells when it closes one; freed then. */
+/* Callback of a connection's end; freed by it. */
 struct closing {
 	struct gw_thread *t;
 	int fd;
@@ -177,8 +176,8 @@ static void on_closed(void *data)
 	free(c);
 }
 
-/* One more. @return false: it may not stay. */
-static bool take(struct gw_thread *t, h2o_socket_t *sock)
+/* Add a connection. @return false: it must be closed. */
+static bool add_connection(struct gw_thread *t, h2o_socket_t *sock)
 {
 	struct closing *c;
 
@@ -190,7 +189,8 @@ static bool take(struct gw_thread *t, h2o_socket_t *sock)
 		free(c);
 		return false;
 	}
-	/* Only for one whose address may have it. What is closed for it goes in the next turn. */
+	/* Only for a connection that its address may have. The closed one disappears in the next
+	 * turn. */
 	if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections &&
 	    !gw_conn_make_room(t)) {
 		GW_COUNT(t, GW_CONNECTIONS_REFUSED);
@@ -206,8 +206,8 @@ static bool take(struct gw_thread *t, h2o_socket_t *sock)
 	return true;
 }
 
-/* Without descriptors the waiting connections would wake us again and again. */
-static void rest(struct gw_thread *t)
+/* Without descriptors, pending connections would wake the loop continuously. */
+static void pause_accepting(struct gw_thread *t)
 {
 	GW_COUNT(t, GW_RESTS);
 	h2o_socket_read_stop(t->listener);
@@ -228,19 +228,19 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 
 		if (sock == NULL) {
 			if (errno == EMFILE || errno == ENFILE)
-				rest(t);
+				pause_accepting(t);
 			return;
 		}
-		if (!take(t, sock)) {
+		if (!add_connection(t, sock)) {
 			h2o_socket_close(sock);
 			continue;
 		}
 		ev.data.fd = h2o_socket_get_fd(sock);
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-		/* A client that reads nothing for so long is gone. */
+		/* A client that reads nothing for this time is considered gone. */
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
 		if (epoll_ctl(t->watch_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) < 0) {
-			/* Its requests would run on when it has gone. */
+			/* Its requests would continue after the client is gone. */
 			GW_COUNT(t, GW_CONNECTIONS_UNWATCHED);
 			h2o_socket_close(sock);
 			continue;
@@ -249,8 +249,8 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 	}
 }
 
-/* libh2o does not read from an HTTP/1 connection while a request is under way, and so does not see
- * it close. Edges only: what has been told is not told again. */
+/* While a request runs libh2o does not read from its HTTP/1 connection, and does not see the client
+ * close it. Edge-triggered: reported once. */
 static void on_watch(h2o_socket_t *sock, const char *err)
 {
 	struct gw_thread *t = sock->data;
@@ -269,7 +269,7 @@ static void on_watch(h2o_socket_t *sock, const char *err)
 	}
 }
 
-/* getaddrinfo() takes the low bits of a larger number. */
+/* getaddrinfo() would use the low bits of a larger number. */
 static bool is_port(const char *text)
 {
 	char *end;
@@ -278,7 +278,7 @@ static bool is_port(const char *text)
 	return *text >= '0' && *text <= '9' && *end == '\0' && n <= UINT16_MAX;
 }
 
-static int resolve(const char *text, struct sockaddr_storage *ss, socklen_t *len)
+static int resolve_address(const char *text, struct sockaddr_storage *ss, socklen_t *len)
 {
 	struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
 	char host[256];
@@ -307,7 +307,7 @@ static int listen_on(struct gw_thread *t, char *err, size_t errlen)
 	struct sockaddr_storage ss;
 	socklen_t len;
 	const int one = 1;
-	int rc = resolve(t->opt->listen, &ss, &len), fd = -1;
+	int rc = resolve_address(t->opt->listen, &ss, &len), fd = -1;
 
 	if (rc == 0) {
 		fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
@@ -319,7 +319,7 @@ static int listen_on(struct gw_thread *t, char *err, size_t errlen)
 	}
 	if (rc < 0) {
 		snprintf(err, errlen, "--listen %s: %s", t->opt->listen,
-			 rc == -EINVAL ? "address:port is expected" : strerror(-rc));
+			 rc == -EINVAL ? "expected address:port" : strerror(-rc));
 		if (fd >= 0)
 			close(fd);
 		return rc;
@@ -330,7 +330,7 @@ static int listen_on(struct gw_thread *t, char *err, size_t errlen)
 	return 0;
 }
 
-static int watch(struct gw_thread *t)
+static int watch_connections(struct gw_thread *t)
 {
 	struct rlimit lim;
 
@@ -348,7 +348,7 @@ static int watch(struct gw_thread *t)
 	return 0;
 }
 
-static void configure(struct gw_thread *t)
+static void configure_h2o(struct gw_thread *t)
 {
 	h2o_hostconf_t *host;
 	h2o_pathconf_t *path;
@@ -356,7 +356,7 @@ static void configure(struct gw_thread *t)
 	struct error_filter *f;
 
 	h2o_config_init(&t->conf);
-	/* Or what is read beyond 32 MiB would go to a file of /tmp; --max-body bounds it. */
+	/* Otherwise input beyond 32 MiB would go to a file in /tmp; --max-body limits it. */
 	h2o_socket_buffer_mmap_settings.threshold = SIZE_MAX;
 	t->conf.server_name = h2o_iovec_init(H2O_STRLIT("kvroute-gateway"));
 	t->conf.max_request_entity_size = t->opt->body_bytes;
@@ -381,7 +381,7 @@ static int limit_sources(struct gw_thread *t)
 	uint64_t seed;
 
 	if (most >= o->connections)
-		most = UINT32_MAX; /* who has all of them may still trade */
+		most = UINT32_MAX; /* a full table may still replace idle connections */
 
 	if (getrandom(&seed, sizeof(seed), 0) < 0)
 		return -errno;
@@ -394,22 +394,22 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 	int rc;
 
 	LIST_INIT(&t->calls);
-	gw_again_begin(t);
+	gw_retry_begin(t);
 	TAILQ_INIT(&t->coming);
 	TAILQ_INIT(&t->idle);
 	TAILQ_INIT(&t->streams);
 	t->watch_fd = -1;
 	t->router_lost = gw_calls_move;
-	configure(t);
+	configure_h2o(t);
 	h2o_context_init(&t->ctx, h2o_evloop_create(), &t->conf);
 	t->accept = (h2o_accept_ctx_t){.ctx = &t->ctx, .hosts = t->conf.hosts};
-	rc = watch(t);
+	rc = watch_connections(t);
 	if (rc == 0)
 		rc = limit_sources(t);
 	if (rc == 0)
 		rc = gw_tokens_start(t);
 	if (rc == 0)
-		rc = gw_talks_start(t);
+		rc = gw_conversations_start(t);
 	if (rc < 0) {
 		snprintf(err, errlen, "out of memory");
 		return rc;
@@ -423,7 +423,7 @@ int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
 	return rc < 0 ? rc : listen_on(t, err, errlen);
 }
 
-/* Who is cut off is told, if he takes it at once. */
+/* Send an error to connections that are cut off, if they accept it at once. */
 static void last_words(struct gw_thread *t)
 {
 	const uint64_t until = gw_now_ms() + LAST_MS;
@@ -437,8 +437,8 @@ static void last_words(struct gw_thread *t)
 
 void gw_serve_run(struct gw_thread *t)
 {
-	/* One body more can be read, so that it is answered that there is no room: of an address
-	 * that has its share, and of another one. */
+	/* One more body can be read, so that "no memory" can be answered: for an address at its
+	 * limit, and for another one. */
 	const uint64_t share = ((uint64_t)t->opt->total_mb << 20) + t->opt->body_bytes;
 	const uint64_t most = share + t->opt->body_bytes;
 	struct kvr_timer_slack slack = {0};
@@ -449,7 +449,7 @@ void gw_serve_run(struct gw_thread *t)
 		const bool closes = stop != 0 && t->listener != NULL;
 		int32_t wait;
 
-		if (closes) { /* and one turn for what has come already */
+		if (closes) { /* and one turn for data that already arrived */
 			h2o_socket_close(t->listener);
 			t->listener = NULL;
 			h2o_context_request_shutdown(&t->ctx);
@@ -469,7 +469,7 @@ void gw_serve_run(struct gw_thread *t)
 		gw_streams_turn(t);
 		gw_leases_turn(t);
 		t->touched = false;
-		/* What it sends leaves with the routers' turn. */
+		/* Data to send leave with the routers' turn. */
 		wait = gw_tokens_turn(t->tokens, closes ? 0 : INT32_MAX);
 		wait = gw_routers_turn(t, wait);
 		if (t->rest_ms != 0 && wait > REST_MS)
@@ -485,12 +485,12 @@ void gw_serve_fini(struct gw_thread *t)
 {
 	gw_routers_stop(t);
 	gw_leases_leave(t);
-	gw_talks_stop(t);
+	gw_conversations_stop(t);
 	gw_tokens_stop(t);
 	if (t->listener != NULL)
 		h2o_socket_close(t->listener);
 	if (t->watch_sock != NULL)
-		h2o_socket_close(t->watch_sock); /* watch_fd with it */
+		h2o_socket_close(t->watch_sock); /* wrapper of watch_fd */
 	gw_sources_destroy(t->sources);
 	free(t->by_fd);
 }

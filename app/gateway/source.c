@@ -9,8 +9,8 @@
 #include <xxhash.h>
 
 #define BUCKETS 4096u
-#define IDLE	4096u	 /* addresses without connections that are remembered */
-#define BURST	1000000u /* us: the requests of one second may come at once */
+#define IDLE	4096u	 /* addresses without connections that are kept */
+#define BURST	1000000u /* us: the requests of one second may arrive at once */
 
 struct gw_source {
 	LIST_ENTRY(gw_source) chain;
@@ -18,7 +18,7 @@ struct gw_source {
 	uint8_t addr[8];
 	uint8_t bytes;
 	uint32_t connections;
-	uint64_t paid_us; /* its requests so far fill the time until then */
+	uint64_t paid_us; /* requests so far use the budget until this time */
 	uint64_t held[GW_ROOMS];
 };
 
@@ -56,7 +56,7 @@ void gw_sources_destroy(struct gw_sources *s)
 	free(s);
 }
 
-/* The part of an address that counts. @return its bytes. */
+/* Significant part of an address. @return its bytes. */
 static uint8_t key_of(const struct sockaddr *from, uint8_t key[8])
 {
 	const struct sockaddr_in6 *v6 = (const void *)from;
@@ -77,11 +77,11 @@ static uint8_t key_of(const struct sockaddr *from, uint8_t key[8])
 
 static bool is_idle(const struct gw_source *src)
 {
-	return src->connections == 0 && src->held[GW_ROOM_CALLS] == 0 &&
-	       src->held[GW_ROOM_BODIES] == 0;
+	return src->connections == 0 && src->held[GW_BUDGET_CALLS] == 0 &&
+	       src->held[GW_BUDGET_BODIES] == 0;
 }
 
-static void forget(struct gw_sources *s, struct gw_source *src)
+static void forget_source(struct gw_sources *s, struct gw_source *src)
 {
 	TAILQ_REMOVE(&s->idle, src, idle);
 	s->n_idle--;
@@ -119,19 +119,19 @@ struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *fr
 	return src;
 }
 
-static void rest(struct gw_sources *s, struct gw_source *src)
+static void keep_idle(struct gw_sources *s, struct gw_source *src)
 {
 	if (!is_idle(src))
 		return;
 	TAILQ_INSERT_HEAD(&s->idle, src, idle);
 	if (++s->n_idle > IDLE)
-		forget(s, TAILQ_LAST(&s->idle, gw_source_idle));
+		forget_source(s, TAILQ_LAST(&s->idle, gw_source_idle));
 }
 
 void gw_source_close(struct gw_sources *s, struct gw_source *src)
 {
 	src->connections--;
-	rest(s, src);
+	keep_idle(s, src);
 }
 
 void gw_source_hold(struct gw_sources *s, struct gw_source *src, enum gw_room room, int64_t bytes)
@@ -144,7 +144,7 @@ void gw_source_hold(struct gw_sources *s, struct gw_source *src, enum gw_room ro
 	}
 	src->held[room] += (uint64_t)bytes;
 	s->held[room] += (uint64_t)bytes;
-	rest(s, src);
+	keep_idle(s, src);
 }
 
 uint64_t gw_source_name(const struct gw_source *src)
@@ -173,7 +173,7 @@ uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now
 
 	if (s->rate == 0)
 		return 0;
-	if (paid > now + BURST) /* the clock was set back: nobody pays further ahead than that */
+	if (paid > now + BURST) /* the clock was set back: limit the debt */
 		paid = now;
 	paid += cost > 0 ? cost : 1;
 	if (paid > now + BURST)

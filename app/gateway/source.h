@@ -4,42 +4,42 @@
 
 /**
  * @file
- * What one address may take of a thread: connections at once, requests a second, and bytes that
- * wait. An address is one of IPv4, or a network of 64 bits of IPv6, which its owner fills as he
- * likes.
+ * Limits of one client address in a thread: connections, requests per second, and waiting bytes. An
+ * address is an IPv4 address, or an IPv6 network of 64 bits.
  *
- * Bytes are shared by what is left of them: an address may have so many times as much as is free.
- * Alone, and with 3, it has three quarters; k of them have 3/(3k+1) each, and a newcomer finds
- * 1/(3k+1). Nothing has to be known of how many there are, and nothing is reserved for nobody.
+ * Bytes are shared in proportion to the free part: an address may hold a fixed multiple of what is
+ * free. With factor 3 a single address holds at most three quarters; k addresses hold 3/(3k+1)
+ * each, and a new one finds 1/(3k+1). The number of addresses need not be known, and nothing is
+ * reserved.
  *
- * A hash table of all addresses that have a connection, by a seed that is new at every start;
- * those without, of which nothing waits, are kept for their rate, 4,096 of them, the last to leave
- * first in a list. Its thread alone reads and writes it. Budget: one hash and a walk of one chain
- * for a connection, a few additions for a request.
+ * A hash table of all addresses that have a connection, with a random seed per start. Addresses
+ * without connections and waiting bytes are kept for their rate, at most 4,096, oldest first to go.
+ * Only its thread reads and writes it. Cost: one hash and one chain per connection, a few additions
+ * per request.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/socket.h>
 
-/** What bytes wait for. */
+/** Kinds of waiting bytes. */
 enum gw_room {
-	GW_ROOM_CALLS,	/**< requests and answers: --total-mb */
-	GW_ROOM_BODIES, /**< large bodies that come in: as much again */
+	GW_BUDGET_CALLS,  /**< requests and answers: --total-mb */
+	GW_BUDGET_BODIES, /**< large bodies being received: the same limit again */
 	GW_ROOMS
 };
 
-/** How many times what is free an address may have, with a new request; and with what has begun
- * and grows, which is not cut off because others came. */
-#define GW_ROOM_NEW   3u
-#define GW_ROOM_GROWS 15u
+/** Multiple of the free part that an address may hold: for a new request, and for a growing one,
+ * which is not cut off because others arrived. */
+#define GW_BUDGET_NEW	3u
+#define GW_BUDGET_GROWS 15u
 
 struct gw_sources;
 struct gw_source;
 
 /**
- * @param connections of one address at once, not 0
- * @param rate requests a second of one address, as many at once; 0: any
+ * @param connections per address, not 0
+ * @param rate requests per second and burst per address; 0: no limit
  * @param seed random
  * @return NULL: out of memory.
  */
@@ -47,28 +47,28 @@ struct gw_sources *gw_sources_create(uint32_t connections, uint32_t rate, uint64
 void gw_sources_destroy(struct gw_sources *s);
 
 /**
- * A connection comes. Others than AF_INET and AF_INET6 are one address.
- * @return its address until gw_source_close(); NULL with EBUSY (it has its share) or ENOMEM.
+ * Register a connection. Families other than AF_INET and AF_INET6 share one address.
+ * @return its address until gw_source_close(); NULL with EBUSY (at its limit) or ENOMEM.
  */
 struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *from);
 void gw_source_close(struct gw_sources *s, struct gw_source *src);
 
-/** A name of the address, the same in every thread and at every time. */
+/** A name of the address, equal in all threads and at all times. */
 uint64_t gw_source_name(const struct gw_source *src);
 
-/** A request comes. @return 0, or seconds to wait, 1 or more: it has to be refused. */
+/** Register a request. @return 0, or seconds to wait, at least 1: it must be rejected. */
 uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now_ms);
 
 /**
- * @p bytes more wait for it, or, below 0, less. What waits may do so longer than the address has a
- * connection: @p src lives until all of it is given back.
+ * Add @p bytes, which may be negative, to its waiting bytes. These may outlive its connections: @p
+ * src is valid until all are returned.
  */
 void gw_source_hold(struct gw_sources *s, struct gw_source *src, enum gw_room room, int64_t bytes);
 
-/** Bytes that wait, of @p src or, NULL, of all. */
+/** Waiting bytes of @p src or, NULL, of all addresses. */
 uint64_t gw_source_held(const struct gw_sources *s, const struct gw_source *src, enum gw_room room);
 
-/** With @p bytes more, has it no more than @p times what is left of @p most for all? */
+/** Return true if, with @p bytes more, it holds no more than @p times the free part of @p most. */
 bool gw_source_fits(const struct gw_sources *s, const struct gw_source *src, enum gw_room room,
 		    uint64_t bytes, uint64_t most, uint32_t times);
 

@@ -14,7 +14,7 @@ struct gw_stream {
 	struct gw_thread *t;
 	h2o_req_t *req;
 	uint64_t since_ms;
-	size_t had; /* bytes of its body then */
+	size_t had; /* bytes of its body at that time */
 	bool waits; /* it is in the list */
 };
 
@@ -26,7 +26,7 @@ static h2o_http2_stream_t *stream_of(h2o_req_t *req)
 	return H2O_STRUCT_FROM_MEMBER(h2o_http2_stream_t, req, req);
 }
 
-static void enter(struct gw_stream *s)
+static void add_stream(struct gw_stream *s)
 {
 	s->since_ms = gw_now_ms();
 	s->had = stream_of(s->req)->_req_body->size;
@@ -34,7 +34,7 @@ static void enter(struct gw_stream *s)
 	TAILQ_INSERT_TAIL(&s->t->streams, s, link);
 }
 
-static void leave(struct gw_stream *s)
+static void remove_stream(struct gw_stream *s)
 {
 	if (s->waits)
 		TAILQ_REMOVE(&s->t->streams, s, link);
@@ -43,23 +43,23 @@ static void leave(struct gw_stream *s)
 
 static void on_dispose(void *stream)
 {
-	leave(stream);
+	remove_stream(stream);
 }
 
 void gw_stream_comes(h2o_req_t *req)
 {
 	struct gw_stream *s;
 
-	if (stream_of(req)->_req_body == NULL) /* it has none */
+	if (stream_of(req)->_req_body == NULL) /* no flow control window */
 		return;
 	s = h2o_mem_alloc_shared(&req->pool, sizeof(*s), on_dispose);
 	*s = (struct gw_stream){.t = H2O_STRUCT_FROM_MEMBER(struct gw_thread, ctx, req->conn->ctx),
 				.req = req};
-	enter(s);
+	add_stream(s);
 }
 
-/* As libh2o answers before a body is there. What comes of it then resets the stream. */
-static void answer(struct gw_thread *t, h2o_req_t *req)
+/* Answers as libh2o does before a body has arrived. Later data reset the stream. */
+static void answer_timeout(struct gw_thread *t, h2o_req_t *req)
 {
 	h2o_http2_stream_t *stream = stream_of(req);
 	h2o_http2_conn_t *conn = (h2o_http2_conn_t *)req->conn;
@@ -71,7 +71,7 @@ static void answer(struct gw_thread *t, h2o_req_t *req)
 	h2o_http2_stream_set_state(conn, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);
 	h2o_http2_stream_set_state(conn, stream, H2O_HTTP2_STREAM_STATE_SEND_HEADERS);
 	t->touched = true;
-	/* Nothing has taken it yet: of this only the status is left (serve.c). */
+	/* No handler has it yet: only the status is used (serve.c). */
 	h2o_send_error_generic(req, 408, "Request Timeout", "", 0);
 }
 
@@ -83,13 +83,13 @@ void gw_streams_turn(struct gw_thread *t)
 	while ((s = TAILQ_FIRST(&t->streams)) != NULL && s->since_ms + t->opt->header_ms <= now) {
 		const h2o_http2_stream_t *stream = stream_of(s->req);
 
-		leave(s);
+		remove_stream(s);
 		if (stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
 			continue;
 		if (stream->_req_body->size - s->had >= gw_grows(t->opt))
-			enter(s);
+			add_stream(s);
 		else
-			answer(t, s->req);
+			answer_timeout(t, s->req);
 	}
 }
 
@@ -116,9 +116,8 @@ void gw_stream_reset(h2o_req_t *req)
 	h2o_http2_stream_reset(conn, stream);
 }
 
-/* libh2o prints a line for each frame of a kind that it does not know, and standard error may be a
- * pipe that nobody reads. It is to ignore them (RFC 9113, 4.1): so it does an acknowledgement of
- * its settings. */
+/* libh2o prints a line for each frame of unknown kind, and standard error may be a pipe without
+ * reader. Such frames must be ignored (RFC 9113, 4.1), like an acknowledgement of settings. */
 ssize_t h2o_http2_decode_frame(h2o_http2_frame_t *frame, const uint8_t *src, size_t len,
 			       const h2o_http2_settings_t *host_settings, const char **err_desc)
 {
@@ -128,7 +127,7 @@ ssize_t h2o_http2_decode_frame(h2o_http2_frame_t *frame, const uint8_t *src, siz
 	if (fn == NULL)
 		*(void **)&fn = dlsym(RTLD_NEXT, "h2o_http2_decode_frame");
 	if (fn == NULL)
-		abort(); /* libh2o is linked: it cannot be */
+		abort(); /* cannot happen: libh2o is linked */
 	n = fn(frame, src, len, host_settings, err_desc);
 	if (n >= 0 && frame->type > H2O_HTTP2_FRAME_TYPE_CONTINUATION)
 		*frame = (h2o_http2_frame_t){.type = H2O_HTTP2_FRAME_TYPE_SETTINGS,

@@ -4,25 +4,25 @@
 
 /**
  * @file
- * Requests of HTTP/2 whose fields are there and whose body is not: libh2o waits for a body as long
- * as its client says anything. And what is done to one stream alone. The thread that has the
- * connection alone uses them.
+ * HTTP/2 requests whose fields have arrived and whose body has not: libh2o waits for a body while
+ * its client sends anything. Also operations on single streams. Only the thread of the connection
+ * uses them.
  */
 
 #include "gateway.h"
 
-/** The fields of a request have come. */
+/** The fields of a request have arrived. */
 void gw_stream_comes(h2o_req_t *req);
 
-/** Bytes of the answer that libh2o has been given and whose client has no window for them. */
+/** Bytes of the answer that libh2o holds because the client's window is closed. */
 size_t gw_stream_left(h2o_req_t *req);
 
-/** End it: the client is told, the others of its connection go on. Disposes of the request, unless
- * libh2o does so a little later. */
+/** Reset a stream; other streams of the connection continue. Disposes of the request, unless libh2o
+ * does so shortly afterwards. */
 void gw_stream_reset(h2o_req_t *req);
 
-/** Answer 408 to those whose body is not there in --header-ms, nor has grown as GW_SLOWEST says. To
- * be called in every turn. */
+/** Answer 408 to requests whose body is not complete within --header-ms, and grows slower than
+ * GW_SLOWEST. Call in every turn. */
 void gw_streams_turn(struct gw_thread *t);
 
 #endif

@@ -25,13 +25,13 @@ struct gw_tokens {
 	h2o_http1client_ctx_t http;
 	h2o_timeout_t io_timeout;
 	struct gw_lru *cache;
-	char head[768]; /* of every request, up to the length */
+	char head[768]; /* at the start of every request, up to the length */
 	uint32_t failures;
-	uint32_t in_vain;      /* in a row, and be it that it said no */
-	bool worked, said;     /* since it did: the log has that it does not */
-	uint64_t said_next_ms; /* not before */
+	uint32_t failed;	     /* consecutive questions without ids, including rejections */
+	bool worked, failure_logged; /* answered at least once; the current failure is logged */
+	uint64_t next_log_ms;	     /* log no failure before this time */
 	uint64_t pause_until_ms;
-	TAILQ_HEAD(, gw_question) questions; /* by until_ms */
+	TAILQ_HEAD(, gw_question) questions; /* ordered by until_ms */
 };
 
 struct gw_question {
@@ -42,16 +42,16 @@ struct gw_question {
 	char *text;
 	size_t len;
 	struct gw_lru_key key;
-	bool keep; /* the answer, under key */
+	bool keep; /* store the answer under key */
 	gw_tokens_fn *fn;
 	void *arg;
 	h2o_iovec_t bufs[2];
 	char head[832];
 	h2o_buffer_t *answer;
-	bool ok;      /* status 200 */
-	bool said;    /* it has answered, and be it that it does not like the question */
-	bool *ended;  /* told when it ends before gw_tokens_ask() returns */
-	char why[64]; /* there will be no ids */
+	bool ok;       /* status 200 */
+	bool answered; /* it answered, perhaps with a rejection */
+	bool *ended;   /* set if it ends before gw_tokens_ask() returns */
+	char why[64];  /* reason for no ids */
 };
 
 int gw_tokens_start(struct gw_thread *t)
@@ -79,7 +79,7 @@ int gw_tokens_start(struct gw_thread *t)
 		 "POST %s HTTP/1.1\r\nHost: %s:%u\r\nContent-Type: application/json\r\n"
 		 "Connection: keep-alive\r\nContent-Length: ",
 		 o->tokenize_path, o->tokenize_host, o->tokenize_port);
-	/* It wants one, by the clock of the wall. Ours is sooner. */
+	/* Required by libh2o, by the wall clock. The gateway's own limit is shorter. */
 	h2o_timeout_init(t->ctx.loop, &k->io_timeout, o->tokenize_ms + SPARE_MS);
 	k->http = (h2o_http1client_ctx_t){.loop = t->ctx.loop,
 					  .getaddr_receiver = &t->ctx.receivers.hostinfo_getaddr,
@@ -92,7 +92,7 @@ int gw_tokens_start(struct gw_thread *t)
 	return 0;
 }
 
-static void release(struct gw_question *q)
+static void release_question(struct gw_question *q)
 {
 	if (q->ended != NULL)
 		*q->ended = true;
@@ -107,7 +107,7 @@ void gw_tokens_cancel(struct gw_question *q)
 {
 	if (q->client != NULL)
 		h2o_http1client_cancel(q->client);
-	release(q);
+	release_question(q);
 }
 
 void gw_tokens_stop(struct gw_thread *t)
@@ -147,43 +147,43 @@ static uint32_t *read_answer(const struct gw_question *q, uint32_t *n)
 }
 
 /*
- * Requests go on without ids, by load, and their clients see no difference: a wrong URL would be
- * found by nobody. One question in vain may be a client's that asks badly, unless none has ever
- * been answered.
+ * Requests continue without ids, by load, without a difference for clients, so a wrong URL must be
+ * logged. A single failure may be caused by an invalid prompt, unless no question was ever
+ * answered.
  */
-static void say_in_vain(struct gw_tokens *k, const struct gw_question *q)
+static void log_failure(struct gw_tokens *k, const struct gw_question *q)
 {
 	const uint64_t now = gw_now_ms();
 
-	if ((++k->in_vain < FAILURES && k->worked) || now < k->said_next_ms)
+	if ((++k->failed < FAILURES && k->worked) || now < k->next_log_ms)
 		return;
-	k->said = true;
-	k->said_next_ms = now + KVR_OUTAGE_AGAIN_MS;
-	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = k->t->opt->tokenize,
-				   .reason = q->why[0] != '\0' ? q->why : "no token ids"),
-		     "the tokenizer gives thread %u no token ids: prompts that are text go by load "
-		     "alone, wherever their blocks are",
-		     k->t->number);
+	k->failure_logged = true;
+	k->next_log_ms = now + KVR_OUTAGE_AGAIN_MS;
+	kvr_log_line(
+		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = k->t->opt->tokenize,
+			      .reason = q->why[0] != '\0' ? q->why : "no token ids"),
+		"thread %u: no token ids from the tokenizer; text prompts are routed by load alone",
+		k->t->number);
 }
 
-static void say_worked(struct gw_tokens *k)
+static void log_success(struct gw_tokens *k)
 {
-	k->in_vain = 0;
+	k->failed = 0;
 	k->worked = true;
-	if (!k->said)
+	if (!k->failure_logged)
 		return;
-	k->said = false;
+	k->failure_logged = false;
 	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = k->t->opt->tokenize),
-		     "the tokenizer gives thread %u token ids", k->t->number);
+		     "thread %u: the tokenizer provides token ids", k->t->number);
 }
 
-static void because(struct gw_question *q, const char *why)
+static void set_reason(struct gw_question *q, const char *why)
 {
 	snprintf(q->why, sizeof(q->why), "%s", why);
 }
 
-/* The question is over, and its client object gone or going by itself. */
-static void end(struct gw_question *q)
+/* The question has ended, and its client object is gone or about to be. */
+static void end_question(struct gw_question *q)
 {
 	struct gw_tokens *k = q->k;
 	gw_tokens_fn *fn = q->fn;
@@ -192,18 +192,18 @@ static void end(struct gw_question *q)
 
 	if (ids == NULL) {
 		GW_COUNT(k->t, GW_TOKENIZE_FAILED);
-		k->failures = q->said ? 0 : k->failures + 1;
+		k->failures = q->answered ? 0 : k->failures + 1;
 		if (k->failures >= FAILURES)
 			k->pause_until_ms = gw_now_ms() + PAUSE_MS;
-		say_in_vain(k, q);
+		log_failure(k, q);
 	} else {
 		GW_COUNT(k->t, GW_TOKENIZED);
 		k->failures = 0;
-		say_worked(k);
+		log_success(k);
 		if (q->keep)
 			gw_lru_put(k->cache, &q->key, ids, n);
 	}
-	release(q);
+	release_question(q);
 	fn(arg, ids, n);
 }
 
@@ -212,9 +212,9 @@ static void give_up(struct gw_question *q)
 	if (q->client != NULL)
 		h2o_http1client_cancel(q->client);
 	q->client = NULL;
-	q->ok = q->said = false;
-	because(q, "no answer in time");
-	end(q);
+	q->ok = q->answered = false;
+	set_reason(q, "no answer in time");
+	end_question(q);
 }
 
 int32_t gw_tokens_turn(struct gw_tokens *k, int32_t wait)
@@ -237,8 +237,8 @@ static int on_body(h2o_http1client_t *client, const char *errstr)
 	const size_t have = q->answer != NULL ? q->answer->size : 0;
 
 	if (errstr != NULL && errstr != h2o_http1client_error_is_eos) {
-		q->ok = q->said = false;
-		because(q, errstr);
+		q->ok = q->answered = false;
+		set_reason(q, errstr);
 	}
 	if (q->ok && in->size > 0) {
 		if (q->answer == NULL)
@@ -254,7 +254,7 @@ static int on_body(h2o_http1client_t *client, const char *errstr)
 	h2o_buffer_consume(&client->sock->input, in->size);
 	if (errstr != NULL || !q->ok) {
 		q->client = NULL;
-		end(q);
+		end_question(q);
 		return errstr != NULL ? 0 : -1;
 	}
 	return 0;
@@ -272,16 +272,16 @@ static h2o_http1client_body_cb on_head(h2o_http1client_t *client, const char *er
 	(void)n_headers;
 	(void)rlen;
 	q->ok = status == 200;
-	q->said = errstr == NULL || errstr == h2o_http1client_error_is_eos;
+	q->answered = errstr == NULL || errstr == h2o_http1client_error_is_eos;
 	if (errstr != NULL || !q->ok) {
 		/* Without a body, or not wanted: NULL closes the connection. */
-		if (q->said)
+		if (q->answered)
 			snprintf(q->why, sizeof(q->why), "status %d", status);
 		else
-			because(q, errstr);
+			set_reason(q, errstr);
 		q->ok = false;
 		q->client = NULL;
-		end(q);
+		end_question(q);
 		return NULL;
 	}
 	return on_body;
@@ -295,8 +295,8 @@ static h2o_http1client_head_cb on_connect(h2o_http1client_t *client, const char 
 
 	if (errstr != NULL) {
 		q->client = NULL;
-		because(q, errstr);
-		end(q);
+		set_reason(q, errstr);
+		end_question(q);
 		return NULL;
 	}
 	len = snprintf(q->head, sizeof(q->head), "%s%zu\r\n\r\n", q->k->head, q->len);

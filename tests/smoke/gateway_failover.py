@@ -99,7 +99,7 @@ def run(program):
             """Of a router that is slow to come again it says that it was lost, with all it had."""
             with open(f'{routers[0].dir}/gateway.log') as f:
                 text = f.read()
-            return 'the router has lost 1 requests: 0 are sent once more' in text or 'the router is lost to thread 0' in text
+            return 'the router lost 1 requests; 0 are sent again' in text or 'thread 0: the router does not answer' in text
 
         check('the log says that it was lost', wait_for(told, 40))
         check('the patient one ends', patient.stop() == 0)

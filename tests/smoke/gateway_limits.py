@@ -42,10 +42,10 @@ def start(program):
 
     def refused(what, files, *args, advice):
         done = subprocess.run(['bash', '-c', limit, program, files, *args], capture_output=True, text=True, timeout=30)
-        check(what, done.returncode == 1 and done.stderr.count('\n') == 1 and f' {files} are allowed' in done.stderr and advice in done.stderr, done)
+        check(what, done.returncode == 1 and done.stderr.count('\n') == 1 and f'the limit is {files}:' in done.stderr and advice in done.stderr, done)
 
-    refused('too many connections for its descriptors', '256', '--max-connections', '300', advice='(ulimit -n 414), or give --max-connections 142')
-    refused('no descriptor for a client of a thread', '256', '--threads', '16', advice='or give fewer --threads')
+    refused('too many connections for its descriptors', '256', '--max-connections', '300', advice='(ulimit -n 414), or use --max-connections 142')
+    refused('no descriptor for a client of a thread', '256', '--threads', '16', advice='or use fewer --threads')
     # What nobody has asked for is made to fit: (1024 - 32) / 8 threads - 82 of each.
     process = subprocess.Popen(['bash', '-c', limit, program, '1024', '--threads', '8'], stderr=subprocess.PIPE, text=True)
     try:

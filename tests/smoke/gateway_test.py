@@ -723,7 +723,7 @@ def wrong_tokenizers(program, tokenizer):
             log.seek(0)
             return log.read()
 
-    line = 'gives thread 0 no token ids: prompts that are text go by load'
+    line = 'thread 0: no token ids from the tokenizer; text prompts are routed by load'
     for url, reason in ((tokenizer.url[:-1], 'reason="status 404"'), (f'http://127.0.0.1:{free_port()}/tokenize', 'reason='),
                         (tokenizer.url.replace('tokenize', 'version'), 'reason=')):
         text = log_of(url, 5)
@@ -768,8 +768,8 @@ def run(log):
     log.seek(0)
     lines = log.readlines()
     for what in (f'level=notice msg="kvroute-gateway .* runs as process [0-9]+: ready, 1 thread, 4096 connections each, routers 10.9.0.1, tokenizer .*" addr=127.0.0.1:{gw.port}',
-                 'level=notice msg="the router answers thread 0" addr=10.9.0.1',
-                 'level=notice msg="stopping: requests under way have 5 s" reason=TERM', 'level=notice msg=stopped'):
+                 'level=notice msg="thread 0: the router answers" addr=10.9.0.1',
+                 'level=notice msg="stopping: active requests have 5 s to end" reason=TERM', 'level=notice msg=stopped'):
         check(f'the log says {what}', any(re.fullmatch(rf'time=\S+ {what}\n', line) for line in lines), lines)
 
 

@@ -6,7 +6,7 @@
 #include "kvr_json.h"
 #include "kvr_test.h"
 
-/* What an operator's monitoring and the clients' libraries rely on. */
+/* Statuses that monitoring and client libraries depend on. */
 static void codes_have_the_statuses_of_the_openai_api(void)
 {
 	static const struct {
@@ -39,7 +39,7 @@ static void codes_have_the_statuses_of_the_openai_api(void)
 		CU_ASSERT_EQUAL(gw_error_code(rows[i].code, false).status, rows[i].status);
 }
 
-static void what_a_prefill_engine_refuses_is_the_clients(void)
+static void rejections_of_a_prefill_engine_are_client_errors(void)
 {
 	static const struct {
 		uint64_t detail;
@@ -59,12 +59,12 @@ static void what_a_prefill_engine_refuses_is_the_clients(void)
 	}
 }
 
-static void who_may_try_again_is_told_when(void)
+static void retryable_errors_have_retry_after(void)
 {
 	CU_ASSERT_EQUAL(gw_error_code(KVR_E_RATE_LIMITED, true).retry_s, 1);
 	CU_ASSERT_EQUAL(gw_error_code(KVR_E_NO_ENDPOINTS, false).retry_s, 0);
 	CU_ASSERT_EQUAL(gw_error_code(KVR_E_NO_ENDPOINTS, true).retry_s, 1);
-	/* The refusal's own word counts, not the table's. */
+	/* The rejection's own value counts, not the table's. */
 	CU_ASSERT_EQUAL(gw_error_code(KVR_E_HINT, true).retry_s, 1);
 }
 
@@ -93,7 +93,7 @@ static void every_code_and_fault_makes_json(void)
 	}
 }
 
-static void a_message_that_does_not_fit_is_left_out(void)
+static void a_message_that_does_not_fit_is_omitted(void)
 {
 	struct kvr_json_value root, v;
 	char buf[256], long_text[1000];
@@ -108,7 +108,7 @@ static void a_message_that_does_not_fit_is_left_out(void)
 	CU_ASSERT_EQUAL(kvr_json_parse(buf, n, &root, NULL), 0);
 }
 
-static void every_way_to_end_is_a_fault(void)
+static void every_end_reason_has_a_fault(void)
 {
 	CU_ASSERT_EQUAL(gw_error_reason(KVR_CLIENT_TIMEOUT), GW_TIMED_OUT);
 	CU_ASSERT_EQUAL(gw_error_reason(KVR_CLIENT_LOST), GW_ROUTER_LOST);
@@ -118,12 +118,12 @@ static void every_way_to_end_is_a_fault(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"statuses", codes_have_the_statuses_of_the_openai_api},
-			       {"prefill", what_a_prefill_engine_refuses_is_the_clients},
-			       {"retry", who_may_try_again_is_told_when},
-			       {"json", every_code_and_fault_makes_json},
-			       {"long", a_message_that_does_not_fit_is_left_out},
-			       {"ends", every_way_to_end_is_a_fault},
+	CU_TestInfo tests[] = {KVR_CASE(codes_have_the_statuses_of_the_openai_api),
+			       KVR_CASE(rejections_of_a_prefill_engine_are_client_errors),
+			       KVR_CASE(retryable_errors_have_retry_after),
+			       KVR_CASE(every_code_and_fault_makes_json),
+			       KVR_CASE(a_message_that_does_not_fit_is_omitted),
+			       KVR_CASE(every_end_reason_has_a_fault),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("gateway errors", tests);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "again.h"
+#include "retry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,12 +7,14 @@
 
 #include "answer.h"
 
-#define LEAVING	   503 /* an agent's word for it: a DISPATCH was faster than its GOODBYE */
-#define BROKEN	   502 /* an engine that died with the request, or cannot be reached */
-#define RETRY_COST 5u  /* requests that pay for a retry: these are a fifth of them */
-#define BURST	   64u /* retries that are there at first, and are saved up at most */
+#define LEAVING 503 /* an agent that is leaving: DISPATCH overtook its GOODBYE */
+#define BROKEN	502 /* an engine that died with the request, or is unreachable */
+#define RETRY_COST                                                                                 \
+	5u	  /* inverse of the retry ratio: retries are at most a fifth of the requests       \
+		   */
+#define BURST 64u /* initial and maximum credit of retries */
 
-bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
+bool gw_retry_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
 {
 	const bool rejected = e->reason == KVR_CLIENT_REJECTED;
 	const bool prefill = rejected && e->code == KVR_E_PREFILL_FAILED;
@@ -24,14 +26,14 @@ bool gw_again_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
 	return !c->through && (refused || missed);
 }
 
-/* The worker or its engine has gone with it: it may be the request that they die of. */
+/* The worker or its engine was lost with the request, which may be the cause. */
 static bool is_loss(const struct kvr_client_end *e)
 {
 	return (e->reason == KVR_CLIENT_FAILED && e->status == BROKEN) ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_WORKER_LOST);
 }
 
-bool gw_again_elsewhere(const struct gw_call *c, const struct kvr_client_end *e)
+bool gw_retry_elsewhere(const struct gw_call *c, const struct kvr_client_end *e)
 {
 	const bool rejected = e->reason == KVR_CLIENT_REJECTED;
 
@@ -45,7 +47,7 @@ bool gw_again_elsewhere(const struct gw_call *c, const struct kvr_client_end *e)
 	       (e->code == KVR_E_DISPATCH_FAILED && e->detail[0] == LEAVING);
 }
 
-/* Whether there is time for another attempt, and the thread has not had too many of them. */
+/* Return true if there is time for another attempt, and the thread has credit for it. */
 static bool may_retry(const struct gw_call *c)
 {
 	if (c->until_ms != 0 && gw_now_ms() >= c->until_ms)
@@ -60,22 +62,22 @@ bool gw_again(const struct gw_call *c, const struct kvr_client_end *e)
 {
 	if (c->started || c->tries >= GW_TRIES || c->req == NULL)
 		return false;
-	if (gw_again_elsewhere(c, e))
+	if (gw_retry_elsewhere(c, e))
 		return may_retry(c);
 	if (c->head_done || c->head.len > 0)
 		return false;
-	return gw_again_no_bodies(c, e) || e->reason == KVR_CLIENT_SILENT ||
+	return gw_retry_no_bodies(c, e) || e->reason == KVR_CLIENT_SILENT ||
 	       e->reason == KVR_CLIENT_LOST ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 }
 
-void gw_again_earn(struct gw_thread *t)
+void gw_retry_earn(struct gw_thread *t)
 {
 	if (t->retry_credit < BURST * RETRY_COST)
 		t->retry_credit++;
 }
 
-void gw_again_begin(struct gw_thread *t)
+void gw_retry_begin(struct gw_thread *t)
 {
 	t->retry_credit = BURST * RETRY_COST;
 }
@@ -83,14 +85,14 @@ void gw_again_begin(struct gw_thread *t)
 static struct gw_error error_of(const struct kvr_client_end *e, char *text, size_t size)
 {
 	if (e->reason != KVR_CLIENT_REJECTED) {
-		gw_error_said(e, text, size);
+		gw_error_message(e, text, size);
 		return *gw_error_fault(gw_error_reason(e->reason));
 	}
 	kvr_client_explain(e, text, size);
 	return gw_error_refused(e);
 }
 
-struct gw_error gw_again_error(const struct gw_call *c, const struct kvr_client_end *e, char *text,
+struct gw_error gw_retry_error(const struct gw_call *c, const struct kvr_client_end *e, char *text,
 			       size_t size)
 {
 	if (c->why_text == NULL || e->reason != KVR_CLIENT_REJECTED ||
@@ -100,7 +102,7 @@ struct gw_error gw_again_error(const struct gw_call *c, const struct kvr_client_
 	return c->why;
 }
 
-bool gw_again_in_time(struct gw_call *c)
+bool gw_retry_in_time(struct gw_call *c)
 {
 	const uint64_t now = gw_now_ms();
 
@@ -110,14 +112,14 @@ bool gw_again_in_time(struct gw_call *c)
 	return c->until_ms == 0 || c->left_ms > 0;
 }
 
-void gw_again_leave(struct gw_call *c, const struct kvr_client_end *e)
+void gw_retry_leave(struct gw_call *c, const struct kvr_client_end *e)
 {
 	const uint64_t lost = e->reason == KVR_CLIENT_REJECTED ? e->detail[0] : 0;
 	char text[512];
 
 	c->t->retry_credit -= RETRY_COST;
 	c->worker_lost = c->worker_lost || is_loss(e);
-	/* A process that is gone has taken all its ranks along. */
+	/* A lost process takes all its ranks along. */
 	c->failed_at[c->n_failed_at++] = (struct kvr_client_place){
 		e->place_known ? e->place.worker : lost,
 		e->place_known && !is_loss(e) ? e->place.dp_rank : UINT32_MAX};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "heads.h"
+#include "http1_guard.h"
 
 #include <dlfcn.h>
 #include <stdbool.h>
@@ -38,23 +38,23 @@ fields_fn h2o_hpack_parse_headers;
 
 const char gw_bad_head[] = "/";
 
-static void *theirs(const char *name)
+static void *find_original(const char *name)
 {
 	void *found = dlsym(RTLD_NEXT, name);
 
 	if (found == NULL)
-		abort(); /* libh2o is linked: it cannot be */
+		abort(); /* cannot happen: libh2o is linked */
 	return found;
 }
 
-static bool is(const struct phr_header *h, const char *name)
+static bool has_name(const struct phr_header *h, const char *name)
 {
 	return h->name_len == strlen(name) && strncasecmp(h->name, name, h->name_len) == 0;
 }
 
-/* Where its content ends is said once: a proxy before us could believe the other word, and take
- * what one of us takes for content for the next request (RFC 9112, 6.3). So it is with whom it is
- * for (3.2). Nor do lines go on (5.2). */
+/* The end of the content must be defined once: a proxy in front could use the other definition, and
+ * take what is content here for the next request (RFC 9112, 6.3). The same holds for the host
+ * (3.2). Lines must not be folded (5.2). */
 static bool is_plain(const struct phr_header *h, size_t n)
 {
 	unsigned int ends = 0, hosts = 0;
@@ -62,20 +62,20 @@ static bool is_plain(const struct phr_header *h, size_t n)
 	for (size_t i = 0; i < n; i++) {
 		if (h[i].name == NULL)
 			return false;
-		ends += is(&h[i], "content-length") || is(&h[i], "transfer-encoding");
-		hosts += is(&h[i], "host");
+		ends += has_name(&h[i], "content-length") || has_name(&h[i], "transfer-encoding");
+		hosts += has_name(&h[i], "host");
 	}
 	return ends <= 1 && hosts <= 1;
 }
 
-/* HTTP/2 begins with its own first line (RFC 9113, 3.1). A proxy that lets a wish to go on with it
- * pass sees nothing any more of what comes then, and keeps nothing out. */
+/* HTTP/2 begins with its own first line (RFC 9113, 3.1). A proxy that forwards an upgrade no longer
+ * sees or filters the requests that follow. */
 static size_t without_upgrade(struct phr_header *h, size_t n)
 {
 	size_t kept = 0;
 
 	for (size_t i = 0; i < n; i++)
-		if (!is(&h[i], "upgrade"))
+		if (!has_name(&h[i], "upgrade"))
 			h[kept++] = h[i];
 	return kept;
 }
@@ -88,7 +88,7 @@ int phr_parse_request(const char *buf, size_t len, const char **method, size_t *
 	int n;
 
 	if (fn == NULL)
-		*(void **)&fn = theirs("phr_parse_request");
+		*(void **)&fn = find_original("phr_parse_request");
 	n = fn(buf, len, method, method_len, path, path_len, minor_version, headers, num_headers,
 	       last_len);
 	if (n > 0 && !is_plain(headers, *num_headers))
@@ -120,9 +120,9 @@ static bool has_end(struct phr_header *h)
 
 	if (h->name == NULL)
 		return false;
-	if (is(h, "content-length"))
+	if (has_name(h, "content-length"))
 		return is_length(h);
-	if (!is(h, "transfer-encoding"))
+	if (!has_name(h, "transfer-encoding"))
 		return true;
 	if (h->value_len == strlen(chunked) && strncasecmp(h->value, chunked, h->value_len) == 0)
 		h->value = chunked;
@@ -144,7 +144,7 @@ int phr_parse_response(const char *buf, size_t len, int *minor_version, int *sta
 	int n;
 
 	if (fn == NULL)
-		*(void **)&fn = theirs("phr_parse_response");
+		*(void **)&fn = find_original("phr_parse_response");
 	n = fn(buf, len, minor_version, status, msg, msg_len, headers, num_headers, last_len);
 	for (size_t i = 0; n > 0 && i < *num_headers; i++)
 		if (!has_end(&headers[i]))
@@ -162,7 +162,7 @@ int h2o_hpack_parse_headers(h2o_req_t *req, void *table, const uint8_t *src, siz
 	int rc;
 
 	if (fn == NULL)
-		*(void **)&fn = theirs("h2o_hpack_parse_headers");
+		*(void **)&fn = find_original("h2o_hpack_parse_headers");
 	rc = fn(req, table, src, len, pseudo_headers, content_length, digests, err_desc);
 	if (rc == 0 && pseudo_headers != NULL) /* they are no trailer */
 		gw_stream_comes(req);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "choice.h"
+#include "pick_reply.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -11,7 +11,7 @@
 
 #define JSON "application/json"
 
-/* What an agent has said of its engine may be no header, nor JSON. */
+/* Text from an agent may be invalid in a header or JSON. */
 static bool is_plain(const char *s)
 {
 	for (; *s != '\0'; s++)
@@ -36,7 +36,7 @@ static void print_endpoint(FILE *out, const char *name, const char *endpoint)
 		fprintf(out, ",\"%s\":null", name);
 }
 
-static void answer(struct gw_call *c, FILE *out, char **text, const size_t *len)
+static void send_reply(struct gw_call *c, FILE *out, char **text, const size_t *len)
 {
 	fclose(out);
 	c->started = c->complete = c->t->touched = true;
@@ -66,8 +66,8 @@ void gw_answer_pick(struct gw_call *c, uint64_t name)
 	fprintf(out, "{\"booking\":\"%s\",\"lease_ms\":%u", booking, c->lease_ms);
 	print_endpoint(out, "endpoint", engine);
 	fprintf(out,
-		",\"worker_id\":%" PRIu64 ",\"dp_rank\":%u,\"overlap_blocks\":%u,"
-		"\"required_blocks\":%u,\"cached_tokens\":%u,\"way\":\"%s\"",
+		",\"worker_id\":%" PRIu64
+		",\"dp_rank\":%u,\"overlap_blocks\":%u,\"required_blocks\":%u,\"cached_tokens\":%u,\"way\":\"%s\"",
 		ch->worker, ch->dp_rank, ch->overlap_blocks, ch->required_blocks, ch->cached_tokens,
 		kvr_way_name(ch->way));
 	print_endpoint(out, "prefill_endpoint", prefill);
@@ -83,7 +83,7 @@ void gw_answer_pick(struct gw_call *c, uint64_t name)
 		add_header(c->req, "x-gateway-destination-endpoint", engine);
 	if (prefill != NULL)
 		add_header(c->req, "x-prefiller-host-port", prefill);
-	answer(c, out, &text, &len);
+	send_reply(c, out, &text, &len);
 }
 
 void gw_answer_loads(struct gw_call *c, const struct kvr_client_loads *loads)
@@ -104,12 +104,12 @@ void gw_answer_loads(struct gw_call *c, const struct kvr_client_loads *loads)
 		const struct kvr_client_rank_load *r = &loads->rank[i];
 
 		fprintf(out,
-			"%s{\"worker_id\":%" PRIu64 ",\"dp_rank\":%u,\"overlap_blocks\":%u,"
-			"\"cached_tokens\":%u,\"active_requests\":%u,\"prefill_tokens\":%" PRIu64
+			"%s{\"worker_id\":%" PRIu64
+			",\"dp_rank\":%u,\"overlap_blocks\":%u,\"cached_tokens\":%u,\"active_requests\":%u,\"prefill_tokens\":%" PRIu64
 			",\"decode_blocks\":%" PRIu64 "}",
 			i > 0 ? "," : "", r->worker, r->dp_rank, r->overlap_blocks,
 			r->cached_tokens, r->active_requests, r->prefill_tokens, r->decode_blocks);
 	}
 	fprintf(out, "]}");
-	answer(c, out, &text, &len);
+	send_reply(c, out, &text, &len);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "message.h"
+#include "engine_request.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 #include "kvr_http.h"
 #include "media.h"
 
-/* The request as HTTP for the engine: its head, then the body byte for byte. */
+/* The request as HTTP for the engine: its head, then the unchanged body. */
 static int make_message(const struct gw_call *c, const char *body, size_t body_len, char **out,
 			size_t *len)
 {
@@ -45,7 +45,7 @@ static int make_message(const struct gw_call *c, const char *body, size_t body_l
 	return 0;
 }
 
-int gw_message(const struct gw_call *c, char **out, size_t *len)
+int gw_engine_request(const struct gw_call *c, char **out, size_t *len)
 {
 	char *body;
 	size_t n;
@@ -61,7 +61,7 @@ int gw_message(const struct gw_call *c, char **out, size_t *len)
 	return rc;
 }
 
-uint64_t *gw_message_hashes(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
+uint64_t *gw_request_hashes(const struct gw_call *c, const struct gw_model *m, uint32_t *n)
 {
 	struct kvr_client_hashing how = {.block_size = m->block_size,
 					 .eagle = m->eagle,
@@ -70,13 +70,13 @@ uint64_t *gw_message_hashes(const struct gw_call *c, const struct gw_model *m, u
 	const uint32_t cap = c->n_ids / m->block_size;
 	uint64_t *sh = cap != 0 ? malloc(cap * sizeof(*sh)) : NULL;
 	struct kvr_client_mm *media = NULL;
-	char said[1]; /* it was read before, and found right */
+	char err[1]; /* validated before */
 	int rc;
 
 	*n = 0;
 	if (sh == NULL)
 		return NULL;
-	rc = gw_media_read(&c->ask.media, &media, said, sizeof(said));
+	rc = gw_media_read(&c->ask.media, &media, err, sizeof(err));
 	if (rc >= 0) {
 		how.mm = media;
 		how.n_mm = (uint32_t)rc;

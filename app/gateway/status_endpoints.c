@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "pages.h"
+#include "status_endpoints.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,15 +12,15 @@
 #define JSON   "application/json"
 #define MODELS "/v1/models"
 
-/* Where models are printed; with `only` the one of that name. */
+/* Output of models; with `only` the model of that name. */
 struct list {
 	FILE *out;
 	const char *only;
-	size_t len;	/* of `only` */
-	unsigned int n; /* printed */
+	size_t len;	/* length of `only` */
+	unsigned int n; /* number printed */
 };
 
-/* A model and the pool behind it. */
+/* Print a model and its pool. */
 static void print_model(struct list *l, const char *id, const struct kvr_client_pool *p,
 			const char *parent)
 {
@@ -33,14 +33,13 @@ static void print_model(struct list *l, const char *id, const struct kvr_client_
 	    (parent != NULL && kvr_json_quote(parent, strlen(parent), of, sizeof(of)) < 0))
 		return;
 	fprintf(l->out,
-		"%s{\"id\":%s,\"object\":\"model\",\"created\":0,\"owned_by\":\"kvroute\","
-		"\"root\":%s,\"parent\":%s,\"role\":\"%s\",\"ranks\":%u,\"block_size\":%u%s}",
+		"%s{\"id\":%s,\"object\":\"model\",\"created\":0,\"owned_by\":\"kvroute\",\"root\":%s,\"parent\":%s,\"role\":\"%s\",\"ranks\":%u,\"block_size\":%u%s}",
 		l->n++ > 0 ? "," : "", name, root, of, kvr_role_name(p->role), p->ranks,
 		p->block_size, p->eagle ? ",\"eagle\":true" : "");
 }
 
-static const struct kvr_client_pool *find(const struct kvr_client_pool *pools, uint32_t n,
-					  const char *name)
+static const struct kvr_client_pool *find_pool(const struct kvr_client_pool *pools, uint32_t n,
+					       const char *name)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (strcmp(pools[i].name, name) == 0 && pools[i].serves)
@@ -56,7 +55,7 @@ static const char *pool_of(const struct gw_options *o, const char *model)
 	return model;
 }
 
-/* Everything that can be named as a model at this moment. */
+/* Print everything that can be named as a model now. */
 static void print_models(const struct gw_thread *t, struct list *l)
 {
 	const struct gw_router *r = gw_router_pick((struct gw_thread *)(uintptr_t)t, 0);
@@ -70,18 +69,18 @@ static void print_models(const struct gw_thread *t, struct list *l)
 		if (pools[i].serves)
 			print_model(l, pools[i].name, &pools[i], NULL);
 	for (uint32_t i = 0; i < o->n_models; i++) {
-		p = find(pools, n_pools, o->models[i].of);
+		p = find_pool(pools, n_pools, o->models[i].of);
 		if (p != NULL)
 			print_model(l, o->models[i].name, p, NULL);
 	}
 	for (uint32_t i = 0; i < o->n_adapters; i++) {
-		p = find(pools, n_pools, pool_of(o, o->adapters[i].of));
+		p = find_pool(pools, n_pools, pool_of(o, o->adapters[i].of));
 		if (p != NULL)
 			print_model(l, o->adapters[i].name, p, o->adapters[i].of);
 	}
 }
 
-static void models(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void list_models(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
 	struct list l = {.out = out};
 
@@ -91,8 +90,9 @@ static void models(struct gw_thread *t, h2o_req_t *req, FILE *out)
 	fprintf(out, "]}");
 }
 
-/* Its name is the rest of the path, slashes included. Nothing: there is no such model. */
-static void model(struct gw_thread *t, h2o_req_t *req, FILE *out)
+/* GET /v1/models/NAME: the name is the rest of the path, including slashes. No output: unknown
+ * model. */
+static void show_model(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
 	struct list l = {.out = out,
 			 .only = req->path_normalized.base + strlen(MODELS) + 1,
@@ -101,14 +101,14 @@ static void model(struct gw_thread *t, h2o_req_t *req, FILE *out)
 	print_models(t, &l);
 }
 
-static void health(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void print_health(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
 	(void)t;
 	(void)req;
 	fprintf(out, "{\"status\":\"ok\"}");
 }
 
-/* The next connection may come to any thread. */
+/* The next connection may reach any thread. */
 static bool all_ready(const struct gw_thread *t)
 {
 	uint64_t v[GW_N_COUNTERS];
@@ -117,7 +117,7 @@ static bool all_ready(const struct gw_thread *t)
 	return v[GW_THREADS_READY] == t->opt->threads;
 }
 
-static void ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void print_ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
 	struct list l = {.out = fopen("/dev/null", "we")};
 	unsigned int up = 0;
@@ -134,7 +134,7 @@ static void ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
 		req->res.status == 503 ? "not ready" : "ready", up, l.n);
 }
 
-static void metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void print_metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
 {
 	uint64_t v[GW_N_COUNTERS];
 	const uint64_t *all[] = {v};
@@ -150,14 +150,14 @@ static const struct {
 	const char *path, *type;
 	void (*print)(struct gw_thread *t, h2o_req_t *req, FILE *out);
 } pages[] = {
-	{MODELS, JSON, models},
-	{MODELS "/", JSON, model},
-	{"/health", JSON, health},
-	{"/ready", JSON, ready},
-	{"/metrics", KVR_METRICS_TYPE, metrics},
+	{MODELS, JSON, list_models},
+	{MODELS "/", JSON, show_model},
+	{"/health", JSON, print_health},
+	{"/ready", JSON, print_ready},
+	{"/metrics", KVR_METRICS_TYPE, print_metrics},
 };
 
-/* One that ends with a slash stands for all behind it. */
+/* A path that ends with a slash stands for all paths below. */
 static bool is_page(const h2o_req_t *req, const char *path)
 {
 	const h2o_iovec_t p = req->path_normalized;

@@ -1,50 +1,50 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "talk.h"
+#include "tokenize_conversation.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kvr_log.h"
-#include "turns.h"
+#include "turn_cache.h"
 
 #define LINE_MS 1000u
 
 enum { WHOLE, ONE, PART, QUESTIONS };
 
-struct gw_talks {
+struct gw_conversations {
 	struct gw_thread *t;
 	struct gw_turns turns;
-	uint64_t said_ms; /* when the log had its last line */
-	LIST_HEAD(, gw_talk) list;
+	uint64_t logged_ms; /* time of the last log line */
+	LIST_HEAD(, gw_conversation) list;
 };
 
 struct question {
-	struct gw_talk *k;
-	struct gw_question *q; /* under way */
+	struct gw_conversation *k;
+	struct gw_question *q; /* questions in progress */
 	char *text;	       /* not asked yet */
 	size_t len;
 	uint32_t *ids, n;
 };
 
-struct gw_talk {
-	struct gw_talks *ts;
-	LIST_ENTRY(gw_talk) link;
+struct gw_conversation {
+	struct gw_conversations *ts;
+	LIST_ENTRY(gw_conversation) link;
 	struct question questions[QUESTIONS];
 	struct gw_lru_key whole, one, model;
 	char name[64]; /* of the model, for the log */
 	uint64_t source;
-	uint32_t *before; /* ids of the turn before */
+	uint32_t *before; /* ids of the previous turn */
 	uint32_t n_before;
 	enum gw_turns_way way;
 	uint32_t under_way;
-	uint64_t until_ms; /* the whole question is not begun later */
+	uint64_t until_ms; /* latest start of the whole question */
 	gw_tokens_fn *fn;
 	void *arg;
-	bool *ended; /* told when it ends before gw_talk_ask() returns */
+	bool *ended; /* set if it ends before gw_conversation_ask() returns */
 };
 
-int gw_talks_start(struct gw_thread *t)
+int gw_conversations_start(struct gw_thread *t)
 {
 	if (t->tokens == NULL)
 		return 0;
@@ -56,7 +56,7 @@ int gw_talks_start(struct gw_thread *t)
 	return 0;
 }
 
-static void release(struct gw_talk *k)
+static void release_talk(struct gw_conversation *k)
 {
 	if (k->ended != NULL)
 		*k->ended = true;
@@ -71,35 +71,36 @@ static void release(struct gw_talk *k)
 	free(k);
 }
 
-void gw_talk_cancel(struct gw_talk *k)
+void gw_conversation_cancel(struct gw_conversation *k)
 {
-	release(k);
+	release_talk(k);
 }
 
-void gw_talks_stop(struct gw_thread *t)
+void gw_conversations_stop(struct gw_thread *t)
 {
 	if (t->talks == NULL)
 		return;
 	while (!LIST_EMPTY(&t->talks->list))
-		release(LIST_FIRST(&t->talks->list));
+		release_talk(LIST_FIRST(&t->talks->list));
 	free(t->talks);
 	t->talks = NULL;
 }
 
-/* Its ids are the receiver's. */
-static void finish(struct gw_talk *k, uint32_t *ids, uint32_t n)
+/* The receiver owns the ids. */
+static void finish_talk(struct gw_conversation *k, uint32_t *ids, uint32_t n)
 {
 	gw_tokens_fn *fn = k->fn;
 	void *arg = k->arg;
 
-	release(k);
+	release_talk(k);
 	fn(arg, ids, n);
 }
 
 static void on_answer(void *arg, uint32_t *ids, uint32_t n);
 
-/* Ask it, with one more under way than there are: nothing ends meanwhile. */
-static void launch(struct gw_talk *k, unsigned int i, const struct gw_lru_key *key)
+/* Ask a question. The count of questions in progress is raised first, so that the talk cannot end
+ * meanwhile. */
+static void ask_question(struct gw_conversation *k, unsigned int i, const struct gw_lru_key *key)
 {
 	struct question *q = &k->questions[i];
 	char *text = q->text;
@@ -109,7 +110,7 @@ static void launch(struct gw_talk *k, unsigned int i, const struct gw_lru_key *k
 	q->q = gw_tokens_ask(k->ts->t->tokens, text, q->len, key, on_answer, q);
 }
 
-static void compare(struct gw_talk *k, const uint32_t *ids, uint32_t n)
+static void compare_whole(struct gw_conversation *k, const uint32_t *ids, uint32_t n)
 {
 	const struct question *w = &k->questions[WHOLE];
 	const bool same = ids != NULL && n == w->n && memcmp(ids, w->ids, n * sizeof(*ids)) == 0;
@@ -119,16 +120,16 @@ static void compare(struct gw_talk *k, const uint32_t *ids, uint32_t n)
 	gw_turns_found(&k->ts->turns, &k->model, k->source,
 		       same ? GW_TURNS_IS_RIGHT : GW_TURNS_IS_WRONG, now);
 	GW_COUNT(t, same ? GW_TURNS_RIGHT : GW_TURNS_WRONG);
-	if (same || now < k->ts->said_ms + LINE_MS)
-		return; /* clients choose the names of models: the counter has all of them */
-	k->ts->said_ms = now;
-	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = "turns do not add up"),
+	if (same || now < k->ts->logged_ms + LINE_MS)
+		return; /* clients choose model names, so the counter covers all models */
+	k->ts->logged_ms = now;
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = "results differ"),
 		     "conversations of model %s from one address are tokenised whole for %u s",
 		     k->name, GW_TURNS_OFF_MS / 1000);
 }
 
-/* All that was asked has been answered. */
-static void settle(struct gw_talk *k)
+/* All questions were answered. */
+static void combine_answers(struct gw_conversation *k)
 {
 	struct question *w = &k->questions[WHOLE], *one = &k->questions[ONE],
 			*part = &k->questions[PART];
@@ -141,24 +142,24 @@ static void settle(struct gw_talk *k)
 	if (w->text != NULL && ids != NULL) {
 		GW_COUNT(t, GW_TURNS);
 		gw_lru_put(gw_tokens_cache(t->tokens), &k->whole, ids, n);
-		finish(k, ids, n);
+		finish_talk(k, ids, n);
 		return;
 	}
 	if (w->text != NULL && gw_now_ms() < k->until_ms) {
 		k->under_way = 1;
-		launch(k, WHOLE, &k->whole);
+		ask_question(k, WHOLE, &k->whole);
 		if (--k->under_way == 0)
-			settle(k);
+			combine_answers(k);
 		return;
 	}
 	if (k->way != GW_TURNS_WHOLE && (one->ids == NULL || part->ids == NULL))
 		gw_turns_found(&k->ts->turns, &k->model, k->source, GW_TURNS_IS_VAIN, gw_now_ms());
 	else if (k->way != GW_TURNS_WHOLE && w->ids != NULL)
-		compare(k, ids, n);
+		compare_whole(k, ids, n);
 	free(ids);
 	ids = w->ids;
 	w->ids = NULL;
-	finish(k, ids, w->n);
+	finish_talk(k, ids, w->n);
 }
 
 static void on_answer(void *arg, uint32_t *ids, uint32_t n)
@@ -169,11 +170,11 @@ static void on_answer(void *arg, uint32_t *ids, uint32_t n)
 	q->ids = ids;
 	q->n = ids != NULL ? n : 0;
 	if (--q->k->under_way == 0)
-		settle(q->k);
+		combine_answers(q->k);
 }
 
-/* The question of some of the messages, which stand one behind the other from @p from on. */
-static char *cut(const struct gw_ask *a, const char *from, size_t bytes, size_t *len)
+/* Question for some of the messages, which are consecutive from @p from on. */
+static char *make_partial(const struct gw_ask *a, const char *from, size_t bytes, size_t *len)
 {
 	struct gw_ask some = *a;
 	char *list = malloc(bytes + 2), *text;
@@ -189,8 +190,8 @@ static char *cut(const struct gw_ask *a, const char *from, size_t bytes, size_t 
 	return text;
 }
 
-/* How a conversation is asked; false: out of memory. */
-static bool plan(struct gw_talk *k, const struct gw_ask *a)
+/* Plan the questions of a conversation; false: out of memory. */
+static bool plan_questions(struct gw_conversation *k, const struct gw_ask *a)
 {
 	struct gw_lru *cache = gw_tokens_cache(k->ts->t->tokens);
 	struct question *one = &k->questions[ONE], *part = &k->questions[PART];
@@ -214,18 +215,18 @@ static bool plan(struct gw_talk *k, const struct gw_ask *a)
 	if (k->way == GW_TURNS_WHOLE)
 		return true;
 	k->before = gw_lru_get(cache, &at.before, &k->n_before);
-	one->text = cut(a, at.from, at.one, &one->len);
-	part->text = cut(a, at.from, at.part, &part->len);
+	one->text = make_partial(a, at.from, at.one, &one->len);
+	part->text = make_partial(a, at.from, at.part, &part->len);
 	if (one->text == NULL)
 		return false;
 	k->one = gw_lru_key(cache, one->text, one->len);
 	return k->before != NULL && part->text != NULL;
 }
 
-struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, uint64_t source,
-			    gw_tokens_fn *fn, void *arg)
+struct gw_conversation *gw_conversation_ask(struct gw_conversations *ts, const struct gw_ask *a,
+					    uint64_t source, gw_tokens_fn *fn, void *arg)
 {
-	struct gw_talk *k = calloc(1, sizeof(*k));
+	struct gw_conversation *k = calloc(1, sizeof(*k));
 	bool ended = false, fine;
 
 	if (k == NULL) {
@@ -243,24 +244,24 @@ struct gw_talk *gw_talk_ask(struct gw_talks *ts, const struct gw_ask *a, uint64_
 	k->questions[WHOLE].text = gw_ask_question(a, &k->questions[WHOLE].len);
 	fine = k->questions[WHOLE].text != NULL;
 	if (fine && a->form == GW_PROMPT_MESSAGES)
-		fine = plan(k, a);
+		fine = plan_questions(k, a);
 	else if (fine)
 		k->whole = gw_lru_key(gw_tokens_cache(ts->t->tokens), k->questions[WHOLE].text,
 				      k->questions[WHOLE].len);
 	if (!fine) {
-		finish(k, NULL, 0);
+		finish_talk(k, NULL, 0);
 		return NULL;
 	}
 	k->ended = &ended;
 	k->under_way = 1;
 	if (k->way != GW_TURNS_SHORT)
-		launch(k, WHOLE, &k->whole);
+		ask_question(k, WHOLE, &k->whole);
 	if (k->way != GW_TURNS_WHOLE) {
-		launch(k, ONE, &k->one);
-		launch(k, PART, NULL);
+		ask_question(k, ONE, &k->one);
+		ask_question(k, PART, NULL);
 	}
 	if (--k->under_way == 0)
-		settle(k);
+		combine_answers(k);
 	if (ended)
 		return NULL;
 	k->ended = NULL;

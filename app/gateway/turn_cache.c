@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "turns.h"
+#include "turn_cache.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Ids in front of what is left of B that T must have too: the end of message k. Not more, for it
- * may be one word in a template that puts little around it. */
+/* Number of ids before the rest of B that T must also have: the end of message k. Not more, because
+ * it may be one word in a short template. */
 #define SURE 2u
 
-/* @p before, and a message behind it. */
-static struct gw_lru_key behind(const struct gw_lru *l, const struct gw_lru_key *before,
-				const struct kvr_json_value *message)
+/* Key of @p before followed by a message. */
+static struct gw_lru_key append_key(const struct gw_lru *l, const struct gw_lru_key *before,
+				    const struct kvr_json_value *message)
 {
 	const struct gw_lru_key both[2] = {*before, gw_lru_key(l, message->p, message->len)};
 
@@ -51,7 +51,7 @@ void gw_turns_cut(const struct gw_ask *a, const struct gw_lru *l, const char *ot
 		if (first == NULL)
 			first = message.p;
 		end = message.p + message.len;
-		out->whole = behind(l, &out->whole, &message);
+		out->whole = append_key(l, &out->whole, &message);
 		if (!may || !of_user(&message) || !gw_lru_has(l, &out->whole))
 			continue;
 		out->before = out->whole;
@@ -77,7 +77,7 @@ uint32_t *gw_turns_join(const uint32_t *t, uint32_t n_t, const uint32_t *b, uint
 		same++;
 	end = n_b - head;
 	need = end + SURE < n_b - 1 ? end + SURE : n_b - 1;
-	if (n_b < 2 || head == 0 || same < need) /* which is end or more, as there is a head */
+	if (n_b < 2 || head == 0 || same < need) /* end or more, because there is a head */
 		return NULL;
 	if ((uint64_t)n_t - end + n_s - head > GW_TURNS_MOST)
 		return NULL;
@@ -90,7 +90,7 @@ uint32_t *gw_turns_join(const uint32_t *t, uint32_t n_t, const uint32_t *b, uint
 	return ids;
 }
 
-static struct gw_turns_model *find(struct gw_turns *ts, const struct gw_lru_key *model)
+static struct gw_turns_model *find_model(struct gw_turns *ts, const struct gw_lru_key *model)
 {
 	struct gw_turns_model *m = &ts->models[0];
 
@@ -110,7 +110,7 @@ static struct gw_turns_model *find(struct gw_turns *ts, const struct gw_lru_key 
 	return m;
 }
 
-/* Is the source's, or everybody's, asked whole? */
+/* Return true if the turns of the source, or of all sources, are asked as a whole. */
 static bool is_off(const struct gw_turns_model *m, uint64_t source, uint64_t now_ms)
 {
 	uint32_t wrong = 0;
@@ -130,7 +130,7 @@ static bool is_off(const struct gw_turns_model *m, uint64_t source, uint64_t now
 enum gw_turns_way gw_turns_way(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
 			       uint64_t now_ms)
 {
-	struct gw_turns_model *m = find(ts, model);
+	struct gw_turns_model *m = find_model(ts, model);
 
 	if (is_off(m, source, now_ms))
 		return GW_TURNS_WHOLE;
@@ -138,7 +138,7 @@ enum gw_turns_way gw_turns_way(struct gw_turns *ts, const struct gw_lru_key *mod
 									     : GW_TURNS_SHORT;
 }
 
-/* In the place of what it had, else of who would be on again first. */
+/* Replace the source's own entry, or the one that expires first. */
 static void switch_off(struct gw_turns_model *m, uint64_t source, bool wrong, uint64_t until)
 {
 	struct gw_turns_off *o = &m->off[0];
@@ -153,7 +153,7 @@ static void switch_off(struct gw_turns_model *m, uint64_t source, bool wrong, ui
 void gw_turns_found(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
 		    enum gw_turns_found what, uint64_t now_ms)
 {
-	struct gw_turns_model *m = find(ts, model);
+	struct gw_turns_model *m = find_model(ts, model);
 
 	if (what == GW_TURNS_IS_RIGHT) {
 		m->right++;
