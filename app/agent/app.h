@@ -181,99 +181,99 @@ struct app {
 /* log.c */
 /** Write a log line with worker and pool in addition to @p about. Lines with equal text are limited
  * to eight at once, then one per second, and suppressed ones are counted. */
-void app_log(struct app *a, const struct kvr_log_about *about, const char *fmt, ...)
+void app_log(struct app *app, const struct kvr_log_about *about, const char *fmt, ...)
 	__attribute__((format(printf, 3, 4)));
 /** Return true if @p what should be logged: it changed, or was logged a minute ago. "": no problem,
  * never logged. */
-bool app_is_news(const struct app *a, struct app_news *n, const char *what);
+bool app_is_news(const struct app *app, struct app_news *n, const char *what);
 /** Print all counters on standard error, one per line. */
-void app_print_stats(struct app *a);
+void app_print_stats(struct app *app);
 /** Write the last log line: the agent's counters above 0. */
-void app_log_end(struct app *a);
+void app_log_end(struct app *app);
 
 /* epoll_watch.c */
 /** epoll_ctl() on the agent's set; events of @p fd report @p name. An error is counted and logged
  * here. The caller must end an operation that depends on @p fd, because it would never be woken.
  * @return 0 or -errno. */
-int app_watch(struct app *a, int op, int fd, enum app_fd kind, uint32_t name, uint32_t events);
+int app_watch(struct app *app, int op, int fd, enum app_fd kind, uint32_t name, uint32_t events);
 
 /* describe.c */
 /** Start reading the pages that describe the engine. */
-void app_describe_begin(struct app *a);
+void app_describe_begin(struct app *app);
 /** A page was received, or failed. @return true: it was the last page but /metrics. */
-bool app_describe_ended(struct app *a, CURLcode result);
+bool app_describe_ended(struct app *app, CURLcode result);
 /** Abandon the description in progress. */
-void app_describe_forget(struct app *a);
-void app_describe_fini(struct app *a);
+void app_describe_forget(struct app *app);
+void app_describe_fini(struct app *app);
 /** After /metrics: set the options in effect. @return false, after logging: the engine cannot be
  * registered. */
-bool app_describe_apply(struct app *a);
+bool app_describe_apply(struct app *app);
 
 /* http_get.c */
 /** Prepare @p easy to read @p path of the engine into @p page within @p most_ms; @p whose is its
  * private pointer. */
-void app_http_get(const struct app *a, CURL *easy, const char *path, struct app_page *page,
+void app_http_get(const struct app *app, CURL *easy, const char *path, struct app_page *page,
 		  enum app_transfer *whose, long most_ms);
 
 /* curl_error.c */
 /** Describe a failed transfer; @p result is not CURLE_OK. */
-void app_curl_error(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len);
+void app_curl_error(const struct app *app, CURL *easy, CURLcode result, char *why, size_t len);
 /** Describe an answer that cannot be read, from -errno of its reader. */
 const char *app_answer_error(int rc);
 /** Return true if the engine's host refused the connection. */
 bool app_http_refused(CURL *easy, CURLcode result);
 
 /* http.c */
-int app_http_init(struct app *a);
-void app_http_fini(struct app *a);
-void app_http_ready(struct app *a, int fd, uint32_t events);
+int app_http_init(struct app *app);
+void app_http_fini(struct app *app);
+void app_http_ready(struct app *app, int fd, uint32_t events);
 /** Handle timeouts and finished transfers. */
-void app_http_turn(struct app *a);
+void app_http_turn(struct app *app);
 
 /* request.c */
-int app_job_dispatch(struct app *a, const struct kvr_agent_request *r);
+int app_job_dispatch(struct app *app, const struct kvr_agent_request *r);
 
 /* jobs.c */
-void app_job_abort(struct app *a, uint64_t handle);
+void app_job_abort(struct app *app, uint64_t handle);
 /** Forward received data as far as the router accepts them. */
-void app_jobs_flush(struct app *a);
+void app_jobs_flush(struct app *app);
 /** Time at which heads without content are forwarded; UINT64_MAX: none. */
-uint64_t app_heads_due_us(const struct app *a);
+uint64_t app_heads_due_us(const struct app *app);
 /** End trials without data in time. */
-void app_trials_turn(struct app *a);
+void app_trials_turn(struct app *app);
 /** Time at which the first trial ends; UINT64_MAX: none. */
-uint64_t app_trials_due_us(const struct app *a);
-uint32_t app_jobs_running(const struct app *a);
+uint64_t app_trials_due_us(const struct app *app);
+uint32_t app_jobs_running(const struct app *app);
 
 /* probe.c */
 /** Start probes that are due. */
-void app_probe_turn(struct app *a);
+void app_probe_turn(struct app *app);
 /** Read /metrics now, unless in progress. */
-void app_probe_metrics(struct app *a);
-void app_probe_ended(struct app *a, struct app_probe *p, CURLcode result);
-uint64_t app_probe_due_us(const struct app *a);
+void app_probe_metrics(struct app *app);
+void app_probe_ended(struct app *app, struct app_probe *probe, CURLcode result);
+uint64_t app_probe_due_us(const struct app *app);
 /** Abandon probes in progress: the worker has left. */
-void app_probe_forget(struct app *a);
-void app_probe_fini(struct app_probe *p);
+void app_probe_forget(struct app *app);
+void app_probe_fini(struct app_probe *probe);
 
 /* serve.c: registration of the worker */
-void app_worker_register(struct app *a);
-void app_worker_withdraw(struct app *a, const char *why);
-void app_load_report(struct app *a);
-void app_leave(struct app *a, bool final);
+void app_worker_register(struct app *app);
+void app_worker_withdraw(struct app *app, const char *why);
+void app_load_report(struct app *app);
+void app_leave(struct app *app, bool final);
 /** The worker of an engine that hangs leaves. */
-void app_hang_turn(struct app *a);
+void app_hang_turn(struct app *app);
 /** Log when the router stops answering, and when it answers again. */
-void app_router_turn(struct app *a);
+void app_router_turn(struct app *app);
 
 /* stream.c */
 /** Start the event streams of all ranks. @return 0 or -errno. */
-int app_streams_start(struct app *a);
-void app_streams_stop(struct app *a);
-void app_streams_turn(struct app *a);
+int app_streams_start(struct app *app);
+void app_streams_stop(struct app *app);
+void app_streams_turn(struct app *app);
 /** After the router's turn: streams that waited for it continue in the next turn. */
-void app_streams_resume(struct app *a);
+void app_streams_resume(struct app *app);
 /** For on_dump. @return as on_dump of kvr_agent.h. */
-int app_stream_dump(struct app *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv);
+int app_stream_dump(struct app *app, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv);
 
 #endif

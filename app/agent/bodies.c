@@ -57,61 +57,62 @@ struct app_bodies {
 
 /* ---- expected bodies ---- */
 
-struct app_body *app_body_expect(struct app *a, struct app_job *j,
+struct app_body *app_body_expect(struct app *app, struct app_job *job,
 				 const struct kvr_agent_request *r)
 {
-	struct app_body *b = calloc(1, sizeof(*b));
+	struct app_body *body = calloc(1, sizeof(*body));
 
-	if (b == NULL)
+	if (body == NULL)
 		return NULL;
-	b->job = j;
-	b->r = *r;
-	b->r.hashes = NULL;
-	b->r.tokens = NULL;
-	b->r.hints = b->r.body = NULL;
-	b->r.n_hashes = b->r.n_tokens = b->r.hints_len = b->r.body_len = 0;
+	body->job = job;
+	body->r = *r;
+	body->r.hashes = NULL;
+	body->r.tokens = NULL;
+	body->r.hints = body->r.body = NULL;
+	body->r.n_hashes = body->r.n_tokens = body->r.hints_len = body->r.body_len = 0;
 	if (r->bootstrap_host != NULL) {
-		snprintf(b->host, sizeof(b->host), "%s", r->bootstrap_host);
-		b->r.bootstrap_host = b->host;
+		snprintf(body->host, sizeof(body->host), "%s", r->bootstrap_host);
+		body->r.bootstrap_host = body->host;
 	}
 	if (r->prefill_result_len > 0) {
-		b->result = malloc(r->prefill_result_len);
-		if (b->result == NULL) {
-			free(b);
+		body->result = malloc(r->prefill_result_len);
+		if (body->result == NULL) {
+			free(body);
 			return NULL;
 		}
-		b->r.prefill_result = memcpy(b->result, r->prefill_result, r->prefill_result_len);
+		body->r.prefill_result =
+			memcpy(body->result, r->prefill_result, r->prefill_result_len);
 	}
-	b->until_us = a->now_us + a->o.body_ms * UINT64_C(1000);
-	TAILQ_INSERT_TAIL(&a->bodies->waiting, b, link);
-	kvr_cell_add(&a->st.bodies_awaited, 1);
-	return b;
+	body->until_us = app->now_us + app->o.body_ms * UINT64_C(1000);
+	TAILQ_INSERT_TAIL(&app->bodies->waiting, body, link);
+	kvr_cell_add(&app->st.bodies_awaited, 1);
+	return body;
 }
 
-const struct kvr_agent_request *app_body_request(const struct app_body *b)
+const struct kvr_agent_request *app_body_request(const struct app_body *body)
 {
-	return &b->r;
+	return &body->r;
 }
 
 /* The body was received, or will not be. */
-static void set_done(struct app *a, struct app_body *b)
+static void set_done(struct app *app, struct app_body *body)
 {
-	TAILQ_REMOVE(&a->bodies->waiting, b, link);
-	TAILQ_INSERT_TAIL(&a->bodies->done, b, link);
-	b->done = true;
+	TAILQ_REMOVE(&app->bodies->waiting, body, link);
+	TAILQ_INSERT_TAIL(&app->bodies->done, body, link);
+	body->done = true;
 }
 
-void app_body_drop(struct app *a, struct app_body *b)
+void app_body_drop(struct app *app, struct app_body *body)
 {
-	if (b == NULL)
+	if (body == NULL)
 		return;
 	for (uint32_t i = 0; i < MOST; i++)
-		if (a->bodies->conn[i].body == b)
-			a->bodies->conn[i].body = NULL;
-	a->bodies->bytes -= b->held;
-	TAILQ_REMOVE(b->done ? &a->bodies->done : &a->bodies->waiting, b, link);
-	free(b->result);
-	free(b);
+		if (app->bodies->conn[i].body == body)
+			app->bodies->conn[i].body = NULL;
+	app->bodies->bytes -= body->held;
+	TAILQ_REMOVE(body->done ? &app->bodies->done : &app->bodies->waiting, body, link);
+	free(body->result);
+	free(body);
 }
 
 /* Compare in constant time, so that the time does not reveal matching digits. */
@@ -129,60 +130,60 @@ static bool is_token(const uint8_t *token, const char *hex)
 
 static struct app_body *find_in(const struct body_list *list, const char *hex)
 {
-	struct app_body *b;
+	struct app_body *body;
 
-	TAILQ_FOREACH (b, list, link)
-		if (is_token(b->r.away_token, hex))
-			return b;
+	TAILQ_FOREACH (body, list, link)
+		if (is_token(body->r.away_token, hex))
+			return body;
 	return NULL;
 }
 
-static struct app_body *find_body(const struct app *a, const char *hex)
+static struct app_body *find_body(const struct app *app, const char *hex)
 {
-	struct app_body *b = find_in(&a->bodies->waiting, hex);
+	struct app_body *body = find_in(&app->bodies->waiting, hex);
 
 	/* A request that starts over at this agent keeps its token. */
-	return b != NULL ? b : find_in(&a->bodies->done, hex);
+	return body != NULL ? body : find_in(&app->bodies->done, hex);
 }
 
 /* ---- connections ---- */
 
-static void watch_listener(struct app *a, bool on)
+static void watch_listener(struct app *app, bool on)
 {
-	app_watch(a, EPOLL_CTL_MOD, a->bodies->fd, APP_FD_BODY, UINT32_MAX, on ? EPOLLIN : 0);
-	a->bodies->full = !on;
+	app_watch(app, EPOLL_CTL_MOD, app->bodies->fd, APP_FD_BODY, UINT32_MAX, on ? EPOLLIN : 0);
+	app->bodies->full = !on;
 }
 
-static void hang_up(struct app *a, struct conn *c)
+static void hang_up(struct app *app, struct conn *conn)
 {
-	struct app_bodies *s = a->bodies;
+	struct app_bodies *bodies = app->bodies;
 
-	if (c->body != NULL && !c->body->done)
-		c->body->taken = false; /* another connection may send the body */
-	close(c->fd);
-	if (c->data != NULL)
-		s->bytes -= c->len;
-	free(c->data);
-	*c = (struct conn){.fd = -1};
-	s->n--;
-	if (s->full && s->fd >= 0)
-		watch_listener(a, true);
+	if (conn->body != NULL && !conn->body->done)
+		conn->body->taken = false; /* another connection may send the body */
+	close(conn->fd);
+	if (conn->data != NULL)
+		bodies->bytes -= conn->len;
+	free(conn->data);
+	*conn = (struct conn){.fd = -1};
+	bodies->n--;
+	if (bodies->full && bodies->fd >= 0)
+		watch_listener(app, true);
 }
 
 /* Send one answer and close. A client that is still sending gets a reset, and must retry. */
-static void send_answer(struct app *a, struct conn *c, const char *status)
+static void send_answer(struct app *app, struct conn *conn, const char *status)
 {
 	char text[128];
 	const int n =
 		snprintf(text, sizeof(text),
 			 "HTTP/1.1 %s\r\ncontent-length: 0\r\nconnection: close\r\n\r\n", status);
 
-	if (send(c->fd, text, (size_t)n, MSG_NOSIGNAL) < 0)
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+	if (send(conn->fd, text, (size_t)n, MSG_NOSIGNAL) < 0)
+		app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"cannot answer a client that sent a body: %s", strerror(errno));
 	if (status[0] != '2')
-		kvr_cell_add(&a->st.bodies_refused, 1);
-	hang_up(a, c);
+		kvr_cell_add(&app->st.bodies_refused, 1);
+	hang_up(app, conn);
 }
 
 /* Value of content-length; -1: missing or invalid. */
@@ -203,196 +204,198 @@ static int64_t content_length(const char *head)
 }
 
 /* Handle a complete head. @return false: it was answered, and the connection is closed. */
-static bool begin_body(struct app *a, struct conn *c, size_t head_len)
+static bool begin_body(struct app *app, struct conn *conn, size_t head_len)
 {
 	static const char want[] = "PUT /kvroute/body/";
 	const size_t at = sizeof(want) - 1;
-	const int64_t n = content_length(c->head);
-	struct app_body *b;
+	const int64_t n = content_length(conn->head);
+	struct app_body *body;
 
-	if (strncmp(c->head, want, at) != 0 ||
-	    strncmp(c->head + at + 2 * TOKEN, " HTTP/1.", 8) != 0) {
-		send_answer(a, c, "400 Bad Request");
+	if (strncmp(conn->head, want, at) != 0 ||
+	    strncmp(conn->head + at + 2 * TOKEN, " HTTP/1.", 8) != 0) {
+		send_answer(app, conn, "400 Bad Request");
 		return false;
 	}
-	b = find_body(a, c->head + at);
-	if (b == NULL)
-		send_answer(a, c, "404 Not Found");
-	else if (b->done)
-		send_answer(a, c, "410 Gone");
-	else if (b->taken)
-		send_answer(a, c, "409 Conflict");
-	else if (n < 0 || (uint64_t)n != b->r.away_len)
-		send_answer(a, c, "413 Content Too Large");
-	else if (a->bodies->bytes + (uint64_t)n > a->o.bodies_bytes ||
-		 (c->data = malloc((size_t)n)) == NULL)
-		send_answer(a, c, "503 Service Unavailable");
+	body = find_body(app, conn->head + at);
+	if (body == NULL)
+		send_answer(app, conn, "404 Not Found");
+	else if (body->done)
+		send_answer(app, conn, "410 Gone");
+	else if (body->taken)
+		send_answer(app, conn, "409 Conflict");
+	else if (n < 0 || (uint64_t)n != body->r.away_len)
+		send_answer(app, conn, "413 Content Too Large");
+	else if (app->bodies->bytes + (uint64_t)n > app->o.bodies_bytes ||
+		 (conn->data = malloc((size_t)n)) == NULL)
+		send_answer(app, conn, "503 Service Unavailable");
 	else {
-		c->body = b;
-		c->active_us = a->now_us; /* SILENCE limits the whole head, and then each interval
-					     without data */
-		b->taken = true;
-		c->len = (size_t)n;
-		a->bodies->bytes += c->len;
-		c->got = c->have - head_len < c->len ? c->have - head_len : c->len;
-		memcpy(c->data, c->head + head_len, c->got);
+		conn->body = body;
+		conn->active_us = app->now_us; /* SILENCE limits the whole head, and then each
+					     interval without data */
+		body->taken = true;
+		conn->len = (size_t)n;
+		app->bodies->bytes += conn->len;
+		conn->got = conn->have - head_len < conn->len ? conn->have - head_len : conn->len;
+		memcpy(conn->data, conn->head + head_len, conn->got);
 		return true;
 	}
 	return false;
 }
 
-static void complete_body(struct app *a, struct conn *c)
+static void complete_body(struct app *app, struct conn *conn)
 {
-	struct app_body *b = c->body;
-	char *data = c->data;
-	const size_t len = c->len;
+	struct app_body *body = conn->body;
+	char *data = conn->data;
+	const size_t len = conn->len;
 
-	c->data = NULL;
-	if (b == NULL || b->done) { /* the request ended meanwhile */
-		a->bodies->bytes -= len;
-		send_answer(a, c, "404 Not Found");
+	conn->data = NULL;
+	if (body == NULL || body->done) { /* the request ended meanwhile */
+		app->bodies->bytes -= len;
+		send_answer(app, conn, "404 Not Found");
 	} else {
-		set_done(a, b);
-		b->held = len; /* until the request ends */
-		c->body = NULL;
-		send_answer(a, c, "204 No Content");
-		kvr_cell_add(&a->st.bodies, 1);
-		a->bodies->ops->come(b->job, data, len);
+		set_done(app, body);
+		body->held = len; /* until the request ends */
+		conn->body = NULL;
+		send_answer(app, conn, "204 No Content");
+		kvr_cell_add(&app->st.bodies, 1);
+		app->bodies->ops->come(body->job, data, len);
 	}
 	free(data);
 }
 
-static void read_head(struct app *a, struct conn *c)
+static void read_head(struct app *app, struct conn *conn)
 {
-	const ssize_t n = recv(c->fd, c->head + c->have, HEAD - c->have, 0);
+	const ssize_t n = recv(conn->fd, conn->head + conn->have, HEAD - conn->have, 0);
 	const char *end;
 
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
 		return;
 	if (n <= 0) {
-		hang_up(a, c);
+		hang_up(app, conn);
 		return;
 	}
-	c->have += (uint32_t)n;
-	c->head[c->have] = '\0';
-	end = strstr(c->head, "\r\n\r\n");
-	if (end == NULL && (c->have == HEAD || strlen(c->head) < c->have))
-		send_answer(a, c, "400 Bad Request");
-	else if (end != NULL && begin_body(a, c, (size_t)(end + 4 - c->head)) && c->got == c->len)
-		complete_body(a, c);
+	conn->have += (uint32_t)n;
+	conn->head[conn->have] = '\0';
+	end = strstr(conn->head, "\r\n\r\n");
+	if (end == NULL && (conn->have == HEAD || strlen(conn->head) < conn->have))
+		send_answer(app, conn, "400 Bad Request");
+	else if (end != NULL && begin_body(app, conn, (size_t)(end + 4 - conn->head)) &&
+		 conn->got == conn->len)
+		complete_body(app, conn);
 }
 
-static void read_body(struct app *a, struct conn *c)
+static void read_body(struct app *app, struct conn *conn)
 {
 	ssize_t n = 1;
 
 	/* A bounded part per turn, so that other work proceeds. */
-	for (int i = 0; i < READS && c->got < c->len && n > 0; i++) {
-		n = recv(c->fd, c->data + c->got, c->len - c->got, 0);
+	for (int i = 0; i < READS && conn->got < conn->len && n > 0; i++) {
+		n = recv(conn->fd, conn->data + conn->got, conn->len - conn->got, 0);
 		if (n > 0)
-			c->got += (size_t)n;
+			conn->got += (size_t)n;
 	}
-	if (c->got == c->len) {
-		complete_body(a, c);
+	if (conn->got == conn->len) {
+		complete_body(app, conn);
 	} else if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-		hang_up(a, c);
+		hang_up(app, conn);
 	} else {
-		c->active_us = a->now_us;
+		conn->active_us = app->now_us;
 	}
 }
 
 /* Of the connections that have not identified their body, the one without data for longest; NULL:
  * none. */
-static struct conn *find_slowest(struct app_bodies *s)
+static struct conn *find_slowest(struct app_bodies *bodies)
 {
-	struct conn *c = NULL;
+	struct conn *conn = NULL;
 
 	for (uint32_t i = 0; i < MOST; i++)
-		if (s->conn[i].fd >= 0 && s->conn[i].data == NULL &&
-		    (c == NULL || s->conn[i].active_us < c->active_us))
-			c = &s->conn[i];
-	return c;
+		if (bodies->conn[i].fd >= 0 && bodies->conn[i].data == NULL &&
+		    (conn == NULL || bodies->conn[i].active_us < conn->active_us))
+			conn = &bodies->conn[i];
+	return conn;
 }
 
 /* Accept a connection. If all places are used, one that has not identified its body is closed. */
-static void add_connection(struct app *a, int fd)
+static void add_connection(struct app *app, int fd)
 {
-	struct app_bodies *s = a->bodies;
+	struct app_bodies *bodies = app->bodies;
 	uint32_t at = 0;
 
-	if (s->n == MOST) {
-		kvr_cell_add(&a->st.bodies_refused, 1);
-		hang_up(a, find_slowest(s));
+	if (bodies->n == MOST) {
+		kvr_cell_add(&app->st.bodies_refused, 1);
+		hang_up(app, find_slowest(bodies));
 	}
-	while (s->conn[at].fd >= 0)
+	while (bodies->conn[at].fd >= 0)
 		at++;
-	s->conn[at] = (struct conn){.fd = fd, .active_us = a->now_us};
-	s->n++;
-	if (app_watch(a, EPOLL_CTL_ADD, fd, APP_FD_BODY, at, EPOLLIN) == 0)
+	bodies->conn[at] = (struct conn){.fd = fd, .active_us = app->now_us};
+	bodies->n++;
+	if (app_watch(app, EPOLL_CTL_ADD, fd, APP_FD_BODY, at, EPOLLIN) == 0)
 		return;
-	kvr_cell_add(&a->st.bodies_refused, 1);
-	hang_up(a, &s->conn[at]);
+	kvr_cell_add(&app->st.bodies_refused, 1);
+	hang_up(app, &bodies->conn[at]);
 }
 
-static void accept_some(struct app *a)
+static void accept_some(struct app *app)
 {
-	struct app_bodies *s = a->bodies;
+	struct app_bodies *bodies = app->bodies;
 	int fd = 0;
 
-	for (uint32_t i = 0; i < MOST && fd >= 0 && (s->n < MOST || find_slowest(s) != NULL); i++) {
-		fd = accept4(s->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	for (uint32_t i = 0;
+	     i < MOST && fd >= 0 && (bodies->n < MOST || find_slowest(bodies) != NULL); i++) {
+		fd = accept4(bodies->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd >= 0)
-			add_connection(a, fd);
+			add_connection(app, fd);
 	}
 	/* Without places or descriptors, stop accepting until a connection closes, or for a
 	 * while. */
 	if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
-		s->rest_us = a->now_us + REST;
-	if ((s->n == MOST && find_slowest(s) == NULL) || s->rest_us > a->now_us)
-		watch_listener(a, false);
+		bodies->rest_us = app->now_us + REST;
+	if ((bodies->n == MOST && find_slowest(bodies) == NULL) || bodies->rest_us > app->now_us)
+		watch_listener(app, false);
 }
 
-void app_bodies_ready(struct app *a, uint32_t index)
+void app_bodies_ready(struct app *app, uint32_t index)
 {
-	struct app_bodies *s = a->bodies;
+	struct app_bodies *bodies = app->bodies;
 
 	if (index == UINT32_MAX)
-		accept_some(a);
-	else if (s->conn[index].fd >= 0 && s->conn[index].data != NULL)
-		read_body(a, &s->conn[index]);
-	else if (s->conn[index].fd >= 0)
-		read_head(a, &s->conn[index]);
+		accept_some(app);
+	else if (bodies->conn[index].fd >= 0 && bodies->conn[index].data != NULL)
+		read_body(app, &bodies->conn[index]);
+	else if (bodies->conn[index].fd >= 0)
+		read_head(app, &bodies->conn[index]);
 }
 
-void app_bodies_turn(struct app *a)
+void app_bodies_turn(struct app *app)
 {
-	struct app_bodies *s = a->bodies;
-	struct app_body *b;
+	struct app_bodies *bodies = app->bodies;
+	struct app_body *body;
 
-	if (s->fd < 0)
+	if (bodies->fd < 0)
 		return;
-	for (uint32_t i = 0; s->n > 0 && i < MOST; i++) {
-		struct conn *c = &s->conn[i];
+	for (uint32_t i = 0; bodies->n > 0 && i < MOST; i++) {
+		struct conn *conn = &bodies->conn[i];
 
-		if (c->fd >= 0 && a->now_us - c->active_us > SILENCE)
-			hang_up(a, c);
-		else if (c->fd >= 0 && c->data != NULL && c->body == NULL)
-			send_answer(a, c, "404 Not Found"); /* the request ended meanwhile */
+		if (conn->fd >= 0 && app->now_us - conn->active_us > SILENCE)
+			hang_up(app, conn);
+		else if (conn->fd >= 0 && conn->data != NULL && conn->body == NULL)
+			send_answer(app, conn, "404 Not Found"); /* the request ended meanwhile */
 	}
-	if (s->full && s->n < MOST && a->now_us >= s->rest_us)
-		watch_listener(a, true);
-	while ((b = TAILQ_FIRST(&s->waiting)) != NULL && a->now_us >= b->until_us) {
-		set_done(a, b);
-		kvr_cell_add(&a->st.bodies_missed, 1);
-		s->ops->missed(b->job, 408, "the request body did not arrive in time");
+	if (bodies->full && bodies->n < MOST && app->now_us >= bodies->rest_us)
+		watch_listener(app, true);
+	while ((body = TAILQ_FIRST(&bodies->waiting)) != NULL && app->now_us >= body->until_us) {
+		set_done(app, body);
+		kvr_cell_add(&app->st.bodies_missed, 1);
+		bodies->ops->missed(body->job, 408, "the request body did not arrive in time");
 	}
 }
 
-uint64_t app_bodies_due_us(const struct app *a)
+uint64_t app_bodies_due_us(const struct app *app)
 {
-	const struct app_body *b = TAILQ_FIRST(&a->bodies->waiting);
+	const struct app_body *body = TAILQ_FIRST(&app->bodies->waiting);
 
-	return b != NULL ? b->until_us : UINT64_MAX;
+	return body != NULL ? body->until_us : UINT64_MAX;
 }
 
 /* ---- start ---- */
@@ -425,9 +428,9 @@ static int listen_at(const char *host, const char *port)
 
 /* Determine the address for clients: --bodies-advertise, otherwise the listening address. @return
  * as app_bodies_start(). */
-static int set_address(struct app *a)
+static int set_address(struct app *app)
 {
-	const char *said = a->o.bodies_advertise;
+	const char *said = app->o.bodies_advertise;
 	struct sockaddr_storage me;
 	socklen_t len = sizeof(me);
 	char host[256], port[8];
@@ -440,59 +443,59 @@ static int set_address(struct app *a)
 			rc = -EINVAL;
 		if (rc < 0)
 			return rc;
-	} else if (getsockname(a->bodies->fd, (struct sockaddr *)&me, &len) < 0) {
+	} else if (getsockname(app->bodies->fd, (struct sockaddr *)&me, &len) < 0) {
 		return -errno;
 	} else if (getnameinfo((struct sockaddr *)&me, len, host, sizeof(host), port, sizeof(port),
 			       NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
 		return -EINVAL;
 	}
-	return agent_address_publish(host, port, a->facing,
+	return agent_address_publish(host, port, app->facing,
 				     said[0] != '\0' ? AGENT_REPLACE_NONE : AGENT_REPLACE_ANY,
-				     a->body_addr, sizeof(a->body_addr));
+				     app->body_addr, sizeof(app->body_addr));
 }
 
-int app_bodies_start(struct app *a, const struct app_bodies_ops *ops)
+int app_bodies_start(struct app *app, const struct app_bodies_ops *ops)
 {
-	struct app_bodies *s = a->bodies = calloc(1, sizeof(*s));
+	struct app_bodies *bodies = app->bodies = calloc(1, sizeof(*bodies));
 	char host[256], port[8];
 	int rc;
 
-	if (s == NULL)
+	if (bodies == NULL)
 		return -ENOMEM;
-	s->fd = -1;
-	s->ops = ops;
-	TAILQ_INIT(&s->waiting);
-	TAILQ_INIT(&s->done);
+	bodies->fd = -1;
+	bodies->ops = ops;
+	TAILQ_INIT(&bodies->waiting);
+	TAILQ_INIT(&bodies->done);
 	for (uint32_t i = 0; i < MOST; i++)
-		s->conn[i].fd = -1;
-	if (strcmp(a->o.bodies, "off") == 0)
+		bodies->conn[i].fd = -1;
+	if (strcmp(app->o.bodies, "off") == 0)
 		return 0;
-	if (strcmp(a->o.bodies, "auto") == 0) {
-		if (a->facing[0] == '\0')
+	if (strcmp(app->o.bodies, "auto") == 0) {
+		if (app->facing[0] == '\0')
 			return 0; /* no route to the router: logged elsewhere */
-		s->fd = listen_at(a->facing, "0");
-	} else if (agent_address_split(a->o.bodies, host, sizeof(host), port) < 0) {
+		bodies->fd = listen_at(app->facing, "0");
+	} else if (agent_address_split(app->o.bodies, host, sizeof(host), port) < 0) {
 		return -EINVAL;
 	} else {
-		s->fd = listen_at(host, port);
+		bodies->fd = listen_at(host, port);
 	}
-	if (s->fd < 0)
+	if (bodies->fd < 0)
 		return -errno;
-	rc = app_watch(a, EPOLL_CTL_ADD, s->fd, APP_FD_BODY, UINT32_MAX, EPOLLIN);
-	return rc < 0 ? rc : set_address(a);
+	rc = app_watch(app, EPOLL_CTL_ADD, bodies->fd, APP_FD_BODY, UINT32_MAX, EPOLLIN);
+	return rc < 0 ? rc : set_address(app);
 }
 
-void app_bodies_stop(struct app *a)
+void app_bodies_stop(struct app *app)
 {
-	struct app_bodies *s = a->bodies;
+	struct app_bodies *bodies = app->bodies;
 
-	if (s == NULL)
+	if (bodies == NULL)
 		return;
 	for (uint32_t i = 0; i < MOST; i++)
-		if (s->conn[i].fd >= 0)
-			hang_up(a, &s->conn[i]);
-	if (s->fd >= 0)
-		close(s->fd);
-	free(s);
-	a->bodies = NULL;
+		if (bodies->conn[i].fd >= 0)
+			hang_up(app, &bodies->conn[i]);
+	if (bodies->fd >= 0)
+		close(bodies->fd);
+	free(bodies);
+	app->bodies = NULL;
 }

@@ -13,25 +13,25 @@
  *
  *	idle -> models -> tokenize -> complete -> wait (for the event) -> idle
  *
- * One thread; one transfer at a time.
+ * One thread; one transfer at app time.
  */
 
 #include "app.h"
 
-int app_canary_start(struct app *a);
-void app_canary_stop(struct app *a);
+int app_canary_start(struct app *app);
+void app_canary_stop(struct app *app);
 
 /** The worker was registered: results of a previous incarnation are void. */
-void app_canary_begin(struct app *a);
+void app_canary_begin(struct app *app);
 
 /** Start a canary that is due, or end one whose events did not arrive. */
-void app_canary_turn(struct app *a);
-uint64_t app_canary_due_us(const struct app *a);
+void app_canary_turn(struct app *app);
+uint64_t app_canary_due_us(const struct app *app);
 
 /** The transfer has ended. */
-void app_canary_ended(struct app *a, CURLcode result);
+void app_canary_ended(struct app *app, CURLcode result);
 
 /** A rank stored these blocks. */
-void app_canary_stored(struct app *a, const uint64_t sh[], uint32_t n);
+void app_canary_stored(struct app *app, const uint64_t sh[], uint32_t n);
 
 #endif

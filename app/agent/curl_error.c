@@ -14,7 +14,7 @@ bool app_http_refused(CURL *easy, CURLcode result)
 	return result == CURLE_COULDNT_CONNECT && number == ECONNREFUSED;
 }
 
-void app_curl_error(const struct app *a, CURL *easy, CURLcode result, char *why, size_t len)
+void app_curl_error(const struct app *app, CURL *easy, CURLcode result, char *why, size_t len)
 {
 	curl_off_t asked_us = 0; /* the time to connect is 0 on a reused connection */
 	long number = 0;
@@ -24,7 +24,7 @@ void app_curl_error(const struct app *a, CURL *easy, CURLcode result, char *why,
 	switch (result) {
 	case CURLE_OPERATION_TIMEDOUT:
 		if (asked_us == 0)
-			snprintf(why, len, "no connection within %u ms", a->o.connect_ms);
+			snprintf(why, len, "no connection within %u ms", app->o.connect_ms);
 		else
 			snprintf(why, len, "no answer in time");
 		break;

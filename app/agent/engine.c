@@ -56,391 +56,397 @@ struct app_engine {
 	char read[READ_BYTES];
 };
 
-int app_engine_init(struct app *a)
+int app_engine_init(struct app *app)
 {
-	struct app_engine *e = calloc(1, sizeof(*e));
+	struct app_engine *engine = calloc(1, sizeof(*engine));
 
-	if (e == NULL)
+	if (engine == NULL)
 		return -ENOMEM;
-	a->eng = e;
-	e->n = a->o.max_requests + 8;
-	e->conn = calloc(e->n, sizeof(e->conn[0]));
-	TAILQ_INIT(&e->free);
-	TAILQ_INIT(&e->idle);
-	TAILQ_INIT(&e->connecting);
-	TAILQ_INIT(&e->busy);
-	TAILQ_INIT(&e->paused);
-	return e->conn != NULL ? 0 : -ENOMEM;
+	app->eng = engine;
+	engine->n = app->o.max_requests + 8;
+	engine->conn = calloc(engine->n, sizeof(engine->conn[0]));
+	TAILQ_INIT(&engine->free);
+	TAILQ_INIT(&engine->idle);
+	TAILQ_INIT(&engine->connecting);
+	TAILQ_INIT(&engine->busy);
+	TAILQ_INIT(&engine->paused);
+	return engine->conn != NULL ? 0 : -ENOMEM;
 }
 
-static struct conn_list *list_of(struct app_engine *e, const struct app_conn *c)
+static struct conn_list *list_of(struct app_engine *engine, const struct app_conn *conn)
 {
-	return c->state == FREE		? &e->free
-	       : c->state == IDLE	? &e->idle
-	       : c->state == CONNECTING ? &e->connecting
-	       : c->state == PAUSED	? &e->paused
-					: &e->busy;
+	return conn->state == FREE	   ? &engine->free
+	       : conn->state == IDLE	   ? &engine->idle
+	       : conn->state == CONNECTING ? &engine->connecting
+	       : conn->state == PAUSED	   ? &engine->paused
+					   : &engine->busy;
 }
 
 /* ---- epoll ---- */
 
-static int watch_connection(struct app *a, struct app_conn *c, int op, uint32_t events)
+static int watch_connection(struct app *app, struct app_conn *conn, int op, uint32_t events)
 {
-	const uint32_t name = (c->uses << SLOT_BITS) | (uint32_t)(c - a->eng->conn);
+	const uint32_t name = (conn->uses << SLOT_BITS) | (uint32_t)(conn - app->eng->conn);
 
-	return app_watch(a, op, c->fd, APP_FD_ENGINE, name, events);
+	return app_watch(app, op, conn->fd, APP_FD_ENGINE, name, events);
 }
 
 /* ---- states of a connection ---- */
 
 /* Move to the list of @p state, ordered by `since_us`. */
-static void move_to_state(struct app_engine *e, struct app_conn *c, enum conn_state state)
+static void move_to_state(struct app_engine *engine, struct app_conn *conn, enum conn_state state)
 {
 	struct conn_list *list;
 	struct app_conn *before;
 
-	TAILQ_REMOVE(list_of(e, c), c, link);
-	c->state = (uint8_t)state;
-	list = list_of(e, c);
-	before = state == FREE || (state == IDLE && !c->fresh) ? NULL : TAILQ_LAST(list, conn_list);
+	TAILQ_REMOVE(list_of(engine, conn), conn, link);
+	conn->state = (uint8_t)state;
+	list = list_of(engine, conn);
+	before = state == FREE || (state == IDLE && !conn->fresh) ? NULL
+								  : TAILQ_LAST(list, conn_list);
 	/* Nearly always the youngest, except after a slow connect or a retry. */
-	while (before != NULL && state != IDLE && before->since_us > c->since_us)
+	while (before != NULL && state != IDLE && before->since_us > conn->since_us)
 		before = TAILQ_PREV(before, conn_list, link);
 	if (before != NULL)
-		TAILQ_INSERT_AFTER(list, before, c, link);
+		TAILQ_INSERT_AFTER(list, before, conn, link);
 	else
-		TAILQ_INSERT_HEAD(list, c, link);
+		TAILQ_INSERT_HEAD(list, conn, link);
 }
 
 /* Restart the inactivity limit after data were sent or received. */
-static void restart_inactivity(struct app *a, struct app_conn *c)
+static void restart_inactivity(struct app *app, struct app_conn *conn)
 {
-	c->since_us = a->now_us;
-	TAILQ_REMOVE(&a->eng->busy, c, link);
-	TAILQ_INSERT_TAIL(&a->eng->busy, c, link);
+	conn->since_us = app->now_us;
+	TAILQ_REMOVE(&app->eng->busy, conn, link);
+	TAILQ_INSERT_TAIL(&app->eng->busy, conn, link);
 }
 
-/* Detach the request: @p c becomes a spare, or will be freed. */
-static void detach_request(struct app_engine *e, struct app_conn *c)
+/* Detach the request: conn becomes a spare, or will be freed. */
+static void detach_request(struct app_engine *engine, struct app_conn *conn)
 {
-	e->asks -= c->ask != NULL;
-	e->spare += c->ask != NULL;
-	c->ask = NULL;
+	engine->asks -= conn->ask != NULL;
+	engine->spare += conn->ask != NULL;
+	conn->ask = NULL;
 }
 
-static void hang_up(struct app *a, struct app_conn *c)
+static void hang_up(struct app *app, struct app_conn *conn)
 {
-	if (c->fresh) /* closed without use, by limit or by the engine */
-		a->eng->spare_us = a->now_us + SPARE_PAUSE_US;
-	kvr_http_reader_fini(&c->reader);
-	close(c->fd);
-	c->uses++;
-	if (c->ask != NULL)
-		c->ask->conn = NULL;
-	detach_request(a->eng, c);
-	a->eng->spare--;
-	move_to_state(a->eng, c, FREE);
+	if (conn->fresh) /* closed without use, by limit or by the engine */
+		app->eng->spare_us = app->now_us + SPARE_PAUSE_US;
+	kvr_http_reader_fini(&conn->reader);
+	close(conn->fd);
+	conn->uses++;
+	if (conn->ask != NULL)
+		conn->ask->conn = NULL;
+	detach_request(app->eng, conn);
+	app->eng->spare--;
+	move_to_state(app->eng, conn, FREE);
 }
 
-static struct app_conn *take_free(struct app *a)
+static struct app_conn *take_free(struct app *app)
 {
-	struct app_engine *e = a->eng;
-	struct app_conn *c = TAILQ_FIRST(&e->free);
+	struct app_engine *engine = app->eng;
+	struct app_conn *conn = TAILQ_FIRST(&engine->free);
 
-	if (c == NULL && e->made < e->n) {
-		c = &e->conn[e->made++];
-		TAILQ_INSERT_TAIL(&e->free, c, link);
+	if (conn == NULL && engine->made < engine->n) {
+		conn = &engine->conn[engine->made++];
+		TAILQ_INSERT_TAIL(&engine->free, conn, link);
 	}
-	if (c == NULL && !TAILQ_EMPTY(&e->idle)) {
-		hang_up(a, TAILQ_LAST(&e->idle, conn_list));
-		c = TAILQ_FIRST(&e->free);
+	if (conn == NULL && !TAILQ_EMPTY(&engine->idle)) {
+		hang_up(app, TAILQ_LAST(&engine->idle, conn_list));
+		conn = TAILQ_FIRST(&engine->free);
 	}
-	return c;
+	return conn;
 }
 
 /* Start a connection. @return NULL with errno. */
-static struct app_conn *open_connection(struct app *a)
+static struct app_conn *open_connection(struct app *app)
 {
-	struct app_engine *e = a->eng;
-	struct app_conn *c = take_free(a);
+	struct app_engine *engine = app->eng;
+	struct app_conn *conn = take_free(app);
 	const int one = 1;
 	int fd, rc;
 
 	errno = EBUSY;
-	if (c == NULL)
+	if (conn == NULL)
 		return NULL;
-	fd = socket(e->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	fd = socket(engine->at.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return NULL;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-	c->fd = fd;
-	c->used = c->stale = c->fresh = false;
-	c->since_us = a->now_us;
-	e->spare++;
-	move_to_state(e, c, CONNECTING);
-	rc = connect(fd, (const struct sockaddr *)&e->at, e->at_len) < 0 && errno != EINPROGRESS
+	conn->fd = fd;
+	conn->used = conn->stale = conn->fresh = false;
+	conn->since_us = app->now_us;
+	engine->spare++;
+	move_to_state(engine, conn, CONNECTING);
+	rc = connect(fd, (const struct sockaddr *)&engine->at, engine->at_len) < 0 &&
+			     errno != EINPROGRESS
 		     ? -errno
-		     : watch_connection(a, c, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
+		     : watch_connection(app, conn, EPOLL_CTL_ADD, EPOLLIN | EPOLLOUT);
 	if (rc == 0)
-		return c;
-	hang_up(a, c);
+		return conn;
+	hang_up(app, conn);
 	errno = -rc;
 	return NULL;
 }
 
 /* Take an idle connection that is open and recent, or a spare that is connecting. */
-static struct app_conn *take_spare(struct app *a)
+static struct app_conn *take_spare(struct app *app)
 {
-	struct app_conn *c;
+	struct app_conn *conn;
 	char byte;
 
-	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL && a->now_us - c->since_us < IDLE_US) {
-		if (recv(c->fd, &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN)
-			return c;
-		hang_up(a, c); /* closed by the engine; epoll has not reported it yet */
+	while ((conn = TAILQ_FIRST(&app->eng->idle)) != NULL &&
+	       app->now_us - conn->since_us < IDLE_US) {
+		if (recv(conn->fd, &byte, 1, MSG_PEEK) < 0 && errno == EAGAIN)
+			return conn;
+		hang_up(app, conn); /* closed by the engine; epoll has not reported it yet */
 	}
-	while ((c = TAILQ_FIRST(&a->eng->idle)) != NULL)
-		hang_up(a, c); /* the others are older, or unused spares */
-	TAILQ_FOREACH (c, &a->eng->connecting, link)
-		if (c->ask == NULL)
+	while ((conn = TAILQ_FIRST(&app->eng->idle)) != NULL)
+		hang_up(app, conn); /* the others are older, or unused spares */
+	TAILQ_FOREACH (conn, &app->eng->connecting, link)
+		if (conn->ask == NULL)
 			break;
-	return c;
+	return conn;
 }
 
 /* ---- the request ---- */
 
 /* Send the rest of the request. Errors are detected by reading, because an answer may be
  * available. */
-static void send_request(struct app *a, struct app_conn *c)
+static void send_request(struct app *app, struct app_conn *conn)
 {
-	const struct app_ask *ask = c->ask;
-	const size_t len = ask->head_len + ask->content_len, before = c->sent;
+	const struct app_ask *ask = conn->ask;
+	const size_t len = ask->head_len + ask->content_len, before = conn->sent;
 	enum conn_state state = READING;
 	ssize_t n = 0;
 
-	while (c->sent < len && (n >= 0 || errno == EINTR)) {
-		const size_t head = c->sent < ask->head_len ? c->sent : ask->head_len;
-		const size_t content = c->sent - head;
+	while (conn->sent < len && (n >= 0 || errno == EINTR)) {
+		const size_t head = conn->sent < ask->head_len ? conn->sent : ask->head_len;
+		const size_t content = conn->sent - head;
 		struct iovec v[2] = {{ask->head + head, ask->head_len - head},
 				     {ask->content + content, ask->content_len - content}};
 		const struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
 
-		n = sendmsg(c->fd, &m, MSG_NOSIGNAL);
-		c->sent += n > 0 ? (size_t)n : 0;
+		n = sendmsg(conn->fd, &m, MSG_NOSIGNAL);
+		conn->sent += n > 0 ? (size_t)n : 0;
 	}
-	if (c->sent > before)
-		restart_inactivity(a, c);
-	if (c->sent < len && errno == EAGAIN)
+	if (conn->sent > before)
+		restart_inactivity(app, conn);
+	if (conn->sent < len && errno == EAGAIN)
 		state = SENDING;
-	if (state == c->state)
+	if (state == conn->state)
 		return;
-	watch_connection(a, c, EPOLL_CTL_MOD, EPOLLIN | (state == SENDING ? EPOLLOUT : 0u));
-	c->state = (uint8_t)state; /* in the same list */
+	watch_connection(app, conn, EPOLL_CTL_MOD, EPOLLIN | (state == SENDING ? EPOLLOUT : 0u));
+	conn->state = (uint8_t)state; /* in the same list */
 }
 
 /* Start a request on a connection that is connecting or was idle. */
-static void begin_request(struct app *a, struct app_conn *c, struct app_ask *ask)
+static void begin_request(struct app *app, struct app_conn *conn, struct app_ask *ask)
 {
-	c->ask = ask;
-	a->eng->asks++;
-	a->eng->spare--;
-	a->eng->asked = true;
-	c->sent = 0;
-	c->received = c->fresh = false;
-	ask->conn = c;
-	kvr_http_reader_init(&c->reader, &ask->ops->answer, ask->arg, ask->is_head);
-	if (c->state == CONNECTING) {
-		c->since_us = a->now_us; /* gets the full --connect-ms */
-		move_to_state(a->eng, c, CONNECTING);
+	conn->ask = ask;
+	app->eng->asks++;
+	app->eng->spare--;
+	app->eng->asked = true;
+	conn->sent = 0;
+	conn->received = conn->fresh = false;
+	ask->conn = conn;
+	kvr_http_reader_init(&conn->reader, &ask->ops->answer, ask->arg, ask->is_head);
+	if (conn->state == CONNECTING) {
+		conn->since_us = app->now_us; /* gets the full --connect-ms */
+		move_to_state(app->eng, conn, CONNECTING);
 		return;
 	}
-	c->since_us = a->now_us;
-	move_to_state(a->eng, c, READING);
-	send_request(a, c);
+	conn->since_us = app->now_us;
+	move_to_state(app->eng, conn, READING);
+	send_request(app, conn);
 }
 
 /* ---- the answer ---- */
 
-static void end_request(struct app *a, struct app_conn *c, enum app_end how, const char *why)
+static void end_request(struct app *app, struct app_conn *conn, enum app_end how, const char *why)
 {
-	struct app_ask *ask = c->ask;
+	struct app_ask *ask = conn->ask;
 
-	hang_up(a, c);
+	hang_up(app, conn);
 	ask->ops->ended(ask->arg, how, why);
 }
 
 /* The answer is complete. */
-static void finish_answer(struct app *a, struct app_conn *c)
+static void finish_answer(struct app *app, struct app_conn *conn)
 {
-	struct app_ask *ask = c->ask;
+	struct app_ask *ask = conn->ask;
 
-	if (!kvr_http_reader_keeps(&c->reader) || c->stale ||
-	    c->sent < ask->head_len + ask->content_len) {
-		end_request(a, c, APP_END_WELL, NULL);
+	if (!kvr_http_reader_keeps(&conn->reader) || conn->stale ||
+	    conn->sent < ask->head_len + ask->content_len) {
+		end_request(app, conn, APP_END_WELL, NULL);
 		return;
 	}
-	kvr_http_reader_fini(&c->reader);
-	c->used = true;
-	c->since_us = a->now_us;
-	detach_request(a->eng, c);
+	kvr_http_reader_fini(&conn->reader);
+	conn->used = true;
+	conn->since_us = app->now_us;
+	detach_request(app->eng, conn);
 	ask->conn = NULL;
-	move_to_state(a->eng, c, IDLE);
+	move_to_state(app->eng, conn, IDLE);
 	ask->ops->ended(ask->arg, APP_END_WELL, NULL);
 }
 
 /* No connection. An engine that fails quickly seems idle and attracts requests, so check
  * /health. */
-static void fail_request(struct app *a, struct app_ask *ask, int err)
+static void fail_request(struct app *app, struct app_ask *ask, int err)
 {
 	if (err == ECONNREFUSED)
-		a->health.due_us = a->now_us;
+		app->health.due_us = app->now_us;
 	ask->ops->ended(ask->arg, APP_END_BROKEN, strerror(err));
 }
 
 /* The connection ended without an answer. The request is sent again if the connection had been idle
  * and no byte was sent: otherwise the engine may have begun to execute it. */
-static void on_broken(struct app *a, struct app_conn *c, const char *why)
+static void on_broken(struct app *app, struct app_conn *conn, const char *why)
 {
-	struct app_ask *ask = c->ask;
+	struct app_ask *ask = conn->ask;
 
-	if (!c->used || c->sent > 0) {
-		end_request(a, c, APP_END_BROKEN, why);
+	if (!conn->used || conn->sent > 0) {
+		end_request(app, conn, APP_END_BROKEN, why);
 		return;
 	}
-	hang_up(a, c);
-	c = open_connection(a);
-	if (c != NULL)
-		begin_request(a, c, ask);
+	hang_up(app, conn);
+	conn = open_connection(app);
+	if (conn != NULL)
+		begin_request(app, conn, ask);
 	else
-		fail_request(a, ask, errno);
+		fail_request(app, ask, errno);
 }
 
-static void read_answer(struct app *a, struct app_conn *c)
+static void read_answer(struct app *app, struct app_conn *conn)
 {
-	char *p = a->eng->read;
+	char *p = app->eng->read;
 	ssize_t n;
 	int rc;
 
-	if (c->ask == NULL) { /* only the end of the connection is possible */
-		hang_up(a, c);
+	if (conn->ask == NULL) { /* only the end of the connection is possible */
+		hang_up(app, conn);
 		return;
 	}
-	if (!c->ask->ops->takes(c->ask->arg)) {
-		move_to_state(a->eng, c, PAUSED);
-		kvr_cell_add(&a->st.paused, 1);
-		watch_connection(a, c, EPOLL_CTL_DEL, 0);
+	if (!conn->ask->ops->takes(conn->ask->arg)) {
+		move_to_state(app->eng, conn, PAUSED);
+		kvr_cell_add(&app->st.paused, 1);
+		watch_connection(app, conn, EPOLL_CTL_DEL, 0);
 		return;
 	}
 	do
-		n = recv(c->fd, p, READ_BYTES, 0);
+		n = recv(conn->fd, p, READ_BYTES, 0);
 	while (n < 0 && errno == EINTR);
 	if (n < 0 && errno == EAGAIN)
 		return;
-	c->received |= n > 0;
+	conn->received |= n > 0;
 	if (n > 0) {
-		restart_inactivity(a, c);
-		agent_hang_received(&a->hang, a->now_us);
+		restart_inactivity(app, conn);
+		agent_hang_received(&app->hang, app->now_us);
 	}
-	rc = n > 0    ? kvr_http_reader_add(&c->reader, p, (size_t)n)
-	     : n == 0 ? kvr_http_reader_end(&c->reader)
+	rc = n > 0    ? kvr_http_reader_add(&conn->reader, p, (size_t)n)
+	     : n == 0 ? kvr_http_reader_end(&conn->reader)
 		      : -errno;
 	if (n <= 0 && rc <= 0)
-		a->health.due_us =
-			a->now_us; /* the request may go elsewhere: check /health at once */
+		app->health.due_us =
+			app->now_us; /* the request may go elsewhere: check /health at once */
 	if (rc > 0)
-		finish_answer(a, c);
-	else if (n <= 0 && !c->received)
-		on_broken(a, c, "connection closed without an answer");
+		finish_answer(app, conn);
+	else if (n <= 0 && !conn->received)
+		on_broken(app, conn, "connection closed without an answer");
 	else if (rc < 0)
-		end_request(a, c, APP_END_BROKEN, app_answer_error(rc));
+		end_request(app, conn, APP_END_BROKEN, app_answer_error(rc));
 }
 
-static void on_connected(struct app *a, struct app_conn *c)
+static void on_connected(struct app *app, struct app_conn *conn)
 {
-	struct app_ask *ask = c->ask;
+	struct app_ask *ask = conn->ask;
 	int err = 0;
 	socklen_t len = sizeof(err);
 
-	getsockopt(c->fd, SOL_SOCKET, SO_ERROR, &err, &len);
+	getsockopt(conn->fd, SOL_SOCKET, SO_ERROR, &err, &len);
 	if (err != 0) {
-		hang_up(a, c);
+		hang_up(app, conn);
 		if (ask != NULL)
-			fail_request(a, ask, err);
+			fail_request(app, ask, err);
 		return;
 	}
 	if (ask == NULL) {
-		watch_connection(a, c, EPOLL_CTL_MOD, EPOLLIN);
-		c->used = true;
-		move_to_state(a->eng, c, IDLE);
+		watch_connection(app, conn, EPOLL_CTL_MOD, EPOLLIN);
+		conn->used = true;
+		move_to_state(app->eng, conn, IDLE);
 		return;
 	}
-	c->since_us = a->now_us;
-	move_to_state(a->eng, c, SENDING);
-	send_request(a, c);
+	conn->since_us = app->now_us;
+	move_to_state(app->eng, conn, SENDING);
+	send_request(app, conn);
 }
 
 /* ---- interface ---- */
 
-void app_engine_set_address(struct app *a, const struct sockaddr *at, socklen_t len)
+void app_engine_set_address(struct app *app, const struct sockaddr *at, socklen_t len)
 {
-	struct app_engine *e = a->eng;
-	struct app_conn *c;
+	struct app_engine *engine = app->eng;
+	struct app_conn *conn;
 
-	if (len > sizeof(e->at) || (len == e->at_len && memcmp(at, &e->at, len) == 0))
+	if (len > sizeof(engine->at) ||
+	    (len == engine->at_len && memcmp(at, &engine->at, len) == 0))
 		return;
-	memcpy(&e->at, at, len);
-	e->at_len = len;
-	while ((c = TAILQ_FIRST(&e->idle)) != NULL)
-		hang_up(a, c);
-	for (uint32_t i = 0; i < e->made; i++)
-		e->conn[i].stale = true;
+	memcpy(&engine->at, at, len);
+	engine->at_len = len;
+	while ((conn = TAILQ_FIRST(&engine->idle)) != NULL)
+		hang_up(app, conn);
+	for (uint32_t i = 0; i < engine->made; i++)
+		engine->conn[i].stale = true;
 }
 
-void app_engine_send(struct app *a, struct app_ask *ask)
+void app_engine_send(struct app *app, struct app_ask *ask)
 {
-	struct app_conn *c = take_spare(a);
+	struct app_conn *conn = take_spare(app);
 
-	if (c == NULL)
-		c = open_connection(a);
-	if (c != NULL)
-		begin_request(a, c, ask);
+	if (conn == NULL)
+		conn = open_connection(app);
+	if (conn != NULL)
+		begin_request(app, conn, ask);
 	else
-		fail_request(a, ask, errno);
+		fail_request(app, ask, errno);
 }
 
-void app_engine_drop(struct app *a, struct app_ask *ask)
+void app_engine_drop(struct app *app, struct app_ask *ask)
 {
 	if (ask->conn != NULL)
-		hang_up(a, ask->conn);
+		hang_up(app, ask->conn);
 }
 
-void app_engine_resume(struct app *a, struct app_ask *ask)
+void app_engine_resume(struct app *app, struct app_ask *ask)
 {
-	struct app_conn *c = ask->conn;
+	struct app_conn *conn = ask->conn;
 	int rc;
 
-	if (c == NULL || c->state != PAUSED)
+	if (conn == NULL || conn->state != PAUSED)
 		return;
-	c->since_us = a->now_us;
-	move_to_state(a->eng, c, c->sent < ask->head_len + ask->content_len ? SENDING : READING);
-	rc = watch_connection(a, c, EPOLL_CTL_ADD, EPOLLIN | (c->state == SENDING ? EPOLLOUT : 0u));
+	conn->since_us = app->now_us;
+	move_to_state(app->eng, conn,
+		      conn->sent < ask->head_len + ask->content_len ? SENDING : READING);
+	rc = watch_connection(app, conn, EPOLL_CTL_ADD,
+			      EPOLLIN | (conn->state == SENDING ? EPOLLOUT : 0u));
 	if (rc < 0)
-		end_request(a, c, APP_END_BROKEN, strerror(-rc));
+		end_request(app, conn, APP_END_BROKEN, strerror(-rc));
 }
 
-void app_engine_ready(struct app *a, uint32_t name, uint32_t events)
+void app_engine_ready(struct app *app, uint32_t name, uint32_t events)
 {
-	struct app_conn *c = &a->eng->conn[name & ((1u << SLOT_BITS) - 1)];
+	struct app_conn *conn = &app->eng->conn[name & ((1u << SLOT_BITS) - 1)];
 
 	/* An event of a previous use of the slot. */
-	if (((c->uses << SLOT_BITS) ^ name) >> SLOT_BITS != 0 || c->state == FREE)
+	if (((conn->uses << SLOT_BITS) ^ name) >> SLOT_BITS != 0 || conn->state == FREE)
 		return;
-	if (c->state == CONNECTING)
-		on_connected(a, c);
-	else if (c->state == SENDING && (events & EPOLLOUT) != 0)
-		send_request(a, c);
+	if (conn->state == CONNECTING)
+		on_connected(app, conn);
+	else if (conn->state == SENDING && (events & EPOLLOUT) != 0)
+		send_request(app, conn);
 	else
-		read_answer(a, c);
+		read_answer(app, conn);
 }
 
 /* Time at which the first connection of a list reaches its limit. */
@@ -449,75 +455,75 @@ static uint64_t due_us(const struct app_conn *first, uint64_t limit_us)
 	return first != NULL && limit_us != 0 ? first->since_us + limit_us : UINT64_MAX;
 }
 
-static uint64_t connect_due_us(const struct app *a)
+static uint64_t connect_due_us(const struct app *app)
 {
-	return due_us(TAILQ_FIRST(&a->eng->connecting), a->o.connect_ms * UINT64_C(1000));
+	return due_us(TAILQ_FIRST(&app->eng->connecting), app->o.connect_ms * UINT64_C(1000));
 }
 
-static uint64_t inactivity_due_us(const struct app *a)
+static uint64_t inactivity_due_us(const struct app *app)
 {
-	return due_us(TAILQ_FIRST(&a->eng->busy), a->o.inactivity_s * UINT64_C(1000000));
+	return due_us(TAILQ_FIRST(&app->eng->busy), app->o.inactivity_s * UINT64_C(1000000));
 }
 
-uint64_t app_engine_due_us(const struct app *a)
+uint64_t app_engine_due_us(const struct app *app)
 {
-	const uint64_t connect = connect_due_us(a), inactivity = inactivity_due_us(a);
+	const uint64_t connect = connect_due_us(app), inactivity = inactivity_due_us(app);
 
 	return connect < inactivity ? connect : inactivity;
 }
 
-void app_engine_turn(struct app *a)
+void app_engine_turn(struct app *app)
 {
-	struct app_engine *e = a->eng;
+	struct app_engine *engine = app->eng;
 	char why[64];
 
-	while (connect_due_us(a) <= a->now_us) {
-		if (TAILQ_FIRST(&e->connecting)->ask == NULL) {
-			hang_up(a, TAILQ_FIRST(&e->connecting));
+	while (connect_due_us(app) <= app->now_us) {
+		if (TAILQ_FIRST(&engine->connecting)->ask == NULL) {
+			hang_up(app, TAILQ_FIRST(&engine->connecting));
 			continue;
 		}
-		snprintf(why, sizeof(why), "no connection within %u ms", a->o.connect_ms);
-		end_request(a, TAILQ_FIRST(&e->connecting), APP_END_LATE, why);
+		snprintf(why, sizeof(why), "no connection within %u ms", app->o.connect_ms);
+		end_request(app, TAILQ_FIRST(&engine->connecting), APP_END_LATE, why);
 	}
-	while (due_us(TAILQ_LAST(&e->idle, conn_list), IDLE_US) <= a->now_us)
-		hang_up(a, TAILQ_LAST(&e->idle, conn_list));
-	while (inactivity_due_us(a) <= a->now_us) {
-		snprintf(why, sizeof(why), "no data for %u s", a->o.inactivity_s);
-		end_request(a, TAILQ_FIRST(&e->busy), APP_END_LATE, why);
+	while (due_us(TAILQ_LAST(&engine->idle, conn_list), IDLE_US) <= app->now_us)
+		hang_up(app, TAILQ_LAST(&engine->idle, conn_list));
+	while (inactivity_due_us(app) <= app->now_us) {
+		snprintf(why, sizeof(why), "no data for %u s", app->o.inactivity_s);
+		end_request(app, TAILQ_FIRST(&engine->busy), APP_END_LATE, why);
 	}
 }
 
 /* Connecting takes longer than other steps before a first token: not in a turn that started a
  * request, whose answer may arrive at once. One connection per turn. */
-void app_engine_open_spare(struct app *a)
+void app_engine_open_spare(struct app *app)
 {
-	struct app_engine *e = a->eng;
-	const uint32_t share = e->asks / SPARE_RATIO,
+	struct app_engine *engine = app->eng;
+	const uint32_t share = engine->asks / SPARE_RATIO,
 		       most = share < SPARE_MOST ? share : SPARE_MOST;
-	const bool asked = e->asked;
-	struct app_conn *c;
+	const bool asked = engine->asked;
+	struct app_conn *conn;
 
-	e->asked = false;
-	if (asked || e->spare >= most || e->asks + e->spare >= a->o.max_requests ||
-	    a->now_us < e->spare_us)
+	engine->asked = false;
+	if (asked || engine->spare >= most || engine->asks + engine->spare >= app->o.max_requests ||
+	    app->now_us < engine->spare_us)
 		return;
-	c = open_connection(a);
-	if (c == NULL)
-		e->spare_us = a->now_us + SPARE_PAUSE_US;
+	conn = open_connection(app);
+	if (conn == NULL)
+		engine->spare_us = app->now_us + SPARE_PAUSE_US;
 	else
-		c->fresh = true;
+		conn->fresh = true;
 }
 
-void app_engine_fini(struct app *a)
+void app_engine_fini(struct app *app)
 {
-	struct app_engine *e = a->eng;
+	struct app_engine *engine = app->eng;
 
-	if (e == NULL)
+	if (engine == NULL)
 		return;
-	for (uint32_t i = 0; i < e->made; i++)
-		if (e->conn[i].state != FREE)
-			hang_up(a, &e->conn[i]);
-	free(e->conn);
-	free(e);
-	a->eng = NULL;
+	for (uint32_t i = 0; i < engine->made; i++)
+		if (engine->conn[i].state != FREE)
+			hang_up(app, &engine->conn[i]);
+	free(engine->conn);
+	free(engine);
+	app->eng = NULL;
 }

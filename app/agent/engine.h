@@ -55,30 +55,30 @@ struct app_ask {
 };
 
 /** @return 0 or -ENOMEM. */
-int app_engine_init(struct app *a);
-void app_engine_fini(struct app *a);
+int app_engine_init(struct app *app);
+void app_engine_fini(struct app *app);
 
 /** Set the engine's address, after it answered there. */
-void app_engine_set_address(struct app *a, const struct sockaddr *at, socklen_t len);
+void app_engine_set_address(struct app *app, const struct sockaddr *at, socklen_t len);
 
 /** Send a request. May call ended() if there is no connection. */
-void app_engine_send(struct app *a, struct app_ask *ask);
+void app_engine_send(struct app *app, struct app_ask *ask);
 
 /** Abandon a request: the connection is closed, so that the engine stops. */
-void app_engine_drop(struct app *a, struct app_ask *ask);
+void app_engine_drop(struct app *app, struct app_ask *ask);
 
 /** Received data were forwarded: continue reading. */
-void app_engine_resume(struct app *a, struct app_ask *ask);
+void app_engine_resume(struct app *app, struct app_ask *ask);
 
 /** Handle an epoll event; @p name as given to the set. */
-void app_engine_ready(struct app *a, uint32_t name, uint32_t events);
+void app_engine_ready(struct app *app, uint32_t name, uint32_t events);
 
 /** Apply the limits: --connect-ms to connections, --inactivity-s to requests. A request that is
  * paused has no limit: the engine waits for the router. */
-void app_engine_turn(struct app *a);
-uint64_t app_engine_due_us(const struct app *a);
+void app_engine_turn(struct app *app);
+uint64_t app_engine_due_us(const struct app *app);
 
 /** Open a spare connection if useful; after the turn's frames were sent. */
-void app_engine_open_spare(struct app *a);
+void app_engine_open_spare(struct app *app);
 
 #endif

@@ -5,18 +5,18 @@
 #include <string.h>
 #include <sys/epoll.h>
 
-int app_watch(struct app *a, int op, int fd, enum app_fd kind, uint32_t name, uint32_t events)
+int app_watch(struct app *app, int op, int fd, enum app_fd kind, uint32_t name, uint32_t events)
 {
 	struct epoll_event e = {.events = events, .data.u64 = (uint64_t)kind << 32 | name};
 	int err;
 
-	if (epoll_ctl(a->epoll, op, fd, &e) == 0)
+	if (epoll_ctl(app->epoll, op, fd, &e) == 0)
 		return 0;
 	err = errno;
 	if (op == EPOLL_CTL_DEL || (op == EPOLL_CTL_MOD && err == ENOENT))
 		return -err; /* the caller handles these */
-	kvr_cell_add(&a->st.unwatched, 1);
-	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = strerror(err)),
+	kvr_cell_add(&app->st.unwatched, 1);
+	app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = strerror(err)),
 		"the kernel rejects a connection for epoll (ENOSPC: raise fs.epoll.max_user_watches)");
 	return -err;
 }

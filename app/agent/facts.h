@@ -36,24 +36,24 @@ struct agent_facts {
 
 /** Reset to no values. Only rows of kind @p type are read; AGENT_AUTO: of all kinds until one is
  * known. */
-void agent_facts_clear(struct agent_facts *f, enum agent_engine type);
+void agent_facts_clear(struct agent_facts *facts, enum agent_engine type);
 
 /** Read a JSON page. @return 0; -EBADMSG: not a JSON object. */
-int agent_facts_read(struct agent_facts *f, enum agent_page page, const char *text, size_t len);
+int agent_facts_read(struct agent_facts *facts, enum agent_page page, const char *text, size_t len);
 
 /** Read the metrics. */
-void agent_facts_metrics(struct agent_facts *f, const struct agent_prom *prom);
+void agent_facts_metrics(struct agent_facts *facts, const struct agent_prom *prom);
 
 /** Set the options in effect: @p given, with gaps filled from the engine's values. Default kind
  * AGENT_VLLM, default number of ranks 1. */
-void agent_facts_apply(const struct agent_facts *f, const struct agent_options *given,
-		       struct agent_options *o);
+void agent_facts_apply(const struct agent_facts *facts, const struct agent_options *given,
+		       struct agent_options *options);
 
 /** Number of blocks of @p block_size tokens per rank; 0: unknown. */
-uint64_t agent_facts_blocks(const struct agent_facts *f, uint32_t block_size);
+uint64_t agent_facts_blocks(const struct agent_facts *facts, uint32_t block_size);
 
 /** Source of a value: "--option", path of a page, or "" (unknown). */
-const char *agent_facts_source(const struct agent_facts *f, const struct agent_options *given,
+const char *agent_facts_source(const struct agent_facts *facts, const struct agent_options *given,
 			       enum agent_value value);
 
 /**
@@ -61,11 +61,11 @@ const char *agent_facts_source(const struct agent_facts *f, const struct agent_o
  * the engine. A wildcard host of the engine is replaced by that of --engine.
  * @param buf set to "" if there is none.
  */
-void agent_facts_endpoint(const struct agent_facts *f, const struct agent_options *given,
+void agent_facts_endpoint(const struct agent_facts *facts, const struct agent_options *given,
 			  bool replay, uint32_t i, char *buf, size_t len);
 
 /** List each value with its source, separated by commas. */
-void agent_facts_line(const struct agent_facts *f, const struct agent_options *given, char *buf,
+void agent_facts_line(const struct agent_facts *facts, const struct agent_options *given, char *buf,
 		      size_t len);
 
 #endif

@@ -20,13 +20,13 @@ static size_t on_page(char *data, size_t size, size_t count, void *user)
 	return n;
 }
 
-void app_http_get(const struct app *a, CURL *easy, const char *path, struct app_page *page,
+void app_http_get(const struct app *app, CURL *easy, const char *path, struct app_page *page,
 		  enum app_transfer *whose, long most_ms)
 {
 	char url[512];
 
 	page->len = 0;
-	snprintf(url, sizeof(url), "%s%s", a->o.engine, path);
+	snprintf(url, sizeof(url), "%s%s", app->o.engine, path);
 	curl_easy_reset(easy);
 	curl_easy_setopt(easy, CURLOPT_URL, url);
 	curl_easy_setopt(easy, CURLOPT_PROXY, "");
@@ -35,6 +35,6 @@ void app_http_get(const struct app *a, CURL *easy, const char *path, struct app_
 	curl_easy_setopt(easy, CURLOPT_WRITEDATA, page);
 	curl_easy_setopt(easy, CURLOPT_PRIVATE, (char *)whose);
 	curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)a->o.connect_ms);
+	curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, (long)app->o.connect_ms);
 	curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, most_ms);
 }

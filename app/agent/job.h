@@ -46,29 +46,29 @@ struct app_job {
 };
 
 /* jobs.c */
-struct app_bucket *app_job_bucket(struct app *a, uint64_t handle);
+struct app_bucket *app_job_bucket(struct app *app, uint64_t handle);
 /** Mark as failed; the first reason counts. */
-void app_job_set_error(struct app_job *j, const char *format, ...)
+void app_job_set_error(struct app_job *job, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 /** Forward its data at the end of the turn. */
-void app_job_mark_dirty(struct app_job *j);
+void app_job_mark_dirty(struct app_job *job);
 /** It has a head: forward it with the next data, or after a millisecond. */
-void app_job_hold_head(struct app_job *j);
+void app_job_hold_head(struct app_job *job);
 /** Free it; stops the engine if it still runs. */
-void app_job_release(struct app_job *j);
+void app_job_release(struct app_job *job);
 
 /* request.c: callbacks for separate bodies */
 extern const struct app_bodies_ops app_job_bodies;
 
 /** The request probes its rank and has a shorter time limit, usually. */
-void app_job_start_trial(struct app_job *j);
+void app_job_start_trial(struct app_job *job);
 
 /** The request ended at the engine. */
-void app_job_ended(void *job, enum app_end how, const char *why);
+void app_job_ended(void *arg, enum app_end how, const char *why);
 
 /* response.c: callbacks of struct app_ask_ops */
-bool app_job_accepts(void *job);
-int app_job_on_head(void *job, const struct kvr_http_head *h);
-int app_job_on_content(void *job, const char *data, size_t len);
+bool app_job_accepts(void *arg);
+int app_job_on_head(void *arg, const struct kvr_http_head *h);
+int app_job_on_content(void *arg, const char *data, size_t len);
 
 #endif

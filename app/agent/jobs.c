@@ -22,120 +22,120 @@
 #define HOLD_MOST 16384u /* bytes of a stream whose first event is incomplete or an error */
 #define HEAD_US	  1000u	 /* wait for content: an engine with a token sends both almost at once */
 
-struct app_bucket *app_job_bucket(struct app *a, uint64_t handle)
+struct app_bucket *app_job_bucket(struct app *app, uint64_t handle)
 {
-	return &a->buckets[(handle * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
+	return &app->buckets[(handle * UINT64_C(0x9e3779b97f4a7c15)) >> 52];
 }
 
-static struct app_job *find_job(struct app *a, uint64_t handle)
+static struct app_job *find_job(struct app *app, uint64_t handle)
 {
-	struct app_job *j;
+	struct app_job *job;
 
-	LIST_FOREACH (j, app_job_bucket(a, handle), hash)
-		if (j->handle == handle)
-			return j;
+	LIST_FOREACH (job, app_job_bucket(app, handle), hash)
+		if (job->handle == handle)
+			return job;
 	return NULL;
 }
 
-uint32_t app_jobs_running(const struct app *a)
+uint32_t app_jobs_running(const struct app *app)
 {
-	return (uint32_t)kvr_cell_get(&a->st.running);
+	return (uint32_t)kvr_cell_get(&app->st.running);
 }
 
-static void enqueue_job(struct app_job *j, struct app_jobs *in)
+static void enqueue_job(struct app_job *job, struct app_jobs *in)
 {
-	TAILQ_INSERT_TAIL(in, j, queue);
-	j->in = in;
+	TAILQ_INSERT_TAIL(in, job, queue);
+	job->in = in;
 }
 
-static void unqueue_job(struct app_job *j)
+static void unqueue_job(struct app_job *job)
 {
-	if (j->in != NULL)
-		TAILQ_REMOVE(j->in, j, queue);
-	j->in = NULL;
+	if (job->in != NULL)
+		TAILQ_REMOVE(job->in, job, queue);
+	job->in = NULL;
 }
 
-static void end_trial(struct app_job *j)
+static void end_trial(struct app_job *job)
 {
-	if (j->trial_us != 0)
-		TAILQ_REMOVE(&j->app->trials, j, trial);
-	j->trial_us = 0;
+	if (job->trial_us != 0)
+		TAILQ_REMOVE(&job->app->trials, job, trial);
+	job->trial_us = 0;
 }
 
-void app_job_release(struct app_job *j)
+void app_job_release(struct app_job *job)
 {
-	app_engine_drop(j->app, &j->ask);
-	end_trial(j);
-	unqueue_job(j);
-	LIST_REMOVE(j, hash);
-	j->app->live[j->rank]--;
-	kvr_cell_sub(&j->app->st.running, 1);
-	app_body_drop(j->app, j->body);
-	free(j->ask.head);
-	free(j->ask.content);
-	free(j->out);
-	free(j->whole);
-	free(j->sse_buf);
-	free(j);
+	app_engine_drop(job->app, &job->ask);
+	end_trial(job);
+	unqueue_job(job);
+	LIST_REMOVE(job, hash);
+	job->app->live[job->rank]--;
+	kvr_cell_sub(&job->app->st.running, 1);
+	app_body_drop(job->app, job->body);
+	free(job->ask.head);
+	free(job->ask.content);
+	free(job->out);
+	free(job->whole);
+	free(job->sse_buf);
+	free(job);
 }
 
-void app_job_mark_dirty(struct app_job *j)
+void app_job_mark_dirty(struct app_job *job)
 {
-	if (j->in == &j->app->heads)
-		unqueue_job(j);
-	if (j->in == NULL)
-		enqueue_job(j, &j->app->dirty);
+	if (job->in == &job->app->heads)
+		unqueue_job(job);
+	if (job->in == NULL)
+		enqueue_job(job, &job->app->dirty);
 }
 
-void app_job_hold_head(struct app_job *j)
+void app_job_hold_head(struct app_job *job)
 {
-	if (j->in != NULL)
+	if (job->in != NULL)
 		return;
-	j->head_us = j->app->now_us;
-	enqueue_job(j, &j->app->heads);
+	job->head_us = job->app->now_us;
+	enqueue_job(job, &job->app->heads);
 }
 
-uint64_t app_heads_due_us(const struct app *a)
+uint64_t app_heads_due_us(const struct app *app)
 {
-	const struct app_job *j = TAILQ_FIRST(&a->heads);
+	const struct app_job *job = TAILQ_FIRST(&app->heads);
 
-	return j != NULL ? j->head_us + HEAD_US : UINT64_MAX;
+	return job != NULL ? job->head_us + HEAD_US : UINT64_MAX;
 }
 
-void app_job_set_error(struct app_job *j, const char *format, ...)
+void app_job_set_error(struct app_job *job, const char *format, ...)
 {
 	va_list args;
 
-	j->failed = true;
-	if (j->words[0] != '\0')
+	job->failed = true;
+	if (job->words[0] != '\0')
 		return;
 	va_start(args, format);
-	vsnprintf(j->words, sizeof(j->words), format, args);
+	vsnprintf(job->words, sizeof(job->words), format, args);
 	va_end(args);
 }
 
 /* ---- forwarding ---- */
 
-static struct kvr_agent_item item_of(const struct app_job *j, const void *data, size_t len)
+static struct kvr_agent_item item_of(const struct app_job *job, const void *data, size_t len)
 {
 	return (struct kvr_agent_item){.data = data,
 				       .len = (uint32_t)len,
-				       .status = j->status,
-				       .generated_tokens = j->usage.generated,
-				       .trace_link = j->link,
-				       .trace_link_len = (uint32_t)strlen(j->link),
-				       .cached_known = j->usage.cached_known,
-				       .cached_tokens = j->usage.cached};
+				       .status = job->status,
+				       .generated_tokens = job->usage.generated,
+				       .trace_link = job->link,
+				       .trace_link_len = (uint32_t)strlen(job->link),
+				       .cached_known = job->usage.cached_known,
+				       .cached_tokens = job->usage.cached};
 }
 
 /* Judge the engine by the end of the answer. */
-static enum agent_verdict judge_answer(const struct app_job *j)
+static enum agent_verdict judge_answer(const struct app_job *job)
 {
-	const bool fine = !j->failed && j->status < 400;
+	const bool fine = !job->failed && job->status < 400;
 
-	if (fine && j->stream && j->usage.events == 0)
+	if (fine && job->stream && job->usage.events == 0)
 		return AGENT_FAILED; /* an empty stream is a failure */
-	return agent_judge(fine ? j->usage.error : j->status, j->retry_after);
+	return agent_judge(fine ? job->usage.error : job->status, job->retry_after);
 }
 
 static uint32_t verdict_flags(enum agent_verdict v)
@@ -144,41 +144,41 @@ static uint32_t verdict_flags(enum agent_verdict v)
 }
 
 /* Log the engine's message about a failure. */
-static void log_failure(const struct app_job *j)
+static void log_failure(const struct app_job *job)
 {
 	char text[200] = "";
 
-	agent_error_text(j->whole != NULL ? j->whole : "", j->whole_len, text, sizeof(text));
-	app_log(j->app,
-		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = j->app->o.engine, .reason = text),
-		"the engine answered a request with an error: status %u%s", j->status,
-		j->stream && j->usage.events == 0 ? ", empty stream" : "");
+	agent_error_text(job->whole != NULL ? job->whole : "", job->whole_len, text, sizeof(text));
+	app_log(job->app,
+		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = job->app->o.engine, .reason = text),
+		"the engine answered a request with an error: status %u%s", job->status,
+		job->stream && job->usage.events == 0 ? ", empty stream" : "");
 }
 
-static void count_end(struct app_job *j)
+static void count_end(struct app_job *job)
 {
-	const enum agent_verdict v = judge_answer(j);
-	struct app_stats *st = &j->app->st;
+	const enum agent_verdict v = judge_answer(job);
+	struct app_stats *st = &job->app->st;
 
-	if (v == AGENT_FAILED && !j->failed)
-		log_failure(j);
-	kvr_cell_add(&st->hidden_errors, v == AGENT_FAILED && !j->failed && j->status < 400);
+	if (v == AGENT_FAILED && !job->failed)
+		log_failure(job);
+	kvr_cell_add(&st->hidden_errors, v == AGENT_FAILED && !job->failed && job->status < 400);
 	kvr_cell_add(&st->overloaded, v == AGENT_REFUSED);
 
-	if (j->failed)
+	if (job->failed)
 		kvr_cell_add(&st->failed, 1);
 	else
 		kvr_cell_add(&st->answered, 1);
-	if (j->status >= 500)
+	if (job->status >= 500)
 		kvr_cell_add(&st->status_5xx, 1);
-	else if (j->status >= 400)
+	else if (job->status >= 400)
 		kvr_cell_add(&st->status_4xx, 1);
-	kvr_cell_add(&st->bad_events, j->usage.bad_events);
+	kvr_cell_add(&st->bad_events, job->usage.bad_events);
 }
 
 /* Compress a result that exceeds a message. @param packed memory of the result, to be freed, or
  * NULL. */
-static void pack_result(struct app_job *j, struct kvr_agent_item *item, char **packed)
+static void pack_result(struct app_job *job, struct kvr_agent_item *item, char **packed)
 {
 	int64_t n = 0;
 
@@ -194,233 +194,235 @@ static void pack_result(struct app_job *j, struct kvr_agent_item *item, char **p
 	}
 	if (n >= 0)
 		return;
-	kvr_cell_add(&j->app->st.results_large, 1);
-	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+	kvr_cell_add(&job->app->st.results_large, 1);
+	app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"prefill: a transfer result of %u bytes does not fit a message, even compressed",
 		item->len);
-	app_job_set_error(j, "the transfer result has %u bytes; the limit of a message is %u",
+	app_job_set_error(job, "the transfer result has %u bytes; the limit of a message is %u",
 			  item->len, AGENT_RESULT_MOST);
 	item->status = 413;
 }
 
 /* Respond to a prefill leg: its only item is the transfer result. */
-static int respond_prefill(struct app_job *j)
+static int respond_prefill(struct app_job *job)
 {
 	struct kvr_json_value result = {0}, details;
 	struct kvr_agent_item item;
 	char *packed = NULL;
 	int rc;
 
-	agent_usage_whole(&j->usage, j->whole != NULL ? j->whole : "", j->whole_len, &result);
-	item = item_of(j, result.p, result.len);
+	agent_usage_whole(&job->usage, job->whole != NULL ? job->whole : "", job->whole_len,
+			  &result);
+	item = item_of(job, result.p, result.len);
 	item.flags = KVR_AGENT_LAST;
-	if (agent_prompt_details(j->whole != NULL ? j->whole : "", j->whole_len, &details) &&
+	if (agent_prompt_details(job->whole != NULL ? job->whole : "", job->whole_len, &details) &&
 	    details.len <= 512) {
 		item.prompt_details = details.p;
 		item.prompt_details_len = (uint32_t)details.len;
 	}
-	if (!j->failed && j->status >= 400) {
-		app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"prefill: the engine answered with status %u: %.*s", j->status,
-			(int)(j->whole_len < 200 ? j->whole_len : 200), j->whole);
-		agent_error_text(j->whole != NULL ? j->whole : "", j->whole_len, j->words,
-				 sizeof(j->words));
-		j->failed = true;
-	} else if (!j->failed && !j->bootstrap && result.len == 0) {
-		app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+	if (!job->failed && job->status >= 400) {
+		app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"prefill: the engine answered with status %u: %.*s", job->status,
+			(int)(job->whole_len < 200 ? job->whole_len : 200), job->whole);
+		agent_error_text(job->whole != NULL ? job->whole : "", job->whole_len, job->words,
+				 sizeof(job->words));
+		job->failed = true;
+	} else if (!job->failed && !job->bootstrap && result.len == 0) {
+		app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"prefill: the engine's answer has no kv_transfer_params; it needs a KV connector (--kv-transfer-config)");
-		app_job_set_error(j, "the engine's answer has no kv_transfer_params");
+		app_job_set_error(job, "the engine's answer has no kv_transfer_params");
 		item.status = 502;
-		j->status = 502;
-	} else if (!j->failed && !j->bootstrap) {
-		pack_result(j, &item, &packed);
+		job->status = 502;
+	} else if (!job->failed && !job->bootstrap) {
+		pack_result(job, &item, &packed);
 	}
-	if (j->bootstrap) {
+	if (job->bootstrap) {
 		item.data = NULL;
 		item.len = 0;
 	}
-	if (j->failed) {
-		item.flags |= KVR_AGENT_ERROR | verdict_flags(judge_answer(j));
-		item.data = j->words;
-		item.len = (uint32_t)strlen(j->words);
+	if (job->failed) {
+		item.flags |= KVR_AGENT_ERROR | verdict_flags(judge_answer(job));
+		item.data = job->words;
+		item.len = (uint32_t)strlen(job->words);
 	}
-	rc = kvr_agent_respond(j->app->agent, j->handle, &item);
+	rc = kvr_agent_respond(job->app->agent, job->handle, &item);
 	free(packed);
 	return rc;
 }
 
 /* End a request with an error, because its item cannot be sent. */
-static void end_badly(struct app_job *j, int rc)
+static void end_badly(struct app_job *job, int rc)
 {
 	struct kvr_agent_item item = {.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
 				      .status = rc == -EMSGSIZE ? 413 : 500,
-				      .data = j->words,
-				      .generated_tokens = j->usage.generated};
+				      .data = job->words,
+				      .generated_tokens = job->usage.generated};
 
-	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"request %" PRIx64 ": an item was rejected: %s%s", j->handle, strerror(-rc),
+	app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"request %" PRIx64 ": an item was rejected: %s%s", job->handle, strerror(-rc),
 		rc == -EMSGSIZE ? ": the transfer result is too large" : "");
 	if (rc == -EMSGSIZE)
-		kvr_cell_add(&j->app->st.results_large, 1);
-	app_job_set_error(j, "the agent cannot send the engine's answer: %s", strerror(-rc));
-	item.len = (uint32_t)strlen(j->words);
+		kvr_cell_add(&job->app->st.results_large, 1);
+	app_job_set_error(job, "the agent cannot send the engine's answer: %s", strerror(-rc));
+	item.len = (uint32_t)strlen(job->words);
 	if (rc != -ENOENT)
-		kvr_agent_respond(j->app->agent, j->handle, &item);
+		kvr_agent_respond(job->app->agent, job->handle, &item);
 }
 
 /* All data were forwarded: send the failure. */
-static int respond_failure(struct app_job *j)
+static int respond_failure(struct app_job *job)
 {
-	struct kvr_agent_item item = item_of(j, j->words, strlen(j->words));
+	struct kvr_agent_item item = item_of(job, job->words, strlen(job->words));
 
-	item.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR | verdict_flags(judge_answer(j));
-	return kvr_agent_respond(j->app->agent, j->handle, &item);
+	item.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR | verdict_flags(judge_answer(job));
+	return kvr_agent_respond(job->app->agent, job->handle, &item);
 }
 
 /* Return true if a stream is held back: until its first event is complete, and to its end if that
  * event is an error, because a client without data can retry elsewhere. The limit ensures that
  * reading continues. */
-static bool is_held_back(const struct app_job *j)
+static bool is_held_back(const struct app_job *job)
 {
-	return j->stream && !j->begun && !j->over && j->content && j->len <= HOLD_MOST &&
-	       (j->usage.events == 0 || j->usage.error != 0);
+	return job->stream && !job->begun && !job->over && job->content && job->len <= HOLD_MOST &&
+	       (job->usage.events == 0 || job->usage.error != 0);
 }
 
 /* Forward received data. @return 0: all forwarded; -ENOBUFS: later; other errors: the request
  * ended. */
-static int respond_item(struct app_job *j)
+static int respond_item(struct app_job *job)
 {
 	struct kvr_agent_item item;
 	int rc;
 
-	if (j->prefill)
-		return j->over ? respond_prefill(j) : 0;
-	if (j->over && !j->stream && j->whole_len > 0)
-		agent_usage_whole(&j->usage, j->whole, j->whole_len, NULL);
-	if ((j->len == 0 && !j->over) || is_held_back(j))
+	if (job->prefill)
+		return job->over ? respond_prefill(job) : 0;
+	if (job->over && !job->stream && job->whole_len > 0)
+		agent_usage_whole(&job->usage, job->whole, job->whole_len, NULL);
+	if ((job->len == 0 && !job->over) || is_held_back(job))
 		return 0;
-	if (j->over && j->failed && j->len == 0)
-		return respond_failure(j);
-	item = item_of(j, j->out, j->len);
-	if (j->over && !j->failed)
-		item.flags = KVR_AGENT_LAST | verdict_flags(judge_answer(j));
-	rc = kvr_agent_respond(j->app->agent, j->handle, &item);
+	if (job->over && job->failed && job->len == 0)
+		return respond_failure(job);
+	item = item_of(job, job->out, job->len);
+	if (job->over && !job->failed)
+		item.flags = KVR_AGENT_LAST | verdict_flags(judge_answer(job));
+	rc = kvr_agent_respond(job->app->agent, job->handle, &item);
 	if (rc < 0)
 		return rc;
-	j->len = 0;
-	j->begun |= j->content;
-	return j->over && j->failed ? respond_failure(j) : 0;
+	job->len = 0;
+	job->begun |= job->content;
+	return job->over && job->failed ? respond_failure(job) : 0;
 }
 
-static void flush_job(struct app *a, struct app_job *j)
+static void flush_job(struct app *app, struct app_job *job)
 {
-	const int rc = respond_item(j);
+	const int rc = respond_item(job);
 
-	unqueue_job(j);
+	unqueue_job(job);
 	if (rc == -ENOBUFS) {
-		enqueue_job(j, &a->blocked);
+		enqueue_job(job, &app->blocked);
 		return;
 	}
-	if (j->over || rc < 0) {
+	if (job->over || rc < 0) {
 		if (rc < 0)
-			end_badly(j, rc);
-		count_end(j);
-		app_job_release(j);
+			end_badly(job, rc);
+		count_end(job);
+		app_job_release(job);
 		return;
 	}
-	app_engine_resume(a, &j->ask);
+	app_engine_resume(app, &job->ask);
 }
 
-void app_jobs_flush(struct app *a)
+void app_jobs_flush(struct app *app)
 {
 	struct app_jobs now;
-	struct app_job *j;
+	struct app_job *job;
 
-	while (app_heads_due_us(a) <= a->now_us)
-		app_job_mark_dirty(TAILQ_FIRST(&a->heads));
+	while (app_heads_due_us(app) <= app->now_us)
+		app_job_mark_dirty(TAILQ_FIRST(&app->heads));
 	/* Each blocked and each dirty job gets one attempt per turn; jobs added meanwhile wait. */
 	TAILQ_INIT(&now);
-	TAILQ_CONCAT(&now, &a->blocked, queue);
-	TAILQ_FOREACH (j, &now, queue)
-		j->in = &a->dirty;
-	TAILQ_CONCAT(&now, &a->dirty, queue);
-	TAILQ_CONCAT(&a->dirty, &now, queue);
-	for (struct app_job *last = TAILQ_LAST(&a->dirty, app_jobs); last != NULL;) {
-		j = TAILQ_FIRST(&a->dirty);
-		const bool end = j == last;
+	TAILQ_CONCAT(&now, &app->blocked, queue);
+	TAILQ_FOREACH (job, &now, queue)
+		job->in = &app->dirty;
+	TAILQ_CONCAT(&now, &app->dirty, queue);
+	TAILQ_CONCAT(&app->dirty, &now, queue);
+	for (struct app_job *last = TAILQ_LAST(&app->dirty, app_jobs); last != NULL;) {
+		job = TAILQ_FIRST(&app->dirty);
+		const bool end = job == last;
 
-		flush_job(a, j);
+		flush_job(app, job);
 		if (end)
 			break;
 	}
 }
 
-void app_job_ended(void *job, enum app_end how, const char *why)
+void app_job_ended(void *arg, enum app_end how, const char *why)
 {
-	struct app_job *j = job;
-	struct app *a = j->app;
+	struct app_job *job = arg;
+	struct app *app = job->app;
 
-	j->over = true;
+	job->over = true;
 	if (how != APP_END_WELL) {
-		app_job_set_error(j, "the engine failed: %s", why);
-		j->status = how == APP_END_LATE && j->status == 0 ? 504 : 502;
-		app_log(a,
-			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.engine, .reason = why),
+		app_job_set_error(job, "the engine failed: %s", why);
+		job->status = how == APP_END_LATE && job->status == 0 ? 504 : 502;
+		app_log(app,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = app->o.engine, .reason = why),
 			"a request failed at the engine");
 	}
-	app_job_mark_dirty(j);
+	app_job_mark_dirty(job);
 }
 
 /* ---- trials ---- */
 
-void app_job_start_trial(struct app_job *j)
+void app_job_start_trial(struct app_job *job)
 {
-	struct app *a = j->app;
+	struct app *app = job->app;
 
-	if (a->trials_failed == TRIALS) { /* it may only be slow: one request gets the full time */
-		a->trials_failed = 0;
+	if (app->trials_failed ==
+	    TRIALS) { /* it may only be slow: one request gets the full time */
+		app->trials_failed = 0;
 		return;
 	}
-	j->trial_us = a->now_us + (TRIAL_US << a->trials_failed);
-	TAILQ_INSERT_TAIL(&a->trials, j, trial);
+	job->trial_us = app->now_us + (TRIAL_US << app->trials_failed);
+	TAILQ_INSERT_TAIL(&app->trials, job, trial);
 }
 
-void app_trials_turn(struct app *a)
+void app_trials_turn(struct app *app)
 {
-	struct app_job *j, *next;
+	struct app_job *job, *next;
 
-	for (j = TAILQ_FIRST(&a->trials); j != NULL; j = next) {
-		next = TAILQ_NEXT(j, trial);
-		if (j->content || j->over) {
-			a->trials_failed = 0;
-			end_trial(j);
-		} else if (j->trial_us <= a->now_us) {
-			a->trials_failed++;
-			end_trial(j);
-			app_engine_drop(a, &j->ask);
-			j->status = 0;
-			app_job_ended(j, APP_END_LATE,
+	for (job = TAILQ_FIRST(&app->trials); job != NULL; job = next) {
+		next = TAILQ_NEXT(job, trial);
+		if (job->content || job->over) {
+			app->trials_failed = 0;
+			end_trial(job);
+		} else if (job->trial_us <= app->now_us) {
+			app->trials_failed++;
+			end_trial(job);
+			app_engine_drop(app, &job->ask);
+			job->status = 0;
+			app_job_ended(job, APP_END_LATE,
 				      "its rank is on trial and sent nothing in time");
 		}
 	}
 }
 
-uint64_t app_trials_due_us(const struct app *a)
+uint64_t app_trials_due_us(const struct app *app)
 {
-	const struct app_job *j;
+	const struct app_job *job;
 	uint64_t due = UINT64_MAX;
 
-	TAILQ_FOREACH (j, &a->trials, trial)
-		due = j->trial_us < due ? j->trial_us : due;
+	TAILQ_FOREACH (job, &app->trials, trial)
+		due = job->trial_us < due ? job->trial_us : due;
 	return due;
 }
 
-void app_job_abort(struct app *a, uint64_t handle)
+void app_job_abort(struct app *app, uint64_t handle)
 {
-	struct app_job *j = find_job(a, handle);
+	struct app_job *job = find_job(app, handle);
 
-	if (j == NULL)
+	if (job == NULL)
 		return;
-	kvr_cell_add(&a->st.aborted, 1);
-	app_job_release(j);
+	kvr_cell_add(&app->st.aborted, 1);
+	app_job_release(job);
 }

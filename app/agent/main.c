@@ -43,100 +43,100 @@ static uint64_t now_us(void)
 	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
-static void destroy_agent(struct app *a)
+static void destroy_agent(struct app *app)
 {
-	if (a->agent == NULL)
+	if (app->agent == NULL)
 		return;
-	epoll_ctl(a->epoll, EPOLL_CTL_DEL, kvr_agent_fd(a->agent), NULL);
-	kvr_agent_destroy(a->agent);
-	a->agent = NULL;
+	epoll_ctl(app->epoll, EPOLL_CTL_DEL, kvr_agent_fd(app->agent), NULL);
+	kvr_agent_destroy(app->agent);
+	app->agent = NULL;
 }
 
-static void signals_turn(struct app *a, int *stops, int *rests)
+static void signals_turn(struct app *app, int *stops, int *rests)
 {
 	const int rested = rest_asked - *rests;
 
 	if (stats_asked) {
 		stats_asked = 0;
-		app_print_stats(a);
+		app_print_stats(app);
 	}
 	*rests += rested;
 	if (rested % 2 != 0) { /* two signals at once cancel each other */
-		a->resting = !a->resting;
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
-			a->resting ? "draining until the next SIGUSR2" : "resuming");
-		if (a->agent != NULL && a->state != APP_DRAINING)
-			kvr_agent_drain(a->agent, a->resting);
+		app->resting = !app->resting;
+		app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
+			app->resting ? "draining until the next SIGUSR2" : "resuming");
+		if (app->agent != NULL && app->state != APP_DRAINING)
+			kvr_agent_drain(app->agent, app->resting);
 	}
 	if (stop_asked == *stops)
 		return;
 	*stops = stop_asked;
-	if (a->state == APP_SERVING && *stops == 1) {
-		a->state = APP_DRAINING;
-		a->until_us = a->now_us + a->o.drain_s * UINT64_C(1000000);
-		kvr_agent_drain(a->agent, true);
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"),
-			"leaving: waiting for %u requests", app_jobs_running(a));
+	if (app->state == APP_SERVING && *stops == 1) {
+		app->state = APP_DRAINING;
+		app->until_us = app->now_us + app->o.drain_s * UINT64_C(1000000);
+		kvr_agent_drain(app->agent, true);
+		app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .reason = "signal"),
+			"leaving: waiting for %u requests", app_jobs_running(app));
 	} else {
-		app_leave(a, true);
+		app_leave(app, true);
 	}
 }
 
 /* Change the state if due. @return false: the end. */
-static bool state_turn(struct app *a)
+static bool state_turn(struct app *app)
 {
-	const bool late = a->now_us >= a->until_us;
+	const bool late = app->now_us >= app->until_us;
 
-	switch (a->state) {
+	switch (app->state) {
 	case APP_DRAINING:
 		/* Requests may arrive until the router confirms the drain. */
-		if (late ||
-		    (a->drained && app_jobs_running(a) == 0 && kvr_agent_running(a->agent) == 0))
-			app_leave(a, true);
+		if (late || (app->drained && app_jobs_running(app) == 0 &&
+			     kvr_agent_running(app->agent) == 0))
+			app_leave(app, true);
 		return true;
 	case APP_LEAVING:
 		if (late) {
-			destroy_agent(a);
-			app_streams_stop(a);
-			app_probe_forget(a);
-			a->state = APP_WAITING;
-			a->health.due_us = a->now_us;
+			destroy_agent(app);
+			app_streams_stop(app);
+			app_probe_forget(app);
+			app->state = APP_WAITING;
+			app->health.due_us = app->now_us;
 		}
 		return true;
 	case APP_GOING:
-		return !late && a->agent != NULL;
+		return !late && app->agent != NULL;
 	default:
 		return true;
 	}
 }
 
 /* Time until the next timer. */
-static int sleep_ms(const struct app *a)
+static int sleep_ms(const struct app *app)
 {
-	uint64_t due = app_probe_due_us(a);
+	uint64_t due = app_probe_due_us(app);
 	int ms;
 
-	if (a->more || !TAILQ_EMPTY(&a->dirty))
+	if (app->more || !TAILQ_EMPTY(&app->dirty))
 		return 0;
-	if (a->curl_due_us < due)
-		due = a->curl_due_us;
-	if (app_engine_due_us(a) < due)
-		due = app_engine_due_us(a);
-	if (app_canary_due_us(a) < due)
-		due = app_canary_due_us(a);
-	if (app_bodies_due_us(a) < due)
-		due = app_bodies_due_us(a);
-	if (app_heads_due_us(a) < due)
-		due = app_heads_due_us(a);
-	if (app_trials_due_us(a) < due)
-		due = app_trials_due_us(a);
-	if (a->state >= APP_LEAVING && a->until_us < due)
-		due = a->until_us;
-	ms = due <= a->now_us		? 0
-	     : due - a->now_us > 200000 ? 200
-					: (int)((due - a->now_us + 999) / 1000);
-	if (a->agent != NULL) {
-		const int agent = kvr_agent_timeout_ms(a->agent);
+	if (app->curl_due_us < due)
+		due = app->curl_due_us;
+	if (app_engine_due_us(app) < due)
+		due = app_engine_due_us(app);
+	if (app_canary_due_us(app) < due)
+		due = app_canary_due_us(app);
+	if (app_bodies_due_us(app) < due)
+		due = app_bodies_due_us(app);
+	if (app_heads_due_us(app) < due)
+		due = app_heads_due_us(app);
+	if (app_trials_due_us(app) < due)
+		due = app_trials_due_us(app);
+	if (app->state >= APP_LEAVING && app->until_us < due)
+		due = app->until_us;
+	ms = due <= app->now_us		  ? 0
+	     : due - app->now_us > 200000 ? 200
+					  : (int)((due - app->now_us + 999) / 1000);
+	if (app->agent != NULL) {
+		const int agent = kvr_agent_timeout_ms(app->agent);
 
 		if (agent >= 0 && agent < ms)
 			ms = agent;
@@ -144,7 +144,7 @@ static int sleep_ms(const struct app *a)
 	return ms;
 }
 
-static void run_loop(struct app *a)
+static void run_loop(struct app *app)
 {
 	struct epoll_event ev[EVENTS];
 	struct kvr_timer_slack slack = {0};
@@ -152,47 +152,48 @@ static void run_loop(struct app *a)
 	bool received;
 
 	do {
-		kvr_timer_slack_set(&slack, a->agent != NULL && kvr_agent_timeout_strict(a->agent)
-						    ? KVR_TIMER_SLACK_USUAL_NS
-						    : KVR_TIMER_SLACK_TICK_NS);
-		n = epoll_wait(a->epoll, ev, EVENTS, sleep_ms(a));
-		a->now_us = now_us();
-		a->more = received = false;
-		signals_turn(a, &stops, &rests);
+		kvr_timer_slack_set(&slack,
+				    app->agent != NULL && kvr_agent_timeout_strict(app->agent)
+					    ? KVR_TIMER_SLACK_USUAL_NS
+					    : KVR_TIMER_SLACK_TICK_NS);
+		n = epoll_wait(app->epoll, ev, EVENTS, sleep_ms(app));
+		app->now_us = now_us();
+		app->more = received = false;
+		signals_turn(app, &stops, &rests);
 		for (int i = 0; i < n; i++)
 			if (ev[i].data.u64 >> 32 == APP_FD_ROUTER)
 				received = true;
 			else if (ev[i].data.u64 >> 32 == APP_FD_CURL)
-				app_http_ready(a, (int)(uint32_t)ev[i].data.u64, ev[i].events);
+				app_http_ready(app, (int)(uint32_t)ev[i].data.u64, ev[i].events);
 			else if (ev[i].data.u64 >> 32 == APP_FD_BODY)
-				app_bodies_ready(a, (uint32_t)ev[i].data.u64);
+				app_bodies_ready(app, (uint32_t)ev[i].data.u64);
 			else if (ev[i].data.u64 >> 32 == APP_FD_ENGINE)
-				app_engine_ready(a, (uint32_t)ev[i].data.u64, ev[i].events);
-		app_http_turn(a);
-		app_engine_turn(a);
-		app_bodies_turn(a);
-		app_streams_turn(a);
-		if (a->agent != NULL) {
-			if (received || kvr_agent_timeout_ms(a->agent) == 0)
-				kvr_agent_process(a->agent);
-			app_trials_turn(a);
-			app_jobs_flush(a);
-			kvr_agent_flush(a->agent);
-			app_streams_resume(a);
+				app_engine_ready(app, (uint32_t)ev[i].data.u64, ev[i].events);
+		app_http_turn(app);
+		app_engine_turn(app);
+		app_bodies_turn(app);
+		app_streams_turn(app);
+		if (app->agent != NULL) {
+			if (received || kvr_agent_timeout_ms(app->agent) == 0)
+				kvr_agent_process(app->agent);
+			app_trials_turn(app);
+			app_jobs_flush(app);
+			kvr_agent_flush(app->agent);
+			app_streams_resume(app);
 		}
-		app_engine_open_spare(a);
-		app_hang_turn(a);
-		app_probe_turn(a);
-		app_canary_turn(a);
-		app_router_turn(a);
-	} while (state_turn(a));
+		app_engine_open_spare(app);
+		app_hang_turn(app);
+		app_probe_turn(app);
+		app_canary_turn(app);
+		app_router_turn(app);
+	} while (state_turn(app));
 }
 
 /* One descriptor per request and some more: the usual limit of a shell is lower. */
-static void allow_files(struct app *a)
+static void allow_files(struct app *app)
 {
-	const uint32_t ranks = a->given.ranks != 0 ? a->given.ranks : RANKS_USUAL;
-	const rlim_t want = a->o.max_requests + 8ul * ranks + 128;
+	const uint32_t ranks = app->given.ranks != 0 ? app->given.ranks : RANKS_USUAL;
+	const rlim_t want = app->o.max_requests + 8ul * ranks + 128;
 	struct rlimit r;
 
 	if (getrlimit(RLIMIT_NOFILE, &r) < 0 || r.rlim_cur >= want)
@@ -200,11 +201,11 @@ static void allow_files(struct app *a)
 	r.rlim_cur = r.rlim_max < want ? r.rlim_max : want;
 	setrlimit(RLIMIT_NOFILE, &r);
 	if (r.rlim_cur < want) {
-		a->given.max_requests = r.rlim_cur > 128 ? (uint32_t)r.rlim_cur - 64 : 64;
-		a->o.max_requests = a->given.max_requests;
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		app->given.max_requests = r.rlim_cur > 128 ? (uint32_t)r.rlim_cur - 64 : 64;
+		app->o.max_requests = app->given.max_requests;
+		app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"the limit of %lu open files allows %u requests at once; raise it (ulimit -n %lu), or lower --max-requests",
-			(unsigned long)r.rlim_cur, a->o.max_requests, (unsigned long)want);
+			(unsigned long)r.rlim_cur, app->o.max_requests, (unsigned long)want);
 	}
 }
 
@@ -213,69 +214,70 @@ static void allow_files(struct app *a)
  * address that faces the router; --advertise must be valid as given. @return 0, or 1 after an error
  * message.
  */
-static int set_engine_address(struct app *a)
+static int set_engine_address(struct app *app)
 {
 	char host[256], port[8];
 	int rc;
 
-	if (a->o.advertise[0] == '\0')
+	if (app->o.advertise[0] == '\0')
 		return 0;
-	if (agent_address_split(a->o.advertise, host, sizeof(host), port) < 0) {
-		if (!a->o.advertise_engine) {
+	if (agent_address_split(app->o.advertise, host, sizeof(host), port) < 0) {
+		if (!app->o.advertise_engine) {
 			fprintf(stderr, "kvroute-agent: --advertise %s: expected HOST:PORT\n",
-				a->o.advertise);
+				app->o.advertise);
 			return 1;
 		}
 		/* No port: the default of HTTP. */
-		snprintf(host, sizeof(host), "%s", a->o.advertise + (a->o.advertise[0] == '['));
+		snprintf(host, sizeof(host), "%s", app->o.advertise + (app->o.advertise[0] == '['));
 		host[strcspn(host, "]")] = '\0';
 		snprintf(port, sizeof(port), "80");
 	}
-	rc = agent_address_publish(host, port, a->facing,
-				   a->o.advertise_engine ? AGENT_REPLACE_SELF : AGENT_REPLACE_NONE,
-				   a->engine_addr, sizeof(a->engine_addr));
+	rc = agent_address_publish(host, port, app->facing,
+				   app->o.advertise_engine ? AGENT_REPLACE_SELF
+							   : AGENT_REPLACE_NONE,
+				   app->engine_addr, sizeof(app->engine_addr));
 	if (rc < 0)
-		a->engine_addr[0] = '\0';
-	if (rc == 0 || a->o.advertise_engine)
+		app->engine_addr[0] = '\0';
+	if (rc == 0 || app->o.advertise_engine)
 		return 0; /* without an address /pick cannot list the engine; everything else works
 			   */
 	fprintf(stderr,
 		"kvroute-agent: --advertise %s: other machines cannot reach the engine at this address\n",
-		a->o.advertise);
+		app->o.advertise);
 	return 1;
 }
 
-static int start_bodies(struct app *a)
+static int start_bodies(struct app *app)
 {
-	const int rc = app_bodies_start(a, &app_job_bodies);
+	const int rc = app_bodies_start(app, &app_job_bodies);
 
 	if (rc == 0)
 		return 0;
 	if (rc == -EADDRNOTAVAIL)
 		fprintf(stderr,
 			"kvroute-agent: --bodies %s: clients on other machines cannot reach this address; give one that they reach, or --bodies-advertise\n",
-			a->o.bodies);
+			app->o.bodies);
 	else
-		fprintf(stderr, "kvroute-agent: --bodies %s%s%s: %s\n", a->o.bodies,
-			a->o.bodies_advertise[0] != '\0' ? " --bodies-advertise " : "",
-			a->o.bodies_advertise,
+		fprintf(stderr, "kvroute-agent: --bodies %s%s%s: %s\n", app->o.bodies,
+			app->o.bodies_advertise[0] != '\0' ? " --bodies-advertise " : "",
+			app->o.bodies_advertise,
 			rc == -EINVAL ? "expected ADDRESS:PORT in numeric form" : strerror(-rc));
 	return 1;
 }
 
 /* Wait for a route to the router, because the published addresses of engine and bodies depend on
  * it. @return false: a signal asked to stop. */
-static bool find_facing(struct app *a)
+static bool find_facing(struct app *app)
 {
 	const struct timespec second = {.tv_sec = 1};
 	bool logged = false;
 
 	for (;;) {
-		agent_address_facing(a->o.router, a->facing, sizeof(a->facing));
-		if (a->facing[0] != '\0')
+		agent_address_facing(app->o.router, app->facing, sizeof(app->facing));
+		if (app->facing[0] != '\0')
 			return true;
 		if (!logged)
-			app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = a->o.router),
+			app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = app->o.router),
 				"unknown name of the router, or no route to it; retrying every second");
 		logged = true;
 		if (stop_asked == 0)
@@ -286,32 +288,32 @@ static bool find_facing(struct app *a)
 }
 
 /* The router detects two agents with one number, and rejects the second. */
-static void choose_worker(struct app *a)
+static void choose_worker(struct app *app)
 {
 	char machine[256] = "";
 
-	if (a->given.worker != 0)
+	if (app->given.worker != 0)
 		return;
 	gethostname(machine, sizeof(machine) - 1);
-	a->given.worker = agent_address_number(
-		machine, a->engine_addr[0] != '\0' ? a->engine_addr : a->o.engine, a->o.pool,
-		a->o.first_rank);
-	a->o.worker = a->given.worker;
-	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
+	app->given.worker = agent_address_number(
+		machine, app->engine_addr[0] != '\0' ? app->engine_addr : app->o.engine,
+		app->o.pool, app->o.first_rank);
+	app->o.worker = app->given.worker;
+	app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 		"worker %" PRIu64
 		": derived from engine %s, host %s, pool %s, first rank %u (--worker auto)",
-		a->o.worker, a->engine_addr[0] != '\0' ? a->engine_addr : a->o.engine, machine,
-		a->o.pool, a->o.first_rank);
+		app->o.worker, app->engine_addr[0] != '\0' ? app->engine_addr : app->o.engine,
+		machine, app->o.pool, app->o.first_rank);
 }
 
-static void log_start(struct app *a)
+static void log_start(struct app *app)
 {
-	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = a->o.router),
+	app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = app->o.router),
 		"kvroute-agent %s runs as process %d: engine %s", KVR_VERSION, (int)getpid(),
-		a->o.engine);
+		app->o.engine);
 }
 
-static int run_agent(struct app *a)
+static int run_agent(struct app *app)
 {
 	struct sigaction sa = {.sa_handler = on_signal};
 
@@ -320,31 +322,32 @@ static int run_agent(struct app *a)
 	sigaction(SIGUSR1, &sa, NULL);
 	sigaction(SIGUSR2, &sa, NULL);
 	signal(SIGPIPE, SIG_IGN);
-	a->now_us = now_us();
-	allow_files(a);
-	agent_prom_read(&a->prom, "", 0);
-	a->health.path = "/health";
-	a->metrics.path = "/metrics";
-	a->epoll = epoll_create1(EPOLL_CLOEXEC);
-	a->zmq = zmq_ctx_new();
-	if (a->epoll < 0 || a->zmq == NULL || app_http_init(a) < 0 || app_canary_start(a) < 0) {
+	app->now_us = now_us();
+	allow_files(app);
+	agent_prom_read(&app->prom, "", 0);
+	app->health.path = "/health";
+	app->metrics.path = "/metrics";
+	app->epoll = epoll_create1(EPOLL_CLOEXEC);
+	app->zmq = zmq_ctx_new();
+	if (app->epoll < 0 || app->zmq == NULL || app_http_init(app) < 0 ||
+	    app_canary_start(app) < 0) {
 		fprintf(stderr, "kvroute-agent: no memory\n");
 		return 1;
 	}
-	if (!find_facing(a))
+	if (!find_facing(app))
 		return 0;
-	if (set_engine_address(a) != 0 || start_bodies(a) != 0)
+	if (set_engine_address(app) != 0 || start_bodies(app) != 0)
 		return 1;
-	log_start(a);
-	choose_worker(a);
-	run_loop(a);
-	app_log_end(a);
-	destroy_agent(a);
-	app_bodies_stop(a);
-	app_streams_stop(a);
-	app_http_fini(a);
-	zmq_ctx_term(a->zmq);
-	close(a->epoll);
+	log_start(app);
+	choose_worker(app);
+	run_loop(app);
+	app_log_end(app);
+	destroy_agent(app);
+	app_bodies_stop(app);
+	app_streams_stop(app);
+	app_http_fini(app);
+	zmq_ctx_term(app->zmq);
+	close(app->epoll);
 	return 0;
 }
 

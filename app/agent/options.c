@@ -109,38 +109,39 @@ static void print_help(void)
 	       "resumes it. SIGUSR1 prints the counters on standard error.\n");
 }
 
-static const char *check_bootstrap(struct agent_options *o)
+static const char *check_bootstrap(struct agent_options *options)
 {
-	char *colon = strrchr(o->bootstrap, ':');
+	char *colon = strrchr(options->bootstrap, ':');
 	unsigned long port;
 	char *end;
 
-	if (o->bootstrap[0] == '\0')
-		return o->type == AGENT_SGLANG && o->role == 1
+	if (options->bootstrap[0] == '\0')
+		return options->type == AGENT_SGLANG && options->role == 1
 			       ? "--role prefill of --type sglang needs --bootstrap HOST:PORT, where the engine waits for decode engines"
 			       : NULL;
-	if (o->role != 1)
+	if (options->role != 1)
 		return "--bootstrap is for --role prefill";
 	port = colon != NULL ? strtoul(colon + 1, &end, 10) : 0;
-	if (colon == NULL || colon == o->bootstrap || *end != '\0' || port == 0 || port > 65535)
+	if (colon == NULL || colon == options->bootstrap || *end != '\0' || port == 0 ||
+	    port > 65535)
 		return "--bootstrap takes HOST:PORT";
-	snprintf(o->bootstrap_host, sizeof(o->bootstrap_host), "%.*s", (int)(colon - o->bootstrap),
-		 o->bootstrap);
-	o->bootstrap_port = (uint16_t)port;
+	snprintf(options->bootstrap_host, sizeof(options->bootstrap_host), "%.*s",
+		 (int)(colon - options->bootstrap), options->bootstrap);
+	options->bootstrap_port = (uint16_t)port;
 	return NULL;
 }
 
 /* "auto", or a number other than 0. */
-static bool parse_worker(struct agent_options *o)
+static bool parse_worker(struct agent_options *options)
 {
 	char *end;
 
-	if (strcmp(o->worker_text, AGENT_AS_REPORTED) == 0)
+	if (strcmp(options->worker_text, AGENT_AS_REPORTED) == 0)
 		return true;
 	errno = 0;
-	o->worker = strtoull(o->worker_text, &end, 0);
-	return o->worker_text[0] >= '0' && o->worker_text[0] <= '9' && *end == '\0' && errno == 0 &&
-	       o->worker != 0;
+	options->worker = strtoull(options->worker_text, &end, 0);
+	return options->worker_text[0] >= '0' && options->worker_text[0] <= '9' && *end == '\0' &&
+	       errno == 0 && options->worker != 0;
 }
 
 static bool is_endpoint(const char *text)
@@ -149,77 +150,79 @@ static bool is_endpoint(const char *text)
 	       agent_endpoint_valid(text);
 }
 
-static const char *check_events(const struct agent_options *o)
+static const char *check_events(const struct agent_options *options)
 {
-	if (o->replay[0] != '\0' && strcmp(o->replay, AGENT_AS_REPORTED) != 0 &&
-	    o->events[0] == '\0')
+	if (options->replay[0] != '\0' && strcmp(options->replay, AGENT_AS_REPORTED) != 0 &&
+	    options->events[0] == '\0')
 		return "--replay needs --events";
-	if (!is_endpoint(o->events))
+	if (!is_endpoint(options->events))
 		return "--events takes tcp://HOST:PORT, the publisher's address";
-	if (!is_endpoint(o->replay))
+	if (!is_endpoint(options->replay))
 		return "--replay takes tcp://HOST:PORT, the address of the replay socket";
 	return NULL;
 }
 
-static const char *check_transfer(const struct agent_options *o)
+static const char *check_transfer(const struct agent_options *options)
 {
-	if (o->kv_transfer == 0)
-		return o->kv_transfer_domain[0] == '\0'
+	if (options->kv_transfer == 0)
+		return options->kv_transfer_domain[0] == '\0'
 			       ? NULL
 			       : "--kv-transfer-domain needs --kv-transfer preferred or required";
-	if (o->role != 1)
+	if (options->role != 1)
 		return "--kv-transfer is for --role prefill";
-	return o->kv_transfer_domain[0] != '\0'
+	return options->kv_transfer_domain[0] != '\0'
 		       ? NULL
 		       : "--kv-transfer needs --kv-transfer-domain, a key of --topology";
 }
 
 /* Check combinations of options. */
-static const char *check_options(struct agent_options *o)
+static const char *check_options(struct agent_options *options)
 {
 	const char *bad;
-	size_t n = strlen(o->engine);
+	size_t n = strlen(options->engine);
 
 	if (n == 0)
 		return "--engine is missing: HTTP address of the engine, http://HOST:PORT";
-	if (strncmp(o->engine, "http://", 7) != 0 || strpbrk(o->engine + 7, " @?#") != NULL ||
-	    n < 8)
+	if (strncmp(options->engine, "http://", 7) != 0 ||
+	    strpbrk(options->engine + 7, " @?#") != NULL || n < 8)
 		return "--engine takes http://HOST:PORT";
-	while (n > 0 && o->engine[n - 1] == '/')
-		o->engine[--n] = '\0';
-	if (o->router[0] == '\0')
+	while (n > 0 && options->engine[n - 1] == '/')
+		options->engine[--n] = '\0';
+	if (options->router[0] == '\0')
 		return "--router is missing: HOST or HOST:PORT";
-	if (o->pool[0] == '\0')
+	if (options->pool[0] == '\0')
 		return "--pool is missing: a [pool NAME] of the router";
-	if (!parse_worker(o))
+	if (!parse_worker(options))
 		return "--worker takes auto, or a number other than 0 that no other engine has";
-	if (o->first_rank + o->ranks > 65536)
+	if (options->first_rank + options->ranks > 65536)
 		return "--first-rank + --ranks must stay at or below 65536";
-	if (o->advertise[0] == '\0' && strcspn(o->engine + 7, "/") < sizeof(o->advertise)) {
-		o->advertise_engine = true;
-		snprintf(o->advertise, sizeof(o->advertise), "%.*s",
-			 (int)strcspn(o->engine + 7, "/"), o->engine + 7);
+	if (options->advertise[0] == '\0' &&
+	    strcspn(options->engine + 7, "/") < sizeof(options->advertise)) {
+		options->advertise_engine = true;
+		snprintf(options->advertise, sizeof(options->advertise), "%.*s",
+			 (int)strcspn(options->engine + 7, "/"), options->engine + 7);
 	}
-	if (!agent_paths_valid(o->paths))
+	if (!agent_paths_valid(options->paths))
 		return "--paths takes paths separated by commas: /v1/completions, /v1/x* or *";
-	bad = check_events(o);
+	bad = check_events(options);
 	if (bad == NULL)
-		bad = check_transfer(o);
-	return bad != NULL ? bad : check_bootstrap(o);
+		bad = check_transfer(options);
+	return bad != NULL ? bad : check_bootstrap(options);
 }
 
-int agent_options_parse(struct agent_options *o, int argc, char **argv, char *err, size_t errlen)
+int agent_options_parse(struct agent_options *options, int argc, char **argv, char *err,
+			size_t errlen)
 {
 	const char *bad;
 	int rc;
 
-	memset(o, 0, sizeof(*o));
-	rc = kvr_conf_args(table, o, argc, argv, err, errlen);
+	memset(options, 0, sizeof(*options));
+	rc = kvr_conf_args(table, options, argc, argv, err, errlen);
 	if (rc == 0)
 		print_help();
 	if (rc <= 0)
 		return rc;
-	bad = check_options(o);
+	bad = check_options(options);
 	if (bad == NULL)
 		return 1;
 	snprintf(err, errlen, "%s", bad);

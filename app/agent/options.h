@@ -48,6 +48,7 @@ struct agent_options {
  * Parse the command line into @p o.
  * @return 1; 0: the help was printed; -EINVAL with one line in @p err.
  */
-int agent_options_parse(struct agent_options *o, int argc, char **argv, char *err, size_t errlen);
+int agent_options_parse(struct agent_options *options, int argc, char **argv, char *err,
+			size_t errlen);
 
 #endif

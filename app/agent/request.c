@@ -37,33 +37,33 @@ static void __attribute__((format(printf, 2, 3))) put_text(struct text *t, const
 }
 
 /* Copy a field of the client. A traceparent is replaced by one with a new span. */
-static void put_field(struct app_job *j, struct text *t, const struct kvr_http_field *f)
+static void put_field(struct app_job *job, struct text *t, const struct kvr_http_field *f)
 {
 	char child[AGENT_TRACEPARENT];
 	uint64_t span = 0;
 
-	if (j->app->o.trace_span && kvr_http_equals(f->name, "traceparent") &&
+	if (job->app->o.trace_span && kvr_http_equals(f->name, "traceparent") &&
 	    getrandom(&span, sizeof(span), GRND_NONBLOCK) == sizeof(span) && span != 0 &&
 	    agent_trace_child(f->value.p, f->value.len, span, child)) {
 		put_text(t, "traceparent: %s\r\n", child);
-		snprintf(j->link, sizeof(j->link), "{\"span_id\":\"%016" PRIx64 "\"}", span);
+		snprintf(job->link, sizeof(job->link), "{\"span_id\":\"%016" PRIx64 "\"}", span);
 		return;
 	}
 	put_text(t, "%.*s: %.*s\r\n", (int)f->name.len, f->name.p, (int)f->value.len, f->value.p);
 }
 
 /* Create the head: fields of the message, host and rank. @return false: no memory. */
-static bool set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t dp_rank)
+static bool set_head(struct app_job *job, const struct kvr_http_head *h, uint32_t dp_rank)
 {
-	const struct agent_options *o = &j->app->o;
-	const char *host = o->engine + strlen("http://");
+	const struct agent_options *options = &job->app->o;
+	const char *host = options->engine + strlen("http://");
 	const int host_len = (int)strcspn(host, "/");
 	/* The fragment of a URL is not sent. */
 	const char *hash = memchr(h->target.p, '#', h->target.len);
 	const int target_len = hash != NULL ? (int)(hash - h->target.p) : (int)h->target.len;
 	/* Path and host of the engine; per field four bytes of separators, where the message may
 	 * have two; and three more fields. */
-	struct text t = {.size = h->len + 2 * sizeof(o->engine) + 2 * h->n_fields + 128};
+	struct text t = {.size = h->len + 2 * sizeof(options->engine) + 2 * h->n_fields + 128};
 
 	t.p = malloc(t.size);
 	if (t.p == NULL)
@@ -74,17 +74,17 @@ static bool set_head(struct app_job *j, const struct kvr_http_head *h, uint32_t 
 		const struct kvr_http_field *f = &h->fields[i];
 
 		if (!kvr_http_equals(f->name, "x-data-parallel-rank"))
-			put_field(j, &t, f);
+			put_field(job, &t, f);
 	}
-	if (o->ranks > 1 || o->first_rank > 0)
+	if (options->ranks > 1 || options->first_rank > 0)
 		put_text(&t, "X-data-parallel-rank: %u\r\n",
-			 o->local_ranks ? dp_rank - o->first_rank : dp_rank);
-	if (j->ask.content_len > 0 || kvr_http_equals(h->method, "POST"))
-		put_text(&t, "Content-Length: %zu\r\n", j->ask.content_len);
+			 options->local_ranks ? dp_rank - options->first_rank : dp_rank);
+	if (job->ask.content_len > 0 || kvr_http_equals(h->method, "POST"))
+		put_text(&t, "Content-Length: %zu\r\n", job->ask.content_len);
 	put_text(&t, "\r\n");
-	j->ask.head = t.p;
-	j->ask.head_len = t.len;
-	j->ask.is_head = kvr_http_equals(h->method, "HEAD");
+	job->ask.head = t.p;
+	job->ask.head_len = t.len;
+	job->ask.is_head = kvr_http_equals(h->method, "HEAD");
 	return true;
 }
 
@@ -98,7 +98,7 @@ static bool is_responses(struct kvr_http_span target)
 }
 
 /* Create the content: the client's, or its version for the leg. @return length or -errno. */
-static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r,
+static int64_t set_content(struct app_job *job, const struct kvr_agent_request *r,
 			   const struct kvr_http_head *h, const char *p, size_t len)
 {
 	struct agent_leg leg = {.leg = r->leg,
@@ -106,7 +106,7 @@ static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r,
 				.bootstrap_host = r->bootstrap_host,
 				.bootstrap_port = r->bootstrap_port,
 				.bootstrap_room = r->bootstrap_room,
-				.prefill_ranks = j->app->o.prefill_ranks,
+				.prefill_ranks = job->app->o.prefill_ranks,
 				.result = r->prefill_result,
 				.result_len = r->prefill_result_len};
 
@@ -120,23 +120,23 @@ static int64_t set_content(struct app_job *j, const struct kvr_agent_request *r,
 			leg.result = result;
 			leg.result_len = (uint32_t)n;
 		}
-		n = agent_body_leg((enum agent_engine)j->app->o.type, &leg, p, len,
-				   &j->ask.content);
+		n = agent_body_leg((enum agent_engine)job->app->o.type, &leg, p, len,
+				   &job->ask.content);
 		free(result);
 		return n;
 	}
-	j->ask.content = malloc(len + 1);
-	if (j->ask.content == NULL)
+	job->ask.content = malloc(len + 1);
+	if (job->ask.content == NULL)
 		return -ENOMEM;
-	memcpy(j->ask.content, p, len);
+	memcpy(job->ask.content, p, len);
 	return (int64_t)len;
 }
 
-static int reject_request(struct app *a, int code, const char *why)
+static int reject_request(struct app *app, int code, const char *why)
 {
-	kvr_cell_add(&a->st.refused, 1);
-	app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR), "request rejected with code %d: %s", code,
-		why);
+	kvr_cell_add(&app->st.refused, 1);
+	app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR), "request rejected with code %d: %s",
+		code, why);
 	return code;
 }
 
@@ -147,8 +147,8 @@ static const struct app_ask_ops ask_ops = {
 };
 
 /* Start the request at the engine. @return 0, or the code of a rejection with the reason @p why. */
-static int start_request(struct app_job *j, const struct kvr_agent_request *r, const char *message,
-			 size_t len, const char **why)
+static int start_request(struct app_job *job, const struct kvr_agent_request *r,
+			 const char *message, size_t len, const char **why)
 {
 	struct kvr_http_head head;
 	int64_t n;
@@ -159,11 +159,11 @@ static int start_request(struct app_job *j, const struct kvr_agent_request *r, c
 	    kvr_http_equals(head.method, "CONNECT"))
 		return 400;
 	*why = "the path is not in --paths";
-	if (!agent_path_allowed(j->app->o.paths, head.target.p, head.target.len)) {
-		kvr_cell_add(&j->app->st.paths_refused, 1);
+	if (!agent_path_allowed(job->app->o.paths, head.target.p, head.target.len)) {
+		kvr_cell_add(&job->app->st.paths_refused, 1);
 		return 403;
 	}
-	n = set_content(j, r, &head, message + head.len, len - head.len);
+	n = set_content(job, r, &head, message + head.len, len - head.len);
 	*why = n == -EBADMSG ? "the content is not a JSON object"
 	       : n == -ENOMEM
 		       ? "no memory"
@@ -171,67 +171,67 @@ static int start_request(struct app_job *j, const struct kvr_agent_request *r, c
 	if (n < 0)
 		return n == -EBADMSG ? 400 : n == -ENOMEM ? 503 : 422;
 	*why = "no memory";
-	j->ask.content_len = (size_t)n;
-	if (!set_head(j, &head, r->dp_rank))
+	job->ask.content_len = (size_t)n;
+	if (!set_head(job, &head, r->dp_rank))
 		return 503;
-	kvr_cell_add(&j->app->st.requests, 1);
-	j->ask.ops = &ask_ops;
-	j->ask.arg = j;
-	app_engine_send(j->app, &j->ask);
+	kvr_cell_add(&job->app->st.requests, 1);
+	job->ask.ops = &ask_ops;
+	job->ask.arg = job;
+	app_engine_send(job->app, &job->ask);
 	return 0;
 }
 
-static void fail_job(struct app_job *j, uint16_t status, const char *why)
+static void fail_job(struct app_job *job, uint16_t status, const char *why)
 {
-	app_job_set_error(j, "%s", why);
-	j->over = true;
-	j->status = status;
-	app_job_mark_dirty(j);
+	app_job_set_error(job, "%s", why);
+	job->over = true;
+	job->status = status;
+	app_job_mark_dirty(job);
 }
 
-static void on_body(struct app_job *j, const char *message, size_t len)
+static void on_body(struct app_job *job, const char *message, size_t len)
 {
 	const char *why;
-	const int code = start_request(j, app_body_request(j->body), message, len, &why);
+	const int code = start_request(job, app_body_request(job->body), message, len, &why);
 
 	if (code == 0)
 		return;
-	app_log(j->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+	app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"a request with a separate body failed with code %d: %s", code, why);
-	fail_job(j, (uint16_t)code, why);
+	fail_job(job, (uint16_t)code, why);
 }
 
 const struct app_bodies_ops app_job_bodies = {.come = on_body, .missed = fail_job};
 
-int app_job_dispatch(struct app *a, const struct kvr_agent_request *r)
+int app_job_dispatch(struct app *app, const struct kvr_agent_request *r)
 {
 	const char *why = "no memory";
-	struct app_job *j;
+	struct app_job *job;
 	int code = 0;
 
-	if (a->state != APP_SERVING && a->state != APP_DRAINING)
-		return reject_request(a, 503, "the agent is leaving");
-	j = calloc(1, sizeof(*j));
-	if (j == NULL)
-		return reject_request(a, 503, why);
-	j->app = a;
-	j->handle = r->handle;
-	j->rank = r->dp_rank - a->o.first_rank;
-	j->prefill = r->leg == KVR_ROLE_PREFILL;
-	j->bootstrap = r->bootstrap_host != NULL;
-	LIST_INSERT_HEAD(app_job_bucket(a, j->handle), j, hash);
-	a->live[j->rank]++;
-	kvr_cell_add(&a->st.running, 1);
+	if (app->state != APP_SERVING && app->state != APP_DRAINING)
+		return reject_request(app, 503, "the agent is leaving");
+	job = calloc(1, sizeof(*job));
+	if (job == NULL)
+		return reject_request(app, 503, why);
+	job->app = app;
+	job->handle = r->handle;
+	job->rank = r->dp_rank - app->o.first_rank;
+	job->prefill = r->leg == KVR_ROLE_PREFILL;
+	job->bootstrap = r->bootstrap_host != NULL;
+	LIST_INSERT_HEAD(app_job_bucket(app, job->handle), job, hash);
+	app->live[job->rank]++;
+	kvr_cell_add(&app->st.running, 1);
 	if (!r->away) {
-		code = start_request(j, r, r->body, r->body_len, &why);
+		code = start_request(job, r, r->body, r->body_len, &why);
 	} else {
-		j->body = app_body_expect(a, j, r);
-		code = j->body != NULL ? 0 : 503;
+		job->body = app_body_expect(app, job, r);
+		code = job->body != NULL ? 0 : 503;
 	}
 	if (code == 0 && !r->away && (r->flags & KVR_REQ_F_TRIAL) != 0)
-		app_job_start_trial(j);
+		app_job_start_trial(job);
 	if (code == 0)
 		return 0;
-	app_job_release(j);
-	return reject_request(a, code, why);
+	app_job_release(job);
+	return reject_request(app, code, why);
 }

@@ -8,9 +8,10 @@
 #include <sys/random.h>
 #include <zmq.h>
 
-#define TURN_BYTES 262144u /* budget of batches per turn over all ranks, so that requests proceed  \
-			    */
-#define BATCH_COSTS  256u  /* least cost of a batch in this budget */
+#define TURN_BYTES                                                                                 \
+	262144u		  /* budget of batches per turn over all ranks, so that requests proceed   \
+			   */
+#define BATCH_COSTS  256u /* least cost of a batch in this budget */
 #define HOLD_BYTES   (1u << 20) /* events that wait for the router: stop reading above this ... */
 #define RESUME_BYTES (1u << 18)
 #define SLOW_US	     3000000 /* waiting is logged after this time */
@@ -34,219 +35,225 @@ static uint64_t read_be64(const uint8_t *p)
 /* ---- replay ---- */
 
 /* Ask the replay socket for batches from `next` on. @return false: not possible. */
-static bool ask_replay(struct app_stream *s, bool audit, uint64_t seen)
+static bool ask_replay(struct app_stream *stream, bool audit, uint64_t seen)
 {
 	uint8_t from[8];
 
 	for (int i = 0; i < 8; i++)
-		from[i] = (uint8_t)(s->next >> (56 - 8 * i));
-	s->audit_us = s->app->now_us + s->app->o.audit_s * UINT64_C(1000000);
-	if (s->dealer == NULL && s->app->o.replay[0] != '\0')
-		app_stream_open_dealer(s); /* it could not be opened before */
-	if (s->dealer == NULL || zmq_send(s->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
-	    zmq_send(s->dealer, from, 8, ZMQ_DONTWAIT) < 0)
+		from[i] = (uint8_t)(stream->next >> (56 - 8 * i));
+	stream->audit_us = stream->app->now_us + stream->app->o.audit_s * UINT64_C(1000000);
+	if (stream->dealer == NULL && stream->app->o.replay[0] != '\0')
+		app_stream_open_dealer(stream); /* it could not be opened before */
+	if (stream->dealer == NULL ||
+	    zmq_send(stream->dealer, "", 0, ZMQ_SNDMORE | ZMQ_DONTWAIT) < 0 ||
+	    zmq_send(stream->dealer, from, 8, ZMQ_DONTWAIT) < 0)
 		return false;
-	kvr_cell_add(&s->app->st.replays, 1);
-	s->replaying = true;
-	s->begun = false;
-	s->again = 0;
-	s->audit = audit;
-	s->seen = seen;
-	s->replay_us = s->app->now_us + REPLAY_US;
+	kvr_cell_add(&stream->app->st.replays, 1);
+	stream->replaying = true;
+	stream->begun = false;
+	stream->again = 0;
+	stream->audit = audit;
+	stream->seen = seen;
+	stream->replay_us = stream->app->now_us + REPLAY_US;
 	return true;
 }
 
-static void drop_shown(struct app_stream *s)
+static void drop_shown(struct app_stream *stream)
 {
-	zmq_msg_close(&s->shown);
-	zmq_msg_init(&s->shown);
+	zmq_msg_close(&stream->shown);
+	zmq_msg_init(&stream->shown);
 }
 
 /* The missing batches are not available: the rank holds the content of the batch that showed the
  * gap, and of later ones. */
-static void go_on_without(struct app_stream *s, const char *why)
+static void go_on_without(struct app_stream *stream, const char *why)
 {
-	app_stream_clean(s, why);
-	s->fresh = false;
-	s->next = s->floor = s->seen + 1;
-	app_stream_apply(s, zmq_msg_data(&s->shown), zmq_msg_size(&s->shown));
-	drop_shown(s);
+	app_stream_clean(stream, why);
+	stream->fresh = false;
+	stream->next = stream->floor = stream->seen + 1;
+	app_stream_apply(stream, zmq_msg_data(&stream->shown), zmq_msg_size(&stream->shown));
+	drop_shown(stream);
 }
 
 /* Part of the answer was lost, because the engine's ROUTER drops messages above its limit: ask for
  * the rest. @return false: nothing arrived, or too many attempts. */
-static bool ask_for_rest(struct app_stream *s)
+static bool ask_for_rest(struct app_stream *stream)
 {
-	const uint32_t again = s->again + 1;
+	const uint32_t again = stream->again + 1;
 
-	if (!s->begun || again > REPLAY_AGAIN || !ask_replay(s, s->audit, s->seen))
+	if (!stream->begun || again > REPLAY_AGAIN ||
+	    !ask_replay(stream, stream->audit, stream->seen))
 		return false;
-	s->again = again;
+	stream->again = again;
 	return true;
 }
 
 /* Batches published during a replay wait in the sockets, and may be dropped there. If the engine
  * then publishes nothing, no gap shows that, so audit soon. */
-static void end_replay(struct app_stream *s)
+static void end_replay(struct app_stream *stream)
 {
-	s->replaying = false;
-	if (s->begun && s->audit_us > s->app->now_us + SOON_US)
-		s->audit_us = s->app->now_us + SOON_US;
-	if (s->seen == NONE || s->next > s->seen)
-		drop_shown(s); /* the replay included it */
-	else if (!ask_for_rest(s))
-		go_on_without(s, "the replay lacks the missing batches");
+	stream->replaying = false;
+	if (stream->begun && stream->audit_us > stream->app->now_us + SOON_US)
+		stream->audit_us = stream->app->now_us + SOON_US;
+	if (stream->seen == NONE || stream->next > stream->seen)
+		drop_shown(stream); /* the replay included it */
+	else if (!ask_for_rest(stream))
+		go_on_without(stream, "the replay lacks the missing batches");
 }
 
 /* Open a new socket, so that late answers are not taken for those of the next question. */
-static void close_question(struct app_stream *s)
+static void close_question(struct app_stream *stream)
 {
-	zmq_close(s->dealer);
-	app_stream_open_dealer(s);
-	s->replaying = false;
+	zmq_close(stream->dealer);
+	app_stream_open_dealer(stream);
+	stream->replaying = false;
 }
 
-static void drop_replay(struct app_stream *s)
+static void drop_replay(struct app_stream *stream)
 {
-	close_question(s);
-	end_replay(s);
+	close_question(stream);
+	end_replay(stream);
 }
 
 /* Give up a replay. Batches wait for its answer, so unanswered audits become rare. */
-static void give_up_replay(struct app_stream *s)
+static void give_up_replay(struct app_stream *stream)
 {
-	const uint64_t audit_us = s->app->o.audit_s * UINT64_C(1000000);
+	const uint64_t audit_us = stream->app->o.audit_s * UINT64_C(1000000);
 
-	if (!s->begun && s->unanswered < AUDIT_SHIFT)
-		s->unanswered++;
-	if (app_is_news(s->app, &s->mute, "no answer"))
-		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = s->app->o.replay),
+	if (!stream->begun && stream->unanswered < AUDIT_SHIFT)
+		stream->unanswered++;
+	if (app_is_news(stream->app, &stream->mute, "no answer"))
+		app_log(stream->app,
+			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = stream->app->o.replay),
 			"rank %u: no answer from the replay socket; missed events are lost",
-			s->dp_rank);
-	drop_replay(s);
-	if (!s->begun && !s->replaying)
-		s->audit_us = s->app->now_us + (audit_us << s->unanswered);
+			stream->dp_rank);
+	drop_replay(stream);
+	if (!stream->begun && !stream->replaying)
+		stream->audit_us = stream->app->now_us + (audit_us << stream->unanswered);
 }
 
-static void reject_replay(struct app_stream *s)
+static void reject_replay(struct app_stream *stream)
 {
-	app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-		"rank %u: unexpected answer from the replay socket %s", s->dp_rank,
-		s->app->o.replay);
-	app_stream_bad(s);
-	drop_replay(s);
+	app_log(stream->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+		"rank %u: unexpected answer from the replay socket %s", stream->dp_rank,
+		stream->app->o.replay);
+	app_stream_bad(stream);
+	drop_replay(stream);
 }
 
 /* A replay continues from `next` without gaps. It may begin later, if the engine dropped batches,
  * but not after the batch that showed the gap. */
-static bool is_answer(const struct app_stream *s, uint64_t number)
+static bool is_answer(const struct app_stream *stream, uint64_t number)
 {
-	return number == s->next ||
-	       (number > s->next && !s->begun && (s->seen == NONE || number <= s->seen));
+	return number == stream->next || (number > stream->next && !stream->begun &&
+					  (stream->seen == NONE || number <= stream->seen));
 }
 
 /* Handle one answer: [] [seq] [payload], or [] [topic] [seq] [payload]; number -1 ends the
  * replay. */
-static void take_replay(struct app_stream *s, zmq_msg_t *frame, int n)
+static void take_replay(struct app_stream *stream, zmq_msg_t *frame, int n)
 {
 	const bool framed = n >= 3 && n <= 4 && zmq_msg_size(&frame[n - 2]) == 8;
 	const uint64_t number = framed ? read_be64(zmq_msg_data(&frame[n - 2])) : 0;
 
-	s->unanswered = 0;
-	app_is_news(s->app, &s->mute, "");
+	stream->unanswered = 0;
+	app_is_news(stream->app, &stream->mute, "");
 	if (framed && number == NONE) {
-		end_replay(s);
+		end_replay(stream);
 		return;
 	}
-	if (framed && s->begun && number > s->next) {
-		drop_replay(s); /* some answers were dropped at the engine */
+	if (framed && stream->begun && number > stream->next) {
+		drop_replay(stream); /* some answers were dropped at the engine */
 		return;
 	}
-	if (!framed || !is_answer(s, number)) {
-		reject_replay(s);
+	if (!framed || !is_answer(stream, number)) {
+		reject_replay(stream);
 		return;
 	}
-	if (number > s->next && s->seen == NONE && !s->fresh && s->behind != s->next) {
-		s->behind = s->next;
-		drop_replay(s); /* the missing batches may still arrive: decide at the next audit */
+	if (number > stream->next && stream->seen == NONE && !stream->fresh &&
+	    stream->behind != stream->next) {
+		stream->behind = stream->next;
+		drop_replay(stream); /* the missing batches may still arrive: decide at the next
+					audit */
 		return;
 	}
-	s->replay_us = s->app->now_us + REPLAY_US;
-	if (number > s->next) {
-		if (!s->fresh)
-			app_stream_clean(s, "the replay begins after the missing batches");
-		s->floor = number; /* earlier batches are not available */
+	stream->replay_us = stream->app->now_us + REPLAY_US;
+	if (number > stream->next) {
+		if (!stream->fresh)
+			app_stream_clean(stream, "the replay begins after the missing batches");
+		stream->floor = number; /* earlier batches are not available */
 	}
-	kvr_cell_add(&s->app->st.replayed, 1);
-	s->begun = true;
-	s->fresh = false;
-	s->next = number + 1;
-	app_stream_apply(s, zmq_msg_data(&frame[n - 1]), zmq_msg_size(&frame[n - 1]));
+	kvr_cell_add(&stream->app->st.replayed, 1);
+	stream->begun = true;
+	stream->fresh = false;
+	stream->next = number + 1;
+	app_stream_apply(stream, zmq_msg_data(&frame[n - 1]), zmq_msg_size(&frame[n - 1]));
 }
 
 /* ---- live ---- */
 
-static void take_live(struct app_stream *s, zmq_msg_t *frame, int n)
+static void take_live(struct app_stream *stream, zmq_msg_t *frame, int n)
 {
 	uint64_t number;
 
 	if (n != 3 || zmq_msg_size(&frame[1]) != 8) {
-		app_stream_bad(s);
-		app_log(s->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-			"rank %u: a message of %d parts is not a batch", s->dp_rank, n);
+		app_stream_bad(stream);
+		app_log(stream->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+			"rank %u: a message of %d parts is not a batch", stream->dp_rank, n);
 		return;
 	}
 	number = read_be64(zmq_msg_data(&frame[1]));
-	if (number < s->next && number >= s->floor)
+	if (number < stream->next && number >= stream->floor)
 		return; /* received by a replay */
-	if (number < s->next) {
-		kvr_cell_add(&s->app->st.regressions, 1);
-		app_stream_renew(s, "the numbers of batches decreased");
-		s->next = s->floor = 0;
-		s->fresh = true;
+	if (number < stream->next) {
+		kvr_cell_add(&stream->app->st.regressions, 1);
+		app_stream_renew(stream, "the numbers of batches decreased");
+		stream->next = stream->floor = 0;
+		stream->fresh = true;
 	}
-	if (s->fresh && s->app->o.replay[0] == '\0')
-		s->next = number; /* earlier batches are unknown */
-	if (number > s->next) {
-		kvr_cell_add(&s->app->st.gaps, 1);
-		if (ask_replay(s, false,
+	if (stream->fresh && stream->app->o.replay[0] == '\0')
+		stream->next = number; /* earlier batches are unknown */
+	if (number > stream->next) {
+		kvr_cell_add(&stream->app->st.gaps, 1);
+		if (ask_replay(stream, false,
 			       number)) { /* the replay includes this batch, if the engine has it */
-			zmq_msg_move(&s->shown, &frame[2]);
+			zmq_msg_move(&stream->shown, &frame[2]);
 			return;
 		}
-		app_stream_clean(s, "batches are missing and there is no replay socket");
+		app_stream_clean(stream, "batches are missing and there is no replay socket");
 	}
-	s->fresh = false;
-	s->next = s->floor = number + 1; /* batches of the last replay are now old */
-	app_stream_apply(s, zmq_msg_data(&frame[2]), zmq_msg_size(&frame[2]));
+	stream->fresh = false;
+	stream->next = stream->floor = number + 1; /* batches of the last replay are now old */
+	app_stream_apply(stream, zmq_msg_data(&frame[2]), zmq_msg_size(&frame[2]));
 }
 
 /* ---- back-pressure ---- */
 
 /* Return true if too many events wait for the router. */
-static bool is_held(struct app_stream *s)
+static bool is_held(struct app_stream *stream)
 {
-	struct app *a = s->app;
+	struct app *app = stream->app;
 	const uint64_t waiting =
-		a->agent != NULL ? kvr_agent_kv_waiting(a->agent, s->to->dp_rank) : 0;
+		app->agent != NULL ? kvr_agent_kv_waiting(app->agent, stream->to->dp_rank) : 0;
 
-	if (!s->held && waiting >= HOLD_BYTES) {
-		s->held = true;
-		s->held_us = a->now_us;
-		kvr_cell_add(&a->st.events_held, 1);
-		kvr_cell_add(&a->st.events_wait, 1);
-	} else if (s->held && waiting < RESUME_BYTES) {
-		s->held = false;
-		s->replay_us =
-			a->now_us + REPLAY_US; /* waiting does not count against the replay */
-		kvr_cell_sub(&a->st.events_wait, 1);
-		app_is_news(a, &s->slow, "");
+	if (!stream->held && waiting >= HOLD_BYTES) {
+		stream->held = true;
+		stream->held_us = app->now_us;
+		kvr_cell_add(&app->st.events_held, 1);
+		kvr_cell_add(&app->st.events_wait, 1);
+	} else if (stream->held && waiting < RESUME_BYTES) {
+		stream->held = false;
+		stream->replay_us =
+			app->now_us + REPLAY_US; /* waiting does not count against the replay */
+		kvr_cell_sub(&app->st.events_wait, 1);
+		app_is_news(app, &stream->slow, "");
 	}
-	if (s->held && a->now_us - s->held_us >= SLOW_US &&
-	    app_is_news(a, &s->slow, "its events wait"))
-		app_log(a, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = a->o.router),
-			"rank %u: events arrive faster than the router accepts them", s->dp_rank);
-	return s->held;
+	if (stream->held && app->now_us - stream->held_us >= SLOW_US &&
+	    app_is_news(app, &stream->slow, "its events wait"))
+		app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = app->o.router),
+			"rank %u: events arrive faster than the router accepts them",
+			stream->dp_rank);
+	return stream->held;
 }
 
 /* Receive all parts of a message; surplus parts are dropped. @return their number; 0: none. */
@@ -278,32 +285,33 @@ static void release_message(zmq_msg_t frame[], int n)
 
 /* Drop messages of the previous connection. Some may be of the new engine; a replay repeats
  * these. */
-static void drop_old(struct app_stream *s)
+static void drop_old(struct app_stream *stream)
 {
 	zmq_msg_t frame[MAX_FRAMES];
 	int n;
 
-	for (unsigned int i = 0; i < REST_MOST && (n = receive_message(s->sub, frame)) > 0; i++)
+	for (unsigned int i = 0; i < REST_MOST && (n = receive_message(stream->sub, frame)) > 0;
+	     i++)
 		release_message(frame, n);
 }
 
 /* The connection to the engine is new: it may be another engine, which will not answer questions to
  * its predecessor. */
-static void on_connected(struct app_stream *s)
+static void on_connected(struct app_stream *stream)
 {
-	const bool first = s->fresh && s->next == 0;
+	const bool first = stream->fresh && stream->next == 0;
 
-	if (s->dealer != NULL && (!first || s->replaying)) {
-		drop_old(s);
-		close_question(s);
-		drop_shown(s);
+	if (stream->dealer != NULL && (!first || stream->replaying)) {
+		drop_old(stream);
+		close_question(stream);
+		drop_shown(stream);
 	}
 	if (!first) {
-		app_stream_renew(s, "the event connection was re-established");
-		s->next = s->floor = 0;
-		s->fresh = true;
+		app_stream_renew(stream, "the event connection was re-established");
+		stream->next = stream->floor = 0;
+		stream->fresh = true;
 	}
-	ask_replay(s, true, NONE);
+	ask_replay(stream, true, NONE);
 }
 
 /* Cost of a message of @p n parts in the budget of a turn. */
@@ -314,108 +322,110 @@ static size_t message_cost(zmq_msg_t frame[], int n)
 
 /* Read messages until the router or the budget @p most stops it. @return true: everything was
  * read. */
-static bool read_messages(struct app_stream *s, size_t most)
+static bool read_messages(struct app_stream *stream, size_t most)
 {
 	zmq_msg_t frame[MAX_FRAMES];
 	size_t taken = 0;
 	int n;
 
-	while (s->replaying && taken < most && !is_held(s) &&
-	       (n = receive_message(s->dealer, frame)) > 0) {
+	while (stream->replaying && taken < most && !is_held(stream) &&
+	       (n = receive_message(stream->dealer, frame)) > 0) {
 		taken += message_cost(frame, n);
-		take_replay(s, frame, n);
+		take_replay(stream, frame, n);
 		release_message(frame, n);
 	}
-	if (s->replaying && taken == 0 && !s->held && s->app->now_us > s->replay_us)
-		give_up_replay(s);
-	while (!s->replaying && taken < most && !is_held(s) &&
-	       (n = receive_message(s->sub, frame)) > 0) {
+	if (stream->replaying && taken == 0 && !stream->held &&
+	    stream->app->now_us > stream->replay_us)
+		give_up_replay(stream);
+	while (!stream->replaying && taken < most && !is_held(stream) &&
+	       (n = receive_message(stream->sub, frame)) > 0) {
 		taken += message_cost(frame, n);
-		take_live(s, frame, n);
+		take_live(stream, frame, n);
 		release_message(frame, n);
 	}
 	if (taken >= most)
-		s->app->more = true;
-	return !s->replaying && taken < most && !s->held;
+		stream->app->more = true;
+	return !stream->replaying && taken < most && !stream->held;
 }
 
-static void run_stream(struct app_stream *s, size_t most)
+static void run_stream(struct app_stream *stream, size_t most)
 {
 	zmq_msg_t frame[MAX_FRAMES];
 	bool all;
 	int n;
 
-	while ((n = receive_message(s->monitor, frame)) > 0) {
-		on_connected(s);
+	while ((n = receive_message(stream->monitor, frame)) > 0) {
+		on_connected(stream);
 		release_message(frame, n);
 	}
-	all = read_messages(s, most);
-	app_stream_clear_wakeups(s);
-	if (all && s->app->o.replay[0] != '\0' && s->app->now_us > s->audit_us)
-		ask_replay(s, true, NONE);
+	all = read_messages(stream, most);
+	app_stream_clear_wakeups(stream);
+	if (all && stream->app->o.replay[0] != '\0' && stream->app->now_us > stream->audit_us)
+		ask_replay(stream, true, NONE);
 }
 
-static bool is_open(const struct app *a)
+static bool is_open(const struct app *app)
 {
-	return a->streams != NULL && a->streams[0]->sub != NULL;
+	return app->streams != NULL && app->streams[0]->sub != NULL;
 }
 
-void app_streams_turn(struct app *a)
+void app_streams_turn(struct app *app)
 {
-	for (uint32_t i = 0; is_open(a) && i < a->o.ranks; i++)
-		run_stream(a->streams[i], TURN_BYTES / a->o.ranks);
+	for (uint32_t i = 0; is_open(app) && i < app->o.ranks; i++)
+		run_stream(app->streams[i], TURN_BYTES / app->o.ranks);
 }
 
-void app_streams_resume(struct app *a)
+void app_streams_resume(struct app *app)
 {
-	for (uint32_t i = 0; is_open(a) && i < a->o.ranks; i++)
-		if (a->streams[i]->held && !is_held(a->streams[i]))
-			a->more = true;
+	for (uint32_t i = 0; is_open(app) && i < app->o.ranks; i++)
+		if (app->streams[i]->held && !is_held(app->streams[i]))
+			app->more = true;
 }
 
 /* ---- start and stop ---- */
 
-static struct app_stream *new_stream(struct app *a, uint32_t dp_rank, uint32_t blocks)
+static struct app_stream *new_stream(struct app *app, uint32_t dp_rank, uint32_t blocks)
 {
-	struct app_stream *s = calloc(1, sizeof(*s));
+	struct app_stream *stream = calloc(1, sizeof(*stream));
 	uint64_t seed = 0;
 
-	if (s == NULL)
+	if (stream == NULL)
 		return NULL;
 	if (getrandom(&seed, sizeof(seed), GRND_NONBLOCK) < 0)
-		seed = a->now_us;
-	s->app = a;
-	s->dp_rank = dp_rank;
-	s->to = s;
-	s->fresh = true;
-	s->seen = s->behind = NONE;
-	zmq_msg_init(&s->shown);
-	s->audit_us = a->now_us + a->o.audit_s * UINT64_C(1000000);
-	s->decoder = kvr_kvev_create(a->o.type == AGENT_SGLANG);
-	s->map = app_stream_table(s, blocks, seed);
-	return s;
+		seed = app->now_us;
+	stream->app = app;
+	stream->dp_rank = dp_rank;
+	stream->to = stream;
+	stream->fresh = true;
+	stream->seen = stream->behind = NONE;
+	zmq_msg_init(&stream->shown);
+	stream->audit_us = app->now_us + app->o.audit_s * UINT64_C(1000000);
+	stream->decoder = kvr_kvev_create(app->o.type == AGENT_SGLANG);
+	stream->map = app_stream_table(stream, blocks, seed);
+	return stream;
 }
 
-int app_streams_start(struct app *a)
+int app_streams_start(struct app *app)
 {
-	uint64_t blocks = a->o.kv_blocks != 0 ? a->o.kv_blocks
-			  : a->blocks != 0    ? 2 * a->blocks
-					      : 1u << 20;
+	uint64_t blocks = app->o.kv_blocks != 0 ? app->o.kv_blocks
+			  : app->blocks != 0	? 2 * app->blocks
+						: 1u << 20;
 
 	if (blocks > 1u << 30)
 		blocks = 1u << 30;
-	a->streams = calloc(a->o.ranks, sizeof(a->streams[0]));
-	if (a->streams == NULL)
+	app->streams = calloc(app->o.ranks, sizeof(app->streams[0]));
+	if (app->streams == NULL)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < a->o.ranks; i++) {
-		struct app_stream *s = new_stream(a, a->o.first_rank + i, (uint32_t)blocks);
+	for (uint32_t i = 0; i < app->o.ranks; i++) {
+		struct app_stream *stream =
+			new_stream(app, app->o.first_rank + i, (uint32_t)blocks);
 
-		a->streams[i] = s;
-		if (s == NULL || s->decoder == NULL || s->map == NULL)
+		app->streams[i] = stream;
+		if (stream == NULL || stream->decoder == NULL || stream->map == NULL)
 			return -ENOMEM;
 	}
-	for (uint32_t i = 0; i < a->o.ranks && a->o.events[0] != '\0'; i++) {
-		const int rc = app_stream_open(a->streams[i]);
+	for (uint32_t i = 0; i < app->o.ranks && app->o.events[0] != '\0'; i++) {
+		const int rc = app_stream_open(app->streams[i]);
 
 		if (rc < 0)
 			return rc;
@@ -423,21 +433,21 @@ int app_streams_start(struct app *a)
 	return 0;
 }
 
-void app_streams_stop(struct app *a)
+void app_streams_stop(struct app *app)
 {
-	for (uint32_t i = 0; a->streams != NULL && i < a->o.ranks; i++) {
-		struct app_stream *s = a->streams[i];
+	for (uint32_t i = 0; app->streams != NULL && i < app->o.ranks; i++) {
+		struct app_stream *stream = app->streams[i];
 
-		if (s == NULL)
+		if (stream == NULL)
 			continue;
-		if (s->held)
-			kvr_cell_sub(&a->st.events_wait, 1);
-		app_stream_close(s);
-		zmq_msg_close(&s->shown);
-		kvr_kvev_destroy(s->decoder);
-		kvr_kvmap_destroy(s->map);
-		free(s);
+		if (stream->held)
+			kvr_cell_sub(&app->st.events_wait, 1);
+		app_stream_close(stream);
+		zmq_msg_close(&stream->shown);
+		kvr_kvev_destroy(stream->decoder);
+		kvr_kvmap_destroy(stream->map);
+		free(stream);
 	}
-	free(a->streams);
-	a->streams = NULL;
+	free(app->streams);
+	app->streams = NULL;
 }

@@ -53,25 +53,25 @@ struct app_stream {
 
 /* stream_apply.c */
 /** Apply a batch to the table of its rank. An unreadable batch resets that rank. */
-void app_stream_apply(struct app_stream *s, const uint8_t *payload, size_t len);
+void app_stream_apply(struct app_stream *stream, const uint8_t *payload, size_t len);
 /** Reset the cache of the rank because of @p why, and of all ranks if the stream serves them. */
-void app_stream_clean(struct app_stream *s, const char *why);
+void app_stream_clean(struct app_stream *stream, const char *why);
 /** The same if another engine may follow. */
-void app_stream_renew(struct app_stream *s, const char *why);
+void app_stream_renew(struct app_stream *stream, const char *why);
 /** Count an unreadable message, and report it to the router. */
-void app_stream_bad(struct app_stream *s);
+void app_stream_bad(struct app_stream *stream);
 /** Create a table of @p blocks that reports changes to the router. NULL: no memory. */
-struct kvr_kvmap *app_stream_table(struct app_stream *s, uint32_t blocks, uint64_t seed);
+struct kvr_kvmap *app_stream_table(struct app_stream *stream, uint32_t blocks, uint64_t seed);
 
 /* stream_zmq.c */
 /** Connect the sockets and add them to epoll. @return 0 or -errno */
-int app_stream_open(struct app_stream *s);
+int app_stream_open(struct app_stream *stream);
 /** Open the DEALER again after it was closed to drop its messages; dealer is NULL on failure. */
-void app_stream_open_dealer(struct app_stream *s);
+void app_stream_open_dealer(struct app_stream *stream);
 /** Clear the wake-ups of sockets that this turn has not read to the end. Their descriptors would
  * stay readable and keep the loop busy: libzmq clears one only when the socket is used. */
-void app_stream_clear_wakeups(struct app_stream *s);
+void app_stream_clear_wakeups(struct app_stream *stream);
 /** Close all open sockets. */
-void app_stream_close(struct app_stream *s);
+void app_stream_close(struct app_stream *stream);
 
 #endif

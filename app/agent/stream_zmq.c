@@ -24,19 +24,19 @@ static int set_option(void *socket, int option, int value)
 #define BATCH_BYTES (INT64_C(16) << 20) /* a larger batch ends the connection */
 
 /* Wake the loop when something happens to a socket; the loop determines what. */
-static int watch_socket(struct app *a, void *socket)
+static int watch_socket(struct app *app, void *socket)
 {
 	size_t len = sizeof(int);
 	int fd;
 
 	zmq_getsockopt(socket, ZMQ_FD, &fd, &len);
-	return app_watch(a, EPOLL_CTL_ADD, fd, APP_FD_ZMQ, (uint32_t)fd, EPOLLIN);
+	return app_watch(app, EPOLL_CTL_ADD, fd, APP_FD_ZMQ, (uint32_t)fd, EPOLLIN);
 }
 
-static void *open_socket(struct app_stream *s, int type)
+static void *open_socket(struct app_stream *stream, int type)
 {
 	const int64_t most = BATCH_BYTES;
-	void *z = zmq_socket(s->app->zmq, type);
+	void *z = zmq_socket(stream->app->zmq, type);
 
 	if (z == NULL)
 		return NULL;
@@ -48,54 +48,55 @@ static void *open_socket(struct app_stream *s, int type)
 	set_option(z, ZMQ_IPV6, 1);
 	zmq_setsockopt(z, ZMQ_MAXMSGSIZE, &most, sizeof(most));
 	if (type == ZMQ_SUB)
-		zmq_setsockopt(z, ZMQ_SUBSCRIBE, s->app->o.topic, strlen(s->app->o.topic));
+		zmq_setsockopt(z, ZMQ_SUBSCRIBE, stream->app->o.topic,
+			       strlen(stream->app->o.topic));
 	return z;
 }
 
-static int connect_socket(struct app_stream *s, void *z, bool replay)
+static int connect_socket(struct app_stream *stream, void *z, bool replay)
 {
 	char where[300];
 
-	agent_facts_endpoint(&s->app->facts, &s->app->given, replay,
-			     s->dp_rank - s->app->o.first_rank, where, sizeof(where));
+	agent_facts_endpoint(&stream->app->facts, &stream->app->given, replay,
+			     stream->dp_rank - stream->app->o.first_rank, where, sizeof(where));
 	if (zmq_connect(z, where) < 0) {
-		app_log(s->app,
+		app_log(stream->app,
 			KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = where,
 				      .reason = zmq_strerror(zmq_errno())),
-			"rank %u: cannot connect to the engine's socket", s->dp_rank);
+			"rank %u: cannot connect to the engine's socket", stream->dp_rank);
 		return -EINVAL;
 	}
-	return watch_socket(s->app, z);
+	return watch_socket(stream->app, z);
 }
 
-void app_stream_open_dealer(struct app_stream *s)
+void app_stream_open_dealer(struct app_stream *stream)
 {
-	s->dealer = open_socket(s, ZMQ_DEALER);
-	if (s->dealer != NULL && connect_socket(s, s->dealer, true) < 0) {
-		zmq_close(s->dealer);
-		s->dealer = NULL;
+	stream->dealer = open_socket(stream, ZMQ_DEALER);
+	if (stream->dealer != NULL && connect_socket(stream, stream->dealer, true) < 0) {
+		zmq_close(stream->dealer);
+		stream->dealer = NULL;
 	}
 }
 
 /* The monitor is opened before the connection, so that it reports the first one, too. */
-int app_stream_open(struct app_stream *s)
+int app_stream_open(struct app_stream *stream)
 {
 	char where[64];
 	int rc;
 
-	s->sub = open_socket(s, ZMQ_SUB);
-	s->monitor = zmq_socket(s->app->zmq, ZMQ_PAIR);
-	if (s->sub == NULL || s->monitor == NULL)
+	stream->sub = open_socket(stream, ZMQ_SUB);
+	stream->monitor = zmq_socket(stream->app->zmq, ZMQ_PAIR);
+	if (stream->sub == NULL || stream->monitor == NULL)
 		return -ENOMEM;
-	set_option(s->monitor, ZMQ_LINGER, 0);
-	snprintf(where, sizeof(where), "inproc://monitor-%u-%p", s->dp_rank, s->sub);
-	if (s->app->o.replay[0] != '\0')
-		app_stream_open_dealer(s);
-	if (zmq_socket_monitor(s->sub, where, ZMQ_EVENT_CONNECTED) < 0 ||
-	    zmq_connect(s->monitor, where) < 0)
+	set_option(stream->monitor, ZMQ_LINGER, 0);
+	snprintf(where, sizeof(where), "inproc://monitor-%u-%p", stream->dp_rank, stream->sub);
+	if (stream->app->o.replay[0] != '\0')
+		app_stream_open_dealer(stream);
+	if (zmq_socket_monitor(stream->sub, where, ZMQ_EVENT_CONNECTED) < 0 ||
+	    zmq_connect(stream->monitor, where) < 0)
 		return -EINVAL;
-	rc = watch_socket(s->app, s->monitor);
-	return rc < 0 ? rc : connect_socket(s, s->sub, false);
+	rc = watch_socket(stream->app, stream->monitor);
+	return rc < 0 ? rc : connect_socket(stream, stream->sub, false);
 }
 
 /* Make the descriptor of a socket unreadable until something else happens to it. */
@@ -107,24 +108,24 @@ static void clear_wakeup(void *socket)
 	zmq_getsockopt(socket, ZMQ_EVENTS, &events, &len);
 }
 
-void app_stream_clear_wakeups(struct app_stream *s)
+void app_stream_clear_wakeups(struct app_stream *stream)
 {
-	if (s->held || s->replaying)
-		clear_wakeup(s->sub);
+	if (stream->held || stream->replaying)
+		clear_wakeup(stream->sub);
 	/* During a replay the DEALER is read until it is empty, and a message may have come since.
 	 */
-	if (s->dealer != NULL && (s->held || !s->replaying))
-		clear_wakeup(s->dealer);
+	if (stream->dealer != NULL && (stream->held || !stream->replaying))
+		clear_wakeup(stream->dealer);
 }
 
-void app_stream_close(struct app_stream *s)
+void app_stream_close(struct app_stream *stream)
 {
-	if (s->sub != NULL) {
-		zmq_socket_monitor(s->sub, NULL, 0);
-		zmq_close(s->sub);
+	if (stream->sub != NULL) {
+		zmq_socket_monitor(stream->sub, NULL, 0);
+		zmq_close(stream->sub);
 	}
-	if (s->monitor != NULL)
-		zmq_close(s->monitor);
-	if (s->dealer != NULL)
-		zmq_close(s->dealer);
+	if (stream->monitor != NULL)
+		zmq_close(stream->monitor);
+	if (stream->dealer != NULL)
+		zmq_close(stream->dealer);
 }

@@ -25,96 +25,96 @@ static_assert(KVR_AGENT_LAST == KVR_RESP_F_FIN && KVR_AGENT_ERROR == KVR_RESP_F_
 
 static bool wants_frame(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
-	const struct kvr_agent *a = user;
+	const struct kvr_agent *agent = user;
 
 	/* Clients acknowledge items of the direct path; everything else comes from the router. */
 	return h->kind == KVR_RESPONSE_ACK || h->kind == KVR_MISSING ||
-	       kvr_udp_addr_equal(from, &a->router);
+	       kvr_udp_addr_equal(from, &agent->router);
 }
 
 /* Handle messages about the worker. Others are about requests, and have a client as source. */
-static void handle_worker_message(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+static void handle_worker_message(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
 				  const uint8_t *body)
 {
-	if (h->source != a->conf.worker) {
-		a->stats.frames_foreign++;
+	if (h->source != agent->conf.worker) {
+		agent->stats.frames_foreign++;
 		return;
 	}
 	switch (h->kind) {
 	case KVR_WELCOME:
-		kvr_agent__on_welcome(a, h, body);
+		kvr_agent__on_welcome(agent, h, body);
 		break;
 	case KVR_HEARTBEAT_ACK:
-		kvr_agent__on_heartbeat_ack(a, h, body);
+		kvr_agent__on_heartbeat_ack(agent, h, body);
 		break;
 	case KVR_KV_ACK:
-		kvr_agent__on_kv_ack(a, h, body);
+		kvr_agent__on_kv_ack(agent, h, body);
 		break;
 	case KVR_GOODBYE_ACK:
-		kvr_agent__on_goodbye_ack(a);
+		kvr_agent__on_goodbye_ack(agent);
 		break;
 	case KVR_SESSION_OPEN:
 	case KVR_SESSION_CLOSE:
-		kvr_agent__on_session(a, h, body);
+		kvr_agent__on_session(agent, h, body);
 		break;
 	default:
 		break;
 	}
 }
 
-static void on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+static void on_rejected(struct kvr_agent *agent, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const uint8_t kind = ((const struct kvr_wire_rejected *)body)->kind;
 
 	if (kind == KVR_RESPONSE || kind == KVR_PROGRESS)
-		kvr_agent__on_refused(a, h, body);
-	else if (h->source == a->conf.worker)
-		kvr_agent__on_rejected(a, h, body);
+		kvr_agent__on_refused(agent, h, body);
+	else if (h->source == agent->conf.worker)
+		kvr_agent__on_rejected(agent, h, body);
 	else
-		a->stats.frames_foreign++;
+		agent->stats.frames_foreign++;
 }
 
 static void on_message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 		       const uint8_t *body, uint32_t len)
 {
-	struct kvr_agent *a = user;
+	struct kvr_agent *agent = user;
 
 	switch (h->kind) {
 	case KVR_DISPATCH:
-		kvr_agent__on_dispatch(a, h, body, len);
+		kvr_agent__on_dispatch(agent, h, body, len);
 		break;
 	case KVR_RESPONSE_ACK:
-		kvr_agent__on_response_ack(a, from, h, body);
+		kvr_agent__on_response_ack(agent, from, h, body);
 		break;
 	case KVR_MISSING:
-		kvr_agent__on_missing(a, from, h, body);
+		kvr_agent__on_missing(agent, from, h, body);
 		break;
 	case KVR_PROGRESS_ACK:
-		kvr_agent__on_progress_ack(a, h, body);
+		kvr_agent__on_progress_ack(agent, h, body);
 		break;
 	case KVR_ABORT:
-		kvr_agent__on_abort(a, h, body);
+		kvr_agent__on_abort(agent, h, body);
 		break;
 	case KVR_REJECTED:
-		on_rejected(a, h, body);
+		on_rejected(agent, h, body);
 		break;
 	default:
-		handle_worker_message(a, h, body);
+		handle_worker_message(agent, h, body);
 	}
 }
 
 static void on_timer(void *user, struct kvr_timer *t)
 {
-	struct kvr_agent *a = user;
+	struct kvr_agent *agent = user;
 
 	if (t->kind == AGENT_T_REGISTER)
-		kvr_agent__register_timer(a);
+		kvr_agent__register_timer(agent);
 	else if (t->kind == AGENT_T_REPEAT)
-		kvr_agent__retransmit(a, container_of(t, struct agent_req, repeat));
+		kvr_agent__retransmit(agent, container_of(t, struct agent_req, repeat));
 	else if (t->kind == AGENT_T_ALIVE)
-		kvr_agent__alive_timer(a);
+		kvr_agent__alive_timer(agent);
 	else
-		kvr_agent__kv_timer(a, container_of(t, struct agent_rank, timer));
+		kvr_agent__kv_timer(agent, container_of(t, struct agent_rank, timer));
 }
 
 /* The first fragment of a DISPATCH copy is enough to answer it. */
@@ -150,99 +150,99 @@ static int fill_defaults(struct kvr_agent_conf *c)
 	return 0;
 }
 
-static int init_requests(struct kvr_agent *a)
+static int init_requests(struct kvr_agent *agent)
 {
 	uint32_t buckets;
 
-	a->n_req = a->conf.max_requests + AGENT_OVER_KEPT;
-	buckets = rte_align32pow2(a->n_req);
-	TAILQ_INIT(&a->free);
-	TAILQ_INIT(&a->over);
-	TAILQ_INIT(&a->live);
-	a->alive.kind = AGENT_T_ALIVE;
-	a->req = malloc(a->n_req *
-			sizeof(*a->req)); /* a slot is initialised when it is first used */
-	a->bucket = calloc(buckets, sizeof(*a->bucket));
-	if (a->req == NULL || a->bucket == NULL)
+	agent->n_req = agent->conf.max_requests + AGENT_OVER_KEPT;
+	buckets = rte_align32pow2(agent->n_req);
+	TAILQ_INIT(&agent->free);
+	TAILQ_INIT(&agent->over);
+	TAILQ_INIT(&agent->live);
+	agent->alive.kind = AGENT_T_ALIVE;
+	agent->req = malloc(agent->n_req *
+			    sizeof(*agent->req)); /* a slot is initialised when it is first used */
+	agent->bucket = calloc(buckets, sizeof(*agent->bucket));
+	if (agent->req == NULL || agent->bucket == NULL)
 		return -ENOMEM;
-	a->bucket_mask = buckets - 1;
+	agent->bucket_mask = buckets - 1;
 	return 0;
 }
 
-static int init_ranks(struct kvr_agent *a)
+static int init_ranks(struct kvr_agent *agent)
 {
-	a->rank = calloc(a->conf.dp_size, sizeof(*a->rank));
-	if (a->rank == NULL)
+	agent->rank = calloc(agent->conf.dp_size, sizeof(*agent->rank));
+	if (agent->rank == NULL)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < a->conf.dp_size; i++) {
-		struct agent_rank *k = &a->rank[i];
+	for (uint32_t i = 0; i < agent->conf.dp_size; i++) {
+		struct agent_rank *rank = &agent->rank[i];
 
-		k->dp_rank = a->conf.dp_start + i;
-		k->timer.kind = AGENT_T_KV;
-		k->gap_id = k->back_id = UINT64_MAX;
-		k->backoff_us = AGENT_KV_REPEAT_US;
+		rank->dp_rank = agent->conf.dp_start + i;
+		rank->timer.kind = AGENT_T_KV;
+		rank->gap_id = rank->back_id = UINT64_MAX;
+		rank->backoff_us = AGENT_KV_REPEAT_US;
 		/* Distinct from the dumps of a previous process with the same epoch. */
-		k->dump_id = AGENT_DUMP_ID + (kvr_link_random(&a->link.udp) >> 12);
-		k->load = (struct kvr_wire_rank_load){.dp_rank = k->dp_rank,
-						      .kv_used_blocks = UINT64_MAX};
+		rank->dump_id = AGENT_DUMP_ID + (kvr_link_random(&agent->link.udp) >> 12);
+		rank->load = (struct kvr_wire_rank_load){.dp_rank = rank->dp_rank,
+							 .kv_used_blocks = UINT64_MAX};
 	}
 	return 0;
 }
 
-static int init_link(struct kvr_agent *a, const struct kvr_udp *udp)
+static int init_link(struct kvr_agent *agent, const struct kvr_udp *udp)
 {
 	struct kvr_link_conf lc = {.role = KVR_ROLE_BIT_AGENT,
-				   .epoch = a->conf.epoch != 0 ? a->conf.epoch
-							       : kvr_epoch_of_clock(),
-				   .timers = a->n_req + a->conf.dp_size + 2,
-				   .assembly_bytes = a->conf.assembly_bytes,
+				   .epoch = agent->conf.epoch != 0 ? agent->conf.epoch
+								   : kvr_epoch_of_clock(),
+				   .timers = agent->n_req + agent->conf.dp_size + 2,
+				   .assembly_bytes = agent->conf.assembly_bytes,
 				   .seed = kvr_link_random(udp),
 				   .ops = &link_user,
-				   .user = a};
+				   .user = agent};
 	int rc;
 
-	rc = kvr_link_init(&a->link, udp, &lc);
+	rc = kvr_link_init(&agent->link, udp, &lc);
 	if (rc < 0)
 		return rc;
-	a->frame_bytes = a->conf.frame_bytes;
-	a->boot = kvr_link_random(udp);
-	a->backoff_us = AGENT_HELLO_US;
-	a->hello_no = kvr_link_random(udp);
-	kvr_agent__new_hello(a);
-	a->timer.kind = AGENT_T_REGISTER;
-	kvr_timer_set(&a->link.timers, &a->timer, kvr_link_tick(&a->link));
+	agent->frame_bytes = agent->conf.frame_bytes;
+	agent->boot = kvr_link_random(udp);
+	agent->backoff_us = AGENT_HELLO_US;
+	agent->hello_no = kvr_link_random(udp);
+	kvr_agent__new_hello(agent);
+	agent->timer.kind = AGENT_T_REGISTER;
+	kvr_timer_set(&agent->link.timers, &agent->timer, kvr_link_tick(&agent->link));
 	return 0;
 }
 
 struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
 				       const struct kvr_udp_addr *router, const struct kvr_udp *udp)
 {
-	struct kvr_agent *a = calloc(1, sizeof(*a));
+	struct kvr_agent *agent = calloc(1, sizeof(*agent));
 	struct kvr_udp u = *udp;
 	int rc;
 
-	if (a == NULL) {
+	if (agent == NULL) {
 		kvr_udp_close(&u);
 		return kvr_null(ENOMEM);
 	}
-	a->conf = *conf;
-	a->router = *router;
-	a->status.text = "";
-	a->link.udp = u; /* so that every error path closes it */
-	rc = fill_defaults(&a->conf);
+	agent->conf = *conf;
+	agent->router = *router;
+	agent->status.text = "";
+	agent->link.udp = u; /* so that every error path closes it */
+	rc = fill_defaults(&agent->conf);
 	if (rc == 0)
-		rc = kvr_agent__build_hello(a, conf);
+		rc = kvr_agent__build_hello(agent, conf);
 	if (rc == 0)
-		rc = init_requests(a);
+		rc = init_requests(agent);
 	if (rc == 0)
-		rc = init_ranks(a);
+		rc = init_ranks(agent);
 	if (rc == 0)
-		rc = init_link(a, &u);
+		rc = init_link(agent, &u);
 	if (rc < 0) {
-		kvr_agent_destroy(a);
+		kvr_agent_destroy(agent);
 		return kvr_null(-rc);
 	}
-	return a;
+	return agent;
 }
 
 struct kvr_agent *kvr_agent_create(const struct kvr_agent_conf *conf)
@@ -257,60 +257,60 @@ struct kvr_agent *kvr_agent_create(const struct kvr_agent_conf *conf)
 	return kvr_agent__create_on(conf, &router, &udp);
 }
 
-void kvr_agent_destroy(struct kvr_agent *a)
+void kvr_agent_destroy(struct kvr_agent *agent)
 {
-	if (a == NULL)
+	if (agent == NULL)
 		return;
-	for (uint32_t i = 0; i < a->n_used; i++) {
-		struct agent_req *r = &a->req[i];
+	for (uint32_t i = 0; i < agent->n_used; i++) {
+		struct agent_req *req = &agent->req[i];
 
-		if (r->state == AGENT_RUNNING || r->state == AGENT_ENDING) {
-			kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_CLOSED, 0);
-			kvr_agent__drop_items(r);
-			free(r->echo);
+		if (req->state == AGENT_RUNNING || req->state == AGENT_ENDING) {
+			kvr_agent__report_abort(agent, req, KVR_AGENT_ABORT_CLOSED, 0);
+			kvr_agent__drop_items(req);
+			free(req->echo);
 		}
 	}
-	for (uint32_t i = 0; a->rank != NULL && i < a->conf.dp_size; i++) {
-		free(a->rank[i].ring);
-		kvr_agent__dump_drop(&a->rank[i]);
+	for (uint32_t i = 0; agent->rank != NULL && i < agent->conf.dp_size; i++) {
+		free(agent->rank[i].ring);
+		kvr_agent__dump_drop(&agent->rank[i]);
 	}
-	kvr_link_fini(&a->link);
-	free(a->answer);
-	free(a->rank);
-	free(a->bucket);
-	free(a->req);
-	free(a->hello);
-	free(a);
+	kvr_link_fini(&agent->link);
+	free(agent->answer);
+	free(agent->rank);
+	free(agent->bucket);
+	free(agent->req);
+	free(agent->hello);
+	free(agent);
 }
 
-int kvr_agent_fd(const struct kvr_agent *a)
+int kvr_agent_fd(const struct kvr_agent *agent)
 {
-	return a->link.udp.io->fd(a->link.udp.ctx);
+	return agent->link.udp.io->fd(agent->link.udp.ctx);
 }
 
-int kvr_agent_timeout_ms(const struct kvr_agent *a)
+int kvr_agent_timeout_ms(const struct kvr_agent *agent)
 {
-	return kvr_link_timeout_ms(&a->link);
+	return kvr_link_timeout_ms(&agent->link);
 }
 
-bool kvr_agent_timeout_strict(const struct kvr_agent *a)
+bool kvr_agent_timeout_strict(const struct kvr_agent *agent)
 {
-	return kvr_link_strict(&a->link);
+	return kvr_link_strict(&agent->link);
 }
 
-uint64_t kvr_agent__due_us(const struct kvr_agent *a)
+uint64_t kvr_agent__due_us(const struct kvr_agent *agent)
 {
-	return kvr_link_due_us(&a->link);
+	return kvr_link_due_us(&agent->link);
 }
 
-int kvr_agent_process(struct kvr_agent *a)
+int kvr_agent_process(struct kvr_agent *agent)
 {
-	return (int)kvr_link_process(&a->link);
+	return (int)kvr_link_process(&agent->link);
 }
 
-void kvr_agent_flush(struct kvr_agent *a)
+void kvr_agent_flush(struct kvr_agent *agent)
 {
-	kvr_link_flush(&a->link);
+	kvr_link_flush(&agent->link);
 }
 
 int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct kvr_agent_hint *h)
@@ -326,22 +326,22 @@ int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct
 	return 1;
 }
 
-uint32_t kvr_agent_running(const struct kvr_agent *a)
+uint32_t kvr_agent_running(const struct kvr_agent *agent)
 {
-	return a->running;
+	return agent->running;
 }
 
-enum kvr_agent_state kvr_agent_state_now(const struct kvr_agent *a)
+enum kvr_agent_state kvr_agent_state_now(const struct kvr_agent *agent)
 {
-	return a->status.state;
+	return agent->status.state;
 }
 
-void kvr_agent_stats_get(const struct kvr_agent *a, struct kvr_agent_stats *out)
+void kvr_agent_stats_get(const struct kvr_agent *agent, struct kvr_agent_stats *out)
 {
-	*out = a->stats;
-	out->frames_sent = a->link.stats.sent;
-	out->frames_unsent = a->link.stats.unsent;
-	out->frames_received = a->link.stats.received;
-	out->frames_bad += a->link.stats.bad;
-	out->frames_foreign += a->link.stats.foreign;
+	*out = agent->stats;
+	out->frames_sent = agent->link.stats.sent;
+	out->frames_unsent = agent->link.stats.unsent;
+	out->frames_received = agent->link.stats.received;
+	out->frames_bad += agent->link.stats.bad;
+	out->frames_foreign += agent->link.stats.foreign;
 }

@@ -219,120 +219,127 @@ struct kvr_agent {
 };
 
 /* hello.c */
-int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf);
-void kvr_agent__send_hello(struct kvr_agent *a);
+int kvr_agent__build_hello(struct kvr_agent *agent, const struct kvr_agent_conf *conf);
+void kvr_agent__send_hello(struct kvr_agent *agent);
 /** The router does not know the worker: send HELLO, at most once a second; everything else waits
  * for WELCOME. */
-void kvr_agent__restart_hello(struct kvr_agent *a);
+void kvr_agent__restart_hello(struct kvr_agent *agent);
 /** Use a new HELLO id, so that late answers to previous HELLOs are ignored. */
-void kvr_agent__new_hello(struct kvr_agent *a);
+void kvr_agent__new_hello(struct kvr_agent *agent);
 
 /* register.c */
-void kvr_agent__register_timer(struct kvr_agent *a);
-void kvr_agent__on_welcome(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_agent__on_heartbeat_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+void kvr_agent__register_timer(struct kvr_agent *agent);
+void kvr_agent__on_welcome(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			   const uint8_t *body);
+void kvr_agent__on_heartbeat_ack(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
 				 const uint8_t *body);
-void kvr_agent__on_rejected(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_agent__on_goodbye_ack(struct kvr_agent *a);
+void kvr_agent__on_rejected(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			    const uint8_t *body);
+void kvr_agent__on_goodbye_ack(struct kvr_agent *agent);
 
 /* Number of blocks for @p tokens tokens. */
-static inline uint32_t agent_blocks(const struct kvr_agent *a, uint64_t tokens)
+static inline uint32_t agent_blocks(const struct kvr_agent *agent, uint64_t tokens)
 {
-	return (uint32_t)((tokens + a->conf.block_size - 1) / a->conf.block_size);
+	return (uint32_t)((tokens + agent->conf.block_size - 1) / agent->conf.block_size);
 }
 
 /* slot.c */
 /** Return true if @p epoch is a previous epoch of the router. */
-bool kvr_agent__is_former(const struct kvr_agent *a, uint32_t epoch);
-struct agent_req *kvr_agent__find_request(const struct kvr_agent *a, uint64_t handle);
+bool kvr_agent__is_former(const struct kvr_agent *agent, uint32_t epoch);
+struct agent_req *kvr_agent__find_request(const struct kvr_agent *agent, uint64_t handle);
 /** Take a slot for the request of @p h, in state running; reuses the oldest ended one if none is
  * free. */
-struct agent_req *kvr_agent__take_slot(struct kvr_agent *a, const struct kvr_wire_hdr *h);
+struct agent_req *kvr_agent__take_slot(struct kvr_agent *agent, const struct kvr_wire_hdr *h);
 /** Assign the request to a rank until kvr_agent__close_slot(). */
-void kvr_agent__assign_rank(struct kvr_agent *a, struct agent_req *r, uint32_t rank);
-void kvr_agent__drop_items(struct agent_req *r);
+void kvr_agent__assign_rank(struct kvr_agent *agent, struct agent_req *req, uint32_t rank);
+void kvr_agent__drop_items(struct agent_req *req);
 /** Send DISPATCH_ACK for the request of @p h. */
-void kvr_agent__send_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, uint16_t code);
+void kvr_agent__send_ack(struct kvr_agent *agent, const struct kvr_wire_hdr *h, uint16_t code);
 /** End the request if both client and router have acknowledged its end. */
-void kvr_agent__finish_if_acked(struct kvr_agent *a, struct agent_req *r);
+void kvr_agent__finish_if_acked(struct kvr_agent *agent, struct agent_req *req);
 /** End the work of a slot; calls on_done if @p tell. */
-void kvr_agent__close_slot(struct kvr_agent *a, struct agent_req *r, bool tell);
+void kvr_agent__close_slot(struct kvr_agent *agent, struct agent_req *req, bool tell);
 /** Call on_abort and accept no more items. */
-void kvr_agent__report_abort(struct kvr_agent *a, struct agent_req *r, enum kvr_agent_abort why,
-			     uint16_t code);
+void kvr_agent__report_abort(struct kvr_agent *agent, struct agent_req *req,
+			     enum kvr_agent_abort why, uint16_t code);
 /** The router stops: end its requests, with @p code for the engine, without messages. */
-void kvr_agent__end_all(struct kvr_agent *a, uint16_t code);
+void kvr_agent__end_all(struct kvr_agent *agent, uint16_t code);
 /** A new incarnation of the router: forget the handles of others. */
-void kvr_agent__forget_others(struct kvr_agent *a, uint32_t epoch);
+void kvr_agent__forget_others(struct kvr_agent *agent, uint32_t epoch);
 
 /* alive.c */
 /** Start the timer for the first live request, if any. */
-void kvr_agent__alive_start(struct kvr_agent *a);
-void kvr_agent__alive_timer(struct kvr_agent *a);
+void kvr_agent__alive_start(struct kvr_agent *agent);
+void kvr_agent__alive_timer(struct kvr_agent *agent);
 
 /* dispatch.c */
-void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
-			    uint32_t len);
+void kvr_agent__on_dispatch(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			    const uint8_t *body, uint32_t len);
 /** Handle the first fragment of a DISPATCH copy whose message is complete. */
-void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h);
+void kvr_agent__dispatch_again(struct kvr_agent *agent, const struct kvr_wire_hdr *h);
 /** REJECTED for RESPONSE or PROGRESS. */
-void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__on_refused(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			   const uint8_t *body);
+void kvr_agent__on_abort(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			 const uint8_t *body);
 
 /* parts.c: items in fragments */
 /** Body bytes of a fragment, except the last, of the request's items. */
-uint32_t kvr_agent__unit(const struct agent_req *r);
+uint32_t kvr_agent__unit(const struct agent_req *req);
 /** Send due fragments, or start the timer for them. @return true if more remain, so that nothing
  * must be retransmitted yet. */
-bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r);
+bool kvr_agent__send_parts(struct kvr_agent *agent, struct agent_req *req);
 /** Retransmit the first fragment of @p it, which makes the receiver report missing ones. */
-void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it);
+void kvr_agent__send_first(struct kvr_agent *agent, struct agent_req *req,
+			   const struct agent_item *it);
 /** The receiver had no room for a message in fragments: use new message numbers for those of the
  * request at their next retransmission. */
-void kvr_agent__renumber_items(struct kvr_agent *a, struct agent_req *r);
+void kvr_agent__renumber_items(struct kvr_agent *agent, struct agent_req *req);
 /** Mark the fragments that @p w names for retransmission. @return false: it matches no sent item of
  * several frames. */
-bool kvr_agent__parts_named(struct kvr_agent *a, struct agent_req *r,
+bool kvr_agent__parts_named(struct kvr_agent *agent, struct agent_req *req,
 			    const struct kvr_wire_missing *w);
 
 /* respond.c */
 /** MISSING: client or router reports missing fragments of an item. */
-void kvr_agent__on_missing(struct kvr_agent *a, const struct kvr_udp_addr *from,
+void kvr_agent__on_missing(struct kvr_agent *agent, const struct kvr_udp_addr *from,
 			   const struct kvr_wire_hdr *h, const uint8_t *body);
 /** Send new items that the window admits. */
-void kvr_agent__send_new(struct kvr_agent *a, struct agent_req *r);
-int kvr_agent__put_item(struct kvr_agent *a, struct agent_req *r, const struct kvr_agent_item *item,
-			uint16_t wire_flags);
+void kvr_agent__send_new(struct kvr_agent *agent, struct agent_req *req);
+int kvr_agent__put_item(struct kvr_agent *agent, struct agent_req *req,
+			const struct kvr_agent_item *item, uint16_t wire_flags);
 /** End the request with flag @p how and the text @p words, followed by @p n unless 0. @return as
  * kvr_agent__put_item(). */
-int kvr_agent__end_request(struct kvr_agent *a, struct agent_req *r, uint16_t how,
+int kvr_agent__end_request(struct kvr_agent *agent, struct agent_req *req, uint16_t how,
 			   const char *words, uint64_t n);
-void kvr_agent__retransmit(struct kvr_agent *a, struct agent_req *r);
-void kvr_agent__on_response_ack(struct kvr_agent *a, const struct kvr_udp_addr *from,
+void kvr_agent__retransmit(struct kvr_agent *agent, struct agent_req *req);
+void kvr_agent__on_response_ack(struct kvr_agent *agent, const struct kvr_udp_addr *from,
 				const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_agent__on_progress_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h,
+void kvr_agent__on_progress_ack(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
 				const uint8_t *body);
 /** Item @p seq cannot reach its client: end the request with an error instead. */
-void kvr_agent__end_undeliverable(struct kvr_agent *a, struct agent_req *r, uint64_t seq);
+void kvr_agent__end_undeliverable(struct kvr_agent *agent, struct agent_req *req, uint64_t seq);
 
 /* session.c */
 /** SESSION_OPEN and SESSION_CLOSE. */
-void kvr_agent__on_session(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__on_session(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			   const uint8_t *body);
 
 /* events.c */
 /** Forget all events: the next one is the first. */
-void kvr_agent__kv_drop(struct agent_rank *k);
+void kvr_agent__kv_drop(struct agent_rank *rank);
 /** Space for an event of @p bytes at the end of the ring; acknowledged events are forgotten for it.
  * @return NULL: no space. */
-struct kvr_wire_kv_event *kvr_agent__kv_room_for(struct agent_rank *k, uint32_t bytes);
+struct kvr_wire_kv_event *kvr_agent__kv_room_for(struct agent_rank *rank, uint32_t bytes);
 /** The event in the space of kvr_agent__kv_room_for() is complete; it gets the next id. */
-void kvr_agent__kv_added(struct agent_rank *k, const struct kvr_wire_kv_event *e);
+void kvr_agent__kv_added(struct agent_rank *rank, const struct kvr_wire_kv_event *e);
 /** Event at @p p, which must not be the end. */
-const struct kvr_wire_kv_event *kvr_agent__kv_at(const struct agent_rank *k, struct agent_place *p);
+const struct kvr_wire_kv_event *kvr_agent__kv_at(const struct agent_rank *rank,
+						 struct agent_place *p);
 /** Advance @p p to @p id, which is in the ring or the next id. */
-void kvr_agent__kv_seek(const struct agent_rank *k, struct agent_place *p, uint64_t id);
+void kvr_agent__kv_seek(const struct agent_rank *rank, struct agent_place *p, uint64_t id);
 /** Retransmit from @p id on, which is in the ring or the next id. */
-void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id);
+void kvr_agent__kv_rewind(struct agent_rank *rank, uint64_t id);
 
 static inline uint32_t kvr_agent__kv_size(const struct kvr_wire_kv_event *e)
 {
@@ -340,31 +347,32 @@ static inline uint32_t kvr_agent__kv_size(const struct kvr_wire_kv_event *e)
 }
 
 /** Bytes sent and not acknowledged. */
-static inline uint64_t kvr_agent__kv_in_flight(const struct agent_rank *k)
+static inline uint64_t kvr_agent__kv_in_flight(const struct agent_rank *rank)
 {
 	/* Positions with the same id may differ: one at the ring's end, one at its beginning. */
-	return k->to_send.id != k->acked.id ? k->to_send.at - k->acked.at : 0;
+	return rank->to_send.id != rank->acked.id ? rank->to_send.at - rank->acked.at : 0;
 }
 
-static inline bool kvr_agent__kv_waits(const struct agent_rank *k)
+static inline bool kvr_agent__kv_waits(const struct agent_rank *rank)
 {
-	return k->to_send.at != k->end;
+	return rank->to_send.at != rank->end;
 }
 
 /** Start the timer that sends waiting events. */
-void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k);
+void kvr_agent__kv_kick(struct kvr_agent *agent, struct agent_rank *rank);
 
 /* kv.c */
-void kvr_agent__kv_timer(struct kvr_agent *a, struct agent_rank *k);
-void kvr_agent__on_kv_ack(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body);
+void kvr_agent__kv_timer(struct kvr_agent *agent, struct agent_rank *rank);
+void kvr_agent__on_kv_ack(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			  const uint8_t *body);
 /** Maximum number of blocks in one event. */
-uint32_t kvr_agent__kv_room(const struct kvr_agent *a);
+uint32_t kvr_agent__kv_room(const struct kvr_agent *agent);
 
 /* dump.c */
-void kvr_agent__dump_start(struct kvr_agent *a, struct agent_rank *k);
-void kvr_agent__dump_send(struct kvr_agent *a, struct agent_rank *k);
-void kvr_agent__dump_drop(struct agent_rank *k);
-void kvr_agent__dump_ack(struct kvr_agent *a, struct agent_rank *k,
+void kvr_agent__dump_start(struct kvr_agent *agent, struct agent_rank *rank);
+void kvr_agent__dump_send(struct kvr_agent *agent, struct agent_rank *rank);
+void kvr_agent__dump_drop(struct agent_rank *rank);
+void kvr_agent__dump_ack(struct kvr_agent *agent, struct agent_rank *rank,
 			 const struct kvr_wire_kv_ack *w);
 
 #endif

@@ -5,64 +5,66 @@
  */
 #include "agent_pvt.h"
 
-static bool is_alive(const struct kvr_agent *a, const struct agent_req *r)
+static bool is_alive(const struct kvr_agent *agent, const struct agent_req *req)
 {
-	return r->state == AGENT_RUNNING && !r->aborted && !r->prog_done &&
-	       r->epoch == a->router_epoch;
+	return req->state == AGENT_RUNNING && !req->aborted && !req->prog_done &&
+	       req->epoch == agent->router_epoch;
 }
 
 /* Return true if the first request of the list is due within @p early_us. */
-static bool is_due(const struct kvr_agent *a, uint64_t early_us)
+static bool is_due(const struct kvr_agent *agent, uint64_t early_us)
 {
-	const struct agent_req *r = TAILQ_FIRST(&a->live);
+	const struct agent_req *req = TAILQ_FIRST(&agent->live);
 
-	return r != NULL && r->reported_us + AGENT_ALIVE_US <= a->link.now_us + early_us;
+	return req != NULL && req->reported_us + AGENT_ALIVE_US <= agent->link.now_us + early_us;
 }
 
 /* Send one frame. @return true if more requests are due. */
-static bool send_report(struct kvr_agent *a)
+static bool send_report(struct kvr_agent *agent)
 {
-	const struct kvr_wire_ids ids = kvr_link_ids(&a->link, a->conf.worker, 0, 0);
+	const struct kvr_wire_ids ids = kvr_link_ids(&agent->link, agent->conf.worker, 0, 0);
 	uint64_t handle[KVR_WIRE_ALIVE_MOST];
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < KVR_WIRE_ALIVE_MOST && is_due(a, AGENT_ALIVE_EARLY_US); i++) {
-		struct agent_req *r = TAILQ_FIRST(&a->live);
+	for (uint32_t i = 0; i < KVR_WIRE_ALIVE_MOST && is_due(agent, AGENT_ALIVE_EARLY_US); i++) {
+		struct agent_req *req = TAILQ_FIRST(&agent->live);
 
-		TAILQ_REMOVE(&a->live, r, order);
-		TAILQ_INSERT_TAIL(&a->live, r, order);
-		r->reported_us = a->link.now_us;
-		if (is_alive(a, r))
-			handle[n++] = r->handle;
+		TAILQ_REMOVE(&agent->live, req, order);
+		TAILQ_INSERT_TAIL(&agent->live, req, order);
+		req->reported_us = agent->link.now_us;
+		if (is_alive(agent, req))
+			handle[n++] = req->handle;
 	}
 	if (n > 0) {
-		kvr_link_queue(&a->link, &a->router,
-			       kvr_put_alive(kvr_link_frame(&a->link), KVR_WIRE_MAX_FRAME, &ids,
+		kvr_link_queue(&agent->link, &agent->router,
+			       kvr_put_alive(kvr_link_frame(&agent->link), KVR_WIRE_MAX_FRAME, &ids,
 					     handle, n));
-		a->stats.reports += n;
+		agent->stats.reports += n;
 	}
-	return is_due(a, AGENT_ALIVE_EARLY_US);
+	return is_due(agent, AGENT_ALIVE_EARLY_US);
 }
 
-void kvr_agent__alive_start(struct kvr_agent *a)
+void kvr_agent__alive_start(struct kvr_agent *agent)
 {
-	if (!kvr_timer_running(&a->alive) && !TAILQ_EMPTY(&a->live))
-		kvr_timer_set(&a->link.timers, &a->alive,
-			      TAILQ_FIRST(&a->live)->reported_us + AGENT_ALIVE_US);
+	if (!kvr_timer_running(&agent->alive) && !TAILQ_EMPTY(&agent->live))
+		kvr_timer_set(&agent->link.timers, &agent->alive,
+			      TAILQ_FIRST(&agent->live)->reported_us + AGENT_ALIVE_US);
 }
 
-void kvr_agent__alive_timer(struct kvr_agent *a)
+void kvr_agent__alive_timer(struct kvr_agent *agent)
 {
-	bool more = is_due(a, AGENT_ALIVE_EARLY_US);
+	bool more = is_due(agent, AGENT_ALIVE_EARLY_US);
 
-	if (more && (!a->registered || a->leaving)) {
-		kvr_timer_set(&a->link.timers, &a->alive, a->link.now_us + AGENT_ALIVE_WAIT_US);
+	if (more && (!agent->registered || agent->leaving)) {
+		kvr_timer_set(&agent->link.timers, &agent->alive,
+			      agent->link.now_us + AGENT_ALIVE_WAIT_US);
 		return;
 	}
 	for (uint32_t i = 0; i < AGENT_ALIVE_FRAMES && more; i++)
-		more = send_report(a);
+		more = send_report(agent);
 	if (more)
-		kvr_timer_set(&a->link.timers, &a->alive, a->link.now_us + AGENT_PACE_US);
+		kvr_timer_set(&agent->link.timers, &agent->alive,
+			      agent->link.now_us + AGENT_PACE_US);
 	else
-		kvr_agent__alive_start(a);
+		kvr_agent__alive_start(agent);
 }

@@ -88,35 +88,36 @@ static void view_leg(const struct kvr_message *q, struct kvr_agent_request *out,
 	}
 }
 
-static void set_path(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_request *w)
+static void set_path(struct kvr_agent *agent, struct agent_req *req,
+		     const struct kvr_wire_request *w)
 {
 	const uint32_t client = w->client_frame != 0 ? w->client_frame : KVR_WIRE_DEF_FRAME;
-	const uint32_t frame = RTE_MIN(a->frame_bytes, client);
+	const uint32_t frame = RTE_MIN(agent->frame_bytes, client);
 
-	r->leg = (uint8_t)leg_of(w);
-	r->frame_bytes = frame;
-	r->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
-	r->item_bytes &= ~7u;
-	r->isl = kvr_request_exec_isl(w);
-	r->prog_blocks = agent_blocks(a, r->isl);
-	r->direct = (w->flags & KVR_REQ_F_DIRECT) != 0;
-	r->unproven = (w->flags & KVR_REQ_F_UNPROVEN) != 0;
-	memcpy(r->client.ip, w->client_ip, sizeof(r->client.ip));
-	r->client.port = w->client_port;
+	req->leg = (uint8_t)leg_of(w);
+	req->frame_bytes = frame;
+	req->item_bytes = frame - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_response);
+	req->item_bytes &= ~7u;
+	req->isl = kvr_request_exec_isl(w);
+	req->prog_blocks = agent_blocks(agent, req->isl);
+	req->direct = (w->flags & KVR_REQ_F_DIRECT) != 0;
+	req->unproven = (w->flags & KVR_REQ_F_UNPROVEN) != 0;
+	memcpy(req->client.ip, w->client_ip, sizeof(req->client.ip));
+	req->client.port = w->client_port;
 }
 
 /* Keep the tracking data of the prefill agent for the last item. Without memory they are
  * omitted. */
-static void keep_echo(struct agent_req *r, const struct kvr_message *q)
+static void keep_echo(struct agent_req *req, const struct kvr_message *q)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(q->hints, q->fixed.hints_len);
 	struct kvr_hint_buf b = {.cap = KVR_WIRE_SAID_MOST};
 	struct kvr_tlv t;
 
-	r->track = (q->fixed.flags & KVR_REQ_F_TRACK) != 0;
-	r->echo = NULL;
-	r->echo_len = 0;
-	if (!r->track || r->leg != KVR_ROLE_DECODE)
+	req->track = (q->fixed.flags & KVR_REQ_F_TRACK) != 0;
+	req->echo = NULL;
+	req->echo_len = 0;
+	if (!req->track || req->leg != KVR_ROLE_DECODE)
 		return;
 	b.p = malloc(b.cap);
 	while (b.p != NULL && kvr_tlv_next(&it, &t) > 0)
@@ -127,43 +128,44 @@ static void keep_echo(struct agent_req *r, const struct kvr_message *q)
 		free(b.p);
 		return;
 	}
-	r->echo = b.p;
-	r->echo_len = b.len;
+	req->echo = b.p;
+	req->echo_len = b.len;
 }
 
-static void run_request(struct kvr_agent *a, struct agent_req *r, const struct kvr_wire_hdr *h,
-			const struct kvr_message *q)
+static void run_request(struct kvr_agent *agent, struct agent_req *req,
+			const struct kvr_wire_hdr *h, const struct kvr_message *q)
 {
-	struct kvr_agent_request req = view_request(h, q);
+	struct kvr_agent_request request = view_request(h, q);
 	char host[KVR_HINT_MAX_NAME + 1];
 	int rc;
 
-	kvr_agent__assign_rank(a, r, q->fixed.dp_rank - a->conf.dp_start);
-	set_path(a, r, &q->fixed);
-	keep_echo(r, q);
-	view_leg(q, &req, host);
-	view_body(q, &req);
-	r->bootstrap = req.bootstrap_host != NULL;
-	r->calling = true;
-	rc = req.away && !a->takes_bodies ? (int)KVR_WIRE_NO_BODIES
-					  : a->conf.ops->on_dispatch(a, &req, a->conf.user);
-	r->calling = false;
+	kvr_agent__assign_rank(agent, req, q->fixed.dp_rank - agent->conf.dp_start);
+	set_path(agent, req, &q->fixed);
+	keep_echo(req, q);
+	view_leg(q, &request, host);
+	view_body(q, &request);
+	req->bootstrap = request.bootstrap_host != NULL;
+	req->calling = true;
+	rc = request.away && !agent->takes_bodies
+		     ? (int)KVR_WIRE_NO_BODIES
+		     : agent->conf.ops->on_dispatch(agent, &request, agent->conf.user);
+	req->calling = false;
 	if (rc != 0) {
-		a->stats.refused++;
-		r->code = rc > 0 && rc <= UINT16_MAX ? (uint16_t)rc : UINT16_MAX;
-		kvr_agent__close_slot(a, r, false);
-		kvr_agent__send_ack(a, h, r->code);
+		agent->stats.refused++;
+		req->code = rc > 0 && rc <= UINT16_MAX ? (uint16_t)rc : UINT16_MAX;
+		kvr_agent__close_slot(agent, req, false);
+		kvr_agent__send_ack(agent, h, req->code);
 		return;
 	}
 	/* The first item on its way through the router is also an acknowledgement. */
-	if (!r->direct && r->sent > 0)
+	if (!req->direct && req->sent > 0)
 		return;
-	if (r->direct || a->conf.ack_us == 0) {
-		kvr_agent__send_ack(a, h, 0);
+	if (req->direct || agent->conf.ack_us == 0) {
+		kvr_agent__send_ack(agent, h, 0);
 		return;
 	}
-	r->ack_waits = true;
-	kvr_timer_set(&a->link.timers, &r->repeat, a->link.now_us + a->conf.ack_us);
+	req->ack_waits = true;
+	kvr_timer_set(&agent->link.timers, &req->repeat, agent->link.now_us + agent->conf.ack_us);
 }
 
 /*
@@ -171,119 +173,120 @@ static void run_request(struct kvr_agent *a, struct agent_req *r, const struct k
  * not run when there is capacity. (Rejections for another worker or rank are permanent, and need no
  * slot.)
  */
-static void refuse_full(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+static void refuse_full(struct kvr_agent *agent, const struct kvr_wire_hdr *h)
 {
-	struct agent_req *r = kvr_agent__take_slot(a, h);
+	struct agent_req *req = kvr_agent__take_slot(agent, h);
 
-	a->stats.refused++;
-	r->code = AGENT_CODE_FULL;
-	kvr_agent__close_slot(a, r, false);
-	kvr_agent__send_ack(a, h, r->code);
+	agent->stats.refused++;
+	req->code = AGENT_CODE_FULL;
+	kvr_agent__close_slot(agent, req, false);
+	kvr_agent__send_ack(agent, h, req->code);
 }
 
-void kvr_agent__on_dispatch(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body,
-			    uint32_t len)
+void kvr_agent__on_dispatch(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			    const uint8_t *body, uint32_t len)
 {
-	struct agent_req *r = kvr_agent__find_request(a, h->handle);
+	struct agent_req *req = kvr_agent__find_request(agent, h->handle);
 	struct kvr_message q;
 
 	if (kvr_request_parse(body, len, KVR_DISPATCH, &q) != 0 || h->handle == 0) {
-		a->stats.frames_bad++;
+		agent->stats.frames_bad++;
 		return;
 	}
-	if (r != NULL) {
+	if (req != NULL) {
 		KVR_SIM_SOMETIMES(AGENT_COPY);
-		a->stats.duplicates++;
-		if (!r->calling)
-			kvr_agent__send_ack(a, h, r->code);
+		agent->stats.duplicates++;
+		if (!req->calling)
+			kvr_agent__send_ack(agent, h, req->code);
 		return;
 	}
-	if (kvr_agent__is_former(a, h->epoch)) {
-		a->stats.frames_foreign++; /* late: requests of that epoch are forgotten */
+	if (kvr_agent__is_former(agent, h->epoch)) {
+		agent->stats.frames_foreign++; /* late: requests of that epoch are forgotten */
 		return;
 	}
-	a->stats.dispatches++;
-	if (q.fixed.worker != a->conf.worker ||
-	    q.fixed.dp_rank - a->conf.dp_start >= a->conf.dp_size) {
-		a->stats.refused++;
-		kvr_agent__send_ack(a, h, AGENT_CODE_NOT_OURS);
-	} else if (a->running == a->conf.max_requests) {
-		refuse_full(a, h);
+	agent->stats.dispatches++;
+	if (q.fixed.worker != agent->conf.worker ||
+	    q.fixed.dp_rank - agent->conf.dp_start >= agent->conf.dp_size) {
+		agent->stats.refused++;
+		kvr_agent__send_ack(agent, h, AGENT_CODE_NOT_OURS);
+	} else if (agent->running == agent->conf.max_requests) {
+		refuse_full(agent, h);
 	} else {
-		run_request(a, kvr_agent__take_slot(a, h), h, &q);
+		run_request(agent, kvr_agent__take_slot(agent, h), h, &q);
 	}
 }
 
-void kvr_agent__dispatch_again(struct kvr_agent *a, const struct kvr_wire_hdr *h)
+void kvr_agent__dispatch_again(struct kvr_agent *agent, const struct kvr_wire_hdr *h)
 {
-	const struct agent_req *r = kvr_agent__find_request(a, h->handle);
+	const struct agent_req *req = kvr_agent__find_request(agent, h->handle);
 
-	if (r == NULL || r->calling)
+	if (req == NULL || req->calling)
 		return;
-	a->stats.duplicates++;
-	kvr_agent__send_ack(a, h, r->code);
+	agent->stats.duplicates++;
+	kvr_agent__send_ack(agent, h, req->code);
 }
 
-void kvr_agent__on_refused(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+void kvr_agent__on_refused(struct kvr_agent *agent, const struct kvr_wire_hdr *h,
+			   const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
 	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
-	struct agent_req *r = kvr_agent__find_request(a, h->handle);
+	struct agent_req *req = kvr_agent__find_request(agent, h->handle);
 
 	/* By handle, because the same request may have started over with another one. */
-	if (r == NULL || (r->state != AGENT_RUNNING && r->state != AGENT_ENDING) ||
-	    r->source != h->source || r->id != h->id)
+	if (req == NULL || (req->state != AGENT_RUNNING && req->state != AGENT_ENDING) ||
+	    req->source != h->source || req->id != h->id)
 		return;
 	if (w->code == KVR_E_NO_MEMORY) {
-		kvr_agent__renumber_items(a, r);
+		kvr_agent__renumber_items(agent, req);
 	} else if (what == KVR_REFUSAL_HELLO) {
-		kvr_agent__restart_hello(a); /* items are retransmitted meanwhile */
-	} else if (what == KVR_REFUSAL_ITEM && !r->direct) {
-		kvr_agent__end_undeliverable(a, r, w->detail[2]);
-	} else if (what == KVR_REFUSAL_STOP && r->direct) {
-		r->prog_done = true; /* the router needs no report; the client may need items */
-		kvr_agent__finish_if_acked(a, r);
+		kvr_agent__restart_hello(agent); /* items are retransmitted meanwhile */
+	} else if (what == KVR_REFUSAL_ITEM && !req->direct) {
+		kvr_agent__end_undeliverable(agent, req, w->detail[2]);
+	} else if (what == KVR_REFUSAL_STOP && req->direct) {
+		req->prog_done = true; /* the router needs no report; the client may need items */
+		kvr_agent__finish_if_acked(agent, req);
 	} else if (what == KVR_REFUSAL_STOP) {
-		kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
-		kvr_agent__close_slot(a, r, false);
+		kvr_agent__report_abort(agent, req, KVR_AGENT_ABORT_ROUTER, w->code);
+		kvr_agent__close_slot(agent, req, false);
 	}
 }
 
 /* Return true if the last item must be suppressed: after a failed prefill the request may continue
  * elsewhere, and the client would take an item of this agent as its end. */
-static bool must_suppress_end(const struct agent_req *r, uint16_t code)
+static bool must_suppress_end(const struct agent_req *req, uint16_t code)
 {
-	return r->leg == KVR_ROLE_DECODE &&
+	return req->leg == KVR_ROLE_DECODE &&
 	       (code == KVR_E_PREFILL_FAILED || code == KVR_E_WORKER_LOST);
 }
 
-void kvr_agent__on_abort(struct kvr_agent *a, const struct kvr_wire_hdr *h, const uint8_t *body)
+void kvr_agent__on_abort(struct kvr_agent *agent, const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_abort *w = (const void *)body;
-	struct agent_req *r = kvr_agent__find_request(a, h->handle);
+	struct agent_req *req = kvr_agent__find_request(agent, h->handle);
 
-	kvr_link_send(&a->link, &a->router, KVR_ABORT_ACK,
-		      kvr_link_ids(&a->link, h->source, h->id, h->handle), NULL, 0);
-	if (r == NULL && h->handle != 0) {
+	kvr_link_send(&agent->link, &agent->router, KVR_ABORT_ACK,
+		      kvr_link_ids(&agent->link, h->source, h->id, h->handle), NULL, 0);
+	if (req == NULL && h->handle != 0) {
 		/* ABORT overtook DISPATCH, whose copies must not run. */
-		r = kvr_agent__take_slot(a, h);
-		r->code = AGENT_CODE_ABORTED;
-		kvr_agent__close_slot(a, r, false);
+		req = kvr_agent__take_slot(agent, h);
+		req->code = AGENT_CODE_ABORTED;
+		kvr_agent__close_slot(agent, req, false);
 	}
-	if (r == NULL || r->state == AGENT_OVER || r->source != h->source || r->id != h->id)
+	if (req == NULL || req->state == AGENT_OVER || req->source != h->source || req->id != h->id)
 		return;
-	if (must_suppress_end(r, w->code)) {
-		kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
-		kvr_agent__close_slot(a, r, false);
+	if (must_suppress_end(req, w->code)) {
+		kvr_agent__report_abort(agent, req, KVR_AGENT_ABORT_ROUTER, w->code);
+		kvr_agent__close_slot(agent, req, false);
 		return;
 	}
-	if (r->state != AGENT_RUNNING)
+	if (req->state != AGENT_RUNNING)
 		return; /* the last item was sent */
-	kvr_agent__report_abort(a, r, KVR_AGENT_ABORT_ROUTER, w->code);
-	if (r->state == AGENT_RUNNING &&
-	    kvr_agent__end_request(a, r, KVR_RESP_F_CANCELLED,
+	kvr_agent__report_abort(agent, req, KVR_AGENT_ABORT_ROUTER, w->code);
+	if (req->state == AGENT_RUNNING &&
+	    kvr_agent__end_request(agent, req, KVR_RESP_F_CANCELLED,
 				   w->code != KVR_OK ? kvr_reason_words(w->code)
 						     : "its client cancelled it",
 				   0) < 0)
-		kvr_agent__close_slot(a, r, false); /* no memory */
+		kvr_agent__close_slot(agent, req, false); /* no memory */
 }

@@ -15,62 +15,63 @@
 
 #define AHEAD 4096u /* bytes to prefetch: the ring exceeds the CPU caches */
 
-const struct kvr_wire_kv_event *kvr_agent__kv_at(const struct agent_rank *k, struct agent_place *p)
+const struct kvr_wire_kv_event *kvr_agent__kv_at(const struct agent_rank *rank,
+						 struct agent_place *p)
 {
-	if (k->ring[p->at & k->ring_mask] == 0)
-		p->at = (p->at | k->ring_mask) + 1;
-	return (const void *)(k->ring + (p->at & k->ring_mask));
+	if (rank->ring[p->at & rank->ring_mask] == 0)
+		p->at = (p->at | rank->ring_mask) + 1;
+	return (const void *)(rank->ring + (p->at & rank->ring_mask));
 }
 
-void kvr_agent__kv_seek(const struct agent_rank *k, struct agent_place *p, uint64_t id)
+void kvr_agent__kv_seek(const struct agent_rank *rank, struct agent_place *p, uint64_t id)
 {
-	while (p->id < id && p->at != k->end) {
-		p->at += kvr_agent__kv_size(kvr_agent__kv_at(k, p));
+	while (p->id < id && p->at != rank->end) {
+		p->at += kvr_agent__kv_size(kvr_agent__kv_at(rank, p));
 		p->id++;
 	}
 }
 
-void kvr_agent__kv_drop(struct agent_rank *k)
+void kvr_agent__kv_drop(struct agent_rank *rank)
 {
-	k->first = k->acked = k->to_send = (struct agent_place){k->next_id, k->end};
+	rank->first = rank->acked = rank->to_send = (struct agent_place){rank->next_id, rank->end};
 }
 
-struct kvr_wire_kv_event *kvr_agent__kv_room_for(struct agent_rank *k, uint32_t bytes)
+struct kvr_wire_kv_event *kvr_agent__kv_room_for(struct agent_rank *rank, uint32_t bytes)
 {
-	const uint64_t size = k->ring_mask + 1, at = k->end & k->ring_mask;
+	const uint64_t size = rank->ring_mask + 1, at = rank->end & rank->ring_mask;
 	const uint64_t skip = at + bytes > size ? size - at : 0;
 
-	while (k->end + skip + bytes - k->first.at > size) {
-		if (k->first.id >= k->acked.id)
+	while (rank->end + skip + bytes - rank->first.at > size) {
+		if (rank->first.id >= rank->acked.id)
 			return NULL;
-		kvr_agent__kv_seek(k, &k->first, k->first.id + 1);
+		kvr_agent__kv_seek(rank, &rank->first, rank->first.id + 1);
 	}
 	if (skip > 0)
-		k->ring[at] = 0;
+		rank->ring[at] = 0;
 	for (uint32_t i = 0; i < bytes; i += 64)
-		kvr_prefetch(k->ring + ((at + AHEAD + i) & k->ring_mask));
-	return (void *)(k->ring + ((k->end + skip) & k->ring_mask));
+		kvr_prefetch(rank->ring + ((at + AHEAD + i) & rank->ring_mask));
+	return (void *)(rank->ring + ((rank->end + skip) & rank->ring_mask));
 }
 
-void kvr_agent__kv_added(struct agent_rank *k, const struct kvr_wire_kv_event *e)
+void kvr_agent__kv_added(struct agent_rank *rank, const struct kvr_wire_kv_event *e)
 {
-	const uint64_t at = (uint64_t)((const uint8_t *)e - k->ring);
+	const uint64_t at = (uint64_t)((const uint8_t *)e - rank->ring);
 
-	if (at != (k->end & k->ring_mask))
-		k->end = (k->end | k->ring_mask) + 1;
-	k->end += kvr_agent__kv_size(e);
-	k->next_id++;
+	if (at != (rank->end & rank->ring_mask))
+		rank->end = (rank->end | rank->ring_mask) + 1;
+	rank->end += kvr_agent__kv_size(e);
+	rank->next_id++;
 }
 
-void kvr_agent__kv_kick(struct kvr_agent *a, struct agent_rank *k)
+void kvr_agent__kv_kick(struct kvr_agent *agent, struct agent_rank *rank)
 {
 	/* By the timer, so that one frame takes the events of several calls. */
-	if (a->registered && (kvr_agent__kv_waits(k) || k->overrun || k->dumping))
-		kvr_timer_set(&a->link.timers, &k->timer, a->link.now_us);
+	if (agent->registered && (kvr_agent__kv_waits(rank) || rank->overrun || rank->dumping))
+		kvr_timer_set(&agent->link.timers, &rank->timer, agent->link.now_us);
 }
 
-void kvr_agent__kv_rewind(struct agent_rank *k, uint64_t id)
+void kvr_agent__kv_rewind(struct agent_rank *rank, uint64_t id)
 {
-	k->to_send = id >= k->acked.id ? k->acked : k->first;
-	kvr_agent__kv_seek(k, &k->to_send, id);
+	rank->to_send = id >= rank->acked.id ? rank->acked : rank->first;
+	kvr_agent__kv_seek(rank, &rank->to_send, id);
 }

@@ -14,17 +14,17 @@ static void put_strings(struct kvr_hint_buf *b, uint16_t type, const char *const
 		kvr_hint_put_str(b, type, *list);
 }
 
-int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *conf)
+int kvr_agent__build_hello(struct kvr_agent *agent, const struct kvr_agent_conf *conf)
 {
-	const uint32_t cap =
-		a->conf.frame_bytes - KVR_WIRE_MIN_FRAME - (uint32_t)sizeof(struct kvr_wire_hello);
+	const uint32_t cap = agent->conf.frame_bytes - KVR_WIRE_MIN_FRAME -
+			     (uint32_t)sizeof(struct kvr_wire_hello);
 	struct kvr_hint_buf b = {.p = malloc(cap), .cap = cap};
 	struct kvr_hint_lists lists;
 	struct kvr_hints parsed;
 
 	if (b.p == NULL)
 		return -ENOMEM;
-	a->hello = b.p;
+	agent->hello = b.p;
 	kvr_hint_put_str(&b, KVR_HINT_POOL, conf->pool);
 	put_strings(&b, KVR_HINT_TAINT, conf->taints);
 	put_strings(&b, KVR_HINT_TOPOLOGY, conf->topology);
@@ -37,52 +37,54 @@ int kvr_agent__build_hello(struct kvr_agent *a, const struct kvr_agent_conf *con
 		kvr_hint_put_str(&b, KVR_HINT_ENGINE_ADDR, conf->engine_addr);
 	if (conf->body_addr != NULL)
 		kvr_hint_put_str(&b, KVR_HINT_BODY_ADDR, conf->body_addr);
-	a->takes_bodies = conf->body_addr != NULL;
+	agent->takes_bodies = conf->body_addr != NULL;
 	if (b.err != 0)
 		return b.err;
-	a->hello_hints_len = b.len;
+	agent->hello_hints_len = b.len;
 	/* Detect errors that the router would reject. */
 	return kvr_hints_parse(b.p, b.len, KVR_HINTS_HELLO, &parsed, &lists) == 0 ? 0 : -EINVAL;
 }
 
-void kvr_agent__send_hello(struct kvr_agent *a)
+void kvr_agent__send_hello(struct kvr_agent *agent)
 {
-	const struct kvr_wire_hello w = {.block_size = a->conf.block_size,
-					 .dp_start = a->conf.dp_start,
-					 .dp_size = a->conf.dp_size,
-					 .max_num_batched_tokens = a->conf.max_num_batched_tokens,
-					 .total_kv_blocks = a->conf.total_kv_blocks,
-					 .max_frame = (uint16_t)a->conf.receive_bytes,
-					 .role = (uint8_t)a->conf.role,
-					 .flags = a->conf.cpu ? KVR_HELLO_F_CPU : 0,
-					 .boot = a->boot};
-	const struct kvr_hint_buf hints = {.p = a->hello, .len = a->hello_hints_len};
-	uint8_t *f = kvr_link_frame(&a->link);
+	const struct kvr_wire_hello w = {.block_size = agent->conf.block_size,
+					 .dp_start = agent->conf.dp_start,
+					 .dp_size = agent->conf.dp_size,
+					 .max_num_batched_tokens =
+						 agent->conf.max_num_batched_tokens,
+					 .total_kv_blocks = agent->conf.total_kv_blocks,
+					 .max_frame = (uint16_t)agent->conf.receive_bytes,
+					 .role = (uint8_t)agent->conf.role,
+					 .flags = agent->conf.cpu ? KVR_HELLO_F_CPU : 0,
+					 .boot = agent->boot};
+	const struct kvr_hint_buf hints = {.p = agent->hello, .len = agent->hello_hints_len};
+	uint8_t *f = kvr_link_frame(&agent->link);
 
-	kvr_link_queue(&a->link, &a->router,
-		       kvr_put_hello(f, KVR_WIRE_MAX_FRAME, &a->hello_ids, w, &hints));
-	a->stats.hellos++;
-	if (a->again_us != 0)
-		a->again_us = a->link.now_us;
-	kvr_link_repeat(&a->link, &a->timer, &a->backoff_us, AGENT_HELLO_MAX_US, KVR_TIMER_NEVER);
+	kvr_link_queue(&agent->link, &agent->router,
+		       kvr_put_hello(f, KVR_WIRE_MAX_FRAME, &agent->hello_ids, w, &hints));
+	agent->stats.hellos++;
+	if (agent->again_us != 0)
+		agent->again_us = agent->link.now_us;
+	kvr_link_repeat(&agent->link, &agent->timer, &agent->backoff_us, AGENT_HELLO_MAX_US,
+			KVR_TIMER_NEVER);
 }
 
-void kvr_agent__new_hello(struct kvr_agent *a)
+void kvr_agent__new_hello(struct kvr_agent *agent)
 {
-	a->hello_ids = kvr_link_ids(&a->link, a->conf.worker, ++a->hello_no, 0);
+	agent->hello_ids = kvr_link_ids(&agent->link, agent->conf.worker, ++agent->hello_no, 0);
 }
 
-void kvr_agent__restart_hello(struct kvr_agent *a)
+void kvr_agent__restart_hello(struct kvr_agent *agent)
 {
-	if (!a->registered || a->leaving)
+	if (!agent->registered || agent->leaving)
 		return; /* HELLO is being sent already */
-	a->registered = false;
-	kvr_agent__new_hello(a);
-	a->backoff_us = AGENT_HELLO_US;
-	if (a->again_us != 0 && a->link.now_us - a->again_us < AGENT_AGAIN_US) {
-		kvr_timer_set(&a->link.timers, &a->timer, a->again_us + AGENT_AGAIN_US);
+	agent->registered = false;
+	kvr_agent__new_hello(agent);
+	agent->backoff_us = AGENT_HELLO_US;
+	if (agent->again_us != 0 && agent->link.now_us - agent->again_us < AGENT_AGAIN_US) {
+		kvr_timer_set(&agent->link.timers, &agent->timer, agent->again_us + AGENT_AGAIN_US);
 		return;
 	}
-	a->again_us = a->link.now_us;
-	kvr_agent__send_hello(a);
+	agent->again_us = agent->link.now_us;
+	kvr_agent__send_hello(agent);
 }

@@ -177,34 +177,36 @@ struct kvr_agent_ops {
 	 * Run a request; answer with kvr_agent_respond() now or later.
 	 * @return 0: accepted; 1..65535: rejected, the client receives the number.
 	 */
-	int (*on_dispatch)(struct kvr_agent *a, const struct kvr_agent_request *r, void *user);
+	int (*on_dispatch)(struct kvr_agent *agent, const struct kvr_agent_request *r, void *user);
 	/**
 	 * Stop a request. The handle is invalid afterwards; the library answers the router. A
 	 * decode leg may be stopped before it started: the engine must still release the transfer
 	 * at the prefill engine.
 	 */
-	void (*on_abort)(struct kvr_agent *a, uint64_t handle, enum kvr_agent_abort why,
+	void (*on_abort)(struct kvr_agent *agent, uint64_t handle, enum kvr_agent_abort why,
 			 uint16_t code, void *user);
 	/** The client acknowledged the last item. Only now the handle is invalid. */
-	void (*on_done)(struct kvr_agent *a, uint64_t handle, void *user);
-	void (*on_state)(struct kvr_agent *a, const struct kvr_agent_status *s, void *user);
+	void (*on_done)(struct kvr_agent *agent, uint64_t handle, void *user);
+	void (*on_state)(struct kvr_agent *agent, const struct kvr_agent_status *s, void *user);
 	/**
 	 * List the blocks cached by @p dp_rank: called with pos 0, 1, 2, ... until it returns 0,
 	 * without other calls in between, so that the dump reflects one moment. Parents should
 	 * precede their children. NULL: the router starts with an empty cache.
 	 * @return 1: *kv is filled (hashes valid until the next call); 0: end of the list.
 	 */
-	int (*on_dump)(struct kvr_agent *a, uint32_t dp_rank, uint64_t pos, struct kvr_agent_kv *kv,
-		       void *user);
+	int (*on_dump)(struct kvr_agent *agent, uint32_t dp_rank, uint64_t pos,
+		       struct kvr_agent_kv *kv, void *user);
 	/**
 	 * Open a session, or set a new timeout. Called once per message of the router, regardless
 	 * of copies. NULL: always 0.
 	 * @return 0; 1..65535: rejected, the client receives the number.
 	 */
-	int (*on_session_open)(struct kvr_agent *a, const struct kvr_agent_session *s, void *user);
+	int (*on_session_open)(struct kvr_agent *agent, const struct kvr_agent_session *s,
+			       void *user);
 	/** Close a session, which may be unknown. NULL: always 0. @return 0, or a number for the
 	 * router's log. */
-	int (*on_session_close)(struct kvr_agent *a, const struct kvr_agent_session *s, void *user);
+	int (*on_session_close)(struct kvr_agent *agent, const struct kvr_agent_session *s,
+				void *user);
 };
 
 struct kvr_agent_stats {
@@ -231,10 +233,10 @@ struct kvr_agent *kvr_agent_create(const struct kvr_agent_conf *conf);
 
 /** Abort every request (on_abort with CLOSED) and free everything; sends nothing. NULL is
  * allowed. */
-void kvr_agent_destroy(struct kvr_agent *a);
+void kvr_agent_destroy(struct kvr_agent *agent);
 
 /** Deregister: GOODBYE until answered (5 attempts), then on_state with GONE. @return 0. */
-int kvr_agent_goodbye(struct kvr_agent *a);
+int kvr_agent_goodbye(struct kvr_agent *agent);
 
 /**
  * Ask the router to stop or resume sending requests. Heartbeats repeat the request, also after
@@ -242,19 +244,19 @@ int kvr_agent_goodbye(struct kvr_agent *a);
  * the result: DRAINING, then DRAINED when nothing is booked, or SERVING. Requests in flight still
  * arrive and must run.
  */
-void kvr_agent_drain(struct kvr_agent *a, bool on);
+void kvr_agent_drain(struct kvr_agent *agent, bool on);
 
-int kvr_agent_fd(const struct kvr_agent *a);
+int kvr_agent_fd(const struct kvr_agent *agent);
 /** Milliseconds until kvr_agent_process() is needed without input; -1: never. */
-int kvr_agent_timeout_ms(const struct kvr_agent *a);
+int kvr_agent_timeout_ms(const struct kvr_agent *agent);
 /** Return true if a sleep for that time should end on time: a large item is being sent in steps
  * of a millisecond, or fragments are missing. Otherwise 4 ms more are harmless. */
-bool kvr_agent_timeout_strict(const struct kvr_agent *a);
+bool kvr_agent_timeout_strict(const struct kvr_agent *agent);
 /** Receive, run timers, make callbacks, send. @return the number of frames received. */
-int kvr_agent_process(struct kvr_agent *a);
+int kvr_agent_process(struct kvr_agent *agent);
 /** Send queued frames without receiving. kvr_agent_process() includes this; for loops that know
  * that the descriptor is not readable. */
-void kvr_agent_flush(struct kvr_agent *a);
+void kvr_agent_flush(struct kvr_agent *agent);
 
 #define KVR_AGENT_LAST 0x1u /**< the answer ends with this item */
 /** With LAST: the engine failed. Data is the reason as text of at most 255 bytes, not part of the
@@ -292,55 +294,55 @@ struct kvr_agent_item {
  * without LAST, ERROR with TOKENS, FAILED with REFUSED, no transfer result), -EMSGSIZE, -ENOBUFS
  * (request_bytes are unacknowledged: retry after kvr_agent_process()), -ENOMEM.
  */
-int kvr_agent_respond(struct kvr_agent *a, uint64_t handle, const struct kvr_agent_item *item);
+int kvr_agent_respond(struct kvr_agent *agent, uint64_t handle, const struct kvr_agent_item *item);
 
 /** Reject a request that on_dispatch accepted, before its first item: it ends as an error of the
  * engine with this status and @p words, at most 255 bytes. (Rejections by on_dispatch reach the
  * client as REJECTED.)
  * @return 0, -ENOENT, -EINVAL (code 0), -EMSGSIZE, -EBUSY (items were sent: use KVR_AGENT_ERROR).
  */
-int kvr_agent_refuse(struct kvr_agent *a, uint64_t handle, uint16_t code, const char *words);
+int kvr_agent_refuse(struct kvr_agent *agent, uint64_t handle, uint16_t code, const char *words);
 
 /** Blocks stored by a rank, in sequence order. @return 0, -EINVAL (rank, tier, n 0). */
-int kvr_agent_kv_stored(struct kvr_agent *a, uint32_t dp_rank, const struct kvr_agent_kv *kv);
+int kvr_agent_kv_stored(struct kvr_agent *agent, uint32_t dp_rank, const struct kvr_agent_kv *kv);
 
 /** Blocks removed from a tier by a rank (parent is ignored). @return as kv_stored. */
-int kvr_agent_kv_removed(struct kvr_agent *a, uint32_t dp_rank, const struct kvr_agent_kv *kv);
+int kvr_agent_kv_removed(struct kvr_agent *agent, uint32_t dp_rank, const struct kvr_agent_kv *kv);
 
 /** A rank cleared its cache in all tiers. @return 0, -EINVAL. */
-int kvr_agent_kv_cleared(struct kvr_agent *a, uint32_t dp_rank);
+int kvr_agent_kv_cleared(struct kvr_agent *agent, uint32_t dp_rank);
 
 /**
  * Unacknowledged event bytes of a rank, at most kv_ring_bytes. An event that does not fit replaces
  * all of them by a dump. An application that can delay events should do so while the ring is nearly
  * full.
- * @return bytes; 0 for an unknown rank, without a router, or if a dump is due anyway.
+ * @return bytes; 0 for an unknown rank, without agent router, or if agent dump is due anyway.
  */
-uint64_t kvr_agent_kv_waiting(const struct kvr_agent *a, uint32_t dp_rank);
+uint64_t kvr_agent_kv_waiting(const struct kvr_agent *agent, uint32_t dp_rank);
 
 /** Load of a rank for the next heartbeats; kv_used_blocks UINT64_MAX: not reported. active_requests
  * is at least the number of requests running here.
  * @return 0, -EINVAL. */
-int kvr_agent_load(struct kvr_agent *a, uint32_t dp_rank, uint32_t active_requests,
+int kvr_agent_load(struct kvr_agent *agent, uint32_t dp_rank, uint32_t active_requests,
 		   uint64_t kv_used_blocks);
 
 /** Statistics of the engine's own events of a rank, for operators of the router, sent by
  * heartbeats: number of unreadable events so far, tokens per block of the readable ones (0:
  * unknown), and whether these had token pairs (EAGLE). @return 0, -EINVAL. */
-int kvr_agent_events_read(struct kvr_agent *a, uint32_t dp_rank, uint32_t unread,
+int kvr_agent_events_read(struct kvr_agent *agent, uint32_t dp_rank, uint32_t unread,
 			  uint16_t block_size, bool eagle);
 
 /** Number of consecutive canary prompts whose blocks did not appear in the engine's events under
  * the hashes of their tokens (PROTOCOL.md section 9.2), for operators of the router, sent by
  * heartbeats; 0: the last canary succeeded. For the whole worker. */
-void kvr_agent_canaries_missed(struct kvr_agent *a, uint32_t in_a_row);
+void kvr_agent_canaries_missed(struct kvr_agent *agent, uint32_t in_a_row);
 
 /** Iterate over hints: *pos starts at 0. @return 1: *h is filled; 0: end. */
 int kvr_agent_hint_next(const struct kvr_agent_request *r, uint32_t *pos, struct kvr_agent_hint *h);
 
-uint32_t kvr_agent_running(const struct kvr_agent *a);
-enum kvr_agent_state kvr_agent_state_now(const struct kvr_agent *a);
-void kvr_agent_stats_get(const struct kvr_agent *a, struct kvr_agent_stats *out);
+uint32_t kvr_agent_running(const struct kvr_agent *agent);
+enum kvr_agent_state kvr_agent_state_now(const struct kvr_agent *agent);
+void kvr_agent_stats_get(const struct kvr_agent *agent, struct kvr_agent_stats *out);
 
 #ifdef __cplusplus
 }

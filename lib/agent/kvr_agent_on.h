@@ -19,6 +19,6 @@ struct kvr_agent *kvr_agent__create_on(const struct kvr_agent_conf *conf,
 
 /** Time at which kvr_agent_process() is needed without input, in microseconds of that world's
  * clock; 0: now, UINT64_MAX: never. */
-uint64_t kvr_agent__due_us(const struct kvr_agent *a);
+uint64_t kvr_agent__due_us(const struct kvr_agent *agent);
 
 #endif

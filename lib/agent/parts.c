@@ -12,39 +12,41 @@
 
 #include <rte_common.h>
 
-uint32_t kvr_agent__unit(const struct agent_req *r)
+uint32_t kvr_agent__unit(const struct agent_req *req)
 {
-	return (r->frame_bytes - KVR_WIRE_MIN_FRAME) & ~7u;
+	return (req->frame_bytes - KVR_WIRE_MIN_FRAME) & ~7u;
 }
 
-static const struct kvr_udp_addr *receiver_of(const struct kvr_agent *a, const struct agent_req *r)
+static const struct kvr_udp_addr *receiver_of(const struct kvr_agent *agent,
+					      const struct agent_req *req)
 {
-	return r->direct ? &r->client : &a->router;
+	return req->direct ? &req->client : &agent->router;
 }
 
-static void send_part(struct kvr_agent *a, const struct agent_req *r, const struct agent_item *it,
-		      uint32_t k)
+static void send_part(struct kvr_agent *agent, const struct agent_req *req,
+		      const struct agent_item *it, uint32_t k)
 {
 	struct kvr_frag f;
 
-	if (kvr_frag_init(&f, KVR_RESPONSE, &it->ids, it->len, r->frame_bytes) < 0)
+	if (kvr_frag_init(&f, KVR_RESPONSE, &it->ids, it->len, req->frame_bytes) < 0)
 		return;
 	kvr_frag_seek(&f, k);
-	kvr_link_send_frames(&a->link, receiver_of(a, r), &f, &it->w, 1);
+	kvr_link_send_frames(&agent->link, receiver_of(agent, req), &f, &it->w, 1);
 }
 
-void kvr_agent__send_first(struct kvr_agent *a, struct agent_req *r, const struct agent_item *it)
+void kvr_agent__send_first(struct kvr_agent *agent, struct agent_req *req,
+			   const struct agent_item *it)
 {
 	if (it->next == 0)
-		r->parts++; /* not sent yet: send all of it */
+		req->parts++; /* not sent yet: send all of it */
 	else
-		send_part(a, r, it, 0);
+		send_part(agent, req, it, 0);
 }
 
 /* Number of fragments of the first copy that may be sent now. */
-static uint32_t count_first_copy(const struct agent_req *r, const struct agent_item *it)
+static uint32_t count_first_copy(const struct agent_req *req, const struct agent_item *it)
 {
-	return r->unproven ? RTE_MIN(it->n_frames, KVR_WIRE_UNPROVEN_ITEMS) : it->n_frames;
+	return req->unproven ? RTE_MIN(it->n_frames, KVR_WIRE_UNPROVEN_ITEMS) : it->n_frames;
 }
 
 /* Fragments named by MISSING come first, because they are older. */
@@ -62,55 +64,55 @@ static uint32_t take_next(struct agent_item *it)
 	return w;
 }
 
-bool kvr_agent__send_parts(struct kvr_agent *a, struct agent_req *r)
+bool kvr_agent__send_parts(struct kvr_agent *agent, struct agent_req *req)
 {
 	uint32_t n = 0, open = 0;
 	struct agent_item *it;
 
-	if (a->link.now_us >= r->paced_us) {
-		STAILQ_FOREACH (it, &r->items, link) {
-			if (it->w.seq >= r->sent)
+	if (agent->link.now_us >= req->paced_us) {
+		STAILQ_FOREACH (it, &req->items, link) {
+			if (it->w.seq >= req->sent)
 				break;
 			if (it->n_frames == 1)
 				continue;
 			for (; n < AGENT_PACE_FRAMES &&
-			       (it->n_again > 0 || it->next < count_first_copy(r, it));
+			       (it->n_again > 0 || it->next < count_first_copy(req, it));
 			     n++)
-				send_part(a, r, it, take_next(it));
-			open += it->n_again > 0 || it->next < count_first_copy(r, it);
+				send_part(agent, req, it, take_next(it));
+			open += it->n_again > 0 || it->next < count_first_copy(req, it);
 		}
-		r->paced_us = a->link.now_us + n * (AGENT_PACE_US / AGENT_PACE_FRAMES);
-		r->parts = open;
+		req->paced_us = agent->link.now_us + n * (AGENT_PACE_US / AGENT_PACE_FRAMES);
+		req->parts = open;
 	}
-	r->pacing = r->parts > 0;
-	if (r->pacing)
-		kvr_link_step(&a->link, &r->repeat, r->paced_us);
-	return r->pacing;
+	req->pacing = req->parts > 0;
+	if (req->pacing)
+		kvr_link_step(&agent->link, &req->repeat, req->paced_us);
+	return req->pacing;
 }
 
-void kvr_agent__renumber_items(struct kvr_agent *a, struct agent_req *r)
+void kvr_agent__renumber_items(struct kvr_agent *agent, struct agent_req *req)
 {
 	struct agent_item *it;
 
-	STAILQ_FOREACH (it, &r->items, link) {
-		if (it->w.seq >= r->sent)
+	STAILQ_FOREACH (it, &req->items, link) {
+		if (it->w.seq >= req->sent)
 			break;
 		if (it->n_frames == 1 || it->next < it->n_frames)
 			continue;
-		it->ids = kvr_link_ids(&a->link, r->source, r->id, r->handle);
+		it->ids = kvr_link_ids(&agent->link, req->source, req->id, req->handle);
 		it->next = it->n_again = 0;
 	}
 }
 
 /* The sent item that MISSING refers to, or NULL. */
-static struct agent_item *item_of(const struct agent_req *r, const struct kvr_wire_missing *w)
+static struct agent_item *item_of(const struct agent_req *req, const struct kvr_wire_missing *w)
 {
 	struct agent_item *it;
 
-	STAILQ_FOREACH (it, &r->items, link)
+	STAILQ_FOREACH (it, &req->items, link)
 		if (it->ids.msg_seq == w->msg_seq)
-			return it->w.seq < r->sent && it->n_frames > 1 && it->len == w->msg_len &&
-					       w->unit == kvr_agent__unit(r)
+			return it->w.seq < req->sent && it->n_frames > 1 && it->len == w->msg_len &&
+					       w->unit == kvr_agent__unit(req)
 				       ? it
 				       : NULL;
 	return NULL;
@@ -132,17 +134,17 @@ static void mark_missing(struct agent_item *it, const struct kvr_wire_missing *w
 	}
 }
 
-bool kvr_agent__parts_named(struct kvr_agent *a, struct agent_req *r,
+bool kvr_agent__parts_named(struct kvr_agent *agent, struct agent_req *req,
 			    const struct kvr_wire_missing *w)
 {
-	struct agent_item *it = item_of(r, w);
+	struct agent_item *it = item_of(req, w);
 
 	if (it == NULL)
 		return false;
 	KVR_SIM_SOMETIMES(AGENT_PART_AGAIN);
 	mark_missing(it, w);
-	a->stats.fragments_again += it->n_again;
-	r->parts++;
-	r->unproven = false; /* the client received a fragment, so its address is valid */
+	agent->stats.fragments_again += it->n_again;
+	req->parts++;
+	req->unproven = false; /* the client received a fragment, so its address is valid */
 	return true;
 }

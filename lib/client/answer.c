@@ -32,15 +32,15 @@ static struct kvr_client_choice choice_of(const struct kvr_wire_accepted *w)
 }
 
 /* Copy the addresses of an ACCEPTED to the request. Without memory the choice has none. */
-static void copy_addresses(struct client_req *r, const struct kvr_hints *h,
+static void copy_addresses(struct client_req *req, const struct kvr_hints *h,
 			   struct kvr_client_choice *ch)
 {
 	char *p = calloc(2, KVR_HINT_MAX_ADDR + 1);
 
 	if (p == NULL)
 		return;
-	free(r->addr);
-	r->addr = p;
+	free(req->addr);
+	req->addr = p;
 	if ((h->present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
 		ch->engine = memcpy(p, h->engine_addr.p, h->engine_addr.len);
 	p += KVR_HINT_MAX_ADDR + 1;
@@ -60,121 +60,122 @@ static bool hints_of(const struct kvr_wire_accepted *w, struct kvr_hints *h)
 
 /* Report the choice if it is new: for the first time, or after the request was sent to another
  * worker. */
-static void report_choice(struct kvr_client *c, struct client_req *r,
+static void report_choice(struct kvr_client *client, struct client_req *req,
 			  const struct kvr_wire_accepted *w)
 {
 	struct kvr_client_choice ch = choice_of(w);
 	struct kvr_hints h;
 
-	if (r->accepted && same_place(&r->choice, &ch))
+	if (req->accepted && same_place(&req->choice, &ch))
 		return;
-	if (r->book && hints_of(w, &h))
-		copy_addresses(r, &h, &ch);
-	r->accepted = true;
-	r->choice = ch;
-	if (r->ops != NULL && r->ops->on_accepted != NULL)
-		r->ops->on_accepted(c, r->id, &r->choice, r->user);
+	if (req->book && hints_of(w, &h))
+		copy_addresses(req, &h, &ch);
+	req->accepted = true;
+	req->choice = ch;
+	if (req->ops != NULL && req->ops->on_accepted != NULL)
+		req->ops->on_accepted(client, req->id, &req->choice, req->user);
 }
 
-static void on_queued(struct kvr_client *c, struct client_req *r, const struct kvr_wire_accepted *w)
+static void on_queued(struct kvr_client *client, struct client_req *req,
+		      const struct kvr_wire_accepted *w)
 {
 	const struct kvr_client_queue q = {.len = w->queue_len, .tokens = w->pending_tokens};
 
-	if (r->state == CLIENT_QUEUED)
+	if (req->state == CLIENT_QUEUED)
 		return;
-	kvr_client__watch(c, r, CLIENT_QUEUED);
-	if (r->ops != NULL && r->ops->on_queued != NULL)
-		r->ops->on_queued(c, r->id, &q, r->user);
+	kvr_client__watch(client, req, CLIENT_QUEUED);
+	if (req->ops != NULL && req->ops->on_queued != NULL)
+		req->ops->on_queued(client, req->id, &q, req->user);
 }
 
 /* Handle ACCEPTED in state DISPATCHED. @p anew: with another handle than before, because the
  * request started over. */
-static void on_dispatched(struct kvr_client *c, struct client_req *r,
+static void on_dispatched(struct kvr_client *client, struct client_req *req,
 			  const struct kvr_wire_accepted *w, bool answers_probe, bool anew)
 {
 	const bool legs = w->path == KVR_WAY_BOOTSTRAP || w->path == KVR_WAY_SYNC;
 
-	if (r->state == CLIENT_RUNNING && (!anew || r->next_seq > 0))
+	if (req->state == CLIENT_RUNNING && (!anew || req->next_seq > 0))
 		return; /* older than the message that made it RUNNING */
-	if (answers_probe && r->state == CLIENT_DISPATCHED && r->msg != NULL && !legs &&
+	if (answers_probe && req->state == CLIENT_DISPATCHED && req->msg != NULL && !legs &&
 	    (w->flags & KVR_ACC_F_KEPT) == 0) {
 		/* The worker has not acknowledged, and only the client can send the request
 		 * again. */
-		kvr_client__resend(c, r);
+		kvr_client__resend(client, req);
 		return;
 	}
-	if (r->state == CLIENT_SENDING && !r->sent_on) {
+	if (req->state == CLIENT_SENDING && !req->sent_on) {
 		kvr_client__sent_on(
-			r); /* the router received the first frames; the others must follow */
-	} else if (r->state == CLIENT_SENDING) {
+			req); /* the router received the first frames; the others must follow */
+	} else if (req->state == CLIENT_SENDING) {
 		return;
-	} else if (anew || r->state != CLIENT_DISPATCHED)
-		kvr_client__watch(c, r, CLIENT_DISPATCHED);
-	report_choice(c, r, w);
+	} else if (anew || req->state != CLIENT_DISPATCHED)
+		kvr_client__watch(client, req, CLIENT_DISPATCHED);
+	report_choice(client, req, w);
 }
 
-static void on_running(struct kvr_client *c, struct client_req *r,
+static void on_running(struct kvr_client *client, struct client_req *req,
 		       const struct kvr_wire_accepted *w)
 {
-	if (r->book) /* a booking receives no item that would release the message */
-		kvr_client__drop_msg(r);
-	if (r->state != CLIENT_RUNNING)
-		kvr_client__watch(c, r, CLIENT_RUNNING);
-	report_choice(c, r, w);
+	if (req->book) /* a booking receives no item that would release the message */
+		kvr_client__drop_msg(req);
+	if (req->state != CLIENT_RUNNING)
+		kvr_client__watch(client, req, CLIENT_RUNNING);
+	report_choice(client, req, w);
 }
 
-void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
+void kvr_client__on_accepted(struct kvr_client *client, struct client_req *req,
 			     const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_accepted *w = (const void *)body;
-	const bool answers_probe = r->probing;
-	const bool anew = h->handle != 0 && r->handle != 0 && h->handle != r->handle;
+	const bool answers_probe = req->probing;
+	const bool anew = h->handle != 0 && req->handle != 0 && h->handle != req->handle;
 	struct kvr_hints hints;
 
-	if (r->state == CLIENT_CANCELLING || r->state == CLIENT_FRESH ||
-	    (h->handle != 0 && h->handle == r->dead_handle) ||
-	    (w->state == KVR_STATE_QUERY) != r->query)
+	if (req->state == CLIENT_CANCELLING || req->state == CLIENT_FRESH ||
+	    (h->handle != 0 && h->handle == req->dead_handle) ||
+	    (w->state == KVR_STATE_QUERY) != req->query)
 		return;
-	r->received_us = c->link.now_us;
-	r->probing = false;
-	if (h->handle != 0 && r->next_seq == 0)
-		kvr_client__set_handle(r, h->handle);
-	if (r->away != NULL && hints_of(w, &hints))
-		kvr_client__deliver(c, r, &hints);
+	req->received_us = client->link.now_us;
+	req->probing = false;
+	if (h->handle != 0 && req->next_seq == 0)
+		kvr_client__set_handle(req, h->handle);
+	if (req->away != NULL && hints_of(w, &hints))
+		kvr_client__deliver(client, req, &hints);
 	switch (w->state) {
 	case KVR_STATE_QUERY:
-		report_choice(c, r, w);
-		if (r->state != CLIENT_CANCELLING)
-			kvr_client__end_reason(c, r, KVR_CLIENT_QUERIED, false);
+		report_choice(client, req, w);
+		if (req->state != CLIENT_CANCELLING)
+			kvr_client__end_reason(client, req, KVR_CLIENT_QUERIED, false);
 		break;
 	case KVR_STATE_QUEUED:
-		on_queued(c, r, w);
+		on_queued(client, req, w);
 		break;
 	case KVR_STATE_DISPATCHED:
-		on_dispatched(c, r, w, answers_probe, anew);
+		on_dispatched(client, req, w, answers_probe, anew);
 		break;
 	case KVR_STATE_RUNNING:
-		on_running(c, r, w);
+		on_running(client, req, w);
 		break;
 	default:
-		c->stats.frames_bad++;
+		client->stats.frames_bad++;
 	}
 }
 
-static void on_ended_there(struct kvr_client *c, struct client_req *r)
+static void on_ended_there(struct kvr_client *client, struct client_req *req)
 {
 	/* Items may still be in flight, or come directly from the agent: wait a little for the last
 	 * one. */
-	if (r->ended_there)
+	if (req->ended_there)
 		return;
-	r->ended_there = true;
-	r->received_us = c->link.now_us;
-	if (r->state < CLIENT_RUNNING)
-		kvr_client__watch(c, r, CLIENT_RUNNING);
+	req->ended_there = true;
+	req->received_us = client->link.now_us;
+	if (req->state < CLIENT_RUNNING)
+		kvr_client__watch(client, req, CLIENT_RUNNING);
 }
 
 /* Report a rejection; @p goes_on: the slot is still needed. */
-static void report_rejection(struct kvr_client *c, struct client_req *r,
+static void report_rejection(struct kvr_client *client, struct client_req *req,
 			     const struct kvr_wire_rejected *w, bool goes_on)
 {
 	struct kvr_client_end e = {
@@ -191,104 +192,105 @@ static void report_rejection(struct kvr_client *c, struct client_req *r,
 		e.place = (struct kvr_client_place){w->detail[1], (uint32_t)w->detail[2]};
 	}
 	if (goes_on)
-		kvr_client__report_end(c, r, &e);
+		kvr_client__report_end(client, req, &e);
 	else
-		kvr_client__end(c, r, &e);
+		kvr_client__end(client, req, &e);
 }
 
 /* A rejection for lack of capacity applies to one copy of the ROUTE. Another copy may have been
  * accepted, and must not run after the user may have retried: cancel it. */
-static void handle_no_capacity(struct kvr_client *c, struct client_req *r,
+static void handle_no_capacity(struct kvr_client *client, struct client_req *req,
 			       const struct kvr_wire_rejected *w)
 {
-	const struct kvr_wire_request *q = (const void *)r->msg;
-	const uint64_t id = r->id;
+	const struct kvr_wire_request *q = (const void *)req->msg;
+	const uint64_t id = req->id;
 
 	if ((q->flags & KVR_REQ_F_RESEND) == 0) {
-		report_rejection(c, r, w, false);
+		report_rejection(client, req, w, false);
 		return;
 	}
-	report_rejection(c, r, w, true);
-	if (kvr_client__find(c, id) == r && r->state != CLIENT_CANCELLING)
-		kvr_client__start_cancel(c, r, KVR_CLIENT_REJECTED);
+	report_rejection(client, req, w, true);
+	if (kvr_client__find(client, id) == req && req->state != CLIENT_CANCELLING)
+		kvr_client__start_cancel(client, req, KVR_CLIENT_REJECTED);
 }
 
 /* The router does not know the request. */
-static void handle_unknown_request(struct kvr_client *c, struct client_req *r, bool sent)
+static void handle_unknown_request(struct kvr_client *client, struct client_req *req, bool sent)
 {
-	if (r->direct && r->msg == NULL) {
+	if (req->direct && req->msg == NULL) {
 		KVR_SIM_SOMETIMES(CLIENT_ADRIFT);
-		r->adrift = true;
+		req->adrift = true;
 		return;
 	}
-	r->dead_handle = r->handle;
-	kvr_client__set_handle(r, 0);
-	r->accepted = false;
+	req->dead_handle = req->handle;
+	kvr_client__set_handle(req, 0);
+	req->accepted = false;
 	KVR_SIM_SOMETIMES(CLIENT_FORGOTTEN);
-	if (r->msg == NULL) {
-		kvr_client__end_reason(c, r, KVR_CLIENT_LOST, true);
+	if (req->msg == NULL) {
+		kvr_client__end_reason(client, req, KVR_CLIENT_LOST, true);
 		return;
 	}
-	c->stats.restarted++;
+	client->stats.restarted++;
 	if (sent) /* with the next retransmission, to avoid a loop of ROUTE and REJECTED */
-		r->frame_bytes = 0; /* retransmit everything, as another message */
+		req->frame_bytes = 0; /* retransmit everything, as another message */
 	else
-		kvr_client__restart(c, r);
+		kvr_client__restart(client, req);
 }
 
 /* Return true if a rejection of message @p kind still applies to the request, which may have moved
  * on. */
-static bool is_relevant(const struct client_req *r, uint8_t kind, bool sent)
+static bool is_relevant(const struct client_req *req, uint8_t kind, bool sent)
 {
-	if (r->kind != KVR_ROUTE)
-		return kind == r->kind && r->state != CLIENT_FRESH;
-	if (r->state == CLIENT_FRESH)
+	if (req->kind != KVR_ROUTE)
+		return kind == req->kind && req->state != CLIENT_FRESH;
+	if (req->state == CLIENT_FRESH)
 		return false;
-	if (r->state == CLIENT_CANCELLING)
+	if (req->state == CLIENT_CANCELLING)
 		return kind == KVR_CANCEL || kind == KVR_ROUTE;
 	return kind == KVR_ROUTE || (kind == KVR_PROBE && !sent) ||
-	       (kind == KVR_PROGRESS && r->book);
+	       (kind == KVR_PROGRESS && req->book);
 }
 
-void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
+void kvr_client__on_rejected(struct kvr_client *client, struct client_req *req,
 			     const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_rejected *w = (const void *)body;
 	const enum kvr_refusal what = kvr_refusal(w->kind, w->code, w->retryable != 0);
-	const bool sent = r->state == CLIENT_ROUTING || (r->state == CLIENT_SENDING && !r->sent_on);
+	const bool sent =
+		req->state == CLIENT_ROUTING || (req->state == CLIENT_SENDING && !req->sent_on);
 
-	if (!is_relevant(r, w->kind, sent) || (w->kind == KVR_PROBE && h->handle != r->handle))
+	if (!is_relevant(req, w->kind, sent) || (w->kind == KVR_PROBE && h->handle != req->handle))
 		return; /* answers a PROBE sent before the request started over */
 	if (w->kind == KVR_PROBE)
-		r->probing = false;
-	if (r->book && r->accepted && r->state == CLIENT_RUNNING &&
+		req->probing = false;
+	if (req->book && req->accepted && req->state == CLIENT_RUNNING &&
 	    (what == KVR_REFUSAL_LINGER || what == KVR_REFUSAL_RESTART ||
 	     what == KVR_REFUSAL_STOP)) {
-		kvr_client__book_over(c, r);
-	} else if (r->state == CLIENT_CANCELLING) {
+		kvr_client__book_over(client, req);
+	} else if (req->state == CLIENT_CANCELLING) {
 		if (what == KVR_REFUSAL_DONE || what == KVR_REFUSAL_END ||
 		    what == KVR_REFUSAL_LINGER)
-			kvr_client__end_reason(c, r, r->end_reason, false);
+			kvr_client__end_reason(client, req, req->end_reason, false);
 	} else if (what == KVR_REFUSAL_END || (what == KVR_REFUSAL_FIRST && sent)) {
-		report_rejection(c, r, w, false);
-	} else if (what == KVR_REFUSAL_COOKIE && r->state != CLIENT_RUNNING) {
-		kvr_client__prove(c, r, w->detail[0], sent);
+		report_rejection(client, req, w, false);
+	} else if (what == KVR_REFUSAL_COOKIE && req->state != CLIENT_RUNNING) {
+		kvr_client__prove(client, req, w->detail[0], sent);
 	} else if (what == KVR_REFUSAL_BUSY && sent) {
-		handle_no_capacity(c, r, w);
+		handle_no_capacity(client, req, w);
 	} else if (what == KVR_REFUSAL_LINGER) {
-		on_ended_there(c, r);
+		on_ended_there(client, req);
 	} else if (what == KVR_REFUSAL_RESTART && (sent || w->kind == KVR_PROBE)) {
 		/* A REJECTED for a ROUTE counts in these states only: a copy may have been looked
 		 * up before the request was booked, and its answer may follow ACCEPTED. The next
 		 * PROBE resolves this. */
-		handle_unknown_request(c, r, sent);
+		handle_unknown_request(client, req, sent);
 	}
 }
 
-void kvr_client__on_late_accepted(struct client_req *r, const uint8_t *body)
+void kvr_client__on_late_accepted(struct client_req *req, const uint8_t *body)
 {
 	const struct kvr_wire_accepted *w = (const void *)body;
 
-	if (!r->accepted && (w->state == KVR_STATE_DISPATCHED || w->state == KVR_STATE_RUNNING))
-		r->choice = choice_of(w);
+	if (!req->accepted && (w->state == KVR_STATE_DISPATCHED || w->state == KVR_STATE_RUNNING))
+		req->choice = choice_of(w);
 }

@@ -14,120 +14,121 @@
 
 static bool wants_frame(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
 {
-	const struct kvr_client *c = user;
+	const struct kvr_client *client = user;
 
 	/* Items may come from agents, everything else from the router only. */
-	return h->source == c->source &&
-	       (h->kind == KVR_RESPONSE || kvr_udp_addr_equal(from, &c->router));
+	return h->source == client->source &&
+	       (h->kind == KVR_RESPONSE || kvr_udp_addr_equal(from, &client->router));
 }
 
-static void on_rejected(struct kvr_client *c, struct client_req *r, const struct kvr_wire_hdr *h,
-			const uint8_t *body)
+static void on_rejected(struct kvr_client *client, struct client_req *req,
+			const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const uint8_t kind = ((const struct kvr_wire_rejected *)body)->kind;
 
-	if (kind == KVR_CONNECT && h->id == c->connect_ids.id)
-		kvr_client__connect_refused(c, body);
+	if (kind == KVR_CONNECT && h->id == client->connect_ids.id)
+		kvr_client__connect_refused(client, body);
 	else if (kind == KVR_SESSION_RELEASE)
-		kvr_client__release_refused(c, h, body);
-	else if (kind != KVR_CONNECT && r != NULL && r->state != CLIENT_ENDED)
-		kvr_client__on_rejected(c, r, h, body);
+		kvr_client__release_refused(client, h, body);
+	else if (kind != KVR_CONNECT && req != NULL && req->state != CLIENT_ENDED)
+		kvr_client__on_rejected(client, req, h, body);
 }
 
 /* ACCEPTED of a request that has ended. Either the complete answer overtook it, or the request was
  * abandoned and CANCEL overtook ROUTE: then cancel again, because it would run without a client. */
-static void cancel_unwanted(struct kvr_client *c, const struct client_req *r,
+static void cancel_unwanted(struct kvr_client *client, const struct client_req *req,
 			    const struct kvr_wire_hdr *h, const uint8_t *body)
 {
 	const struct kvr_wire_accepted *w = (const void *)body;
-	const bool answered = r != NULL ? r->end.reason == KVR_CLIENT_FINISHED ||
-						  r->end.reason == KVR_CLIENT_FAILED
-					: kvr_client__answered(c, h->id);
+	const bool answered = req != NULL ? req->end.reason == KVR_CLIENT_FINISHED ||
+						    req->end.reason == KVR_CLIENT_FAILED
+					  : kvr_client__answered(client, h->id);
 
 	if (w->state != KVR_STATE_QUERY && !answered)
-		kvr_link_send(&c->link, &c->router, KVR_CANCEL,
-			      kvr_link_ids(&c->link, c->source, h->id, h->handle), NULL, 0);
+		kvr_link_send(&client->link, &client->router, KVR_CANCEL,
+			      kvr_link_ids(&client->link, client->source, h->id, h->handle), NULL,
+			      0);
 }
 
 /* Handle a message about a request that has ended, or is unknown. */
-static void on_late_message(struct kvr_client *c, struct client_req *r,
+static void on_late_message(struct kvr_client *client, struct client_req *req,
 			    const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 			    const uint8_t *body)
 {
 	if (h->kind == KVR_RESPONSE)
-		kvr_client__on_stray(c, from, h, body);
-	else if (h->kind == KVR_ACCEPTED && r != NULL)
-		kvr_client__on_late_accepted(r, body);
+		kvr_client__on_stray(client, from, h, body);
+	else if (h->kind == KVR_ACCEPTED && req != NULL)
+		kvr_client__on_late_accepted(req, body);
 	if (h->kind == KVR_ACCEPTED)
-		cancel_unwanted(c, r, h, body);
+		cancel_unwanted(client, req, h, body);
 }
 
 static void on_message(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 		       const uint8_t *body, uint32_t len)
 {
-	struct kvr_client *c = user;
-	struct client_req *r = kvr_client__find(c, h->id);
+	struct kvr_client *client = user;
+	struct client_req *req = kvr_client__find(client, h->id);
 
 	if (h->kind != KVR_RESPONSE)
-		kvr_client__saw_epoch(c, h->epoch);
+		kvr_client__saw_epoch(client, h->epoch);
 	if (h->kind == KVR_CONNECTED)
-		kvr_client__on_connected(c, h, body, len);
+		kvr_client__on_connected(client, h, body, len);
 	else if (h->kind == KVR_SESSION_RELEASED)
-		kvr_client__on_released(c, h, body);
+		kvr_client__on_released(client, h, body);
 	else if (h->kind == KVR_REJECTED)
-		on_rejected(c, r, h, body);
-	else if (r == NULL || r->state == CLIENT_ENDED)
-		on_late_message(c, r, from, h, body);
+		on_rejected(client, req, h, body);
+	else if (req == NULL || req->state == CLIENT_ENDED)
+		on_late_message(client, req, from, h, body);
 	else if (h->kind == KVR_RESPONSE)
-		kvr_client__on_response(c, r, from, h, body);
+		kvr_client__on_response(client, req, from, h, body);
 	else if (h->kind == KVR_MISSING)
-		kvr_client__on_missing(c, r, body);
+		kvr_client__on_missing(client, req, body);
 	else if (h->kind == KVR_ACCEPTED)
-		kvr_client__on_accepted(c, r, h, body);
+		kvr_client__on_accepted(client, req, h, body);
 	else if (h->kind == KVR_PROGRESS_ACK)
-		kvr_client__on_progress_ack(c, r, body);
+		kvr_client__on_progress_ack(client, req, body);
 	else if (h->kind == KVR_LOADS)
-		kvr_client__on_loads(c, r, body);
-	else if (h->kind == KVR_CANCELLED && r->state == CLIENT_CANCELLING)
-		kvr_client__end_reason(c, r, r->end_reason, false);
+		kvr_client__on_loads(client, req, body);
+	else if (h->kind == KVR_CANCELLED && req->state == CLIENT_CANCELLING)
+		kvr_client__end_reason(client, req, req->end_reason, false);
 }
 
-static void on_limit(struct kvr_client *c, struct client_req *r)
+static void on_limit(struct kvr_client *client, struct client_req *req)
 {
-	const uint64_t id = r->id;
+	const uint64_t id = req->id;
 
-	if (r->state ==
+	if (req->state ==
 	    CLIENT_CANCELLING) /* cancelled by the user: end without waiting for the router */
-		r->end_reason = KVR_CLIENT_TIMEOUT;
-	kvr_client__report_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_TIMEOUT});
-	if (kvr_client__find(c, id) == r && r->state != CLIENT_CANCELLING)
-		kvr_client__start_cancel(c, r, KVR_CLIENT_TIMEOUT);
+		req->end_reason = KVR_CLIENT_TIMEOUT;
+	kvr_client__report_end(client, req, &(struct kvr_client_end){.reason = KVR_CLIENT_TIMEOUT});
+	if (kvr_client__find(client, id) == req && req->state != CLIENT_CANCELLING)
+		kvr_client__start_cancel(client, req, KVR_CLIENT_TIMEOUT);
 }
 
-static void on_ack_due(struct kvr_client *c, struct client_req *r)
+static void on_ack_due(struct kvr_client *client, struct client_req *req)
 {
-	if (r->book)
-		kvr_client__repeat_report(c, r);
+	if (req->book)
+		kvr_client__repeat_report(client, req);
 	else
-		kvr_client__send_ack(c, r, 0);
+		kvr_client__send_ack(client, req, 0);
 }
 
 static void on_timer(void *user, struct kvr_timer *t)
 {
-	struct kvr_client *c = user;
+	struct kvr_client *client = user;
 
 	if (t->kind == CLIENT_T_CONNECT)
-		kvr_client__connect_timer(c);
+		kvr_client__connect_timer(client);
 	else if (t->kind == CLIENT_T_REPEAT)
-		kvr_client__repeat(c, container_of(t, struct client_req, repeat));
+		kvr_client__repeat(client, container_of(t, struct client_req, repeat));
 	else if (t->kind == CLIENT_T_RELEASE)
-		kvr_client__release_timer(c, container_of(t, struct client_release, timer));
+		kvr_client__release_timer(client, container_of(t, struct client_release, timer));
 	else if (t->kind == CLIENT_T_DELIVER)
-		kvr_client__deliver_timer(c, container_of(t, struct client_delivery, timer));
+		kvr_client__deliver_timer(client, container_of(t, struct client_delivery, timer));
 	else if (t->kind == CLIENT_T_ACK)
-		on_ack_due(c, container_of(t, struct client_req, ack));
+		on_ack_due(client, container_of(t, struct client_req, ack));
 	else
-		on_limit(c, container_of(t, struct client_req, limit));
+		on_limit(client, container_of(t, struct client_req, limit));
 }
 
 static bool on_fragment(void *user, const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h)
@@ -160,17 +161,17 @@ static int fill_defaults(struct kvr_client_conf *c)
 	return 0;
 }
 
-static int init_requests(struct kvr_client *c)
+static int init_requests(struct kvr_client *client)
 {
-	c->req = calloc(c->conf.max_requests, sizeof(*c->req));
-	if (c->req == NULL)
+	client->req = calloc(client->conf.max_requests, sizeof(*client->req));
+	if (client->req == NULL)
 		return -ENOMEM;
-	for (uint32_t i = 0; i < c->conf.max_requests; i++)
-		c->req[i].next_free = i + 2;
-	c->req[c->conf.max_requests - 1].next_free = 0;
-	c->free_head = 1;
-	c->free_tail = c->conf.max_requests;
-	c->connect.kind = CLIENT_T_CONNECT;
+	for (uint32_t i = 0; i < client->conf.max_requests; i++)
+		client->req[i].next_free = i + 2;
+	client->req[client->conf.max_requests - 1].next_free = 0;
+	client->free_head = 1;
+	client->free_tail = client->conf.max_requests;
+	client->connect.kind = CLIENT_T_CONNECT;
 	return 0;
 }
 
@@ -182,37 +183,38 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 				   .epoch = (uint32_t)kvr_link_random(udp) | 1,
 				   .seed = kvr_link_random(udp),
 				   .ops = &link_user};
-	struct kvr_client *c = calloc(1, sizeof(*c));
+	struct kvr_client *client = calloc(1, sizeof(*client));
 	struct kvr_udp u = *udp;
 	int rc;
 
-	if (c == NULL) {
+	if (client == NULL) {
 		kvr_udp_close(&u);
 		return kvr_null(ENOMEM);
 	}
-	c->conf = *conf;
-	c->router = *router;
-	c->source = conf->source != 0 ? conf->source : kvr_link_random(udp);
-	c->link.udp = u; /* so that every error path closes it */
-	rc = fill_defaults(&c->conf);
+	client->conf = *conf;
+	client->router = *router;
+	client->source = conf->source != 0 ? conf->source : kvr_link_random(udp);
+	client->link.udp = u; /* so that every error path closes it */
+	rc = fill_defaults(&client->conf);
 	if (rc == 0)
-		rc = init_requests(c);
-	c->frame_bytes = c->conf.frame_bytes;
-	c->max_tokens = KVR_WIRE_MAX_TOKENS;
-	c->max_hashes = KVR_WIRE_MAX_HASHES;
-	c->max_body = KVR_WIRE_MAX_BODY;
-	c->max_message = KVR_WIRE_MAX_MESSAGE;
-	c->max_frames = KVR_WIRE_MAX_FRAGMENTS;
-	lc.timers = (c->conf.away_bytes != 0 ? 5 : 3) * c->conf.max_requests + CLIENT_RELEASES + 1;
-	lc.assembly_bytes = c->conf.assembly_bytes;
-	lc.user = c;
+		rc = init_requests(client);
+	client->frame_bytes = client->conf.frame_bytes;
+	client->max_tokens = KVR_WIRE_MAX_TOKENS;
+	client->max_hashes = KVR_WIRE_MAX_HASHES;
+	client->max_body = KVR_WIRE_MAX_BODY;
+	client->max_message = KVR_WIRE_MAX_MESSAGE;
+	client->max_frames = KVR_WIRE_MAX_FRAGMENTS;
+	lc.timers = (client->conf.away_bytes != 0 ? 5 : 3) * client->conf.max_requests +
+		    CLIENT_RELEASES + 1;
+	lc.assembly_bytes = client->conf.assembly_bytes;
+	lc.user = client;
 	if (rc == 0)
-		rc = kvr_link_init(&c->link, &u, &lc);
+		rc = kvr_link_init(&client->link, &u, &lc);
 	if (rc < 0) {
-		kvr_client_destroy(c);
+		kvr_client_destroy(client);
 		return kvr_null(-rc);
 	}
-	return c;
+	return client;
 }
 
 struct kvr_client *kvr_client_create(const struct kvr_client_conf *conf)
@@ -227,72 +229,72 @@ struct kvr_client *kvr_client_create(const struct kvr_client_conf *conf)
 	return kvr_client__create_on(conf, &router, &udp);
 }
 
-static void close_request(struct kvr_client *c, struct client_req *r)
+static void close_request(struct kvr_client *client, struct client_req *req)
 {
 	static const struct kvr_client_ops no_ops;
 
-	if (!r->end_reported && r->kind == KVR_ROUTE)
-		kvr_client__send_empty(c, r, KVR_CANCEL);
-	kvr_client__report_end(c, r, &(struct kvr_client_end){.reason = KVR_CLIENT_CLOSED});
-	r->ops = &no_ops;
-	kvr_client__free(c, r);
+	if (!req->end_reported && req->kind == KVR_ROUTE)
+		kvr_client__send_empty(client, req, KVR_CANCEL);
+	kvr_client__report_end(client, req, &(struct kvr_client_end){.reason = KVR_CLIENT_CLOSED});
+	req->ops = &no_ops;
+	kvr_client__free(client, req);
 }
 
-void kvr_client_destroy(struct kvr_client *c)
+void kvr_client_destroy(struct kvr_client *client)
 {
-	if (c == NULL)
+	if (client == NULL)
 		return;
-	c->closing = true;
-	for (uint32_t i = 0; c->req != NULL && i < c->conf.max_requests; i++)
-		if (c->req[i].state != CLIENT_FREE)
-			close_request(c, &c->req[i]);
-	kvr_client__drop_releases(c);
-	kvr_link_flush(&c->link);
-	kvr_link_fini(&c->link);
-	free(c->req);
-	free(c->pools);
-	free(c->pool_names);
-	free(c);
+	client->closing = true;
+	for (uint32_t i = 0; client->req != NULL && i < client->conf.max_requests; i++)
+		if (client->req[i].state != CLIENT_FREE)
+			close_request(client, &client->req[i]);
+	kvr_client__drop_releases(client);
+	kvr_link_flush(&client->link);
+	kvr_link_fini(&client->link);
+	free(client->req);
+	free(client->pools);
+	free(client->pool_names);
+	free(client);
 }
 
-int kvr_client_fd(const struct kvr_client *c)
+int kvr_client_fd(const struct kvr_client *client)
 {
-	return c->link.udp.io->fd(c->link.udp.ctx);
+	return client->link.udp.io->fd(client->link.udp.ctx);
 }
 
-int kvr_client_timeout_ms(const struct kvr_client *c)
+int kvr_client_timeout_ms(const struct kvr_client *client)
 {
-	return kvr_link_timeout_ms(&c->link);
+	return kvr_link_timeout_ms(&client->link);
 }
 
-bool kvr_client_timeout_strict(const struct kvr_client *c)
+bool kvr_client_timeout_strict(const struct kvr_client *client)
 {
-	return kvr_link_strict(&c->link);
+	return kvr_link_strict(&client->link);
 }
 
-uint64_t kvr_client__due_us(const struct kvr_client *c)
+uint64_t kvr_client__due_us(const struct kvr_client *client)
 {
-	return kvr_link_due_us(&c->link);
+	return kvr_link_due_us(&client->link);
 }
 
-int kvr_client_process(struct kvr_client *c)
+int kvr_client_process(struct kvr_client *client)
 {
-	return (int)kvr_link_process(&c->link);
+	return (int)kvr_link_process(&client->link);
 }
 
-void kvr_client_flush(struct kvr_client *c)
+void kvr_client_flush(struct kvr_client *client)
 {
-	kvr_link_run(&c->link);
+	kvr_link_run(&client->link);
 }
 
-uint32_t kvr_client_in_flight(const struct kvr_client *c)
+uint32_t kvr_client_in_flight(const struct kvr_client *client)
 {
-	return c->live;
+	return client->live;
 }
 
-uint64_t kvr_client_source(const struct kvr_client *c)
+uint64_t kvr_client_source(const struct kvr_client *client)
 {
-	return c->source;
+	return client->source;
 }
 
 int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)
@@ -325,12 +327,12 @@ int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)
 	return snprintf(buf, len, "%s: %s", name, e->text);
 }
 
-void kvr_client_stats_get(const struct kvr_client *c, struct kvr_client_stats *out)
+void kvr_client_stats_get(const struct kvr_client *client, struct kvr_client_stats *out)
 {
-	*out = c->stats;
-	out->frames_sent = c->link.stats.sent;
-	out->frames_unsent = c->link.stats.unsent;
-	out->frames_received = c->link.stats.received;
-	out->frames_bad += c->link.stats.bad;
-	out->frames_foreign += c->link.stats.foreign;
+	*out = client->stats;
+	out->frames_sent = client->link.stats.sent;
+	out->frames_unsent = client->link.stats.unsent;
+	out->frames_received = client->link.stats.received;
+	out->frames_bad += client->link.stats.bad;
+	out->frames_foreign += client->link.stats.foreign;
 }

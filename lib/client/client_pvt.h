@@ -89,7 +89,7 @@ struct client_item {
 
 /** A body being sent to the agent of one leg. */
 struct client_delivery {
-	struct client_req *r;
+	struct client_req *req;
 	struct kvr_timer timer; /* polls the connection */
 	uint64_t handle;	/* of the attempt that it belongs to; 0: no agent known yet */
 	char addr[KVR_HINT_MAX_ADDR + 1];
@@ -188,8 +188,8 @@ struct client_release {
 	uint64_t until_us;
 	uint32_t backoff_us;
 	uint16_t pool;
-	void (*on_released)(struct kvr_client *c, const char *session, int status, uint16_t code,
-			    void *user);
+	void (*on_released)(struct kvr_client *client, const char *session, int status,
+			    uint16_t code, void *user);
 	void *user;
 	uint32_t len;
 	char session[KVR_HINT_MAX_SESSION + 1];
@@ -233,108 +233,113 @@ struct kvr_client {
 };
 
 /* connect.c */
-void kvr_client__connect_timer(struct kvr_client *c);
-void kvr_client__on_connected(struct kvr_client *c, const struct kvr_wire_hdr *h,
+void kvr_client__connect_timer(struct kvr_client *client);
+void kvr_client__on_connected(struct kvr_client *client, const struct kvr_wire_hdr *h,
 			      const uint8_t *body, uint32_t len);
-void kvr_client__connect_refused(struct kvr_client *c, const uint8_t *body);
+void kvr_client__connect_refused(struct kvr_client *client, const uint8_t *body);
 /** Largest ROUTE body that the router accepts. */
-uint32_t kvr_client__max_message(const struct kvr_client *c);
+uint32_t kvr_client__max_message(const struct kvr_client *client);
 /** The router sent a frame with this epoch: connect again if it is a new incarnation. */
-void kvr_client__saw_epoch(struct kvr_client *c, uint32_t epoch);
+void kvr_client__saw_epoch(struct kvr_client *client, uint32_t epoch);
 
 /* request.c: the slot and what it sends */
-struct client_req *kvr_client__find(const struct kvr_client *c, uint64_t id);
+struct client_req *kvr_client__find(const struct kvr_client *client, uint64_t id);
 /** Return true if the last request of a free slot was @p id, and its complete answer was
  * received. */
-bool kvr_client__answered(const struct kvr_client *c, uint64_t id);
-void kvr_client__send_empty(struct kvr_client *c, struct client_req *r, enum kvr_wire_kind kind);
-void kvr_client__send_probe(struct kvr_client *c, struct client_req *r);
-void kvr_client__start_route(struct kvr_client *c, struct client_req *r);
+bool kvr_client__answered(const struct kvr_client *client, uint64_t id);
+void kvr_client__send_empty(struct kvr_client *client, struct client_req *req,
+			    enum kvr_wire_kind kind);
+void kvr_client__send_probe(struct kvr_client *client, struct client_req *req);
+void kvr_client__start_route(struct kvr_client *client, struct client_req *req);
 /** The router requires this cookie in the ROUTE: retransmit at once. */
-void kvr_client__prove(struct kvr_client *c, struct client_req *r, uint64_t cookie, bool sent);
-void kvr_client__repeat(struct kvr_client *c, struct client_req *r);
+void kvr_client__prove(struct kvr_client *client, struct client_req *req, uint64_t cookie,
+		       bool sent);
+void kvr_client__repeat(struct kvr_client *client, struct client_req *req);
 /** A new incarnation of the router answered: ask it about every unanswered request, by timer, in
  * groups of frames. */
-void kvr_client__ask_all(struct kvr_client *c);
+void kvr_client__ask_all(struct kvr_client *client);
 /** Start over: the router does not know the request. */
-void kvr_client__restart(struct kvr_client *c, struct client_req *r);
+void kvr_client__restart(struct kvr_client *client, struct client_req *req);
 /** ACCEPTED arrived while frames are still being sent. */
-void kvr_client__sent_on(struct client_req *r);
+void kvr_client__sent_on(struct client_req *req);
 /** Retransmit while waiting, because the worker has not acknowledged. */
-void kvr_client__resend(struct kvr_client *c, struct client_req *r);
+void kvr_client__resend(struct kvr_client *client, struct client_req *req);
 /** MISSING: retransmit the fragments that the router lacks. */
-void kvr_client__on_missing(struct kvr_client *c, struct client_req *r, const uint8_t *body);
-void kvr_client__watch(struct kvr_client *c, struct client_req *r, enum client_state state);
-void kvr_client__drop_msg(struct client_req *r);
+void kvr_client__on_missing(struct kvr_client *client, struct client_req *req, const uint8_t *body);
+void kvr_client__watch(struct kvr_client *client, struct client_req *req, enum client_state state);
+void kvr_client__drop_msg(struct client_req *req);
 /** Set the handle of the current attempt; 0: unknown. Drops held items of another attempt, which
  * have the same numbers but other content. */
-void kvr_client__set_handle(struct client_req *r, uint64_t handle);
-void kvr_client__start_cancel(struct kvr_client *c, struct client_req *r,
+void kvr_client__set_handle(struct client_req *req, uint64_t handle);
+void kvr_client__start_cancel(struct kvr_client *client, struct client_req *req,
 			      enum kvr_client_reason reason);
 /** Report the end, once, and free the slot, or keep it for the reader. */
-void kvr_client__end(struct kvr_client *c, struct client_req *r, const struct kvr_client_end *e);
-void kvr_client__end_reason(struct kvr_client *c, struct client_req *r,
+void kvr_client__end(struct kvr_client *client, struct client_req *req,
+		     const struct kvr_client_end *e);
+void kvr_client__end_reason(struct kvr_client *client, struct client_req *req,
 			    enum kvr_client_reason reason, bool retryable);
 /** Report the end, but keep the slot. */
-void kvr_client__report_end(struct kvr_client *c, struct client_req *r,
+void kvr_client__report_end(struct kvr_client *client, struct client_req *req,
 			    const struct kvr_client_end *e);
-void kvr_client__free(struct kvr_client *c, struct client_req *r);
+void kvr_client__free(struct kvr_client *client, struct client_req *req);
 
 /* deliver.c: bodies that are sent to agents directly */
 /** Copy the body. @return 0 or -ENOMEM. */
-int kvr_client__away_take(struct client_req *r, const void *body, size_t len,
+int kvr_client__away_take(struct client_req *req, const void *body, size_t len,
 			  const uint8_t token[KVR_WIRE_TOKEN]);
 /** ACCEPTED named agents. */
-void kvr_client__deliver(struct kvr_client *c, struct client_req *r, const struct kvr_hints *h);
-void kvr_client__deliver_timer(struct kvr_client *c, struct client_delivery *d);
+void kvr_client__deliver(struct kvr_client *client, struct client_req *req,
+			 const struct kvr_hints *h);
+void kvr_client__deliver_timer(struct kvr_client *client, struct client_delivery *delivery);
 /** The first item arrived: free a body that was delivered. */
-void kvr_client__away_settle(struct kvr_client *c, struct client_req *r);
-void kvr_client__away_drop(struct kvr_client *c, struct client_req *r);
+void kvr_client__away_settle(struct kvr_client *client, struct client_req *req);
+void kvr_client__away_drop(struct kvr_client *client, struct client_req *req);
 
 /* report.c: booked requests, and loads */
-void kvr_client__repeat_report(struct kvr_client *c, struct client_req *r);
-void kvr_client__on_progress_ack(struct kvr_client *c, struct client_req *r, const uint8_t *body);
+void kvr_client__repeat_report(struct kvr_client *client, struct client_req *req);
+void kvr_client__on_progress_ack(struct kvr_client *client, struct client_req *req,
+				 const uint8_t *body);
 /** The router does not know the booking any more. */
-void kvr_client__book_over(struct kvr_client *c, struct client_req *r);
-void kvr_client__on_loads(struct kvr_client *c, struct client_req *r, const uint8_t *body);
+void kvr_client__book_over(struct kvr_client *client, struct client_req *req);
+void kvr_client__on_loads(struct kvr_client *client, struct client_req *req, const uint8_t *body);
 
 /* answer.c: answers of the router about a request */
-void kvr_client__on_accepted(struct kvr_client *c, struct client_req *r,
+void kvr_client__on_accepted(struct kvr_client *client, struct client_req *req,
 			     const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_client__on_rejected(struct kvr_client *c, struct client_req *r,
+void kvr_client__on_rejected(struct kvr_client *client, struct client_req *req,
 			     const struct kvr_wire_hdr *h, const uint8_t *body);
 /** ACCEPTED of a request whose complete answer overtook it. */
-void kvr_client__on_late_accepted(struct client_req *r, const uint8_t *body);
+void kvr_client__on_late_accepted(struct client_req *req, const uint8_t *body);
 
 /* stream.c: items and their acknowledgements */
-void kvr_client__on_response(struct kvr_client *c, struct client_req *r,
+void kvr_client__on_response(struct kvr_client *client, struct client_req *req,
 			     const struct kvr_udp_addr *from, const struct kvr_wire_hdr *h,
 			     const uint8_t *body);
 /** Handle a fragment of an item. @return true: reassemble the item. */
-bool kvr_client__on_fragment(struct kvr_client *c, const struct kvr_udp_addr *from,
+bool kvr_client__on_fragment(struct kvr_client *client, const struct kvr_udp_addr *from,
 			     const struct kvr_wire_hdr *h);
 /** Handle a copy of the first fragment of a complete item. @return true if the item was dropped
  * then, and is wanted now. */
-bool kvr_client__item_again(const struct kvr_client *c, const struct kvr_wire_hdr *h);
+bool kvr_client__item_again(const struct kvr_client *client, const struct kvr_wire_hdr *h);
 /** An item of a request that has ended: acknowledge it, so that its sender stops. */
-void kvr_client__on_stray(struct kvr_client *c, const struct kvr_udp_addr *from,
+void kvr_client__on_stray(struct kvr_client *client, const struct kvr_udp_addr *from,
 			  const struct kvr_wire_hdr *h, const uint8_t *body);
-void kvr_client__send_ack(struct kvr_client *c, struct client_req *r, uint32_t flags);
+void kvr_client__send_ack(struct kvr_client *client, struct client_req *req, uint32_t flags);
 
 /* track.c */
 /** The last item arrived, perhaps early: keep the data of its hints. */
-void kvr_client__track(struct client_req *r, const struct kvr_wire_response *w,
+void kvr_client__track(struct client_req *req, const struct kvr_wire_response *w,
 		       const uint8_t *hints);
 
 /* release.c */
-void kvr_client__release_timer(struct kvr_client *c, struct client_release *r);
-void kvr_client__on_released(struct kvr_client *c, const struct kvr_wire_hdr *h,
+void kvr_client__release_timer(struct kvr_client *client, struct client_release *release);
+void kvr_client__on_released(struct kvr_client *client, const struct kvr_wire_hdr *h,
 			     const uint8_t *body);
 /** REJECTED of a SESSION_RELEASE. */
-void kvr_client__release_refused(struct kvr_client *c, const struct kvr_wire_hdr *h,
+void kvr_client__release_refused(struct kvr_client *client, const struct kvr_wire_hdr *h,
 				 const uint8_t *body);
 /** End all releases with -ECANCELED. */
-void kvr_client__drop_releases(struct kvr_client *c);
+void kvr_client__drop_releases(struct kvr_client *client);
 
 /** client_hints.c: bytes of a hint list. */
 const uint8_t *kvr_client__hints_bytes(const struct kvr_client_hints *h, uint32_t *len);

@@ -21,7 +21,7 @@
 
 _Static_assert(KVR_CLIENT_NO_BODIES == KVR_WIRE_NO_BODIES, "same code");
 
-int kvr_client__away_take(struct client_req *r, const void *body, size_t len,
+int kvr_client__away_take(struct client_req *req, const void *body, size_t len,
 			  const uint8_t token[KVR_WIRE_TOKEN])
 {
 	struct client_away *a = calloc(1, sizeof(*a));
@@ -34,55 +34,55 @@ int kvr_client__away_take(struct client_req *r, const void *body, size_t len,
 	a->len = len;
 	memcpy(a->token, token, sizeof(a->token));
 	for (uint32_t i = 0; i < 2; i++) {
-		a->to[i].r = r;
+		a->to[i].req = req;
 		a->to[i].fd = -1;
 		a->to[i].timer.kind = CLIENT_T_DELIVER;
 	}
-	r->away = a;
+	req->away = a;
 	return 0;
 }
 
-static void hang_up(struct client_delivery *d)
+static void hang_up(struct client_delivery *delivery)
 {
-	if (d->fd >= 0)
-		close(d->fd);
-	d->fd = -1;
-	d->sent = 0;
-	d->answer_len = 0;
+	if (delivery->fd >= 0)
+		close(delivery->fd);
+	delivery->fd = -1;
+	delivery->sent = 0;
+	delivery->answer_len = 0;
 }
 
-void kvr_client__away_drop(struct kvr_client *c, struct client_req *r)
+void kvr_client__away_drop(struct kvr_client *client, struct client_req *req)
 {
-	if (r->away == NULL)
+	if (req->away == NULL)
 		return;
 	for (uint32_t i = 0; i < 2; i++) {
-		kvr_timer_stop(&c->link.timers, &r->away->to[i].timer);
-		hang_up(&r->away->to[i]);
+		kvr_timer_stop(&client->link.timers, &req->away->to[i].timer);
+		hang_up(&req->away->to[i]);
 	}
-	free(r->away->body);
-	free(r->away);
-	r->away = NULL;
+	free(req->away->body);
+	free(req->away);
+	req->away = NULL;
 }
 
-void kvr_client__away_settle(struct kvr_client *c, struct client_req *r)
+void kvr_client__away_settle(struct kvr_client *client, struct client_req *req)
 {
 	for (uint32_t i = 0; i < 2; i++)
-		if (r->away->to[i].handle != 0 && !r->away->to[i].done)
+		if (req->away->to[i].handle != 0 && !req->away->to[i].done)
 			return;
-	kvr_client__away_drop(c, r);
+	kvr_client__away_drop(client, req);
 }
 
-static void schedule_poll(struct kvr_client *c, struct client_delivery *d, uint32_t us)
+static void schedule_poll(struct kvr_client *client, struct client_delivery *delivery, uint32_t us)
 {
-	kvr_timer_set(&c->link.timers, &d->timer, c->link.now_us + us);
+	kvr_timer_set(&client->link.timers, &delivery->timer, client->link.now_us + us);
 }
 
-static void retry_delivery(struct kvr_client *c, struct client_delivery *d)
+static void retry_delivery(struct kvr_client *client, struct client_delivery *delivery)
 {
-	hang_up(d);
-	c->stats.deliveries_again++;
-	schedule_poll(c, d, d->gap_us);
-	d->gap_us = RTE_MIN(2 * d->gap_us, CLIENT_AGAIN_MAX_US);
+	hang_up(delivery);
+	client->stats.deliveries_again++;
+	schedule_poll(client, delivery, delivery->gap_us);
+	delivery->gap_us = RTE_MIN(2 * delivery->gap_us, CLIENT_AGAIN_MAX_US);
 }
 
 /* Connect to "address:port" in numeric form; resolving a name would block. @return a connecting
@@ -113,101 +113,105 @@ static int connect_to(const char *addr)
 	return fd;
 }
 
-static void make_head(struct client_delivery *d)
+static void make_head(struct client_delivery *delivery)
 {
-	const struct client_away *a = d->r->away;
+	const struct client_away *a = delivery->req->away;
 	char token[2 * KVR_WIRE_TOKEN + 1];
 
 	for (uint32_t i = 0; i < KVR_WIRE_TOKEN; i++)
 		snprintf(token + 2 * i, 3, "%02x", a->token[i]);
-	d->head_len = (uint32_t)snprintf(d->head, sizeof(d->head),
-					 "PUT /kvroute/body/%s HTTP/1.1\r\nhost: %s\r\n"
-					 "content-length: %zu\r\nconnection: close\r\n\r\n",
-					 token, d->addr, a->len);
+	delivery->head_len = (uint32_t)snprintf(delivery->head, sizeof(delivery->head),
+						"PUT /kvroute/body/%s HTTP/1.1\r\nhost: %s\r\n"
+						"content-length: %zu\r\nconnection: close\r\n\r\n",
+						token, delivery->addr, a->len);
 }
 
 /* Read the agent's answer. @return 0: not complete; status code; -1: connection closed, or not
  * HTTP. */
-static int read_status(struct client_delivery *d)
+static int read_status(struct client_delivery *delivery)
 {
-	const ssize_t n =
-		recv(d->fd, d->answer + d->answer_len, sizeof(d->answer) - 1 - d->answer_len, 0);
+	const ssize_t n = recv(delivery->fd, delivery->answer + delivery->answer_len,
+			       sizeof(delivery->answer) - 1 - delivery->answer_len, 0);
 	int code = 0;
 
 	if (n < 0)
 		return errno == EAGAIN || errno == EINTR || errno == ENOTCONN ? 0 : -1;
-	d->answer_len += (uint32_t)n;
-	d->answer[d->answer_len] = '\0';
-	if (d->answer_len < 13)
+	delivery->answer_len += (uint32_t)n;
+	delivery->answer[delivery->answer_len] = '\0';
+	if (delivery->answer_len < 13)
 		return n == 0 ? -1 : 0;
-	return sscanf(d->answer, "HTTP/1.%*1d %3d", &code) == 1 && code >= 200 ? code : -1;
+	return sscanf(delivery->answer, "HTTP/1.%*1d %3d", &code) == 1 && code >= 200 ? code : -1;
 }
 
 /* Send the next part. @return false: the connection failed. */
-static bool send_body(struct client_delivery *d)
+static bool send_body(struct client_delivery *delivery)
 {
-	const struct client_away *a = d->r->away;
+	const struct client_away *a = delivery->req->away;
 	size_t room = CLIENT_DELIVER_BYTES;
 
-	while (room > 0 && d->sent < d->head_len + a->len) {
-		const bool head = d->sent < d->head_len;
+	while (room > 0 && delivery->sent < delivery->head_len + a->len) {
+		const bool head = delivery->sent < delivery->head_len;
 		const char *p =
-			head ? d->head + d->sent : (const char *)a->body + (d->sent - d->head_len);
-		const size_t left = head ? d->head_len - d->sent : d->head_len + a->len - d->sent;
-		const ssize_t n = send(d->fd, p, RTE_MIN(left, room), MSG_NOSIGNAL);
+			head ? delivery->head + delivery->sent
+			     : (const char *)a->body + (delivery->sent - delivery->head_len);
+		const size_t left = head ? delivery->head_len - delivery->sent
+					 : delivery->head_len + a->len - delivery->sent;
+		const ssize_t n = send(delivery->fd, p, RTE_MIN(left, room), MSG_NOSIGNAL);
 
 		if (n < 0)
 			return errno == EAGAIN || errno == EINTR || errno == ENOTCONN;
-		d->sent += (size_t)n;
+		delivery->sent += (size_t)n;
 		room -= (size_t)n;
 	}
 	return true;
 }
 
-void kvr_client__deliver_timer(struct kvr_client *c, struct client_delivery *d)
+void kvr_client__deliver_timer(struct kvr_client *client, struct client_delivery *delivery)
 {
 	bool usable;
 	int code;
 
-	if (d->fd < 0) {
-		d->fd = connect_to(d->addr);
-		make_head(d);
+	if (delivery->fd < 0) {
+		delivery->fd = connect_to(delivery->addr);
+		make_head(delivery);
 	}
-	usable = d->fd >= 0 && send_body(d);
-	code = d->fd >= 0 ? read_status(d) : -1;
+	usable = delivery->fd >= 0 && send_body(delivery);
+	code = delivery->fd >= 0 ? read_status(delivery) : -1;
 	if (code == 204 ||
 	    code == 410) { /* 410: the agent has the body, and a previous answer was lost */
-		hang_up(d);
-		d->done = true;
-		c->stats.delivered++;
+		hang_up(delivery);
+		delivery->done = true;
+		client->stats.delivered++;
 	} else if (code != 0 || !usable) {
-		retry_delivery(c, d);
+		retry_delivery(client, delivery);
 	} else {
-		kvr_link_step(&c->link, &d->timer, c->link.now_us + CLIENT_DELIVER_US);
+		kvr_link_step(&client->link, &delivery->timer,
+			      client->link.now_us + CLIENT_DELIVER_US);
 	}
 }
 
-static void deliver_to(struct kvr_client *c, struct client_req *r, uint32_t leg,
+static void deliver_to(struct kvr_client *client, struct client_req *req, uint32_t leg,
 		       const struct kvr_str *addr)
 {
-	struct client_delivery *d = &r->away->to[leg];
+	struct client_delivery *delivery = &req->away->to[leg];
 
-	if (d->handle == r->handle && strlen(d->addr) == addr->len &&
-	    memcmp(d->addr, addr->p, addr->len) == 0)
+	if (delivery->handle == req->handle && strlen(delivery->addr) == addr->len &&
+	    memcmp(delivery->addr, addr->p, addr->len) == 0)
 		return; /* in progress, or done */
-	hang_up(d);
-	d->handle = r->handle;
-	d->done = false;
-	d->gap_us = CLIENT_AGAIN_US;
-	memcpy(d->addr, addr->p, addr->len);
-	d->addr[addr->len] = '\0';
-	schedule_poll(c, d, 0);
+	hang_up(delivery);
+	delivery->handle = req->handle;
+	delivery->done = false;
+	delivery->gap_us = CLIENT_AGAIN_US;
+	memcpy(delivery->addr, addr->p, addr->len);
+	delivery->addr[addr->len] = '\0';
+	schedule_poll(client, delivery, 0);
 }
 
-void kvr_client__deliver(struct kvr_client *c, struct client_req *r, const struct kvr_hints *h)
+void kvr_client__deliver(struct kvr_client *client, struct client_req *req,
+			 const struct kvr_hints *h)
 {
 	if ((h->present & KVR_HAS(KVR_HINT_BODY_ADDR)) != 0)
-		deliver_to(c, r, 0, &h->body_addr);
+		deliver_to(client, req, 0, &h->body_addr);
 	if ((h->present & KVR_HAS(KVR_HINT_PREFILL_BODY_ADDR)) != 0)
-		deliver_to(c, r, 1, &h->prefill_body_addr);
+		deliver_to(client, req, 1, &h->prefill_body_addr);
 }

@@ -76,7 +76,7 @@ struct kvr_client_conf {
 	uint32_t ack_us;
 	/** Result of kvr_client_connect(), with the codes of kvr_client_connect_wait(). May be
 	 * NULL. */
-	void (*on_connect)(struct kvr_client *c, int status, void *user);
+	void (*on_connect)(struct kvr_client *client, int status, void *user);
 	void *user; /**< for on_connect */
 };
 
@@ -286,18 +286,18 @@ struct kvr_client_ops {
 	 * opened. on_accepted follows when it is sent. This may take long, and may repeat after
 	 * on_accepted if a prefill failed.
 	 */
-	void (*on_queued)(struct kvr_client *c, uint64_t id, const struct kvr_client_queue *q,
+	void (*on_queued)(struct kvr_client *client, uint64_t id, const struct kvr_client_queue *q,
 			  void *user);
 	/** The request was sent (again after a new choice), or the query was answered. */
-	void (*on_accepted)(struct kvr_client *c, uint64_t id, const struct kvr_client_choice *ch,
-			    void *user);
-	void (*on_item)(struct kvr_client *c, uint64_t id, const struct kvr_client_item *it,
+	void (*on_accepted)(struct kvr_client *client, uint64_t id,
+			    const struct kvr_client_choice *ch, void *user);
+	void (*on_item)(struct kvr_client *client, uint64_t id, const struct kvr_client_item *it,
 			void *user);
 	/** LOADS: the answer, valid during the callback. */
-	void (*on_loads)(struct kvr_client *c, uint64_t id, const struct kvr_client_loads *loads,
-			 void *user);
+	void (*on_loads)(struct kvr_client *client, uint64_t id,
+			 const struct kvr_client_loads *loads, void *user);
 	/** Exactly once, as the last event; the id is invalid afterwards. */
-	void (*on_end)(struct kvr_client *c, uint64_t id, const struct kvr_client_end *e,
+	void (*on_end)(struct kvr_client *client, uint64_t id, const struct kvr_client_end *e,
 		       void *user);
 };
 
@@ -349,44 +349,46 @@ KVR_CLIENT_API struct kvr_client *kvr_client_create(const struct kvr_client_conf
 
 /** End every request with KVR_CLIENT_CLOSED, send the router one CANCEL each, and free everything.
  * NULL is allowed. */
-KVR_CLIENT_API void kvr_client_destroy(struct kvr_client *c);
+KVR_CLIENT_API void kvr_client_destroy(struct kvr_client *client);
 
 /** Start connecting; on_connect reports the result. May be repeated to refresh the pools. @return
  * 0 */
-KVR_CLIENT_API int kvr_client_connect(struct kvr_client *c);
+KVR_CLIENT_API int kvr_client_connect(struct kvr_client *client);
 
 /**
  * Limits of the router; a new incarnation of the router may have others.
  * @return 0, or -ENOTCONN before connecting.
  */
-KVR_CLIENT_API int kvr_client_limits(const struct kvr_client *c, struct kvr_client_limits *out);
+KVR_CLIENT_API int kvr_client_limits(const struct kvr_client *client,
+				     struct kvr_client_limits *out);
 
 /** Rejection of the last connect; code 0: it succeeded, or no answer came. */
-KVR_CLIENT_API struct kvr_client_refusal kvr_client_connect_refusal(const struct kvr_client *c);
+KVR_CLIENT_API struct kvr_client_refusal
+kvr_client_connect_refusal(const struct kvr_client *client);
 
 /** Pools of the router; none before connecting. The array is valid until the next connect. */
-KVR_CLIENT_API const struct kvr_client_pool *kvr_client_pools(const struct kvr_client *c,
+KVR_CLIENT_API const struct kvr_client_pool *kvr_client_pools(const struct kvr_client *client,
 							      uint32_t *n);
 
 /** Number of a pool. @return 0..65535, -ENOTCONN before connecting, -ENOENT. */
-KVR_CLIENT_API int kvr_client_pool_lookup(const struct kvr_client *c, const char *name);
+KVR_CLIENT_API int kvr_client_pool_lookup(const struct kvr_client *client, const char *name);
 
 /** Descriptor to poll for reading; never changes. */
-KVR_CLIENT_API int kvr_client_fd(const struct kvr_client *c);
+KVR_CLIENT_API int kvr_client_fd(const struct kvr_client *client);
 
 /** Milliseconds until kvr_client_process() is needed without input; -1: never. */
-KVR_CLIENT_API int kvr_client_timeout_ms(const struct kvr_client *c);
+KVR_CLIENT_API int kvr_client_timeout_ms(const struct kvr_client *client);
 
 /** Return true if a sleep for that time should end on time: a large message or body is being sent
  * in steps of a millisecond, or fragments are missing. Otherwise 4 ms more are harmless. */
-KVR_CLIENT_API bool kvr_client_timeout_strict(const struct kvr_client *c);
+KVR_CLIENT_API bool kvr_client_timeout_strict(const struct kvr_client *client);
 
 /** Receive, run timers, make callbacks, send. @return the number of frames received. */
-KVR_CLIENT_API int kvr_client_process(struct kvr_client *c);
+KVR_CLIENT_API int kvr_client_process(struct kvr_client *client);
 
 /** The same without receiving, for callers that know that the descriptor is not readable, or read
  * it next. */
-KVR_CLIENT_API void kvr_client_flush(struct kvr_client *c);
+KVR_CLIENT_API void kvr_client_flush(struct kvr_client *client);
 
 /**
  * Submit a request; it is sent by the next kvr_client_process() or kvr_client_flush() at the
@@ -396,14 +398,14 @@ KVR_CLIENT_API void kvr_client_flush(struct kvr_client *c);
  * limit of the protocol or the router), -ENOTCONN, -ENOENT (pool_name), -EBUSY (max_requests are in
  * flight), -ENOMEM.
  */
-KVR_CLIENT_API int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *req,
-				     uint64_t *id);
+KVR_CLIENT_API int kvr_client_submit(struct kvr_client *client,
+				     const struct kvr_client_request *req, uint64_t *id);
 
 /**
  * Cancel a request: no further item is delivered, and on_end follows when the router has answered,
  * or after about 6 s. @return 0; -ENOENT: it has ended.
  */
-KVR_CLIENT_API int kvr_client_cancel(struct kvr_client *c, uint64_t id);
+KVR_CLIENT_API int kvr_client_cancel(struct kvr_client *client, uint64_t id);
 
 /**
  * Report the progress of a request with KVR_CLIENT_BOOK, after on_accepted. A report is
@@ -411,7 +413,7 @@ KVR_CLIENT_API int kvr_client_cancel(struct kvr_client *c, uint64_t id);
  * @return 0; -ENOENT: it has ended, or its end was reported; -EINVAL: not booked with
  * KVR_CLIENT_BOOK; -EAGAIN: not booked yet.
  */
-KVR_CLIENT_API int kvr_client_report(struct kvr_client *c, uint64_t id,
+KVR_CLIENT_API int kvr_client_report(struct kvr_client *client, uint64_t id,
 				     const struct kvr_client_report *r);
 
 /** A session to be released; strings are copied. */
@@ -425,8 +427,8 @@ struct kvr_client_release {
 	 * with @p code; -ETIMEDOUT: no answer within 5 s; -ECANCELED: kvr_client_destroy(). @p
 	 * session is valid during the callback.
 	 */
-	void (*on_released)(struct kvr_client *c, const char *session, int status, uint16_t code,
-			    void *user);
+	void (*on_released)(struct kvr_client *client, const char *session, int status,
+			    uint16_t code, void *user);
 	void *user; /**< for on_released */
 };
 
@@ -435,11 +437,13 @@ struct kvr_client_release {
  * @return 0, -EINVAL (invalid session), -EMSGSIZE (too long), -ENOTCONN, -ENOENT (pool_name),
  * -EBUSY (1,024 releases are unanswered), -ENOMEM.
  */
-KVR_CLIENT_API int kvr_client_release(struct kvr_client *c, const struct kvr_client_release *r);
+KVR_CLIENT_API int kvr_client_release(struct kvr_client *client,
+				      const struct kvr_client_release *r);
 
-KVR_CLIENT_API uint32_t kvr_client_in_flight(const struct kvr_client *c);
-KVR_CLIENT_API void kvr_client_stats_get(const struct kvr_client *c, struct kvr_client_stats *out);
-KVR_CLIENT_API uint64_t kvr_client_source(const struct kvr_client *c);
+KVR_CLIENT_API uint32_t kvr_client_in_flight(const struct kvr_client *client);
+KVR_CLIENT_API void kvr_client_stats_get(const struct kvr_client *client,
+					 struct kvr_client_stats *out);
+KVR_CLIENT_API uint64_t kvr_client_source(const struct kvr_client *client);
 
 /**
  * Describe a rejection in one line: code, text of the router, and details (field, value, limit of
@@ -456,7 +460,7 @@ KVR_CLIENT_API int kvr_client_explain(const struct kvr_client_end *e, char *buf,
  * @return 0; -ETIMEDOUT: no answer for connect_ms; -EBUSY: the router lacked capacity for that
  * time; -EACCES: not allowed (NotAllowed); -EPROTO: the router does not understand the client.
  */
-KVR_CLIENT_API int kvr_client_connect_wait(struct kvr_client *c);
+KVR_CLIENT_API int kvr_client_connect_wait(struct kvr_client *client);
 
 /**
  * Submit (ops must be NULL) and wait until the request is sent to a worker, answered (query), or
@@ -466,7 +470,8 @@ KVR_CLIENT_API int kvr_client_connect_wait(struct kvr_client *c);
  * the end); -ECANCELED: ended without, kvr_client_next_item() returns the reason; or an error of
  * kvr_client_submit(), with *id 0.
  */
-KVR_CLIENT_API int kvr_client_route_wait(struct kvr_client *c, const struct kvr_client_request *req,
+KVR_CLIENT_API int kvr_client_route_wait(struct kvr_client *client,
+					 const struct kvr_client_request *req,
 					 struct kvr_client_choice *choice, uint64_t *id);
 
 /**
@@ -475,7 +480,7 @@ KVR_CLIENT_API int kvr_client_route_wait(struct kvr_client *c, const struct kvr_
  * @return 1: *item is filled; 0: ended, *end is filled, and the id is invalid after the next call;
  * -ETIMEDOUT: no item yet; -ENOENT: unknown id.
  */
-KVR_CLIENT_API int kvr_client_next_item(struct kvr_client *c, uint64_t id,
+KVR_CLIENT_API int kvr_client_next_item(struct kvr_client *client, uint64_t id,
 					struct kvr_client_item *item, struct kvr_client_end *end,
 					int timeout_ms);
 

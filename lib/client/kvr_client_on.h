@@ -18,6 +18,6 @@ struct kvr_client *kvr_client__create_on(const struct kvr_client_conf *conf,
 
 /** Time at which kvr_client_process() is needed without input, in microseconds of that world's
  * clock; 0: now, UINT64_MAX: never. */
-uint64_t kvr_client__due_us(const struct kvr_client *c);
+uint64_t kvr_client__due_us(const struct kvr_client *client);
 
 #endif

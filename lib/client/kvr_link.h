@@ -91,72 +91,75 @@ uint64_t kvr_link_random(const struct kvr_udp *udp);
  * Initialise; takes over @p udp, which kvr_link_fini() closes, also after a failure.
  * @return 0 or -ENOMEM.
  */
-int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kvr_link_conf *conf);
-void kvr_link_fini(struct kvr_link *l);
+int kvr_link_init(struct kvr_link *link, const struct kvr_udp *udp,
+		  const struct kvr_link_conf *conf);
+void kvr_link_fini(struct kvr_link *link);
 
 /** Read the clock. Every entry point starts with it. */
-static inline uint64_t kvr_link_tick(struct kvr_link *l)
+static inline uint64_t kvr_link_tick(struct kvr_link *link)
 {
-	return l->now_us = l->udp.io->now_us(l->udp.ctx);
+	return link->now_us = link->udp.io->now_us(link->udp.ctx);
 }
 
 /** Identification of a new message, not of a retransmission. */
-struct kvr_wire_ids kvr_link_ids(struct kvr_link *l, uint64_t source, uint64_t id, uint64_t handle);
+struct kvr_wire_ids kvr_link_ids(struct kvr_link *link, uint64_t source, uint64_t id,
+				 uint64_t handle);
 
 /** Buffer of KVR_WIRE_MAX_FRAME bytes for the kvr_put_*() of the next frame. */
-uint8_t *kvr_link_frame(struct kvr_link *l);
+uint8_t *kvr_link_frame(struct kvr_link *link);
 
 /** Queue the frame in that buffer. @p len is the result of kvr_put_*(); negative values are
  * ignored. */
-void kvr_link_queue(struct kvr_link *l, const struct kvr_udp_addr *to, int len);
+void kvr_link_queue(struct kvr_link *link, const struct kvr_udp_addr *to, int len);
 
 /** Queue a message of one frame with a body of @p len bytes, which may be 0. */
-void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
+void kvr_link_send(struct kvr_link *link, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
 		   struct kvr_wire_ids ids, const void *body, uint32_t len);
 
 /** The same for a message that may be delayed until @p due_us of the link's clock: it leaves with
  * the next frame that may not. */
-void kvr_link_send_later(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
-			 struct kvr_wire_ids ids, const void *body, uint32_t len, uint64_t due_us);
+void kvr_link_send_later(struct kvr_link *link, const struct kvr_udp_addr *to,
+			 enum kvr_wire_kind kind, struct kvr_wire_ids ids, const void *body,
+			 uint32_t len, uint64_t due_us);
 
 /**
  * Queue the next frames of a message, at most @p max, copied from @p body.
  * @return true if more remain.
  */
-bool kvr_link_send_frames(struct kvr_link *l, const struct kvr_udp_addr *to, struct kvr_frag *f,
+bool kvr_link_send_frames(struct kvr_link *link, const struct kvr_udp_addr *to, struct kvr_frag *f,
 			  const void *body, uint32_t max);
 
 /** Send the queued frames. */
-void kvr_link_flush(struct kvr_link *l);
+void kvr_link_flush(struct kvr_link *link);
 
 /**
  * Start @p t for the next retransmission: after @p gap_us, but not later than @p until_us of the
  * link's clock, when the owner gives up (KVR_TIMER_NEVER: no limit). Doubles *gap_us up to @p
  * max_us.
  */
-void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
+void kvr_link_repeat(struct kvr_link *link, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
 		     uint64_t until_us);
 
 /** Start @p t at @p due_us for the next step of a large transfer, which makes kvr_link_strict()
  * return true until then. */
-void kvr_link_step(struct kvr_link *l, struct kvr_timer *t, uint64_t due_us);
+void kvr_link_step(struct kvr_link *link, struct kvr_timer *t, uint64_t due_us);
 
 /** Receive waiting frames, bounded so that timers are served, then act as kvr_link_run().
  * @return the number of frames received. */
-unsigned int kvr_link_process(struct kvr_link *l);
+unsigned int kvr_link_process(struct kvr_link *link);
 
 /** Run timers, and flush unless all queued frames may be delayed. Does not receive. */
-void kvr_link_run(struct kvr_link *l);
+void kvr_link_run(struct kvr_link *link);
 
 /** Time at which kvr_link_process() or kvr_link_run() is needed without input, by the link's clock;
  * 0: frames are to be flushed; KVR_TIMER_NEVER: never. */
-uint64_t kvr_link_due_us(const struct kvr_link *l);
+uint64_t kvr_link_due_us(const struct kvr_link *link);
 
 /** The same in milliseconds from now, rounded up; 0: now; -1: never. */
-int kvr_link_timeout_ms(const struct kvr_link *l);
+int kvr_link_timeout_ms(const struct kvr_link *link);
 
 /** Return true if a sleep for that time should end on time: a step of kvr_link_step() is due, or
  * fragments are missing. Otherwise a few milliseconds more are harmless. */
-bool kvr_link_strict(const struct kvr_link *l);
+bool kvr_link_strict(const struct kvr_link *link);
 
 #endif

@@ -29,25 +29,25 @@ struct kvr_timers {
 };
 
 /** Allocate space for @p cap timers. @return 0 or -ENOMEM. */
-int kvr_timers_init(struct kvr_timers *h, uint32_t cap);
+int kvr_timers_init(struct kvr_timers *timers, uint32_t cap);
 
 /** Free the heap, not the timers. */
-void kvr_timers_fini(struct kvr_timers *h);
+void kvr_timers_fini(struct kvr_timers *timers);
 
 /** Start @p t, or move it. Running more timers than the heap has space for is a bug of the
  * caller. */
-void kvr_timer_set(struct kvr_timers *h, struct kvr_timer *t, uint64_t due_us);
+void kvr_timer_set(struct kvr_timers *timers, struct kvr_timer *t, uint64_t due_us);
 
 /** Stop @p t; has no effect on an idle timer. */
-void kvr_timer_stop(struct kvr_timers *h, struct kvr_timer *t);
+void kvr_timer_stop(struct kvr_timers *timers, struct kvr_timer *t);
 
 /** Remove and return a timer due at @p now_us, earliest first; NULL: none is due. */
-struct kvr_timer *kvr_timers_expire(struct kvr_timers *h, uint64_t now_us);
+struct kvr_timer *kvr_timers_expire(struct kvr_timers *timers, uint64_t now_us);
 
 /** Time of the earliest timer; KVR_TIMER_NEVER: none runs. */
-static inline uint64_t kvr_timers_next(const struct kvr_timers *h)
+static inline uint64_t kvr_timers_next(const struct kvr_timers *timers)
 {
-	return h->n > 0 ? h->heap[0]->due_us : KVR_TIMER_NEVER;
+	return timers->n > 0 ? timers->heap[0]->due_us : KVR_TIMER_NEVER;
 }
 
 static inline bool kvr_timer_running(const struct kvr_timer *t)

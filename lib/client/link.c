@@ -29,12 +29,13 @@ static void drop_frame(void *arg, void *frame)
 
 /* Create the reassembly for the first fragment: it takes megabytes, and most clients never receive
  * fragments. The router is the only sender, so its quota is the whole. */
-static void init_assembly(struct kvr_link *l)
+static void init_assembly(struct kvr_link *link)
 {
-	const bool agent = l->conf.role == KVR_ROLE_BIT_AGENT;
+	const bool agent = link->conf.role == KVR_ROLE_BIT_AGENT;
 	/* An agent accepts every message. Answers to a client are shorter, and come in frames of at
 	 * least the default size. */
-	const uint64_t bytes = RTE_MAX(l->conf.assembly_bytes, agent ? KVR_WIRE_MAX_DISPATCH : 0);
+	const uint64_t bytes =
+		RTE_MAX(link->conf.assembly_bytes, agent ? KVR_WIRE_MAX_DISPATCH : 0);
 	const uint32_t frames =
 		(uint32_t)(agent ? RTE_MAX(bytes / KVR_WIRE_MIN_FRAGMENT, KVR_WIRE_MAX_FRAGMENTS)
 				 : RTE_MAX(bytes / LINK_CLIENT_FRAGMENT, 2u));
@@ -50,10 +51,10 @@ static void init_assembly(struct kvr_link *l)
 					  .remember = LINK_REMEMBERED,
 					  .timeout = LINK_ASSEMBLY_US,
 					  .quiet = LINK_QUIET_US,
-					  .seed = l->conf.seed,
+					  .seed = link->conf.seed,
 					  .drop = drop_frame};
 
-	l->reasm = kvr_reasm_create(&rc);
+	link->reasm = kvr_reasm_create(&rc);
 }
 
 int kvr_link_open(const char *router, uint16_t port, const char *bind, struct kvr_udp_addr *to,
@@ -80,128 +81,131 @@ uint64_t kvr_link_random(const struct kvr_udp *udp)
 	return (uint64_t)ts.tv_sec * 1000000000u + (uint64_t)ts.tv_nsec;
 }
 
-int kvr_link_init(struct kvr_link *l, const struct kvr_udp *udp, const struct kvr_link_conf *conf)
+int kvr_link_init(struct kvr_link *link, const struct kvr_udp *udp,
+		  const struct kvr_link_conf *conf)
 {
 	int rc;
 
-	*l = (struct kvr_link){.conf = *conf, .udp = *udp};
-	rc = kvr_timers_init(&l->timers, conf->timers);
-	l->tx_mem = malloc((size_t)KVR_UDP_BURST * KVR_WIRE_MAX_FRAME);
-	if (rc < 0 || l->tx_mem == NULL) {
-		kvr_link_fini(l);
+	*link = (struct kvr_link){.conf = *conf, .udp = *udp};
+	rc = kvr_timers_init(&link->timers, conf->timers);
+	link->tx_mem = malloc((size_t)KVR_UDP_BURST * KVR_WIRE_MAX_FRAME);
+	if (rc < 0 || link->tx_mem == NULL) {
+		kvr_link_fini(link);
 		return -ENOMEM;
 	}
 	for (uint32_t i = 0; i < KVR_UDP_BURST; i++)
-		l->tx[i].data = l->tx_mem + (size_t)i * KVR_WIRE_MAX_FRAME;
+		link->tx[i].data = link->tx_mem + (size_t)i * KVR_WIRE_MAX_FRAME;
 	return 0;
 }
 
-void kvr_link_fini(struct kvr_link *l)
+void kvr_link_fini(struct kvr_link *link)
 {
-	kvr_reasm_destroy(l->reasm);
-	kvr_timers_fini(&l->timers);
-	kvr_udp_close(&l->udp);
-	free(l->tx_mem);
-	*l = (struct kvr_link){0};
+	kvr_reasm_destroy(link->reasm);
+	kvr_timers_fini(&link->timers);
+	kvr_udp_close(&link->udp);
+	free(link->tx_mem);
+	*link = (struct kvr_link){0};
 }
 
-void kvr_link_repeat(struct kvr_link *l, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
+void kvr_link_repeat(struct kvr_link *link, struct kvr_timer *t, uint32_t *gap_us, uint32_t max_us,
 		     uint64_t until_us)
 {
-	kvr_timer_set(&l->timers, t, RTE_MIN(l->now_us + *gap_us, until_us));
+	kvr_timer_set(&link->timers, t, RTE_MIN(link->now_us + *gap_us, until_us));
 	*gap_us = RTE_MIN(2 * *gap_us, max_us);
 }
 
-void kvr_link_step(struct kvr_link *l, struct kvr_timer *t, uint64_t due_us)
+void kvr_link_step(struct kvr_link *link, struct kvr_timer *t, uint64_t due_us)
 {
-	kvr_timer_set(&l->timers, t, due_us);
-	l->strict_us = RTE_MAX(l->strict_us, due_us);
+	kvr_timer_set(&link->timers, t, due_us);
+	link->strict_us = RTE_MAX(link->strict_us, due_us);
 }
 
-struct kvr_wire_ids kvr_link_ids(struct kvr_link *l, uint64_t source, uint64_t id, uint64_t handle)
+struct kvr_wire_ids kvr_link_ids(struct kvr_link *link, uint64_t source, uint64_t id,
+				 uint64_t handle)
 {
 	return (struct kvr_wire_ids){.source = source,
 				     .id = id,
 				     .handle = handle,
-				     .epoch = l->conf.epoch,
-				     .msg_seq = ++l->msg_seq};
+				     .epoch = link->conf.epoch,
+				     .msg_seq = ++link->msg_seq};
 }
 
-uint8_t *kvr_link_frame(struct kvr_link *l)
+uint8_t *kvr_link_frame(struct kvr_link *link)
 {
-	if (l->n_tx == KVR_UDP_BURST)
-		kvr_link_flush(l);
-	return l->tx[l->n_tx].data;
+	if (link->n_tx == KVR_UDP_BURST)
+		kvr_link_flush(link);
+	return link->tx[link->n_tx].data;
 }
 
-void kvr_link_queue(struct kvr_link *l, const struct kvr_udp_addr *to, int len)
+void kvr_link_queue(struct kvr_link *link, const struct kvr_udp_addr *to, int len)
 {
-	assert(len > 0 && l->n_tx < KVR_UDP_BURST);
+	assert(len > 0 && link->n_tx < KVR_UDP_BURST);
 	if (len <= 0)
 		return;
-	l->tx[l->n_tx].addr = *to;
-	l->tx[l->n_tx++].len = (uint32_t)len;
-	l->flush_us = 0;
+	link->tx[link->n_tx].addr = *to;
+	link->tx[link->n_tx++].len = (uint32_t)len;
+	link->flush_us = 0;
 }
 
-void kvr_link_send(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
+void kvr_link_send(struct kvr_link *link, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
 		   struct kvr_wire_ids ids, const void *body, uint32_t len)
 {
-	uint8_t *f = kvr_link_frame(l);
+	uint8_t *f = kvr_link_frame(link);
 
-	kvr_link_queue(l, to,
+	kvr_link_queue(link, to,
 		       kvr_put_message(f, KVR_WIRE_MAX_FRAME, (uint8_t)kind, &ids,
 				       (struct kvr_slice){body, len}, (struct kvr_slice){NULL, 0}));
 }
 
-void kvr_link_send_later(struct kvr_link *l, const struct kvr_udp_addr *to, enum kvr_wire_kind kind,
-			 struct kvr_wire_ids ids, const void *body, uint32_t len, uint64_t due_us)
+void kvr_link_send_later(struct kvr_link *link, const struct kvr_udp_addr *to,
+			 enum kvr_wire_kind kind, struct kvr_wire_ids ids, const void *body,
+			 uint32_t len, uint64_t due_us)
 {
 	const bool alone =
-		l->n_tx == 0 || l->n_tx == KVR_UDP_BURST; /* a full burst is flushed first */
-	const uint64_t before = alone ? due_us : l->flush_us;
+		link->n_tx == 0 || link->n_tx == KVR_UDP_BURST; /* a full burst is flushed first */
+	const uint64_t before = alone ? due_us : link->flush_us;
 
-	kvr_link_send(l, to, kind, ids, body, len);
-	l->flush_us = RTE_MIN(before, due_us);
+	kvr_link_send(link, to, kind, ids, body, len);
+	link->flush_us = RTE_MIN(before, due_us);
 }
 
-bool kvr_link_send_frames(struct kvr_link *l, const struct kvr_udp_addr *to, struct kvr_frag *f,
+bool kvr_link_send_frames(struct kvr_link *link, const struct kvr_udp_addr *to, struct kvr_frag *f,
 			  const void *body, uint32_t max)
 {
 	uint32_t off, len;
 
 	while (max-- > 0) {
-		uint8_t *frame = kvr_link_frame(l);
+		uint8_t *frame = kvr_link_frame(link);
 
 		if (!kvr_frag_next(f, frame, &off, &len))
 			return false;
 		if (len > 0)
 			memcpy(frame + KVR_WIRE_MIN_FRAME, (const uint8_t *)body + off, len);
-		kvr_link_queue(l, to, (int)(KVR_WIRE_MIN_FRAME + len));
+		kvr_link_queue(link, to, (int)(KVR_WIRE_MIN_FRAME + len));
 	}
 	return f->next < f->msg_len;
 }
 
-void kvr_link_flush(struct kvr_link *l)
+void kvr_link_flush(struct kvr_link *link)
 {
 	unsigned int sent;
 
-	if (l->n_tx == 0)
+	if (link->n_tx == 0)
 		return;
-	sent = l->udp.io->send(l->udp.ctx, l->tx, l->n_tx);
-	l->stats.sent += sent;
-	l->stats.unsent += l->n_tx - sent;
-	l->n_tx = 0;
+	sent = link->udp.io->send(link->udp.ctx, link->tx, link->n_tx);
+	link->stats.sent += sent;
+	link->stats.unsent += link->n_tx - sent;
+	link->n_tx = 0;
 }
 
-static void deliver_message(struct kvr_link *l, const struct kvr_udp_addr *from,
+static void deliver_message(struct kvr_link *link, const struct kvr_udp_addr *from,
 			    const struct kvr_wire_hdr *h, const void *body)
 {
 	uint8_t whole[sizeof(struct kvr_wire_rejected)] = {0};
 	uint32_t len = h->msg_len;
 
 	if (kvr_body_check(h->kind, body, len, NULL) != 0) {
-		l->stats.bad++;
+		link->stats.bad++;
 		return;
 	}
 	if (h->kind == KVR_REJECTED && len < sizeof(whole)) {
@@ -209,11 +213,11 @@ static void deliver_message(struct kvr_link *l, const struct kvr_udp_addr *from,
 		body = whole;
 		len = sizeof(whole);
 	}
-	l->conf.ops->message(l->conf.user, from, h, body, len);
+	link->conf.ops->message(link->conf.user, from, h, body, len);
 }
 
 /* Join the fragments of a complete message, pass it up, and free them. */
-static void join_fragments(struct kvr_link *l, const struct kvr_udp_addr *from,
+static void join_fragments(struct kvr_link *link, const struct kvr_udp_addr *from,
 			   const struct kvr_wire_hdr *h, const struct kvr_reasm_msg *msg)
 {
 	uint8_t *body = malloc(msg->len);
@@ -224,12 +228,12 @@ static void join_fragments(struct kvr_link *l, const struct kvr_udp_addr *from,
 		free(msg->frag[i].frame);
 	}
 	if (body != NULL)
-		deliver_message(l, from, h, body);
+		deliver_message(link, from, h, body);
 	free(body);
 }
 
 /* Add a fragment; takes over @p f. @return as kvr_reasm_add(). */
-static enum kvr_reasm_result add_fragment(struct kvr_link *l, const struct kvr_udp_addr *from,
+static enum kvr_reasm_result add_fragment(struct kvr_link *link, const struct kvr_udp_addr *from,
 					  struct held_frame *f)
 {
 	const struct kvr_wire_hdr h = f->h;
@@ -238,136 +242,136 @@ static enum kvr_reasm_result add_fragment(struct kvr_link *l, const struct kvr_u
 	enum kvr_reasm_result rc;
 
 	memcpy(peer.b, from->ip, sizeof(from->ip));
-	rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
-	if (rc == KVR_REASM_DONE && h.frag_off == 0 && l->conf.ops->again != NULL &&
-	    l->conf.ops->again(l->conf.user, &f->h)) {
-		kvr_reasm_forget(l->reasm, &peer, &h);
-		rc = kvr_reasm_add(l->reasm, &peer, &f->h, f->body, f, l->now_us, &msg);
+	rc = kvr_reasm_add(link->reasm, &peer, &f->h, f->body, f, link->now_us, &msg);
+	if (rc == KVR_REASM_DONE && h.frag_off == 0 && link->conf.ops->again != NULL &&
+	    link->conf.ops->again(link->conf.user, &f->h)) {
+		kvr_reasm_forget(link->reasm, &peer, &h);
+		rc = kvr_reasm_add(link->reasm, &peer, &f->h, f->body, f, link->now_us, &msg);
 	}
 	if (rc == KVR_REASM_COMPLETE)
-		join_fragments(l, from, &h, &msg);
+		join_fragments(link, from, &h, &msg);
 	else if (rc != KVR_REASM_HELD)
 		free(f);
 	return rc;
 }
 
-static void handle_fragment(struct kvr_link *l, const struct kvr_udp_msg *m)
+static void handle_fragment(struct kvr_link *link, const struct kvr_udp_msg *m)
 {
 	struct held_frame *f;
 
-	if (l->conf.ops->fragment != NULL &&
-	    !l->conf.ops->fragment(l->conf.user, &m->addr, (const void *)m->data))
+	if (link->conf.ops->fragment != NULL &&
+	    !link->conf.ops->fragment(link->conf.user, &m->addr, (const void *)m->data))
 		return;
-	if (l->reasm == NULL && l->conf.assembly_bytes != 0)
-		init_assembly(l);
-	f = l->reasm != NULL ? malloc(offsetof(struct held_frame, h) + m->len) : NULL;
+	if (link->reasm == NULL && link->conf.assembly_bytes != 0)
+		init_assembly(link);
+	f = link->reasm != NULL ? malloc(offsetof(struct held_frame, h) + m->len) : NULL;
 	if (f == NULL) {
-		l->stats.bad++;
+		link->stats.bad++;
 		return;
 	}
 	f->from = m->addr;
 	memcpy(&f->h, m->data, sizeof(f->h));
 	memcpy(f->body, m->data + sizeof(f->h), m->len - sizeof(f->h));
-	l->stats.bad += add_fragment(l, &m->addr, f) == KVR_REASM_REFUSED;
+	link->stats.bad += add_fragment(link, &m->addr, f) == KVR_REASM_REFUSED;
 }
 
-static void handle_frame(struct kvr_link *l, const struct kvr_udp_msg *m)
+static void handle_frame(struct kvr_link *link, const struct kvr_udp_msg *m)
 {
 	const struct kvr_wire_hdr *h = (const void *)m->data;
 
-	l->stats.received++;
-	if (kvr_frame_check(m->data, m->len, l->conf.role) != 0) {
-		l->stats.bad++;
-	} else if (!l->conf.ops->wants(l->conf.user, &m->addr, h)) {
-		l->stats.foreign++;
+	link->stats.received++;
+	if (kvr_frame_check(m->data, m->len, link->conf.role) != 0) {
+		link->stats.bad++;
+	} else if (!link->conf.ops->wants(link->conf.user, &m->addr, h)) {
+		link->stats.foreign++;
 	} else if (kvr_frame_whole(h)) {
-		deliver_message(l, &m->addr, h, kvr_frame_body(h));
+		deliver_message(link, &m->addr, h, kvr_frame_body(h));
 	} else {
-		handle_fragment(l, m);
+		handle_fragment(link, m);
 	}
 }
 
 /* Request missing fragments from the senders of silent messages. The router keeps no LOADS to
  * retransmit. */
-static void request_missing(struct kvr_link *l)
+static void request_missing(struct kvr_link *link)
 {
 	struct kvr_reasm_lack lack;
 
-	while (kvr_reasm_lacking(l->reasm, l->now_us, &lack)) {
+	while (kvr_reasm_lacking(link->reasm, link->now_us, &lack)) {
 		const struct held_frame *f = lack.frame;
 
 		if (f->h.kind == KVR_LOADS)
 			continue;
-		kvr_link_send(l, &f->from, KVR_MISSING,
-			      kvr_link_ids(l, f->h.source, f->h.id, f->h.handle), &lack.missing,
+		kvr_link_send(link, &f->from, KVR_MISSING,
+			      kvr_link_ids(link, f->h.source, f->h.id, f->h.handle), &lack.missing,
 			      lack.len);
 	}
 }
 
-static void run_timers(struct kvr_link *l)
+static void run_timers(struct kvr_link *link)
 {
 	struct kvr_timer *t;
 
-	if (l->reasm != NULL) {
-		l->stats.expired += kvr_reasm_expire(l->reasm, l->now_us, UINT32_MAX);
-		request_missing(l);
+	if (link->reasm != NULL) {
+		link->stats.expired += kvr_reasm_expire(link->reasm, link->now_us, UINT32_MAX);
+		request_missing(link);
 	}
-	while ((t = kvr_timers_expire(&l->timers, l->now_us)) != NULL)
-		l->conf.ops->timer(l->conf.user, t);
-	if (l->flush_us <= l->now_us)
-		kvr_link_flush(l);
+	while ((t = kvr_timers_expire(&link->timers, link->now_us)) != NULL)
+		link->conf.ops->timer(link->conf.user, t);
+	if (link->flush_us <= link->now_us)
+		kvr_link_flush(link);
 }
 
-void kvr_link_run(struct kvr_link *l)
+void kvr_link_run(struct kvr_link *link)
 {
-	kvr_link_tick(l);
-	run_timers(l);
+	kvr_link_tick(link);
+	run_timers(link);
 }
 
-unsigned int kvr_link_process(struct kvr_link *l)
+unsigned int kvr_link_process(struct kvr_link *link)
 {
 	struct kvr_udp_msg m[KVR_UDP_BURST];
 	unsigned int n, total = 0;
 
-	kvr_link_tick(l);
+	kvr_link_tick(link);
 	for (int i = 0; i < LINK_RX_BURSTS; i++) {
-		n = l->udp.io->recv(l->udp.ctx, m, KVR_UDP_BURST);
+		n = link->udp.io->recv(link->udp.ctx, m, KVR_UDP_BURST);
 		for (unsigned int k = 0; k < n; k++)
-			handle_frame(l, &m[k]);
+			handle_frame(link, &m[k]);
 		total += n;
 		if (n < KVR_UDP_BURST)
 			break;
 	}
-	run_timers(l);
+	run_timers(link);
 	return total;
 }
 
-uint64_t kvr_link_due_us(const struct kvr_link *l)
+uint64_t kvr_link_due_us(const struct kvr_link *link)
 {
-	uint64_t next = kvr_timers_next(&l->timers);
+	uint64_t next = kvr_timers_next(&link->timers);
 
-	if (l->reasm != NULL)
-		next = RTE_MIN(next, kvr_reasm_quiet_at(l->reasm));
-	return l->n_tx > 0 ? RTE_MIN(next, l->flush_us) : next;
+	if (link->reasm != NULL)
+		next = RTE_MIN(next, kvr_reasm_quiet_at(link->reasm));
+	return link->n_tx > 0 ? RTE_MIN(next, link->flush_us) : next;
 }
 
-int kvr_link_timeout_ms(const struct kvr_link *l)
+int kvr_link_timeout_ms(const struct kvr_link *link)
 {
-	const uint64_t next = kvr_link_due_us(l);
+	const uint64_t next = kvr_link_due_us(link);
 	uint64_t now;
 
 	if (next == 0)
 		return 0;
 	if (next == KVR_TIMER_NEVER)
 		return -1;
-	now = l->udp.io->now_us(l->udp.ctx);
+	now = link->udp.io->now_us(link->udp.ctx);
 	if (next <= now)
 		return 0;
 	return (int)((next - now + 999) / 1000 < INT32_MAX ? (next - now + 999) / 1000 : INT32_MAX);
 }
 
-bool kvr_link_strict(const struct kvr_link *l)
+bool kvr_link_strict(const struct kvr_link *link)
 {
-	return l->strict_us > l->now_us ||
-	       (l->reasm != NULL && kvr_reasm_quiet_at(l->reasm) != KVR_TIMER_NEVER);
+	return link->strict_us > link->now_us ||
+	       (link->reasm != NULL && kvr_reasm_quiet_at(link->reasm) != KVR_TIMER_NEVER);
 }

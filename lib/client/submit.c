@@ -13,9 +13,9 @@
 	 KVR_CLIENT_QUIET)
 
 /* Return true if the body is sent to the agent directly. */
-static bool is_away(const struct kvr_client *c, const struct kvr_client_request *q)
+static bool is_away(const struct kvr_client *client, const struct kvr_client_request *q)
 {
-	return c->conf.away_bytes != 0 && q->body_len > c->conf.away_bytes &&
+	return client->conf.away_bytes != 0 && q->body_len > client->conf.away_bytes &&
 	       (q->flags & (KVR_CLIENT_QUERY | KVR_CLIENT_LOADS | KVR_CLIENT_INLINE)) == 0;
 }
 
@@ -27,11 +27,11 @@ static bool is_bad_probe(const struct kvr_client_request *q)
 		q->n_hashes != 0 || q->n_tokens != 0);
 }
 
-static int check_request(const struct kvr_client *c, const struct kvr_client_request *q)
+static int check_request(const struct kvr_client *client, const struct kvr_client_request *q)
 {
 	const uint32_t isl = q->isl != 0 ? q->isl : q->n_tokens;
 
-	if (c->closing || isl == 0 || (q->n_tokens > 0 && q->tokens == NULL) ||
+	if (client->closing || isl == 0 || (q->n_tokens > 0 && q->tokens == NULL) ||
 	    (q->n_hashes > 0 && q->hashes == NULL) || (q->body_len > 0 && q->body == NULL) ||
 	    (q->flags & ~SUBMIT_FLAGS) != 0 ||
 	    (q->n_hashes == 0 && q->n_tokens != 0 && isl != q->n_tokens) || q->n_hashes > isl ||
@@ -42,8 +42,9 @@ static int check_request(const struct kvr_client *c, const struct kvr_client_req
 	    ((q->flags & KVR_CLIENT_LOADS) != 0 && q->ops == NULL) || is_bad_probe(q) ||
 	    q->n_failed_at > KVR_CLIENT_FAILED_AT)
 		return -EINVAL;
-	if (q->n_tokens > c->max_tokens || isl > c->max_tokens || q->n_hashes > c->max_hashes ||
-	    q->body_len > (is_away(c, q) ? KVR_WIRE_MAX_AWAY : c->max_body))
+	if (q->n_tokens > client->max_tokens || isl > client->max_tokens ||
+	    q->n_hashes > client->max_hashes ||
+	    q->body_len > (is_away(client, q) ? KVR_WIRE_MAX_AWAY : client->max_body))
 		return -EMSGSIZE;
 	return 0;
 }
@@ -64,7 +65,7 @@ static int take_hints(const struct kvr_client_hints *hints, struct kvr_request_s
 		       : -EINVAL;
 }
 
-static void fill_request(const struct kvr_client *c, const struct kvr_client_request *q,
+static void fill_request(const struct kvr_client *client, const struct kvr_client_request *q,
 			 uint16_t pool, struct kvr_request_src *src)
 {
 	*src = (struct kvr_request_src){.hashes = q->hashes,
@@ -86,7 +87,7 @@ static void fill_request(const struct kvr_client *c, const struct kvr_client_req
 		.expected_output_tokens =
 			q->expected_output_tokens != 0 ? q->expected_output_tokens : KVR_NONE32,
 		.deadline_ms = q->queue_ms,
-		.client_frame = (uint16_t)c->conf.frame_bytes};
+		.client_frame = (uint16_t)client->conf.frame_bytes};
 }
 
 static void put_failed_at(const struct kvr_client_request *q, struct kvr_hint_buf *b)
@@ -140,13 +141,13 @@ static int add_own_hints(const struct kvr_client_request *q, bool away,
 }
 
 /* Build the message in one piece; it is kept until it cannot be needed again. */
-static int build_message(const struct kvr_client *c, struct kvr_request_src *src, uint8_t **msg,
-			 uint32_t *len)
+static int build_message(const struct kvr_client *client, struct kvr_request_src *src,
+			 uint8_t **msg, uint32_t *len)
 {
 	struct kvr_slice part[KVR_REQUEST_SLICES];
 
 	*len = kvr_request_build(src, part);
-	if (*len == 0 || *len > kvr_client__max_message(c))
+	if (*len == 0 || *len > kvr_client__max_message(client))
 		return -EMSGSIZE;
 	*msg = malloc(*len);
 	if (*msg == NULL)
@@ -155,110 +156,111 @@ static int build_message(const struct kvr_client *c, struct kvr_request_src *src
 }
 
 /* Return true if ACCEPTED may be omitted. Requests with other flags need its content. */
-static bool is_quiet(const struct kvr_client *c, const struct kvr_client_request *q, bool away,
+static bool is_quiet(const struct kvr_client *client, const struct kvr_client_request *q, bool away,
 		     uint32_t len)
 {
 	const uint32_t needed =
 		KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT | KVR_CLIENT_BOOK | KVR_CLIENT_LOADS;
 
 	return (q->flags & KVR_CLIENT_QUIET) != 0 && (q->flags & needed) == 0 && !away &&
-	       len <= c->frame_bytes - KVR_WIRE_MIN_FRAME;
+	       len <= client->frame_bytes - KVR_WIRE_MIN_FRAME;
 }
 
-static struct client_req *take_slot(struct kvr_client *c)
+static struct client_req *take_slot(struct kvr_client *client)
 {
-	const uint32_t slot = c->free_head;
-	struct client_req *r = &c->req[slot - 1];
-	const uint64_t id = (r->id + (UINT64_C(1) << 32)) >> 32 << 32 | slot;
+	const uint32_t slot = client->free_head;
+	struct client_req *req = &client->req[slot - 1];
+	const uint64_t id = (req->id + (UINT64_C(1) << 32)) >> 32 << 32 | slot;
 
-	c->free_head = r->next_free;
-	if (c->free_head == 0)
-		c->free_tail = 0;
-	*r = (struct client_req){.id = id, .state = CLIENT_FRESH};
-	r->repeat.kind = CLIENT_T_REPEAT;
-	r->ack.kind = CLIENT_T_ACK;
-	r->limit.kind = CLIENT_T_LIMIT;
-	return r;
+	client->free_head = req->next_free;
+	if (client->free_head == 0)
+		client->free_tail = 0;
+	*req = (struct client_req){.id = id, .state = CLIENT_FRESH};
+	req->repeat.kind = CLIENT_T_REPEAT;
+	req->ack.kind = CLIENT_T_ACK;
+	req->limit.kind = CLIENT_T_LIMIT;
+	return req;
 }
 
-static void start_request(struct kvr_client *c, struct client_req *r,
+static void start_request(struct kvr_client *client, struct client_req *req,
 			  const struct kvr_client_request *q)
 {
-	const uint32_t limit_ms = q->request_ms != 0 ? q->request_ms : c->conf.request_ms;
+	const uint32_t limit_ms = q->request_ms != 0 ? q->request_ms : client->conf.request_ms;
 
-	kvr_link_tick(&c->link);
-	r->query = (q->flags & KVR_CLIENT_QUERY) != 0;
-	r->book = (q->flags & KVR_CLIENT_BOOK) != 0;
-	r->kind = (q->flags & KVR_CLIENT_LOADS) != 0 ? KVR_POTENTIAL_LOADS : KVR_ROUTE;
-	r->direct = (q->flags & KVR_CLIENT_DIRECT) != 0;
-	r->ops = q->ops;
-	r->user = q->user;
-	r->received_us = c->link.now_us;
-	r->backoff_us = CLIENT_ROUTE_US;
-	r->pace = CLIENT_PACE_FRAMES;
-	r->ids = kvr_link_ids(&c->link, c->source, r->id, 0);
-	r->item_from = c->router;
-	c->live++;
-	c->stats.submitted++;
+	kvr_link_tick(&client->link);
+	req->query = (q->flags & KVR_CLIENT_QUERY) != 0;
+	req->book = (q->flags & KVR_CLIENT_BOOK) != 0;
+	req->kind = (q->flags & KVR_CLIENT_LOADS) != 0 ? KVR_POTENTIAL_LOADS : KVR_ROUTE;
+	req->direct = (q->flags & KVR_CLIENT_DIRECT) != 0;
+	req->ops = q->ops;
+	req->user = q->user;
+	req->received_us = client->link.now_us;
+	req->backoff_us = CLIENT_ROUTE_US;
+	req->pace = CLIENT_PACE_FRAMES;
+	req->ids = kvr_link_ids(&client->link, client->source, req->id, 0);
+	req->item_from = client->router;
+	client->live++;
+	client->stats.submitted++;
 	/* Sent by the timer at the next process call, so that several submits share a burst. */
-	kvr_timer_set(&c->link.timers, &r->repeat, c->link.now_us);
+	kvr_timer_set(&client->link.timers, &req->repeat, client->link.now_us);
 	if (limit_ms != 0)
-		kvr_timer_set(&c->link.timers, &r->limit, c->link.now_us + limit_ms * 1000ull);
+		kvr_timer_set(&client->link.timers, &req->limit,
+			      client->link.now_us + limit_ms * 1000ull);
 }
 
-int kvr_client_submit(struct kvr_client *c, const struct kvr_client_request *q, uint64_t *id)
+int kvr_client_submit(struct kvr_client *client, const struct kvr_client_request *q, uint64_t *id)
 {
 	uint8_t token[KVR_WIRE_TOKEN], *room = NULL;
-	const bool away = is_away(c, q);
+	const bool away = is_away(client, q);
 	struct kvr_request_src src;
-	struct client_req *r;
+	struct client_req *req;
 	uint8_t *msg = NULL;
 	uint32_t len = 0;
 	int pool, rc;
 
 	*id = 0;
-	pool = q->pool_name != NULL ? kvr_client_pool_lookup(c, q->pool_name) : q->pool;
-	rc = pool < 0 ? pool : check_request(c, q);
+	pool = q->pool_name != NULL ? kvr_client_pool_lookup(client, q->pool_name) : q->pool;
+	rc = pool < 0 ? pool : check_request(client, q);
 	if (rc < 0)
 		return rc;
-	fill_request(c, q, (uint16_t)pool, &src);
+	fill_request(client, q, (uint16_t)pool, &src);
 	rc = take_hints(q->hints, &src);
-	if (rc == 0 && c->free_head == 0)
+	if (rc == 0 && client->free_head == 0)
 		rc = -EBUSY;
 	if (rc == 0 && away && getrandom(token, sizeof(token), 0) != sizeof(token))
 		rc = -EIO; /* a token must not be predictable */
 	if (rc == 0 && (away || (q->flags & KVR_CLIENT_BOOK) != 0 || q->n_failed_at > 0))
 		rc = add_own_hints(q, away, token, &src, &room);
 	if (rc == 0)
-		rc = build_message(c, &src, &msg, &len);
+		rc = build_message(client, &src, &msg, &len);
 	free(room);
 	if (rc < 0)
 		return rc;
-	r = take_slot(c);
-	if (away && kvr_client__away_take(r, q->body, q->body_len, token) < 0) {
+	req = take_slot(client);
+	if (away && kvr_client__away_take(req, q->body, q->body_len, token) < 0) {
 		free(msg);
-		kvr_client__free(c, r);
+		kvr_client__free(client, req);
 		return -ENOMEM;
 	}
-	r->msg = msg;
-	r->msg_len = len;
-	r->quiet = is_quiet(c, q, away, len);
-	if (r->quiet)
+	req->msg = msg;
+	req->msg_len = len;
+	req->quiet = is_quiet(client, q, away, len);
+	if (req->quiet)
 		((struct kvr_wire_request *)msg)->flags |= KVR_REQ_F_QUIET;
-	start_request(c, r, q);
-	*id = r->id;
+	start_request(client, req, q);
+	*id = req->id;
 	return 0;
 }
 
-int kvr_client_cancel(struct kvr_client *c, uint64_t id)
+int kvr_client_cancel(struct kvr_client *client, uint64_t id)
 {
-	struct client_req *r = kvr_client__find(c, id);
+	struct client_req *req = kvr_client__find(client, id);
 
-	if (r == NULL || r->end_reported || r->state == CLIENT_ENDED)
+	if (req == NULL || req->end_reported || req->state == CLIENT_ENDED)
 		return -ENOENT;
-	if (r->state == CLIENT_CANCELLING)
+	if (req->state == CLIENT_CANCELLING)
 		return 0;
-	kvr_link_tick(&c->link);
-	kvr_client__start_cancel(c, r, KVR_CLIENT_CANCELLED);
+	kvr_link_tick(&client->link);
+	kvr_client__start_cancel(client, req, KVR_CLIENT_CANCELLED);
 	return 0;
 }

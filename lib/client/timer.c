@@ -5,66 +5,66 @@
 #include <errno.h>
 #include <stdlib.h>
 
-static void put_timer(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
+static void put_timer(struct kvr_timers *timers, uint32_t i, struct kvr_timer *t)
 {
-	h->heap[i] = t;
+	timers->heap[i] = t;
 	t->pos = i + 1;
 }
 
-static uint32_t sift_up(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
+static uint32_t sift_up(struct kvr_timers *timers, uint32_t i, struct kvr_timer *t)
 {
-	for (; i > 0 && h->heap[(i - 1) / 2]->due_us > t->due_us; i = (i - 1) / 2)
-		put_timer(h, i, h->heap[(i - 1) / 2]);
-	put_timer(h, i, t);
+	for (; i > 0 && timers->heap[(i - 1) / 2]->due_us > t->due_us; i = (i - 1) / 2)
+		put_timer(timers, i, timers->heap[(i - 1) / 2]);
+	put_timer(timers, i, t);
 	return i;
 }
 
-static void sift_down(struct kvr_timers *h, uint32_t i, struct kvr_timer *t)
+static void sift_down(struct kvr_timers *timers, uint32_t i, struct kvr_timer *t)
 {
 	for (;;) {
 		uint32_t c = 2 * i + 1;
 
-		if (c >= h->n)
+		if (c >= timers->n)
 			break;
-		if (c + 1 < h->n && h->heap[c + 1]->due_us < h->heap[c]->due_us)
+		if (c + 1 < timers->n && timers->heap[c + 1]->due_us < timers->heap[c]->due_us)
 			c++;
-		if (h->heap[c]->due_us >= t->due_us)
+		if (timers->heap[c]->due_us >= t->due_us)
 			break;
-		put_timer(h, i, h->heap[c]);
+		put_timer(timers, i, timers->heap[c]);
 		i = c;
 	}
-	put_timer(h, i, t);
+	put_timer(timers, i, t);
 }
 
-int kvr_timers_init(struct kvr_timers *h, uint32_t cap)
+int kvr_timers_init(struct kvr_timers *timers, uint32_t cap)
 {
-	h->heap = malloc((cap > 0 ? cap : 1) *
-			 sizeof(*h->heap)); /* entries below n are initialised */
-	h->n = 0;
-	h->cap = cap;
-	return h->heap != NULL ? 0 : -ENOMEM;
+	timers->heap = malloc((cap > 0 ? cap : 1) *
+			      sizeof(*timers->heap)); /* entries below n are initialised */
+	timers->n = 0;
+	timers->cap = cap;
+	return timers->heap != NULL ? 0 : -ENOMEM;
 }
 
-void kvr_timers_fini(struct kvr_timers *h)
+void kvr_timers_fini(struct kvr_timers *timers)
 {
-	free(h->heap);
-	*h = (struct kvr_timers){0};
+	free(timers->heap);
+	*timers = (struct kvr_timers){0};
 }
 
-void kvr_timer_set(struct kvr_timers *h, struct kvr_timer *t, uint64_t due_us)
+void kvr_timer_set(struct kvr_timers *timers, struct kvr_timer *t, uint64_t due_us)
 {
 	uint32_t i = t->pos - 1;
 
 	if (t->pos == 0) {
-		assert(h->n < h->cap);
-		i = h->n++;
+		assert(timers->n < timers->cap);
+		i = timers->n++;
 	}
 	t->due_us = due_us;
-	if (sift_up(h, i, t) == i)
-		sift_down(h, i, t);
+	if (sift_up(timers, i, t) == i)
+		sift_down(timers, i, t);
 }
 
-void kvr_timer_stop(struct kvr_timers *h, struct kvr_timer *t)
+void kvr_timer_stop(struct kvr_timers *timers, struct kvr_timer *t)
 {
 	uint32_t i = t->pos - 1;
 	struct kvr_timer *last;
@@ -72,20 +72,20 @@ void kvr_timer_stop(struct kvr_timers *h, struct kvr_timer *t)
 	if (t->pos == 0)
 		return;
 	t->pos = 0;
-	last = h->heap[--h->n];
+	last = timers->heap[--timers->n];
 	if (last == t)
 		return;
-	if (sift_up(h, i, last) == i)
-		sift_down(h, i, last);
+	if (sift_up(timers, i, last) == i)
+		sift_down(timers, i, last);
 }
 
-struct kvr_timer *kvr_timers_expire(struct kvr_timers *h, uint64_t now_us)
+struct kvr_timer *kvr_timers_expire(struct kvr_timers *timers, uint64_t now_us)
 {
 	struct kvr_timer *t;
 
-	if (h->n == 0 || h->heap[0]->due_us > now_us)
+	if (timers->n == 0 || timers->heap[0]->due_us > now_us)
 		return NULL;
-	t = h->heap[0];
-	kvr_timer_stop(h, t);
+	t = timers->heap[0];
+	kvr_timer_stop(timers, t);
 	return t;
 }

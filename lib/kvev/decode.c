@@ -71,21 +71,21 @@ static const enum field removed_places[] = {F_HASHES, F_MEDIUM};
 
 struct kvr_kvev_decoder *kvr_kvev_create(bool first_bytes)
 {
-	struct kvr_kvev_decoder *d = calloc(1, sizeof(*d));
+	struct kvr_kvev_decoder *decoder = calloc(1, sizeof(*decoder));
 
-	if (d != NULL)
-		d->first_bytes = first_bytes;
-	return d;
+	if (decoder != NULL)
+		decoder->first_bytes = first_bytes;
+	return decoder;
 }
 
-void kvr_kvev_destroy(struct kvr_kvev_decoder *d)
+void kvr_kvev_destroy(struct kvr_kvev_decoder *decoder)
 {
-	if (d == NULL)
+	if (decoder == NULL)
 		return;
-	free(d->hashes);
-	free(d->tokens);
-	free(d->mm);
-	free(d);
+	free(decoder->hashes);
+	free(decoder->tokens);
+	free(decoder->mm);
+	free(decoder);
 }
 
 static enum kvr_kvev_type type_of(const struct mp *o)
@@ -142,38 +142,39 @@ static void set_ownership(struct kvr_kvev *ev, const struct mp *o)
 }
 
 /* SGLang's map in the place of the adapter name of a salted block. */
-static bool read_metadata(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, const struct mp *map)
+static bool read_metadata(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev,
+			  const struct mp *map)
 {
 	struct mp k, v;
 
 	for (uint64_t i = 0; i < map->u; i++) {
-		kvr_kvev__read(&d->in, &k);
-		if (!kvr_kvev__skip_rest(&d->in, &k))
+		kvr_kvev__read(&decoder->in, &k);
+		if (!kvr_kvev__skip_rest(&decoder->in, &k))
 			return false;
-		kvr_kvev__read(&d->in, &v);
+		kvr_kvev__read(&decoder->in, &v);
 		if (mp_is(&k, "cache_salt") && v.type == MP_BYTES)
 			kvr_kvev__salt(ev, &v);
-		else if (!kvr_kvev__skip_rest(&d->in, &v))
+		else if (!kvr_kvev__skip_rest(&decoder->in, &v))
 			return false;
 	}
 	return true;
 }
 
 /* Read a field that is one number or text. Nil leaves the field unset. */
-static bool read_plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
+static bool read_plain(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev, enum field f)
 {
 	struct mp o;
 
-	kvr_kvev__read(&d->in, &o);
+	kvr_kvev__read(&decoder->in, &o);
 	if (o.type == MP_NIL)
 		return true;
 	if (f == F_LORA && o.type == MP_MAP)
-		return read_metadata(d, ev, &o);
+		return read_metadata(decoder, ev, &o);
 	if (f == F_LORA_ID) {
 		ev->adapted |= o.type != MP_UINT || o.u > 0;
-		return kvr_kvev__skip_rest(&d->in, &o);
+		return kvr_kvev__skip_rest(&decoder->in, &o);
 	}
-	if (f == F_PARENT && kvr_kvev__name(d, &o, &ev->parent))
+	if (f == F_PARENT && kvr_kvev__name(decoder, &o, &ev->parent))
 		ev->has_parent = true;
 	else if (f == F_BLOCK_SIZE && o.type == MP_UINT && o.u <= UINT32_MAX)
 		ev->block_size = (uint32_t)o.u;
@@ -200,58 +201,58 @@ static bool read_plain(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum fie
 		ev->reused = equals_text(&o, "REUSED");
 	else
 		ev->fault = KVR_KVEV_SHAPE;
-	return kvr_kvev__skip_rest(&d->in, &o);
+	return kvr_kvev__skip_rest(&decoder->in, &o);
 }
 
 /* Read an element behind the named places. The first number is the group, the second its window; a
  * text is the kind of cache or the locality; a list is multimodal. */
-static bool read_unnamed(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+static bool read_unnamed(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev)
 {
-	struct mp_in here = d->in;
+	struct mp_in here = decoder->in;
 	struct mp o;
 
 	kvr_kvev__read(&here, &o);
 	if (o.type == MP_ARRAY)
-		return kvr_kvev__mm_infos(d, ev);
+		return kvr_kvev__mm_infos(decoder, ev);
 	if (o.type == MP_UINT && !ev->has_group)
-		return read_plain(d, ev, F_GROUP);
+		return read_plain(decoder, ev, F_GROUP);
 	if (o.type == MP_BYTES)
-		return read_plain(d, ev,
+		return read_plain(decoder, ev,
 				  equals_text(&o, "LOCAL") || equals_text(&o, "REMOTE") ? F_LOCALITY
 											: F_KIND);
-	return kvr_kvev__skip(&d->in);
+	return kvr_kvev__skip(&decoder->in);
 }
 
 /* Only the presence of lookahead tokens matters: a block is identified by its own tokens. */
-static bool read_lookahead(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+static bool read_lookahead(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev)
 {
 	struct mp o;
 
-	kvr_kvev__read(&d->in, &o);
+	kvr_kvev__read(&decoder->in, &o);
 	ev->lookahead = o.type == MP_ARRAY && o.u > 0;
-	return kvr_kvev__skip_rest(&d->in, &o);
+	return kvr_kvev__skip_rest(&decoder->in, &o);
 }
 
-static bool read_field(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, enum field f)
+static bool read_field(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev, enum field f)
 {
 	switch (f) {
 	case F_HASHES:
-		return kvr_kvev__hashes(d, ev);
+		return kvr_kvev__hashes(decoder, ev);
 	case F_TOKENS:
-		return kvr_kvev__tokens(d, ev);
+		return kvr_kvev__tokens(decoder, ev);
 	case F_KEYS:
-		return kvr_kvev__extra_keys(d, ev);
+		return kvr_kvev__extra_keys(decoder, ev);
 	case F_MM:
-		return kvr_kvev__mm_infos(d, ev);
+		return kvr_kvev__mm_infos(decoder, ev);
 	case F_TAIL:
-		return read_unnamed(d, ev);
+		return read_unnamed(decoder, ev);
 	case F_LOOKAHEAD:
-		return read_lookahead(d, ev);
+		return read_lookahead(decoder, ev);
 	case F_NONE:
 	case F_SKIP:
-		return kvr_kvev__skip(&d->in);
+		return kvr_kvev__skip(&decoder->in);
 	default:
-		return read_plain(d, ev, f);
+		return read_plain(decoder, ev, f);
 	}
 }
 
@@ -290,7 +291,7 @@ static bool next_name(struct mp_in *in, unsigned int *at, enum field *f)
 	return true;
 }
 
-static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
+static bool from_map(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev, uint64_t n)
 {
 	unsigned int at = N_NAMES - 1;
 	bool typed = false;
@@ -299,26 +300,26 @@ static bool from_map(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n
 	for (uint64_t i = 0; i < n; i++) {
 		enum field f;
 
-		if (!next_name(&d->in, &at, &f))
+		if (!next_name(&decoder->in, &at, &f))
 			return false;
 		if (f != F_TYPE) {
-			if (!read_field(d, ev, f))
+			if (!read_field(decoder, ev, f))
 				return false;
 			continue;
 		}
-		kvr_kvev__read(&d->in, &v);
-		if (!kvr_kvev__skip_rest(&d->in, &v))
+		kvr_kvev__read(&decoder->in, &v);
+		if (!kvr_kvev__skip_rest(&decoder->in, &v))
 			return false;
 		ev->type = type_of(&v);
 		typed = true;
 	}
 	if (!typed)
 		ev->type = KVR_KVEV_UNKNOWN;
-	kvr_kvev__salt_or_image(d, ev);
+	kvr_kvev__salt_or_image(decoder, ev);
 	return true;
 }
 
-static bool from_array(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t n)
+static bool from_array(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev, uint64_t n)
 {
 	const enum field *places = stored_places;
 	unsigned int n_places = 0;
@@ -326,8 +327,8 @@ static bool from_array(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t
 
 	if (n == 0)
 		return true;
-	kvr_kvev__read(&d->in, &o);
-	if (!kvr_kvev__skip_rest(&d->in, &o))
+	kvr_kvev__read(&decoder->in, &o);
+	if (!kvr_kvev__skip_rest(&decoder->in, &o))
 		return false;
 	ev->type = type_of(&o);
 	if (ev->type == KVR_KVEV_STORED)
@@ -341,7 +342,7 @@ static bool from_array(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t
 				     : ev->type == KVR_KVEV_UNKNOWN ? F_SKIP
 								    : F_TAIL;
 
-		if (!read_field(d, ev, f))
+		if (!read_field(decoder, ev, f))
 			return false;
 	}
 	return true;
@@ -352,10 +353,10 @@ static bool from_array(struct kvr_kvev_decoder *d, struct kvr_kvev *ev, uint64_t
  * If that byte could be the end of a longer number, the events are skipped to find the rank. A
  * wrong guess is detected when all events are read.
  */
-static bool guess_rank(struct kvr_kvev_decoder *d, struct kvr_kvev_batch *batch)
+static bool guess_rank(struct kvr_kvev_decoder *decoder, struct kvr_kvev_batch *batch)
 {
-	const uint8_t *end = d->in.end, last = end[-1];
-	const ptrdiff_t n = end - d->in.p;
+	const uint8_t *end = decoder->in.end, last = end[-1];
+	const ptrdiff_t n = end - decoder->in.p;
 
 	if ((last >= 0x80 && last != 0xc0) || n < 9)
 		return false;
@@ -365,7 +366,7 @@ static bool guess_rank(struct kvr_kvev_decoder *d, struct kvr_kvev_batch *batch)
 		if (before >= 0xca && before <= 0xd3)
 			return false;
 	}
-	d->tail = 1;
+	decoder->tail = 1;
 	batch->has_rank = last != 0xc0;
 	batch->rank = batch->has_rank ? last : 0;
 	return true;
@@ -381,29 +382,29 @@ static bool read_rank(struct mp_in *in, struct kvr_kvev_batch *batch)
 	return batch->has_rank || o.type == MP_NIL;
 }
 
-static int open_array(struct kvr_kvev_decoder *d, uint64_t n, struct kvr_kvev_batch *batch)
+static int open_array(struct kvr_kvev_decoder *decoder, uint64_t n, struct kvr_kvev_batch *batch)
 {
 	struct mp_in rest;
 	struct mp o;
 
 	if (n < 2)
 		return -EBADMSG;
-	kvr_kvev__read(&d->in, &o);
+	kvr_kvev__read(&decoder->in, &o);
 	if (o.type == MP_UINT || o.type == MP_INT)
 		o.f = (double)(int64_t)o.u;
 	else if (o.type != MP_FLOAT)
 		return -EBADMSG;
 	batch->ts = o.f;
-	kvr_kvev__read(&d->in, &o);
+	kvr_kvev__read(&decoder->in, &o);
 	if (o.type != MP_ARRAY)
 		return -EBADMSG;
-	d->left = batch->n_events = (uint32_t)o.u;
-	if (n == 2 || (n == 3 && guess_rank(d, batch)))
+	decoder->left = batch->n_events = (uint32_t)o.u;
+	if (n == 2 || (n == 3 && guess_rank(decoder, batch)))
 		return 0;
-	rest = d->in;
+	rest = decoder->in;
 	if (!kvr_kvev__skip_rest(&rest, &o))
 		return -EBADMSG;
-	d->tail = (size_t)(rest.end - rest.p);
+	decoder->tail = (size_t)(rest.end - rest.p);
 	if (!read_rank(&rest, batch))
 		return -EBADMSG;
 	for (; n > 3; n--)
@@ -412,9 +413,9 @@ static int open_array(struct kvr_kvev_decoder *d, uint64_t n, struct kvr_kvev_ba
 	return rest.p == rest.end ? 0 : -EBADMSG;
 }
 
-static int open_map(struct kvr_kvev_decoder *d, uint64_t n, struct kvr_kvev_batch *batch)
+static int open_map(struct kvr_kvev_decoder *decoder, uint64_t n, struct kvr_kvev_batch *batch)
 {
-	struct mp_in in = d->in, events = {0};
+	struct mp_in in = decoder->in, events = {0};
 	struct mp k, v;
 
 	for (uint64_t i = 0; i < n; i++) {
@@ -438,64 +439,67 @@ static int open_map(struct kvr_kvev_decoder *d, uint64_t n, struct kvr_kvev_batc
 	}
 	if (events.p == NULL || in.p != in.end)
 		return -EBADMSG;
-	d->tail = KVEV_ANY_TAIL;
-	d->in = events;
-	d->left = batch->n_events;
+	decoder->tail = KVEV_ANY_TAIL;
+	decoder->in = events;
+	decoder->left = batch->n_events;
 	return 0;
 }
 
-int kvr_kvev_open(struct kvr_kvev_decoder *d, const void *payload, size_t len,
+int kvr_kvev_open(struct kvr_kvev_decoder *decoder, const void *payload, size_t len,
 		  struct kvr_kvev_batch *batch)
 {
 	struct mp o;
 	int rc = -EBADMSG;
 
 	*batch = (struct kvr_kvev_batch){0};
-	d->in = (struct mp_in){payload, (const uint8_t *)payload + len};
-	d->left = 0;
-	d->tail = 0;
-	d->err = 0;
+	decoder->in = (struct mp_in){payload, (const uint8_t *)payload + len};
+	decoder->left = 0;
+	decoder->tail = 0;
+	decoder->err = 0;
 	if (len > UINT32_MAX)
 		return -EBADMSG;
-	kvr_kvev__read(&d->in, &o);
+	kvr_kvev__read(&decoder->in, &o);
 	if (o.type == MP_ARRAY)
-		rc = open_array(d, o.u, batch);
+		rc = open_array(decoder, o.u, batch);
 	else if (o.type == MP_MAP)
-		rc = open_map(d, o.u, batch);
+		rc = open_map(decoder, o.u, batch);
 	if (rc < 0)
-		d->left = 0;
+		decoder->left = 0;
 	return rc;
 }
 
 /* The bytes behind the last event must be those seen, or guessed, at the start. */
-static int close_batch(const struct kvr_kvev_decoder *d)
+static int close_batch(const struct kvr_kvev_decoder *decoder)
 {
-	return d->tail == KVEV_ANY_TAIL || d->tail == (size_t)(d->in.end - d->in.p) ? 0 : -EBADMSG;
+	return decoder->tail == KVEV_ANY_TAIL ||
+			       decoder->tail == (size_t)(decoder->in.end - decoder->in.p)
+		       ? 0
+		       : -EBADMSG;
 }
 
-int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev)
+int kvr_kvev_next(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev)
 {
-	const uint8_t *begin = d->in.p;
+	const uint8_t *begin = decoder->in.p;
 	bool read = false;
 	struct mp o;
 
 	*ev = (struct kvr_kvev){.strange_block = UINT32_MAX};
-	d->either.len = 0;
-	if (d->left == 0)
-		return close_batch(d);
-	d->left--;
-	kvr_kvev__read(&d->in, &o);
+	decoder->either.len = 0;
+	if (decoder->left == 0)
+		return close_batch(decoder);
+	decoder->left--;
+	kvr_kvev__read(&decoder->in, &o);
 	if (o.type == MP_MAP)
-		read = from_map(d, ev, o.u);
+		read = from_map(decoder, ev, o.u);
 	else if (o.type == MP_ARRAY)
-		read = from_array(d, ev, o.u);
+		read = from_array(decoder, ev, o.u);
 	else
-		read = kvr_kvev__skip_rest(&d->in, &o);
+		read = kvr_kvev__skip_rest(&decoder->in, &o);
 	if (!read) {
-		d->left = 0;
-		return d->err != 0 ? d->err : -EBADMSG;
+		decoder->left = 0;
+		return decoder->err != 0 ? decoder->err : -EBADMSG;
 	}
-	ev->raw = (struct kvr_kvev_text){(const char *)begin, (uint32_t)(d->in.p - begin)};
+	ev->raw = (struct kvr_kvev_text){(const char *)begin, (uint32_t)(decoder->in.p - begin)};
 	if ((ev->type == KVR_KVEV_STORED || ev->type == KVR_KVEV_REMOVED) && ev->n_hashes == 0)
 		ev->fault = KVR_KVEV_SHAPE;
 	if (ev->adapted && ev->lora.len == 0)

@@ -31,7 +31,7 @@ struct kvr_kvev_decoder {
 };
 
 /** Convert the name of a block to a number. */
-bool kvr_kvev__name(const struct kvr_kvev_decoder *d, const struct mp *o, uint64_t *name);
+bool kvr_kvev__name(const struct kvr_kvev_decoder *decoder, const struct mp *o, uint64_t *name);
 
 /** Read at most @p n plain 32-bit numbers; stop at the first object of another kind. @p out has
  * room for n. @return the number of values read. */
@@ -56,15 +56,15 @@ uint64_t kvr_kvev__names_wide(const uint8_t **at, const uint8_t *end, uint64_t n
 
 /* Each of these reads one object at d->in. An object with a wrong type or value is skipped and
  * noted in ev->fault. @return false: the object cannot be parsed. */
-bool kvr_kvev__hashes(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
-bool kvr_kvev__tokens(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
-bool kvr_kvev__extra_keys(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
-bool kvr_kvev__mm_infos(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+bool kvr_kvev__hashes(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev);
+bool kvr_kvev__tokens(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev);
+bool kvr_kvev__extra_keys(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev);
+bool kvr_kvev__mm_infos(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev);
 
 /** Set the salt of an event from @p o, without its tag. */
 void kvr_kvev__salt(struct kvr_kvev *ev, const struct mp *o);
 
 /** At the end of an event with named fields: decide what d->either is. */
-void kvr_kvev__salt_or_image(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+void kvr_kvev__salt_or_image(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev);
 
 #endif

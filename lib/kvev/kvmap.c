@@ -39,67 +39,67 @@ static void give_back(void *p, size_t bytes)
 struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uint64_t seed,
 				   const struct kvr_kvmap_out *out)
 {
-	struct kvr_kvmap *m;
+	struct kvr_kvmap *map;
 
 	if (block_size == 0 || max_blocks == 0 || max_blocks > 1u << 30) {
 		errno = EINVAL;
 		return NULL;
 	}
-	m = calloc(1, sizeof(*m));
-	if (m == NULL)
+	map = calloc(1, sizeof(*map));
+	if (map == NULL)
 		return NULL;
-	m->out = *out;
-	m->block_size = block_size;
-	m->max = max_blocks;
-	m->ring_most = max_blocks + max_blocks / 4 + 1;
-	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
-	m->seed = seed;
-	m->n_buckets = max_blocks / KVR_BUCKET_FILL + 2;
-	m->entries = map_large(m->ring_most * sizeof(m->entries[0]));
-	m->origins = map_large(m->ring_most * sizeof(m->origins[0]));
-	m->tiers = map_large(m->ring_most);
-	m->copies = map_sparse(m->ring_most * sizeof(m->copies[0]));
-	m->buckets = map_large(m->n_buckets * sizeof(m->buckets[0]));
-	if (m->entries == NULL || m->origins == NULL || m->tiers == NULL || m->copies == NULL ||
-	    m->buckets == NULL) {
-		kvr_kvmap_destroy(m);
+	map->out = *out;
+	map->block_size = block_size;
+	map->max = max_blocks;
+	map->ring_most = max_blocks + max_blocks / 4 + 1;
+	map->ring = map->ring_most < KVMAP_FIRST ? map->ring_most : KVMAP_FIRST;
+	map->seed = seed;
+	map->n_buckets = max_blocks / KVR_BUCKET_FILL + 2;
+	map->entries = map_large(map->ring_most * sizeof(map->entries[0]));
+	map->origins = map_large(map->ring_most * sizeof(map->origins[0]));
+	map->tiers = map_large(map->ring_most);
+	map->copies = map_sparse(map->ring_most * sizeof(map->copies[0]));
+	map->buckets = map_large(map->n_buckets * sizeof(map->buckets[0]));
+	if (map->entries == NULL || map->origins == NULL || map->tiers == NULL ||
+	    map->copies == NULL || map->buckets == NULL) {
+		kvr_kvmap_destroy(map);
 		errno = ENOMEM;
 		return NULL;
 	}
-	return m;
+	return map;
 }
 
-void kvr_kvmap_destroy(struct kvr_kvmap *m)
+void kvr_kvmap_destroy(struct kvr_kvmap *map)
 {
-	if (m == NULL)
+	if (map == NULL)
 		return;
-	give_back(m->entries, m->ring_most * sizeof(m->entries[0]));
-	give_back(m->origins, m->ring_most * sizeof(m->origins[0]));
-	give_back(m->tiers, m->ring_most);
-	give_back(m->copies, m->ring_most * sizeof(m->copies[0]));
-	give_back(m->buckets, m->n_buckets * sizeof(m->buckets[0]));
-	free(m->sh);
-	free(m->parts);
-	free(m->newest);
-	free(m->newer);
-	free(m);
+	give_back(map->entries, map->ring_most * sizeof(map->entries[0]));
+	give_back(map->origins, map->ring_most * sizeof(map->origins[0]));
+	give_back(map->tiers, map->ring_most);
+	give_back(map->copies, map->ring_most * sizeof(map->copies[0]));
+	give_back(map->buckets, map->n_buckets * sizeof(map->buckets[0]));
+	free(map->sh);
+	free(map->parts);
+	free(map->newest);
+	free(map->newer);
+	free(map);
 }
 
-static uint32_t next_bucket(const struct kvr_kvmap *m, uint32_t b)
+static uint32_t next_bucket(const struct kvr_kvmap *map, uint32_t b)
 {
-	return b + 1 == m->n_buckets ? 0 : b + 1;
+	return b + 1 == map->n_buckets ? 0 : b + 1;
 }
 
-uint64_t kvr_kvmap__search(const struct kvr_kvmap *m, uint64_t name, uint64_t key)
+uint64_t kvr_kvmap__search(const struct kvr_kvmap *map, uint64_t name, uint64_t key)
 {
-	for (uint32_t at = KVMAP_HOME(key);; at = next_bucket(m, at)) {
-		const struct kvr_bucket *b = &m->buckets[at];
+	for (uint32_t at = KVMAP_HOME(key);; at = next_bucket(map, at)) {
+		const struct kvr_bucket *b = &map->buckets[at];
 
 		for (uint32_t same = kvr_bucket_tags(b, KVMAP_TAG(key)); same != 0;
 		     same &= same - 1) {
 			const uint32_t place = (uint32_t)__builtin_ctz(same);
 
-			if (m->entries[b->value[place] - 1].name == name)
+			if (map->entries[b->value[place] - 1].name == name)
 				return KVMAP_FOUND(at, place, b->value[place]);
 		}
 		if (b->over == 0)
@@ -107,145 +107,145 @@ uint64_t kvr_kvmap__search(const struct kvr_kvmap *m, uint64_t name, uint64_t ke
 	}
 }
 
-void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found)
+void kvr_kvmap__del(struct kvr_kvmap *map, uint64_t key, uint64_t found)
 {
-	for (uint32_t b = KVMAP_HOME(key); b != KVMAP_AT(found); b = next_bucket(m, b))
-		m->buckets[b].over--;
-	if ((m->tiers[KVMAP_POS(found) - 1] & KVMAP_LINKED) != 0)
-		kvr_kvmap__unlink(m, KVMAP_POS(found) - 1);
-	m->buckets[KVMAP_AT(found)].tag[KVMAP_PLACE(found)] = 0;
-	m->tiers[KVMAP_POS(found) - 1] = 0;
-	m->n--;
+	for (uint32_t b = KVMAP_HOME(key); b != KVMAP_AT(found); b = next_bucket(map, b))
+		map->buckets[b].over--;
+	if ((map->tiers[KVMAP_POS(found) - 1] & KVMAP_LINKED) != 0)
+		kvr_kvmap__unlink(map, KVMAP_POS(found) - 1);
+	map->buckets[KVMAP_AT(found)].tag[KVMAP_PLACE(found)] = 0;
+	map->tiers[KVMAP_POS(found) - 1] = 0;
+	map->n--;
 }
 
 /* Terminates: there are nearly twice as many places as entries allowed. */
-void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos)
+void kvr_kvmap__put(struct kvr_kvmap *map, uint64_t key, uint32_t pos)
 {
 	uint32_t b = KVMAP_HOME(key), is, place;
 
-	while ((is = kvr_bucket_tags(&m->buckets[b], 0)) == 0) {
-		m->buckets[b].over++;
-		b = next_bucket(m, b);
+	while ((is = kvr_bucket_tags(&map->buckets[b], 0)) == 0) {
+		map->buckets[b].over++;
+		b = next_bucket(map, b);
 	}
 	place = (uint32_t)__builtin_ctz(is);
-	m->buckets[b].tag[place] = KVMAP_TAG(key);
-	m->buckets[b].value[place] = pos;
+	map->buckets[b].tag[place] = KVMAP_TAG(key);
+	map->buckets[b].value[place] = pos;
 }
 
-void kvr_kvmap__forget(struct kvr_kvmap *m, uint32_t e)
+void kvr_kvmap__forget(struct kvr_kvmap *map, uint32_t e)
 {
-	const uint64_t name = m->entries[e].name;
-	const struct kvmap_view v = kvmap_view(m);
+	const uint64_t name = map->entries[e].name;
+	const struct kvmap_view v = kvmap_view(map);
 	const uint64_t key = kvmap_key(&v, name);
 
 	for (enum kvr_tier t = 0; t < KVR_TIERS; t++)
-		if ((m->tiers[e] >> t & 1) != 0 && !kvr_kvmap__is_shared(m, e, t))
-			m->out.removed(m->out.user, t, &m->entries[e].sh, 1);
-	kvr_kvmap__del(m, key, kvmap_find(m, &v, name, key));
+		if ((map->tiers[e] >> t & 1) != 0 && !kvr_kvmap__is_shared(map, e, t))
+			map->out.removed(map->out.user, t, &map->entries[e].sh, 1);
+	kvr_kvmap__del(map, key, kvmap_find(map, &v, name, key));
 }
 
 /* Extend the ring only while little of it is free, so that no more memory than needed is
  * touched. */
-uint32_t kvr_kvmap__round(struct kvr_kvmap *m)
+uint32_t kvr_kvmap__round(struct kvr_kvmap *map)
 {
-	const uint32_t want = m->n + m->n / 4 + KVMAP_FIRST, end = m->ring;
+	const uint32_t want = map->n + map->n / 4 + KVMAP_FIRST, end = map->ring;
 
-	if (want <= end || end == m->ring_most)
+	if (want <= end || end == map->ring_most)
 		return 0;
-	m->ring = want < m->ring_most ? want : m->ring_most;
+	map->ring = want < map->ring_most ? want : map->ring_most;
 	return end;
 }
 
 /* Evict the first used entry from `next` on: the router must not keep a block whose removal could
  * not be translated. The free entries before it are counted in `gap`, so that each is examined
  * once. */
-static void evict_oldest(struct kvr_kvmap *m)
+static void evict_oldest(struct kvr_kvmap *map)
 {
-	uint32_t oldest = m->next + m->gap;
+	uint32_t oldest = map->next + map->gap;
 
-	if (oldest >= m->ring)
-		oldest -= m->ring;
-	for (; m->tiers[oldest] == 0; m->gap++)
-		oldest = oldest + 1 == m->ring ? 0 : oldest + 1;
-	m->gap++;
-	kvr_kvmap__forget(m, oldest);
-	kvr_cell_add(&m->st.evicted, 1);
+	if (oldest >= map->ring)
+		oldest -= map->ring;
+	for (; map->tiers[oldest] == 0; map->gap++)
+		oldest = oldest + 1 == map->ring ? 0 : oldest + 1;
+	map->gap++;
+	kvr_kvmap__forget(map, oldest);
+	kvr_cell_add(&map->st.evicted, 1);
 }
 
-uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m)
+uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *map)
 {
-	uint32_t e = m->next;
+	uint32_t e = map->next;
 
-	if (m->n >= m->max) {
-		evict_oldest(m);
+	if (map->n >= map->max) {
+		evict_oldest(map);
 		return e;
 	}
 	/* Terminates: the ring has, or grows to, a quarter more entries than are in use. */
-	for (; m->tiers[e] != 0; m->gap = 0)
-		e = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+	for (; map->tiers[e] != 0; map->gap = 0)
+		e = e + 1 == map->ring ? kvr_kvmap__round(map) : e + 1;
 	return e;
 }
 
-void kvr_kvmap_clear(struct kvr_kvmap *m)
+void kvr_kvmap_clear(struct kvr_kvmap *map)
 {
-	memset(m->buckets, 0, m->n_buckets * sizeof(m->buckets[0]));
-	memset(m->tiers, 0, m->ring);
-	m->n = 0;
-	m->chunk = 0;
-	if (m->newest != NULL)
-		memset(m->newest, 0, (m->newest_mask + 1) * sizeof(m->newest[0]));
-	m->ring = m->ring_most < KVMAP_FIRST ? m->ring_most : KVMAP_FIRST;
-	m->next = m->gap = 0;
-	kvr_cell_set(&m->st.held, 0);
-	kvr_cell_add(&m->st.cleared, 1);
-	m->out.cleared(m->out.user);
+	memset(map->buckets, 0, map->n_buckets * sizeof(map->buckets[0]));
+	memset(map->tiers, 0, map->ring);
+	map->n = 0;
+	map->chunk = 0;
+	if (map->newest != NULL)
+		memset(map->newest, 0, (map->newest_mask + 1) * sizeof(map->newest[0]));
+	map->ring = map->ring_most < KVMAP_FIRST ? map->ring_most : KVMAP_FIRST;
+	map->next = map->gap = 0;
+	kvr_cell_set(&map->st.held, 0);
+	kvr_cell_add(&map->st.cleared, 1);
+	map->out.cleared(map->out.user);
 }
 
-void kvr_kvmap_forget(struct kvr_kvmap *m)
+void kvr_kvmap_forget(struct kvr_kvmap *map)
 {
-	m->learned = 0;
-	m->learned_eagle = false;
-	m->group_state = KVMAP_NO_GROUP;
+	map->learned = 0;
+	map->learned_eagle = false;
+	map->group_state = KVMAP_NO_GROUP;
 }
 
-uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m)
+uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *map)
 {
-	return m->learned;
+	return map->learned;
 }
 
-bool kvr_kvmap_eagle(const struct kvr_kvmap *m)
+bool kvr_kvmap_eagle(const struct kvr_kvmap *map)
 {
-	return m->learned_eagle;
+	return map->learned_eagle;
 }
 
-const struct kvr_kvmap_stats *kvr_kvmap_stats_get(const struct kvr_kvmap *m)
+const struct kvr_kvmap_stats *kvr_kvmap_stats_get(const struct kvr_kvmap *map)
 {
-	return &m->st;
+	return &map->st;
 }
 
 /* *pos is tier * ring + offset from `next`. */
-bool kvr_kvmap_next(struct kvr_kvmap *m, uint64_t *pos, struct kvr_kvmap_run *run)
+bool kvr_kvmap_next(struct kvr_kvmap *map, uint64_t *pos, struct kvr_kvmap_run *run)
 {
-	*run = (struct kvr_kvmap_run){.sh = m->run};
+	*run = (struct kvr_kvmap_run){.sh = map->run};
 	/* Tier by tier, so that consecutive blocks stay together. */
-	for (; *pos < (uint64_t)m->ring * KVR_TIERS; (*pos)++) {
-		const uint32_t tier = (uint32_t)(*pos / m->ring);
-		const uint32_t i = (uint32_t)((m->next + *pos % m->ring) % m->ring);
-		const struct kvmap_origin *from = &m->origins[i];
-		const bool has_parent = (m->tiers[i] & KVMAP_HAS_PARENT) != 0;
+	for (; *pos < (uint64_t)map->ring * KVR_TIERS; (*pos)++) {
+		const uint32_t tier = (uint32_t)(*pos / map->ring);
+		const uint32_t i = (uint32_t)((map->next + *pos % map->ring) % map->ring);
+		const struct kvmap_origin *from = &map->origins[i];
+		const bool has_parent = (map->tiers[i] & KVMAP_HAS_PARENT) != 0;
 
-		if ((m->tiers[i] >> tier & 1) == 0 ||
-		    kvr_kvmap__is_repeated(m, i, (enum kvr_tier)tier))
+		if ((map->tiers[i] >> tier & 1) == 0 ||
+		    kvr_kvmap__is_repeated(map, i, (enum kvr_tier)tier))
 			continue;
 		if (run->n > 0 && (run->tier != tier || run->n == KVMAP_RUN || !has_parent ||
-				   from->parent != m->run[run->n - 1]))
+				   from->parent != map->run[run->n - 1]))
 			return true;
 		if (run->n == 0) {
 			run->tier = (enum kvr_tier)tier;
 			run->has_parent = has_parent;
 			run->parent = from->parent;
 		}
-		m->run[run->n++] = m->entries[i].sh;
+		map->run[run->n++] = map->entries[i].sh;
 	}
 	return run->n > 0;
 }

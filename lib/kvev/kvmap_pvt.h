@@ -96,73 +96,73 @@ struct kvr_kvmap {
 };
 
 /** Search a name beyond its home bucket. */
-uint64_t kvr_kvmap__search(const struct kvr_kvmap *m, uint64_t name, uint64_t key);
+uint64_t kvr_kvmap__search(const struct kvr_kvmap *map, uint64_t name, uint64_t key);
 
 /** The next free entry of the ring; evicts the oldest if there is none. */
-uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *m);
+uint32_t kvr_kvmap__free_entry(struct kvr_kvmap *map);
 
 /** Position behind the ring's last entry: the first entry, or a new one. */
-uint32_t kvr_kvmap__round(struct kvr_kvmap *m);
+uint32_t kvr_kvmap__round(struct kvr_kvmap *map);
 
 /** Enter a name that was not found; beyond its home bucket if that is full. */
-void kvr_kvmap__put(struct kvr_kvmap *m, uint64_t key, uint32_t pos);
+void kvr_kvmap__put(struct kvr_kvmap *map, uint64_t key, uint32_t pos);
 
 /** Forget a name. The block leaves each tier in which it has no other name. */
-void kvr_kvmap__forget(struct kvr_kvmap *m, uint32_t e);
+void kvr_kvmap__forget(struct kvr_kvmap *map, uint32_t e);
 
 /** alias.c: link the names of each block from now on; the table is empty. @return 0 or -ENOMEM. */
-int kvr_kvmap__link_names(struct kvr_kvmap *m);
+int kvr_kvmap__link_names(struct kvr_kvmap *map);
 
 /** Link entry @p e. @return the entry to forget because the block has too many names; UINT32_MAX:
  * none. */
-uint32_t kvr_kvmap__link(struct kvr_kvmap *m, uint32_t e);
+uint32_t kvr_kvmap__link(struct kvr_kvmap *map, uint32_t e);
 
 /** Unlink entry @p e. */
-void kvr_kvmap__unlink(struct kvr_kvmap *m, uint32_t e);
+void kvr_kvmap__unlink(struct kvr_kvmap *map, uint32_t e);
 
 /** Return true if a dump lists the block of entry @p e in the tier under another name. */
-bool kvr_kvmap__is_repeated(const struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier);
+bool kvr_kvmap__is_repeated(const struct kvr_kvmap *map, uint32_t e, enum kvr_tier tier);
 
 /** Return true if another name of the block of entry @p e is in the tier. */
-bool kvr_kvmap__is_shared(const struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier);
+bool kvr_kvmap__is_shared(const struct kvr_kvmap *map, uint32_t e, enum kvr_tier tier);
 
 /** translate.c: store blocks of the table's size, with tokens. @return 0 or -ENOMEM. */
-int kvr_kvmap__store(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+int kvr_kvmap__store(struct kvr_kvmap *map, const struct kvr_kvev *ev);
 
 /** Number of leading blocks of the event that can be named; the others are counted. */
-uint32_t kvr_kvmap__usable(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+uint32_t kvr_kvmap__usable(struct kvr_kvmap *map, const struct kvr_kvev *ev);
 
 /** Add a known block to the tier of the event. @return false: the block is unknown. */
-bool kvr_kvmap__move(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint64_t name);
+bool kvr_kvmap__move(struct kvr_kvmap *map, const struct kvr_kvev *ev, uint64_t name);
 
 /** lower_tiers.c: store blocks with tokens in a tier below the device. @return 0 or -ENOMEM. */
-int kvr_kvmap__store_lower(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+int kvr_kvmap__store_lower(struct kvr_kvmap *map, const struct kvr_kvev *ev);
 
 /** Remove the remaining blocks of names that may be chunks. */
-void kvr_kvmap__remove_parts(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+void kvr_kvmap__remove_parts(struct kvr_kvmap *map, const struct kvr_kvev *ev);
 
 /** remove.c: remove the blocks of a valid event. @return the number of unknown names. */
-uint32_t kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+uint32_t kvr_kvmap__remove(struct kvr_kvmap *map, const struct kvr_kvev *ev);
 
 /** Delete an entry that was found. */
-void kvr_kvmap__del(struct kvr_kvmap *m, uint64_t key, uint64_t found);
+void kvr_kvmap__del(struct kvr_kvmap *map, uint64_t key, uint64_t found);
 
 /** Count one more copy of a block that is in the tier. */
-static inline void kvmap_add_copy(struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier)
+static inline void kvmap_add_copy(struct kvr_kvmap *map, uint32_t e, enum kvr_tier tier)
 {
-	if ((m->tiers[e] & KVMAP_COPIES) == 0)
-		memset(m->copies[e], 0, sizeof(m->copies[e]));
-	m->tiers[e] |= KVMAP_COPIES;
-	m->copies[e][tier] += m->copies[e][tier] != UINT32_MAX;
+	if ((map->tiers[e] & KVMAP_COPIES) == 0)
+		memset(map->copies[e], 0, sizeof(map->copies[e]));
+	map->tiers[e] |= KVMAP_COPIES;
+	map->copies[e][tier] += map->copies[e][tier] != UINT32_MAX;
 }
 
 /** Drop one copy of a block that is in the tier. @return false: it was the last copy, which the
  * caller must remove. */
-static inline bool kvmap_drop_copy(struct kvr_kvmap *m, uint32_t e, enum kvr_tier tier)
+static inline bool kvmap_drop_copy(struct kvr_kvmap *map, uint32_t e, enum kvr_tier tier)
 {
-	if ((m->tiers[e] & KVMAP_COPIES) == 0 || m->copies[e][tier] == 0)
+	if ((map->tiers[e] & KVMAP_COPIES) == 0 || map->copies[e][tier] == 0)
 		return false;
-	m->copies[e][tier]--;
+	map->copies[e][tier]--;
 	return true;
 }
 
@@ -177,10 +177,10 @@ struct kvmap_view {
 	uint32_t n_buckets;
 };
 
-static inline struct kvmap_view kvmap_view(const struct kvr_kvmap *m)
+static inline struct kvmap_view kvmap_view(const struct kvr_kvmap *map)
 {
-	return (struct kvmap_view){m->buckets, m->entries, m->origins,
-				   m->tiers,   m->seed,	   m->n_buckets};
+	return (struct kvmap_view){map->buckets, map->entries, map->origins,
+				   map->tiers,	 map->seed,    map->n_buckets};
 }
 
 static inline uint64_t kvmap_key(const struct kvmap_view *v, uint64_t name)
@@ -218,7 +218,7 @@ static inline struct kvmap_guess kvmap_guess(const struct kvmap_view *v, uint64_
 	return g;
 }
 
-static inline uint64_t kvmap_find(const struct kvr_kvmap *m, const struct kvmap_view *v,
+static inline uint64_t kvmap_find(const struct kvr_kvmap *map, const struct kvmap_view *v,
 				  uint64_t name, uint64_t key)
 {
 	const struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
@@ -232,40 +232,42 @@ static inline uint64_t kvmap_find(const struct kvr_kvmap *m, const struct kvmap_
 		if (v->entries[pos - 1].name == name)
 			return KVMAP_FOUND(KVMAP_HOME(key), i, pos);
 	}
-	return kvr_kvmap__search(m, name, key);
+	return kvr_kvmap__search(map, name, key);
 }
 
-static inline void kvmap_take_entry(struct kvr_kvmap *m, uint32_t e)
+static inline void kvmap_take_entry(struct kvr_kvmap *map, uint32_t e)
 {
-	m->n++;
-	m->gap -= m->gap != 0;
-	m->next = e + 1 == m->ring ? kvr_kvmap__round(m) : e + 1;
+	map->n++;
+	map->gap -= map->gap != 0;
+	map->next = e + 1 == map->ring ? kvr_kvmap__round(map) : e + 1;
 }
 
 /** Take the next entry for a new block with room in its home bucket, and write everything but the
  * entry. @return UINT32_MAX: not possible; nothing was changed. */
-static inline uint32_t kvmap_add_home(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t key)
+static inline uint32_t kvmap_add_home(struct kvr_kvmap *map, const struct kvmap_view *v,
+				      uint64_t key)
 {
 	struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
 	const uint32_t same = kvr_bucket_tags(b, KVMAP_TAG(key)), is = kvr_bucket_tags(b, 0);
-	const uint32_t e = m->next;
+	const uint32_t e = map->next;
 
-	if ((same | b->over) != 0 || is == 0 || v->tiers[e] != 0 || m->n >= m->max)
+	if ((same | b->over) != 0 || is == 0 || v->tiers[e] != 0 || map->n >= map->max)
 		return UINT32_MAX;
 	kvr_prefetch(&v->entries[e] + KVMAP_NEXT);
 	kvr_prefetch(&v->origins[e] + KVMAP_NEXT);
 	b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
 	b->value[__builtin_ctz(is)] = e + 1;
-	kvmap_take_entry(m, e);
+	kvmap_take_entry(map, e);
 	return e;
 }
 
 /** Add an entry, in no tier yet, under a name that was not found. */
-static inline uint32_t kvmap_add(struct kvr_kvmap *m, const struct kvmap_view *v, uint64_t name,
+static inline uint32_t kvmap_add(struct kvr_kvmap *map, const struct kvmap_view *v, uint64_t name,
 				 uint64_t key)
 {
-	const uint32_t e =
-		m->n < m->max && v->tiers[m->next] == 0 ? m->next : kvr_kvmap__free_entry(m);
+	const uint32_t e = map->n < map->max && v->tiers[map->next] == 0
+				   ? map->next
+				   : kvr_kvmap__free_entry(map);
 	struct kvr_bucket *b = &v->buckets[KVMAP_HOME(key)];
 	const uint32_t is = kvr_bucket_tags(b, 0);
 
@@ -275,10 +277,10 @@ static inline uint32_t kvmap_add(struct kvr_kvmap *m, const struct kvmap_view *v
 		b->tag[__builtin_ctz(is)] = KVMAP_TAG(key);
 		b->value[__builtin_ctz(is)] = e + 1;
 	} else {
-		kvr_kvmap__put(m, key, e + 1);
+		kvr_kvmap__put(map, key, e + 1);
 	}
 	v->entries[e].name = name;
-	kvmap_take_entry(m, e);
+	kvmap_take_entry(map, e);
 	return e;
 }
 

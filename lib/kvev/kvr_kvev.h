@@ -93,13 +93,13 @@ struct kvr_kvev_batch {
 struct kvr_kvev_decoder *kvr_kvev_create(bool first_bytes);
 
 /** Destroy a decoder. NULL is allowed. */
-void kvr_kvev_destroy(struct kvr_kvev_decoder *d);
+void kvr_kvev_destroy(struct kvr_kvev_decoder *decoder);
 
 /**
  * Open a payload, which must remain valid until its last event was read.
  * @return 0; -EBADMSG: not a batch.
  */
-int kvr_kvev_open(struct kvr_kvev_decoder *d, const void *payload, size_t len,
+int kvr_kvev_open(struct kvr_kvev_decoder *decoder, const void *payload, size_t len,
 		  struct kvr_kvev_batch *batch);
 
 /**
@@ -107,6 +107,6 @@ int kvr_kvev_open(struct kvr_kvev_decoder *d, const void *payload, size_t len,
  * @return 1: *ev is filled; 0: the batch ended as expected; -EBADMSG: the rest cannot be parsed;
  * -ENOMEM.
  */
-int kvr_kvev_next(struct kvr_kvev_decoder *d, struct kvr_kvev *ev);
+int kvr_kvev_next(struct kvr_kvev_decoder *decoder, struct kvr_kvev *ev);
 
 #endif

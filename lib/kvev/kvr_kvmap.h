@@ -93,27 +93,27 @@ struct kvr_kvmap *kvr_kvmap_create(uint32_t block_size, uint32_t max_blocks, uin
 				   const struct kvr_kvmap_out *out);
 
 /** Destroy a table without reports. NULL is allowed. */
-void kvr_kvmap_destroy(struct kvr_kvmap *m);
+void kvr_kvmap_destroy(struct kvr_kvmap *map);
 
 /**
  * Apply one event.
  * @return 0; -EBADMSG: a removal that cannot be read; -ENOMEM. After an error the table may list
  * blocks that the engine no longer has: the caller must call kvr_kvmap_clear().
  */
-int kvr_kvmap_apply(struct kvr_kvmap *m, const struct kvr_kvev *ev);
+int kvr_kvmap_apply(struct kvr_kvmap *map, const struct kvr_kvev *ev);
 
 /** Forget all blocks, and report a clear. */
-void kvr_kvmap_clear(struct kvr_kvmap *m);
+void kvr_kvmap_clear(struct kvr_kvmap *map);
 
 /** Forget the block size and cache group learned from the engine, because another engine follows.
  */
-void kvr_kvmap_forget(struct kvr_kvmap *m);
+void kvr_kvmap_forget(struct kvr_kvmap *map);
 
 /** Block size of the first store of full attention on the device; 0: none yet. */
-uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *m);
+uint32_t kvr_kvmap_block_size(const struct kvr_kvmap *map);
 
 /** Return true if that store had pairs of tokens (EAGLE). Undefined without a block size. */
-bool kvr_kvmap_eagle(const struct kvr_kvmap *m);
+bool kvr_kvmap_eagle(const struct kvr_kvmap *map);
 
 /** Consecutive blocks in one tier, for dumps. */
 struct kvr_kvmap_run {
@@ -129,9 +129,9 @@ struct kvr_kvmap_run {
  * change meanwhile.
  * @return false: no more blocks.
  */
-bool kvr_kvmap_next(struct kvr_kvmap *m, uint64_t *pos, struct kvr_kvmap_run *run);
+bool kvr_kvmap_next(struct kvr_kvmap *map, uint64_t *pos, struct kvr_kvmap_run *run);
 
 /** Counters of the table; for the owner's thread. */
-const struct kvr_kvmap_stats *kvr_kvmap_stats_get(const struct kvr_kvmap *m);
+const struct kvr_kvmap_stats *kvr_kvmap_stats_get(const struct kvr_kvmap *map);
 
 #endif

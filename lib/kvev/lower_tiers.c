@@ -20,24 +20,24 @@ static uint64_t name_part(uint64_t chunk, uint32_t back)
 	return h ^ h >> 32;
 }
 
-static bool make_room(struct kvr_kvmap *m, uint32_t n)
+static bool make_room(struct kvr_kvmap *map, uint32_t n)
 {
 	uint64_t *larger;
 
-	if (n <= m->cap_parts)
+	if (n <= map->cap_parts)
 		return true;
-	larger = realloc(m->parts, n * sizeof(larger[0]));
+	larger = realloc(map->parts, n * sizeof(larger[0]));
 	if (larger == NULL)
 		return false;
-	m->parts = larger;
-	m->cap_parts = n;
+	map->parts = larger;
+	map->cap_parts = n;
 	return true;
 }
 
 /* Fill @p blocks with the same event and a name for each block. The event does not state which
  * block of a chunk an image lies in, so blocks from the first chunk with an image on cannot be
  * named. @return 0 or -ENOMEM. */
-static int split_chunks(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t size,
+static int split_chunks(struct kvr_kvmap *map, const struct kvr_kvev *ev, uint32_t size,
 			struct kvr_kvev *blocks)
 {
 	const uint32_t whole = ev->n_tokens / ev->block_size;
@@ -46,29 +46,29 @@ static int split_chunks(struct kvr_kvmap *m, const struct kvr_kvev *ev, uint32_t
 				       ? ev->mm[0].block
 				       : ev->strange_block;
 
-	if (!make_room(m, n * size))
+	if (!make_room(map, n * size))
 		return -ENOMEM;
 	for (uint32_t i = 0; i < n; i++)
 		for (uint32_t k = 0; k < size; k++)
-			m->parts[i * size + k] = name_part(ev->hashes[i], size - 1 - k);
-	kvr_cell_add(&m->st.few_tokens, ev->n_hashes - n);
+			map->parts[i * size + k] = name_part(ev->hashes[i], size - 1 - k);
+	kvr_cell_add(&map->st.few_tokens, ev->n_hashes - n);
 	*blocks = *ev;
-	blocks->hashes = m->parts;
+	blocks->hashes = map->parts;
 	blocks->n_hashes = n * size;
-	blocks->block_size = m->block_size;
+	blocks->block_size = map->block_size;
 	blocks->n_mm = 0;
 	blocks->strange_block = keyed < n ? keyed * size : UINT32_MAX;
-	if (m->chunk < size)
-		m->chunk = size;
+	if (map->chunk < size)
+		map->chunk = size;
 	return 0;
 }
 
 /* Store blocks of an event without keys, which leaves salt, adapter and images open: known blocks
  * keep theirs, and new blocks inherit from their predecessor. @return 0 or -ENOMEM. */
-static int store_keyless(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+static int store_keyless(struct kvr_kvmap *map, const struct kvr_kvev *ev)
 {
-	const uint32_t n = kvr_kvmap__usable(m, ev);
-	const struct kvmap_view v = kvmap_view(m);
+	const uint32_t n = kvr_kvmap__usable(map, ev);
+	const struct kvmap_view v = kvmap_view(map);
 	struct kvr_kvev rest = *ev;
 	int rc = 0;
 
@@ -76,11 +76,11 @@ static int store_keyless(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		for (k = 0; i + k < n; k++) {
 			const uint64_t name = ev->hashes[i + k];
 
-			if (kvmap_find(m, &v, name, kvmap_key(&v, name)) != 0)
+			if (kvmap_find(map, &v, name, kvmap_key(&v, name)) != 0)
 				break;
 		}
 		if (k == 0) {
-			kvr_kvmap__move(m, ev, ev->hashes[i]);
+			kvr_kvmap__move(map, ev, ev->hashes[i]);
 			k = 1;
 			continue;
 		}
@@ -90,43 +90,43 @@ static int store_keyless(struct kvr_kvmap *m, const struct kvr_kvev *ev)
 		}
 		rest.hashes = ev->hashes + i;
 		rest.n_hashes = k;
-		rest.tokens = ev->tokens + (size_t)i * m->block_size;
-		rest.n_tokens = k * m->block_size + ev->eagle;
-		rc = kvr_kvmap__store(m, &rest);
+		rest.tokens = ev->tokens + (size_t)i * map->block_size;
+		rest.n_tokens = k * map->block_size + ev->eagle;
+		rc = kvr_kvmap__store(map, &rest);
 	}
 	return rc;
 }
 
-int kvr_kvmap__store_lower(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+int kvr_kvmap__store_lower(struct kvr_kvmap *map, const struct kvr_kvev *ev)
 {
-	const uint32_t size = ev->block_size / m->block_size;
+	const uint32_t size = ev->block_size / map->block_size;
 	struct kvr_kvev blocks = *ev;
 	int rc = 0;
 
-	if (size == 0 || size > CHUNK_MOST || ev->block_size % m->block_size != 0) {
-		kvr_cell_add(&m->st.chunks, 1);
+	if (size == 0 || size > CHUNK_MOST || ev->block_size % map->block_size != 0) {
+		kvr_cell_add(&map->st.chunks, 1);
 		return 0;
 	}
 	if (size > 1)
-		rc = split_chunks(m, ev, size, &blocks);
+		rc = split_chunks(map, ev, size, &blocks);
 	if (rc < 0)
 		return rc;
 	if (ev->lora.len == 0 && ev->salt.len == 0 && ev->n_mm == 0 &&
 	    ev->strange_block == UINT32_MAX)
-		return store_keyless(m, &blocks);
-	return kvr_kvmap__store(m, &blocks);
+		return store_keyless(map, &blocks);
+	return kvr_kvmap__store(map, &blocks);
 }
 
-void kvr_kvmap__remove_parts(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+void kvr_kvmap__remove_parts(struct kvr_kvmap *map, const struct kvr_kvev *ev)
 {
 	uint64_t names[CHUNK_MOST];
 	struct kvr_kvev part = *ev;
 
 	part.hashes = names;
-	part.n_hashes = m->chunk - 1;
+	part.n_hashes = map->chunk - 1;
 	for (uint32_t i = 0; i < ev->n_hashes; i++) {
-		for (uint32_t k = 1; k < m->chunk; k++)
+		for (uint32_t k = 1; k < map->chunk; k++)
 			names[k - 1] = name_part(ev->hashes[i], k);
-		kvr_kvmap__remove(m, &part);
+		kvr_kvmap__remove(map, &part);
 	}
 }

@@ -18,19 +18,19 @@ struct removing {
 	struct kvmap_guess guess[KEPT][GROUP];
 };
 
-static uint32_t group_size(const struct removing *r, uint32_t group)
+static uint32_t group_size(const struct removing *removing, uint32_t group)
 {
-	const uint32_t left = r->ev->n_hashes - group * GROUP;
+	const uint32_t left = removing->ev->n_hashes - group * GROUP;
 
 	return left < GROUP ? left : GROUP;
 }
 
-static __attribute__((noinline)) void prefetch_group(struct removing *r, uint32_t group)
+static __attribute__((noinline)) void prefetch_group(struct removing *removing, uint32_t group)
 {
-	const uint64_t *name = r->ev->hashes + (size_t)group * GROUP;
-	const uint32_t n = group_size(r, group);
-	const struct kvmap_view v = r->v;
-	uint64_t *key = r->key[group % KEPT];
+	const uint64_t *name = removing->ev->hashes + (size_t)group * GROUP;
+	const uint32_t n = group_size(removing, group);
+	const struct kvmap_view v = removing->v;
+	uint64_t *key = removing->key[group % KEPT];
 
 	for (uint32_t i = 0; i < n; i++) {
 		key[i] = kvmap_key(&v, name[i]);
@@ -38,12 +38,12 @@ static __attribute__((noinline)) void prefetch_group(struct removing *r, uint32_
 	}
 }
 
-static __attribute__((noinline)) void guess_group(struct removing *r, uint32_t group)
+static __attribute__((noinline)) void guess_group(struct removing *removing, uint32_t group)
 {
-	const uint64_t *key = r->key[group % KEPT];
-	const uint32_t n = group_size(r, group);
-	const struct kvmap_view v = r->v;
-	struct kvmap_guess *to = r->guess[group % KEPT];
+	const uint64_t *key = removing->key[group % KEPT];
+	const uint32_t n = group_size(removing, group);
+	const struct kvmap_view v = removing->v;
+	struct kvmap_guess *to = removing->guess[group % KEPT];
 
 	for (uint32_t i = 0; i < n; i++)
 		to[i] = kvmap_guess(&v, key[i]);
@@ -51,43 +51,43 @@ static __attribute__((noinline)) void guess_group(struct removing *r, uint32_t g
 
 /* Remove a block in any state: in several tiers, with copies or aliases, outside its home bucket,
  * or unknown. @return true if the block left the tier. */
-static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *m, struct removing *r,
+static __attribute__((noinline)) bool remove_any(struct kvr_kvmap *map, struct removing *removing,
 						 uint64_t name, uint64_t key, uint64_t *sh)
 {
-	const uint8_t bit = (uint8_t)(1u << r->ev->tier);
-	const uint64_t found = kvmap_find(m, &r->v, name, key);
+	const uint8_t bit = (uint8_t)(1u << removing->ev->tier);
+	const uint64_t found = kvmap_find(map, &removing->v, name, key);
 	const uint32_t e = KVMAP_POS(found) - 1;
 	bool shared;
 
-	if (found == 0 || (m->tiers[e] & bit) == 0)
+	if (found == 0 || (map->tiers[e] & bit) == 0)
 		return false;
-	if (kvmap_drop_copy(m, e, r->ev->tier)) {
-		r->kept++;
+	if (kvmap_drop_copy(map, e, removing->ev->tier)) {
+		removing->kept++;
 		return false;
 	}
-	shared = kvr_kvmap__is_shared(m, e, r->ev->tier);
-	*sh = m->entries[e].sh;
-	m->tiers[e] = (uint8_t)(m->tiers[e] & ~bit);
-	if ((m->tiers[e] & KVMAP_TIERS) == 0)
-		kvr_kvmap__del(m, key, found);
-	r->kept += shared;
+	shared = kvr_kvmap__is_shared(map, e, removing->ev->tier);
+	*sh = map->entries[e].sh;
+	map->tiers[e] = (uint8_t)(map->tiers[e] & ~bit);
+	if ((map->tiers[e] & KVMAP_TIERS) == 0)
+		kvr_kvmap__del(map, key, found);
+	removing->kept += shared;
 	return !shared;
 }
 
 /* Remove a group from the tier. Nearly all blocks are in one tier and have one copy. */
-static __attribute__((noinline)) void remove_group(struct kvr_kvmap *m, struct removing *r,
+static __attribute__((noinline)) void remove_group(struct kvr_kvmap *map, struct removing *removing,
 						   uint32_t group)
 {
-	const uint64_t *name = r->ev->hashes + (size_t)group * GROUP;
-	const struct kvmap_guess *to = r->guess[group % KEPT];
-	const uint8_t bit = (uint8_t)(1u << r->ev->tier);
-	const uint32_t size = group_size(r, group);
-	const struct kvmap_view v = r->v;
-	uint64_t *run = m->run + r->n;
+	const uint64_t *name = removing->ev->hashes + (size_t)group * GROUP;
+	const struct kvmap_guess *to = removing->guess[group % KEPT];
+	const uint8_t bit = (uint8_t)(1u << removing->ev->tier);
+	const uint32_t size = group_size(removing, group);
+	const struct kvmap_view v = removing->v;
+	uint64_t *run = map->run + removing->n;
 	uint32_t n = 0, gone = 0;
 
 	for (uint32_t i = 0; i < size; i++) {
-		const uint64_t key = r->key[group % KEPT][i];
+		const uint64_t key = removing->key[group % KEPT][i];
 		const struct kvmap_entry e = v.entries[to[i].entry];
 		const uint8_t tiers =
 			v.tiers[to[i].entry] & (KVMAP_TIERS | KVMAP_COPIES | KVMAP_LINKED);
@@ -98,54 +98,54 @@ static __attribute__((noinline)) void remove_group(struct kvr_kvmap *m, struct r
 			run[n++] = e.sh;
 			gone++;
 		} else {
-			n += remove_any(m, r, name[i], key, &run[n]);
+			n += remove_any(map, removing, name[i], key, &run[n]);
 		}
 	}
-	m->n -= gone;
-	r->n += n;
+	map->n -= gone;
+	removing->n += n;
 }
 
-static void report_removed(struct kvr_kvmap *m, struct removing *r)
+static void report_removed(struct kvr_kvmap *map, struct removing *removing)
 {
-	if (r->n > 0)
-		m->out.removed(m->out.user, r->ev->tier, m->run, r->n);
-	r->gone += r->n;
-	r->n = 0;
+	if (removing->n > 0)
+		map->out.removed(map->out.user, removing->ev->tier, map->run, removing->n);
+	removing->gone += removing->n;
+	removing->n = 0;
 }
 
 /* Each group passes three stages: prefetch of its index lines, prefetch of its entries, removal. */
-static void remove_groups(struct kvr_kvmap *m, struct removing *r)
+static void remove_groups(struct kvr_kvmap *map, struct removing *removing)
 {
-	const uint32_t groups = (r->ev->n_hashes + GROUP - 1) / GROUP;
+	const uint32_t groups = (removing->ev->n_hashes + GROUP - 1) / GROUP;
 	const uint32_t lag = groups < AHEAD ? groups : AHEAD;
 
 	for (uint32_t g = 0; g < groups + lag; g++) {
 		if (g < groups)
-			prefetch_group(r, g);
+			prefetch_group(removing, g);
 		if (g >= lag / 2 && g - lag / 2 < groups)
-			guess_group(r, g - lag / 2);
+			guess_group(removing, g - lag / 2);
 		if (g >= lag)
-			remove_group(m, r, g - lag);
-		if (r->n > KVMAP_RUN - GROUP)
-			report_removed(m, r);
+			remove_group(map, removing, g - lag);
+		if (removing->n > KVMAP_RUN - GROUP)
+			report_removed(map, removing);
 	}
 }
 
-uint32_t kvr_kvmap__remove(struct kvr_kvmap *m, const struct kvr_kvev *ev)
+uint32_t kvr_kvmap__remove(struct kvr_kvmap *map, const struct kvr_kvev *ev)
 {
 	struct removing r;
 
-	r.v = kvmap_view(m);
+	r.v = kvmap_view(map);
 	r.ev = ev;
 	r.n = r.gone = r.kept = 0; /* other fields are written before they are read */
 	if (ev->n_hashes > FEW)
-		remove_groups(m, &r);
+		remove_groups(map, &r);
 	else
 		for (uint32_t i = 0; i < ev->n_hashes; i++)
-			r.n += remove_any(m, &r, ev->hashes[i], kvmap_key(&r.v, ev->hashes[i]),
-					  &m->run[r.n]);
-	report_removed(m, &r);
-	kvr_cell_add(&m->st.removed, r.gone);
-	kvr_cell_add(&m->st.kept, r.kept);
+			r.n += remove_any(map, &r, ev->hashes[i], kvmap_key(&r.v, ev->hashes[i]),
+					  &map->run[r.n]);
+	report_removed(map, &r);
+	kvr_cell_add(&map->st.removed, r.gone);
+	kvr_cell_add(&map->st.kept, r.kept);
 	return ev->n_hashes - r.gone - r.kept;
 }
