@@ -85,68 +85,69 @@ void gw_answer_plain_error(h2o_req_t *req, enum gw_fault fault, const char *text
 				text != NULL ? text : gw_error_text(fault));
 }
 
-static void add_choice(struct gw_call *c)
+static void add_choice(struct gw_call *call)
 {
-	const struct kvr_client_choice *ch = &c->choice;
+	const struct kvr_client_choice *ch = &call->choice;
 
-	if (!c->explain || !ch->known)
+	if (!call->explain || !ch->known)
 		return;
-	add_number(c->req, "x-kvroute-worker", ch->worker);
-	add_number(c->req, "x-kvroute-dp-rank", ch->dp_rank);
-	add_number(c->req, "x-kvroute-overlap-blocks", ch->overlap_blocks);
-	add_number(c->req, "x-kvroute-required-blocks", ch->required_blocks);
-	add_number(c->req, "x-kvroute-cached-tokens", ch->cached_tokens);
-	add_header(c->req, H2O_STRLIT("x-kvroute-way"), kvr_way_name(ch->way),
+	add_number(call->req, "x-kvroute-worker", ch->worker);
+	add_number(call->req, "x-kvroute-dp-rank", ch->dp_rank);
+	add_number(call->req, "x-kvroute-overlap-blocks", ch->overlap_blocks);
+	add_number(call->req, "x-kvroute-required-blocks", ch->required_blocks);
+	add_number(call->req, "x-kvroute-cached-tokens", ch->cached_tokens);
+	add_header(call->req, H2O_STRLIT("x-kvroute-way"), kvr_way_name(ch->way),
 		   strlen(kvr_way_name(ch->way)));
 	if (ch->prefill_worker != 0) {
-		add_number(c->req, "x-kvroute-prefill-worker", ch->prefill_worker);
-		add_number(c->req, "x-kvroute-prefill-overlap-blocks", ch->prefill_overlap_blocks);
+		add_number(call->req, "x-kvroute-prefill-worker", ch->prefill_worker);
+		add_number(call->req, "x-kvroute-prefill-overlap-blocks",
+			   ch->prefill_overlap_blocks);
 	}
-	add_header(c->req, H2O_STRLIT("x-kvroute-router"), c->router->name,
-		   strlen(c->router->name));
+	add_header(call->req, H2O_STRLIT("x-kvroute-router"), call->router->name,
+		   strlen(call->router->name));
 }
 
 /* Pass available data to libh2o if it is ready. */
-static void push_data(struct gw_call *c)
+static void push_data(struct gw_call *call)
 {
-	const struct gw_bytes spare = c->busy;
-	const bool begun = c->started;
+	const struct gw_bytes spare = call->busy;
+	const bool begun = call->started;
 	h2o_iovec_t buf;
 
-	if (c->req == NULL || c->sending)
+	if (call->req == NULL || call->sending)
 		return;
-	if (c->out.len == 0 && !c->complete)
+	if (call->out.len == 0 && !call->complete)
 		return;
-	if (!c->started) {
-		c->started = true;
+	if (!call->started) {
+		call->started = true;
 		/* HTTP/1.0 has no chunks: the end of the answer closes the connection. */
-		if (c->req->version < 0x101 && c->req->res.content_length == SIZE_MAX)
-			c->req->http1_is_persistent = 0;
-		h2o_start_response(c->req, &c->gen);
+		if (call->req->version < 0x101 && call->req->res.content_length == SIZE_MAX)
+			call->req->http1_is_persistent = 0;
+		h2o_start_response(call->req, &call->gen);
 	}
-	c->busy = c->out;
-	c->out = (struct gw_bytes){spare.p, 0, spare.cap};
-	c->sending = c->t->touched = true;
-	c->given_ms = gw_now_ms();
-	buf = h2o_iovec_init(c->busy.p, c->busy.len);
-	kvr_stats_add(c->t->row, GW_BYTES_OUT, buf.len);
+	call->busy = call->out;
+	call->out = (struct gw_bytes){spare.p, 0, spare.cap};
+	call->sending = call->thread->touched = true;
+	call->given_ms = gw_now_ms();
+	buf = h2o_iovec_init(call->busy.p, call->busy.len);
+	kvr_stats_add(call->thread->row, GW_BYTES_OUT, buf.len);
 	/* With nothing to write, libh2o (HTTP/1.0, or another status than 200) would dispose of the
 	 * request and thus of this call before it returns, while the caller still uses it. */
-	h2o_send(c->req, &buf, buf.len > 0 || begun,
-		 !c->complete ? H2O_SEND_STATE_IN_PROGRESS
-		 : c->broken  ? H2O_SEND_STATE_ERROR
-			      : H2O_SEND_STATE_FINAL);
+	h2o_send(call->req, &buf, buf.len > 0 || begun,
+		 !call->complete ? H2O_SEND_STATE_IN_PROGRESS
+		 : call->broken	 ? H2O_SEND_STATE_ERROR
+				 : H2O_SEND_STATE_FINAL);
 }
 
 static void on_proceed(h2o_generator_t *gen, h2o_req_t *req)
 {
-	struct gw_call *c = (struct gw_call *)gen;
+	struct gw_call *call = (struct gw_call *)gen;
 
 	(void)req;
-	c->sending = false;
-	c->given_ms = 0;
-	c->busy.len = 0;
-	push_data(c);
+	call->sending = false;
+	call->given_ms = 0;
+	call->busy.len = 0;
+	push_data(call);
 }
 
 static bool is_events(const struct kvr_http_head *h)
@@ -165,111 +166,112 @@ static bool is_ours(const struct kvr_http_field *f)
 }
 
 /* The head is complete: set status and fields. */
-static void take_head(struct gw_call *c, const struct kvr_http_head *h)
+static void take_head(struct gw_call *call, const struct kvr_http_head *h)
 {
-	c->head_done = true;
-	c->status = h->status;
-	c->events = is_events(h);
-	if (c->events)
-		GW_COUNT(c->t, GW_STREAMS);
-	if (c->req == NULL)
+	call->head_done = true;
+	call->status = h->status;
+	call->events = is_events(h);
+	if (call->events)
+		GW_COUNT(call->thread, GW_STREAMS);
+	if (call->req == NULL)
 		return;
-	c->gen.proceed = on_proceed;
-	c->req->res.status = h->status;
-	c->req->res.reason = get_reason(h->status);
+	call->gen.proceed = on_proceed;
+	call->req->res.status = h->status;
+	call->req->res.reason = get_reason(h->status);
 	for (uint32_t i = 0; i < h->n_fields; i++)
 		if (!kvr_http_is_hop(h->fields[i].name.p, h->fields[i].name.len) &&
 		    !is_ours(&h->fields[i]))
-			add_header(c->req, h->fields[i].name.p, h->fields[i].name.len,
+			add_header(call->req, h->fields[i].name.p, h->fields[i].name.len,
 				   h->fields[i].value.p, h->fields[i].value.len);
-	add_choice(c);
+	add_choice(call);
 }
 
-static int add_head(struct gw_call *c, const void *data, size_t len)
+static int add_head(struct gw_call *call, const void *data, size_t len)
 {
 	struct kvr_http_head h;
 	int rc;
 
-	if (gw_bytes_add(&c->head, data, len) < 0)
+	if (gw_bytes_add(&call->head, data, len) < 0)
 		return -ENOMEM;
-	if (c->head.len == 0)
+	if (call->head.len == 0)
 		return 0;
-	rc = kvr_http_parse_response(c->head.p, c->head.len, &h);
+	rc = kvr_http_parse_response(call->head.p, call->head.len, &h);
 	if (rc == -EAGAIN)
 		return 0;
 	/* 1xx is not a final answer; other classes are unknown to clients. */
 	if (rc < 0 || h.status < 200 || h.status > 599)
 		return -EBADMSG;
-	take_head(c, &h);
-	rc = gw_bytes_add(&c->out, c->head.p + h.len, c->head.len - h.len);
-	c->head_len = h.len;
-	c->head.len = 0;
+	take_head(call, &h);
+	rc = gw_bytes_add(&call->out, call->head.p + h.len, call->head.len - h.len);
+	call->head_len = h.len;
+	call->head.len = 0;
 	return rc;
 }
 
-int gw_answer_add(struct gw_call *c, const struct kvr_client_item *it)
+int gw_answer_add(struct gw_call *call, const struct kvr_client_item *it)
 {
 	int rc;
 
 	if ((it->flags & KVR_CLIENT_ITEM_ERROR) != 0)
 		return 0; /* the error message follows with the end */
-	rc = c->head_done ? gw_bytes_add(&c->out, it->data, it->len)
-			  : add_head(c, it->data, it->len);
+	rc = call->head_done ? gw_bytes_add(&call->out, it->data, it->len)
+			     : add_head(call, it->data, it->len);
 	if (rc < 0)
 		return rc;
 	/* These have no body: the client would take one for the next answer. */
-	if ((c->status == 204 || c->status == 304) && c->out.len > 0)
+	if ((call->status == 204 || call->status == 304) && call->out.len > 0)
 		return -EBADMSG;
-	if (c->out.len > c->t->opt->buffer_bytes && c->sending)
+	if (call->out.len > call->thread->opt->buffer_bytes && call->sending)
 		return -ENOBUFS;
 	if ((it->flags & KVR_CLIENT_ITEM_LAST) != 0)
 		return 0; /* the end follows in the same write */
-	if (c->head_done && (c->events || c->started || c->out.len > HOLD_BYTES))
-		push_data(c);
+	if (call->head_done && (call->events || call->started || call->out.len > HOLD_BYTES))
+		push_data(call);
 	return 0;
 }
 
-int gw_answer_end(struct gw_call *c)
+int gw_answer_end(struct gw_call *call)
 {
-	if (!c->head_done)
+	if (!call->head_done)
 		return -EBADMSG;
-	c->complete = true;
+	call->complete = true;
 	/* Without a body, a length is not allowed or has another meaning (RFC 9110, 8.6). */
-	if (!c->started && !c->events && c->req != NULL && c->status != 204 && c->status != 304)
-		c->req->res.content_length = c->out.len;
-	push_data(c);
+	if (!call->started && !call->events && call->req != NULL && call->status != 204 &&
+	    call->status != 304)
+		call->req->res.content_length = call->out.len;
+	push_data(call);
 	return 0;
 }
 
 /* Reset the state, as if no answer had arrived. */
-static void reset_answer(struct gw_call *c)
+static void reset_answer(struct gw_call *call)
 {
-	c->head.len = c->out.len = 0;
-	c->head_done = c->events = false;
-	c->status = 0;
-	if (c->req == NULL)
+	call->head.len = call->out.len = 0;
+	call->head_done = call->events = false;
+	call->status = 0;
+	if (call->req == NULL)
 		return;
-	c->req->res.headers.size = 0;
-	c->req->res.content_length = SIZE_MAX;
+	call->req->res.headers.size = 0;
+	call->req->res.content_length = SIZE_MAX;
 }
 
-void gw_answer_keep(struct gw_call *c)
+void gw_answer_keep(struct gw_call *call)
 {
-	if (c->head_done) {
-		c->kept.len = 0;
-		if (gw_bytes_add(&c->kept, c->head.p, c->head_len) < 0 ||
-		    gw_bytes_add(&c->kept, c->out.p, c->out.len) < 0)
-			c->kept.len = 0; /* the client gets the gateway's own message then */
+	if (call->head_done) {
+		call->kept.len = 0;
+		if (gw_bytes_add(&call->kept, call->head.p, call->head_len) < 0 ||
+		    gw_bytes_add(&call->kept, call->out.p, call->out.len) < 0)
+			call->kept.len = 0; /* the client gets the gateway's own message then */
 	}
-	reset_answer(c);
+	reset_answer(call);
 }
 
-bool gw_answer_kept(struct gw_call *c)
+bool gw_answer_kept(struct gw_call *call)
 {
-	if (c->kept.len == 0 || c->started)
+	if (call->kept.len == 0 || call->started)
 		return false;
-	reset_answer(c);
-	return add_head(c, c->kept.p, c->kept.len) == 0;
+	reset_answer(call);
+	return add_head(call, call->kept.p, call->kept.len) == 0;
 }
 
 /* Print ,"name":n, or nothing if unknown. */
@@ -324,45 +326,45 @@ static size_t track_json(const struct kvr_client_tracker *t, char *buf, size_t s
 	return n;
 }
 
-void gw_answer_track(struct gw_call *c, const struct kvr_client_tracker *t)
+void gw_answer_track(struct gw_call *call, const struct kvr_client_tracker *t)
 {
 	char json[2048];
 	size_t n;
 
-	if (t == NULL || c->req == NULL || !c->head_done)
+	if (t == NULL || call->req == NULL || !call->head_done)
 		return;
 	n = track_json(t, json, sizeof(json));
-	if (c->events) {
+	if (call->events) {
 		/* The engine may have ended in the middle of a line. */
-		gw_bytes_add(&c->out, "\n: kvroute ", 11);
-		gw_bytes_add(&c->out, json, n);
-		gw_bytes_add(&c->out, "\n\n", 2);
-	} else if (!c->started) {
-		add_header(c->req, H2O_STRLIT("x-kvroute-timing"), json, n);
+		gw_bytes_add(&call->out, "\n: kvroute ", 11);
+		gw_bytes_add(&call->out, json, n);
+		gw_bytes_add(&call->out, "\n\n", 2);
+	} else if (!call->started) {
+		add_header(call->req, H2O_STRLIT("x-kvroute-timing"), json, n);
 	}
 }
 
 /* Token ids of the prompt; with images the router uses those of the routing prompt. */
-static void add_ids(struct gw_bytes *b, const struct gw_call *c)
+static void add_ids(struct gw_bytes *b, const struct gw_call *call)
 {
 	char text[16];
 
-	if (c->ask.preprocessed && c->ask.prompt.type == KVR_JSON_ARRAY) {
+	if (call->ask.preprocessed && call->ask.prompt.type == KVR_JSON_ARRAY) {
 		gw_bytes_add(b, ",\"token_ids\":", 13);
-		gw_bytes_add(b, c->ask.prompt.p, c->ask.prompt.len);
+		gw_bytes_add(b, call->ask.prompt.p, call->ask.prompt.len);
 		return;
 	}
 	gw_bytes_add(b, ",\"token_ids\":[", 14);
-	for (uint32_t i = 0; i < c->n_ids; i++)
-		gw_bytes_add(
-			b, text,
-			(size_t)snprintf(text, sizeof(text), "%s%u", i > 0 ? "," : "", c->ids[i]));
+	for (uint32_t i = 0; i < call->n_ids; i++)
+		gw_bytes_add(b, text,
+			     (size_t)snprintf(text, sizeof(text), "%s%u", i > 0 ? "," : "",
+					      call->ids[i]));
 	gw_bytes_add(b, "]", 1);
 }
 
-void gw_answer_choice(struct gw_call *c)
+void gw_answer_choice(struct gw_call *call)
 {
-	const struct kvr_client_choice *ch = &c->choice;
+	const struct kvr_client_choice *ch = &call->choice;
 	struct gw_bytes b = {0};
 	char text[512];
 	int n;
@@ -382,50 +384,50 @@ void gw_answer_choice(struct gw_call *c)
 	else
 		n = snprintf(text, sizeof(text), ",\"prefill_worker_id\":null");
 	gw_bytes_add(&b, text, (size_t)n);
-	if (c->token_ids)
-		add_ids(&b, c);
+	if (call->token_ids)
+		add_ids(&b, call);
 	gw_bytes_add(&b, "}", 1);
-	add_choice(c);
-	c->started = c->complete = c->t->touched = true;
-	c->given_ms = gw_now_ms();
-	gw_answer_page(c->req, 200, JSON, b.p, b.len);
+	add_choice(call);
+	call->started = call->complete = call->thread->touched = true;
+	call->given_ms = gw_now_ms();
+	gw_answer_page(call->req, 200, JSON, b.p, b.len);
 	free(b.p);
 }
 
-void gw_answer_error(struct gw_call *c, const struct gw_error *e, const char *text)
+void gw_answer_error(struct gw_call *call, const struct gw_error *e, const char *text)
 {
 	char body[2048];
 	size_t n;
 
-	if (c->req == NULL)
+	if (call->req == NULL)
 		return;
-	if (!c->started) {
+	if (!call->started) {
 		/* The client has received nothing of the engine's answer. */
-		c->req->res.headers.size = 0;
-		c->out.len = 0;
-		c->started = c->complete = c->t->touched = true;
-		c->given_ms = gw_now_ms();
-		add_choice(c);
-		gw_answer_request_error(c->req, e, text);
+		call->req->res.headers.size = 0;
+		call->out.len = 0;
+		call->started = call->complete = call->thread->touched = true;
+		call->given_ms = gw_now_ms();
+		add_choice(call);
+		gw_answer_request_error(call->req, e, text);
 		return;
 	}
-	c->complete = true;
-	c->broken = !c->events;
-	if (c->events) {
+	call->complete = true;
+	call->broken = !call->events;
+	if (call->events) {
 		/* The engine may have ended in the middle of a line. */
-		GW_COUNT(c->t, GW_SPLIT_STREAMS);
-		gw_bytes_add(&c->out, "\n\ndata: ", 8);
+		GW_COUNT(call->thread, GW_SPLIT_STREAMS);
+		gw_bytes_add(&call->out, "\n\ndata: ", 8);
 		n = gw_error_json(e, text, body, sizeof(body));
-		gw_bytes_add(&c->out, body, n);
-		gw_bytes_add(&c->out, "\n\n", 2);
+		gw_bytes_add(&call->out, body, n);
+		gw_bytes_add(&call->out, "\n\n", 2);
 	}
-	push_data(c);
+	push_data(call);
 }
 
-void gw_answer_free(struct gw_call *c)
+void gw_answer_free(struct gw_call *call)
 {
-	free(c->head.p);
-	free(c->kept.p);
-	free(c->out.p);
-	free(c->busy.p);
+	free(call->head.p);
+	free(call->kept.p);
+	free(call->out.p);
+	free(call->busy.p);
 }

@@ -1,30 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 #include "body_budget.h"
 
-enum gw_fault gw_budget_take(struct gw_call *c, uint32_t times)
+enum gw_fault gw_budget_take(struct gw_call *call, uint32_t times)
 {
 	/* A body lies in libh2o's buffer, and once in that of the router's client. */
-	const uint64_t held = (c->req != NULL ? 2 * c->req->entity.len : 0) + c->head.cap +
-			      c->out.cap + c->busy.cap;
-	const uint64_t most = (uint64_t)c->t->opt->total_mb << 20;
-	struct gw_sources *s = c->t->sources;
+	const uint64_t held = (call->req != NULL ? 2 * call->req->entity.len : 0) + call->head.cap +
+			      call->out.cap + call->busy.cap;
+	const uint64_t most = (uint64_t)call->thread->opt->total_mb << 20;
+	struct gw_sources *sources = call->thread->sources;
 
-	gw_source_hold(s, c->source, GW_BUDGET_CALLS, (int64_t)(held - c->held));
-	c->held = held;
-	if (gw_source_held(s, NULL, GW_BUDGET_CALLS) > most) {
-		GW_COUNT(c->t, GW_NO_ROOM);
+	gw_source_hold(sources, call->source, GW_BUDGET_CALLS, (int64_t)(held - call->held));
+	call->held = held;
+	if (gw_source_held(sources, NULL, GW_BUDGET_CALLS) > most) {
+		GW_COUNT(call->thread, GW_NO_ROOM);
 		return GW_FULL;
 	}
-	if (gw_source_held(s, c->source, GW_BUDGET_CALLS) > held &&
-	    !gw_source_fits(s, c->source, GW_BUDGET_CALLS, 0, most, times)) {
-		GW_COUNT(c->t, GW_SOURCE_ROOM);
+	if (gw_source_held(sources, call->source, GW_BUDGET_CALLS) > held &&
+	    !gw_source_fits(sources, call->source, GW_BUDGET_CALLS, 0, most, times)) {
+		GW_COUNT(call->thread, GW_SOURCE_ROOM);
 		return GW_SOURCE_SHARE;
 	}
 	return GW_FAULTS;
 }
 
-void gw_budget_leave(struct gw_call *c)
+void gw_budget_leave(struct gw_call *call)
 {
-	gw_source_hold(c->t->sources, c->source, GW_BUDGET_CALLS, -(int64_t)c->held);
-	c->held = 0;
+	gw_source_hold(call->thread->sources, call->source, GW_BUDGET_CALLS, -(int64_t)call->held);
+	call->held = 0;
 }

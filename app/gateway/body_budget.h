@@ -21,6 +21,6 @@
 enum gw_fault gw_budget_take(struct gw_call *c, uint32_t times);
 
 /** The call ends: it holds no memory. */
-void gw_budget_leave(struct gw_call *c);
+void gw_budget_leave(struct gw_call *call);
 
 #endif

@@ -38,7 +38,7 @@ struct gw_try {
 struct gw_call {
 	h2o_generator_t gen; /* first, for the callbacks of libh2o */
 	LIST_ENTRY(gw_call) link;
-	struct gw_thread *t;
+	struct gw_thread *thread;
 	h2o_req_t *req;		  /* NULL: answered, or the client closed the connection */
 	int fd;			  /* of the connection */
 	struct gw_source *source; /* client address; valid while `held` is not 0 */
@@ -84,15 +84,15 @@ struct gw_call {
 };
 
 /** Start a request for an engine, a choice, a booking or loads. It is always answered. */
-void gw_call_begin(struct gw_thread *t, h2o_req_t *req, enum gw_path path);
+void gw_call_begin(struct gw_thread *thread, h2o_req_t *req, enum gw_path path);
 
 /** The client closed its side of an HTTP/1 connection. */
-void gw_call_half_closed(struct gw_call *c);
+void gw_call_half_closed(struct gw_call *call);
 
 /** A router is down: move its requests to another one. */
-void gw_calls_move(struct gw_router *r);
+void gw_calls_move(struct gw_router *router);
 
 /** The gateway stops: answer running requests with 503 or an error event. */
-void gw_calls_end(struct gw_thread *t);
+void gw_calls_end(struct gw_thread *thread);
 
 #endif

@@ -57,7 +57,7 @@ enum gw_conn_state {
 
 /** A client connection, by its descriptor. */
 struct gw_conn {
-	struct gw_thread *t;
+	struct gw_thread *thread;
 	struct gw_source *source; /* client address */
 	struct gw_call *call;	  /* HTTP/1: running request */
 	TAILQ_ENTRY(gw_conn) link;
@@ -94,13 +94,13 @@ struct gw_thread {
 
 	struct gw_router *routers; /* opt->n_routers entries */
 	void (*router_lost)(
-		struct gw_router *r);	/* requests of the router must move to another one */
-	struct gw_sources *sources;	/* addresses of its connections */
-	struct gw_tokens *tokens;	/* NULL: no tokenizer */
-	struct gw_conversations *talks; /* NULL likewise */
-	struct gw_leases *leases;	/* shared by all threads */
-	uint32_t number;		/* index of this thread */
-	bool ready;			/* GW_THREADS_READY: a router answers and serves a model */
+		struct gw_router *router); /* requests of the router must move to another one */
+	struct gw_sources *sources;	   /* addresses of its connections */
+	struct gw_tokens *tokens;	   /* NULL: no tokenizer */
+	struct gw_conversations *talks;	   /* NULL likewise */
+	struct gw_leases *leases;	   /* shared by all threads */
+	uint32_t number;		   /* index of this thread */
+	bool ready; /* GW_THREADS_READY: a router answers and serves a model */
 	struct gw_call_list calls;
 	uint32_t retry_credit; /* see retry.h */
 	uint64_t rest_ms; /* time to accept again after descriptors were exhausted; 0: accepting */
@@ -123,9 +123,9 @@ static inline uint64_t gw_now_ms(void)
 #define GW_COUNT(t, counter) kvr_stats_inc((t)->row, counter)
 
 /** Bytes by which a request must grow within --header-ms. */
-static inline size_t gw_grows(const struct gw_options *o)
+static inline size_t gw_grows(const struct gw_options *options)
 {
-	return (size_t)o->header_ms * GW_SLOWEST / 1000;
+	return (size_t)options->header_ms * GW_SLOWEST / 1000;
 }
 
 #endif

@@ -67,11 +67,11 @@ static void wait_for_end(const sigset_t *set, uint32_t n)
 #define MOST_FILES	   (1u << 20) /* the limit is not raised further */
 
 /* Connections per thread that a limit of @p files allows; 0 = none. */
-static rlim_t room_in(const struct gw_options *o, rlim_t files)
+static rlim_t room_in(const struct gw_options *opt, rlim_t files)
 {
-	const rlim_t each = files > FILES_OF_ALL ? (files - FILES_OF_ALL) / o->threads : 0;
+	const rlim_t each = files > FILES_OF_ALL ? (files - FILES_OF_ALL) / opt->threads : 0;
 
-	return each > FILES_OF_THREAD(o) ? each - FILES_OF_THREAD(o) : 0;
+	return each > FILES_OF_THREAD(opt) ? each - FILES_OF_THREAD(opt) : 0;
 }
 
 /*
@@ -79,10 +79,10 @@ static rlim_t room_in(const struct gw_options *o, rlim_t files)
  * connections is lowered to fit, so that any number of threads can start; an explicit number is met
  * or an error.
  */
-static int allow_files(struct gw_options *o, char *err, size_t errlen)
+static int allow_files(struct gw_options *opt, char *err, size_t errlen)
 {
-	const uint32_t asked = o->connections != 0 ? o->connections : GW_CONNECTIONS_MOST;
-	const rlim_t want = o->threads * (asked + FILES_OF_THREAD(o)) + FILES_OF_ALL;
+	const uint32_t asked = opt->connections != 0 ? opt->connections : GW_CONNECTIONS_MOST;
+	const rlim_t want = opt->threads * (asked + FILES_OF_THREAD(opt)) + FILES_OF_ALL;
 	struct rlimit lim;
 	rlim_t room;
 	int n;
@@ -93,15 +93,15 @@ static int allow_files(struct gw_options *o, char *err, size_t errlen)
 		lim.rlim_cur = lim.rlim_max < MOST_FILES ? lim.rlim_max : MOST_FILES;
 		setrlimit(RLIMIT_NOFILE, &lim);
 	}
-	room = room_in(o, lim.rlim_cur);
-	if (room >= asked || (room > 0 && o->connections == 0)) {
-		o->connections = (uint32_t)(room < asked ? room : asked);
+	room = room_in(opt, lim.rlim_cur);
+	if (room >= asked || (room > 0 && opt->connections == 0)) {
+		opt->connections = (uint32_t)(room < asked ? room : asked);
 		return 1;
 	}
 	n = snprintf(
 		err, errlen,
 		"--max-connections %u per thread with %u threads needs %lu open files, but the limit is %lu: raise it (ulimit -n %lu), or use ",
-		asked, o->threads, (unsigned long)want, (unsigned long)lim.rlim_cur,
+		asked, opt->threads, (unsigned long)want, (unsigned long)lim.rlim_cur,
 		(unsigned long)want);
 	if (room > 0)
 		snprintf(err + n, errlen - (size_t)n, "--max-connections %lu", (unsigned long)room);
@@ -110,10 +110,10 @@ static int allow_files(struct gw_options *o, char *err, size_t errlen)
 	return -EMFILE;
 }
 
-static int open_log(const struct gw_options *o, char *err, size_t errlen)
+static int open_log(const struct gw_options *opt, char *err, size_t errlen)
 {
-	const int rc =
-		kvr_log_open("kvroute-gateway", (enum kvr_log_sink)o->log_to, STDERR_FILENO, NULL);
+	const int rc = kvr_log_open("kvroute-gateway", (enum kvr_log_sink)opt->log_to,
+				    STDERR_FILENO, NULL);
 
 	if (rc == 0)
 		return 1;
@@ -121,20 +121,20 @@ static int open_log(const struct gw_options *o, char *err, size_t errlen)
 	return rc;
 }
 
-static void log_start(const struct gw_options *o, uint32_t n)
+static void log_start(const struct gw_options *opt, uint32_t n)
 {
 	char routers[512] = "";
 	size_t at = 0;
 
-	for (uint32_t i = 0; i < o->n_routers && at < sizeof(routers); i++)
+	for (uint32_t i = 0; i < opt->n_routers && at < sizeof(routers); i++)
 		at += (size_t)snprintf(routers + at, sizeof(routers) - at, "%s%s",
-				       i != 0 ? "," : "", o->routers[i]);
+				       i != 0 ? "," : "", opt->routers[i]);
 	kvr_log_line(
-		KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = o->listen),
+		KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = opt->listen),
 		"kvroute-gateway " KVR_VERSION
 		" runs as process %d: ready, %u thread%s, %u connections each, routers %s, tokenizer %s",
-		(int)getpid(), n, n == 1 ? "" : "s", o->connections, routers,
-		o->tokenize[0] != '\0' ? o->tokenize : "none");
+		(int)getpid(), n, n == 1 ? "" : "s", opt->connections, routers,
+		opt->tokenize[0] != '\0' ? opt->tokenize : "none");
 }
 
 int main(int argc, char **argv)
@@ -170,15 +170,15 @@ int main(int argc, char **argv)
 	sigaddset(&set, SIGINT);
 	pthread_sigmask(SIG_BLOCK, &set, NULL);
 	while (rc > 0 && started < options.threads) {
-		struct gw_thread *t = &threads[started];
+		struct gw_thread *thread = &threads[started];
 
-		*t = (struct gw_thread){.opt = &options,
-					.stats = stats,
-					.leases = leases,
-					.number = started,
-					.stop = &stop};
-		t->row = kvr_stats_row(stats, started);
-		rc = gw_serve_init(t, err, sizeof(err)) < 0 ? -1 : 1;
+		*thread = (struct gw_thread){.opt = &options,
+					     .stats = stats,
+					     .leases = leases,
+					     .number = started,
+					     .stop = &stop};
+		thread->row = kvr_stats_row(stats, started);
+		rc = gw_serve_init(thread, err, sizeof(err)) < 0 ? -1 : 1;
 		started++;
 	}
 	if (rc > 0) {

@@ -99,9 +99,9 @@ static int parse_names(char *text, struct gw_name list[], uint32_t *n)
 	return 0;
 }
 
-static int read_url(struct gw_options *o)
+static int read_url(struct gw_options *options)
 {
-	const char *p = o->tokenize, *slash, *colon;
+	const char *p = options->tokenize, *slash, *colon;
 	unsigned long port = 80;
 
 	if (*p == '\0')
@@ -123,48 +123,50 @@ static int read_url(struct gw_options *o)
 		colon = slash;
 	}
 	if (*p == '[' && colon > p && colon[-1] == ']')
-		snprintf(o->tokenize_host, sizeof(o->tokenize_host), "%.*s", (int)(colon - p - 2),
-			 p + 1);
+		snprintf(options->tokenize_host, sizeof(options->tokenize_host), "%.*s",
+			 (int)(colon - p - 2), p + 1);
 	else
-		snprintf(o->tokenize_host, sizeof(o->tokenize_host), "%.*s", (int)(colon - p), p);
-	snprintf(o->tokenize_path, sizeof(o->tokenize_path), "%.255s",
+		snprintf(options->tokenize_host, sizeof(options->tokenize_host), "%.*s",
+			 (int)(colon - p), p);
+	snprintf(options->tokenize_path, sizeof(options->tokenize_path), "%.255s",
 		 *slash != '\0' ? slash : "/tokenize");
-	o->tokenize_port = (uint16_t)port;
-	return o->tokenize_host[0] != '\0' ? 0 : -EINVAL;
+	options->tokenize_port = (uint16_t)port;
+	return options->tokenize_host[0] != '\0' ? 0 : -EINVAL;
 }
 
 /* Check combinations of options. */
-static int check_options(struct gw_options *o, char *err, size_t errlen)
+static int check_options(struct gw_options *options, char *err, size_t errlen)
 {
 	char *save = NULL;
 
-	for (char *p = strtok_r(o->router, ",", &save); p != NULL; p = strtok_r(NULL, ",", &save)) {
-		if (o->n_routers == GW_MAX_ROUTERS)
+	for (char *p = strtok_r(options->router, ",", &save); p != NULL;
+	     p = strtok_r(NULL, ",", &save)) {
+		if (options->n_routers == GW_MAX_ROUTERS)
 			return report_error(err, errlen, "--router: at most 8 routers");
-		o->routers[o->n_routers++] = p;
+		options->routers[options->n_routers++] = p;
 	}
-	if (o->n_routers == 0)
+	if (options->n_routers == 0)
 		return report_error(err, errlen, "--router is missing: host[:port] of kvroute");
-	if (parse_names(o->model, o->models, &o->n_models) != 0)
+	if (parse_names(options->model, options->models, &options->n_models) != 0)
 		return report_error(err, errlen,
 				    "--model takes NAME=POOL[,NAME=POOL...], at most 64");
-	if (parse_names(o->adapter, o->adapters, &o->n_adapters) != 0)
+	if (parse_names(options->adapter, options->adapters, &options->n_adapters) != 0)
 		return report_error(err, errlen,
 				    "--adapter takes NAME=MODEL[,NAME=MODEL...], at most 64");
-	if (read_url(o) != 0)
+	if (read_url(options) != 0)
 		return report_error(err, errlen, "--tokenize takes http://host[:port][/path]");
 	return 1;
 }
 
-int gw_options_parse(struct gw_options *o, int argc, char **argv, char *err, size_t errlen)
+int gw_options_parse(struct gw_options *options, int argc, char **argv, char *err, size_t errlen)
 {
 	int rc;
 
-	memset(o, 0, sizeof(*o));
-	rc = kvr_conf_args(table, o, argc, argv, err, errlen);
+	memset(options, 0, sizeof(*options));
+	rc = kvr_conf_args(table, options, argc, argv, err, errlen);
 	if (rc == 0)
 		print_help();
 	if (rc <= 0)
 		return rc;
-	return check_options(o, err, errlen);
+	return check_options(options, err, errlen);
 }

@@ -53,6 +53,6 @@ struct gw_options {
  * @return 1: continue; 0: --help was printed; -EINVAL: @p err has one line with the option and its
  * valid values.
  */
-int gw_options_parse(struct gw_options *o, int argc, char **argv, char *err, size_t errlen);
+int gw_options_parse(struct gw_options *options, int argc, char **argv, char *err, size_t errlen);
 
 #endif

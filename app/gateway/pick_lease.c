@@ -23,7 +23,7 @@ struct gw_lease {
 	STAILQ_ENTRY(gw_lease)
 	report_link; /* protected by the lock: it has reports for its owner */
 	uint64_t name;
-	struct gw_thread *t;
+	struct gw_thread *thread;
 	/* owner thread only */
 	struct gw_router *router;
 	uint64_t id;
@@ -59,56 +59,56 @@ struct gw_leases {
 
 struct gw_leases *gw_leases_create(uint32_t n)
 {
-	struct gw_leases *l = calloc(1, sizeof(*l) + n * sizeof(l->place[0]));
+	struct gw_leases *leases = calloc(1, sizeof(*leases) + n * sizeof(leases->place[0]));
 
-	if (l == NULL)
+	if (leases == NULL)
 		return NULL;
-	pthread_mutex_init(&l->lock, NULL);
-	l->n = n;
+	pthread_mutex_init(&leases->lock, NULL);
+	leases->n = n;
 	for (uint32_t i = 0; i < n; i++) {
-		STAILQ_INIT(&l->place[i].reports);
-		l->place[i].pipe[0] = l->place[i].pipe[1] = -1;
+		STAILQ_INIT(&leases->place[i].reports);
+		leases->place[i].pipe[0] = leases->place[i].pipe[1] = -1;
 	}
-	return l;
+	return leases;
 }
 
-void gw_leases_destroy(struct gw_leases *l)
+void gw_leases_destroy(struct gw_leases *leases)
 {
-	if (l == NULL)
+	if (leases == NULL)
 		return;
-	pthread_mutex_destroy(&l->lock);
-	free(l);
+	pthread_mutex_destroy(&leases->lock);
+	free(leases);
 }
 
-static struct place *place_of(const struct gw_thread *t)
+static struct place *place_of(const struct gw_thread *thread)
 {
-	return &t->leases->place[t->number];
+	return &thread->leases->place[thread->number];
 }
 
 /* Requires the lock. */
-static struct lease_list *bucket_of(struct gw_leases *l, uint64_t name)
+static struct lease_list *bucket_of(struct gw_leases *leases, uint64_t name)
 {
-	return &l->bucket[name % BUCKETS];
+	return &leases->bucket[name % BUCKETS];
 }
 
-static struct gw_lease *find_lease(struct gw_leases *l, uint64_t name)
+static struct gw_lease *find_lease(struct gw_leases *leases, uint64_t name)
 {
-	struct gw_lease *le;
+	struct gw_lease *lease;
 
-	LIST_FOREACH (le, bucket_of(l, name), hash)
-		if (le->name == name)
-			return le;
+	LIST_FOREACH (lease, bucket_of(leases, name), hash)
+		if (lease->name == name)
+			return lease;
 	return NULL;
 }
 
 /* ---- owner thread ---- */
 
-bool gw_leases_full(const struct gw_thread *t)
+bool gw_leases_full(const struct gw_thread *thread)
 {
-	return kvr_stats_get(t->row, GW_LEASES) >= (t->opt->in_flight + 1) / 2;
+	return kvr_stats_get(thread->row, GW_LEASES) >= (thread->opt->in_flight + 1) / 2;
 }
 
-static void forward_report(struct gw_lease *le, const struct gw_lease_report *report)
+static void forward_report(struct gw_lease *lease, const struct gw_lease_report *report)
 {
 	const struct kvr_client_report r = {.first = report->first,
 					    .last = report->last,
@@ -116,29 +116,29 @@ static void forward_report(struct gw_lease *le, const struct gw_lease_report *re
 					    .generated_tokens = report->generated_tokens,
 					    .cached_tokens = report->cached_tokens};
 
-	kvr_client_report(le->router->client, le->id, &r);
+	kvr_client_report(lease->router->client, lease->id, &r);
 }
 
 /* Collect reports received by all threads. */
-static void take_reports(struct gw_thread *t)
+static void take_reports(struct gw_thread *thread)
 {
-	struct place *p = place_of(t);
-	struct gw_leases *l = t->leases;
+	struct place *p = place_of(thread);
+	struct gw_leases *leases = thread->leases;
 	struct gw_lease_report report;
-	struct gw_lease *le;
+	struct gw_lease *lease;
 
 	for (;;) {
-		pthread_mutex_lock(&l->lock);
-		le = STAILQ_FIRST(&p->reports);
-		if (le != NULL) {
+		pthread_mutex_lock(&leases->lock);
+		lease = STAILQ_FIRST(&p->reports);
+		if (lease != NULL) {
 			STAILQ_REMOVE_HEAD(&p->reports, report_link);
-			le->reported = false;
-			report = le->report;
+			lease->reported = false;
+			report = lease->report;
 		}
-		pthread_mutex_unlock(&l->lock);
-		if (le == NULL)
+		pthread_mutex_unlock(&leases->lock);
+		if (lease == NULL)
 			return;
-		forward_report(le, &report); /* owned: no other thread frees it */
+		forward_report(lease, &report); /* owned: no other thread frees it */
 	}
 }
 
@@ -149,22 +149,22 @@ static void on_reports(h2o_socket_t *sock, const char *err)
 	take_reports(sock->data);
 }
 
-int gw_leases_join(struct gw_thread *t)
+int gw_leases_join(struct gw_thread *thread)
 {
-	struct place *p = place_of(t);
+	struct place *p = place_of(thread);
 
 	if (pipe2(p->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
 		return -errno;
 	LIST_INIT(&p->own);
-	p->sock = h2o_evloop_socket_create(t->ctx.loop, p->pipe[0], 0);
-	p->sock->data = t;
+	p->sock = h2o_evloop_socket_create(thread->ctx.loop, p->pipe[0], 0);
+	p->sock->data = thread;
 	h2o_socket_read_start(p->sock, on_reports);
 	return 0;
 }
 
-void gw_leases_leave(struct gw_thread *t)
+void gw_leases_leave(struct gw_thread *thread)
 {
-	struct place *p = t->leases != NULL ? place_of(t) : NULL;
+	struct place *p = thread->leases != NULL ? place_of(thread) : NULL;
 
 	if (p == NULL || p->sock == NULL)
 		return;
@@ -173,76 +173,76 @@ void gw_leases_leave(struct gw_thread *t)
 	p->sock = NULL;
 }
 
-uint64_t gw_lease_begin(struct gw_call *c, uint32_t lease_ms)
+uint64_t gw_lease_begin(struct gw_call *call, uint32_t lease_ms)
 {
-	struct gw_lease *le = calloc(1, sizeof(*le));
-	struct gw_leases *l = c->t->leases;
+	struct gw_lease *lease = calloc(1, sizeof(*lease));
+	struct gw_leases *leases = call->thread->leases;
 
-	if (le == NULL || getrandom(&le->name, sizeof(le->name), 0) < 0) {
-		free(le);
+	if (lease == NULL || getrandom(&lease->name, sizeof(lease->name), 0) < 0) {
+		free(lease);
 		return 0;
 	}
-	le->name |= 1; /* 0 means none */
-	le->t = c->t;
-	le->router = c->router;
-	le->id = c->id;
-	le->lease_ms = lease_ms;
-	le->until_ms = gw_now_ms() + lease_ms;
-	LIST_INSERT_HEAD(&place_of(c->t)->own, le, of_thread);
-	pthread_mutex_lock(&l->lock);
-	LIST_INSERT_HEAD(bucket_of(l, le->name), le, hash);
-	pthread_mutex_unlock(&l->lock);
-	c->at_router->lease = le;
-	c->at_router->call = NULL;
-	c->at_router = NULL;
-	c->id = 0;
-	kvr_stats_add(c->t->row, GW_LEASES, 1);
-	return le->name;
+	lease->name |= 1; /* 0 means none */
+	lease->thread = call->thread;
+	lease->router = call->router;
+	lease->id = call->id;
+	lease->lease_ms = lease_ms;
+	lease->until_ms = gw_now_ms() + lease_ms;
+	LIST_INSERT_HEAD(&place_of(call->thread)->own, lease, of_thread);
+	pthread_mutex_lock(&leases->lock);
+	LIST_INSERT_HEAD(bucket_of(leases, lease->name), lease, hash);
+	pthread_mutex_unlock(&leases->lock);
+	call->at_router->lease = lease;
+	call->at_router->call = NULL;
+	call->at_router = NULL;
+	call->id = 0;
+	kvr_stats_add(call->thread->row, GW_LEASES, 1);
+	return lease->name;
 }
 
-void gw_lease_ended(struct gw_lease *le, const struct kvr_client_end *e)
+void gw_lease_ended(struct gw_lease *lease, const struct kvr_client_end *e)
 {
-	struct gw_leases *l = le->t->leases;
+	struct gw_leases *leases = lease->thread->leases;
 	const bool lost = e->reason != KVR_CLIENT_FINISHED && e->reason != KVR_CLIENT_CANCELLED;
 
-	pthread_mutex_lock(&l->lock);
-	LIST_REMOVE(le, hash);
-	if (le->reported)
-		STAILQ_REMOVE(&place_of(le->t)->reports, le, gw_lease, report_link);
-	l->ended[l->n_ended % ENDED_KEPT].name = le->name;
-	l->ended[l->n_ended++ % ENDED_KEPT].code = e->code != 0 ? e->code
-						   : lost	? KVR_E_UNKNOWN_REQUEST
-								: 0;
-	pthread_mutex_unlock(&l->lock);
+	pthread_mutex_lock(&leases->lock);
+	LIST_REMOVE(lease, hash);
+	if (lease->reported)
+		STAILQ_REMOVE(&place_of(lease->thread)->reports, lease, gw_lease, report_link);
+	leases->ended[leases->n_ended % ENDED_KEPT].name = lease->name;
+	leases->ended[leases->n_ended++ % ENDED_KEPT].code = e->code != 0 ? e->code
+							     : lost	  ? KVR_E_UNKNOWN_REQUEST
+									  : 0;
+	pthread_mutex_unlock(&leases->lock);
 	if (lost)
-		GW_COUNT(le->t, GW_LEASES_LOST);
-	kvr_stats_sub(le->t->row, GW_LEASES, 1);
-	LIST_REMOVE(le, of_thread);
-	free(le);
+		GW_COUNT(lease->thread, GW_LEASES_LOST);
+	kvr_stats_sub(lease->thread->row, GW_LEASES, 1);
+	LIST_REMOVE(lease, of_thread);
+	free(lease);
 }
 
-void gw_leases_turn(struct gw_thread *t)
+void gw_leases_turn(struct gw_thread *thread)
 {
-	struct place *p = place_of(t);
-	struct gw_lease *le, *next;
+	struct place *p = place_of(thread);
+	struct gw_lease *lease, *next;
 	const uint64_t now = gw_now_ms();
 
 	if (now < p->look_ms)
 		return;
 	p->look_ms = now + LOOK_MS;
-	for (le = LIST_FIRST(&p->own); le != NULL; le = next) {
+	for (lease = LIST_FIRST(&p->own); lease != NULL; lease = next) {
 		bool over;
 
-		next = LIST_NEXT(le, of_thread);
-		pthread_mutex_lock(&t->leases->lock);
-		over = !le->report.last && le->until_ms != 0 && now >= le->until_ms;
+		next = LIST_NEXT(lease, of_thread);
+		pthread_mutex_lock(&thread->leases->lock);
+		over = !lease->report.last && lease->until_ms != 0 && now >= lease->until_ms;
 		if (over)
-			le->until_ms = 0; /* once */
-		pthread_mutex_unlock(&t->leases->lock);
+			lease->until_ms = 0; /* once */
+		pthread_mutex_unlock(&thread->leases->lock);
 		if (!over)
 			continue;
-		GW_COUNT(t, GW_LEASES_OVER);
-		kvr_client_cancel(le->router->client, le->id);
+		GW_COUNT(thread, GW_LEASES_OVER);
+		kvr_client_cancel(lease->router->client, lease->id);
 	}
 }
 
@@ -303,50 +303,51 @@ static bool read_report(const h2o_req_t *req, enum report_kind kind, struct gw_l
 }
 
 /* Store a report. @return 0: stored; 1: the booking ended with *code; -1: unknown. */
-static int store_report(struct gw_thread *t, uint64_t name, const struct gw_lease_report *s,
+static int store_report(struct gw_thread *thread, uint64_t name, const struct gw_lease_report *s,
 			uint16_t *code)
 {
-	struct gw_leases *l = t->leases;
-	struct gw_lease *le;
+	struct gw_leases *leases = thread->leases;
+	struct gw_lease *lease;
 	int rc = -1, wake = -1;
 
-	pthread_mutex_lock(&l->lock);
-	le = find_lease(l, name);
-	if (le != NULL && le->until_ms != 0) {
-		rc = le->report.last ? 1 : 0;
+	pthread_mutex_lock(&leases->lock);
+	lease = find_lease(leases, name);
+	if (lease != NULL && lease->until_ms != 0) {
+		rc = lease->report.last ? 1 : 0;
 		*code = 0;
 	}
 	for (uint32_t i = 0; rc < 0 && i < ENDED_KEPT; i++)
-		if (l->ended[i].name == name) {
+		if (leases->ended[i].name == name) {
 			rc = 1;
-			*code = l->ended[i].code;
+			*code = leases->ended[i].code;
 		}
 	if (rc == 0) {
-		const uint32_t tokens = le->report.generated_tokens;
-		const uint32_t cached = le->report.cached_tokens;
+		const uint32_t tokens = lease->report.generated_tokens;
+		const uint32_t cached = lease->report.cached_tokens;
 
-		le->report = *s;
-		if (le->report.cached_tokens == 0)
-			le->report.cached_tokens = cached;
-		if (le->report.generated_tokens < tokens)
-			le->report.generated_tokens = tokens;
-		le->until_ms = gw_now_ms() + le->lease_ms;
-		if (!le->reported)
-			STAILQ_INSERT_TAIL(&l->place[le->t->number].reports, le, report_link);
-		le->reported = true;
-		if (le->t != t)
-			wake = l->place[le->t->number].pipe[1];
+		lease->report = *s;
+		if (lease->report.cached_tokens == 0)
+			lease->report.cached_tokens = cached;
+		if (lease->report.generated_tokens < tokens)
+			lease->report.generated_tokens = tokens;
+		lease->until_ms = gw_now_ms() + lease->lease_ms;
+		if (!lease->reported)
+			STAILQ_INSERT_TAIL(&leases->place[lease->thread->number].reports, lease,
+					   report_link);
+		lease->reported = true;
+		if (lease->thread != thread)
+			wake = leases->place[lease->thread->number].pipe[1];
 		/* A full pipe has already woken the owner. */
 		if (wake >= 0 && write(wake, "", 1) < 0)
 			wake = -1;
 	}
-	pthread_mutex_unlock(&l->lock);
+	pthread_mutex_unlock(&leases->lock);
 	if (rc == 0)
-		take_reports(t);
+		take_reports(thread);
 	return rc;
 }
 
-void gw_lease_request(struct gw_thread *t, h2o_req_t *req)
+void gw_lease_request(struct gw_thread *thread, h2o_req_t *req)
 {
 	struct gw_lease_report s;
 	uint64_t name = 0;
@@ -360,15 +361,16 @@ void gw_lease_request(struct gw_thread *t, h2o_req_t *req)
 		return;
 	}
 	if (!read_report(req, kind, &s)) {
-		GW_COUNT(t, GW_BAD_JSON);
+		GW_COUNT(thread, GW_BAD_JSON);
 		gw_answer_plain_error(
 			req, GW_BAD_REQUEST,
 			"an object with generated_tokens, cached_tokens and failed is expected, or nothing");
 		return;
 	}
-	rc = name != 0 ? store_report(t, name, &s, &code) : -1; /* never the name of a booking */
+	rc = name != 0 ? store_report(thread, name, &s, &code)
+		       : -1; /* never the name of a booking */
 	if (rc == 0) {
-		GW_COUNT(t, GW_LEASE_CALLS);
+		GW_COUNT(thread, GW_LEASE_CALLS);
 		gw_answer_page(req, 200, "application/json", "{\"status\":\"ok\"}", 15);
 	} else if (rc == 1 && code == 0 && kind == REPORT_END) {
 		/* Repeated: the first answer may have been lost. */

@@ -31,29 +31,29 @@ struct gw_lease_report {
 
 /** Create a table for @p n threads. @return NULL: out of memory. */
 struct gw_leases *gw_leases_create(uint32_t n);
-void gw_leases_destroy(struct gw_leases *l);
+void gw_leases_destroy(struct gw_leases *leases);
 
 /** Return true if another booking is allowed: bookings last minutes and leave half of a thread's
  * slots to requests. For the own thread. */
-bool gw_leases_full(const struct gw_thread *t);
+bool gw_leases_full(const struct gw_thread *thread);
 
 /** A thread joins; its loop is running. @return 0 or -errno. */
-int gw_leases_join(struct gw_thread *t);
-void gw_leases_leave(struct gw_thread *t);
+int gw_leases_join(struct gw_thread *thread);
+void gw_leases_leave(struct gw_thread *thread);
 
 /**
  * The router booked: the call's request becomes a booking of the thread; its end is passed to
  * gw_lease_ended(). @return its name, 0: out of memory.
  */
-uint64_t gw_lease_begin(struct gw_call *c, uint32_t lease_ms);
+uint64_t gw_lease_begin(struct gw_call *call, uint32_t lease_ms);
 
 /** The router ended it. Owner thread. */
 void gw_lease_ended(struct gw_lease *l, const struct kvr_client_end *e);
 
 /** Handle a path below /pick/. */
-void gw_lease_request(struct gw_thread *t, h2o_req_t *req);
+void gw_lease_request(struct gw_thread *thread, h2o_req_t *req);
 
 /** Release bookings that were not renewed. Owner thread; checks every 250 ms. */
-void gw_leases_turn(struct gw_thread *t);
+void gw_leases_turn(struct gw_thread *thread);
 
 #endif

@@ -36,18 +36,18 @@ static void print_endpoint(FILE *out, const char *name, const char *endpoint)
 		fprintf(out, ",\"%s\":null", name);
 }
 
-static void send_reply(struct gw_call *c, FILE *out, char **text, const size_t *len)
+static void send_reply(struct gw_call *call, FILE *out, char **text, const size_t *len)
 {
 	fclose(out);
-	c->started = c->complete = c->t->touched = true;
-	c->given_ms = gw_now_ms();
-	gw_answer_page(c->req, 200, JSON, *text, *len);
+	call->started = call->complete = call->thread->touched = true;
+	call->given_ms = gw_now_ms();
+	gw_answer_page(call->req, 200, JSON, *text, *len);
 	free(*text);
 }
 
-void gw_answer_pick(struct gw_call *c, uint64_t name)
+void gw_answer_pick(struct gw_call *call, uint64_t name)
 {
-	const struct kvr_client_choice *ch = &c->choice;
+	const struct kvr_client_choice *ch = &call->choice;
 	const char *engine = ch->engine != NULL && is_plain(ch->engine) ? ch->engine : NULL;
 	const char *prefill = ch->prefill_engine != NULL && is_plain(ch->prefill_engine)
 				      ? ch->prefill_engine
@@ -57,13 +57,13 @@ void gw_answer_pick(struct gw_call *c, uint64_t name)
 	FILE *out = open_memstream(&text, &len);
 
 	if (out == NULL) {
-		gw_answer_error(c, gw_error_fault(GW_OUT_OF_MEMORY),
+		gw_answer_error(call, gw_error_fault(GW_OUT_OF_MEMORY),
 				gw_error_text(GW_OUT_OF_MEMORY));
 		return;
 	}
 	snprintf(booking, sizeof(booking), "%016" PRIx64, name);
 	snprintf(number, sizeof(number), "%u", ch->dp_rank);
-	fprintf(out, "{\"booking\":\"%s\",\"lease_ms\":%u", booking, c->lease_ms);
+	fprintf(out, "{\"booking\":\"%s\",\"lease_ms\":%u", booking, call->lease_ms);
 	print_endpoint(out, "endpoint", engine);
 	fprintf(out,
 		",\"worker_id\":%" PRIu64
@@ -77,29 +77,29 @@ void gw_answer_pick(struct gw_call *c, uint64_t name)
 	else
 		fprintf(out, ",\"prefill_worker_id\":null");
 	fputc('}', out);
-	add_header(c->req, "x-kvroute-booking", booking);
-	add_header(c->req, "x-data-parallel-rank", number);
+	add_header(call->req, "x-kvroute-booking", booking);
+	add_header(call->req, "x-data-parallel-rank", number);
 	if (engine != NULL)
-		add_header(c->req, "x-gateway-destination-endpoint", engine);
+		add_header(call->req, "x-gateway-destination-endpoint", engine);
 	if (prefill != NULL)
-		add_header(c->req, "x-prefiller-host-port", prefill);
-	send_reply(c, out, &text, &len);
+		add_header(call->req, "x-prefiller-host-port", prefill);
+	send_reply(call, out, &text, &len);
 }
 
-void gw_answer_loads(struct gw_call *c, const struct kvr_client_loads *loads)
+void gw_answer_loads(struct gw_call *call, const struct kvr_client_loads *loads)
 {
 	char *text = NULL;
 	size_t len = 0;
 	FILE *out = open_memstream(&text, &len);
 
 	if (out == NULL) {
-		gw_answer_error(c, gw_error_fault(GW_OUT_OF_MEMORY),
+		gw_answer_error(call, gw_error_fault(GW_OUT_OF_MEMORY),
 				gw_error_text(GW_OUT_OF_MEMORY));
 		return;
 	}
 	fprintf(out,
 		"{\"queue_len\":%u,\"pending_tokens\":%" PRIu64 ",\"token_count\":%u,\"ranks\":[",
-		loads->queue_len, loads->pending_tokens, c->n_ids);
+		loads->queue_len, loads->pending_tokens, call->n_ids);
 	for (uint32_t i = 0; i < loads->n; i++) {
 		const struct kvr_client_rank_load *r = &loads->rank[i];
 
@@ -111,5 +111,5 @@ void gw_answer_loads(struct gw_call *c, const struct kvr_client_loads *loads)
 			r->cached_tokens, r->active_requests, r->prefill_tokens, r->decode_blocks);
 	}
 	fprintf(out, "]}");
-	send_reply(c, out, &text, &len);
+	send_reply(call, out, &text, &len);
 }

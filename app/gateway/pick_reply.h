@@ -10,9 +10,9 @@
 #include "call.h"
 
 /** Answer /pick with booking @p name and the endpoint, in header and body. */
-void gw_answer_pick(struct gw_call *c, uint64_t name);
+void gw_answer_pick(struct gw_call *call, uint64_t name);
 
 /** Answer with load and overlap of all ranks. */
-void gw_answer_loads(struct gw_call *c, const struct kvr_client_loads *loads);
+void gw_answer_loads(struct gw_call *call, const struct kvr_client_loads *loads);
 
 #endif

@@ -14,7 +14,7 @@
 		   */
 #define BURST 64u /* initial and maximum credit of retries */
 
-bool gw_retry_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
+bool gw_retry_no_bodies(const struct gw_call *call, const struct kvr_client_end *e)
 {
 	const bool rejected = e->reason == KVR_CLIENT_REJECTED;
 	const bool prefill = rejected && e->code == KVR_E_PREFILL_FAILED;
@@ -23,7 +23,7 @@ bool gw_retry_no_bodies(const struct gw_call *c, const struct kvr_client_end *e)
 	const bool missed = (prefill && e->detail[0] == 408) ||
 			    (e->reason == KVR_CLIENT_FAILED && e->status == 408);
 
-	return !c->through && (refused || missed);
+	return !call->through && (refused || missed);
 }
 
 /* The worker or its engine was lost with the request, which may be the cause. */
@@ -33,13 +33,13 @@ static bool is_loss(const struct kvr_client_end *e)
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_WORKER_LOST);
 }
 
-bool gw_retry_elsewhere(const struct gw_call *c, const struct kvr_client_end *e)
+bool gw_retry_elsewhere(const struct gw_call *call, const struct kvr_client_end *e)
 {
 	const bool rejected = e->reason == KVR_CLIENT_REJECTED;
 
-	if (c->pinned || c->ask.probe || c->query || c->ask.path == GW_PICK ||
-	    c->ask.path == GW_LOADS || c->n_failed_at == KVR_CLIENT_FAILED_AT ||
-	    (is_loss(e) && c->worker_lost))
+	if (call->pinned || call->ask.probe || call->query || call->ask.path == GW_PICK ||
+	    call->ask.path == GW_LOADS || call->n_failed_at == KVR_CLIENT_FAILED_AT ||
+	    (is_loss(e) && call->worker_lost))
 		return false;
 	if (!rejected)
 		return (e->failed || e->refused) && e->place_known;
@@ -48,38 +48,38 @@ bool gw_retry_elsewhere(const struct gw_call *c, const struct kvr_client_end *e)
 }
 
 /* Return true if there is time for another attempt, and the thread has credit for it. */
-static bool may_retry(const struct gw_call *c)
+static bool may_retry(const struct gw_call *call)
 {
-	if (c->until_ms != 0 && gw_now_ms() >= c->until_ms)
+	if (call->until_ms != 0 && gw_now_ms() >= call->until_ms)
 		return false;
-	if (c->t->retry_credit >= RETRY_COST)
+	if (call->thread->retry_credit >= RETRY_COST)
 		return true;
-	GW_COUNT(c->t, GW_RETRIES_DENIED);
+	GW_COUNT(call->thread, GW_RETRIES_DENIED);
 	return false;
 }
 
-bool gw_again(const struct gw_call *c, const struct kvr_client_end *e)
+bool gw_again(const struct gw_call *call, const struct kvr_client_end *e)
 {
-	if (c->started || c->tries >= GW_TRIES || c->req == NULL)
+	if (call->started || call->tries >= GW_TRIES || call->req == NULL)
 		return false;
-	if (gw_retry_elsewhere(c, e))
-		return may_retry(c);
-	if (c->head_done || c->head.len > 0)
+	if (gw_retry_elsewhere(call, e))
+		return may_retry(call);
+	if (call->head_done || call->head.len > 0)
 		return false;
-	return gw_retry_no_bodies(c, e) || e->reason == KVR_CLIENT_SILENT ||
+	return gw_retry_no_bodies(call, e) || e->reason == KVR_CLIENT_SILENT ||
 	       e->reason == KVR_CLIENT_LOST ||
 	       (e->reason == KVR_CLIENT_REJECTED && e->code == KVR_E_SHUTDOWN);
 }
 
-void gw_retry_earn(struct gw_thread *t)
+void gw_retry_earn(struct gw_thread *thread)
 {
-	if (t->retry_credit < BURST * RETRY_COST)
-		t->retry_credit++;
+	if (thread->retry_credit < BURST * RETRY_COST)
+		thread->retry_credit++;
 }
 
-void gw_retry_begin(struct gw_thread *t)
+void gw_retry_begin(struct gw_thread *thread)
 {
-	t->retry_credit = BURST * RETRY_COST;
+	thread->retry_credit = BURST * RETRY_COST;
 }
 
 static struct gw_error error_of(const struct kvr_client_end *e, char *text, size_t size)
@@ -92,39 +92,39 @@ static struct gw_error error_of(const struct kvr_client_end *e, char *text, size
 	return gw_error_refused(e);
 }
 
-struct gw_error gw_retry_error(const struct gw_call *c, const struct kvr_client_end *e, char *text,
-			       size_t size)
+struct gw_error gw_retry_error(const struct gw_call *call, const struct kvr_client_end *e,
+			       char *text, size_t size)
 {
-	if (c->why_text == NULL || e->reason != KVR_CLIENT_REJECTED ||
+	if (call->why_text == NULL || e->reason != KVR_CLIENT_REJECTED ||
 	    e->code != KVR_E_NO_ENDPOINTS)
 		return error_of(e, text, size);
-	snprintf(text, size, "%s", c->why_text);
-	return c->why;
+	snprintf(text, size, "%s", call->why_text);
+	return call->why;
 }
 
-bool gw_retry_in_time(struct gw_call *c)
+bool gw_retry_in_time(struct gw_call *call)
 {
 	const uint64_t now = gw_now_ms();
 
-	if (c->tries == 0 && c->t->opt->request_ms != 0)
-		c->until_ms = now + c->t->opt->request_ms;
-	c->left_ms = c->until_ms > now ? (uint32_t)(c->until_ms - now) : 0;
-	return c->until_ms == 0 || c->left_ms > 0;
+	if (call->tries == 0 && call->thread->opt->request_ms != 0)
+		call->until_ms = now + call->thread->opt->request_ms;
+	call->left_ms = call->until_ms > now ? (uint32_t)(call->until_ms - now) : 0;
+	return call->until_ms == 0 || call->left_ms > 0;
 }
 
-void gw_retry_leave(struct gw_call *c, const struct kvr_client_end *e)
+void gw_retry_leave(struct gw_call *call, const struct kvr_client_end *e)
 {
 	const uint64_t lost = e->reason == KVR_CLIENT_REJECTED ? e->detail[0] : 0;
 	char text[512];
 
-	c->t->retry_credit -= RETRY_COST;
-	c->worker_lost = c->worker_lost || is_loss(e);
+	call->thread->retry_credit -= RETRY_COST;
+	call->worker_lost = call->worker_lost || is_loss(e);
 	/* A lost process takes all its ranks along. */
-	c->failed_at[c->n_failed_at++] = (struct kvr_client_place){
+	call->failed_at[call->n_failed_at++] = (struct kvr_client_place){
 		e->place_known ? e->place.worker : lost,
 		e->place_known && !is_loss(e) ? e->place.dp_rank : UINT32_MAX};
-	c->why = error_of(e, text, sizeof(text));
-	free(c->why_text);
-	c->why_text = strdup(text);
-	gw_answer_keep(c);
+	call->why = error_of(e, text, sizeof(text));
+	free(call->why_text);
+	call->why_text = strdup(text);
+	gw_answer_keep(call);
 }

@@ -19,29 +19,29 @@
 
 /** Return true if the request may be retried: nothing of an answer was sent, and the failure is not
  * its fault. */
-bool gw_again(const struct gw_call *c, const struct kvr_client_end *e);
+bool gw_again(const struct gw_call *call, const struct kvr_client_end *e);
 
 /** The agent of the worker, or of its prefill worker, accepts bodies in frames only, or is
  * unreachable for bodies. */
-bool gw_retry_no_bodies(const struct gw_call *c, const struct kvr_client_end *e);
+bool gw_retry_no_bodies(const struct gw_call *call, const struct kvr_client_end *e);
 
 /** The rank failed, lacks capacity, or is lost: another rank may serve the request. */
-bool gw_retry_elsewhere(const struct gw_call *c, const struct kvr_client_end *e);
+bool gw_retry_elsewhere(const struct gw_call *call, const struct kvr_client_end *e);
 
 /** Send the request to another rank. The engine's answer is kept in case no attempt succeeds. */
-void gw_retry_leave(struct gw_call *c, const struct kvr_client_end *e);
+void gw_retry_leave(struct gw_call *call, const struct kvr_client_end *e);
 
 /** A thread starts; a request was accepted. */
-void gw_retry_begin(struct gw_thread *t);
-void gw_retry_earn(struct gw_thread *t);
+void gw_retry_begin(struct gw_thread *thread);
+void gw_retry_earn(struct gw_thread *thread);
 
 /** Return true if --request-ms, which covers all attempts, leaves time for one, and set left_ms.
  * Call before each attempt. */
-bool gw_retry_in_time(struct gw_call *c);
+bool gw_retry_in_time(struct gw_call *call);
 
 /** Error for a request that ended with @p e, with its message in @p text of @p size bytes. If no
  * rank was left for another attempt, the error of the last one. */
-struct gw_error gw_retry_error(const struct gw_call *c, const struct kvr_client_end *e, char *text,
-			       size_t size);
+struct gw_error gw_retry_error(const struct gw_call *call, const struct kvr_client_end *e,
+			       char *text, size_t size);
 
 #endif

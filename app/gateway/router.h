@@ -15,7 +15,7 @@
 #include "kvr_outage.h"
 
 struct gw_router {
-	struct gw_thread *t;
+	struct gw_thread *thread;
 	const char *name;
 	struct kvr_client *client;
 	h2o_socket_t *sock;
@@ -41,29 +41,29 @@ struct gw_model {
  * Create the clients; the first turn sends.
  * @return 0, or -errno with one line in @p err.
  */
-int gw_routers_start(struct gw_thread *t, char *err, size_t errlen);
+int gw_routers_start(struct gw_thread *thread, char *err, size_t errlen);
 
 /** End every request (with callbacks), and free everything. */
-void gw_routers_stop(struct gw_thread *t);
+void gw_routers_stop(struct gw_thread *thread);
 
 /** Send and run timers; receiving happens inside the loop. @return milliseconds until the next
  * call, at most @p most. */
-int32_t gw_routers_turn(struct gw_thread *t, int32_t most);
+int32_t gw_routers_turn(struct gw_thread *thread, int32_t most);
 
 /** Return true if that sleep should end on time: see kvr_client_timeout_strict(). */
-bool gw_routers_strict(const struct gw_thread *t);
+bool gw_routers_strict(const struct gw_thread *thread);
 
 /** A request of the router has ended, and is retried if @p again: counts requests lost by a
  * restart, for the log. @return @p again. */
-bool gw_router_ended(struct gw_router *r, const struct kvr_client_end *e, bool again);
+bool gw_router_ended(struct gw_router *router, const struct kvr_client_end *e, bool again);
 
 /** First router that is up and not in @p tried (bits), or NULL. */
-struct gw_router *gw_router_pick(struct gw_thread *t, uint32_t tried);
+struct gw_router *gw_router_pick(struct gw_thread *thread, uint32_t tried);
 
 /** Bit of a router. */
-uint32_t gw_router_bit(const struct gw_router *r);
+uint32_t gw_router_bit(const struct gw_router *router);
 
 /** Find a model at a router; "" is the only model. @return false: not served. */
-bool gw_router_model(const struct gw_router *r, const char *name, struct gw_model *out);
+bool gw_router_model(const struct gw_router *router, const char *name, struct gw_model *out);
 
 #endif

@@ -32,12 +32,12 @@
 
 struct handler {
 	h2o_handler_t super;
-	struct gw_thread *t;
+	struct gw_thread *thread;
 };
 
 struct error_filter {
 	h2o_filter_t super;
-	struct gw_thread *t;
+	struct gw_thread *thread;
 };
 
 /* --- paths ---------------------------------------------------------------------------------- */
@@ -64,7 +64,7 @@ static bool is_post(h2o_req_t *req)
 }
 
 /* Monitoring is always allowed. @return false: the request was answered with 429. */
-static bool may_ask(struct gw_thread *t, h2o_req_t *req)
+static bool may_ask(struct gw_thread *thread, h2o_req_t *req)
 {
 	struct gw_error e = *gw_error_fault(GW_SOURCE_SHARE);
 
@@ -72,41 +72,41 @@ static bool may_ask(struct gw_thread *t, h2o_req_t *req)
 	    h2o_memis(req->path_normalized.base, req->path_normalized.len, H2O_STRLIT("/ready")) ||
 	    h2o_memis(req->path_normalized.base, req->path_normalized.len, H2O_STRLIT("/metrics")))
 		return true;
-	e.retry_s = gw_conn_ask(t, req);
+	e.retry_s = gw_conn_ask(thread, req);
 	if (e.retry_s == 0)
 		return true;
-	GW_COUNT(t, GW_SOURCE_REQUESTS);
+	GW_COUNT(thread, GW_SOURCE_REQUESTS);
 	gw_answer_request_error(req, &e, gw_error_text(GW_SOURCE_SHARE));
 	return false;
 }
 
 static int on_request(h2o_handler_t *self, h2o_req_t *req)
 {
-	struct gw_thread *t = ((struct handler *)self)->t;
+	struct gw_thread *thread = ((struct handler *)self)->thread;
 
-	gw_conn_runs(t, req);
+	gw_conn_runs(thread, req);
 	if (req->input.path.base == gw_bad_head) {
-		GW_COUNT(t, GW_HTTP_ERRORS);
+		GW_COUNT(thread, GW_HTTP_ERRORS);
 		gw_answer_plain_error(req, GW_BAD_REQUEST, "the head of the request is not HTTP");
 		return 0;
 	}
 	/* Reports about bookings have no limit: rejecting one would leave its load. */
 	if (req->path_normalized.len > 6 && memcmp(req->path_normalized.base, "/pick/", 6) == 0) {
 		if (is_post(req))
-			gw_lease_request(t, req);
+			gw_lease_request(thread, req);
 		return 0;
 	}
-	if (!may_ask(t, req))
+	if (!may_ask(thread, req))
 		return 0;
 	for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
 		if (!h2o_memis(req->path_normalized.base, req->path_normalized.len, paths[i].path,
 			       strlen(paths[i].path)))
 			continue;
 		if (is_post(req))
-			gw_call_begin(t, req, paths[i].to);
+			gw_call_begin(thread, req, paths[i].to);
 		return 0;
 	}
-	if (!gw_page(t, req))
+	if (!gw_page(thread, req))
 		gw_answer_plain_error(req, GW_NO_ROUTE, NULL);
 	return 0;
 }
@@ -142,7 +142,7 @@ static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **s
 	size_t len;
 
 	if (fault != GW_REQUEST_SLOW) /* counted already */
-		GW_COUNT(((struct error_filter *)self)->t, GW_HTTP_ERRORS);
+		GW_COUNT(((struct error_filter *)self)->thread, GW_HTTP_ERRORS);
 	e.status = req->res.status;
 	len = gw_error_json(
 		&e, fault != GW_BAD_REQUEST ? gw_error_text(fault) : "unsupported HTTP request",
@@ -161,7 +161,7 @@ static void on_setup_error(h2o_filter_t *self, h2o_req_t *req, h2o_ostream_t **s
 
 /* Callback of a connection's end; freed by it. */
 struct closing {
-	struct gw_thread *t;
+	struct gw_thread *thread;
 	int fd;
 	h2o_buffer_t **input;
 };
@@ -170,68 +170,68 @@ static void on_closed(void *data)
 {
 	struct closing *c = data;
 
-	kvr_stats_sub(c->t->row, GW_CONNECTIONS_OPEN, 1);
+	kvr_stats_sub(c->thread->row, GW_CONNECTIONS_OPEN, 1);
 	gw_buffers_close(c->input);
-	gw_conn_close(c->t, c->fd);
+	gw_conn_close(c->thread, c->fd);
 	free(c);
 }
 
 /* Add a connection. @return false: it must be closed. */
-static bool add_connection(struct gw_thread *t, h2o_socket_t *sock)
+static bool add_connection(struct gw_thread *thread, h2o_socket_t *sock)
 {
 	struct closing *c;
 
 	c = malloc(sizeof(*c));
 	if (c == NULL)
 		return false;
-	*c = (struct closing){t, h2o_socket_get_fd(sock), &sock->input};
-	if (!gw_conn_open(t, c->fd, c->input)) {
+	*c = (struct closing){thread, h2o_socket_get_fd(sock), &sock->input};
+	if (!gw_conn_open(thread, c->fd, c->input)) {
 		free(c);
 		return false;
 	}
 	/* Only for a connection that its address may have. The closed one disappears in the next
 	 * turn. */
-	if (kvr_stats_get(t->row, GW_CONNECTIONS_OPEN) >= t->opt->connections &&
-	    !gw_conn_make_room(t)) {
-		GW_COUNT(t, GW_CONNECTIONS_REFUSED);
+	if (kvr_stats_get(thread->row, GW_CONNECTIONS_OPEN) >= thread->opt->connections &&
+	    !gw_conn_make_room(thread)) {
+		GW_COUNT(thread, GW_CONNECTIONS_REFUSED);
 		gw_buffers_close(c->input);
-		gw_conn_close(t, c->fd);
+		gw_conn_close(thread, c->fd);
 		free(c);
 		return false;
 	}
 	sock->on_close.cb = on_closed;
 	sock->on_close.data = c;
-	GW_COUNT(t, GW_CONNECTIONS);
-	kvr_stats_add(t->row, GW_CONNECTIONS_OPEN, 1);
+	GW_COUNT(thread, GW_CONNECTIONS);
+	kvr_stats_add(thread->row, GW_CONNECTIONS_OPEN, 1);
 	return true;
 }
 
 /* Without descriptors, pending connections would wake the loop continuously. */
-static void pause_accepting(struct gw_thread *t)
+static void pause_accepting(struct gw_thread *thread)
 {
-	GW_COUNT(t, GW_RESTS);
-	h2o_socket_read_stop(t->listener);
-	t->rest_ms = gw_now_ms() + REST_MS;
+	GW_COUNT(thread, GW_RESTS);
+	h2o_socket_read_stop(thread->listener);
+	thread->rest_ms = gw_now_ms() + REST_MS;
 }
 
 static void on_accept(h2o_socket_t *listener, const char *err)
 {
-	struct gw_thread *t = listener->data;
+	struct gw_thread *thread = listener->data;
 
 	if (err != NULL)
 		return;
 	for (int i = 0; i < ACCEPT_BURST; i++) {
 		h2o_socket_t *sock = h2o_evloop_socket_accept(listener);
 		struct epoll_event ev = {.events = EPOLLRDHUP | EPOLLET};
-		const unsigned int patience = t->opt->idle_ms;
+		const unsigned int patience = thread->opt->idle_ms;
 		const int one = 1;
 
 		if (sock == NULL) {
 			if (errno == EMFILE || errno == ENFILE)
-				pause_accepting(t);
+				pause_accepting(thread);
 			return;
 		}
-		if (!add_connection(t, sock)) {
+		if (!add_connection(thread, sock)) {
 			h2o_socket_close(sock);
 			continue;
 		}
@@ -239,13 +239,13 @@ static void on_accept(h2o_socket_t *listener, const char *err)
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 		/* A client that reads nothing for this time is considered gone. */
 		setsockopt(ev.data.fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &patience, sizeof(patience));
-		if (epoll_ctl(t->watch_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) < 0) {
+		if (epoll_ctl(thread->watch_fd, EPOLL_CTL_ADD, ev.data.fd, &ev) < 0) {
 			/* Its requests would continue after the client is gone. */
-			GW_COUNT(t, GW_CONNECTIONS_UNWATCHED);
+			GW_COUNT(thread, GW_CONNECTIONS_UNWATCHED);
 			h2o_socket_close(sock);
 			continue;
 		}
-		h2o_accept(&t->accept, sock);
+		h2o_accept(&thread->accept, sock);
 	}
 }
 
@@ -253,19 +253,19 @@ static void on_accept(h2o_socket_t *listener, const char *err)
  * close it. Edge-triggered: reported once. */
 static void on_watch(h2o_socket_t *sock, const char *err)
 {
-	struct gw_thread *t = sock->data;
+	struct gw_thread *thread = sock->data;
 	struct epoll_event ev[64];
-	int n = epoll_wait(t->watch_fd, ev, 64, 0);
+	int n = epoll_wait(thread->watch_fd, ev, 64, 0);
 
 	(void)err;
 	for (int i = 0; i < n; i++) {
-		struct gw_call *c;
+		struct gw_call *call;
 
 		if ((ev[i].events & (EPOLLRDHUP | EPOLLHUP | EPOLLERR)) == 0)
 			continue;
-		c = gw_conn_half_closed(t, ev[i].data.fd);
-		if (c != NULL)
-			gw_call_half_closed(c);
+		call = gw_conn_half_closed(thread, ev[i].data.fd);
+		if (call != NULL)
+			gw_call_half_closed(call);
 	}
 }
 
@@ -302,195 +302,199 @@ static int resolve_address(const char *text, struct sockaddr_storage *ss, sockle
 	return 0;
 }
 
-static int listen_on(struct gw_thread *t, char *err, size_t errlen)
+static int listen_on(struct gw_thread *thread, char *err, size_t errlen)
 {
 	struct sockaddr_storage ss;
 	socklen_t len;
 	const int one = 1;
-	int rc = resolve_address(t->opt->listen, &ss, &len), fd = -1;
+	int rc = resolve_address(thread->opt->listen, &ss, &len), fd = -1;
 
 	if (rc == 0) {
 		fd = socket(ss.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 		if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) < 0 ||
-		    (t->opt->threads > 1 &&
+		    (thread->opt->threads > 1 &&
 		     setsockopt(fd, SOL_SOCKET, SO_REUSEPORT, &one, sizeof(one)) < 0) ||
 		    bind(fd, (struct sockaddr *)&ss, len) < 0 || listen(fd, BACKLOG) < 0)
 			rc = -errno;
 	}
 	if (rc < 0) {
-		snprintf(err, errlen, "--listen %s: %s", t->opt->listen,
+		snprintf(err, errlen, "--listen %s: %s", thread->opt->listen,
 			 rc == -EINVAL ? "expected address:port" : strerror(-rc));
 		if (fd >= 0)
 			close(fd);
 		return rc;
 	}
-	t->listener = h2o_evloop_socket_create(t->ctx.loop, fd, H2O_SOCKET_FLAG_DONT_READ);
-	t->listener->data = t;
-	h2o_socket_read_start(t->listener, on_accept);
+	thread->listener =
+		h2o_evloop_socket_create(thread->ctx.loop, fd, H2O_SOCKET_FLAG_DONT_READ);
+	thread->listener->data = thread;
+	h2o_socket_read_start(thread->listener, on_accept);
 	return 0;
 }
 
-static int watch_connections(struct gw_thread *t)
+static int watch_connections(struct gw_thread *thread)
 {
 	struct rlimit lim;
 
-	t->n_fds = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < (1u << 20)
-			   ? (uint32_t)lim.rlim_cur
-			   : 1u << 20;
-	t->by_fd = calloc(t->n_fds, sizeof(*t->by_fd));
-	t->watch_fd = epoll_create1(EPOLL_CLOEXEC);
-	if (t->by_fd == NULL || t->watch_fd < 0)
+	thread->n_fds = getrlimit(RLIMIT_NOFILE, &lim) == 0 && lim.rlim_cur < (1u << 20)
+				? (uint32_t)lim.rlim_cur
+				: 1u << 20;
+	thread->by_fd = calloc(thread->n_fds, sizeof(*thread->by_fd));
+	thread->watch_fd = epoll_create1(EPOLL_CLOEXEC);
+	if (thread->by_fd == NULL || thread->watch_fd < 0)
 		return -ENOMEM;
-	t->watch_sock =
-		h2o_evloop_socket_create(t->ctx.loop, t->watch_fd, H2O_SOCKET_FLAG_DONT_READ);
-	t->watch_sock->data = t;
-	h2o_socket_read_start(t->watch_sock, on_watch);
+	thread->watch_sock = h2o_evloop_socket_create(thread->ctx.loop, thread->watch_fd,
+						      H2O_SOCKET_FLAG_DONT_READ);
+	thread->watch_sock->data = thread;
+	h2o_socket_read_start(thread->watch_sock, on_watch);
 	return 0;
 }
 
-static void configure_h2o(struct gw_thread *t)
+static void configure_h2o(struct gw_thread *thread)
 {
 	h2o_hostconf_t *host;
 	h2o_pathconf_t *path;
 	struct handler *h;
 	struct error_filter *f;
 
-	h2o_config_init(&t->conf);
+	h2o_config_init(&thread->conf);
 	/* Otherwise input beyond 32 MiB would go to a file in /tmp; --max-body limits it. */
 	h2o_socket_buffer_mmap_settings.threshold = SIZE_MAX;
-	t->conf.server_name = h2o_iovec_init(H2O_STRLIT("kvroute-gateway"));
-	t->conf.max_request_entity_size = t->opt->body_bytes;
-	t->conf.http1.req_timeout = gw_conn_longest(t->opt);
-	t->conf.http2.idle_timeout = t->opt->idle_ms;
-	t->conf.http2.max_concurrent_requests_per_connection = GW_MAX_STREAMS;
-	host = h2o_config_register_host(&t->conf, h2o_iovec_init(H2O_STRLIT("default")), 65535);
+	thread->conf.server_name = h2o_iovec_init(H2O_STRLIT("kvroute-gateway"));
+	thread->conf.max_request_entity_size = thread->opt->body_bytes;
+	thread->conf.http1.req_timeout = gw_conn_longest(thread->opt);
+	thread->conf.http2.idle_timeout = thread->opt->idle_ms;
+	thread->conf.http2.max_concurrent_requests_per_connection = GW_MAX_STREAMS;
+	host = h2o_config_register_host(&thread->conf, h2o_iovec_init(H2O_STRLIT("default")),
+					65535);
 	path = h2o_config_register_path(host, "/", 0);
 	h = (struct handler *)h2o_create_handler(path, sizeof(*h));
 	h->super.on_req = on_request;
-	h->t = t;
+	h->thread = thread;
 	f = (struct error_filter *)h2o_create_filter(&host->fallback_path, sizeof(*f));
 	f->super.on_setup_ostream = on_setup_error;
-	f->t = t;
+	f->thread = thread;
 }
 
-static int limit_sources(struct gw_thread *t)
+static int limit_sources(struct gw_thread *thread)
 {
-	const struct gw_options *o = t->opt;
-	uint32_t most = o->source_connections != 0 ? o->source_connections
-						   : o->connections - o->connections / 4;
+	const struct gw_options *options = thread->opt;
+	uint32_t most = options->source_connections != 0
+				? options->source_connections
+				: options->connections - options->connections / 4;
 	uint64_t seed;
 
-	if (most >= o->connections)
+	if (most >= options->connections)
 		most = UINT32_MAX; /* a full table may still replace idle connections */
 
 	if (getrandom(&seed, sizeof(seed), 0) < 0)
 		return -errno;
-	t->sources = gw_sources_create(most, o->source_rate, seed);
-	return t->sources != NULL ? 0 : -ENOMEM;
+	thread->sources = gw_sources_create(most, options->source_rate, seed);
+	return thread->sources != NULL ? 0 : -ENOMEM;
 }
 
-int gw_serve_init(struct gw_thread *t, char *err, size_t errlen)
+int gw_serve_init(struct gw_thread *thread, char *err, size_t errlen)
 {
 	int rc;
 
-	LIST_INIT(&t->calls);
-	gw_retry_begin(t);
-	TAILQ_INIT(&t->coming);
-	TAILQ_INIT(&t->idle);
-	TAILQ_INIT(&t->streams);
-	t->watch_fd = -1;
-	t->router_lost = gw_calls_move;
-	configure_h2o(t);
-	h2o_context_init(&t->ctx, h2o_evloop_create(), &t->conf);
-	t->accept = (h2o_accept_ctx_t){.ctx = &t->ctx, .hosts = t->conf.hosts};
-	rc = watch_connections(t);
+	LIST_INIT(&thread->calls);
+	gw_retry_begin(thread);
+	TAILQ_INIT(&thread->coming);
+	TAILQ_INIT(&thread->idle);
+	TAILQ_INIT(&thread->streams);
+	thread->watch_fd = -1;
+	thread->router_lost = gw_calls_move;
+	configure_h2o(thread);
+	h2o_context_init(&thread->ctx, h2o_evloop_create(), &thread->conf);
+	thread->accept = (h2o_accept_ctx_t){.ctx = &thread->ctx, .hosts = thread->conf.hosts};
+	rc = watch_connections(thread);
 	if (rc == 0)
-		rc = limit_sources(t);
+		rc = limit_sources(thread);
 	if (rc == 0)
-		rc = gw_tokens_start(t);
+		rc = gw_tokens_start(thread);
 	if (rc == 0)
-		rc = gw_conversations_start(t);
+		rc = gw_conversations_start(thread);
 	if (rc < 0) {
 		snprintf(err, errlen, "out of memory");
 		return rc;
 	}
-	rc = gw_leases_join(t);
+	rc = gw_leases_join(thread);
 	if (rc < 0) {
 		snprintf(err, errlen, "%s", strerror(-rc));
 		return rc;
 	}
-	rc = gw_routers_start(t, err, errlen);
-	return rc < 0 ? rc : listen_on(t, err, errlen);
+	rc = gw_routers_start(thread, err, errlen);
+	return rc < 0 ? rc : listen_on(thread, err, errlen);
 }
 
 /* Send an error to connections that are cut off, if they accept it at once. */
-static void last_words(struct gw_thread *t)
+static void last_words(struct gw_thread *thread)
 {
 	const uint64_t until = gw_now_ms() + LAST_MS;
 
-	gw_calls_end(t);
-	while (!LIST_EMPTY(&t->calls) && gw_now_ms() < until) {
-		gw_routers_turn(t, 1);
-		h2o_evloop_run(t->ctx.loop, 1);
+	gw_calls_end(thread);
+	while (!LIST_EMPTY(&thread->calls) && gw_now_ms() < until) {
+		gw_routers_turn(thread, 1);
+		h2o_evloop_run(thread->ctx.loop, 1);
 	}
 }
 
-void gw_serve_run(struct gw_thread *t)
+void gw_serve_run(struct gw_thread *thread)
 {
 	/* One more body can be read, so that "no memory" can be answered: for an address at its
 	 * limit, and for another one. */
-	const uint64_t share = ((uint64_t)t->opt->total_mb << 20) + t->opt->body_bytes;
-	const uint64_t most = share + t->opt->body_bytes;
+	const uint64_t share = ((uint64_t)thread->opt->total_mb << 20) + thread->opt->body_bytes;
+	const uint64_t most = share + thread->opt->body_bytes;
 	struct kvr_timer_slack slack = {0};
 
-	gw_buffers_limit(t->sources, share, most, t->row);
+	gw_buffers_limit(thread->sources, share, most, thread->row);
 	for (;;) {
-		const int stop = atomic_load_explicit(t->stop, memory_order_relaxed);
-		const bool closes = stop != 0 && t->listener != NULL;
+		const int stop = atomic_load_explicit(thread->stop, memory_order_relaxed);
+		const bool closes = stop != 0 && thread->listener != NULL;
 		int32_t wait;
 
 		if (closes) { /* and one turn for data that already arrived */
-			h2o_socket_close(t->listener);
-			t->listener = NULL;
-			h2o_context_request_shutdown(&t->ctx);
-		} else if (stop != 0 && LIST_EMPTY(&t->calls) && !gw_conn_comes(t)) {
+			h2o_socket_close(thread->listener);
+			thread->listener = NULL;
+			h2o_context_request_shutdown(&thread->ctx);
+		} else if (stop != 0 && LIST_EMPTY(&thread->calls) && !gw_conn_comes(thread)) {
 			break;
 		}
 		if (stop == 2) {
-			last_words(t);
+			last_words(thread);
 			break;
 		}
-		if (t->rest_ms != 0 && t->listener != NULL && gw_now_ms() >= t->rest_ms) {
-			t->rest_ms = 0;
-			h2o_socket_read_start(t->listener, on_accept);
+		if (thread->rest_ms != 0 && thread->listener != NULL &&
+		    gw_now_ms() >= thread->rest_ms) {
+			thread->rest_ms = 0;
+			h2o_socket_read_start(thread->listener, on_accept);
 		}
-		gw_conn_stalled(t);
-		gw_conn_turn(t);
-		gw_streams_turn(t);
-		gw_leases_turn(t);
-		t->touched = false;
+		gw_conn_stalled(thread);
+		gw_conn_turn(thread);
+		gw_streams_turn(thread);
+		gw_leases_turn(thread);
+		thread->touched = false;
 		/* Data to send leave with the routers' turn. */
-		wait = gw_tokens_turn(t->tokens, closes ? 0 : INT32_MAX);
-		wait = gw_routers_turn(t, wait);
-		if (t->rest_ms != 0 && wait > REST_MS)
+		wait = gw_tokens_turn(thread->tokens, closes ? 0 : INT32_MAX);
+		wait = gw_routers_turn(thread, wait);
+		if (thread->rest_ms != 0 && wait > REST_MS)
 			wait = REST_MS;
-		kvr_timer_slack_set(&slack, gw_routers_strict(t) ? KVR_TIMER_SLACK_USUAL_NS
-								 : KVR_TIMER_SLACK_TICK_NS);
-		h2o_evloop_run(t->ctx.loop, t->touched ? 0 : wait);
+		kvr_timer_slack_set(&slack, gw_routers_strict(thread) ? KVR_TIMER_SLACK_USUAL_NS
+								      : KVR_TIMER_SLACK_TICK_NS);
+		h2o_evloop_run(thread->ctx.loop, thread->touched ? 0 : wait);
 	}
-	gw_conns_end(t);
+	gw_conns_end(thread);
 }
 
-void gw_serve_fini(struct gw_thread *t)
+void gw_serve_fini(struct gw_thread *thread)
 {
-	gw_routers_stop(t);
-	gw_leases_leave(t);
-	gw_conversations_stop(t);
-	gw_tokens_stop(t);
-	if (t->listener != NULL)
-		h2o_socket_close(t->listener);
-	if (t->watch_sock != NULL)
-		h2o_socket_close(t->watch_sock); /* wrapper of watch_fd */
-	gw_sources_destroy(t->sources);
-	free(t->by_fd);
+	gw_routers_stop(thread);
+	gw_leases_leave(thread);
+	gw_conversations_stop(thread);
+	gw_tokens_stop(thread);
+	if (thread->listener != NULL)
+		h2o_socket_close(thread->listener);
+	if (thread->watch_sock != NULL)
+		h2o_socket_close(thread->watch_sock); /* wrapper of watch_fd */
+	gw_sources_destroy(thread->sources);
+	free(thread->by_fd);
 }

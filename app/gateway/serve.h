@@ -13,11 +13,11 @@
  * Prepare a thread; opt, stats, row and stop are set.
  * @return 0, or -errno with one line in @p err. In both cases gw_serve_fini() releases everything.
  */
-int gw_serve_init(struct gw_thread *t, char *err, size_t errlen);
+int gw_serve_init(struct gw_thread *thread, char *err, size_t errlen);
 
 /** Run until *stop is 2, or *stop is 1 and no request is active. */
-void gw_serve_run(struct gw_thread *t);
+void gw_serve_run(struct gw_thread *thread);
 
-void gw_serve_fini(struct gw_thread *t);
+void gw_serve_fini(struct gw_thread *thread);
 
 #endif

@@ -31,29 +31,29 @@ struct gw_sources {
 
 struct gw_sources *gw_sources_create(uint32_t connections, uint32_t rate, uint64_t seed)
 {
-	struct gw_sources *s = calloc(1, sizeof(*s));
+	struct gw_sources *sources = calloc(1, sizeof(*sources));
 
-	if (s == NULL)
+	if (sources == NULL)
 		return NULL;
-	s->connections = connections;
-	s->rate = rate;
-	s->seed = seed;
-	TAILQ_INIT(&s->idle);
-	return s;
+	sources->connections = connections;
+	sources->rate = rate;
+	sources->seed = seed;
+	TAILQ_INIT(&sources->idle);
+	return sources;
 }
 
-void gw_sources_destroy(struct gw_sources *s)
+void gw_sources_destroy(struct gw_sources *sources)
 {
-	struct gw_source *src;
+	struct gw_source *source;
 
-	if (s == NULL)
+	if (sources == NULL)
 		return;
 	for (uint32_t i = 0; i < BUCKETS; i++)
-		while ((src = LIST_FIRST(&s->bucket[i])) != NULL) {
-			LIST_REMOVE(src, chain);
-			free(src);
+		while ((source = LIST_FIRST(&sources->bucket[i])) != NULL) {
+			LIST_REMOVE(source, chain);
+			free(source);
 		}
-	free(s);
+	free(sources);
 }
 
 /* Significant part of an address. @return its bytes. */
@@ -75,109 +75,111 @@ static uint8_t key_of(const struct sockaddr *from, uint8_t key[8])
 	return 8;
 }
 
-static bool is_idle(const struct gw_source *src)
+static bool is_idle(const struct gw_source *source)
 {
-	return src->connections == 0 && src->held[GW_BUDGET_CALLS] == 0 &&
-	       src->held[GW_BUDGET_BODIES] == 0;
+	return source->connections == 0 && source->held[GW_BUDGET_CALLS] == 0 &&
+	       source->held[GW_BUDGET_BODIES] == 0;
 }
 
-static void forget_source(struct gw_sources *s, struct gw_source *src)
+static void forget_source(struct gw_sources *sources, struct gw_source *source)
 {
-	TAILQ_REMOVE(&s->idle, src, idle);
-	s->n_idle--;
-	LIST_REMOVE(src, chain);
-	free(src);
+	TAILQ_REMOVE(&sources->idle, source, idle);
+	sources->n_idle--;
+	LIST_REMOVE(source, chain);
+	free(source);
 }
 
-struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *from)
+struct gw_source *gw_source_open(struct gw_sources *sources, const struct sockaddr *from)
 {
 	uint8_t key[8] = {0};
 	const uint8_t n = key_of(from, key);
-	const uint64_t at = XXH3_64bits_withSeed(key, sizeof(key), s->seed + n) % BUCKETS;
-	struct gw_source *src;
+	const uint64_t at = XXH3_64bits_withSeed(key, sizeof(key), sources->seed + n) % BUCKETS;
+	struct gw_source *source;
 
-	LIST_FOREACH (src, &s->bucket[at], chain)
-		if (src->bytes == n && memcmp(src->addr, key, sizeof(key)) == 0)
+	LIST_FOREACH (source, &sources->bucket[at], chain)
+		if (source->bytes == n && memcmp(source->addr, key, sizeof(key)) == 0)
 			break;
-	if (src == NULL) {
-		src = calloc(1, sizeof(*src));
-		if (src == NULL) {
+	if (source == NULL) {
+		source = calloc(1, sizeof(*source));
+		if (source == NULL) {
 			errno = ENOMEM;
 			return NULL;
 		}
-		memcpy(src->addr, key, sizeof(key));
-		src->bytes = n;
-		LIST_INSERT_HEAD(&s->bucket[at], src, chain);
-	} else if (is_idle(src)) {
-		TAILQ_REMOVE(&s->idle, src, idle);
-		s->n_idle--;
-	} else if (src->connections >= s->connections) {
+		memcpy(source->addr, key, sizeof(key));
+		source->bytes = n;
+		LIST_INSERT_HEAD(&sources->bucket[at], source, chain);
+	} else if (is_idle(source)) {
+		TAILQ_REMOVE(&sources->idle, source, idle);
+		sources->n_idle--;
+	} else if (source->connections >= sources->connections) {
 		errno = EBUSY;
 		return NULL;
 	}
-	src->connections++;
-	return src;
+	source->connections++;
+	return source;
 }
 
-static void keep_idle(struct gw_sources *s, struct gw_source *src)
+static void keep_idle(struct gw_sources *sources, struct gw_source *source)
 {
-	if (!is_idle(src))
+	if (!is_idle(source))
 		return;
-	TAILQ_INSERT_HEAD(&s->idle, src, idle);
-	if (++s->n_idle > IDLE)
-		forget_source(s, TAILQ_LAST(&s->idle, gw_source_idle));
+	TAILQ_INSERT_HEAD(&sources->idle, source, idle);
+	if (++sources->n_idle > IDLE)
+		forget_source(sources, TAILQ_LAST(&sources->idle, gw_source_idle));
 }
 
-void gw_source_close(struct gw_sources *s, struct gw_source *src)
+void gw_source_close(struct gw_sources *sources, struct gw_source *source)
 {
-	src->connections--;
-	keep_idle(s, src);
+	source->connections--;
+	keep_idle(sources, source);
 }
 
-void gw_source_hold(struct gw_sources *s, struct gw_source *src, enum gw_room room, int64_t bytes)
+void gw_source_hold(struct gw_sources *sources, struct gw_source *source, enum gw_room room,
+		    int64_t bytes)
 {
 	if (bytes == 0)
 		return;
-	if (is_idle(src)) {
-		TAILQ_REMOVE(&s->idle, src, idle);
-		s->n_idle--;
+	if (is_idle(source)) {
+		TAILQ_REMOVE(&sources->idle, source, idle);
+		sources->n_idle--;
 	}
-	src->held[room] += (uint64_t)bytes;
-	s->held[room] += (uint64_t)bytes;
-	keep_idle(s, src);
+	source->held[room] += (uint64_t)bytes;
+	sources->held[room] += (uint64_t)bytes;
+	keep_idle(sources, source);
 }
 
-uint64_t gw_source_name(const struct gw_source *src)
+uint64_t gw_source_name(const struct gw_source *source)
 {
-	return XXH3_64bits_withSeed(src->addr, src->bytes, src->bytes);
+	return XXH3_64bits_withSeed(source->addr, source->bytes, source->bytes);
 }
 
-uint64_t gw_source_held(const struct gw_sources *s, const struct gw_source *src, enum gw_room room)
+uint64_t gw_source_held(const struct gw_sources *sources, const struct gw_source *source,
+			enum gw_room room)
 {
-	return src != NULL ? src->held[room] : s->held[room];
+	return source != NULL ? source->held[room] : sources->held[room];
 }
 
-bool gw_source_fits(const struct gw_sources *s, const struct gw_source *src, enum gw_room room,
-		    uint64_t bytes, uint64_t most, uint32_t times)
+bool gw_source_fits(const struct gw_sources *sources, const struct gw_source *source,
+		    enum gw_room room, uint64_t bytes, uint64_t most, uint32_t times)
 {
-	const uint64_t all = s->held[room] + bytes;
+	const uint64_t all = sources->held[room] + bytes;
 
-	return all <= most && src->held[room] + bytes <= times * (most - all);
+	return all <= most && source->held[room] + bytes <= times * (most - all);
 }
 
-uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now_ms)
+uint32_t gw_source_ask(struct gw_sources *sources, struct gw_source *source, uint64_t now_ms)
 {
 	const uint64_t now = now_ms * 1000;
-	const uint64_t cost = s->rate != 0 ? BURST / s->rate : 0;
-	uint64_t paid = src->paid_us > now ? src->paid_us : now;
+	const uint64_t cost = sources->rate != 0 ? BURST / sources->rate : 0;
+	uint64_t paid = source->paid_us > now ? source->paid_us : now;
 
-	if (s->rate == 0)
+	if (sources->rate == 0)
 		return 0;
 	if (paid > now + BURST) /* the clock was set back: limit the debt */
 		paid = now;
 	paid += cost > 0 ? cost : 1;
 	if (paid > now + BURST)
 		return (uint32_t)((paid - now - BURST + 999999) / 1000000);
-	src->paid_us = paid;
+	source->paid_us = paid;
 	return 0;
 }

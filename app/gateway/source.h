@@ -44,32 +44,34 @@ struct gw_source;
  * @return NULL: out of memory.
  */
 struct gw_sources *gw_sources_create(uint32_t connections, uint32_t rate, uint64_t seed);
-void gw_sources_destroy(struct gw_sources *s);
+void gw_sources_destroy(struct gw_sources *sources);
 
 /**
  * Register a connection. Families other than AF_INET and AF_INET6 share one address.
  * @return its address until gw_source_close(); NULL with EBUSY (at its limit) or ENOMEM.
  */
-struct gw_source *gw_source_open(struct gw_sources *s, const struct sockaddr *from);
-void gw_source_close(struct gw_sources *s, struct gw_source *src);
+struct gw_source *gw_source_open(struct gw_sources *sources, const struct sockaddr *from);
+void gw_source_close(struct gw_sources *sources, struct gw_source *source);
 
 /** A name of the address, equal in all threads and at all times. */
-uint64_t gw_source_name(const struct gw_source *src);
+uint64_t gw_source_name(const struct gw_source *source);
 
 /** Register a request. @return 0, or seconds to wait, at least 1: it must be rejected. */
-uint32_t gw_source_ask(struct gw_sources *s, struct gw_source *src, uint64_t now_ms);
+uint32_t gw_source_ask(struct gw_sources *sources, struct gw_source *source, uint64_t now_ms);
 
 /**
  * Add @p bytes, which may be negative, to its waiting bytes. These may outlive its connections: @p
  * src is valid until all are returned.
  */
-void gw_source_hold(struct gw_sources *s, struct gw_source *src, enum gw_room room, int64_t bytes);
+void gw_source_hold(struct gw_sources *sources, struct gw_source *source, enum gw_room room,
+		    int64_t bytes);
 
-/** Waiting bytes of @p src or, NULL, of all addresses. */
-uint64_t gw_source_held(const struct gw_sources *s, const struct gw_source *src, enum gw_room room);
+/** Waiting bytes of source or, NULL, of all addresses. */
+uint64_t gw_source_held(const struct gw_sources *sources, const struct gw_source *source,
+			enum gw_room room);
 
 /** Return true if, with @p bytes more, it holds no more than @p times the free part of @p most. */
-bool gw_source_fits(const struct gw_sources *s, const struct gw_source *src, enum gw_room room,
-		    uint64_t bytes, uint64_t most, uint32_t times);
+bool gw_source_fits(const struct gw_sources *sources, const struct gw_source *source,
+		    enum gw_room room, uint64_t bytes, uint64_t most, uint32_t times);
 
 #endif

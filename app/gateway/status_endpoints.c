@@ -47,100 +47,100 @@ static const struct kvr_client_pool *find_pool(const struct kvr_client_pool *poo
 	return NULL;
 }
 
-static const char *pool_of(const struct gw_options *o, const char *model)
+static const char *pool_of(const struct gw_options *options, const char *model)
 {
-	for (uint32_t i = 0; i < o->n_models; i++)
-		if (strcmp(o->models[i].name, model) == 0)
-			return o->models[i].of;
+	for (uint32_t i = 0; i < options->n_models; i++)
+		if (strcmp(options->models[i].name, model) == 0)
+			return options->models[i].of;
 	return model;
 }
 
 /* Print everything that can be named as a model now. */
-static void print_models(const struct gw_thread *t, struct list *l)
+static void print_models(const struct gw_thread *thread, struct list *l)
 {
-	const struct gw_router *r = gw_router_pick((struct gw_thread *)(uintptr_t)t, 0);
-	const struct gw_options *o = t->opt;
+	const struct gw_router *router = gw_router_pick((struct gw_thread *)(uintptr_t)thread, 0);
+	const struct gw_options *options = thread->opt;
 	const struct kvr_client_pool *pools = NULL, *p;
 	uint32_t n_pools = 0;
 
-	if (r != NULL)
-		pools = kvr_client_pools(r->client, &n_pools);
+	if (router != NULL)
+		pools = kvr_client_pools(router->client, &n_pools);
 	for (uint32_t i = 0; i < n_pools; i++)
 		if (pools[i].serves)
 			print_model(l, pools[i].name, &pools[i], NULL);
-	for (uint32_t i = 0; i < o->n_models; i++) {
-		p = find_pool(pools, n_pools, o->models[i].of);
+	for (uint32_t i = 0; i < options->n_models; i++) {
+		p = find_pool(pools, n_pools, options->models[i].of);
 		if (p != NULL)
-			print_model(l, o->models[i].name, p, NULL);
+			print_model(l, options->models[i].name, p, NULL);
 	}
-	for (uint32_t i = 0; i < o->n_adapters; i++) {
-		p = find_pool(pools, n_pools, pool_of(o, o->adapters[i].of));
+	for (uint32_t i = 0; i < options->n_adapters; i++) {
+		p = find_pool(pools, n_pools, pool_of(options, options->adapters[i].of));
 		if (p != NULL)
-			print_model(l, o->adapters[i].name, p, o->adapters[i].of);
+			print_model(l, options->adapters[i].name, p, options->adapters[i].of);
 	}
 }
 
-static void list_models(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void list_models(struct gw_thread *thread, h2o_req_t *req, FILE *out)
 {
 	struct list l = {.out = out};
 
 	(void)req;
 	fprintf(out, "{\"object\":\"list\",\"data\":[");
-	print_models(t, &l);
+	print_models(thread, &l);
 	fprintf(out, "]}");
 }
 
 /* GET /v1/models/NAME: the name is the rest of the path, including slashes. No output: unknown
  * model. */
-static void show_model(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void show_model(struct gw_thread *thread, h2o_req_t *req, FILE *out)
 {
 	struct list l = {.out = out,
 			 .only = req->path_normalized.base + strlen(MODELS) + 1,
 			 .len = req->path_normalized.len - strlen(MODELS) - 1};
 
-	print_models(t, &l);
+	print_models(thread, &l);
 }
 
-static void print_health(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void print_health(struct gw_thread *thread, h2o_req_t *req, FILE *out)
 {
-	(void)t;
+	(void)thread;
 	(void)req;
 	fprintf(out, "{\"status\":\"ok\"}");
 }
 
 /* The next connection may reach any thread. */
-static bool all_ready(const struct gw_thread *t)
+static bool all_ready(const struct gw_thread *thread)
 {
 	uint64_t v[GW_N_COUNTERS];
 
-	kvr_stats_sum(t->stats, v);
-	return v[GW_THREADS_READY] == t->opt->threads;
+	kvr_stats_sum(thread->stats, v);
+	return v[GW_THREADS_READY] == thread->opt->threads;
 }
 
-static void print_ready(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void print_ready(struct gw_thread *thread, h2o_req_t *req, FILE *out)
 {
 	struct list l = {.out = fopen("/dev/null", "we")};
 	unsigned int up = 0;
 
-	for (uint32_t i = 0; i < t->opt->n_routers; i++)
-		up += t->routers[i].up;
+	for (uint32_t i = 0; i < thread->opt->n_routers; i++)
+		up += thread->routers[i].up;
 	if (l.out != NULL) {
-		print_models(t, &l);
+		print_models(thread, &l);
 		fclose(l.out);
 	}
-	if (up == 0 || l.n == 0 || !all_ready(t) || *t->stop != 0)
+	if (up == 0 || l.n == 0 || !all_ready(thread) || *thread->stop != 0)
 		req->res.status = 503;
 	fprintf(out, "{\"status\":\"%s\",\"routers\":%u,\"models\":%u}",
 		req->res.status == 503 ? "not ready" : "ready", up, l.n);
 }
 
-static void print_metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
+static void print_metrics(struct gw_thread *thread, h2o_req_t *req, FILE *out)
 {
 	uint64_t v[GW_N_COUNTERS];
 	const uint64_t *all[] = {v};
 
 	(void)req;
-	kvr_stats_sum(t->stats, v);
+	kvr_stats_sum(thread->stats, v);
 	kvr_metrics_build("version=\"" KVR_VERSION "\"", out);
 	kvr_metrics_process(out);
 	kvr_metrics_write(&gw_stats, gw_families, all, NULL, 1, out);
@@ -148,7 +148,7 @@ static void print_metrics(struct gw_thread *t, h2o_req_t *req, FILE *out)
 
 static const struct {
 	const char *path, *type;
-	void (*print)(struct gw_thread *t, h2o_req_t *req, FILE *out);
+	void (*print)(struct gw_thread *thread, h2o_req_t *req, FILE *out);
 } pages[] = {
 	{MODELS, JSON, list_models},
 	{MODELS "/", JSON, show_model},
@@ -167,7 +167,7 @@ static bool is_page(const h2o_req_t *req, const char *path)
 				  : h2o_memis(p.base, p.len, path, n);
 }
 
-bool gw_page(struct gw_thread *t, h2o_req_t *req)
+bool gw_page(struct gw_thread *thread, h2o_req_t *req)
 {
 	for (size_t i = 0; i < sizeof(pages) / sizeof(pages[0]); i++) {
 		char *text = NULL;
@@ -187,13 +187,13 @@ bool gw_page(struct gw_thread *t, h2o_req_t *req)
 			return true;
 		}
 		req->res.status = 200;
-		pages[i].print(t, req, out);
+		pages[i].print(thread, req, out);
 		fclose(out);
 		if (len > 0)
 			gw_answer_page(req, req->res.status, pages[i].type, text, len);
 		else
 			gw_answer_plain_error(
-				req, gw_router_pick(t, 0) == NULL ? GW_NO_ROUTER : GW_NO_MODEL,
+				req, gw_router_pick(thread, 0) == NULL ? GW_NO_ROUTER : GW_NO_MODEL,
 				NULL);
 		free(text);
 		return true;

@@ -10,6 +10,6 @@
 #include "gateway.h"
 
 /** @return false: unknown path. */
-bool gw_page(struct gw_thread *t, h2o_req_t *req);
+bool gw_page(struct gw_thread *thread, h2o_req_t *req);
 
 #endif

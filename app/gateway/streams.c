@@ -11,7 +11,7 @@
 
 struct gw_stream {
 	TAILQ_ENTRY(gw_stream) link;
-	struct gw_thread *t;
+	struct gw_thread *thread;
 	h2o_req_t *req;
 	uint64_t since_ms;
 	size_t had; /* bytes of its body at that time */
@@ -26,19 +26,19 @@ static h2o_http2_stream_t *stream_of(h2o_req_t *req)
 	return H2O_STRUCT_FROM_MEMBER(h2o_http2_stream_t, req, req);
 }
 
-static void add_stream(struct gw_stream *s)
+static void add_stream(struct gw_stream *stream)
 {
-	s->since_ms = gw_now_ms();
-	s->had = stream_of(s->req)->_req_body->size;
-	s->waits = true;
-	TAILQ_INSERT_TAIL(&s->t->streams, s, link);
+	stream->since_ms = gw_now_ms();
+	stream->had = stream_of(stream->req)->_req_body->size;
+	stream->waits = true;
+	TAILQ_INSERT_TAIL(&stream->thread->streams, stream, link);
 }
 
-static void remove_stream(struct gw_stream *s)
+static void remove_stream(struct gw_stream *stream)
 {
-	if (s->waits)
-		TAILQ_REMOVE(&s->t->streams, s, link);
-	s->waits = false;
+	if (stream->waits)
+		TAILQ_REMOVE(&stream->thread->streams, stream, link);
+	stream->waits = false;
 }
 
 static void on_dispose(void *stream)
@@ -48,48 +48,50 @@ static void on_dispose(void *stream)
 
 void gw_stream_comes(h2o_req_t *req)
 {
-	struct gw_stream *s;
+	struct gw_stream *stream;
 
 	if (stream_of(req)->_req_body == NULL) /* no flow control window */
 		return;
-	s = h2o_mem_alloc_shared(&req->pool, sizeof(*s), on_dispose);
-	*s = (struct gw_stream){.t = H2O_STRUCT_FROM_MEMBER(struct gw_thread, ctx, req->conn->ctx),
-				.req = req};
-	add_stream(s);
+	stream = h2o_mem_alloc_shared(&req->pool, sizeof(*stream), on_dispose);
+	*stream = (struct gw_stream){
+		.thread = H2O_STRUCT_FROM_MEMBER(struct gw_thread, ctx, req->conn->ctx),
+		.req = req};
+	add_stream(stream);
 }
 
 /* Answers as libh2o does before a body has arrived. Later data reset the stream. */
-static void answer_timeout(struct gw_thread *t, h2o_req_t *req)
+static void answer_timeout(struct gw_thread *thread, h2o_req_t *req)
 {
 	h2o_http2_stream_t *stream = stream_of(req);
 	h2o_http2_conn_t *conn = (h2o_http2_conn_t *)req->conn;
 
 	if (conn->state >= H2O_HTTP2_CONN_STATE_IS_CLOSING)
 		return;
-	GW_COUNT(t, GW_SLOW_REQUESTS);
+	GW_COUNT(thread, GW_SLOW_REQUESTS);
 	h2o_buffer_dispose(&stream->_req_body);
 	h2o_http2_stream_set_state(conn, stream, H2O_HTTP2_STREAM_STATE_REQ_PENDING);
 	h2o_http2_stream_set_state(conn, stream, H2O_HTTP2_STREAM_STATE_SEND_HEADERS);
-	t->touched = true;
+	thread->touched = true;
 	/* No handler has it yet: only the status is used (serve.c). */
 	h2o_send_error_generic(req, 408, "Request Timeout", "", 0);
 }
 
-void gw_streams_turn(struct gw_thread *t)
+void gw_streams_turn(struct gw_thread *thread)
 {
 	const uint64_t now = gw_now_ms();
 	struct gw_stream *s;
 
-	while ((s = TAILQ_FIRST(&t->streams)) != NULL && s->since_ms + t->opt->header_ms <= now) {
+	while ((s = TAILQ_FIRST(&thread->streams)) != NULL &&
+	       s->since_ms + thread->opt->header_ms <= now) {
 		const h2o_http2_stream_t *stream = stream_of(s->req);
 
 		remove_stream(s);
 		if (stream->state != H2O_HTTP2_STREAM_STATE_RECV_BODY)
 			continue;
-		if (stream->_req_body->size - s->had >= gw_grows(t->opt))
+		if (stream->_req_body->size - s->had >= gw_grows(thread->opt))
 			add_stream(s);
 		else
-			answer_timeout(t, s->req);
+			answer_timeout(thread, s->req);
 	}
 }
 

@@ -23,6 +23,6 @@ void gw_stream_reset(h2o_req_t *req);
 
 /** Answer 408 to requests whose body is not complete within --header-ms, and grows slower than
  * GW_SLOWEST. Call in every turn. */
-void gw_streams_turn(struct gw_thread *t);
+void gw_streams_turn(struct gw_thread *thread);
 
 #endif

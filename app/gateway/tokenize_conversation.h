@@ -16,10 +16,10 @@
 struct gw_conversation;
 
 /** Call after gw_tokens_start(). @return 0, or -ENOMEM. */
-int gw_conversations_start(struct gw_thread *t);
+int gw_conversations_start(struct gw_thread *thread);
 
 /** Call before gw_tokens_stop(). Questions in progress are not answered. */
-void gw_conversations_stop(struct gw_thread *t);
+void gw_conversations_stop(struct gw_thread *thread);
 
 /**
  * Ask for the ids of a prompt of form TEXT or MESSAGES; @p a is not used after the call.
@@ -30,6 +30,6 @@ struct gw_conversation *gw_conversation_ask(struct gw_conversations *ts, const s
 					    uint64_t source, gw_tokens_fn *fn, void *arg);
 
 /** Cancel: fn will not be called. */
-void gw_conversation_cancel(struct gw_conversation *k);
+void gw_conversation_cancel(struct gw_conversation *conversation);
 
 #endif

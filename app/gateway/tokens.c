@@ -20,7 +20,7 @@
 #define KEPT_FOR_MS  2000
 
 struct gw_tokens {
-	struct gw_thread *t;
+	struct gw_thread *thread;
 	h2o_socketpool_t pool;
 	h2o_http1client_ctx_t http;
 	h2o_timeout_t io_timeout;
@@ -35,7 +35,7 @@ struct gw_tokens {
 };
 
 struct gw_question {
-	struct gw_tokens *k;
+	struct gw_tokens *tokens;
 	TAILQ_ENTRY(gw_question) link;
 	h2o_http1client_t *client;
 	uint64_t until_ms;
@@ -54,86 +54,88 @@ struct gw_question {
 	char why[64];  /* reason for no ids */
 };
 
-int gw_tokens_start(struct gw_thread *t)
+int gw_tokens_start(struct gw_thread *thread)
 {
-	const struct gw_options *o = t->opt;
-	struct gw_tokens *k = calloc(1, sizeof(*k));
+	const struct gw_options *options = thread->opt;
+	struct gw_tokens *tokens = calloc(1, sizeof(*tokens));
 	uint64_t seed = 0;
 
-	if (o->tokenize_port == 0) {
-		free(k);
+	if (options->tokenize_port == 0) {
+		free(tokens);
 		return 0;
 	}
-	if (k == NULL || getrandom(&seed, sizeof(seed), 0) < 0) {
-		free(k);
+	if (tokens == NULL || getrandom(&seed, sizeof(seed), 0) < 0) {
+		free(tokens);
 		return -ENOMEM;
 	}
-	k->cache = gw_lru_create(o->tokenize_bytes, seed);
-	if (k->cache == NULL) {
-		free(k);
+	tokens->cache = gw_lru_create(options->tokenize_bytes, seed);
+	if (tokens->cache == NULL) {
+		free(tokens);
 		return -ENOMEM;
 	}
-	k->t = t;
-	TAILQ_INIT(&k->questions);
-	snprintf(k->head, sizeof(k->head),
+	tokens->thread = thread;
+	TAILQ_INIT(&tokens->questions);
+	snprintf(tokens->head, sizeof(tokens->head),
 		 "POST %s HTTP/1.1\r\nHost: %s:%u\r\nContent-Type: application/json\r\n"
 		 "Connection: keep-alive\r\nContent-Length: ",
-		 o->tokenize_path, o->tokenize_host, o->tokenize_port);
+		 options->tokenize_path, options->tokenize_host, options->tokenize_port);
 	/* Required by libh2o, by the wall clock. The gateway's own limit is shorter. */
-	h2o_timeout_init(t->ctx.loop, &k->io_timeout, o->tokenize_ms + SPARE_MS);
-	k->http = (h2o_http1client_ctx_t){.loop = t->ctx.loop,
-					  .getaddr_receiver = &t->ctx.receivers.hostinfo_getaddr,
-					  .io_timeout = &k->io_timeout};
-	h2o_socketpool_init_by_hostport(&k->pool,
-					h2o_iovec_init(o->tokenize_host, strlen(o->tokenize_host)),
-					o->tokenize_port, 0, KEPT_SOCKETS);
-	h2o_socketpool_set_timeout(&k->pool, t->ctx.loop, KEPT_FOR_MS);
-	t->tokens = k;
+	h2o_timeout_init(thread->ctx.loop, &tokens->io_timeout, options->tokenize_ms + SPARE_MS);
+	tokens->http =
+		(h2o_http1client_ctx_t){.loop = thread->ctx.loop,
+					.getaddr_receiver = &thread->ctx.receivers.hostinfo_getaddr,
+					.io_timeout = &tokens->io_timeout};
+	h2o_socketpool_init_by_hostport(
+		&tokens->pool,
+		h2o_iovec_init(options->tokenize_host, strlen(options->tokenize_host)),
+		options->tokenize_port, 0, KEPT_SOCKETS);
+	h2o_socketpool_set_timeout(&tokens->pool, thread->ctx.loop, KEPT_FOR_MS);
+	thread->tokens = tokens;
 	return 0;
 }
 
-static void release_question(struct gw_question *q)
+static void release_question(struct gw_question *question)
 {
-	if (q->ended != NULL)
-		*q->ended = true;
-	TAILQ_REMOVE(&q->k->questions, q, link);
-	if (q->answer != NULL)
-		h2o_buffer_dispose(&q->answer);
-	free(q->text);
-	free(q);
+	if (question->ended != NULL)
+		*question->ended = true;
+	TAILQ_REMOVE(&question->tokens->questions, question, link);
+	if (question->answer != NULL)
+		h2o_buffer_dispose(&question->answer);
+	free(question->text);
+	free(question);
 }
 
-void gw_tokens_cancel(struct gw_question *q)
+void gw_tokens_cancel(struct gw_question *question)
 {
-	if (q->client != NULL)
-		h2o_http1client_cancel(q->client);
-	release_question(q);
+	if (question->client != NULL)
+		h2o_http1client_cancel(question->client);
+	release_question(question);
 }
 
-void gw_tokens_stop(struct gw_thread *t)
+void gw_tokens_stop(struct gw_thread *thread)
 {
-	struct gw_tokens *k = t->tokens;
+	struct gw_tokens *tokens = thread->tokens;
 
-	if (k == NULL)
+	if (tokens == NULL)
 		return;
-	while (!TAILQ_EMPTY(&k->questions))
-		gw_tokens_cancel(TAILQ_FIRST(&k->questions));
-	gw_lru_destroy(k->cache);
-	h2o_socketpool_dispose(&k->pool);
-	h2o_timeout_dispose(t->ctx.loop, &k->io_timeout);
-	free(k);
-	t->tokens = NULL;
+	while (!TAILQ_EMPTY(&tokens->questions))
+		gw_tokens_cancel(TAILQ_FIRST(&tokens->questions));
+	gw_lru_destroy(tokens->cache);
+	h2o_socketpool_dispose(&tokens->pool);
+	h2o_timeout_dispose(thread->ctx.loop, &tokens->io_timeout);
+	free(tokens);
+	thread->tokens = NULL;
 }
 
 /* {"tokens": [...]} */
-static uint32_t *read_answer(const struct gw_question *q, uint32_t *n)
+static uint32_t *read_answer(const struct gw_question *question, uint32_t *n)
 {
 	struct kvr_json_value root, tokens;
 	uint32_t *ids;
 	int64_t count;
 
-	if (!q->ok || q->answer == NULL ||
-	    kvr_json_parse(q->answer->bytes, q->answer->size, &root, NULL) != 0 ||
+	if (!question->ok || question->answer == NULL ||
+	    kvr_json_parse(question->answer->bytes, question->answer->size, &root, NULL) != 0 ||
 	    !kvr_json_get(&root, "tokens", &tokens))
 		return NULL;
 	count = kvr_json_u32s(&tokens, NULL, 0);
@@ -151,110 +153,112 @@ static uint32_t *read_answer(const struct gw_question *q, uint32_t *n)
  * logged. A single failure may be caused by an invalid prompt, unless no question was ever
  * answered.
  */
-static void log_failure(struct gw_tokens *k, const struct gw_question *q)
+static void log_failure(struct gw_tokens *tokens, const struct gw_question *question)
 {
 	const uint64_t now = gw_now_ms();
 
-	if ((++k->failed < FAILURES && k->worked) || now < k->next_log_ms)
+	if ((++tokens->failed < FAILURES && tokens->worked) || now < tokens->next_log_ms)
 		return;
-	k->failure_logged = true;
-	k->next_log_ms = now + KVR_OUTAGE_AGAIN_MS;
+	tokens->failure_logged = true;
+	tokens->next_log_ms = now + KVR_OUTAGE_AGAIN_MS;
 	kvr_log_line(
-		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = k->t->opt->tokenize,
-			      .reason = q->why[0] != '\0' ? q->why : "no token ids"),
+		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = tokens->thread->opt->tokenize,
+			      .reason = question->why[0] != '\0' ? question->why : "no token ids"),
 		"thread %u: no token ids from the tokenizer; text prompts are routed by load alone",
-		k->t->number);
+		tokens->thread->number);
 }
 
-static void log_success(struct gw_tokens *k)
+static void log_success(struct gw_tokens *tokens)
 {
-	k->failed = 0;
-	k->worked = true;
-	if (!k->failure_logged)
+	tokens->failed = 0;
+	tokens->worked = true;
+	if (!tokens->failure_logged)
 		return;
-	k->failure_logged = false;
-	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = k->t->opt->tokenize),
-		     "thread %u: the tokenizer provides token ids", k->t->number);
+	tokens->failure_logged = false;
+	kvr_log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .addr = tokens->thread->opt->tokenize),
+		     "thread %u: the tokenizer provides token ids", tokens->thread->number);
 }
 
-static void set_reason(struct gw_question *q, const char *why)
+static void set_reason(struct gw_question *question, const char *why)
 {
-	snprintf(q->why, sizeof(q->why), "%s", why);
+	snprintf(question->why, sizeof(question->why), "%s", why);
 }
 
 /* The question has ended, and its client object is gone or about to be. */
-static void end_question(struct gw_question *q)
+static void end_question(struct gw_question *question)
 {
-	struct gw_tokens *k = q->k;
-	gw_tokens_fn *fn = q->fn;
-	void *arg = q->arg;
-	uint32_t n = 0, *ids = read_answer(q, &n);
+	struct gw_tokens *tokens = question->tokens;
+	gw_tokens_fn *fn = question->fn;
+	void *arg = question->arg;
+	uint32_t n = 0, *ids = read_answer(question, &n);
 
 	if (ids == NULL) {
-		GW_COUNT(k->t, GW_TOKENIZE_FAILED);
-		k->failures = q->answered ? 0 : k->failures + 1;
-		if (k->failures >= FAILURES)
-			k->pause_until_ms = gw_now_ms() + PAUSE_MS;
-		log_failure(k, q);
+		GW_COUNT(tokens->thread, GW_TOKENIZE_FAILED);
+		tokens->failures = question->answered ? 0 : tokens->failures + 1;
+		if (tokens->failures >= FAILURES)
+			tokens->pause_until_ms = gw_now_ms() + PAUSE_MS;
+		log_failure(tokens, question);
 	} else {
-		GW_COUNT(k->t, GW_TOKENIZED);
-		k->failures = 0;
-		log_success(k);
-		if (q->keep)
-			gw_lru_put(k->cache, &q->key, ids, n);
+		GW_COUNT(tokens->thread, GW_TOKENIZED);
+		tokens->failures = 0;
+		log_success(tokens);
+		if (question->keep)
+			gw_lru_put(tokens->cache, &question->key, ids, n);
 	}
-	release_question(q);
+	release_question(question);
 	fn(arg, ids, n);
 }
 
-static void give_up(struct gw_question *q)
+static void give_up(struct gw_question *question)
 {
-	if (q->client != NULL)
-		h2o_http1client_cancel(q->client);
-	q->client = NULL;
-	q->ok = q->answered = false;
-	set_reason(q, "no answer in time");
-	end_question(q);
+	if (question->client != NULL)
+		h2o_http1client_cancel(question->client);
+	question->client = NULL;
+	question->ok = question->answered = false;
+	set_reason(question, "no answer in time");
+	end_question(question);
 }
 
-int32_t gw_tokens_turn(struct gw_tokens *k, int32_t wait)
+int32_t gw_tokens_turn(struct gw_tokens *tokens, int32_t wait)
 {
 	const uint64_t now = gw_now_ms();
-	struct gw_question *q;
+	struct gw_question *question;
 
-	if (k == NULL)
+	if (tokens == NULL)
 		return wait;
-	while ((q = TAILQ_FIRST(&k->questions)) != NULL && q->until_ms <= now)
-		give_up(q);
-	return q != NULL && q->until_ms - now < (uint64_t)wait ? (int32_t)(q->until_ms - now)
-							       : wait;
+	while ((question = TAILQ_FIRST(&tokens->questions)) != NULL && question->until_ms <= now)
+		give_up(question);
+	return question != NULL && question->until_ms - now < (uint64_t)wait
+		       ? (int32_t)(question->until_ms - now)
+		       : wait;
 }
 
 static int on_body(h2o_http1client_t *client, const char *errstr)
 {
-	struct gw_question *q = client->data;
+	struct gw_question *question = client->data;
 	h2o_buffer_t *in = client->sock->input;
-	const size_t have = q->answer != NULL ? q->answer->size : 0;
+	const size_t have = question->answer != NULL ? question->answer->size : 0;
 
 	if (errstr != NULL && errstr != h2o_http1client_error_is_eos) {
-		q->ok = q->answered = false;
-		set_reason(q, errstr);
+		question->ok = question->answered = false;
+		set_reason(question, errstr);
 	}
-	if (q->ok && in->size > 0) {
-		if (q->answer == NULL)
-			h2o_buffer_init(&q->answer, &h2o_socket_buffer_prototype);
+	if (question->ok && in->size > 0) {
+		if (question->answer == NULL)
+			h2o_buffer_init(&question->answer, &h2o_socket_buffer_prototype);
 		if (have + in->size > MAX_ANSWER ||
-		    h2o_buffer_reserve(&q->answer, in->size).base == NULL) {
-			q->ok = false;
+		    h2o_buffer_reserve(&question->answer, in->size).base == NULL) {
+			question->ok = false;
 		} else {
-			memcpy(q->answer->bytes + q->answer->size, in->bytes, in->size);
-			q->answer->size += in->size;
+			memcpy(question->answer->bytes + question->answer->size, in->bytes,
+			       in->size);
+			question->answer->size += in->size;
 		}
 	}
 	h2o_buffer_consume(&client->sock->input, in->size);
-	if (errstr != NULL || !q->ok) {
-		q->client = NULL;
-		end_question(q);
+	if (errstr != NULL || !question->ok) {
+		question->client = NULL;
+		end_question(question);
 		return errstr != NULL ? 0 : -1;
 	}
 	return 0;
@@ -264,24 +268,24 @@ static h2o_http1client_body_cb on_head(h2o_http1client_t *client, const char *er
 				       int status, h2o_iovec_t msg, h2o_header_t *headers,
 				       size_t n_headers, int rlen)
 {
-	struct gw_question *q = client->data;
+	struct gw_question *question = client->data;
 
 	(void)minor;
 	(void)msg;
 	(void)headers;
 	(void)n_headers;
 	(void)rlen;
-	q->ok = status == 200;
-	q->answered = errstr == NULL || errstr == h2o_http1client_error_is_eos;
-	if (errstr != NULL || !q->ok) {
+	question->ok = status == 200;
+	question->answered = errstr == NULL || errstr == h2o_http1client_error_is_eos;
+	if (errstr != NULL || !question->ok) {
 		/* Without a body, or not wanted: NULL closes the connection. */
-		if (q->answered)
-			snprintf(q->why, sizeof(q->why), "status %d", status);
+		if (question->answered)
+			snprintf(question->why, sizeof(question->why), "status %d", status);
 		else
-			set_reason(q, errstr);
-		q->ok = false;
-		q->client = NULL;
-		end_question(q);
+			set_reason(question, errstr);
+		question->ok = false;
+		question->client = NULL;
+		end_question(question);
 		return NULL;
 	}
 	return on_body;
@@ -290,60 +294,64 @@ static h2o_http1client_body_cb on_head(h2o_http1client_t *client, const char *er
 static h2o_http1client_head_cb on_connect(h2o_http1client_t *client, const char *errstr,
 					  h2o_iovec_t **bufs, size_t *n, int *method_is_head)
 {
-	struct gw_question *q = client->data;
+	struct gw_question *question = client->data;
 	int len;
 
 	if (errstr != NULL) {
-		q->client = NULL;
-		set_reason(q, errstr);
-		end_question(q);
+		question->client = NULL;
+		set_reason(question, errstr);
+		end_question(question);
 		return NULL;
 	}
-	len = snprintf(q->head, sizeof(q->head), "%s%zu\r\n\r\n", q->k->head, q->len);
-	q->bufs[0] = h2o_iovec_init(q->head, (size_t)len);
-	q->bufs[1] = h2o_iovec_init(q->text, q->len);
-	*bufs = q->bufs;
+	len = snprintf(question->head, sizeof(question->head), "%s%zu\r\n\r\n",
+		       question->tokens->head, question->len);
+	question->bufs[0] = h2o_iovec_init(question->head, (size_t)len);
+	question->bufs[1] = h2o_iovec_init(question->text, question->len);
+	*bufs = question->bufs;
 	*n = 2;
 	*method_is_head = 0;
 	return on_head;
 }
 
-struct gw_lru *gw_tokens_cache(struct gw_tokens *k)
+struct gw_lru *gw_tokens_cache(struct gw_tokens *tokens)
 {
-	return k->cache;
+	return tokens->cache;
 }
 
-struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len,
+struct gw_question *gw_tokens_ask(struct gw_tokens *tokens, char *text, size_t len,
 				  const struct gw_lru_key *key, gw_tokens_fn *fn, void *arg)
 {
-	struct gw_question *q;
-	uint32_t n = 0, *ids = key != NULL ? gw_lru_get(k->cache, key, &n) : NULL;
+	struct gw_question *question;
+	uint32_t n = 0, *ids = key != NULL ? gw_lru_get(tokens->cache, key, &n) : NULL;
 	bool ended = false;
 
 	if (ids != NULL)
-		GW_COUNT(k->t, GW_TOKENIZE_CACHED);
-	q = ids != NULL || k->pause_until_ms > gw_now_ms() ? NULL : calloc(1, sizeof(*q));
-	if (q == NULL) {
+		GW_COUNT(tokens->thread, GW_TOKENIZE_CACHED);
+	question = ids != NULL || tokens->pause_until_ms > gw_now_ms()
+			   ? NULL
+			   : calloc(1, sizeof(*question));
+	if (question == NULL) {
 		if (ids == NULL)
-			GW_COUNT(k->t, GW_TOKENIZE_FAILED);
+			GW_COUNT(tokens->thread, GW_TOKENIZE_FAILED);
 		free(text);
 		fn(arg, ids, n);
 		return NULL;
 	}
-	q->k = k;
-	q->text = text;
-	q->len = len;
-	q->keep = key != NULL;
+	question->tokens = tokens;
+	question->text = text;
+	question->len = len;
+	question->keep = key != NULL;
 	if (key != NULL)
-		q->key = *key;
-	q->fn = fn;
-	q->arg = arg;
-	q->until_ms = gw_now_ms() + k->t->opt->tokenize_ms;
-	TAILQ_INSERT_TAIL(&k->questions, q, link);
-	q->ended = &ended;
-	h2o_http1client_connect_with_pool(&q->client, q, &k->http, &k->pool, on_connect);
+		question->key = *key;
+	question->fn = fn;
+	question->arg = arg;
+	question->until_ms = gw_now_ms() + tokens->thread->opt->tokenize_ms;
+	TAILQ_INSERT_TAIL(&tokens->questions, question, link);
+	question->ended = &ended;
+	h2o_http1client_connect_with_pool(&question->client, question, &tokens->http, &tokens->pool,
+					  on_connect);
 	if (ended)
 		return NULL;
-	q->ended = NULL;
-	return q;
+	question->ended = NULL;
+	return question;
 }

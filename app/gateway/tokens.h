@@ -26,27 +26,27 @@ struct gw_question;
 typedef void gw_tokens_fn(void *arg, uint32_t *ids, uint32_t n);
 
 /** @return 0, or -ENOMEM. */
-int gw_tokens_start(struct gw_thread *t);
+int gw_tokens_start(struct gw_thread *thread);
 
 /** Stop; questions in progress are not answered. */
-void gw_tokens_stop(struct gw_thread *t);
+void gw_tokens_stop(struct gw_thread *thread);
 
 /**
  * Ask. @p text is malloc()ed and taken over. @p key identifies the question in the cache; NULL: not
  * cached.
  * @return NULL if fn was called already; else a handle, valid until fn is called.
  */
-struct gw_question *gw_tokens_ask(struct gw_tokens *k, char *text, size_t len,
+struct gw_question *gw_tokens_ask(struct gw_tokens *tokens, char *text, size_t len,
 				  const struct gw_lru_key *key, gw_tokens_fn *fn, void *arg);
 
-/** Give up questions that waited for --tokenize-ms. Call in every turn; @p k may be NULL.
+/** Give up questions that waited for --tokenize-ms. Call in every turn; @p tokens may be NULL.
  * @return milliseconds until the next one expires, at most @p wait. */
-int32_t gw_tokens_turn(struct gw_tokens *k, int32_t wait);
+int32_t gw_tokens_turn(struct gw_tokens *tokens, int32_t wait);
 
 /** The cache; belongs to the thread. */
-struct gw_lru *gw_tokens_cache(struct gw_tokens *k);
+struct gw_lru *gw_tokens_cache(struct gw_tokens *tokens);
 
 /** Cancel: fn will not be called. */
-void gw_tokens_cancel(struct gw_question *q);
+void gw_tokens_cancel(struct gw_question *question);
 
 #endif

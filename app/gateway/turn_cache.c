@@ -9,12 +9,12 @@
 #define SURE 2u
 
 /* Key of @p before followed by a message. */
-static struct gw_lru_key append_key(const struct gw_lru *l, const struct gw_lru_key *before,
+static struct gw_lru_key append_key(const struct gw_lru *lru, const struct gw_lru_key *before,
 				    const struct kvr_json_value *message)
 {
-	const struct gw_lru_key both[2] = {*before, gw_lru_key(l, message->p, message->len)};
+	const struct gw_lru_key both[2] = {*before, gw_lru_key(lru, message->p, message->len)};
 
-	return gw_lru_key(l, both, sizeof(both));
+	return gw_lru_key(lru, both, sizeof(both));
 }
 
 static bool of_user(const struct kvr_json_value *message)
@@ -38,7 +38,7 @@ static bool may_cut(const struct gw_ask *a)
 		(kvr_json_bool(&v[1], &more) == 0 && !more));
 }
 
-void gw_turns_cut(const struct gw_ask *a, const struct gw_lru *l, const char *others, size_t len,
+void gw_turns_cut(const struct gw_ask *a, const struct gw_lru *lru, const char *others, size_t len,
 		  struct gw_turns_cut *out)
 {
 	struct kvr_json_iter it = kvr_json_begin(&a->messages);
@@ -46,13 +46,13 @@ void gw_turns_cut(const struct gw_ask *a, const struct gw_lru *l, const char *ot
 	const char *end = NULL, *first = NULL;
 	const bool may = may_cut(a);
 
-	*out = (struct gw_turns_cut){.whole = gw_lru_key(l, others, len)};
+	*out = (struct gw_turns_cut){.whole = gw_lru_key(lru, others, len)};
 	while (kvr_json_next(&it, &name, &message)) {
 		if (first == NULL)
 			first = message.p;
 		end = message.p + message.len;
-		out->whole = append_key(l, &out->whole, &message);
-		if (!may || !of_user(&message) || !gw_lru_has(l, &out->whole))
+		out->whole = append_key(lru, &out->whole, &message);
+		if (!may || !of_user(&message) || !gw_lru_has(lru, &out->whole))
 			continue;
 		out->before = out->whole;
 		out->from = message.p;
@@ -61,7 +61,7 @@ void gw_turns_cut(const struct gw_ask *a, const struct gw_lru *l, const char *ot
 	if (out->from == NULL)
 		return;
 	out->part = (size_t)(end - out->from);
-	if (out->part == out->one || gw_lru_has(l, &out->whole) ||
+	if (out->part == out->one || gw_lru_has(lru, &out->whole) ||
 	    len + out->one + out->part >= (size_t)(end - first))
 		out->from = NULL;
 }
@@ -90,12 +90,12 @@ uint32_t *gw_turns_join(const uint32_t *t, uint32_t n_t, const uint32_t *b, uint
 	return ids;
 }
 
-static struct gw_turns_model *find_model(struct gw_turns *ts, const struct gw_lru_key *model)
+static struct gw_turns_model *find_model(struct gw_turns *turns, const struct gw_lru_key *model)
 {
-	struct gw_turns_model *m = &ts->models[0];
+	struct gw_turns_model *m = &turns->models[0];
 
 	for (unsigned int i = 0; i < GW_TURNS_MODELS; i++) {
-		struct gw_turns_model *at = &ts->models[i];
+		struct gw_turns_model *at = &turns->models[i];
 
 		if (at->used != 0 && memcmp(&at->model, model, sizeof(*model)) == 0) {
 			m = at;
@@ -106,7 +106,7 @@ static struct gw_turns_model *find_model(struct gw_turns *ts, const struct gw_lr
 	}
 	if (m->used == 0 || memcmp(&m->model, model, sizeof(*model)) != 0)
 		*m = (struct gw_turns_model){.model = *model};
-	m->used = ++ts->tick;
+	m->used = ++turns->tick;
 	return m;
 }
 
@@ -127,10 +127,10 @@ static bool is_off(const struct gw_turns_model *m, uint64_t source, uint64_t now
 	return wrong == GW_TURNS_SOURCES;
 }
 
-enum gw_turns_way gw_turns_way(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
-			       uint64_t now_ms)
+enum gw_turns_way gw_turns_way(struct gw_turns *turns, const struct gw_lru_key *model,
+			       uint64_t source, uint64_t now_ms)
 {
-	struct gw_turns_model *m = find_model(ts, model);
+	struct gw_turns_model *m = find_model(turns, model);
 
 	if (is_off(m, source, now_ms))
 		return GW_TURNS_WHOLE;
@@ -150,10 +150,10 @@ static void switch_off(struct gw_turns_model *m, uint64_t source, bool wrong, ui
 		*o = (struct gw_turns_off){source, until, wrong};
 }
 
-void gw_turns_found(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
+void gw_turns_found(struct gw_turns *turns, const struct gw_lru_key *model, uint64_t source,
 		    enum gw_turns_found what, uint64_t now_ms)
 {
-	struct gw_turns_model *m = find_model(ts, model);
+	struct gw_turns_model *m = find_model(turns, model);
 
 	if (what == GW_TURNS_IS_RIGHT) {
 		m->right++;

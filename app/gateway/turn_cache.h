@@ -70,12 +70,12 @@ struct gw_turns_cut {
 
 /**
  * Compute the key of question @p a of form MESSAGES, and find its longest beginning that ends with
- * a user's message and whose ids @p l has. There is none if the whole question is known, if
+ * a user's message and whose ids lru has. There is none if the whole question is known, if
  * splitting would not make it shorter, if the request has its own template, or if it continues its
  * last message.
  * @param others the question without its messages, @p len bytes
  */
-void gw_turns_cut(const struct gw_ask *a, const struct gw_lru *l, const char *others, size_t len,
+void gw_turns_cut(const struct gw_ask *a, const struct gw_lru *lru, const char *others, size_t len,
 		  struct gw_turns_cut *out);
 
 /**
@@ -87,11 +87,11 @@ uint32_t *gw_turns_join(const uint32_t *t, uint32_t n_t, const uint32_t *b, uint
 			const uint32_t *s, uint32_t n_s, uint32_t *n);
 
 /** How to ask for the next turn of a model. @param source client address, gw_source_name() */
-enum gw_turns_way gw_turns_way(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
-			       uint64_t now_ms);
+enum gw_turns_way gw_turns_way(struct gw_turns *turns, const struct gw_lru_key *model,
+			       uint64_t source, uint64_t now_ms);
 
 /** Record the result of a turn. */
-void gw_turns_found(struct gw_turns *ts, const struct gw_lru_key *model, uint64_t source,
+void gw_turns_found(struct gw_turns *turns, const struct gw_lru_key *model, uint64_t source,
 		    enum gw_turns_found what, uint64_t now_ms);
 
 #endif
