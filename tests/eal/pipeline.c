@@ -141,7 +141,7 @@ static void collect_frames(void);
 /* The router or its peers have too much queued. @param since of threads_wait() */
 static void let_router_work(uint64_t *since)
 {
-	if (threads_running()) {
+	if (threads_are_running()) {
 		collect_frames();
 		threads_wait(since);
 	} else {
@@ -190,7 +190,7 @@ void pipeline_send(uint32_t from, const void *payload, size_t len)
 		kvr_ip_parse("fd00::2", peer.ip);
 	}
 	while ((m = rig_frame(&rig, pipeline_into, &peer, payload, len)) == NULL &&
-	       threads_running())
+	       threads_are_running())
 		let_router_work(&since);
 	require_condition(m != NULL, "no peer mbuf, or payload too long");
 	rte_pktmbuf_mtod(m, uint8_t *)[11] = pipeline_mac;
@@ -287,7 +287,7 @@ void pipeline_step(void)
 	} else {
 		threads_run();
 		control_round(rt);
-		threads_two_turns();
+		threads_pass_two_turns();
 		threads_pause();
 	}
 	collect_frames();
@@ -303,14 +303,15 @@ void pipeline_turn(void)
 		bool idle = !rig_unread(&rig);
 
 		pipeline_step();
-		idle = idle && !rig_under_way(&rig) && (threads_used() == NULL || threads_idle());
+		idle = idle && !rig_under_way(&rig) &&
+		       (threads_used() == NULL || threads_are_idle());
 		quiet = idle && n_out == before ? quiet + 1 : 0;
 	}
 }
 
 const struct out *pipeline_next(uint32_t to)
 {
-	if (threads_running())
+	if (threads_are_running())
 		collect_frames();
 	while (next_out < n_out) {
 		const struct out *o = &slots[next_out++];

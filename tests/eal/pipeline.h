@@ -35,6 +35,12 @@ struct out {
 
 extern struct router *rt;
 
+/** The first pool of the router. */
+static inline struct pool *pipeline_get_pool(void)
+{
+	return &rt->pool[0];
+}
+
 #define PIPELINE_MBUFS 49151u
 
 /** Further keys of [router] for the next start; sources have no quota unless a test changes it. */
@@ -165,6 +171,13 @@ bool pipeline_hello_as(const struct pipeline_worker *w);
 /** Epoch of the worker that has request @p handle, as frames of its agent carry it; 1 if no worker
  * has it. */
 uint32_t pipeline_epoch(uint64_t handle);
+
+/** Ids of a frame about request @p id of source 77; @p handle 0: unknown. */
+static inline struct kvr_wire_ids pipeline_make_ids(uint64_t id, uint64_t handle)
+{
+	return (struct kvr_wire_ids){
+		.source = 77, .id = id, .handle = handle, .epoch = pipeline_epoch(handle)};
+}
 
 /** Worker @p id joins pool @p pool with @p ranks ranks. @return true when the router sent WELCOME.
  */

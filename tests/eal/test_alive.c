@@ -23,25 +23,14 @@
 	"[pool a]\nid = 5\n" PIPELINE_POOL "model = m\nrole = decode\n"                            \
 	"[pool p]\nid = 6\n" PIPELINE_POOL "model = m\nrole = prefill\n"
 
-static struct pool *pool(void)
-{
-	return &rt->pool[0];
-}
-
 static uint64_t read_pool_counter(enum pool_counter c)
 {
-	return kvr_stats_get(pool()->count, c);
+	return kvr_stats_get(pipeline_get_pool()->count, c);
 }
 
 static uint64_t count_bookings(void)
 {
-	return (uint64_t)kvr_sched_counters(pool()->sched)->booked_now;
-}
-
-static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
-{
-	return (struct kvr_wire_ids){
-		.source = 77, .id = id, .handle = handle, .epoch = pipeline_epoch(handle)};
+	return (uint64_t)kvr_sched_counters(pipeline_get_pool()->sched)->booked_now;
 }
 
 static void send_frame(uint32_t from, const uint8_t *buf, int len)
@@ -53,7 +42,7 @@ static void send_frame(uint32_t from, const uint8_t *buf, int len)
 
 static void send_item(uint64_t id, uint64_t handle, uint32_t seq, uint32_t tokens, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	const struct kvr_wire_response r = {.seq = seq,
 					    .flags = flags,
 					    .generated_tokens = tokens,
@@ -66,7 +55,7 @@ static void send_item(uint64_t id, uint64_t handle, uint32_t seq, uint32_t token
 
 static void ack_items(uint64_t id, uint64_t handle, uint32_t next, uint32_t flags)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	const struct kvr_wire_response_ack a = {next, flags};
 	uint8_t buf[128];
 
@@ -76,7 +65,7 @@ static void ack_items(uint64_t id, uint64_t handle, uint32_t next, uint32_t flag
 static void send_progress(uint32_t from, uint64_t id, uint64_t handle, uint32_t seq,
 			  uint32_t tokens, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	const struct kvr_wire_progress w = {.seq = seq,
 					    .flags = flags,
 					    .generated_tokens = tokens,
@@ -88,7 +77,7 @@ static void send_progress(uint32_t from, uint64_t id, uint64_t handle, uint32_t 
 
 static void send_dispatch_ack(uint64_t id, uint64_t handle)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	const struct kvr_wire_dispatch_ack a = {.code = 0};
 	uint8_t buf[64];
 
@@ -97,7 +86,7 @@ static void send_dispatch_ack(uint64_t id, uint64_t handle)
 
 static void send_probe(uint64_t id, uint64_t handle)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	uint8_t buf[64];
 
 	send_frame(PEER_CLIENT, buf, kvr_put_empty(buf, sizeof(buf), KVR_PROBE, &ids));
@@ -151,9 +140,10 @@ static void end_alive(void)
 	pipeline_turn();
 	CU_ASSERT_TRUE(pipeline_balanced());
 	CU_ASSERT_EQUAL(count_bookings(), 0);
-	CU_ASSERT_EQUAL((uint64_t)kvr_sched_counters(pool()->sched)->released_now, 0);
+	CU_ASSERT_EQUAL((uint64_t)kvr_sched_counters(pipeline_get_pool()->sched)->released_now, 0);
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
-	CU_ASSERT_EQUAL(kvr_flight_count(pool()->requests), kvr_flight_lingering(pool()->requests));
+	CU_ASSERT_EQUAL(kvr_flight_count(pipeline_get_pool()->requests),
+			kvr_flight_lingering(pipeline_get_pool()->requests));
 	pipeline_stop();
 }
 
@@ -376,7 +366,7 @@ static void a_released_request_can_be_cancelled(void)
 	CU_ASSERT_EQUAL(read_pool_counter(PC_RELEASED), 1);
 	pipeline_flush();
 	{
-		const struct kvr_wire_ids ids = ids_of(1, h);
+		const struct kvr_wire_ids ids = pipeline_make_ids(1, h);
 		uint8_t buf[64];
 
 		send_frame(PEER_CLIENT, buf, kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));

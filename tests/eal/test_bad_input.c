@@ -198,7 +198,7 @@ static void invalid_workers_are_rejected_and_change_nothing(void)
 		struct pipeline_worker w;
 		enum kvr_code code;
 	} bad[] = {
-		{{.id = 10, .epoch = 1, .pool = "nobody", .ranks = 1}, KVR_E_UNKNOWN_POOL},
+		{{.id = 10, .epoch = 1, .pool = "unknown", .ranks = 1}, KVR_E_UNKNOWN_POOL},
 		{{.id = 10, .epoch = 0, .pool = "a", .ranks = 1}, KVR_E_STALE_EPOCH},
 		{{.id = 10, .epoch = 1, .pool = "a", .ranks = 65}, KVR_E_WORKER_LIMIT},
 		{{.id = 10, .epoch = 1, .pool = "a", .ranks = 64}, KVR_E_WORKER_LIMIT},

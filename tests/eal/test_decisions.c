@@ -20,11 +20,6 @@
 
 static struct decision got;
 
-static struct pool *pool(void)
-{
-	return &rt->pool[0];
-}
-
 static void begin_decisions(const char *keys, uint32_t ranks)
 {
 	char text[512];
@@ -37,10 +32,10 @@ static void begin_decisions(const char *keys, uint32_t ranks)
 /* The latest decision kept. */
 static const struct decision *read_newest_decision(void)
 {
-	uint64_t n = decision_written(pool()->log);
+	uint64_t n = decision_written(pipeline_get_pool()->log);
 
 	CU_ASSERT_NOT_EQUAL_FATAL(n, 0);
-	CU_ASSERT_EQUAL_FATAL(decision_read(pool()->log, n - 1, &got), 0);
+	CU_ASSERT_EQUAL_FATAL(decision_read(pipeline_get_pool()->log, n - 1, &got), 0);
 	return &got;
 }
 
@@ -109,18 +104,18 @@ static void decision_sample_keeps_one_in_n(void)
 	begin_decisions("decision_sample = 4\n", 2);
 	for (uint64_t id = 1; id <= 12; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
-	CU_ASSERT_EQUAL(decision_written(pool()->log), 3);
+	CU_ASSERT_EQUAL(decision_written(pipeline_get_pool()->log), 3);
 	CU_ASSERT_EQUAL(read_newest_decision()->id, 9);
-	s = (struct decision_sample){.pool = pool(), .every = 0};
+	s = (struct decision_sample){.pool = pipeline_get_pool(), .every = 0};
 	decision_sample(rt->lcore[0], &s);
 	for (uint64_t id = 13; id <= 40; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
-	CU_ASSERT_EQUAL(decision_written(pool()->log), 3);
+	CU_ASSERT_EQUAL(decision_written(pipeline_get_pool()->log), 3);
 	s.every = 2;
 	decision_sample(rt->lcore[0], &s);
 	pipeline_route(41, 41000, 10, 0, NULL);
 	CU_ASSERT_EQUAL(read_newest_decision()->id, 41);
-	CU_ASSERT_EQUAL(decision_every(pool()->log), 2);
+	CU_ASSERT_EQUAL(decision_every(pipeline_get_pool()->log), 2);
 	pipeline_stop();
 }
 
@@ -154,8 +149,8 @@ static void failed_decisions_are_all_kept_and_the_ring_is_bounded(void)
 
 	begin_decisions("decision_sample = 0\n", 2);
 	pipeline_route(1, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL(decision_written(pool()->log), 0);
-	CU_ASSERT_EQUAL(kvr_sched_worker_drain(pool()->sched, WORKER, true, 0), 0);
+	CU_ASSERT_EQUAL(decision_written(pipeline_get_pool()->log), 0);
+	CU_ASSERT_EQUAL(kvr_sched_worker_drain(pipeline_get_pool()->sched, WORKER, true, 0), 0);
 	pipeline_route(2, 100, 10, 0, NULL);
 	v = read_newest_decision();
 	CU_ASSERT_EQUAL(v->id, 2);
@@ -165,14 +160,15 @@ static void failed_decisions_are_all_kept_and_the_ring_is_bounded(void)
 	CU_ASSERT_EQUAL(v->n_terms, 2);
 	CU_ASSERT_EQUAL(v->flags[0], DECISION_DRAINING);
 	CU_ASSERT_EQUAL(v->term[0].active_requests + v->term[1].active_requests, 1);
-	kvr_sched_worker_drain(pool()->sched, WORKER, false, 0);
+	kvr_sched_worker_drain(pipeline_get_pool()->sched, WORKER, false, 0);
 	for (uint64_t id = 3; id < 3 + 2 * DECISIONS_KEPT; id++)
 		route_pinned(id, 12345);
-	CU_ASSERT_EQUAL(decision_written(pool()->log), 1 + 2 * DECISIONS_KEPT);
+	CU_ASSERT_EQUAL(decision_written(pipeline_get_pool()->log), 1 + 2 * DECISIONS_KEPT);
 	CU_ASSERT_EQUAL(read_newest_decision()->id, 2 + 2 * DECISIONS_KEPT);
-	CU_ASSERT_EQUAL(decision_read(pool()->log, DECISIONS_KEPT, &got), -ENOENT);
-	CU_ASSERT_EQUAL(decision_read(pool()->log, DECISIONS_KEPT + 1, &got), 0);
-	CU_ASSERT_EQUAL(decision_read(pool()->log, 1 + 2 * DECISIONS_KEPT, &got), -ENOENT);
+	CU_ASSERT_EQUAL(decision_read(pipeline_get_pool()->log, DECISIONS_KEPT, &got), -ENOENT);
+	CU_ASSERT_EQUAL(decision_read(pipeline_get_pool()->log, DECISIONS_KEPT + 1, &got), 0);
+	CU_ASSERT_EQUAL(decision_read(pipeline_get_pool()->log, 1 + 2 * DECISIONS_KEPT, &got),
+			-ENOENT);
 	pipeline_stop();
 }
 
@@ -186,15 +182,15 @@ static void an_admission_is_a_decision(void)
 
 	begin_decisions("decision_sample = 1\nrouter_queue_threshold = 0.1\n", 1);
 	pipeline_route(1, 100, 10, 0, NULL); /* 40 tokens of 64: busy */
-	n = decision_written(pool()->log);
+	n = decision_written(pipeline_get_pool()->log);
 	CU_ASSERT_EQUAL(n, 1);
 	pipeline_route(2, 900, 10, 0, NULL);
-	CU_ASSERT_EQUAL(kvr_sched_counters(pool()->sched)->waiting_now, 1);
-	CU_ASSERT_EQUAL(decision_written(pool()->log), 1); /* waits: no decision yet */
+	CU_ASSERT_EQUAL(kvr_sched_counters(pipeline_get_pool()->sched)->waiting_now, 1);
+	CU_ASSERT_EQUAL(decision_written(pipeline_get_pool()->log), 1); /* waits: no decision yet */
 	len = kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids);
 	pipeline_send(PEER_CLIENT, buf, (size_t)len);
 	pipeline_turn();
-	CU_ASSERT_EQUAL(kvr_sched_counters(pool()->sched)->waiting_now, 0);
+	CU_ASSERT_EQUAL(kvr_sched_counters(pipeline_get_pool()->sched)->waiting_now, 0);
 	v = read_newest_decision();
 	CU_ASSERT_EQUAL(v->number, 1);
 	CU_ASSERT_EQUAL(v->id, 2);
@@ -239,13 +235,13 @@ static void commands_answer_any_arguments(void)
 	name[255] = '\0';
 	kvr_hint_put_str(&hints, KVR_HINT_LORA, name);
 	pipeline_route(1, 100, 10, 0, &hints);
-	CU_ASSERT_EQUAL(kvr_sched_lora_active(pool()->sched, name, 255), 1);
+	CU_ASSERT_EQUAL(kvr_sched_lora_active(pipeline_get_pool()->sched, name, 255), 1);
 	route_pinned(2, 12345);
 	for (uint32_t i = 0; i < RTE_DIM(path); i++)
 		for (uint32_t k = 0; k < RTE_DIM(params); k++)
 			run_command(path[i], params[k]);
 	run_command("/kvroute/sample", "a,7");
-	CU_ASSERT_EQUAL(decision_every(pool()->log), 7);
+	CU_ASSERT_EQUAL(decision_every(pipeline_get_pool()->log), 7);
 	decisions_stop();
 	pipeline_stop();
 }
@@ -260,14 +256,16 @@ static void a_rank_begins_with_a_view(void)
 	uint8_t buf[64];
 
 	begin_decisions("", 1);
-	CU_ASSERT_EQUAL(pool()->begun[0], pool()->live.begun);
-	CU_ASSERT(pool()->live.begun > 0 && pool()->live.begun <= rt->lcore[0]->view->number);
+	CU_ASSERT_EQUAL(pipeline_get_pool()->begun[0], pipeline_get_pool()->live.begun);
+	CU_ASSERT(pipeline_get_pool()->live.begun > 0 &&
+		  pipeline_get_pool()->live.begun <= rt->lcore[0]->view->number);
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* a new incarnation */
-	CU_ASSERT(pool()->live.begun > 0 && pool()->live.begun <= rt->lcore[0]->view->number);
+	CU_ASSERT(pipeline_get_pool()->live.begun > 0 &&
+		  pipeline_get_pool()->live.begun <= rt->lcore[0]->view->number);
 	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
 	pipeline_turn();
-	CU_ASSERT_EQUAL(pool()->begun[0], 0);
-	CU_ASSERT_EQUAL(pool()->live.begun, 0);
+	CU_ASSERT_EQUAL(pipeline_get_pool()->begun[0], 0);
+	CU_ASSERT_EQUAL(pipeline_get_pool()->live.begun, 0);
 	pipeline_stop();
 }
 
@@ -285,12 +283,12 @@ static void ask_while_control_waits(struct router *r)
 	struct kvr_sched_rank_info rank;
 	struct lcore *lc = r->lcore[0];
 
-	if (kvr_sched_rank_get(pool()->sched, 0, &rank) == 0 && !rank.available) {
-		CU_ASSERT_FATAL(kvr_overlap_size(pool()->max_ranks) <= sizeof(memory));
+	if (kvr_sched_rank_get(pipeline_get_pool()->sched, 0, &rank) == 0 && !rank.available) {
+		CU_ASSERT_FATAL(kvr_overlap_size(pipeline_get_pool()->max_ranks) <= sizeof(memory));
 		memset(memory, 0, sizeof(memory));
-		o->nranks = o->stride = kvr_overlap_stride(pool()->max_ranks);
+		o->nranks = o->stride = kvr_overlap_stride(pipeline_get_pool()->max_ranks);
 		o->max_device = o->count[0] = 5;
-		sched_overlap(pool(), o, lc->view->number, &out);
+		sched_overlap(pipeline_get_pool(), o, lc->view->number, &out);
 		asked++;
 		counted += o->count[0];
 	}

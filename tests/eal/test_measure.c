@@ -17,11 +17,6 @@
 #define WORKER 9u
 #define MS     UINT64_C(1000000)
 
-static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
-{
-	return (struct kvr_wire_ids){.source = 77, .id = id, .handle = handle, .epoch = 1};
-}
-
 static void begin_measure_pool(const char *keys)
 {
 	char text[512];
@@ -52,7 +47,7 @@ static uint64_t take_ranked_dispatch(uint32_t *rank)
 static void send_measured_item(uint64_t id, uint64_t handle, uint32_t seq, uint32_t tokens,
 			       uint32_t cached, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	const struct kvr_wire_response r = {
 		.seq = seq, .flags = flags, .generated_tokens = tokens, .cached_tokens = cached};
 	uint8_t buf[256];
@@ -189,7 +184,7 @@ static void waiting_is_measured_by_class(void)
 {
 	uint8_t tlv[64];
 	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
-	struct kvr_wire_ids ids = ids_of(1, 0);
+	struct kvr_wire_ids ids = pipeline_make_ids(1, 0);
 	struct kvr_bucket_counts c;
 	uint8_t buf[64];
 

@@ -16,11 +16,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct pool *pool(void)
-{
-	return &rt->pool[0];
-}
-
 static void start_notes(void)
 {
 	pipeline_start_with("[pool a]\nid = 5\nmax_sessions = 8\n" PIPELINE_POOL);
@@ -66,7 +61,7 @@ static struct job *make_job(uint8_t kind)
 	pipeline_route(1, 100, 4, KVR_REQ_F_QUERY, NULL);
 	rt->lcore[0]->n_sched = 1;
 	pipeline_kind = KVR_ROUTE;
-	CU_ASSERT_EQUAL_FATAL(notes_take(pool(), &n, 1), 1);
+	CU_ASSERT_EQUAL_FATAL(notes_take(pipeline_get_pool(), &n, 1), 1);
 	return n.job;
 }
 
@@ -110,7 +105,7 @@ static void expect_nothing_left(enum note_type type)
 	uint32_t left;
 
 	pipeline_flush();
-	left = pipeline_mbufs_used() + rte_mempool_in_use_count(pool()->jobs);
+	left = pipeline_mbufs_used() + rte_mempool_in_use_count(pipeline_get_pool()->jobs);
 	if (left != 0)
 		printf("%s: %u buffers and jobs are left\n", note_types[type].name, left);
 	CU_ASSERT_EQUAL(left, 0);
@@ -122,7 +117,7 @@ static void a_handled_message_frees_what_it_owns(void)
 	for (enum note_type t = 0; t < NOTE_TYPES; t++) {
 		const struct note n = fill_note(t);
 
-		CU_ASSERT_EQUAL_FATAL(notes_put(pool(), &n), 0);
+		CU_ASSERT_EQUAL_FATAL(notes_put(pipeline_get_pool(), &n), 0);
 		pipeline_turn();
 		expect_nothing_left(t);
 	}

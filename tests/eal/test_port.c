@@ -22,7 +22,7 @@ static char err[512];
 static unsigned int pairs;
 static uint32_t answer_rate; /* of the next ports; 0 = no limit */
 
-static struct kvr_port_conf conf_of(const char *device, unsigned int host)
+static struct kvr_port_conf make_port_conf(const char *device, unsigned int host)
 {
 	struct kvr_port_conf c;
 
@@ -69,13 +69,13 @@ static void open_pair(struct kvr_port *p[2], unsigned int slots, uint32_t mtu)
 
 		CU_ASSERT_TRUE_FATAL(id >= 0);
 		CU_ASSERT_EQUAL_FATAL(rte_eth_dev_get_name_by_port((uint16_t)id, ethdev), 0);
-		c = conf_of(ethdev, (unsigned int)i + 1);
+		c = make_port_conf(ethdev, (unsigned int)i + 1);
 		c.mtu = mtu;
 		p[i] = open_port(&c, (unsigned int)i);
 	}
 }
 
-static uint64_t counter(struct kvr_port *p, unsigned int i)
+static uint64_t sum_port_counter(struct kvr_port *p, unsigned int i)
 {
 	uint64_t v[KVR_PORT_COUNTERS];
 
@@ -83,8 +83,8 @@ static uint64_t counter(struct kvr_port *p, unsigned int i)
 	return v[i];
 }
 
-/* Counters satisfy their equations, and every buffer has been returned. */
-static void check_quiet(struct kvr_port *p)
+/* Check that the counters balance and that every buffer has been returned. */
+static void expect_all_returned(struct kvr_port *p)
 {
 	uint64_t v[KVR_PORT_COUNTERS];
 	struct rte_mempool *pool = kvr_port_pool(p);
@@ -96,14 +96,14 @@ static void check_quiet(struct kvr_port *p)
 
 static void close_pair(struct kvr_port *p[2])
 {
-	check_quiet(p[0]);
-	check_quiet(p[1]);
+	expect_all_returned(p[0]);
+	expect_all_returned(p[1]);
 	kvr_port_destroy(p[0]);
 	kvr_port_destroy(p[1]);
 }
 
 /* `to` learns from `from` by ARP or neighbour discovery, both on this thread. */
-static void learn(struct kvr_port *p[2], int family, struct kvr_path *path)
+static void learn_address(struct kvr_port *p[2], int family, struct kvr_path *path)
 {
 	uint8_t ip[16];
 	struct kvr_port_queue *q[2] = {kvr_port_queue(p[0], 0), kvr_port_queue(p[1], 0)};
@@ -139,7 +139,7 @@ static int send_one(struct kvr_port *p, const struct kvr_path *to, uint16_t n, u
 	return kvr_port_send(q, to, m);
 }
 
-static uint16_t receive(struct kvr_port *p, struct rte_mbuf *m[], struct kvr_pkt pkts[])
+static uint16_t receive_burst(struct kvr_port *p, struct rte_mbuf *m[], struct kvr_pkt pkts[])
 {
 	return kvr_port_rx_burst(kvr_port_queue(p, 0), m, pkts, KVR_PORT_BURST);
 }
@@ -155,14 +155,14 @@ static void datagrams_travel_both_ways(void)
 	for (int family = 4; family <= 6; family += 2) {
 		const uint16_t most = family == 4 ? 8972 : 8952;
 
-		learn(p, family, &to);
+		learn_address(p, family, &to);
 		CU_ASSERT_EQUAL(to.max_frame, most);
 		CU_ASSERT_EQUAL(send_one(p[0], &to, 1, 1), 0);
 		CU_ASSERT_EQUAL(send_one(p[0], &to, most, 2), 0);
-		CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0); /* still buffered */
-		CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_BUFFERED), 2);
+		CU_ASSERT_EQUAL(receive_burst(p[1], m, pkts), 0); /* still buffered */
+		CU_ASSERT_EQUAL(sum_port_counter(p[0], KVR_PORT_TX_BUFFERED), 2);
 		CU_ASSERT_EQUAL(kvr_port_flush(kvr_port_queue(p[0], 0)), 2);
-		CU_ASSERT_EQUAL_FATAL(receive(p[1], m, pkts), 2);
+		CU_ASSERT_EQUAL_FATAL(receive_burst(p[1], m, pkts), 2);
 		CU_ASSERT_EQUAL(m[0]->pkt_len, 1);
 		CU_ASSERT_EQUAL(m[1]->pkt_len, most);
 		CU_ASSERT_EQUAL(*rte_pktmbuf_mtod_offset(m[1], uint8_t *, most - 1), 2);
@@ -170,7 +170,7 @@ static void datagrams_travel_both_ways(void)
 		CU_ASSERT_EQUAL(kvr_port_send(kvr_port_queue(p[1], 0), &pkts[1].path, m[1]), 0);
 		rte_pktmbuf_free(m[0]);
 		CU_ASSERT_EQUAL(kvr_port_flush(kvr_port_queue(p[1], 0)), 1);
-		CU_ASSERT_EQUAL_FATAL(receive(p[0], m, pkts), 1);
+		CU_ASSERT_EQUAL_FATAL(receive_burst(p[0], m, pkts), 1);
 		CU_ASSERT_EQUAL(m[0]->pkt_len, most);
 		rte_pktmbuf_free(m[0]);
 	}
@@ -184,7 +184,7 @@ static void frames_that_cannot_be_sent_are_rejected_and_counted(void)
 	struct kvr_port *p[2];
 
 	open_pair(p, 256, 1500);
-	learn(p, 4, &to);
+	learn_address(p, 4, &to);
 	CU_ASSERT_EQUAL(send_one(p[0], &to, 1473, 0), -EMSGSIZE);
 	CU_ASSERT_EQUAL(send_one(p[0], &nowhere, 1, 0), -EAFNOSUPPORT);
 	m = kvr_port_alloc(kvr_port_queue(p[0], 0));
@@ -192,7 +192,7 @@ static void frames_that_cannot_be_sent_are_rejected_and_counted(void)
 	rte_mbuf_refcnt_update(shared, 1);
 	CU_ASSERT_EQUAL(kvr_port_send(kvr_port_queue(p[0], 0), &to, m), -EBUSY);
 	rte_pktmbuf_free(shared);
-	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_REFUSED), 3);
+	CU_ASSERT_EQUAL(sum_port_counter(p[0], KVR_PORT_TX_REFUSED), 3);
 	CU_ASSERT_EQUAL(kvr_port_flush(kvr_port_queue(p[0], 0)), 0);
 	close_pair(p);
 }
@@ -219,8 +219,8 @@ static void a_full_device_drops_and_counts(void)
 	uint16_t got, all = 0;
 
 	open_pair(p, 64, 1500); /* a ring of 64 holds 63 */
-	learn(p, 4, &to);
-	before = counter(p[0], KVR_PORT_TX_SENT);
+	learn_address(p, 4, &to);
+	before = sum_port_counter(p[0], KVR_PORT_TX_SENT);
 	kvr_port_info(p[0], &info);
 	passed_once = passed_again = 0;
 	CU_ASSERT_PTR_NOT_NULL(
@@ -228,13 +228,13 @@ static void a_full_device_drops_and_counts(void)
 	for (int i = 0; i < 100; i++)
 		CU_ASSERT_EQUAL(send_one(p[0], &to, 64, 0), 0); /* flushes when full */
 	kvr_port_flush(kvr_port_queue(p[0], 0));
-	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_SENT) - before, 63);
-	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_DROPPED), 37);
-	CU_ASSERT_TRUE(counter(p[0], KVR_PORT_TX_RETRIES) > 0);
+	CU_ASSERT_EQUAL(sum_port_counter(p[0], KVR_PORT_TX_SENT) - before, 63);
+	CU_ASSERT_EQUAL(sum_port_counter(p[0], KVR_PORT_TX_DROPPED), 37);
+	CU_ASSERT_TRUE(sum_port_counter(p[0], KVR_PORT_TX_RETRIES) > 0);
 	/* Each frame once, dropped ones included, however often the device was tried. */
 	CU_ASSERT_EQUAL(passed_once, 100);
 	CU_ASSERT_TRUE(passed_again >= 37);
-	while ((got = receive(p[1], m, pkts)) > 0) {
+	while ((got = receive_burst(p[1], m, pkts)) > 0) {
 		all = (uint16_t)(all + got);
 		rte_pktmbuf_free_bulk(m, got);
 	}
@@ -242,12 +242,12 @@ static void a_full_device_drops_and_counts(void)
 	/* Frames buffered at the stop are freed and counted. */
 	CU_ASSERT_EQUAL(send_one(p[0], &to, 64, 0), 0);
 	kvr_port_stop(p[0]);
-	CU_ASSERT_EQUAL(counter(p[0], KVR_PORT_TX_DROPPED), 38);
+	CU_ASSERT_EQUAL(sum_port_counter(p[0], KVR_PORT_TX_DROPPED), 38);
 	close_pair(p);
 }
 
 /* Write raw frames of another origin straight into the other port's ring. */
-static void inject(struct kvr_port *p, const void *bytes, uint16_t n, uint16_t first)
+static void inject_frame(struct kvr_port *p, const void *bytes, uint16_t n, uint16_t first)
 {
 	struct rte_mempool *pool = kvr_port_pool(p);
 	struct kvr_port_info info;
@@ -275,7 +275,7 @@ static void every_frame_is_counted_once(void)
 	uint16_t n;
 
 	open_pair(p, 256, 1500);
-	learn(p, 4, &to);
+	learn_address(p, 4, &to);
 	/* Modify a valid frame: its bytes are on the wire side of p[0]. */
 	good = kvr_port_alloc(kvr_port_queue(p[0], 0));
 	memset(rte_pktmbuf_append(good, 100), 7, 100);
@@ -285,29 +285,30 @@ static void every_frame_is_counted_once(void)
 	rte_pktmbuf_free(good);
 
 	for (uint16_t cut = 1; cut <= n; cut = (uint16_t)(cut + 7)) /* joined, then accepted */
-		inject(p[0], frame, n, cut);
-	while ((n = receive(p[1], m, pkts)) > 0) {
+		inject_frame(p[0], frame, n, cut);
+	while ((n = receive_burst(p[1], m, pkts)) > 0) {
 		for (uint16_t i = 0; i < n; i++) {
 			CU_ASSERT_EQUAL(m[i]->nb_segs, 1);
 			CU_ASSERT_EQUAL(m[i]->pkt_len, 100);
 		}
 		rte_pktmbuf_free_bulk(m, n);
 	}
-	CU_ASSERT_EQUAL(counter(p[1], V(UDP)), 21);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], V(UDP)), 21);
 	for (uint16_t cut = 0; cut < 142; cut++) {
-		inject(p[0], frame, cut, cut);
-		CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
+		inject_frame(p[0], frame, cut, cut);
+		CU_ASSERT_EQUAL(receive_burst(p[1], m, pkts), 0);
 	}
-	CU_ASSERT_EQUAL(counter(p[1], V(TRUNCATED)), 142);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], V(TRUNCATED)), 142);
 	frame[0] ^= 2;
-	inject(p[0], frame, 142, 142);
-	CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
-	CU_ASSERT_EQUAL(counter(p[1], V(OTHER_MAC)), 1);
+	inject_frame(p[0], frame, 142, 142);
+	CU_ASSERT_EQUAL(receive_burst(p[1], m, pkts), 0);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], V(OTHER_MAC)), 1);
 	memset(frame, 0, sizeof(frame));
-	inject(p[0], frame, 2200, 2040); /* does not fit one buffer of 2048 */
-	CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
-	CU_ASSERT_EQUAL(counter(p[1], V(SEGMENTS)), 1);
-	CU_ASSERT_EQUAL(counter(p[1], KVR_PORT_RX_FRAMES), 21 + 142 + 2 + counter(p[1], V(ARP)));
+	inject_frame(p[0], frame, 2200, 2040); /* does not fit one buffer of 2048 */
+	CU_ASSERT_EQUAL(receive_burst(p[1], m, pkts), 0);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], V(SEGMENTS)), 1);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], KVR_PORT_RX_FRAMES),
+			21 + 142 + 2 + sum_port_counter(p[1], V(ARP)));
 	close_pair(p);
 }
 
@@ -323,7 +324,7 @@ static void make_seeds(struct kvr_port *p[2], struct seed seeds[4])
 		struct rte_mbuf *m = kvr_port_alloc(kvr_port_queue(p[0], 0));
 		struct kvr_path to;
 
-		learn(p, i & 1 ? 6 : 4, &to);
+		learn_address(p, i & 1 ? 6 : 4, &to);
 		if (i < 2) {
 			memset(rte_pktmbuf_append(m, 48), 0x5a, 48);
 			CU_ASSERT_TRUE(kvr_path_write(kvr_port_local(p[0]), &to, m) > 0);
@@ -360,22 +361,22 @@ static void damaged_frames_leak_no_buffer(void)
 				s.b[kvr_rand_below(&r, s.n)] = (uint8_t)kvr_rand_u64(&r);
 			if (kvr_rand_below(&r, 4) == 0)
 				s.n = (uint16_t)(1 + kvr_rand_below(&r, s.n));
-			inject(p[0], s.b, s.n, (uint16_t)(1 + kvr_rand_below(&r, s.n)));
+			inject_frame(p[0], s.b, s.n, (uint16_t)(1 + kvr_rand_below(&r, s.n)));
 		}
-		while ((n = receive(p[1], m, pkts)) > 0)
+		while ((n = receive_burst(p[1], m, pkts)) > 0)
 			for (uint16_t i = 0; i < n; i++) /* half is sent back, half is freed */
 				if (i & 1)
 					kvr_port_send(kvr_port_queue(p[1], 0), &pkts[i].path, m[i]);
 				else
 					rte_pktmbuf_free(m[i]);
 		kvr_port_flush(kvr_port_queue(p[1], 0));
-		while ((n = receive(p[0], m, pkts)) > 0)
+		while ((n = receive_burst(p[0], m, pkts)) > 0)
 			rte_pktmbuf_free_bulk(m, n);
 	}
-	CU_ASSERT_TRUE(counter(p[1], V(UDP)) > 10000);
-	CU_ASSERT_TRUE(counter(p[1], KVR_PORT_ANSWERED) > 10000);
-	CU_ASSERT_TRUE(counter(p[1], V(TRUNCATED)) > 10000);
-	CU_ASSERT_TRUE(counter(p[1], KVR_PORT_RX_FRAMES) >= 8000 * KVR_PORT_BURST);
+	CU_ASSERT_TRUE(sum_port_counter(p[1], V(UDP)) > 10000);
+	CU_ASSERT_TRUE(sum_port_counter(p[1], KVR_PORT_ANSWERED) > 10000);
+	CU_ASSERT_TRUE(sum_port_counter(p[1], V(TRUNCATED)) > 10000);
+	CU_ASSERT_TRUE(sum_port_counter(p[1], KVR_PORT_RX_FRAMES) >= 8000 * KVR_PORT_BURST);
 	close_pair(p);
 }
 
@@ -411,16 +412,17 @@ static void ping_has_its_own_answer_rate(void)
 	answer_rate = 0;
 	make_ping(p, ping);
 	for (unsigned int i = 0; i < KVR_PORT_BURST; i++)
-		inject(p[0], ping, sizeof(ping), sizeof(ping));
-	CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
-	CU_ASSERT_EQUAL(counter(p[1], V(ECHO)), KVR_PORT_BURST);
-	CU_ASSERT_EQUAL(counter(p[1], KVR_PORT_ANSWERED) + counter(p[1], KVR_PORT_UNANSWERED),
+		inject_frame(p[0], ping, sizeof(ping), sizeof(ping));
+	CU_ASSERT_EQUAL(receive_burst(p[1], m, pkts), 0);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], V(ECHO)), KVR_PORT_BURST);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], KVR_PORT_ANSWERED) +
+				sum_port_counter(p[1], KVR_PORT_UNANSWERED),
 			KVR_PORT_BURST);
-	CU_ASSERT_TRUE(counter(p[1], KVR_PORT_ANSWERED) > 0);
-	CU_ASSERT_TRUE(counter(p[1], KVR_PORT_UNANSWERED) > 0);
+	CU_ASSERT_TRUE(sum_port_counter(p[1], KVR_PORT_ANSWERED) > 0);
+	CU_ASSERT_TRUE(sum_port_counter(p[1], KVR_PORT_UNANSWERED) > 0);
 	kvr_port_flush(kvr_port_queue(p[1], 0));
-	receive(p[0], m, pkts);
-	learn(p, 4, &to);
+	receive_burst(p[0], m, pkts);
+	learn_address(p, 4, &to);
 	close_pair(p);
 }
 
@@ -449,19 +451,21 @@ static void address_requests_have_their_own_answer_rate(void)
 		memcpy(frame, rte_pktmbuf_mtod(ask, void *), len);
 		rte_pktmbuf_free(ask);
 		for (unsigned int i = 0; i < KVR_PORT_BURST; i++)
-			inject(p[0], frame, len, len);
-		CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
-		CU_ASSERT_EQUAL(counter(p[1], family == 4 ? V(ARP) : V(ND)), KVR_PORT_BURST);
-		answered = counter(p[1], KVR_PORT_ANSWERED);
+			inject_frame(p[0], frame, len, len);
+		CU_ASSERT_EQUAL(receive_burst(p[1], m, pkts), 0);
+		CU_ASSERT_EQUAL(sum_port_counter(p[1], family == 4 ? V(ARP) : V(ND)),
+				KVR_PORT_BURST);
+		answered = sum_port_counter(p[1], KVR_PORT_ANSWERED);
 		CU_ASSERT_TRUE(answered > 0);
-		CU_ASSERT_TRUE(counter(p[1], KVR_PORT_UNANSWERED) > 0);
-		CU_ASSERT_EQUAL(answered + counter(p[1], KVR_PORT_UNANSWERED), KVR_PORT_BURST);
+		CU_ASSERT_TRUE(sum_port_counter(p[1], KVR_PORT_UNANSWERED) > 0);
+		CU_ASSERT_EQUAL(answered + sum_port_counter(p[1], KVR_PORT_UNANSWERED),
+				KVR_PORT_BURST);
 		make_ping(p, ping);
-		inject(p[0], ping, sizeof(ping), sizeof(ping));
-		CU_ASSERT_EQUAL(receive(p[1], m, pkts), 0);
-		CU_ASSERT_EQUAL(counter(p[1], KVR_PORT_ANSWERED), answered + 1);
+		inject_frame(p[0], ping, sizeof(ping), sizeof(ping));
+		CU_ASSERT_EQUAL(receive_burst(p[1], m, pkts), 0);
+		CU_ASSERT_EQUAL(sum_port_counter(p[1], KVR_PORT_ANSWERED), answered + 1);
 		kvr_port_flush(kvr_port_queue(p[1], 0));
-		receive(p[0], m, pkts);
+		receive_burst(p[0], m, pkts);
 		close_pair(p);
 	}
 }
@@ -475,7 +479,7 @@ static void a_capable_device_distributes_by_flow(void)
 	static const uint32_t queues[] = {1, 2, 4};
 
 	for (unsigned int i = 0; i < RTE_DIM(queues); i++) {
-		struct kvr_port_conf c = conf_of("net_null9", 1);
+		struct kvr_port_conf c = make_port_conf("net_null9", 1);
 		struct rte_eth_conf conf;
 		struct rte_eth_dev_info dev;
 		struct kvr_port_info info;
@@ -504,7 +508,7 @@ static void a_capable_device_distributes_by_flow(void)
 
 static void a_null_port_discards_and_rejects(void)
 {
-	struct kvr_port_conf c = conf_of("net_null7,size=64", 1);
+	struct kvr_port_conf c = make_port_conf("net_null7,size=64", 1);
 	struct kvr_port *p = open_port(&c, 0);
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -517,11 +521,11 @@ static void a_null_port_discards_and_rejects(void)
 	for (int i = 0; i < 1000; i++)
 		CU_ASSERT_EQUAL(send_one(p, &to, 64, 0), 0);
 	kvr_port_flush(kvr_port_queue(p, 0));
-	CU_ASSERT_EQUAL(counter(p, KVR_PORT_TX_SENT), 1000);
-	CU_ASSERT_EQUAL(counter(p, KVR_PORT_TX_BYTES), 1000 * (64 + 42));
-	CU_ASSERT_EQUAL(receive(p, m, pkts), 0); /* 32 frames of zeros */
-	CU_ASSERT_EQUAL(counter(p, KVR_PORT_RX_FRAMES), KVR_PORT_BURST);
-	check_quiet(p);
+	CU_ASSERT_EQUAL(sum_port_counter(p, KVR_PORT_TX_SENT), 1000);
+	CU_ASSERT_EQUAL(sum_port_counter(p, KVR_PORT_TX_BYTES), 1000 * (64 + 42));
+	CU_ASSERT_EQUAL(receive_burst(p, m, pkts), 0); /* 32 frames of zeros */
+	CU_ASSERT_EQUAL(sum_port_counter(p, KVR_PORT_RX_FRAMES), KVR_PORT_BURST);
+	expect_all_returned(p);
 	kvr_port_destroy(p);
 	/* The device was removed with the port and can be created again. */
 	p = open_port(&c, 0);
@@ -545,7 +549,7 @@ static void memif_carries_large_frames(void)
 			 "net_memif%d,role=%s,socket-abstract=yes,socket=kvr_test_port_%d,bsize="
 			 "2048",
 			 i, i == 0 ? "server" : "client", (int)getpid());
-		c = conf_of(device, (unsigned int)i + 1);
+		c = make_port_conf(device, (unsigned int)i + 1);
 		c.mtu = 9000; /* five memif buffers a frame */
 		c.answer_arp = KVR_PORT_ANSWER_ON;
 		p[i] = open_port(&c, (unsigned int)i);
@@ -553,7 +557,7 @@ static void memif_carries_large_frames(void)
 	kvr_ip_parse("10.0.0.2", ip);
 	for (int i = 0; i < 2000 && rc != 0; i++) {
 		rc = kvr_port_resolve(kvr_port_queue(p[0], 0), ip, 7650, 1, &to);
-		receive(p[1], m, pkts);
+		receive_burst(p[1], m, pkts);
 		kvr_port_flush(kvr_port_queue(p[1], 0));
 	}
 	CU_ASSERT_EQUAL_FATAL(rc, 0);
@@ -562,7 +566,7 @@ static void memif_carries_large_frames(void)
 
 		CU_ASSERT_EQUAL(send_one(p[0], &to, n, (uint8_t)i), 0);
 		CU_ASSERT_EQUAL(kvr_port_flush(kvr_port_queue(p[0], 0)), 1);
-		CU_ASSERT_EQUAL_FATAL(receive(p[1], m, pkts), 1);
+		CU_ASSERT_EQUAL_FATAL(receive_burst(p[1], m, pkts), 1);
 		CU_ASSERT_EQUAL(m[0]->pkt_len, n);
 		CU_ASSERT_EQUAL(*rte_pktmbuf_mtod_offset(m[0], uint8_t *, n - 1), (uint8_t)i);
 		rte_pktmbuf_free(m[0]);
@@ -597,11 +601,11 @@ static void queues_are_separate(void)
 		id = rte_eth_from_rings(name, ring[side], 2, ring[1 - side], 2, 0);
 		CU_ASSERT_TRUE_FATAL(id >= 0);
 		rte_eth_dev_get_name_by_port((uint16_t)id, ethdev);
-		c = conf_of(ethdev, (unsigned int)side + 1);
+		c = make_port_conf(ethdev, (unsigned int)side + 1);
 		c.queues = 2;
 		p[side] = open_port(&c, (unsigned int)side);
 	}
-	learn(p, 4, &to);
+	learn_address(p, 4, &to);
 	for (unsigned int i = 0; i < 2; i++) {
 		struct kvr_port_queue *q = kvr_port_queue(p[0], i);
 		struct rte_mbuf *one = kvr_port_alloc(q);
@@ -613,7 +617,7 @@ static void queues_are_separate(void)
 		CU_ASSERT_EQUAL(kvr_port_rx_burst(kvr_port_queue(p[1], i), m, pkts, 32), 1);
 		rte_pktmbuf_free(m[0]);
 	}
-	CU_ASSERT_EQUAL(counter(p[1], V(UDP)), 2);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], V(UDP)), 2);
 	close_pair(p);
 }
 
@@ -622,33 +626,33 @@ static void bad_devices_and_limits_name_the_key(void)
 	struct kvr_port_conf c;
 	struct kvr_port *p;
 
-	c = conf_of("net_nonsense0", 1);
+	c = make_port_conf("net_nonsense0", 1);
 	CU_ASSERT_PTR_NULL(kvr_port_create("x", &c, 0, err, sizeof(err)));
 	CU_ASSERT_EQUAL(errno, ENODEV);
 	CU_ASSERT_PTR_EQUAL(strstr(err, "device: got \"net_nonsense0\" (no such device or driver), "
 					"allowed: a vdev with its arguments, a PCI address, a "
 					"port name or index; present: "),
 			    err);
-	c = conf_of("", 1);
+	c = make_port_conf("", 1);
 	CU_ASSERT_PTR_NULL(kvr_port_create("x", &c, 0, err, sizeof(err)));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "device: got \"\" (not given)"));
-	c = conf_of("77", 1);
+	c = make_port_conf("77", 1);
 	CU_ASSERT_PTR_NULL(kvr_port_create("x", &c, 0, err, sizeof(err)));
 	CU_ASSERT_EQUAL(errno, ENODEV);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "device: got \"77\" (no such index)"));
-	c = conf_of("net_null8", 1);
+	c = make_port_conf("net_null8", 1);
 	c.queues = 2; /* one queue pair unless its arguments specify more */
 	c.mbufs = 0;
 	p = kvr_port_create("x", &c, 0, err, sizeof(err));
 	kvr_port_destroy(p);
-	c = conf_of("net_ring8", 1);
+	c = make_port_conf("net_ring8", 1);
 	c.queues = 64;
 	c.mbufs = 0;
 	CU_ASSERT_PTR_NULL(kvr_port_create("x", &c, 0, err, sizeof(err)));
 	CU_ASSERT_EQUAL(errno, ERANGE);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "queues: got \"64\", allowed: 1 to "));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "(limit of net_ring as it was created)"));
-	c = conf_of("net_null9", 1);
+	c = make_port_conf("net_null9", 1);
 	c.mbufs = 95;
 	CU_ASSERT_PTR_NULL(kvr_port_create("x", &c, 0, err, sizeof(err)));
 	CU_ASSERT_STRING_EQUAL(err, "mbufs: got \"95\", allowed: 0 or at least 96 (receive rings "
@@ -677,7 +681,7 @@ static void count_wait(void *arg)
 	(*(unsigned int *)arg)++;
 }
 
-static uint16_t arrives(struct kvr_port *p[2], const struct kvr_path *to)
+static uint16_t count_arrivals(struct kvr_port *p[2], const struct kvr_path *to)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -685,47 +689,47 @@ static uint16_t arrives(struct kvr_port *p[2], const struct kvr_path *to)
 
 	CU_ASSERT_EQUAL(send_one(p[0], to, 40, 1), 0);
 	CU_ASSERT_EQUAL(kvr_port_flush(kvr_port_queue(p[0], 0)), 1);
-	n = receive(p[1], m, pkts);
+	n = receive_burst(p[1], m, pkts);
 	rte_pktmbuf_free_bulk(m, n);
 	return n;
 }
 
 static void prefixes_change_while_it_runs(void)
 {
-	struct kvr_port_conf c = conf_of("x", 2);
+	struct kvr_port_conf c = make_port_conf("x", 2);
 	struct kvr_path to, to6;
 	unsigned int waits = 0;
 	struct kvr_port *p[2];
 	uint8_t ip[16];
 
 	open_pair(p, 64, 1500);
-	learn(p, 4, &to);
-	learn(p, 6, &to6);
+	learn_address(p, 4, &to);
+	learn_address(p, 6, &to6);
 	kvr_ip_parse("10.0.0.1", ip);
-	CU_ASSERT_EQUAL(arrives(p, &to), 1);
+	CU_ASSERT_EQUAL(count_arrivals(p, &to), 1);
 	CU_ASSERT_TRUE(kvr_port_agent_allowed(p[1], ip));
 	strcpy(c.allow, "10.0.0.0/31");
 	strcpy(c.allow_agents, "10.0.0.3");
 	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), 0);
-	CU_ASSERT_EQUAL(arrives(p, &to), 1);
-	CU_ASSERT_EQUAL(arrives(p, &to6), 0);
+	CU_ASSERT_EQUAL(count_arrivals(p, &to), 1);
+	CU_ASSERT_EQUAL(count_arrivals(p, &to6), 0);
 	CU_ASSERT_FALSE(kvr_port_agent_allowed(p[1], ip));
 	strcpy(c.allow, "fd00::1");
 	c.allow_agents[0] = '\0';
 	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), 0);
-	CU_ASSERT_EQUAL(arrives(p, &to), 0);
-	CU_ASSERT_EQUAL(arrives(p, &to6), 1);
+	CU_ASSERT_EQUAL(count_arrivals(p, &to), 0);
+	CU_ASSERT_EQUAL(count_arrivals(p, &to6), 1);
 	CU_ASSERT_TRUE(kvr_port_agent_allowed(p[1], ip));
-	CU_ASSERT_EQUAL(counter(p[1], V(DENIED)), 2);
+	CU_ASSERT_EQUAL(sum_port_counter(p[1], V(DENIED)), 2);
 	CU_ASSERT_EQUAL(waits, 2);
 	/* A bad value changes nothing. */
 	strcpy(c.allow, "10.0.0.1 10.0.0.1/8");
 	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), -EINVAL);
 	CU_ASSERT_EQUAL(strncmp(err, "allow: got \"10.0.0.1/8\"", 23), 0);
-	CU_ASSERT_EQUAL(arrives(p, &to), 0);
+	CU_ASSERT_EQUAL(count_arrivals(p, &to), 0);
 	c.allow[0] = '\0';
 	CU_ASSERT_EQUAL(kvr_port_tune(p[1], &c, count_wait, &waits, err, sizeof(err)), 0);
-	CU_ASSERT_EQUAL(arrives(p, &to), 1);
+	CU_ASSERT_EQUAL(count_arrivals(p, &to), 1);
 	CU_ASSERT_EQUAL(waits, 3);
 	close_pair(p);
 }

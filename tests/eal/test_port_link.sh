@@ -55,7 +55,7 @@ carrier() { # STATE: wait for the carrier of the router's end
 		sleep 0.02
 	done
 }
-finish() { # send the rest of COUNT
+finish() {  # send the rest of COUNT datagrams
 	nsenter -t "$peer" -n timeout 30 python3 -c 'import socket, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 while True:

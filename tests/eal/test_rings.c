@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rings and pools of lcores that share a CPU, on an EAL with three lcores on one CPU: an lcore
- * suspended while it fills a ring does not block the others. The threads of the lcores sleep; the
- * main thread plays their parts.
+ * Rings and pools of lcores that share a CPU, on an EAL with three lcores on one CPU: a preempted
+ * lcore that fills a ring does not block the others. The threads of the lcores sleep; the main
+ * thread plays their parts.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static void a_suspended_producer_blocks_no_other(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(r);
 	CU_ASSERT(rte_ring_is_cons_single(r));
 	CU_ASSERT_EQUAL_FATAL(rte_ring_get_prod_sync_type(r), RTE_RING_SYNC_MT_RTS);
-	/* One producer has reserved its place, and is suspended before it publishes the element. */
+	/* One producer has reserved its place and is preempted before it publishes the element. */
 	CU_ASSERT_EQUAL(__rte_ring_rts_move_prod_head(r, 1, RTE_RING_QUEUE_FIXED, &head, &room), 1);
 	__rte_ring_enqueue_elems(r, head, &(void *){&head}, sizeof(void *), 1);
 	alarm(HANGS_IN);
@@ -45,13 +45,13 @@ static void a_suspended_producer_blocks_no_other(void)
 	rte_ring_free(r);
 }
 
-static void number(struct rte_mempool *m, void *arg, void *obj, unsigned int i)
+static void number_object(struct rte_mempool *m, void *arg, void *obj, unsigned int i)
 {
 	(void)m, (void)arg;
 	*(uint32_t *)obj = i + 1;
 }
 
-/* The ring of a full pool: suspended once while taking an object, once while returning one. */
+/* The ring of a full pool: preempted once while an object is taken, once while one is returned. */
 static void suspend_in(struct rte_ring *r)
 {
 	void *one, *obj[SIZE - 1];
@@ -73,7 +73,7 @@ static void suspend_in(struct rte_ring *r)
 }
 
 /*
- * A consumer is suspended while others continue: the objects they return are all present
+ * A consumer is preempted while others continue: the objects they return are all present
  * afterwards.
  */
 static void nothing_is_lost_behind_a_suspended_consumer(struct rte_mempool *m)
@@ -111,7 +111,7 @@ static void consumers_wait_before_the_ring_is_full(struct rte_mempool *m)
 
 static void pools_are_of_the_same_kind(void)
 {
-	struct rte_mempool *m = kvr_rings_pool("m", SIZE - 1, 64, 0, number);
+	struct rte_mempool *m = kvr_rings_pool("m", SIZE - 1, 64, 0, number_object);
 	void *obj[SIZE - 1];
 	uint64_t seen = 0;
 
@@ -136,7 +136,7 @@ static void pools_are_of_the_same_kind(void)
 	rte_mempool_free(m);
 }
 
-static int start(void)
+static int start_shared_eal(void)
 {
 	char lcores[64];
 	const char *argv[] = {
@@ -158,7 +158,7 @@ int main(void)
 	CU_TestInfo tests[] = {KVR_CASE(a_suspended_producer_blocks_no_other),
 			       KVR_CASE(pools_are_of_the_same_kind), CU_TEST_INFO_NULL};
 
-	if (start() < 0)
+	if (start_shared_eal() < 0)
 		return 1;
 	return kvr_test_run("rings", tests);
 }

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sessions of a prefill and decode pair: the decode leg opens and sticks, the prefill leg sticks.
+/*
+ * Sessions of a prefill and decode pair: the decode leg opens and stays at its worker, the prefill
+ * leg has an affinity.
  */
 #include "pipeline.h"
 
@@ -26,12 +28,13 @@
 	"[pool d]\nid = 5\nmodel = m\nrole = decode\n" KEYS TTL                                    \
 	"[pool p]\nid = 6\nmodel = m\nrole = prefill\n" KEYS TTL
 
-static uint64_t counter(uint32_t pool, enum session_counter c)
+static uint64_t read_pair_counter(uint32_t pool, enum session_counter c)
 {
 	return kvr_stats_get(rt->pool[pool].sessions->count, c);
 }
 
-static void joins(uint64_t id, const char *pool, uint32_t from, uint8_t role, bool bootstrap)
+static void join_pair_worker(uint64_t id, const char *pool, uint32_t from, uint8_t role,
+			     bool bootstrap)
 {
 	CU_ASSERT_TRUE_FATAL(pipeline_hello_as(&(const struct pipeline_worker){
 		.id = id,
@@ -45,24 +48,24 @@ static void joins(uint64_t id, const char *pool, uint32_t from, uint8_t role, bo
 	}));
 }
 
-static void begin(const char *pools, bool bootstrap)
+static void begin_session_pair(const char *pools, bool bootstrap)
 {
 	pipeline_start_with(pools);
-	joins(P1, "p", PEER_P, KVR_ROLE_PREFILL, bootstrap);
-	joins(P2, "p", PEER_P, KVR_ROLE_PREFILL, bootstrap);
-	joins(D1, "d", PEER_D, KVR_ROLE_DECODE, false);
-	joins(D2, "d", PEER_D, KVR_ROLE_DECODE, false);
+	join_pair_worker(P1, "p", PEER_P, KVR_ROLE_PREFILL, bootstrap);
+	join_pair_worker(P2, "p", PEER_P, KVR_ROLE_PREFILL, bootstrap);
+	join_pair_worker(D1, "d", PEER_D, KVR_ROLE_DECODE, false);
+	join_pair_worker(D2, "d", PEER_D, KVR_ROLE_DECODE, false);
 	pipeline_flush();
 }
 
-static void end(uint32_t decode_bound, uint32_t prefill_bound)
+static void end_session_pair(uint32_t decode_bound, uint32_t prefill_bound)
 {
 	pipeline_turn();
 	CU_ASSERT(pipeline_balanced());
 	for (uint32_t i = 0; i < 2; i++) {
 		CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[i].sched)->booked_now, 0);
-		CU_ASSERT_EQUAL(counter(i, SC_OPENING), 0);
-		CU_ASSERT_EQUAL(counter(i, SC_CLOSING), 0);
+		CU_ASSERT_EQUAL(read_pair_counter(i, SC_OPENING), 0);
+		CU_ASSERT_EQUAL(read_pair_counter(i, SC_CLOSING), 0);
 		for (uint32_t k = 0; k < rt->pool[i].n_requests; k++) {
 			const struct session_use *u = &rt->pool[i].use[k];
 
@@ -73,8 +76,8 @@ static void end(uint32_t decode_bound, uint32_t prefill_bound)
 			kvr_quota_held(rt->pool[i].live.shares.sessions, UINT64_C(0xffff0a000002)),
 			i == 0 ? decode_bound : prefill_bound);
 	}
-	CU_ASSERT_EQUAL(counter(0, SC_LIVE), decode_bound);
-	CU_ASSERT_EQUAL(counter(1, SC_LIVE), prefill_bound);
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_LIVE), decode_bound);
+	CU_ASSERT_EQUAL(read_pair_counter(1, SC_LIVE), prefill_bound);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].pairs), 0);
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(rt->pool[0].jobs), 0);
 	CU_ASSERT_EQUAL(rt->pool[0].pair.n_prefilling, 0);
@@ -87,12 +90,12 @@ static void end(uint32_t decode_bound, uint32_t prefill_bound)
 
 /* ---- frames ---- */
 
-static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
+static struct kvr_wire_ids make_session_ids(uint64_t id, uint64_t handle)
 {
 	return (struct kvr_wire_ids){.source = CLIENT, .id = id, .handle = handle, .epoch = 1};
 }
 
-static void route(uint64_t id, uint8_t action, const char *session)
+static void route_pair_session(uint64_t id, uint8_t action, const char *session)
 {
 	uint8_t tlv[512];
 	struct kvr_hint_buf h = {.p = tlv, .cap = sizeof(tlv)};
@@ -102,7 +105,7 @@ static void route(uint64_t id, uint8_t action, const char *session)
 }
 
 /* Handle and worker of a leg's DISPATCH; 0: none. */
-static uint64_t leg(uint32_t peer, uint64_t *worker)
+static uint64_t take_leg(uint32_t peer, uint64_t *worker)
 {
 	const struct out *o = pipeline_expect(peer, KVR_DISPATCH);
 
@@ -112,10 +115,10 @@ static uint64_t leg(uint32_t peer, uint64_t *worker)
 	return o->hdr.handle;
 }
 
-static void ack(uint32_t peer, uint64_t id, uint64_t handle)
+static void ack_leg(uint32_t peer, uint64_t id, uint64_t handle)
 {
 	const struct kvr_wire_dispatch_ack a = {.code = 0};
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = make_session_ids(id, handle);
 	uint8_t buf[64];
 
 	pipeline_send(peer, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &a));
@@ -123,9 +126,9 @@ static void ack(uint32_t peer, uint64_t id, uint64_t handle)
 }
 
 /* The last item of a leg. */
-static void done(uint32_t peer, uint64_t id, uint64_t handle, uint16_t flags)
+static void finish_leg(uint32_t peer, uint64_t id, uint64_t handle, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = make_session_ids(id, handle);
 	const struct kvr_wire_response r = {.flags = (uint16_t)(flags | KVR_RESP_F_FIN),
 					    .generated_tokens = 1,
 					    .cached_tokens = KVR_NONE32};
@@ -136,7 +139,7 @@ static void done(uint32_t peer, uint64_t id, uint64_t handle, uint16_t flags)
 	pipeline_turn();
 }
 
-static uint64_t asked(uint8_t kind, uint64_t *worker)
+static uint64_t take_session_request(uint8_t kind, uint64_t *worker)
 {
 	const struct out *o = pipeline_expect(PEER_D, kind);
 
@@ -146,7 +149,7 @@ static uint64_t asked(uint8_t kind, uint64_t *worker)
 	return o->hdr.id;
 }
 
-static void answer(uint8_t kind, uint64_t worker, uint64_t number, uint16_t code)
+static void answer_session(uint8_t kind, uint64_t worker, uint64_t number, uint16_t code)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = number, .epoch = 1};
 	uint8_t buf[128];
@@ -156,132 +159,131 @@ static void answer(uint8_t kind, uint64_t worker, uint64_t number, uint16_t code
 	pipeline_turn();
 }
 
-static void close_answered(uint64_t worker)
+static void answer_session_close(uint64_t worker)
 {
-	uint64_t to = 0, number = asked(KVR_SESSION_CLOSE, &to);
+	uint64_t to = 0, number = take_session_request(KVR_SESSION_CLOSE, &to);
 
 	CU_ASSERT_NOT_EQUAL(number, 0);
 	CU_ASSERT_EQUAL(to, worker);
-	answer(KVR_SESSION_CLOSED, to, number, 0);
+	answer_session(KVR_SESSION_CLOSED, to, number, 0);
 }
 
-static int rejected(void)
+static int take_session_rejection(void)
 {
 	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_REJECTED);
 
 	return o == NULL ? -1 : ((const struct kvr_wire_rejected *)(&o->hdr + 1))->code;
 }
 
-static int accepted_state(void)
+static int take_accepted_reply_state(void)
 {
 	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
 
 	return o == NULL ? -1 : ((const struct kvr_wire_accepted *)(&o->hdr + 1))->state;
 }
 
-/* ---- behaviours ---- */
+/* ---- behaviour ---- */
 
-/* The prefill leg runs meanwhile; with the answer the decode leg goes where it was opened. */
+/* The prefill leg runs meanwhile; after the reply the decode leg goes to the worker that opened. */
 static void decode_leg_waits_for_its_session(bool bootstrap)
 {
 	uint64_t p, d, number, worker = 0, to = 0;
 
-	begin(PAIR, bootstrap);
-	route(1, KVR_ACTION_OPEN, "chat");
-	p = leg(PEER_P, &to);
+	begin_session_pair(PAIR, bootstrap);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
+	p = take_leg(PEER_P, &to);
 	CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
-	CU_ASSERT_EQUAL(accepted_state(), KVR_STATE_QUEUED);
-	ack(PEER_P, 1, p);
+	CU_ASSERT_EQUAL(take_accepted_reply_state(), KVR_STATE_QUEUED);
+	ack_leg(PEER_P, 1, p);
 	if (!bootstrap)
-		done(PEER_P, 1, p, 0);
-	number = asked(KVR_SESSION_OPEN, &worker);
+		finish_leg(PEER_P, 1, p, 0);
+	number = take_session_request(KVR_SESSION_OPEN, &worker);
 	CU_ASSERT_NOT_EQUAL_FATAL(number, 0);
 	CU_ASSERT(worker == D1 || worker == D2);
-	CU_ASSERT_EQUAL(leg(PEER_D, &to), 0);
-	pipeline_advance(500); /* nothing of the held leg is repeated */
-	CU_ASSERT_EQUAL(leg(PEER_D, &to), 0);
-	answer(KVR_SESSION_OPENED, worker, number, 0);
-	d = leg(PEER_D, &to);
+	CU_ASSERT_EQUAL(take_leg(PEER_D, &to), 0);
+	pipeline_advance(500); /* nothing of the held leg is retransmitted */
+	CU_ASSERT_EQUAL(take_leg(PEER_D, &to), 0);
+	answer_session(KVR_SESSION_OPENED, worker, number, 0);
+	d = take_leg(PEER_D, &to);
 	CU_ASSERT_NOT_EQUAL_FATAL(d, 0);
 	CU_ASSERT_EQUAL(to, worker);
 	if (!bootstrap)
-		CU_ASSERT_EQUAL(accepted_state(), KVR_STATE_QUEUED); /* held */
-	CU_ASSERT_EQUAL(accepted_state(), KVR_STATE_DISPATCHED);
-	ack(PEER_D, 1, d);
+		CU_ASSERT_EQUAL(take_accepted_reply_state(), KVR_STATE_QUEUED); /* held */
+	CU_ASSERT_EQUAL(take_accepted_reply_state(), KVR_STATE_DISPATCHED);
+	ack_leg(PEER_D, 1, d);
 	if (bootstrap)
-		done(PEER_P, 1, p, 0);
-	done(PEER_D, 1, d, 0);
-	CU_ASSERT_EQUAL(counter(0, SC_LIVE), 1);
-	CU_ASSERT_EQUAL(counter(1, SC_OPENS), 0);
+		finish_leg(PEER_P, 1, p, 0);
+	finish_leg(PEER_D, 1, d, 0);
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_LIVE), 1);
+	CU_ASSERT_EQUAL(read_pair_counter(1, SC_OPENS), 0);
 	pipeline_flush();
-	/* The next request sticks to the decode worker, and closes the session when it has ended.
-	 */
-	route(2, KVR_ACTION_CLOSE, "chat");
-	p = leg(PEER_P, &to);
-	ack(PEER_P, 2, p);
-	done(PEER_P, 2, p, 0);
-	d = leg(PEER_D, &to);
+	/* The next request goes to the same decode worker, and closes the session at its end. */
+	route_pair_session(2, KVR_ACTION_CLOSE, "chat");
+	p = take_leg(PEER_P, &to);
+	ack_leg(PEER_P, 2, p);
+	finish_leg(PEER_P, 2, p, 0);
+	d = take_leg(PEER_D, &to);
 	CU_ASSERT_EQUAL(to, worker);
-	ack(PEER_D, 2, d);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, &to), 0);
-	done(PEER_D, 2, d, 0);
-	close_answered(worker);
-	end(0, 0);
+	ack_leg(PEER_D, 2, d);
+	CU_ASSERT_EQUAL(take_session_request(KVR_SESSION_CLOSE, &to), 0);
+	finish_leg(PEER_D, 2, d, 0);
+	answer_session_close(worker);
+	end_session_pair(0, 0);
 }
 
-static void open_with_either_path(void)
+static void either_path_can_open(void)
 {
 	decode_leg_waits_for_its_session(true);
 	decode_leg_waits_for_its_session(false);
 }
 
-static void refused_open_ends_the_request_and_lets_the_prefill_leg_run_out(void)
+static void a_rejected_open_lets_the_prefill_leg_finish(void)
 {
 	uint64_t p, number, worker = 0, to = 0;
 
-	begin(PAIR, true);
-	route(1, KVR_ACTION_OPEN, "chat");
-	p = leg(PEER_P, &to);
-	ack(PEER_P, 1, p);
-	number = asked(KVR_SESSION_OPEN, &worker);
-	answer(KVR_SESSION_OPENED, worker, number, 1);
-	CU_ASSERT_EQUAL(rejected(), KVR_E_SESSION_OPEN_FAILED);
-	CU_ASSERT_EQUAL(leg(PEER_D, &to), 0);
-	done(PEER_P, 1, p, 0);
-	end(0, 0);
+	begin_session_pair(PAIR, true);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
+	p = take_leg(PEER_P, &to);
+	ack_leg(PEER_P, 1, p);
+	number = take_session_request(KVR_SESSION_OPEN, &worker);
+	answer_session(KVR_SESSION_OPENED, worker, number, 1);
+	CU_ASSERT_EQUAL(take_session_rejection(), KVR_E_SESSION_OPEN_FAILED);
+	CU_ASSERT_EQUAL(take_leg(PEER_D, &to), 0);
+	finish_leg(PEER_P, 1, p, 0);
+	end_session_pair(0, 0);
 }
 
-static void silence_and_cancel_close_what_may_be_open(void)
+static void silence_and_cancel_send_a_close(void)
 {
-	const struct kvr_wire_ids ids = ids_of(2, 0);
+	const struct kvr_wire_ids ids = make_session_ids(2, 0);
 	uint64_t p, worker = 0, to = 0;
 	uint8_t buf[64];
 
-	begin(PAIR, true);
-	route(1, KVR_ACTION_OPEN, "chat");
-	p = leg(PEER_P, &to);
-	ack(PEER_P, 1, p);
-	CU_ASSERT_NOT_EQUAL(asked(KVR_SESSION_OPEN, &worker), 0);
+	begin_session_pair(PAIR, true);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
+	p = take_leg(PEER_P, &to);
+	ack_leg(PEER_P, 1, p);
+	CU_ASSERT_NOT_EQUAL(take_session_request(KVR_SESSION_OPEN, &worker), 0);
 	for (int i = 0; i < 60; i++)
 		pipeline_advance(100);
-	CU_ASSERT_EQUAL(rejected(), KVR_E_SESSION_OPEN_FAILED);
-	close_answered(worker);
-	done(PEER_P, 1, p, 0);
+	CU_ASSERT_EQUAL(take_session_rejection(), KVR_E_SESSION_OPEN_FAILED);
+	answer_session_close(worker);
+	finish_leg(PEER_P, 1, p, 0);
 	pipeline_flush();
-	route(2, KVR_ACTION_OPEN, "chat");
-	p = leg(PEER_P, &to);
-	ack(PEER_P, 2, p);
-	CU_ASSERT_NOT_EQUAL(asked(KVR_SESSION_OPEN, &worker), 0);
+	route_pair_session(2, KVR_ACTION_OPEN, "chat");
+	p = take_leg(PEER_P, &to);
+	ack_leg(PEER_P, 2, p);
+	CU_ASSERT_NOT_EQUAL(take_session_request(KVR_SESSION_OPEN, &worker), 0);
 	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
 	pipeline_turn();
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
-	close_answered(worker);
-	done(PEER_P, 2, p, 0);
-	end(0, 0);
+	answer_session_close(worker);
+	finish_leg(PEER_P, 2, p, 0);
+	end_session_pair(0, 0);
 }
 
-/* The kinds of what was sent to @p peer, in their order. */
-static uint32_t sent_to(uint32_t peer, uint8_t kind[8])
+/* The kinds of the frames to @p peer, in order. */
+static uint32_t list_frames_to(uint32_t peer, uint8_t kind[8])
 {
 	const struct out *o;
 	uint32_t n = 0;
@@ -294,287 +296,291 @@ static uint32_t sent_to(uint32_t peer, uint8_t kind[8])
 }
 
 /*
- * The client goes while the decode leg is held for its session, the prefill leg under way or
- * done: only the decode worker can release what waits for it, so it gets the leg, and stops it.
+ * The client goes while the decode leg is held for its session and the prefill leg is under way or
+ * done. Only the decode worker can release the prefilled blocks, so it gets the leg and then an
+ * ABORT.
  */
-static void cancel_while_held(bool bootstrap)
+static void check_cancel_while_held(bool bootstrap)
 {
-	const struct kvr_wire_ids ids = ids_of(1, 0);
+	const struct kvr_wire_ids ids = make_session_ids(1, 0);
 	uint64_t p, number, worker = 0, to = 0;
 	uint8_t buf[64], kind[8];
 
-	begin(PAIR, bootstrap);
-	route(1, KVR_ACTION_OPEN, "chat");
-	p = leg(PEER_P, &to);
-	ack(PEER_P, 1, p);
+	begin_session_pair(PAIR, bootstrap);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
+	p = take_leg(PEER_P, &to);
+	ack_leg(PEER_P, 1, p);
 	if (!bootstrap)
-		done(PEER_P, 1, p, 0);
-	number = asked(KVR_SESSION_OPEN, &worker);
+		finish_leg(PEER_P, 1, p, 0);
+	number = take_session_request(KVR_SESSION_OPEN, &worker);
 	CU_ASSERT_NOT_EQUAL_FATAL(number, 0);
 	pipeline_flush();
 	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
 	pipeline_turn();
-	CU_ASSERT_EQUAL(sent_to(PEER_D, kind), 3);
+	CU_ASSERT_EQUAL(list_frames_to(PEER_D, kind), 3);
 	CU_ASSERT_EQUAL(kind[0], KVR_DISPATCH);
 	CU_ASSERT(kind[1] == KVR_SESSION_CLOSE && kind[2] == KVR_ABORT);
-	answer(KVR_SESSION_OPENED, worker, number, 0); /* late: nothing is bound */
-	CU_ASSERT_EQUAL(counter(0, SC_LIVE), 0);
+	answer_session(KVR_SESSION_OPENED, worker, number, 0); /* late: nothing is bound */
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_LIVE), 0);
 	if (bootstrap)
-		done(PEER_P, 1, p, 0);
+		finish_leg(PEER_P, 1, p, 0);
 	for (int i = 0; i < 60; i++)
 		pipeline_advance(100); /* neither ABORT nor SESSION_CLOSE is answered */
-	end(0, 0);
+	end_session_pair(0, 0);
 }
 
-static void cancel_while_held_sends_the_leg_and_stops_it(void)
+static void cancel_while_held_sends_and_aborts_the_leg(void)
 {
-	cancel_while_held(true);
-	cancel_while_held(false);
+	check_cancel_while_held(true);
+	check_cancel_while_held(false);
 }
 
 /* A decode leg that was never sent is not aborted. */
-static void held_leg_whose_prefill_leg_fails_hears_nothing(void)
+static void a_held_leg_without_prefill_is_not_aborted(void)
 {
 	uint64_t p, worker = 0, to = 0;
 	uint8_t kind[8];
 
-	begin(PAIR, true);
-	route(1, KVR_ACTION_OPEN, "chat");
+	begin_session_pair(PAIR, true);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
 	for (int i = 0; i < 2; i++) {
-		p = leg(PEER_P, &to);
+		p = take_leg(PEER_P, &to);
 		CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
-		ack(PEER_P, 1, p);
-		CU_ASSERT_NOT_EQUAL(asked(KVR_SESSION_OPEN, &worker), 0);
+		ack_leg(PEER_P, 1, p);
+		CU_ASSERT_NOT_EQUAL(take_session_request(KVR_SESSION_OPEN, &worker), 0);
 		if (i == 1)
 			pipeline_flush();
-		done(PEER_P, 1, p, KVR_RESP_F_ERROR);
+		finish_leg(PEER_P, 1, p, KVR_RESP_F_ERROR);
 	}
-	CU_ASSERT_EQUAL(rejected(), KVR_E_PREFILL_FAILED);
-	CU_ASSERT_EQUAL(sent_to(PEER_D, kind), 1);
+	CU_ASSERT_EQUAL(take_session_rejection(), KVR_E_PREFILL_FAILED);
+	CU_ASSERT_EQUAL(list_frames_to(PEER_D, kind), 1);
 	CU_ASSERT_EQUAL(kind[0], KVR_SESSION_CLOSE);
 	for (int i = 0; i < 60; i++) {
 		pipeline_advance(100);
 		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_D, KVR_ABORT));
 		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_D, KVR_DISPATCH));
 	}
-	end(0, 0);
+	end_session_pair(0, 0);
 }
 
 /* The prefill leg fails while the decode leg is held: the request starts over and opens again. */
-static void failed_prefill_leg_opens_again(void)
+static void a_failed_prefill_leg_opens_again(void)
 {
 	uint64_t p, d, number, worker = 0, to = 0;
 
-	begin(PAIR, true);
-	route(1, KVR_ACTION_OPEN, "chat");
-	p = leg(PEER_P, &to);
-	ack(PEER_P, 1, p);
-	CU_ASSERT_NOT_EQUAL(asked(KVR_SESSION_OPEN, &worker), 0);
-	done(PEER_P, 1, p, KVR_RESP_F_ERROR);
-	p = leg(PEER_P, &to); /* at the other prefill worker */
+	begin_session_pair(PAIR, true);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
+	p = take_leg(PEER_P, &to);
+	ack_leg(PEER_P, 1, p);
+	CU_ASSERT_NOT_EQUAL(take_session_request(KVR_SESSION_OPEN, &worker), 0);
+	finish_leg(PEER_P, 1, p, KVR_RESP_F_ERROR);
+	p = take_leg(PEER_P, &to); /* at the other prefill worker */
 	CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
-	ack(PEER_P, 1, p);
-	number = asked(KVR_SESSION_OPEN, &worker);
+	ack_leg(PEER_P, 1, p);
+	number = take_session_request(KVR_SESSION_OPEN, &worker);
 	CU_ASSERT_NOT_EQUAL_FATAL(number, 0);
-	answer(KVR_SESSION_OPENED, worker, number, 0);
-	d = leg(PEER_D, &to);
+	answer_session(KVR_SESSION_OPENED, worker, number, 0);
+	d = take_leg(PEER_D, &to);
 	CU_ASSERT_NOT_EQUAL_FATAL(d, 0);
 	CU_ASSERT_EQUAL(to, worker);
-	ack(PEER_D, 1, d);
-	done(PEER_P, 1, p, 0);
-	done(PEER_D, 1, d, 0);
+	ack_leg(PEER_D, 1, d);
+	finish_leg(PEER_P, 1, p, 0);
+	finish_leg(PEER_D, 1, d, 0);
 	for (int i = 0; i < 60; i++)
-		pipeline_advance(100); /* a close of the first try, if any, is given up */
-	CU_ASSERT_EQUAL(counter(0, SC_OPENS), 2);
-	end(1, 0);
+		pipeline_advance(100); /* a close of the first attempt, if any, is given up */
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_OPENS), 2);
+	end_session_pair(1, 0);
 }
 
-/* The same when the session is open already: the next try is a request of it like any other. */
-static void failed_prefill_leg_does_not_open_twice(void)
+/* The same with an open session: the next attempt is an ordinary request of it. */
+static void a_failed_prefill_leg_does_not_open_twice(void)
 {
 	uint64_t p, d, number, worker = 0, to = 0;
 
-	begin(PAIR, true);
-	for (uint64_t id = 1; id < 9; id++) { /* load at both, so that a free choice changes */
+	begin_session_pair(PAIR, true);
+	for (uint64_t id = 1; id < 9;
+	     id++) { /* load at both workers, so that a free choice would change */
 		char name[8] = {'c', (char)('0' + id), 0};
 
-		route(id, KVR_ACTION_OPEN, name);
-		p = leg(PEER_P, &to);
-		ack(PEER_P, id, p);
-		number = asked(KVR_SESSION_OPEN, &worker);
+		route_pair_session(id, KVR_ACTION_OPEN, name);
+		p = take_leg(PEER_P, &to);
+		ack_leg(PEER_P, id, p);
+		number = take_session_request(KVR_SESSION_OPEN, &worker);
 		CU_ASSERT_NOT_EQUAL_FATAL(number, 0);
-		answer(KVR_SESSION_OPENED, worker, number, 0);
-		d = leg(PEER_D, &to);
-		ack(PEER_D, id, d);
-		done(PEER_P, id, p, KVR_RESP_F_ERROR);
-		p = leg(PEER_P, &to);
+		answer_session(KVR_SESSION_OPENED, worker, number, 0);
+		d = take_leg(PEER_D, &to);
+		ack_leg(PEER_D, id, d);
+		finish_leg(PEER_P, id, p, KVR_RESP_F_ERROR);
+		p = take_leg(PEER_P, &to);
 		CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
-		ack(PEER_P, id, p);
-		CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN, &to), 0);
-		d = leg(PEER_D, &to);
+		ack_leg(PEER_P, id, p);
+		CU_ASSERT_EQUAL(take_session_request(KVR_SESSION_OPEN, &to), 0);
+		d = take_leg(PEER_D, &to);
 		CU_ASSERT_NOT_EQUAL_FATAL(d, 0);
 		CU_ASSERT_EQUAL(to, worker);
-		ack(PEER_D, id, d);
-		done(PEER_P, id, p, 0);
-		done(PEER_D, id, d, 0);
-		CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, &to), 0);
+		ack_leg(PEER_D, id, d);
+		finish_leg(PEER_P, id, p, 0);
+		finish_leg(PEER_D, id, d, 0);
+		CU_ASSERT_EQUAL(take_session_request(KVR_SESSION_CLOSE, &to), 0);
 		if (id == 4) { /* max_sessions */
-			end(4, 0);
+			end_session_pair(4, 0);
 			return;
 		}
 		pipeline_flush();
 	}
 }
 
-/* A closing turn whose prefill leg fails: the session is closed when the request has ended. */
-static void closing_turn_that_starts_over_closes_once(bool again)
+/*
+ * The prefill leg of a closing request fails: the session is closed once, at the end of the
+ * request.
+ */
+static void check_closing_retry(bool again)
 {
 	uint64_t p, d, number, worker = 0, to = 0;
 
-	begin(PAIR, true);
-	route(1, KVR_ACTION_OPEN, "chat");
-	p = leg(PEER_P, &to);
-	ack(PEER_P, 1, p);
-	number = asked(KVR_SESSION_OPEN, &worker);
-	answer(KVR_SESSION_OPENED, worker, number, 0);
-	d = leg(PEER_D, &to);
-	ack(PEER_D, 1, d);
-	done(PEER_P, 1, p, 0);
-	done(PEER_D, 1, d, 0);
+	begin_session_pair(PAIR, true);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
+	p = take_leg(PEER_P, &to);
+	ack_leg(PEER_P, 1, p);
+	number = take_session_request(KVR_SESSION_OPEN, &worker);
+	answer_session(KVR_SESSION_OPENED, worker, number, 0);
+	d = take_leg(PEER_D, &to);
+	ack_leg(PEER_D, 1, d);
+	finish_leg(PEER_P, 1, p, 0);
+	finish_leg(PEER_D, 1, d, 0);
 	pipeline_flush();
-	route(2, KVR_ACTION_CLOSE, "chat");
+	route_pair_session(2, KVR_ACTION_CLOSE, "chat");
 	for (int i = 0; i < 2; i++) {
-		p = leg(PEER_P, &to);
+		p = take_leg(PEER_P, &to);
 		CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
-		ack(PEER_P, 2, p);
-		d = leg(PEER_D, &to);
+		ack_leg(PEER_P, 2, p);
+		d = take_leg(PEER_D, &to);
 		CU_ASSERT_EQUAL(to, worker);
-		ack(PEER_D, 2, d);
-		CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, &to), 0);
+		ack_leg(PEER_D, 2, d);
+		CU_ASSERT_EQUAL(take_session_request(KVR_SESSION_CLOSE, &to), 0);
 		pipeline_flush();
-		done(PEER_P, 2, p, i == 0 || again ? KVR_RESP_F_ERROR : 0);
+		finish_leg(PEER_P, 2, p, i == 0 || again ? KVR_RESP_F_ERROR : 0);
 	}
-	if (again) { /* no third try */
-		CU_ASSERT_EQUAL(rejected(), KVR_E_PREFILL_FAILED);
+	if (again) { /* no third attempt */
+		CU_ASSERT_EQUAL(take_session_rejection(), KVR_E_PREFILL_FAILED);
 	} else {
-		CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE, &to), 0);
-		done(PEER_D, 2, d, 0);
+		CU_ASSERT_EQUAL(take_session_request(KVR_SESSION_CLOSE, &to), 0);
+		finish_leg(PEER_D, 2, d, 0);
 	}
-	close_answered(worker);
-	CU_ASSERT_EQUAL(counter(0, SC_UNBOUND), 1);
-	CU_ASSERT_EQUAL(counter(0, SC_CLOSES), 1);
-	end(0, 0);
+	answer_session_close(worker);
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_UNBOUND), 1);
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_CLOSES), 1);
+	end_session_pair(0, 0);
 }
 
-static void closing_turns_that_start_over(void)
+static void a_retried_closing_request_closes_once(void)
 {
-	closing_turn_that_starts_over_closes_once(false);
-	closing_turn_that_starts_over_closes_once(true);
+	check_closing_retry(false);
+	check_closing_retry(true);
 }
 
 static void each_leg_has_an_affinity(void)
 {
 	uint64_t p, d, p_worker = 0, d_worker = 0, to = 0;
 
-	begin(AFFINITY_PAIR, true);
-	route(1, KVR_ACTION_NONE, "chat");
-	p = leg(PEER_P, &p_worker);
-	d = leg(PEER_D, &d_worker);
-	ack(PEER_P, 1, p);
-	ack(PEER_D, 1, d);
-	CU_ASSERT_EQUAL(counter(0, SC_AFFINITY_BOUND), 1);
-	CU_ASSERT_EQUAL(counter(1, SC_AFFINITY_BOUND), 1);
-	for (uint64_t id = 2; id < 8; id++) { /* the load of the first would send them elsewhere */
+	begin_session_pair(AFFINITY_PAIR, true);
+	route_pair_session(1, KVR_ACTION_NONE, "chat");
+	p = take_leg(PEER_P, &p_worker);
+	d = take_leg(PEER_D, &d_worker);
+	ack_leg(PEER_P, 1, p);
+	ack_leg(PEER_D, 1, d);
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_AFFINITY_BOUND), 1);
+	CU_ASSERT_EQUAL(read_pair_counter(1, SC_AFFINITY_BOUND), 1);
+	for (uint64_t id = 2; id < 8; id++) { /* the load of the first would move them elsewhere */
 		uint64_t p2, d2;
 
-		route(id, KVR_ACTION_NONE, "chat");
-		p2 = leg(PEER_P, &to);
+		route_pair_session(id, KVR_ACTION_NONE, "chat");
+		p2 = take_leg(PEER_P, &to);
 		CU_ASSERT_EQUAL(to, p_worker);
-		d2 = leg(PEER_D, &to);
+		d2 = take_leg(PEER_D, &to);
 		CU_ASSERT_EQUAL(to, d_worker);
-		ack(PEER_P, id, p2);
-		ack(PEER_D, id, d2);
-		done(PEER_P, id, p2, 0);
-		done(PEER_D, id, d2, 0);
+		ack_leg(PEER_P, id, p2);
+		ack_leg(PEER_D, id, d2);
+		finish_leg(PEER_P, id, p2, 0);
+		finish_leg(PEER_D, id, d2, 0);
 		pipeline_flush();
 	}
-	done(PEER_P, 1, p, 0);
-	done(PEER_D, 1, d, KVR_RESP_F_ERROR); /* ends the decode worker's affinity alone */
-	CU_ASSERT_EQUAL(counter(0, SC_INVALIDATED), 1);
-	CU_ASSERT_EQUAL(counter(1, SC_INVALIDATED), 0);
-	end(0, 1);
+	finish_leg(PEER_P, 1, p, 0);
+	finish_leg(PEER_D, 1, d, KVR_RESP_F_ERROR); /* ends only the decode worker's affinity */
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_INVALIDATED), 1);
+	CU_ASSERT_EQUAL(read_pair_counter(1, SC_INVALIDATED), 0);
+	end_session_pair(0, 1);
 }
 
-/* A prefill leg that fails ends its own affinity; the decode worker has done nothing wrong. */
-static void failed_prefill_leg_ends_its_own_affinity(void)
+/* A failed prefill leg ends its own affinity and not that of the decode worker. */
+static void a_failed_prefill_leg_ends_its_own_affinity(void)
 {
 	uint64_t p, d, p_worker = 0, d_worker = 0, to = 0;
 
-	begin(AFFINITY_PAIR, true);
-	route(1, KVR_ACTION_NONE, "chat");
-	p = leg(PEER_P, &p_worker);
-	d = leg(PEER_D, &d_worker);
-	ack(PEER_P, 1, p);
-	ack(PEER_D, 1, d);
-	done(PEER_P, 1, p, KVR_RESP_F_ERROR); /* starts over */
-	CU_ASSERT_EQUAL(counter(0, SC_INVALIDATED), 0);
-	CU_ASSERT_EQUAL(counter(1, SC_INVALIDATED), 1);
-	p = leg(PEER_P, &to);
+	begin_session_pair(AFFINITY_PAIR, true);
+	route_pair_session(1, KVR_ACTION_NONE, "chat");
+	p = take_leg(PEER_P, &p_worker);
+	d = take_leg(PEER_D, &d_worker);
+	ack_leg(PEER_P, 1, p);
+	ack_leg(PEER_D, 1, d);
+	finish_leg(PEER_P, 1, p, KVR_RESP_F_ERROR); /* starts over */
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_INVALIDATED), 0);
+	CU_ASSERT_EQUAL(read_pair_counter(1, SC_INVALIDATED), 1);
+	p = take_leg(PEER_P, &to);
 	CU_ASSERT_NOT_EQUAL(to, p_worker);
-	d = leg(PEER_D, &to);
+	d = take_leg(PEER_D, &to);
 	CU_ASSERT_EQUAL(to, d_worker);
-	ack(PEER_P, 1, p);
-	ack(PEER_D, 1, d);
-	done(PEER_P, 1, p, 0);
-	done(PEER_D, 1, d, 0);
-	CU_ASSERT_EQUAL(counter(0, SC_AFFINITY_BOUND), 1);
-	CU_ASSERT_EQUAL(counter(1, SC_AFFINITY_BOUND), 2);
+	ack_leg(PEER_P, 1, p);
+	ack_leg(PEER_D, 1, d);
+	finish_leg(PEER_P, 1, p, 0);
+	finish_leg(PEER_D, 1, d, 0);
+	CU_ASSERT_EQUAL(read_pair_counter(0, SC_AFFINITY_BOUND), 1);
+	CU_ASSERT_EQUAL(read_pair_counter(1, SC_AFFINITY_BOUND), 2);
 	pipeline_flush();
-	/* Now the leg that fails was pinned: the next try is not. */
-	route(2, KVR_ACTION_NONE, "chat");
-	p = leg(PEER_P, &to);
+	/* A pinned leg fails: the next attempt is not pinned. */
+	route_pair_session(2, KVR_ACTION_NONE, "chat");
+	p = take_leg(PEER_P, &to);
 	CU_ASSERT_NOT_EQUAL(to, p_worker);
-	d = leg(PEER_D, &to);
-	ack(PEER_P, 2, p);
-	ack(PEER_D, 2, d);
-	done(PEER_P, 2, p, KVR_RESP_F_ERROR);
-	p = leg(PEER_P, &to);
+	d = take_leg(PEER_D, &to);
+	ack_leg(PEER_P, 2, p);
+	ack_leg(PEER_D, 2, d);
+	finish_leg(PEER_P, 2, p, KVR_RESP_F_ERROR);
+	p = take_leg(PEER_P, &to);
 	CU_ASSERT_NOT_EQUAL_FATAL(p, 0);
 	CU_ASSERT_EQUAL(to, p_worker);
-	d = leg(PEER_D, &to);
+	d = take_leg(PEER_D, &to);
 	CU_ASSERT_EQUAL(to, d_worker);
-	ack(PEER_P, 2, p);
-	ack(PEER_D, 2, d);
-	done(PEER_P, 2, p, 0);
-	done(PEER_D, 2, d, 0);
-	end(1, 1);
+	ack_leg(PEER_P, 2, p);
+	ack_leg(PEER_D, 2, d);
+	finish_leg(PEER_P, 2, p, 0);
+	finish_leg(PEER_D, 2, d, 0);
+	end_session_pair(1, 1);
 }
 
 static void stop_while_held_frees_the_message(void)
 {
 	uint64_t worker = 0;
 
-	begin(PAIR, true);
-	route(1, KVR_ACTION_OPEN, "chat");
-	CU_ASSERT_NOT_EQUAL(asked(KVR_SESSION_OPEN, &worker), 0);
-	pipeline_stop(); /* says when frames are left */
+	begin_session_pair(PAIR, true);
+	route_pair_session(1, KVR_ACTION_OPEN, "chat");
+	CU_ASSERT_NOT_EQUAL(take_session_request(KVR_SESSION_OPEN, &worker), 0);
+	pipeline_stop(); /* reports leaked frames */
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		KVR_CASE(open_with_either_path),
-		KVR_CASE(refused_open_ends_the_request_and_lets_the_prefill_leg_run_out),
-		KVR_CASE(silence_and_cancel_close_what_may_be_open),
-		KVR_CASE(cancel_while_held_sends_the_leg_and_stops_it),
-		KVR_CASE(held_leg_whose_prefill_leg_fails_hears_nothing),
-		KVR_CASE(failed_prefill_leg_opens_again),
-		KVR_CASE(failed_prefill_leg_does_not_open_twice),
-		KVR_CASE(closing_turns_that_start_over),
-		KVR_CASE(each_leg_has_an_affinity),
-		KVR_CASE(failed_prefill_leg_ends_its_own_affinity),
-		KVR_CASE(stop_while_held_frees_the_message),
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(either_path_can_open),
+			       KVR_CASE(a_rejected_open_lets_the_prefill_leg_finish),
+			       KVR_CASE(silence_and_cancel_send_a_close),
+			       KVR_CASE(cancel_while_held_sends_and_aborts_the_leg),
+			       KVR_CASE(a_held_leg_without_prefill_is_not_aborted),
+			       KVR_CASE(a_failed_prefill_leg_opens_again),
+			       KVR_CASE(a_failed_prefill_leg_does_not_open_twice),
+			       KVR_CASE(a_retried_closing_request_closes_once),
+			       KVR_CASE(each_leg_has_an_affinity),
+			       KVR_CASE(a_failed_prefill_leg_ends_its_own_affinity),
+			       KVR_CASE(stop_while_held_frees_the_message),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("session pair", tests);
 }

@@ -2,8 +2,8 @@
 /*
  * More lcores than the device has queues, or than the peer of a memif has rings: every frame
  * reaches exactly one lcore, all frames of a source reach the same one, and every lcore can answer.
- * One thread plays all lcores. With the argument "packet": the cases that need a network namespace
- * of their own; exit status 77 if there is none.
+ * One thread plays all lcores. The argument "packet" selects the cases that need a network
+ * namespace of their own; exit status 77 if there is none.
  */
 #include "kvr_port.h"
 
@@ -77,7 +77,8 @@ static struct kvr_port *ring_port(uint32_t lcores)
 }
 
 /* One datagram to @p to from host @p source, tagged with byte @p tag. */
-static void from_source(struct kvr_port *to, int family, uint32_t source, uint16_t udp, uint8_t tag)
+static void send_from_source(struct kvr_port *to, int family, uint32_t source, uint16_t udp,
+			     uint8_t tag)
 {
 	struct kvr_local l = *kvr_port_local(to);
 	struct kvr_path path = {.family = (uint8_t)family, .udp_port = 7650};
@@ -96,7 +97,7 @@ static void from_source(struct kvr_port *to, int family, uint32_t source, uint16
 	CU_ASSERT_EQUAL_FATAL(rte_ring_enqueue(in, m), 0);
 }
 
-static uint64_t counter(struct kvr_port *p, uint32_t lcore, unsigned int i)
+static uint64_t read_row_counter(struct kvr_port *p, uint32_t lcore, unsigned int i)
 {
 	uint64_t v[KVR_PORT_COUNTERS];
 
@@ -127,8 +128,8 @@ static void close_port(struct kvr_port *p, uint32_t lcores)
 	CU_ASSERT_EQUAL(rte_mempool_in_use_count(peers), 0);
 }
 
-/* Every lcore receives and echoes what it has. @return frames. */
-static uint32_t turns(struct kvr_port *p, int8_t owner[SOURCES * 2])
+/* Every lcore receives and echoes its frames. @return number of frames. */
+static uint32_t run_turns(struct kvr_port *p, int8_t owner[SOURCES * 2])
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -165,29 +166,31 @@ static void a_source_has_one_lcore_for_all_its_ports(void)
 	CU_ASSERT_TRUE(kvr_port_spreads(kvr_port_queue(p, 0)));
 	for (uint32_t round = 0; round < 8; round++) {
 		for (uint32_t s = 0; s < SOURCES; s++) {
-			from_source(p, 4, s, (uint16_t)(1000 + round), (uint8_t)s);
-			from_source(p, 6, s, (uint16_t)(1000 + round), (uint8_t)(SOURCES + s));
+			send_from_source(p, 4, s, (uint16_t)(1000 + round), (uint8_t)s);
+			send_from_source(p, 6, s, (uint16_t)(1000 + round), (uint8_t)(SOURCES + s));
 		}
-		CU_ASSERT_EQUAL(turns(p, owner), 2 * SOURCES);
+		CU_ASSERT_EQUAL(run_turns(p, owner), 2 * SOURCES);
 	}
 	for (uint32_t s = 0; s < 2 * SOURCES; s++)
 		used[owner[s]]++;
 	for (uint32_t i = 0; i < LCORES; i++) {
 		/* 128 sources over 4 lcores: the probability of fewer than 8 on one is 10^-8. */
 		CU_ASSERT(used[i] >= 8);
-		CU_ASSERT_EQUAL(counter(p, i, KVR_PORT_RX_KEPT), used[i] * 8);
-		spread += counter(p, i, KVR_PORT_SPREAD_IN);
-		passed += counter(p, i, KVR_PORT_TX_PASSED);
+		CU_ASSERT_EQUAL(read_row_counter(p, i, KVR_PORT_RX_KEPT), used[i] * 8);
+		spread += read_row_counter(p, i, KVR_PORT_SPREAD_IN);
+		passed += read_row_counter(p, i, KVR_PORT_TX_PASSED);
 	}
-	CU_ASSERT_EQUAL(counter(p, 0, KVR_PORT_RX_UDP), 2 * SOURCES * 8);
-	CU_ASSERT_EQUAL(counter(p, 0, KVR_PORT_SPREAD_OUT), spread);
-	CU_ASSERT_EQUAL(counter(p, 0, KVR_PORT_TX_TAKEN), passed);
-	CU_ASSERT_EQUAL(counter(p, 0, KVR_PORT_TX_SENT), 2 * SOURCES * 8);
+	CU_ASSERT_EQUAL(read_row_counter(p, 0, KVR_PORT_RX_UDP), 2 * SOURCES * 8);
+	CU_ASSERT_EQUAL(read_row_counter(p, 0, KVR_PORT_SPREAD_OUT), spread);
+	CU_ASSERT_EQUAL(read_row_counter(p, 0, KVR_PORT_TX_TAKEN), passed);
+	CU_ASSERT_EQUAL(read_row_counter(p, 0, KVR_PORT_TX_SENT), 2 * SOURCES * 8);
 	CU_ASSERT_EQUAL(rte_ring_count(out), 2 * SOURCES * 8);
 	close_port(p, LCORES);
 }
 
-/* The other lcore does not poll: its sender drops and counts what its ring does not hold. */
+/*
+ * The other lcore does not poll: its sender drops and counts the frames that do not fit its ring.
+ */
 static void full_rings_drop_and_count(void)
 {
 	struct kvr_port *p = ring_port(2);
@@ -200,19 +203,19 @@ static void full_rings_drop_and_count(void)
 	uint16_t n;
 
 	do { /* a source of lcore 1 */
-		from_source(p, 4, ++source, 1, 1);
+		send_from_source(p, 4, ++source, 1, 1);
 		n = kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST);
 		n += kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST); /* turn of the ring */
 		rte_pktmbuf_free_bulk(m, n);
 	} while (n != 0 && source < 60);
 	CU_ASSERT_FATAL(n == 0);
 	for (uint32_t i = 0; i < 2000; i++) {
-		from_source(p, 4, source, 1, 1);
+		send_from_source(p, 4, source, 1, 1);
 		kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST);
 	}
 	kvr_port_rx_burst(q[0], m, pkts, KVR_PORT_BURST);
-	CU_ASSERT_EQUAL(counter(p, 0, KVR_PORT_SPREAD_OUT), most);
-	CU_ASSERT_EQUAL(counter(p, 0, KVR_PORT_SPREAD_FULL), 2001 - most);
+	CU_ASSERT_EQUAL(read_row_counter(p, 0, KVR_PORT_SPREAD_OUT), most);
+	CU_ASSERT_EQUAL(read_row_counter(p, 0, KVR_PORT_SPREAD_FULL), 2001 - most);
 	CU_ASSERT_EQUAL(kvr_port_waiting(p), most);
 	while ((n = kvr_port_rx_burst(q[1], m, pkts, KVR_PORT_BURST)) > 0) {
 		to = pkts[0].path;
@@ -226,8 +229,8 @@ static void full_rings_drop_and_count(void)
 		CU_ASSERT_EQUAL(kvr_port_send(q[1], &to, m[0]), 0);
 	}
 	kvr_port_flush(q[1]);
-	CU_ASSERT_EQUAL(counter(p, 1, KVR_PORT_TX_PASSED), most);
-	CU_ASSERT_EQUAL(counter(p, 1, KVR_PORT_TX_DROPPED), 2000 - most);
+	CU_ASSERT_EQUAL(read_row_counter(p, 1, KVR_PORT_TX_PASSED), most);
+	CU_ASSERT_EQUAL(read_row_counter(p, 1, KVR_PORT_TX_DROPPED), 2000 - most);
 	while ((n = kvr_port_flush(q[0])) > 0)
 		sent += n;
 	CU_ASSERT_EQUAL(sent, most);
@@ -242,7 +245,7 @@ static void a_stop_leaves_nothing(void)
 	struct kvr_pkt pkts[KVR_PORT_BURST];
 
 	for (uint32_t s = 0; s < SOURCES; s++)
-		from_source(p, 4, s, 1, (uint8_t)s);
+		send_from_source(p, 4, s, 1, (uint8_t)s);
 	for (uint32_t i = 0; i < 4; i++)
 		rte_pktmbuf_free_bulk(
 			m, kvr_port_rx_burst(kvr_port_queue(p, 0), m, pkts, KVR_PORT_BURST));
@@ -278,7 +281,7 @@ static void no_wait(void *arg)
 	(void)arg; /* this thread polls */
 }
 
-/* No lcore enters the driver while a peer is being connected. */
+/* No lcore may be in the driver while a peer is connected. */
 static struct kvr_port_queue *looked_at;
 static uint32_t in_driver, looks, in_driver_then;
 static bool connecting;
@@ -305,7 +308,7 @@ static uint16_t driver_was_called(uint16_t port, uint16_t queue, struct rte_mbuf
 }
 
 /* Only one of the two threads runs at a time: the other waits for the link. */
-static void look(void *arg)
+static void watch_driver(void *arg)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -319,8 +322,8 @@ static void look(void *arg)
 	looks++;
 }
 
-static struct kvr_port *memif(const char *socket, const char *role, uint32_t lcores,
-			      uint32_t queues)
+static struct kvr_port *open_memif(const char *socket, const char *role, uint32_t lcores,
+				   uint32_t queues)
 {
 	char device[200];
 	struct kvr_port *p;
@@ -334,7 +337,7 @@ static struct kvr_port *memif(const char *socket, const char *role, uint32_t lco
 	return p;
 }
 
-static bool linked_one(struct kvr_port *p)
+static bool expect_one_link(struct kvr_port *p)
 {
 	struct kvr_port_info info;
 
@@ -349,13 +352,13 @@ static bool linked_one(struct kvr_port *p)
 }
 
 /* Both ends are up, and the client has given the server buffers to send. */
-static bool linked(struct kvr_port *server, struct kvr_port *client)
+static bool is_linked(struct kvr_port *server, struct kvr_port *client)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
 	struct kvr_port_info info;
 
-	if (!linked_one(client) || !linked_one(server))
+	if (!expect_one_link(client) || !expect_one_link(server))
 		return false;
 	kvr_port_info(client, &info);
 	for (uint32_t i = 0; i < info.lcores; i++)
@@ -365,7 +368,7 @@ static bool linked(struct kvr_port *server, struct kvr_port *client)
 }
 
 /* Send frames to the server one by one; each must arrive once, and so must its answer. */
-static void ask(struct kvr_port *server, struct kvr_port *client, uint32_t queues)
+static void request_echoes(struct kvr_port *server, struct kvr_port *client, uint32_t queues)
 {
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
@@ -405,7 +408,7 @@ static void ask(struct kvr_port *server, struct kvr_port *client, uint32_t queue
 
 static void only_the_rings_of_the_peer_are_polled(void)
 {
-	static const struct memif_guard guard = {.wait = look,
+	static const struct memif_guard guard = {.wait = watch_driver,
 						 .rings = begin_to_connect,
 						 .connected = end_to_connect,
 						 .queues = LCORES};
@@ -417,15 +420,15 @@ static void only_the_rings_of_the_peer_are_polled(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(mkdtemp(socket));
 	snprintf(path, sizeof(path), "%s/memif", socket);
 	memif_guard_set(&guard);
-	server = memif(path, "server", LCORES, 0);
+	server = open_memif(path, "server", LCORES, 0);
 	looked_at = kvr_port_queue(server, 0);
 	kvr_port_info(server, &info);
 	CU_ASSERT_PTR_NOT_NULL(rte_eth_add_rx_callback(info.ethdev, 0, driver_was_called, NULL));
 	for (size_t i = 0; i < RTE_DIM(rings); i++) {
 		host = 2;
-		client = memif(path, "client", rings[i], rings[i]);
+		client = open_memif(path, "client", rings[i], rings[i]);
 		host = 1;
-		CU_ASSERT_TRUE_FATAL(linked(server, client));
+		CU_ASSERT_TRUE_FATAL(is_linked(server, client));
 		kvr_port_info(server, &info);
 		CU_ASSERT_EQUAL(info.queues, LCORES);
 		CU_ASSERT_EQUAL(info.rx_queues, rings[i]);
@@ -433,7 +436,7 @@ static void only_the_rings_of_the_peer_are_polled(void)
 		CU_ASSERT_EQUAL(kvr_port_spreads(kvr_port_queue(server, 0)), rings[i] < LCORES);
 		CU_ASSERT(looks > i);
 		CU_ASSERT_EQUAL(in_driver_then, 0);
-		ask(server, client, rings[i]);
+		request_echoes(server, client, rings[i]);
 		CU_ASSERT(in_driver > 0);
 		check_rows(server, LCORES);
 		check_rows(client, rings[i]);
@@ -446,16 +449,16 @@ static void only_the_rings_of_the_peer_are_polled(void)
 
 /* ---- polling threads ---- */
 
-static struct echo {
+static struct echo_frames {
 	struct kvr_port_queue *q;
 	uint8_t seen[SOURCES]; /* sources seen by this lcore */
 } echoes[LCORES] __rte_cache_aligned;
 static _Atomic int stop;
 
 /* The threads share CPUs: each yields after every turn. */
-static int echo(void *arg)
+static int echo_frames(void *arg)
 {
-	struct echo *e = arg;
+	struct echo_frames *e = arg;
 	struct rte_mbuf *m[KVR_PORT_BURST];
 	struct kvr_pkt pkts[KVR_PORT_BURST];
 
@@ -472,7 +475,7 @@ static int echo(void *arg)
 	return 0;
 }
 
-/* The other end: two rings, or queues of a memif client, with frames made here. */
+/* The other end: two rings, or queues of a memif client, with frames generated here. */
 static uint16_t peer_queues, peer_dev;
 
 static uint16_t peer_take(struct rte_mbuf *m[], uint16_t n)
@@ -507,7 +510,7 @@ static void ask_threads(struct kvr_port *p)
 
 	for (uint32_t r = 0; r < rounds; r++) {
 		for (uint32_t s = r % 2; s < SOURCES; s += 2) {
-			from_source(p, 4, s, 1000, (uint8_t)s);
+			send_from_source(p, 4, s, 1000, (uint8_t)s);
 			peer_give(s);
 		}
 		for (uint32_t n = 0; n < SOURCES / 2 && rte_rdtsc() < until;) {
@@ -538,7 +541,7 @@ static void poll_with(struct kvr_port *p, uint32_t threads)
 	memset(echoes, 0, sizeof(echoes));
 	for (uint32_t i = 0; i < threads; i++) {
 		echoes[i].q = kvr_port_queue(p, i);
-		CU_ASSERT_EQUAL_FATAL(rte_eal_remote_launch(echo, &echoes[i], i + 1), 0);
+		CU_ASSERT_EQUAL_FATAL(rte_eal_remote_launch(echo_frames, &echoes[i], i + 1), 0);
 	}
 	ask_threads(p);
 	atomic_store_explicit(&stop, 1, memory_order_relaxed);
@@ -547,7 +550,7 @@ static void poll_with(struct kvr_port *p, uint32_t threads)
 		for (uint32_t i = 0; i < threads; i++)
 			seen += echoes[i].seen[s];
 	for (uint32_t i = 0; i < threads; i++)
-		busy += counter(p, i, KVR_PORT_RX_KEPT) > 0;
+		busy += read_row_counter(p, i, KVR_PORT_RX_KEPT) > 0;
 	CU_ASSERT_EQUAL(seen, SOURCES); /* one thread per lcore */
 	CU_ASSERT_EQUAL(busy, threads);
 	CU_ASSERT_EQUAL(kvr_port_waiting(p), 0);
@@ -583,11 +586,11 @@ static void threads_on_a_memif(void)
 		struct kvr_port *server, *client;
 
 		snprintf(path, sizeof(path), "%s/memif%zu", socket, i);
-		server = memif(path, "server", runs[i][0], 0);
+		server = open_memif(path, "server", runs[i][0], 0);
 		host = 2;
-		client = memif(path, "client", runs[i][1], runs[i][1]);
+		client = open_memif(path, "client", runs[i][1], runs[i][1]);
 		host = 1;
-		CU_ASSERT_TRUE_FATAL(linked(server, client));
+		CU_ASSERT_TRUE_FATAL(is_linked(server, client));
 		kvr_port_info(client, &info);
 		peer_dev = info.ethdev;
 		peer_queues = (uint16_t)runs[i][1];
@@ -633,7 +636,7 @@ static void threads_on_packet_sockets(void)
 	}
 }
 
-/* Enter a network namespace with a veth, as its root if the user is not root. */
+/* Enter a network namespace with a veth, in a user namespace unless the user is root. */
 static bool make_veth(void)
 {
 	const uid_t uid = getuid();
@@ -672,7 +675,7 @@ int main(int argc, char **argv)
 	int cpu = 0, last = 0;
 
 	if (sockets && !make_veth()) {
-		printf("no network of its own here: packet sockets are not tried\n");
+		printf("no network namespace available: packet sockets skipped\n");
 		return 77;
 	}
 	sched_getaffinity(0, sizeof(all), &all);

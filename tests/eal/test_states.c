@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Every frame of an agent or a client in every state of a request, alone and in twos: aggregated,
- * with a session, in a pair of pools. Whatever is said when, nobody crashes, and in the end nothing
- * is left: no slot, job, buffer, booking, session room or leg, and the counters add up.
+ * Every frame of an agent or a client in every state of a request, alone and in pairs: aggregated,
+ * with a session, in a pair of pools. No frame may crash the router, and in the end nothing is
+ * left: no slot, job, buffer, booking, session place or leg, and the counters balance.
  */
 #include "pipeline.h"
 
@@ -25,39 +25,39 @@
 	"[pool p]\nid = 6\nmodel = m\nrole = prefill\n" PIPELINE_POOL                              \
 	"max_sessions = 8\nrouter_queue_threshold = 0.5\n"
 
-static uint64_t id; /* of the request that is looked at */
+static uint64_t id; /* of the request under test */
 static uint32_t epoch = 1;
 
-/* ---- who knows what: a hostile peer has guessed every name ---- */
+/* ---- names: a hostile peer has guessed all of them ---- */
 
-static struct kvr_flight *slot(void)
+static struct kvr_flight *find_slot(void)
 {
 	return kvr_flight_lookup(rt->pool[0].requests, 77, id);
 }
 
-static struct kvr_flight *prefill_slot(void)
+static struct kvr_flight *find_prefill_slot(void)
 {
-	const struct kvr_flight *s = slot();
+	const struct kvr_flight *s = find_slot();
 
 	return s != NULL ? request_of(s)->slot[KVR_LEG_PREFILL] : NULL;
 }
 
-static uint64_t handle, prefill_handle; /* while there are any */
+static uint64_t handle, prefill_handle; /* 0 unless they exist */
 
-static void look(void)
+static void read_handles(void)
 {
-	struct kvr_flight *r = slot();
+	struct kvr_flight *r = find_slot();
 
 	if (r != NULL)
 		handle = kvr_flight_handle(rt->pool[0].requests, r);
-	r = prefill_slot();
+	r = find_prefill_slot();
 	if (r != NULL)
 		prefill_handle = kvr_flight_handle(rt->pool[1].requests, r);
 }
 
-/* ---- what is said ---- */
+/* ---- frames ---- */
 
-static void empty(uint32_t from, uint8_t kind, uint64_t h)
+static void send_empty_to(uint32_t from, uint8_t kind, uint64_t h)
 {
 	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
 	uint8_t buf[64];
@@ -66,7 +66,7 @@ static void empty(uint32_t from, uint8_t kind, uint64_t h)
 	pipeline_turn();
 }
 
-static void response(uint64_t h, uint16_t flags)
+static void send_response(uint64_t h, uint16_t flags)
 {
 	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
 	const struct kvr_wire_response r = {
@@ -79,7 +79,7 @@ static void response(uint64_t h, uint16_t flags)
 	pipeline_turn();
 }
 
-static void progress(uint64_t h, uint16_t flags)
+static void report_progress(uint64_t h, uint16_t flags)
 {
 	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
 	const struct kvr_wire_progress p = {
@@ -90,7 +90,7 @@ static void progress(uint64_t h, uint16_t flags)
 	pipeline_turn();
 }
 
-static void dispatch_ack(uint64_t h, uint16_t code)
+static void acknowledge_leg(uint64_t h, uint16_t code)
 {
 	const struct kvr_wire_dispatch_ack a = {.code = code};
 	const struct kvr_wire_ids ids = {77, id, h, pipeline_epoch(h), 0};
@@ -100,7 +100,7 @@ static void dispatch_ack(uint64_t h, uint16_t code)
 	pipeline_turn();
 }
 
-static void session(uint8_t kind, uint64_t worker, uint16_t code)
+static void reply_to_session(uint8_t kind, uint64_t worker, uint16_t code)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = handle, .epoch = epoch};
 	uint8_t buf[128];
@@ -110,14 +110,14 @@ static void session(uint8_t kind, uint64_t worker, uint16_t code)
 	pipeline_turn();
 }
 
-static uint64_t serving(void)
+static uint64_t get_serving_worker(void)
 {
-	const struct kvr_flight *r = slot();
+	const struct kvr_flight *r = find_slot();
 
 	return r != NULL && r->relay.worker != 0 ? r->relay.worker : W1;
 }
 
-static void response_ack(uint32_t flags)
+static void acknowledge_items(uint32_t flags)
 {
 	const struct kvr_wire_response_ack a = {1, flags};
 	const struct kvr_wire_ids ids = {77, id, handle, 1, 0};
@@ -127,7 +127,7 @@ static void response_ack(uint32_t flags)
 	pipeline_turn();
 }
 
-static void route(uint8_t action, uint32_t flags)
+static void route_with_action(uint8_t action, uint32_t flags)
 {
 	uint8_t tlv[512];
 	struct kvr_hint_buf h = {.p = tlv, .cap = sizeof(tlv)};
@@ -137,7 +137,7 @@ static void route(uint8_t action, uint32_t flags)
 	pipeline_route(id, 1000 * id, 4, flags, &h);
 }
 
-static uint8_t action; /* of the request's session */
+static uint8_t action; /* session action of the request */
 
 static void release_session(void)
 {
@@ -150,101 +150,101 @@ static void release_session(void)
 	pipeline_turn();
 }
 
-static void say(int what)
+static void send_frame_number(int what)
 {
 	switch (what) {
 	case 0:
-		dispatch_ack(handle, 0);
+		acknowledge_leg(handle, 0);
 		break;
 	case 1:
-		dispatch_ack(handle, 7);
+		acknowledge_leg(handle, 7);
 		break;
 	case 2:
-		response(handle, 0);
+		send_response(handle, 0);
 		break;
 	case 3:
-		response(handle, KVR_RESP_F_FIN);
+		send_response(handle, KVR_RESP_F_FIN);
 		break;
 	case 4:
-		response(handle, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+		send_response(handle, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
 		break;
 	case 5:
-		progress(handle, KVR_PROG_F_FIRST);
+		report_progress(handle, KVR_PROG_F_FIRST);
 		break;
 	case 6:
-		progress(handle, KVR_PROG_F_FIN);
+		report_progress(handle, KVR_PROG_F_FIN);
 		break;
 	case 7:
-		empty(PEER_AGENT, KVR_ABORT_ACK, handle);
+		send_empty_to(PEER_AGENT, KVR_ABORT_ACK, handle);
 		break;
 	case 8:
-		session(KVR_SESSION_OPENED, serving(), 0);
+		reply_to_session(KVR_SESSION_OPENED, get_serving_worker(), 0);
 		break;
 	case 9:
-		session(KVR_SESSION_OPENED, serving(), 5);
+		reply_to_session(KVR_SESSION_OPENED, get_serving_worker(), 5);
 		break;
 	case 10:
-		session(KVR_SESSION_CLOSED, serving(), 0);
+		reply_to_session(KVR_SESSION_CLOSED, get_serving_worker(), 0);
 		break;
 	case 11:
-		response_ack(KVR_RACK_F_FIN);
+		acknowledge_items(KVR_RACK_F_FIN);
 		break;
 	case 12:
-		response_ack(0);
+		acknowledge_items(0);
 		break;
 	case 13:
-		empty(PEER_CLIENT, KVR_CANCEL, handle);
+		send_empty_to(PEER_CLIENT, KVR_CANCEL, handle);
 		break;
 	case 14:
-		empty(PEER_CLIENT, KVR_CANCEL, 0);
+		send_empty_to(PEER_CLIENT, KVR_CANCEL, 0);
 		break;
 	case 15:
-		empty(PEER_CLIENT, KVR_PROBE, 0);
+		send_empty_to(PEER_CLIENT, KVR_PROBE, 0);
 		break;
 	case 16:
-		route(action, KVR_REQ_F_RESEND);
+		route_with_action(action, KVR_REQ_F_RESEND);
 		break;
 	case 17:
 		release_session();
 		break;
 	case 18:
 		pipeline_advance(700);
-		break; /* repetitions become due */
+		break; /* retransmissions become due */
 	case 19:
 		pipeline_advance(5100);
 		break; /* opens are given up */
-	/* a pair's prefill leg */
+	/* the prefill leg of a pair */
 	case 20:
-		dispatch_ack(prefill_handle, 0);
+		acknowledge_leg(prefill_handle, 0);
 		break;
 	case 21:
-		dispatch_ack(prefill_handle, 7);
+		acknowledge_leg(prefill_handle, 7);
 		break;
 	case 22:
-		response(prefill_handle, 0);
+		send_response(prefill_handle, 0);
 		break;
 	case 23:
-		response(prefill_handle, KVR_RESP_F_FIN);
+		send_response(prefill_handle, KVR_RESP_F_FIN);
 		break;
 	case 24:
-		response(prefill_handle, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+		send_response(prefill_handle, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
 		break;
 	case 25:
-		progress(prefill_handle, KVR_PROG_F_FIN);
+		report_progress(prefill_handle, KVR_PROG_F_FIN);
 		break;
 	case 26:
-		empty(PEER_AGENT, KVR_ABORT_ACK, prefill_handle);
+		send_empty_to(PEER_AGENT, KVR_ABORT_ACK, prefill_handle);
 		break;
 	}
 }
 #define SAID_LONE 20
 #define SAID_PAIR 27
 
-/* ---- the states ---- */
+/* ---- states ---- */
 
 static bool pair;
 
-static void hello(uint64_t worker, const char *pool, uint8_t role)
+static void join_serving(uint64_t worker, const char *pool, uint8_t role)
 {
 	CU_ASSERT_TRUE_FATAL(pipeline_hello_as(&(const struct pipeline_worker){.id = worker,
 									       .epoch = epoch,
@@ -254,19 +254,19 @@ static void hello(uint64_t worker, const char *pool, uint8_t role)
 									       .role = role}));
 }
 
-static void join(void)
+static void join_workers(void)
 {
 	if (pair) {
-		hello(P1, "p", KVR_ROLE_PREFILL);
-		hello(D1, "d", KVR_ROLE_DECODE);
+		join_serving(P1, "p", KVR_ROLE_PREFILL);
+		join_serving(D1, "d", KVR_ROLE_DECODE);
 	} else {
-		hello(W1, "a", 0);
-		hello(W2, "a", 0);
+		join_serving(W1, "a", 0);
+		join_serving(W2, "a", 0);
 	}
 	pipeline_flush();
 }
 
-static void leave(void)
+static void remove_workers(void)
 {
 	static const uint64_t worker[] = {W1, W2, P1, D1};
 
@@ -281,142 +281,142 @@ static void leave(void)
 	epoch++;
 }
 
-static void expect(enum kvr_rq_state state)
+static void expect_state(enum kvr_rq_state state)
 {
-	look();
-	CU_ASSERT_PTR_NOT_NULL_FATAL(slot());
-	CU_ASSERT_EQUAL(leg_state(request_of(slot()), KVR_LEG_MAIN), state);
+	read_handles();
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find_slot());
+	CU_ASSERT_EQUAL(leg_state(request_of(find_slot()), KVR_LEG_MAIN), state);
 }
 
-static void busy(void)
+static void occupy_workers(void)
 {
-	/* Both workers compute other prompts: what comes next waits. */
+	/* Both workers compute other prompts: the next request waits. */
 	for (uint64_t other = 1; other <= 2; other++)
 		pipeline_route(1000000 + 2 * id + other, 77777 * other, 200, 0, NULL);
 }
 
 static void to_queued(void)
 {
-	busy();
-	route(0, 0);
-	expect(KVR_RQS_QUEUED);
+	occupy_workers();
+	route_with_action(0, 0);
+	expect_state(KVR_RQS_QUEUED);
 }
 
 static void to_held(void)
 {
-	route(action = KVR_ACTION_OPEN, 0);
-	expect(KVR_RQS_HELD);
+	route_with_action(action = KVR_ACTION_OPEN, 0);
+	expect_state(KVR_RQS_HELD);
 }
 
 static void to_sent(void)
 {
-	route(0, 0);
-	expect(KVR_RQS_SENT);
+	route_with_action(0, 0);
+	expect_state(KVR_RQS_SENT);
 }
 
 static void to_direct(void)
 {
-	route(0, KVR_REQ_F_DIRECT);
-	expect(KVR_RQS_SENT);
+	route_with_action(0, KVR_REQ_F_DIRECT);
+	expect_state(KVR_RQS_SENT);
 }
 
 static void to_running(void)
 {
 	to_sent();
-	dispatch_ack(handle, 0);
-	expect(KVR_RQS_RUNNING);
+	acknowledge_leg(handle, 0);
+	expect_state(KVR_RQS_RUNNING);
 }
 
 static void to_opened(void)
 {
 	to_held();
-	session(KVR_SESSION_OPENED, serving(), 0);
-	expect(KVR_RQS_SENT);
+	reply_to_session(KVR_SESSION_OPENED, get_serving_worker(), 0);
+	expect_state(KVR_RQS_SENT);
 }
 
 static void to_ended(void)
 {
 	to_running();
-	response(handle, KVR_RESP_F_FIN);
-	expect(KVR_RQS_ENDED);
+	send_response(handle, KVR_RESP_F_FIN);
+	expect_state(KVR_RQS_ENDED);
 }
 
 static void to_cancelled(void)
 {
 	to_running();
-	empty(PEER_CLIENT, KVR_CANCEL, 0);
-	expect(KVR_RQS_ENDED);
+	send_empty_to(PEER_CLIENT, KVR_CANCEL, 0);
+	expect_state(KVR_RQS_ENDED);
 }
 
 static void to_refused(void)
 {
 	to_sent();
-	dispatch_ack(handle, 7);
-	expect(KVR_RQS_ENDED);
+	acknowledge_leg(handle, 7);
+	expect_state(KVR_RQS_ENDED);
 }
 
 static void to_gone(void)
 {
 	to_ended();
-	response_ack(KVR_RACK_F_FIN);
-	CU_ASSERT_PTR_NULL(slot());
+	acknowledge_items(KVR_RACK_F_FIN);
+	CU_ASSERT_PTR_NULL(find_slot());
 }
 
 static void to_prefill_sent(void)
 {
-	route(0, 0);
-	expect(KVR_RQS_UNDECIDED);
-	CU_ASSERT_PTR_NOT_NULL(prefill_slot());
+	route_with_action(0, 0);
+	expect_state(KVR_RQS_UNDECIDED);
+	CU_ASSERT_PTR_NOT_NULL(find_prefill_slot());
 }
 
 static void to_prefill_queued(void)
 {
 	for (uint64_t other = 1; other <= 2; other++)
 		pipeline_route(1000000 + 2 * id + other, 77777 * other, 200, 0, NULL);
-	route(0, 0);
-	expect(KVR_RQS_UNDECIDED);
+	route_with_action(0, 0);
+	expect_state(KVR_RQS_UNDECIDED);
 }
 
 static void to_decode_sent(void)
 {
 	to_prefill_sent();
-	response(prefill_handle, KVR_RESP_F_FIN);
-	expect(KVR_RQS_SENT);
+	send_response(prefill_handle, KVR_RESP_F_FIN);
+	expect_state(KVR_RQS_SENT);
 }
 
 static void to_decode_running(void)
 {
 	to_decode_sent();
-	response(handle, 0);
-	expect(KVR_RQS_RUNNING);
+	send_response(handle, 0);
+	expect_state(KVR_RQS_RUNNING);
 }
 
 static void to_decode_held(void)
 {
-	route(action = KVR_ACTION_OPEN, 0);
-	look();
-	response(prefill_handle, KVR_RESP_F_FIN);
-	expect(KVR_RQS_HELD);
+	route_with_action(action = KVR_ACTION_OPEN, 0);
+	read_handles();
+	send_response(prefill_handle, KVR_RESP_F_FIN);
+	expect_state(KVR_RQS_HELD);
 }
 
 static void to_prefill_cancelled(void)
 {
 	to_prefill_sent();
-	empty(PEER_CLIENT, KVR_CANCEL, 0);
-	expect(KVR_RQS_UNDECIDED); /* its prefill goes on */
+	send_empty_to(PEER_CLIENT, KVR_CANCEL, 0);
+	expect_state(KVR_RQS_UNDECIDED); /* its prefill goes on */
 }
 
 static void to_started_over(void)
 {
 	to_prefill_sent();
-	dispatch_ack(prefill_handle, 7);
-	look();
+	acknowledge_leg(prefill_handle, 7);
+	read_handles();
 }
 
-/* ---- the end ---- */
+/* ---- end ---- */
 
-/* How many sessions could be opened now. */
-static uint32_t room(struct sessions *s)
+/* Number of sessions that could be opened now. */
+static uint32_t count_session_places(struct sessions *s)
 {
 	uint32_t n = 0;
 
@@ -427,7 +427,7 @@ static uint32_t room(struct sessions *s)
 	return n;
 }
 
-static void pool_at_rest(const struct pool *p)
+static void expect_pool_at_rest(const struct pool *p)
 {
 	CU_ASSERT_EQUAL(kvr_sched_counters(p->sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(kvr_sched_counters(p->sched)->waiting_now, 0);
@@ -444,59 +444,59 @@ static void pool_at_rest(const struct pool *p)
 	CU_ASSERT_EQUAL(kvr_session_count(p->sessions->table), 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(p->sessions->count, SC_OPENING), 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(p->sessions->count, SC_CLOSING), 0);
-	/* All of its room is there again. */
-	CU_ASSERT_EQUAL(room(p->sessions), p->sessions->max);
+	/* All of its places are free again. */
+	CU_ASSERT_EQUAL(count_session_places(p->sessions), p->sessions->max);
 }
 
-static bool at_rest(void)
+static bool expect_at_rest(void)
 {
 	const unsigned int before = CU_get_number_of_failures();
 
 	release_session();
-	leave();
+	remove_workers();
 	for (uint32_t ms = 0; ms < KVR_FLIGHT_LINGER_NS / 1000000 + 6000; ms += 2000)
 		pipeline_advance(2000);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		pool_at_rest(&rt->pool[i]);
+		expect_pool_at_rest(&rt->pool[i]);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_flush();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
 	return CU_get_number_of_failures() == before;
 }
 
-/* ---- all of it ---- */
+/* ---- all combinations ---- */
 
 struct state {
 	const char *name;
 	void (*to)(void);
 };
 
-static void each(const char *pools, const struct state *s, uint32_t n, int said)
+static void check_each(const char *pools, const struct state *s, uint32_t n, int frames)
 {
 	pipeline_start_with(pools);
 	pair = rt->n_pools > 1;
 	for (uint32_t i = 0; i < n; i++)
-		for (int a = 0; a < said; a++)
-			for (int b = -1; b < said; b++) {
+		for (int a = 0; a < frames; a++)
+			for (int b = -1; b < frames; b++) {
 				id++;
 				action = 0;
 				handle = prefill_handle = 0;
-				join();
+				join_workers();
 				s[i].to();
-				say(a);
-				look();
+				send_frame_number(a);
+				read_handles();
 				if (b >= 0)
-					say(b);
-				if (!at_rest()) {
+					send_frame_number(b);
+				if (!expect_at_rest()) {
 					fprintf(stderr, "state %s, then %d, then %d\n", s[i].name,
 						a, b);
-					b = a = said;
+					b = a = frames;
 				}
 			}
 	pipeline_stop();
 }
 
-static void one_pool(void)
+static void every_frame_in_every_state_of_a_pool(void)
 {
 	static const struct state states[] = {
 		{"queued", to_queued},	 {"sent", to_sent},   {"direct", to_direct},
@@ -505,10 +505,10 @@ static void one_pool(void)
 		{"opened", to_opened},
 	};
 
-	each(LONE, states, RTE_DIM(states), SAID_LONE);
+	check_each(LONE, states, RTE_DIM(states), SAID_LONE);
 }
 
-static void pair_of_pools(void)
+static void every_frame_in_every_state_of_a_pair(void)
 {
 	static const struct state states[] = {
 		{"prefill sent", to_prefill_sent},
@@ -520,46 +520,47 @@ static void pair_of_pools(void)
 		{"started over", to_started_over},
 	};
 
-	each(PAIR, states, RTE_DIM(states), SAID_PAIR);
+	check_each(PAIR, states, RTE_DIM(states), SAID_PAIR);
 }
 
-/* What the table does not allow is counted, and changes nothing. */
-static void out_of_turn_is_counted(void)
+/* An unexpected frame is counted and changes nothing. */
+static void unexpected_frames_are_counted(void)
 {
 	pipeline_start_with(LONE);
 	pair = false;
 	id++;
-	join();
+	join_workers();
 	to_held();
-	response(handle, 0); /* its worker has not been sent it: nobody's item */
+	send_response(handle,
+		      0); /* the worker was not dispatched it: the item belongs to no request */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	expect(KVR_RQS_HELD);
-	session(KVR_SESSION_OPENED, serving(), 0);
-	expect(KVR_RQS_SENT);
-	empty(PEER_AGENT, KVR_ABORT_ACK, handle); /* nobody has asked */
+	expect_state(KVR_RQS_HELD);
+	reply_to_session(KVR_SESSION_OPENED, get_serving_worker(), 0);
+	expect_state(KVR_RQS_SENT);
+	send_empty_to(PEER_AGENT, KVR_ABORT_ACK, handle); /* no ABORT was sent */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 1);
-	response_ack(KVR_RACK_F_FIN); /* of no end: it stays on the lcore that has got it */
+	acknowledge_items(KVR_RACK_F_FIN); /* without a last item: it stays on its ingress lcore */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_PREMATURE_ACK), 1);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 1);
-	dispatch_ack(handle, 0);
-	dispatch_ack(handle, 0); /* a copy: it has it still */
+	acknowledge_leg(handle, 0);
+	acknowledge_leg(handle, 0); /* a copy */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE_FRAMES), 0);
-	session(KVR_SESSION_OPENED, serving(), 0);
+	reply_to_session(KVR_SESSION_OPENED, get_serving_worker(), 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE_FRAMES), 1);
-	dispatch_ack(handle, 7); /* it has been taken */
+	acknowledge_leg(handle, 7); /* was acknowledged before */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 2);
-	expect(KVR_RQS_RUNNING);
-	CU_ASSERT_TRUE(at_rest());
+	expect_state(KVR_RQS_RUNNING);
+	CU_ASSERT_TRUE(expect_at_rest());
 	pipeline_stop();
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		KVR_CASE(one_pool),
-		KVR_CASE(pair_of_pools),
-		KVR_CASE(out_of_turn_is_counted),
+		KVR_CASE(every_frame_in_every_state_of_a_pool),
+		KVR_CASE(every_frame_in_every_state_of_a_pair),
+		KVR_CASE(unexpected_frames_are_counted),
 		CU_TEST_INFO_NULL,
 	};
 

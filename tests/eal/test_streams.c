@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams of answers by the frame: what fits a client, and which way items go. */
+/* Streams of answers frame by frame: which items fit a client, and which path they take. */
 #include "pipeline.h"
 
 #include "kvr_frame.h"
@@ -9,16 +9,12 @@
 
 #define WORKER 9u
 
-static struct kvr_wire_ids ids_of(uint64_t id, uint64_t handle)
-{
-	return (struct kvr_wire_ids){.source = 77, .id = id, .handle = handle, .epoch = 1};
-}
-
 /* An item whose frame, header included, is @p frame bytes long. */
-static void item(uint64_t id, uint64_t handle, uint32_t seq, uint32_t frame, uint16_t flags)
+static void send_sized_item(uint64_t id, uint64_t handle, uint32_t seq, uint32_t frame,
+			    uint16_t flags)
 {
 	static const uint8_t data[KVR_WIRE_MAX_FRAME];
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	const struct kvr_wire_response r = {.seq = seq,
 					    .flags = flags,
 					    .generated_tokens = seq + 1,
@@ -33,9 +29,9 @@ static void item(uint64_t id, uint64_t handle, uint32_t seq, uint32_t frame, uin
 	pipeline_turn();
 }
 
-static void fin_ack(uint64_t id, uint64_t handle, uint32_t next)
+static void acknowledge_end(uint64_t id, uint64_t handle, uint32_t next)
 {
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	const struct kvr_wire_response_ack a = {next, KVR_RACK_F_FIN};
 	uint8_t buf[64];
 
@@ -43,7 +39,7 @@ static void fin_ack(uint64_t id, uint64_t handle, uint32_t next)
 	pipeline_turn();
 }
 
-static uint64_t count(enum in_counter c)
+static uint64_t sum_in_count(enum in_counter c)
 {
 	uint64_t v[KVR_STATS_MAX];
 
@@ -51,8 +47,8 @@ static uint64_t count(enum in_counter c)
 	return v[c];
 }
 
-/* The DISPATCH of the only request; the handle, and its fixed part. */
-static uint64_t dispatched(struct kvr_wire_request *q)
+/* The DISPATCH of the only request: its handle and its fixed part. */
+static uint64_t take_only_dispatch(struct kvr_wire_request *q)
 {
 	const struct out *o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
 
@@ -61,13 +57,13 @@ static uint64_t dispatched(struct kvr_wire_request *q)
 	return o->hdr.handle;
 }
 
-static void begin(void)
+static void begin_streams(void)
 {
 	pipeline_start(1);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 2));
 }
 
-static void end(void)
+static void end_streams(void)
 {
 	pipeline_turn();
 	CU_ASSERT_TRUE(pipeline_balanced());
@@ -76,33 +72,33 @@ static void end(void)
 	pipeline_stop();
 }
 
-/* Row 21: no number means 1432, to the agent and to the router. */
-static void no_client_frame_means_1432(void)
+/* Row 21: client_frame 0 means 1432, for the agent and the router. */
+static void client_frame_0_means_1432(void)
 {
 	struct kvr_wire_request q;
 	uint64_t h;
 
-	begin();
+	begin_streams();
 	pipeline_client_frame = 0;
 	pipeline_route(1, 100, 10, 0, NULL);
-	h = dispatched(&q);
+	h = take_only_dispatch(&q);
 	CU_ASSERT_EQUAL(q.client_frame, KVR_WIRE_DEF_FRAME);
-	item(1, h, 0, KVR_WIRE_DEF_FRAME, 0);
+	send_sized_item(1, h, 0, KVR_WIRE_DEF_FRAME, 0);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	item(1, h, 1, KVR_WIRE_DEF_FRAME + 8, 0);
+	send_sized_item(1, h, 1, KVR_WIRE_DEF_FRAME + 8, 0);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	item(1, h, 1, 88, KVR_RESP_F_FIN);
-	fin_ack(1, h, 2);
-	end();
+	send_sized_item(1, h, 1, 88, KVR_RESP_F_FIN);
+	acknowledge_end(1, h, 2);
+	end_streams();
 }
 
-/* The same for what the router itself cuts: LOADS. */
-static void loads_are_cut_for_the_client(void)
+/* The same for LOADS, which the router fragments itself. */
+static void loads_are_fragmented_for_the_client(void)
 {
 	const struct out *o;
 	uint32_t frames = 0;
 
-	begin();
+	begin_streams();
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + 1, 1, "a", 60));
 	pipeline_client_frame = 0;
 	pipeline_kind = KVR_POTENTIAL_LOADS;
@@ -113,53 +109,56 @@ static void loads_are_cut_for_the_client(void)
 		frames++;
 	}
 	CU_ASSERT_EQUAL(frames, 2);
-	end();
+	end_streams();
 }
 
-static void an_item_above_client_frame_is_answered(void)
+static void an_item_above_client_frame_is_rejected(void)
 {
 	const struct kvr_wire_rejected *w;
 	struct kvr_wire_request q;
 	const struct out *o;
 	uint64_t h;
 
-	begin();
+	begin_streams();
 	pipeline_client_frame = 600;
 	pipeline_route(1, 100, 10, 0, NULL);
-	h = dispatched(&q);
+	h = take_only_dispatch(&q);
 	CU_ASSERT_EQUAL(q.client_frame, 600);
-	item(1, h, 0, 600, 0);
+	send_sized_item(1, h, 0, 600, 0);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	/* Not even the end: the client would not hear it, and the booking must not go. */
-	item(1, h, 1, 608, KVR_RESP_F_FIN);
+	/*
+	 * Not even for the last item: the client would not receive it, and the booking must not
+	 * end.
+	 */
+	send_sized_item(1, h, 1, 608, KVR_RESP_F_FIN);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.source, 77);
 	CU_ASSERT_EQUAL(o->hdr.id, 1);
-	CU_ASSERT_EQUAL(o->hdr.handle, h); /* which run it is about */
+	CU_ASSERT_EQUAL(o->hdr.handle, h); /* it names the attempt */
 	w = (const void *)(&o->hdr + 1);
 	CU_ASSERT_EQUAL(w->code, KVR_E_TOO_LARGE);
 	CU_ASSERT_EQUAL(w->kind, KVR_RESPONSE);
 	CU_ASSERT_EQUAL(w->detail[0], 608);
 	CU_ASSERT_EQUAL(w->detail[1], 600);
 	CU_ASSERT_EQUAL(w->detail[2], 1);
-	CU_ASSERT_EQUAL(count(IN_REJECTED), 1);
-	CU_ASSERT_EQUAL(count(IN_REFRAGMENTED) + count(IN_UNSENDABLE), 0);
+	CU_ASSERT_EQUAL(sum_in_count(IN_REJECTED), 1);
+	CU_ASSERT_EQUAL(sum_in_count(IN_REFRAGMENTED) + sum_in_count(IN_UNSENDABLE), 0);
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 1);
-	item(1, h, 1, 80, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
+	send_sized_item(1, h, 1, 80, KVR_RESP_F_FIN | KVR_RESP_F_ERROR);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	fin_ack(1, h, 2);
-	end();
+	acknowledge_end(1, h, 2);
+	end_streams();
 }
 
 /* ---- items of several frames ---- */
 
 #define UNIT 1384u
 
-/* Fragment number @p k of an item with @p len bytes of data, cut for frames of @p frame bytes. */
-static void part(const struct kvr_wire_ids *ids, uint32_t seq, uint32_t len, uint16_t flags,
-		 uint32_t frame, uint32_t k)
+/* Fragment @p k of an item with @p len bytes of data, cut for frames of @p frame bytes. */
+static void send_item_fragment(const struct kvr_wire_ids *ids, uint32_t seq, uint32_t len,
+			       uint16_t flags, uint32_t frame, uint32_t k)
 {
 	static uint8_t body[sizeof(struct kvr_wire_response) + KVR_WIRE_MAX_ITEM + 4096];
 	struct kvr_wire_response *w = (void *)body;
@@ -182,7 +181,7 @@ static void part(const struct kvr_wire_ids *ids, uint32_t seq, uint32_t len, uin
 	pipeline_turn();
 }
 
-static void missing_item(uint32_t from, const struct kvr_wire_ids *ids, uint32_t msg_len)
+static void send_missing(uint32_t from, const struct kvr_wire_ids *ids, uint32_t msg_len)
 {
 	const struct kvr_wire_missing w = {.kind = KVR_RESPONSE,
 					   .n_words = 1,
@@ -199,56 +198,61 @@ static void missing_item(uint32_t from, const struct kvr_wire_ids *ids, uint32_t
 	pipeline_turn();
 }
 
-static void fragments_pass_and_so_does_what_is_missing(void)
+static void fragments_and_requests_for_missing_ones_pass(void)
 {
 	struct kvr_wire_request q;
 	struct kvr_wire_ids ids;
 	const struct out *o;
 
-	begin();
+	begin_streams();
 	pipeline_client_frame = 0;
 	pipeline_route(1, 100, 10, 0, NULL);
-	ids = ids_of(1, dispatched(&q));
+	ids = pipeline_make_ids(1, take_only_dispatch(&q));
 	ids.msg_seq = 5;
-	part(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 2); /* the last one first */
+	send_item_fragment(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 2); /* the last one first */
 	o = pipeline_expect(PEER_CLIENT, KVR_RESPONSE);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.frag_off, 2 * UNIT);
 	CU_ASSERT_EQUAL(o->hdr.msg_len, 4032);
-	/* Nobody knows yet what it is: the booking stands, and nothing may be acknowledged. */
+	/*
+	 * The kind of item is still unknown: the booking stands, and nothing may be acknowledged.
+	 */
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 1);
-	fin_ack(1, ids.handle, 1);
+	acknowledge_end(1, ids.handle, 1);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
-	part(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 0);
+	send_item_fragment(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 0);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 0);
-	missing_item(PEER_AGENT, &ids, 4032); /* it is not for an agent to say */
+	send_missing(PEER_AGENT, &ids, 4032); /* an agent may not send it */
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_MISSING));
-	missing_item(PEER_CLIENT, &ids, 4032);
+	send_missing(PEER_CLIENT, &ids, 4032);
 	o = pipeline_expect(PEER_AGENT, KVR_MISSING);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.handle, ids.handle);
-	part(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 1);
+	send_item_fragment(&ids, 0, 4000, KVR_RESP_F_FIN, 1432, 1);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	fin_ack(1, ids.handle, 1);
+	acknowledge_end(1, ids.handle, 1);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_RESPONSE_ACK));
-	end();
+	end_streams();
 }
 
-/* The bound of data, a frame too long, a head that lies: said once, by the first fragment. */
-static void fragments_above_the_bounds_are_answered_once(void)
+/*
+ * Too much data, a frame that is too long, a header with wrong sizes: rejected once, at the first
+ * fragment.
+ */
+static void fragments_above_the_bounds_are_rejected_once(void)
 {
 	const struct kvr_wire_rejected *w;
 	struct kvr_wire_request q;
 	struct kvr_wire_ids ids;
 	const struct out *o;
 
-	begin();
+	begin_streams();
 	pipeline_client_frame = 0;
 	pipeline_route(1, 100, 10, 0, NULL);
-	ids = ids_of(1, dispatched(&q));
+	ids = pipeline_make_ids(1, take_only_dispatch(&q));
 	for (uint32_t k = 0; k < 3; k++)
-		part(&ids, 0, KVR_WIRE_MAX_ITEM + 600, 0, 1432, k);
+		send_item_fragment(&ids, 0, KVR_WIRE_MAX_ITEM + 600, 0, 1432, k);
 	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	w = (const void *)(&o->hdr + 1);
@@ -259,7 +263,7 @@ static void fragments_above_the_bounds_are_answered_once(void)
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
 	ids.msg_seq++;
 	for (uint32_t k = 0; k < 3; k++)
-		part(&ids, 0, 5000, 0, 1440, k);
+		send_item_fragment(&ids, 0, 5000, 0, 1440, k);
 	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	w = (const void *)(&o->hdr + 1);
@@ -268,86 +272,88 @@ static void fragments_above_the_bounds_are_answered_once(void)
 	CU_ASSERT_EQUAL(w->detail[1], 1432);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
 	ids.msg_seq++;
-	part(&ids, 0, 5000, KVR_RESP_F_ERROR, 1432, 0); /* without FIN */
+	send_item_fragment(&ids, 0, 5000, KVR_RESP_F_ERROR, 1432, 0); /* without FIN */
 	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	w = (const void *)(&o->hdr + 1);
 	CU_ASSERT_EQUAL(w->code, KVR_E_FLAGS);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	CU_ASSERT_EQUAL(count(IN_REJECTED), 7);
-	item(1, ids.handle, 0, 88, KVR_RESP_F_FIN);
-	fin_ack(1, ids.handle, 1);
-	end();
+	CU_ASSERT_EQUAL(sum_in_count(IN_REJECTED), 7);
+	send_sized_item(1, ids.handle, 0, 88, KVR_RESP_F_FIN);
+	acknowledge_end(1, ids.handle, 1);
+	end_streams();
 }
 
-/* From another address, of another life, after the end: nothing passes, and only the first one is
- * told that nobody listens. */
-static void fragments_of_strangers_do_not_pass(void)
+/*
+ * From another address, of another epoch, after the end: no item passes, and only the first one is
+ * answered.
+ */
+static void only_fragments_of_the_serving_agent_pass(void)
 {
 	struct kvr_wire_request q;
 	struct kvr_wire_ids ids, other;
 	const struct out *o;
 
-	begin();
+	begin_streams();
 	pipeline_client_frame = 0;
 	pipeline_route(1, 100, 10, 0, NULL);
-	ids = ids_of(1, dispatched(&q));
+	ids = pipeline_make_ids(1, take_only_dispatch(&q));
 	other = ids;
 	other.epoch = 2;
-	part(&other, 0, 5000, 0, 1432, 1);
+	send_item_fragment(&other, 0, 5000, 0, 1432, 1);
 	other = ids;
 	other.id = 7;
-	part(&other, 0, 5000, 0, 1432, 1);
+	send_item_fragment(&other, 0, 5000, 0, 1432, 1);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
-	part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 0);
+	send_item_fragment(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 0);
 	for (uint32_t k = 1; k < 4; k++)
-		part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, k);
-	fin_ack(1, ids.handle, 1);
+		send_item_fragment(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, k);
+	acknowledge_end(1, ids.handle, 1);
 	pipeline_flush();
 	pipeline_skip((KVR_WIRE_LINGER_S + 1) * 1000);
-	part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 1);
+	send_item_fragment(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 1);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_REJECTED));
-	part(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 0);
+	send_item_fragment(&ids, 0, 5000, KVR_RESP_F_FIN, 1432, 0);
 	o = pipeline_expect(PEER_AGENT, KVR_REJECTED);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_rejected *)(&o->hdr + 1))->code,
 			KVR_E_UNKNOWN_REQUEST);
-	end();
+	end_streams();
 }
 
-/* An agent that is reached over IPv4 cannot send to a client that came over IPv6. */
+/* An agent reached over IPv4 cannot send to a client that came over IPv6. */
 static void direct_across_address_families_is_relayed(void)
 {
 	struct kvr_wire_request q;
 	uint64_t h;
 
-	begin();
+	begin_streams();
 	pipeline_route(1, 100, 10, KVR_REQ_F_DIRECT, NULL);
-	dispatched(&q);
+	take_only_dispatch(&q);
 	CU_ASSERT_EQUAL(q.flags, KVR_REQ_F_DIRECT | KVR_REQ_F_UNPROVEN);
 	pipeline_ipv6 = true;
 	pipeline_route(2, 200, 10, KVR_REQ_F_DIRECT, NULL);
-	h = dispatched(&q);
+	h = take_only_dispatch(&q);
 	CU_ASSERT_EQUAL(q.flags, KVR_REQ_F_UNPROVEN);
 	CU_ASSERT_EQUAL(q.client_ip[0], 0xfd);
 	pipeline_ipv6 = false;
-	item(2, h, 0, 88, 0);
+	send_sized_item(2, h, 0, 88, 0);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
 
-static void taken(uint64_t id, uint64_t handle)
+static void acknowledge_request(uint64_t id, uint64_t handle)
 {
 	const struct kvr_wire_dispatch_ack yes = {0};
-	const struct kvr_wire_ids ids = ids_of(id, handle);
+	const struct kvr_wire_ids ids = pipeline_make_ids(id, handle);
 	uint8_t buf[64];
 
 	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &yes));
 	pipeline_turn();
 }
 
-/* QUIET: one word says that a worker has it, ACCEPTED or an item. */
+/* QUIET: a single frame reports that a worker has the request, ACCEPTED or an item. */
 static void a_quiet_request_is_not_announced(void)
 {
 	static const uint8_t token[KVR_WIRE_TOKEN] = {1};
@@ -357,34 +363,34 @@ static void a_quiet_request_is_not_announced(void)
 	const struct out *o;
 	uint64_t h;
 
-	begin();
+	begin_streams();
 	pipeline_client_frame = 0;
 	pipeline_route(1, 100, 10, KVR_REQ_F_QUIET, NULL);
-	h = dispatched(&q);
-	item(1, h, 0, 88, KVR_RESP_F_FIN);
+	h = take_only_dispatch(&q);
+	send_sized_item(1, h, 0, 88, KVR_RESP_F_FIN);
 	o = pipeline_next(PEER_CLIENT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.kind, KVR_RESPONSE);
 	CU_ASSERT_PTR_NULL(pipeline_next(PEER_CLIENT));
-	fin_ack(1, h, 1);
+	acknowledge_end(1, h, 1);
 	pipeline_route(2, 100, 10, KVR_REQ_F_QUIET, NULL);
-	h = dispatched(&q);
+	h = take_only_dispatch(&q);
 	CU_ASSERT_PTR_NULL(pipeline_next(PEER_CLIENT));
-	taken(2, h);
+	acknowledge_request(2, h);
 	o = pipeline_next(PEER_CLIENT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	CU_ASSERT_EQUAL(o->hdr.kind, KVR_ACCEPTED);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_accepted *)(&o->hdr + 1))->state,
 			KVR_STATE_RUNNING);
-	item(2, h, 0, 88, KVR_RESP_F_FIN);
-	fin_ack(2, h, 1);
+	send_sized_item(2, h, 0, 88, KVR_RESP_F_FIN);
+	acknowledge_end(2, h, 1);
 	pipeline_flush();
-	/* ACCEPTED says what their clients have to know. */
+	/* ACCEPTED carries information that these clients need. */
 	pipeline_route(3, 100, 10, KVR_REQ_F_QUIET | KVR_REQ_F_QUERY, NULL);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
 	pipeline_route(4, 100, 10, KVR_REQ_F_QUIET | KVR_REQ_F_DIRECT, NULL);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
-	/* Where the body is to be given, before the worker has acknowledged anything. */
+	/* The client must know where the body goes before the worker has acknowledged anything. */
 	pipeline_flush();
 	kvr_hint_put_body(&hints, 100000, token);
 	while (hints.len < 264)
@@ -402,12 +408,12 @@ static void a_quiet_request_is_not_announced(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {KVR_CASE(no_client_frame_means_1432),
-			       KVR_CASE(loads_are_cut_for_the_client),
-			       KVR_CASE(an_item_above_client_frame_is_answered),
-			       KVR_CASE(fragments_pass_and_so_does_what_is_missing),
-			       KVR_CASE(fragments_above_the_bounds_are_answered_once),
-			       KVR_CASE(fragments_of_strangers_do_not_pass),
+	CU_TestInfo tests[] = {KVR_CASE(client_frame_0_means_1432),
+			       KVR_CASE(loads_are_fragmented_for_the_client),
+			       KVR_CASE(an_item_above_client_frame_is_rejected),
+			       KVR_CASE(fragments_and_requests_for_missing_ones_pass),
+			       KVR_CASE(fragments_above_the_bounds_are_rejected_once),
+			       KVR_CASE(only_fragments_of_the_serving_agent_pass),
 			       KVR_CASE(a_quiet_request_is_not_announced),
 			       KVR_CASE(direct_across_address_families_is_relayed),
 			       CU_TEST_INFO_NULL};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Work in a turn is bounded: a pool of 65,536 requests, of which thousands end, wait, are aborted
- * or are looked at for the same reason at the same time. Frames: test_turns_frames.c.
+ * Work per turn is bounded: a pool of 65,536 requests, thousands of which end, wait, are aborted or
+ * are checked for the same reason at the same time. For frames see test_turns_frames.c.
  */
 #include "turns.h"
 
@@ -16,25 +16,25 @@
 	"[pool a]\nid = 5\nblock_size = 4\nmax_ranks = 512\nmax_requests = 65536\n"                \
 	"max_blocks = 64k\nmax_active_blocks = 1048576\n"
 
-static void begin(const char *keys)
+static void begin_turns(const char *keys)
 {
-	begin_with(POOL, keys);
+	begin_turn_router(POOL, keys);
 }
 
-/* @p n requests come in. */
-static void routes(uint32_t n)
+/* Receive @p n requests. */
+static void receive_routes(uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++) {
 		peers_route_send(PEER_CLIENT, ++id, 0, "body");
 		if (i % 16 == 15)
-			turn();
+			run_timed_turn();
 	}
-	turn();
-	turn();
+	run_timed_turn();
+	run_timed_turn();
 	begin_measure();
 }
 
-static uint64_t looked_at(void)
+static uint64_t count_checked(void)
 {
 	static uint64_t all;
 	static uint32_t last;
@@ -45,34 +45,34 @@ static uint64_t looked_at(void)
 	return all;
 }
 
-/* One waits, so that all slots are looked at every 160 ms. */
-static void slots_looked_at(void)
+/* One waits, so that all slots are checked every 160 ms. */
+static void checked_slots_per_turn(void)
 {
 	uint64_t most;
 
-	begin("max_jobs = 4096\nrouter_queue_threshold = 0.5\n");
+	begin_turns("max_jobs = 4096\nrouter_queue_threshold = 0.5\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
-	routes(20000);
+	receive_routes(20000);
 	CU_ASSERT(kvr_sched_counters(rt->pool[0].sched)->waiting_now > 0);
 	pipeline_skip(10);
-	most = round_beside(looked_at);
-	report("slots looked at", most);
+	most = run_round_beside(count_checked);
+	report_turns("checked slots", most);
 	CU_ASSERT(most <= 128);
-	end();
+	end_turn_router();
 }
 
-static uint64_t lost(void)
+static uint64_t count_lost(void)
 {
-	return counter(PC_LOST);
+	return get_counter(PC_LOST);
 }
 
-static void leave(uint64_t worker)
+static void send_leave(uint64_t worker)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = 3, .epoch = 1};
 	uint8_t buf[64];
 
 	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
-	turn();
+	run_timed_turn();
 	begin_measure();
 }
 
@@ -80,44 +80,44 @@ static void bookings_of_a_worker_that_leaves(void)
 {
 	uint64_t most;
 
-	begin("max_jobs = 4096\n");
+	begin_turns("max_jobs = 4096\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
-	routes(MANY);
+	receive_routes(MANY);
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, MANY);
-	leave(WORKER);
-	most = round_beside(lost);
-	report("bookings lost", most);
-	CU_ASSERT_EQUAL(counter(PC_LOST), MANY);
+	send_leave(WORKER);
+	most = run_round_beside(count_lost);
+	report_turns("bookings lost", most);
+	CU_ASSERT_EQUAL(get_counter(PC_LOST), MANY);
 	CU_ASSERT(most <= ENDS_TURN);
-	end();
+	end_turn_router();
 }
 
-static uint64_t refused(void)
+static uint64_t count_rejected(void)
 {
-	return counter(PC_ADMISSION_REJECTED);
+	return get_counter(PC_ADMISSION_REJECTED);
 }
 
-static void many_wait(void)
+static void let_many_wait(void)
 {
-	begin("max_jobs = 4096\nrouter_queue_threshold = 0.5\n");
+	begin_turns("max_jobs = 4096\nrouter_queue_threshold = 0.5\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 1));
-	routes(3000);
+	receive_routes(3000);
 	CU_ASSERT(kvr_sched_counters(rt->pool[0].sched)->waiting_now > 2000);
 }
 
-static void waiting_requests_when_nobody_is_left(void)
+static void waiting_requests_without_a_worker(void)
 {
 	uint64_t most;
 
-	many_wait();
-	leave(WORKER);
-	most = round_beside(refused);
-	report("waiting refused", most);
+	let_many_wait();
+	send_leave(WORKER);
+	most = run_round_beside(count_rejected);
+	report_turns("rejected waiting requests", most);
 	CU_ASSERT(most <= 8);
-	end();
+	end_turn_router();
 }
 
-/* ABORTs whose time has come. */
+/* ABORTs that are due. */
 static uint32_t aborts_due(void)
 {
 	const struct kvr_flight *f;
@@ -128,7 +128,7 @@ static uint32_t aborts_due(void)
 	return n;
 }
 
-static void cancel_all(void)
+static void cancel_requests(void)
 {
 	for (uint64_t i = 1; i <= id; i++) {
 		const struct kvr_wire_ids ids = {.source = 77, .id = i, .epoch = 1};
@@ -137,37 +137,39 @@ static void cancel_all(void)
 
 		pipeline_send(PEER_CLIENT, buf, (size_t)len);
 		if (i % 16 == 0)
-			turn();
+			run_timed_turn();
 	}
-	turn();
+	run_timed_turn();
 }
 
 static void aborts_due_after_a_pause(void)
 {
 	uint32_t due, left, most = 0;
 
-	begin("max_jobs = 4096\n");
+	begin_turns("max_jobs = 4096\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
-	routes(MANY);
-	cancel_all();
+	receive_routes(MANY);
+	cancel_requests();
 	pipeline_skip(2000);
 	CU_ASSERT_EQUAL_FATAL(aborts_due(), MANY);
 	begin_measure();
 	for (due = MANY; due > 0; due = left) {
-		turn();
+		run_timed_turn();
 		left = aborts_due();
 		most = RTE_MAX(most, due - left);
 		CU_ASSERT_FATAL(left < due);
 	}
-	report("ABORTs", most);
+	report_turns("ABORTs", most);
 	CU_ASSERT(most <= 32);
-	end();
+	end_turn_router();
 }
 
-/* ---- what is sent again ---- */
+/* ---- retransmissions ---- */
 
-/* Legs of a pair are repeated by the router: none has been acknowledged, and all are due. With
- * @p keys they may go to another worker, which takes two decisions each, beside the others. */
+/*
+ * The router retransmits legs of a pair: none is acknowledged, and all are due. With @p keys they
+ * may go to another worker, which takes two decisions each in addition.
+ */
 static void legs_due(const char *keys, uint64_t bound)
 {
 	char all_keys[512];
@@ -187,7 +189,7 @@ static void legs_due(const char *keys, uint64_t bound)
 		 "block_size = 4\nmax_ranks = 64\nmax_requests = 4096\nmax_jobs = 64\n"
 		 "max_blocks = 64k\nmax_active_blocks = 65536\n%s",
 		 keys, keys);
-	begin(all_keys);
+	begin_turns(all_keys);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello_as(&w));
 	CU_ASSERT_TRUE_FATAL(
 		pipeline_hello_as(&(const struct pipeline_worker){.id = WORKER,
@@ -196,20 +198,20 @@ static void legs_due(const char *keys, uint64_t bound)
 								  .ranks = 8,
 								  .from = PEER_AGENT,
 								  .role = KVR_ROLE_DECODE}));
-	routes(1024);
+	receive_routes(1024);
 	all = kvr_stats_get(rt->pool[1].count, PC_DISPATCHES);
 	CU_ASSERT_EQUAL_FATAL(kvr_sched_counters(rt->pool[1].sched)->booked_now, 1024);
 	pipeline_skip(2000);
 	begin_measure();
 	for (before = all; before < all + 1024 && turns < 1024; before += n, turns++) {
-		turn();
+		run_timed_turn();
 		n = kvr_stats_get(rt->pool[1].count, PC_DISPATCHES) - before;
 		most = RTE_MAX(most, n);
 	}
-	report("legs sent again", most);
+	report_turns("retransmitted legs", most);
 	CU_ASSERT(turns < 1024);
 	CU_ASSERT(most > 0 && most <= bound);
-	end();
+	end_turn_router();
 }
 
 static void legs_due_after_a_pause(void)
@@ -218,7 +220,7 @@ static void legs_due_after_a_pause(void)
 	legs_due("", 32 + 2 * 4);
 }
 
-/* ---- questions about all ranks ---- */
+/* ---- queries about all ranks ---- */
 
 #define QUESTIONS 32u
 
@@ -251,46 +253,47 @@ static void loads_of_all_ranks(void)
 {
 	uint64_t before, most = 0;
 
-	begin("max_jobs = 4096\n");
+	begin_turns("max_jobs = 4096\n");
 	for (uint32_t i = 0; i < 8; i++)
 		CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER + i, 1, "a", 64));
 	for (uint32_t i = 0; i < QUESTIONS; i++)
 		ask_loads();
 	begin_measure();
 	for (uint32_t turns = 0; turns <= QUESTIONS; turns++) {
-		before = counter(PC_LOAD_QUERIES);
-		turn();
-		most = RTE_MAX(most, counter(PC_LOAD_QUERIES) - before);
+		before = get_counter(PC_LOAD_QUERIES);
+		run_timed_turn();
+		most = RTE_MAX(most, get_counter(PC_LOAD_QUERIES) - before);
 	}
-	report("questions about 512 ranks", most);
-	CU_ASSERT_EQUAL(counter(PC_LOAD_QUERIES), QUESTIONS);
+	report_turns("queries about 512 ranks", most);
+	CU_ASSERT_EQUAL(get_counter(PC_LOAD_QUERIES), QUESTIONS);
 	CU_ASSERT(most <= 2); /* 1,024 ranks */
-	end();
+	end_turn_router();
 }
 
 /* ---- time ---- */
 
-static uint64_t handle_of(uint64_t request)
+static uint64_t get_handle(uint64_t request)
 {
 	struct kvr_flight_table *t = rt->pool[0].requests;
 
 	return kvr_flight_handle(t, kvr_flight_lookup(t, 77, request));
 }
 
-static uint64_t released(void)
+static uint64_t count_released(void)
 {
-	return counter(PC_RELEASED);
+	return get_counter(PC_RELEASED);
 }
 
 static void bookings_released_together(void)
 {
 	uint64_t most = 0;
 
-	begin("max_jobs = 4096\n");
+	begin_turns("max_jobs = 4096\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
-	routes(MANY);
-	for (uint64_t i = 1; i <= id; i++) { /* their worker has them: no client is waited for */
-		const uint64_t h = handle_of(i);
+	receive_routes(MANY);
+	for (uint64_t i = 1; i <= id;
+	     i++) { /* acknowledged by their worker: no client needs to renew */
+		const uint64_t h = get_handle(i);
 		const struct kvr_wire_dispatch_ack a = {.code = 0};
 		const struct kvr_wire_ids ids = {.source = 77, .id = i, .handle = h, .epoch = 1};
 		uint8_t buf[64];
@@ -298,106 +301,106 @@ static void bookings_released_together(void)
 		pipeline_send(PEER_AGENT, buf,
 			      (size_t)kvr_put_dispatch_ack(buf, sizeof(buf), &ids, &a));
 		if (i % 16 == 0)
-			turn();
+			run_timed_turn();
 	}
-	turn();
+	run_timed_turn();
 	pipeline_skip(400000);
 	begin_measure();
-	while (released() < MANY) {
-		const uint64_t before = released();
+	while (count_released() < MANY) {
+		const uint64_t before = count_released();
 
-		most = RTE_MAX(most, round_beside(released));
-		CU_ASSERT_FATAL(released() > before);
+		most = RTE_MAX(most, run_round_beside(count_released));
+		CU_ASSERT_FATAL(count_released() > before);
 	}
-	report("bookings released", most);
+	report_turns("bookings released", most);
 	CU_ASSERT(most <= ENDS_TURN);
-	end();
+	end_turn_router();
 }
 
-/* All requests of a large worker are reported at once, and those of others beside them. */
+/* All requests of a large worker are reported at once, together with those of others. */
 static void reports_of_live_requests(void)
 {
 	uint64_t handle[KVR_WIRE_ALIVE_MOST], before, most = 0;
 	const struct kvr_wire_ids ids = {.source = WORKER, .epoch = 1};
 	uint8_t buf[KVR_WIRE_DEF_FRAME];
 
-	begin("max_jobs = 4096\n");
+	begin_turns("max_jobs = 4096\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
-	routes(MANY);
+	receive_routes(MANY);
 	for (uint64_t i = 0; i < MANY; i += KVR_WIRE_ALIVE_MOST) {
 		for (uint32_t k = 0; k < KVR_WIRE_ALIVE_MOST; k++)
-			handle[k] = handle_of(1 + (i * 97 + k * 61) % MANY);
+			handle[k] = get_handle(1 + (i * 97 + k * 61) % MANY);
 		pipeline_send(
 			PEER_AGENT, buf,
 			(size_t)kvr_put_alive(buf, sizeof(buf), &ids, handle, KVR_WIRE_ALIVE_MOST));
 	}
 	begin_measure();
 	for (uint32_t turns = 0; turns < 2 * MANY / KVR_WIRE_ALIVE_MOST; turns++) {
-		before = counter(PC_ALIVE);
-		turn();
-		most = RTE_MAX(most, counter(PC_ALIVE) - before);
+		before = get_counter(PC_ALIVE);
+		run_timed_turn();
+		most = RTE_MAX(most, get_counter(PC_ALIVE) - before);
 	}
-	report("requests reported", most);
-	CU_ASSERT_EQUAL(counter(PC_ALIVE), MANY);
-	CU_ASSERT_EQUAL(counter(PC_ALIVE_UNKNOWN), 0);
+	report_turns("requests reported", most);
+	CU_ASSERT_EQUAL(get_counter(PC_ALIVE), MANY);
+	CU_ASSERT_EQUAL(get_counter(PC_ALIVE_UNKNOWN), 0);
 	CU_ASSERT(most <= 2 * KVR_WIRE_ALIVE_MOST);
-	end();
+	end_turn_router();
 }
 
-static uint64_t gone(void)
+static uint64_t count_client_gone(void)
 {
-	return counter(PC_CLIENT_GONE);
+	return get_counter(PC_CLIENT_GONE);
 }
 
 static void clients_that_go_together(void)
 {
 	uint64_t most = 0;
 
-	many_wait();
+	let_many_wait();
 	pipeline_skip(30000);
 	begin_measure();
-	for (uint32_t i = 0; i < 1000 && gone() < 3000; i++) {
+	for (uint32_t i = 0; i < 1000 && count_client_gone() < 3000; i++) {
 		pipeline_skip(10);
-		most = RTE_MAX(most, round_beside(gone));
+		most = RTE_MAX(most, run_round_beside(count_client_gone));
 	}
-	report("clients gone", most);
-	CU_ASSERT_EQUAL(gone(), 3000);
+	report_turns("clients gone", most);
+	CU_ASSERT_EQUAL(count_client_gone(), 3000);
 	CU_ASSERT(most <= ENDS_TURN);
-	end();
+	end_turn_router();
 }
 
-static uint64_t cut_off(void)
+static uint64_t count_cut_off(void)
 {
-	return counter(PC_CANCELLED);
+	return get_counter(PC_CANCELLED);
 }
 
-/* As call_start() does it, but one turn of the lcore at a time. */
+/* Like call_start(), but one turn of the lcore at a time. */
 static void all_at_the_stop(void)
 {
 	struct stop_part part = {0};
 	uint64_t most = 0, n;
 
-	begin("max_jobs = 4096\n");
+	begin_turns("max_jobs = 4096\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, 1, "a", 64));
-	routes(MANY);
+	receive_routes(MANY);
 	part.pool = &rt->pool[0];
 	for (bool over = false; !over;) {
-		n = cut_off();
-		over = stop_cut(lc(), &part);
-		most = RTE_MAX(most, cut_off() - n);
-		turn();
+		n = count_cut_off();
+		over = stop_cut(get_lcore(), &part);
+		most = RTE_MAX(most, count_cut_off() - n);
+		run_timed_turn();
 	}
-	report("cut off", most);
+	report_turns("cut off", most);
 	CU_ASSERT_EQUAL(part.n, MANY);
 	CU_ASSERT(most <= 8);
-	end();
+	end_turn_router();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {KVR_CASE(slots_looked_at),
+	CU_TestInfo tests[] = {KVR_CASE(checked_slots_per_turn),
 			       KVR_CASE(bookings_of_a_worker_that_leaves),
-			       KVR_CASE(waiting_requests_when_nobody_is_left),
+			       KVR_CASE(waiting_requests_without_a_worker),
 			       KVR_CASE(aborts_due_after_a_pause),
 			       KVR_CASE(legs_due_after_a_pause),
 			       KVR_CASE(loads_of_all_ranks),

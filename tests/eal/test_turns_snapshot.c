@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Work in a turn is bounded: what a snapshot has of a worker with many blocks and sessions is put
- * into the tables in slices, and so is what is copied for a snapshot.
+ * Work per turn is bounded: restored blocks and sessions of a large worker enter the tables in
+ * slices, and so does the copy for a snapshot.
  */
 #include "turns.h"
 
@@ -21,45 +21,48 @@
 
 static char folder[] = "/tmp/kvr_snap_turns.XXXXXX", keys[100];
 
-static void begin(void)
+static void begin_snapshot_turns(void)
 {
 	char err[300] = "";
 
 	pipeline_router = keys;
-	begin_with(POOL, "");
+	begin_turn_router(POOL, "");
 	CU_ASSERT_EQUAL_FATAL(snapshot_open(rt, err, sizeof(err)), 0);
 	CU_ASSERT_EQUAL_FATAL(start_snapshots(rt, err, sizeof(err)), 0);
 }
 
-static void finish(void)
+static void finish_snapshot_turns(void)
 {
 	stop_snapshots(rt);
 	snapshot_close(rt);
-	end();
+	end_turn_router();
 }
 
-static uint64_t units(void)
+static uint64_t count_units(void)
 {
 	return kvr_prefix_work(rt->pool[0].prefix);
 }
 
-static uint64_t sessions(void)
+static uint64_t count_sessions(void)
 {
 	return kvr_session_count(rt->pool[0].sessions->table);
 }
 
-static uint64_t calls(void)
+static uint64_t count_calls(void)
 {
-	return kvr_cell_get(&lc()->turns.calls);
+	return kvr_cell_get(&get_lcore()->turns.calls);
 }
 
-static const struct kvr_worker *worker(void)
+static const struct kvr_worker *find_worker(void)
 {
 	return kvr_registry_find(rt->registry, WORKER);
 }
 
-/* Always the same words. @return the most that @p what counts in one turn until it serves. */
-static uint64_t joins(uint64_t (*what)(void))
+/*
+ * Registers with the same HELLO until the worker serves. @return the largest growth of @p what in
+ * one turn.
+ */
+static uint64_t join_and_measure(uint64_t (*what)(void))
 {
 	const struct kvr_wire_ids ids = {.source = WORKER, .id = 1, .epoch = 1};
 	const struct kvr_wire_hello h = {.block_size = 4,
@@ -72,11 +75,11 @@ static uint64_t joins(uint64_t (*what)(void))
 
 	kvr_hint_put_str(&hints, KVR_HINT_POOL, "a");
 	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_hello(buf, sizeof(buf), &ids, h, &hints));
-	turn();
-	return round_beside(what);
+	run_timed_turn();
+	return run_round_beside(what);
 }
 
-static void fill(void)
+static void fill_tables(void)
 {
 	const struct kvr_session_binding to = {WORKER, 0, 1};
 	struct kvr_session_key key;
@@ -86,17 +89,18 @@ static void fill(void)
 	for (uint32_t c = 0; c < CHAINS; c++) {
 		for (uint32_t i = 0; i < CHAIN; i++)
 			sh[i] = kvr_mix64(c * CHAIN + i);
-		kvr_prefix_store(rt->pool[0].prefix, (uint16_t)worker()->rank[0], KVR_TIER_DEVICE,
-				 NULL, sh, CHAIN);
+		kvr_prefix_store(rt->pool[0].prefix, (uint16_t)find_worker()->rank[0],
+				 KVR_TIER_DEVICE, NULL, sh, CHAIN);
 	}
-	rt->pool[0].cursor[worker()->rank[0]].next = CHAINS;
+	rt->pool[0].cursor[find_worker()->rank[0]].next = CHAINS;
 	for (uint32_t i = 0; i < SESSIONS; i++) {
 		const int n = snprintf(name, sizeof(name), "chat %u", i);
 
 		CU_ASSERT_TRUE(
 			kvr_session_key(rt->pool[0].sessions->table, name, (uint32_t)n, &key));
 		CU_ASSERT_EQUAL(kvr_session_bind(rt->pool[0].sessions->table, &key, &to,
-						 UINT64_C(600000000000), lc()->quiet.now_ns, NULL),
+						 UINT64_C(600000000000), get_lcore()->quiet.now_ns,
+						 NULL),
 				0);
 		kvr_stats_add(rt->pool[0].sessions->count, SC_RESTORED, 1);
 	}
@@ -104,77 +108,78 @@ static void fill(void)
 
 static _Atomic int written;
 
-static void *write_it(void *arg)
+static void *write_snapshot(void *arg)
 {
 	CU_ASSERT_EQUAL(snapshot_write(rt), 0);
 	atomic_store_explicit(&written, 1, memory_order_release);
 	return arg;
 }
 
-static void what_is_copied_for_a_snapshot(void)
+static void copies_for_a_snapshot_are_bounded(void)
 {
 	uint64_t before;
 	pthread_t t;
 
-	begin();
-	joins(units);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(worker());
-	fill();
-	before = calls();
+	begin_snapshot_turns();
+	join_and_measure(count_units);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(find_worker());
+	fill_tables();
+	before = count_calls();
 	begin_measure();
 	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
-	CU_ASSERT_EQUAL_FATAL(pthread_create(&t, NULL, write_it, NULL), 0);
+	CU_ASSERT_EQUAL_FATAL(pthread_create(&t, NULL, write_snapshot, NULL), 0);
 	do {
-		turn();
+		run_timed_turn();
 		sched_yield();
 	} while (atomic_load_explicit(&written, memory_order_acquire) == 0);
 	pthread_join(t, NULL);
 	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
-	report("copied", calls() - before);
-	/* 32 sessions a turn, 64 slots of requests. */
-	CU_ASSERT(calls() - before >= SESSIONS / 32 + 4096 / 64);
+	report_turns("copied", count_calls() - before);
+	/* 32 sessions and 64 request slots per turn. */
+	CU_ASSERT(count_calls() - before >= SESSIONS / 32 + 4096 / 64);
 	CU_ASSERT(rt->snapshot->stat.sessions == SESSIONS && rt->snapshot->stat.workers == 1);
 	CU_ASSERT_EQUAL(rt->snapshot->stat.blocks, CHAIN * CHAINS);
-	finish();
+	finish_snapshot_turns();
 }
 
-static void blocks_of_a_worker_that_comes_back(void)
+static void blocks_of_a_returning_worker_are_restored_in_slices(void)
 {
 	uint64_t most;
 
-	begin();
+	begin_snapshot_turns();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(rt->snapshot->old);
 	begin_measure();
-	most = joins(units);
-	report("units of restored blocks", most);
-	CU_ASSERT_TRUE_FATAL(worker() != NULL && worker()->warm);
-	CU_ASSERT_EQUAL(kvr_prefix_rank_blocks(rt->pool[0].prefix, (uint16_t)worker()->rank[0],
+	most = join_and_measure(count_units);
+	report_turns("units of restored blocks", most);
+	CU_ASSERT_TRUE_FATAL(find_worker() != NULL && find_worker()->warm);
+	CU_ASSERT_EQUAL(kvr_prefix_rank_blocks(rt->pool[0].prefix, (uint16_t)find_worker()->rank[0],
 					       KVR_TIER_DEVICE),
 			CHAIN * CHAINS);
-	/* The last piece of a turn is not divided. */
+	/* The last slice of a turn is not divided. */
 	CU_ASSERT(most > RESTORE_UNITS / 2 && most <= 2 * RESTORE_UNITS);
-	finish();
+	finish_snapshot_turns();
 }
 
-static void sessions_of_a_worker_that_comes_back(void)
+static void sessions_of_a_returning_worker_are_restored_in_slices(void)
 {
 	uint64_t most;
 
-	begin();
+	begin_snapshot_turns();
 	begin_measure();
-	most = joins(sessions);
-	report("sessions restored", most);
-	CU_ASSERT_EQUAL(sessions(), SESSIONS);
+	most = join_and_measure(count_sessions);
+	report_turns("sessions restored", most);
+	CU_ASSERT_EQUAL(count_sessions(), SESSIONS);
 	CU_ASSERT_EQUAL(most, RESTORE_SESSIONS);
 	unlink(rt->snapshot->path);
-	finish();
+	finish_snapshot_turns();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {KVR_CASE(what_is_copied_for_a_snapshot),
-			       KVR_CASE(blocks_of_a_worker_that_comes_back),
-			       KVR_CASE(sessions_of_a_worker_that_comes_back), CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(copies_for_a_snapshot_are_bounded),
+			       KVR_CASE(blocks_of_a_returning_worker_are_restored_in_slices),
+			       KVR_CASE(sessions_of_a_returning_worker_are_restored_in_slices),
+			       CU_TEST_INFO_NULL};
 	int rc;
 
 	if (mkdtemp(folder) == NULL)

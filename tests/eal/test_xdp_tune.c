@@ -35,7 +35,7 @@ static bool old_kernel;
 
 /* ---- functions that the library calls ---- */
 
-static uint32_t elements(int map)
+static uint32_t count_elements(int map)
 {
 	struct kvr_xdp_prefix key[2];
 	uint32_t n = 0;
@@ -56,7 +56,8 @@ int bpf_map_update_elem(int fd, const void *key, const void *value, __u64 flags)
 
 	if (next == NULL)
 		*(void **)&next = dlsym(RTLD_NEXT, "bpf_map_update_elem");
-	if (fails_now() || (old_kernel && fd == port->xdp.allow && elements(fd) == KVR_XDP_ALLOW)) {
+	if (fails_now() ||
+	    (old_kernel && fd == port->xdp.allow && count_elements(fd) == KVR_XDP_ALLOW)) {
 		errno = ENOSPC;
 		return -ENOSPC;
 	}
@@ -83,14 +84,14 @@ static void no_wait(void *arg)
 	(void)arg;
 }
 
-static int tune(void)
+static int tune_port(void)
 {
 	changes = 0;
 	return kvr_port_tune(port, &conf, no_wait, NULL, err, sizeof(err));
 }
 
 /* Set the list to @p n addresses 10.@p net.0.x. */
-static void list_of(unsigned int net, unsigned int n)
+static void set_list(unsigned int net, unsigned int n)
 {
 	size_t len = 0;
 
@@ -103,7 +104,7 @@ static void list_of(unsigned int net, unsigned int n)
 #define FRAME 64u
 
 /* Frame to the router from 10.@p net.0.@p host. */
-static void frame(uint8_t f[FRAME], unsigned int net, unsigned int host)
+static void make_frame_from(uint8_t f[FRAME], unsigned int net, unsigned int host)
 {
 	memset(f, 0, FRAME);
 	f[12] = 8;
@@ -115,7 +116,7 @@ static void frame(uint8_t f[FRAME], unsigned int net, unsigned int host)
 	memcpy(f + 34, (uint16_t[]){htons(4000), htons(7650), htons(FRAME - 34)}, 6);
 }
 
-static uint64_t counted(uint32_t what)
+static uint64_t read_xdp_count(uint32_t what)
 {
 	uint64_t cpu[1024] = {0}, sum = 0;
 	const int cpus = libbpf_num_possible_cpus();
@@ -130,13 +131,15 @@ static uint64_t counted(uint32_t what)
 /* An accepted frame ends without a socket, as there is none. */
 static bool program_accepts(const uint8_t f[FRAME])
 {
-	const uint64_t denied = counted(KVR_XDP_DENIED), in = counted(KVR_XDP_NO_SOCKET);
+	const uint64_t denied = read_xdp_count(KVR_XDP_DENIED),
+		       in = read_xdp_count(KVR_XDP_NO_SOCKET);
 	LIBBPF_OPTS(bpf_test_run_opts, o, .data_in = f, .data_size_in = FRAME, .repeat = 1);
 
 	CU_ASSERT_EQUAL(bpf_prog_test_run_opts(bpf_program__fd(skel->progs.kvroute_xdp), &o), 0);
 	CU_ASSERT_EQUAL(o.retval, XDP_DROP);
-	CU_ASSERT_EQUAL(counted(KVR_XDP_DENIED) + counted(KVR_XDP_NO_SOCKET), denied + in + 1);
-	return counted(KVR_XDP_DENIED) == denied;
+	CU_ASSERT_EQUAL(read_xdp_count(KVR_XDP_DENIED) + read_xdp_count(KVR_XDP_NO_SOCKET),
+			denied + in + 1);
+	return read_xdp_count(KVR_XDP_DENIED) == denied;
 }
 
 static bool lcores_accept(const uint8_t f[FRAME])
@@ -159,7 +162,7 @@ static bool check_accepted(unsigned int bits, unsigned int n)
 			const bool want = bits >> net & 1;
 			uint8_t f[FRAME];
 
-			frame(f, net, i + 2);
+			make_frame_from(f, net, i + 2);
 			good = good && program_accepts(f) == want && lcores_accept(f) == want;
 		}
 	return good;
@@ -167,90 +170,90 @@ static bool check_accepted(unsigned int bits, unsigned int n)
 
 /* ---- tests ---- */
 
-static void begin(void)
+static void begin_tune(void)
 {
 	refuse_at = 0;
 	old_kernel = false;
-	list_of(0, 0);
-	CU_ASSERT_EQUAL(tune(), 0);
+	set_list(0, 0);
+	CU_ASSERT_EQUAL(tune_port(), 0);
 	CU_ASSERT_TRUE(check_accepted(0xf, 1));
-	CU_ASSERT_EQUAL(elements(port->xdp.allow), 0);
+	CU_ASSERT_EQUAL(count_elements(port->xdp.allow), 0);
 }
 
 static void test_full_lists(void)
 {
-	begin();
+	begin_tune();
 	for (unsigned int net = 0; net < 4; net++) {
-		list_of(net, 64);
-		CU_ASSERT_EQUAL(tune(), 0);
+		set_list(net, 64);
+		CU_ASSERT_EQUAL(tune_port(), 0);
 		CU_ASSERT_TRUE(check_accepted(1u << net, 64));
-		CU_ASSERT_EQUAL(elements(port->xdp.allow), 64);
+		CU_ASSERT_EQUAL(count_elements(port->xdp.allow), 64);
 	}
 	/* One prefix too many: the whole list is rejected. */
 	strcat(conf.allow, "10.9.0.9");
-	CU_ASSERT_EQUAL(tune(), -EINVAL);
+	CU_ASSERT_EQUAL(tune_port(), -EINVAL);
 	CU_ASSERT_NOT_EQUAL(strstr(err, "one too many"), NULL);
 	CU_ASSERT_EQUAL(changes, 0);
 	CU_ASSERT_TRUE(check_accepted(8, 64));
 }
 
 /* Let each step fail once; the old list stays in effect. */
-static void every_step(unsigned int n, bool old)
+static void fail_every_step(unsigned int n, bool old)
 {
 	int steps;
 
-	begin();
-	list_of(1, n);
-	CU_ASSERT_EQUAL(tune(), 0);
-	list_of(2, n);
-	CU_ASSERT_EQUAL(tune(), 0);
+	begin_tune();
+	set_list(1, n);
+	CU_ASSERT_EQUAL(tune_port(), 0);
+	set_list(2, n);
+	CU_ASSERT_EQUAL(tune_port(), 0);
 	steps = changes;
 	CU_ASSERT(steps > 2 * (int)n);
-	list_of(1, n);
-	CU_ASSERT_EQUAL(tune(), 0);
+	set_list(1, n);
+	CU_ASSERT_EQUAL(tune_port(), 0);
 	old_kernel = old;
 	for (refuse_at = 1; refuse_at <= steps; refuse_at++) {
-		list_of(2, n);
-		CU_ASSERT(tune() < 0);
+		set_list(2, n);
+		CU_ASSERT(tune_port() < 0);
 		CU_ASSERT_NOT_EQUAL(strstr(err, "xdp: cannot update the program's maps"), NULL);
 		CU_ASSERT_TRUE(check_accepted(2, n));
-		CU_ASSERT_EQUAL(elements(port->xdp.allow), n);
+		CU_ASSERT_EQUAL(count_elements(port->xdp.allow), n);
 	}
 	refuse_at = 0;
-	list_of(2, n);
-	CU_ASSERT_EQUAL(tune(), 0);
+	set_list(2, n);
+	CU_ASSERT_EQUAL(tune_port(), 0);
 	CU_ASSERT_TRUE(check_accepted(4, n));
-	CU_ASSERT_EQUAL(elements(port->xdp.allow), n);
+	CU_ASSERT_EQUAL(count_elements(port->xdp.allow), n);
 	old_kernel = false;
 }
 
 static void test_failed_update(void)
 {
-	every_step(3, false);
-	every_step(64, false);
+	fail_every_step(3, false);
+	fail_every_step(64, false);
 }
 
 static void test_failed_update_old_kernel(void)
 {
-	every_step(3, true);
-	every_step(64, true);
+	fail_every_step(3, true);
+	fail_every_step(64, true);
 }
 
 /* From all sources to a list, and back. */
 static void test_failed_update_from_all_sources(void)
 {
 	for (int step = 1; step <= 4; step++) {
-		begin();
+		begin_tune();
 		refuse_at = step;
-		list_of(1, 3);
-		CU_ASSERT(tune() < 0);
+		set_list(1, 3);
+		CU_ASSERT(tune_port() < 0);
 		CU_ASSERT_TRUE(check_accepted(0xf, 3));
 		refuse_at = 0;
-		CU_ASSERT_EQUAL(tune(), 0);
+		CU_ASSERT_EQUAL(tune_port(), 0);
 		CU_ASSERT_TRUE(check_accepted(2, 3));
 		refuse_at = step;
-		list_of(0, 0);
-		CU_ASSERT(tune() < 0);
+		set_list(0, 0);
+		CU_ASSERT(tune_port() < 0);
 		CU_ASSERT_TRUE(check_accepted(2, 3));
 	}
 }

@@ -32,13 +32,13 @@ const struct threads_map threads_maps[] = {
 };
 
 static const struct threads_map *map;
-static bool said;
-static bool launched; /* there are threads, of `rt` */
+static bool selected;
+static bool launched; /* the polling threads of `rt` exist */
 
 /*
- * Odd: the threads shall stand still. A thread that does says so with the number it has seen, so
- * that an old answer is never taken for a new one. Both are stored with release and loaded with
- * acquire: what one side has written before is seen by the other.
+ * Odd: the threads must pause. A paused thread stores the number it has read, so that an old
+ * acknowledgement is never mistaken for a new one. Both variables are stored with release and
+ * loaded with acquire: each side sees what the other wrote before.
  */
 static _Atomic uint32_t phase;
 static struct {
@@ -49,14 +49,14 @@ static struct {
 void threads_use(const struct threads_map *m)
 {
 	map = m;
-	said = true;
+	selected = true;
 }
 
 const struct threads_map *threads_used(void)
 {
 	const char *name = getenv("KVR_THREADS");
 
-	if (said || name == NULL)
+	if (selected || name == NULL)
 		return map;
 	for (map = threads_maps; map->name != NULL; map++)
 		if (strcmp(map->name, name) == 0)
@@ -65,13 +65,13 @@ const struct threads_map *threads_used(void)
 		fprintf(stderr, "threads: no map \"%s\"\n", name);
 		exit(1);
 	}
-	said = true;
+	selected = true;
 	return map;
 }
 
 void threads_eal(const char *memory_mb)
 {
-	/* All threads float over the CPUs this process has. */
+	/* All threads may run on every CPU of this process. */
 	char cpus[512] = "", lcores[THREADS_MAX * 520 + 600];
 	const char *argv[] = {"test",	  kvr_eal_pages(),  "--no-shconf",
 			      "--no-pci", "--no-telemetry", "--lcores",
@@ -98,7 +98,7 @@ void threads_configure(struct kvr_router_conf *c)
 {
 	char err[300];
 
-	/* Each lcore joins fragments within its own part: the largest message fits it. */
+	/* Each lcore reassembles within its own part, which must hold the largest message. */
 	for (uint32_t i = 0; map->ingress > 2 && i < c->n_ports; i++)
 		c->port[i].port.mbufs *= map->ingress / 2;
 	if (rig_lcores(c, map->threads, map->ingress, map->event, map->sched, err, sizeof(err)) <
@@ -108,12 +108,12 @@ void threads_configure(struct kvr_router_conf *c)
 	}
 }
 
-/* lcore_loop(), but it can be told to stand still, and lets others have its CPU. */
-static int loop(void *arg)
+/* lcore_loop() that can be paused, and yields its CPU. */
+static int run_loop(void *arg)
 {
 	struct lcore *lc = arg;
 
-	/* Pairs with threads_start(): the router is there. */
+	/* Pairs with threads_start(): the router exists. */
 	(void)atomic_load_explicit(&phase, memory_order_acquire);
 	lcore_stack();
 	rte_rcu_qsbr_thread_register(lc->rt->qsbr, lc->qsbr_id);
@@ -133,7 +133,7 @@ static int loop(void *arg)
 	}
 	rte_rcu_qsbr_thread_offline(lc->rt->qsbr, lc->qsbr_id);
 	rte_rcu_qsbr_thread_unregister(lc->rt->qsbr, lc->qsbr_id);
-	/* Pairs with threads_stop(): whatever it did is over. */
+	/* Pairs with threads_stop(): all writes of this thread are visible. */
 	atomic_store_explicit(&thread[lc->index].parked, 0, memory_order_release);
 	return 0;
 }
@@ -146,20 +146,20 @@ void threads_wait(uint64_t *since)
 	if (*since == 0)
 		*since = (uint64_t)t.tv_sec;
 	if ((uint64_t)t.tv_sec - *since > LONGEST_WAIT_S) {
-		fprintf(stderr, "threads: waited in vain\n");
+		fprintf(stderr, "threads: a condition did not become true\n");
 		abort();
 	}
 	sched_yield();
 }
 
-bool threads_running(void)
+bool threads_are_running(void)
 {
 	return launched && (atomic_load_explicit(&phase, memory_order_relaxed) & 1) == 0;
 }
 
 void threads_run(void)
 {
-	if (!launched || threads_running())
+	if (!launched || threads_are_running())
 		return;
 	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
 	atomic_fetch_add_explicit(&phase, 1, memory_order_release);
@@ -170,23 +170,23 @@ void threads_pause(void)
 	uint64_t since = 0;
 	uint32_t p;
 
-	if (!threads_running())
+	if (!threads_are_running())
 		return;
 	p = atomic_fetch_add_explicit(&phase, 1, memory_order_release) + 1;
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		while (atomic_load_explicit(&thread[i].parked, memory_order_acquire) != p)
 			threads_wait(&since);
-	/* Nobody polls: calls run here. */
+	/* No thread polls: calls run on this thread. */
 	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
 }
 
 void threads_start(void)
 {
-	/* Paused from their first look on. */
+	/* Paused from their first check on. */
 	atomic_store_explicit(&phase, (atomic_load_explicit(&phase, memory_order_relaxed) + 2) | 1,
 			      memory_order_release);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		if (rte_eal_remote_launch(loop, rt->lcore[i], rt->lcore[i]->lcore_id) != 0) {
+		if (rte_eal_remote_launch(run_loop, rt->lcore[i], rt->lcore[i]->lcore_id) != 0) {
 			fprintf(stderr, "threads: cannot launch thread %u\n", i);
 			exit(1);
 		}
@@ -204,35 +204,36 @@ void threads_stop(void)
 	launched = false;
 }
 
-void threads_two_turns(void)
+void threads_pass_two_turns(void)
 {
 	uint64_t from[THREADS_MAX], since = 0;
 
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		from[i] = atomic_load_explicit(&thread[i].turns, memory_order_relaxed);
-	/* The first that ends now may have begun before. */
+	/* The first turn that ends now may have begun before. */
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		while (atomic_load_explicit(&thread[i].turns, memory_order_relaxed) < from[i] + 3)
 			threads_wait(&since);
 }
 
-static bool empty(const struct rte_ring *r)
+static bool is_ring_empty(const struct rte_ring *r)
 {
 	return r == NULL || rte_ring_empty(r);
 }
 
-bool threads_idle(void)
+bool threads_are_idle(void)
 {
 	bool idle = rte_ring_empty(rt->control_ring);
 
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		idle = idle && notes_count(&rt->pool[i]) == 0 && rte_ring_empty(rt->pool[i].events);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
-		idle = idle && empty(rt->lcore[i]->egress) && empty(rt->lcore[i]->joins) &&
-		       empty(rt->lcore[i]->calls) && rt->lcore[i]->call == NULL;
+		idle = idle && is_ring_empty(rt->lcore[i]->egress) &&
+		       is_ring_empty(rt->lcore[i]->joins) && is_ring_empty(rt->lcore[i]->calls) &&
+		       rt->lcore[i]->call == NULL;
 	for (uint32_t i = 0; i < rt->n_ports; i++)
 		idle = idle && kvr_port_waiting(rt->port[i]) == 0;
-	idle = idle && empty(rt->control.out);
+	idle = idle && is_ring_empty(rt->control.out);
 	return idle;
 }
 

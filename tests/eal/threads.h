@@ -25,22 +25,22 @@
 
 #define THREADS_MAX 4u
 
-/** Which polling thread does what: threads 0 to ingress - 1 receive. */
+/** The stages of each polling thread: threads 0 to ingress - 1 receive. */
 struct threads_map {
 	const char *name;
 	uint32_t threads;
 	uint32_t ingress;
 	uint32_t event; /* thread of all pools */
 	uint32_t sched;
-	uint32_t queues; /* of the device; 0: one for each of those */
+	uint32_t queues; /* device queues; 0: one per ingress thread */
 };
 
-/** All maps there are; an entry without name ends it. */
+/** All maps; an entry without a name ends the list. */
 extern const struct threads_map threads_maps[];
 
 /**
- * Routers that pipeline_start*() makes from now on poll with this map; NULL: on the caller's
- * thread. Without this call the environment's KVR_THREADS, the name of a map, says it.
+ * Later pipeline_start*() calls use this map; NULL: the thread of the caller. Without this call the
+ * environment variable KVR_THREADS names the map.
  */
 void threads_use(const struct threads_map *map);
 
@@ -51,37 +51,36 @@ const struct threads_map *threads_used(void);
 void threads_run(void);
 void threads_pause(void);
 
-/** Run control rounds beside the threads, which run, until @p done says so; aborts the test when
- * it never does (a minute). @p done may take frames with pipeline_next(). */
+/** Run control rounds while the threads poll, until @p done returns true. Aborts the test after a
+ * minute. @p done may take frames with pipeline_next(). */
 void threads_until(bool (*done)(void *arg), void *arg);
 
 /* ---- for pipeline.c ---- */
 
-/** Start an EAL that has the threads. */
+/** Start an EAL with the threads. */
 void threads_eal(const char *memory_mb);
 
-/** Put the map into a configuration that has been read. */
+/** Apply the map to a configuration. */
 void threads_configure(struct kvr_router_conf *c);
 
-/** Launch the threads of `rt`, which is otherwise started, paused; and end them. */
+/** Launch the threads of `rt`, paused; all else has been started. And end them. */
 void threads_start(void);
 void threads_stop(void);
 
-/** ThreadSanitizer: see threads_tsan.c. Nothing without it. */
+/** Declarations for ThreadSanitizer: see threads_tsan.c. Without it they do nothing. */
 void threads_show_mempools(void);
 void threads_show_port(uint16_t ethdev);
 
-/** Whether they run. */
-bool threads_running(void);
+/** Return true if the threads run. */
+bool threads_are_running(void);
 
-/** Every thread has made two whole turns since the call. They run. */
-void threads_two_turns(void);
+/** Wait until every thread has made two complete turns. The threads run. */
+void threads_pass_two_turns(void);
 
-/** No ring between stages holds anything. Paused. */
-bool threads_idle(void);
+/** Return true if all rings between stages are empty. The threads are paused. */
+bool threads_are_idle(void);
 
-/** One look at the clock of a wait: yields, and aborts the test when it has lasted a minute.
- * *since is 0 at first. */
+/** One step of a wait: yields, and aborts the test after a minute. *since is 0 at first. */
 void threads_wait(uint64_t *since);
 
 #endif

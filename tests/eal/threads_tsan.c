@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ThreadSanitizer cannot see: DPDK's own objects are not instrumented, so that what one thread
- * hands to another through a mempool, a ring device or the hash table looks like a race. Here the
- * same is done where it is seen: the two operations of the mempools' rings and of net_ring are
- * compiled in (with the C11 rings, as fences are invisible, too: tsan.h), and the hash table says
- * that a reader has seen what its writer wrote before. Nothing of the router is left out.
+ * Operations that ThreadSanitizer cannot see: DPDK's own objects are not instrumented, so passing
+ * data through a mempool, a ring device or the hash table looks like a race. Here the same
+ * operations are instrumented: those of the mempools' rings and of net_ring are compiled in (with
+ * the C11 rings, because fences are invisible, too: see tsan.h), and the hash table declares that a
+ * reader sees what its writer wrote. No part of the router is excluded.
  */
 #include "threads.h"
 
@@ -21,14 +21,14 @@
 void __tsan_acquire(void *addr);
 void __tsan_release(void *addr);
 
-/* ---- mempools: of one kind, see tsan.h ---- */
+/* ---- mempools: all of one kind, see tsan.h ---- */
 
-static int put(struct rte_mempool *mp, void *const *obj, unsigned int n)
+static int put_objects(struct rte_mempool *mp, void *const *obj, unsigned int n)
 {
 	return rte_ring_mp_enqueue_bulk(mp->pool_data, obj, n, NULL) == 0 ? -ENOBUFS : 0;
 }
 
-static int get(struct rte_mempool *mp, void **obj, unsigned int n)
+static int get_objects(struct rte_mempool *mp, void **obj, unsigned int n)
 {
 	return rte_ring_mc_dequeue_bulk(mp->pool_data, obj, n, NULL) == 0 ? -ENOBUFS : 0;
 }
@@ -49,8 +49,8 @@ void threads_show_mempools(void)
 		if (ops != usual && strcmp(ops->name, "ring_mt_rts") != 0)
 			continue;
 		ops->alloc = usual->alloc;
-		ops->enqueue = put;
-		ops->dequeue = get;
+		ops->enqueue = put_objects;
+		ops->dequeue = get_objects;
 	}
 }
 

@@ -4,13 +4,14 @@
 
 /**
  * @file
- * Included before every file of a build with ThreadSanitizer (tools/test). In DPDK 22.11 the writer
- * of a ring that has waited for another writer has read that one's tail without acquiring it, so
- * that the reader, which acquires the second tail, has formally not seen what the first has
- * written. With processors that order loads and stores as x86 does nothing comes of it; here the
- * wait acquires. The rings are those of the C11 memory model in this build, as the sanitizer does
- * not see fences. A ring that waits for nobody (RTS) is an ordinary one: its writers release eight
- * bytes of which its reader acquires four, and the sanitizer takes these for two atomics.
+ *
+ * Included first in every file of a build with ThreadSanitizer (tools/test). In DPDK 22.11 a ring
+ * producer that waits for another producer reads that one's tail without acquire. A consumer
+ * acquires only the second tail, so formally it has not seen the writes of the first producer. On
+ * processors with the memory order of x86 this has no effect; here the wait acquires. This build
+ * uses the rings of the C11 memory model, because the sanitizer does not see fences. A ring without
+ * waiting (RTS) becomes an ordinary one: its producers release eight bytes, of which its consumer
+ * acquires four, and the sanitizer takes these for two different atomics.
  */
 
 #define RTE_USE_C11_MEM_MODEL

@@ -4,8 +4,9 @@
 
 /**
  * @file
- * Turns of the lcore of a router on one thread, one by one: what a test counts is what a turn does,
- * not how long it takes. KVR_TURNS=1 prints the longest turns beside it, for people.
+ *
+ * Turns of the lcore of a router on one thread, one by one. A test counts the work of a turn, not
+ * its duration. KVR_TURNS=1 also prints the longest turns.
  */
 
 #include "peers.h"
@@ -25,8 +26,8 @@
 
 static uint64_t id; /* of the last request */
 
-/* A router of these pools. */
-static inline void begin_with(const char *pools, const char *keys)
+/* Start a router with these pools. */
+static inline void begin_turn_router(const char *pools, const char *keys)
 {
 	char text[1024];
 
@@ -34,11 +35,11 @@ static inline void begin_with(const char *pools, const char *keys)
 	pipeline_mbufs = 20479;
 	pipeline_start_with(text);
 	if (getenv("KVR_TURNS") != NULL)
-		start_memory(rt, text, sizeof(text)); /* no page faults in what is measured */
+		start_memory(rt, text, sizeof(text)); /* no page faults during the measurement */
 	id = 0;
 }
 
-static inline void end(void)
+static inline void end_turn_router(void)
 {
 	pipeline_turn();
 	CU_ASSERT_TRUE(pipeline_balanced());
@@ -47,7 +48,7 @@ static inline void end(void)
 
 static uint64_t longest[4]; /* cycles, the longest first */
 
-static inline struct lcore *lc(void)
+static inline struct lcore *get_lcore(void)
 {
 	return rt->lcore[0];
 }
@@ -57,12 +58,12 @@ static inline void begin_measure(void)
 	memset(longest, 0, sizeof(longest));
 }
 
-static inline void turn(void)
+static inline void run_timed_turn(void)
 {
 	const uint64_t t = rte_rdtsc_precise();
 	uint64_t took;
 
-	lcore_turn(lc());
+	lcore_turn(get_lcore());
 	took = rte_rdtsc_precise() - t;
 	for (uint32_t i = 0; i < RTE_DIM(longest); i++)
 		if (took > longest[i]) {
@@ -75,7 +76,7 @@ static inline void turn(void)
 	pipeline_flush();
 }
 
-static inline void report(const char *what, uint64_t most)
+static inline void report_turns(const char *what, uint64_t most)
 {
 	if (getenv("KVR_TURNS") == NULL)
 		return;
@@ -87,16 +88,18 @@ static inline void report(const char *what, uint64_t most)
 
 static _Atomic int round_over;
 
-static inline void *control(void *arg)
+static inline void *run_control(void *arg)
 {
 	control_round(rt);
 	atomic_store_explicit(&round_over, 1, memory_order_release);
 	return arg;
 }
 
-/* One round of control, whose calls the lcore runs in its turns. @return the most that @p what
- * counts in one of them. */
-static inline uint64_t round_beside(uint64_t (*what)(void))
+/*
+ * One round of run_control, whose calls the lcore runs in its turns. @return the largest growth of
+ * @p what in one turn.
+ */
+static inline uint64_t run_round_beside(uint64_t (*what)(void))
 {
 	uint64_t most = 0, before, n;
 	pthread_t t;
@@ -104,21 +107,21 @@ static inline uint64_t round_beside(uint64_t (*what)(void))
 	atomic_store_explicit(&round_over, 0, memory_order_relaxed);
 	atomic_store_explicit(&rt->running, 1, memory_order_relaxed);
 	rt->last_tick_ns = 0;
-	CU_ASSERT_FATAL(pthread_create(&t, NULL, control, NULL) == 0);
+	CU_ASSERT_FATAL(pthread_create(&t, NULL, run_control, NULL) == 0);
 	do {
 		before = what();
-		turn();
+		run_timed_turn();
 		n = what() - before;
 		most = RTE_MAX(most, n);
 		sched_yield();
 	} while (atomic_load_explicit(&round_over, memory_order_acquire) == 0 ||
-		 lc()->call != NULL || !rte_ring_empty(lc()->calls));
+		 get_lcore()->call != NULL || !rte_ring_empty(get_lcore()->calls));
 	pthread_join(t, NULL);
 	atomic_store_explicit(&rt->running, 0, memory_order_relaxed);
 	return most;
 }
 
-static inline uint64_t counter(enum pool_counter c)
+static inline uint64_t get_counter(enum pool_counter c)
 {
 	return kvr_stats_get(rt->pool[0].count, c);
 }

@@ -129,7 +129,7 @@ static void a_pause_ends_nothing(void)
 		threads_run();
 		come_in(BURSTS);
 		if (threads_used() != NULL)
-			threads_two_turns();
+			threads_pass_two_turns();
 		else
 			pipeline_step();
 		pipeline_pause(PAUSE);
