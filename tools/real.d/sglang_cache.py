@@ -136,10 +136,12 @@ def check_keys(cached):
 
 def check_replay(cached):
     prompt = list(range(60000, 60064))
-    cached.stack.kill(f'agent{cached.number}')
-    cached.insert(prompt)
-    cached.publish()
-    cached.stack.agent(cached.number, '--canary-s', 0, pool=cached.pool, port=cached.engine.port)
+
+    def start_agent(number):
+        cached.insert(prompt)
+        cached.publish()
+        cached.stack.agent(number, '--canary-s', 0, pool=cached.pool, port=cached.engine.port)
+    cached.stack.restart_agent(cached.number, start_agent)
     wait_for(lambda: cached.overlap(prompt + [1]) == 4, 30)
     equal('replay: a new agent receives all batches', cached.overlap(prompt + [1]), 4)
     cached.caches[0].reset()

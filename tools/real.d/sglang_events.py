@@ -52,9 +52,11 @@ def run(stack):
                     events.BlockRemoved(block_hashes=names(prompts[4], 16), medium=events.StorageMedium.GPU)])
     wait(4, 3)
     equal('CPU_PINNED: 4 blocks of host memory weigh 3', overlap(4), 3)
-    stack.kill('agent1')
-    engine.publish([stored(prompts[5])])
-    stack.agent(1, '--canary-s', 0, port=8200)
+
+    def start_agent(number):
+        engine.publish([stored(prompts[5])])
+        stack.agent(number, '--canary-s', 0, port=8200)
+    stack.restart_agent(1, start_agent)
     wait(5, 4)
     equal('replay: a new agent receives all batches', (overlap(1), overlap(4), overlap(5)), (2, 3, 4))
     engine.publish([events.AllBlocksCleared()])

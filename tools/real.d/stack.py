@@ -161,6 +161,15 @@ class Stack:
         self.start(f'agent{number}', f'{BUILD}/app/agent/kvroute-agent', '--engine', f'http://127.0.0.1:{port or 8100 + number}', '--router', ADDRESS,
                    '--pool', pool, '--worker', number, *args)
 
+    def restart_agent(self, number, start):
+        """SIGKILL the agent, call @start, and wait until the router has accepted the new agent."""
+        epoch = lambda: self.telemetry('/kvroute/workers')['workers'].get(str(number), {}).get('epoch')
+        before = epoch()
+        self.kill(f'agent{number}')
+        start(number)
+        self.require(f'new agent {number} not accepted', lambda: epoch() not in (None, before), 60)
+        self.require_workers(number)
+
     def gateway(self, *args):
         self.start('gateway', f'{BUILD}/app/gateway/kvroute-gateway', '--router', ADDRESS, '--listen', f'127.0.0.1:{PORT}', '--explain', '--router-ms', 10000,
                    *args)
