@@ -2,6 +2,7 @@
 """The anthropic package for Python through gateway, router and agent to an engine that has /v1/messages (tool_engine.py)."""
 
 import anthropic
+import packages
 import tool_engine
 from stack import HERE, URL, Stack, attempt, check, request
 
@@ -9,7 +10,7 @@ MESSAGES = [{'role': 'user', 'content': 'Which block is cached? ' * 20}]
 TOOLS = [{'name': 'bash', 'description': 'run a command', 'input_schema': {'type': 'object', 'properties': {'command': {'type': 'string'}}}}]
 
 with Stack({'llama': {}}) as stack:
-    stack.start('engine1', '/usr/bin/python3', f'{HERE}/tool_engine.py', 8101, 'true')
+    stack.start('engine1', packages.python('quick'), f'{HERE}/tool_engine.py', 8101, 'true')
     stack.require('no engine', lambda: request(8101, 'GET', '/health')[0] == 200)
     stack.agent(1, '--events', '', '--paths', '/v1/*,/tokenize')
     stack.gateway('--tokenize', 'http://127.0.0.1:8101/tokenize')

@@ -64,7 +64,7 @@ def run(name, prepare, result):
 
 with Stack({'llama': {}}) as stack:
     written = f'{stack.dir}/tool-result'
-    stack.start('engine1', '/usr/bin/python3', f'{os.path.dirname(os.path.abspath(__file__))}/tool_engine.py', 8101, f'echo ran > {written}')
+    stack.start('engine1', packages.python('quick'), f'{os.path.dirname(os.path.abspath(__file__))}/tool_engine.py', 8101, f'echo ran > {written}')
     stack.require('no engine', lambda: request(8101, 'GET', '/health')[0] == 200)
     stack.agent(1, '--events', '', '--paths', '/v1/*,/tokenize')
     stack.gateway('--tokenize', 'http://127.0.0.1:8101/tokenize')

@@ -12,16 +12,16 @@ from stack import CACHE, HERE, URL, Stack, check, request
 MODEL = f'{CACHE}/tiny-reference'  # a tokenizer is all that they read of it
 
 
-def run_tool(command, cwd, env):
+def run_tool(command, cwd):
     done = subprocess.run([str(x) for x in command], cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-                          errors='replace', timeout=400, env=dict(os.environ, HF_HUB_OFFLINE='1', HOME=cwd, NO_COLOR='1', **env))
+                          errors='replace', timeout=400, env=dict(os.environ, HOME=cwd, NO_COLOR='1'))
     return done.returncode, done.stdout[-600:]
 
 
 def run_aiperf(folder):
     status, output = run_tool([packages.folder('aiperf') + '/bin/aiperf', 'profile', '--model', 'llama', '--url', URL, '--endpoint-type', 'chat', '--streaming',
                                '--tokenizer', MODEL, '--request-count', 60, '--concurrency', 8, '--synthetic-input-tokens-mean', 200,
-                               '--output-tokens-mean', 16, '--artifact-dir', folder, '--ui', 'none'], folder, {})
+                               '--output-tokens-mean', 16, '--artifact-dir', folder, '--ui', 'none'], folder)
     found = [f'{d}/{n}' for d, _, names in os.walk(folder) for n in names if n == 'profile_export_aiperf.json']
     if status != 0 or not found:
         return 0, f'status {status}: {output}'
@@ -32,9 +32,10 @@ def run_aiperf(folder):
 
 
 def run_guidellm(folder):
-    status, output = run_tool([packages.folder('guidellm') + '/bin/guidellm', 'benchmark', 'run', '--target', URL, '--model', 'llama', '--processor', MODEL,
-                               '--profile', 'concurrent', '--rate', 8, '--max-requests', 60, '--data', 'prompt_tokens=200,output_tokens=16',
-                               '--outputs', 'json', '--output-dir', folder], folder, {})
+    status, output = run_tool([packages.folder('guidellm') + '/bin/guidellm', 'run', '--disable-progress',
+                               '--backend', f'kind=openai_http,target={URL},model=llama', '--profile', 'kind=concurrent,streams=8',
+                               '--constraint', 'kind=max_requests,count=60', '--tokenizer', f'kind=huggingface_auto,model={MODEL}',
+                               '--data', 'kind=synthetic_text,prompt_tokens=200,output_tokens=16', '--output', f'kind=json,path={folder}/benchmarks.json'], folder)
     found = [f'{d}/{n}' for d, _, names in os.walk(folder) for n in names if n == 'benchmarks.json']
     if status != 0 or not found:
         return 0, f'status {status}: {output}'

@@ -9,9 +9,17 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CACHE = os.environ.get('KVROUTE_REAL') or os.path.join(os.environ.get('XDG_CACHE_HOME') or os.path.expanduser('~/.cache'), 'kvroute-real')
+deadline = None  # of all downloads together, as time.monotonic() counts
+failures = {}    # environment: reason; it is not tried again
+
+
+def set_limit(seconds):
+    global deadline
+    deadline = time.monotonic() + seconds
 
 
 def pins(name):
@@ -30,12 +38,13 @@ def python(name):
     return f'{folder(name)}/bin/python'
 
 
-def call(command, seconds, **more):
+def call(command, **more):
     """Run a package client; return the last line of its output when it fails, else None."""
+    seconds = max(1, deadline - time.monotonic())
     try:
         done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors='replace', timeout=seconds, **more)
     except subprocess.TimeoutExpired:
-        return f'{os.path.basename(command[0])} did not end within {seconds} s'
+        return f'{os.path.basename(command[0])} did not end within {seconds:.0f} s'
     except OSError as e:
         return str(e)
     return (done.stdout.strip().splitlines() or ['no output'])[-1][:200] if done.returncode != 0 else None
@@ -46,59 +55,64 @@ def find_python():
     return '/usr/bin/python3' if os.path.exists('/usr/bin/python3') else sys.executable
 
 
-def provide_uv(seconds):
+def provide_uv():
     """uv, the client for PyPI. plain pip does not resolve vLLM."""
     path = folder('uv')
     if not os.path.exists(f'{path}/complete'):
-        failed = call([find_python(), '-m', 'venv', '--clear', path], seconds)
-        failed = failed or call([f'{path}/bin/python', '-m', 'pip', 'install', '--quiet', *(package for _, package in pins('uv'))], seconds)
+        failed = call([find_python(), '-m', 'venv', '--clear', path])
+        failed = failed or call([f'{path}/bin/python', '-m', 'pip', 'install', '--quiet', *(package for _, package in pins('uv'))])
         if failed:
             return failed
         open(f'{path}/complete', 'w').close()
     return None
 
 
-def install_pypi(name, path, kinds, seconds):
+def install_pypi(name, path, kinds):
     """A virtual environment, or a plain folder when all pins are of the kind `pypi-files`."""
-    failed = provide_uv(seconds)
+    failed = provide_uv()
     if failed:
         return failed
     uv, env = f'{folder("uv")}/bin/uv', dict(os.environ, UV_CACHE_DIR=f'{CACHE}/uv-cache', UV_HTTP_TIMEOUT='180')
     if 'pypi-files' in kinds:
-        return call([uv, 'pip', 'install', '--no-deps', '--python', find_python(), '--target', path, *kinds['pypi-files']], seconds, env=env)
-    failed = call([uv, 'venv', '--clear', '--python', find_python(), path], seconds, env=env)
+        return call([uv, 'pip', 'install', '--no-deps', '--python', find_python(), '--target', path, *kinds['pypi-files']], env=env)
+    failed = call([uv, 'venv', '--clear', '--python', find_python(), path], env=env)
+    if failed:
+        return failed
     with open(f'{path}/overrides.txt', 'w') as f:
         f.writelines(f'{package}\n' for package in kinds.get('pypi-override', ()))
     for kind, more in (('pypi-alone', ['--no-deps']), ('pypi', ['--override', f'{path}/overrides.txt'])):
         if kind in kinds and not failed:
-            failed = call([uv, 'pip', 'install', '--python', f'{path}/bin/python', *more, *kinds[kind]], seconds, env=env)
+            failed = call([uv, 'pip', 'install', '--python', f'{path}/bin/python', *more, *kinds[kind]], env=env)
     return failed
 
 
-def install_npm(name, path, kinds, seconds):
+def install_npm(name, path, kinds):
     os.makedirs(path, exist_ok=True)
-    return call(['npm', 'install', '--no-audit', '--no-fund', '--no-save', '--prefix', path, *kinds['npm']], seconds)
+    return call(['npm', 'install', '--no-audit', '--no-fund', '--no-save', '--prefix', path, *kinds['npm']])
 
 
-def install_go(name, path, kinds, seconds):
+def install_go(name, path, kinds):
     """The program real.d/go_client, built with the pinned module."""
     shutil.copytree(f'{HERE}/go_client', path, dirs_exist_ok=True)
-    failed = call(['go', 'get', *kinds['go']], seconds, cwd=path)
-    return failed or call(['go', 'build', '-gcflags=all=-N -l', '-o', 'client', '.'], seconds, cwd=path)
+    failed = call(['go', 'get', *kinds['go']], cwd=path)
+    return failed or call(['go', 'build', '-gcflags=all=-N -l', '-o', 'client', '.'], cwd=path)
 
 
-def provide(name, seconds):
-    """Make an environment complete within @seconds for each client call. Returns None, or why it cannot be had."""
+def provide(name):
+    """Make an environment complete. Returns None, or the reason why it is missing."""
     path, kinds = folder(name), {}
     if os.path.exists(f'{path}/complete'):
         return None
+    if name in failures:
+        return failures[name]
     for kind, package in pins(name):
         kinds.setdefault(kind, []).append(package)
     shutil.rmtree(path, ignore_errors=True)
     os.makedirs(CACHE, exist_ok=True)
     install = install_npm if 'npm' in kinds else install_go if 'go' in kinds else install_pypi
-    failed = install(name, path, kinds, seconds)
+    failed = install(name, path, kinds)
     if failed:
-        return f'cannot install {" ".join(package for _, package in pins(name))}: {failed}'
+        failures[name] = f'cannot install {" ".join(package for _, package in pins(name))}: {failed}'
+        return failures[name]
     open(f'{path}/complete', 'w').close()
     return None

@@ -13,6 +13,7 @@ import os
 import random
 import sys
 import time
+from collections import Counter
 
 E = 'DYN_ROUTER_'
 
@@ -243,6 +244,7 @@ class Script:
         self.workers = [11 + 7 * i for i in range(workers)]
         self.line(op='pool', name='m', block_size=self.block, seed=seed, config={k: v for k, v in keys.items() if k != 'role'}, role=keys.get('role'))
         events = 'noevents' not in self.kinds
+        self.copies, self.counted = Counter(), surface == 'router'
         self.d = Dynamo(self.block, events) if surface == 'service' else Binding(self.block, {k: v for k, v in keys.items() if k != 'role'}, events)
 
     def line(self, **fields):
@@ -365,6 +367,7 @@ class Script:
         if first == blocks:
             return
         await self.d.store(rank, tokens[:blocks * self.block], first, tier, lora, salt)
+        self.copies.update((rank, tier, name) for name in names[first:])
         self.line(op='store', worker=rank[0], dp_rank=rank[1], tier=tier, tokens=tokens[:blocks * self.block], lora_name=lora, cache_namespace=salt,
                   **({'from': first} if first else {}))
         self.have[rank].append((tokens[:blocks * self.block], first, tier, lora, salt))
@@ -392,9 +395,15 @@ class Script:
         if at == end:
             return
         await self.d.remove(rank, names[at:end], tier)
-        for x in names[at:end]:
-            there.pop(x, None)
-        self.line(op='remove', worker=rank[0], dp_rank=rank[1], tier=tier, tokens=tokens, lora_name=lora, cache_namespace=salt, count=end - at, **{'from': at})
+        for i in range(at, end):
+            if self.release_copy((rank, tier, names[i])):
+                there.pop(names[i], None)
+                self.line(op='remove', worker=rank[0], dp_rank=rank[1], tier=tier, tokens=tokens, lora_name=lora, cache_namespace=salt, count=1, **{'from': i})
+
+    def release_copy(self, block):
+        """Return true if the block has left its rank. KvEventPublisher counts copies, as kvroute-agent does; SelectionService does not."""
+        self.copies[block] -= 1
+        return self.counted is False or self.copies[block] <= 0
 
 
 def main(case, seed, requests, surface, output):

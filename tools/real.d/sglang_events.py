@@ -32,7 +32,7 @@ def run(stack):
     check('an agent with nothing but --engine serves', True)
     prompts = {n: list(range(n * 1000, n * 1000 + 64)) for n in range(1, 9)}
     overlap = lambda n, **more: stack.overlap(prompts[n] + [1], **more)
-    wait = lambda n, blocks, **more: wait_for(lambda: overlap(n, **more) == blocks, 10)
+    wait = lambda n, blocks, **more: wait_for(lambda: overlap(n, **more) == blocks)
 
     engine.publish([stored(prompts[1])])
     wait(1, 4)
@@ -72,14 +72,14 @@ def run(stack):
     def rank(n):
         _, fields, _ = stack.complete(prompts[n] + [1], 'ranks', {'x-kvroute-query': 'true'})
         return int(fields.get('x-kvroute-dp-rank', -1)), int(fields.get('x-kvroute-overlap-blocks', -1))
-    wait_for(lambda: rank(6) == (0, 4) and rank(7) == (1, 4), 10)
+    wait_for(lambda: rank(6) == (0, 4) and rank(7) == (1, 4))
     equal('two ranks', (rank(6), rank(7)), ((0, 4), (1, 4)))
 
     large = Engine(events, 8220, 64, model='page64')
     stack.agent(3, '--canary-s', 0, pool='page64', port=8220)
     stack.require_workers(3)
     large.publish([stored(range(64 * 5), 64)])
-    wait_for(lambda: stack.overlap(list(range(64 * 5)) + [1], 'page64') == 5, 10)
+    wait_for(lambda: stack.overlap(list(range(64 * 5)) + [1], 'page64') == 5)
     equal('page size 64', stack.overlap(list(range(64 * 5)) + [1], 'page64'), 5)
 
 

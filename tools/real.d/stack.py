@@ -21,6 +21,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.dont_write_bytecode = True
 sys.path[:0] = [HERE, f'{ROOT}/tests/smoke']
 import child  # noqa: E402
+import packages  # noqa: E402
 from protocol_router import Router  # noqa: E402
 
 BUILD = os.environ['KVR_REAL_BUILD']
@@ -152,7 +153,7 @@ class Stack:
 
     def stand_in(self, number, *args, model='llama'):
         """The stand-in engine of tests/lib at port 8100 + @number."""
-        self.start(f'engine{number}', '/usr/bin/python3', 'tests/lib/engine.py', '--port', 8100 + number, '--model', model,
+        self.start(f'engine{number}', packages.python('quick'), 'tests/lib/engine.py', '--port', 8100 + number, '--model', model,
                    '--events', f'tcp://127.0.0.1:{9000 + 10 * number}', '--replay', f'tcp://127.0.0.1:{9500 + 10 * number}', *args)
         self.require(f'no stand-in engine {number}', lambda: request(8100 + number, 'GET', '/health')[0] == 200)
 

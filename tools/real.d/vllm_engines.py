@@ -1,17 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Two unmodified vLLM engines on CPU behind kvroute, then one engine with two data-parallel ranks. The prompts are token ids, drawn from a seed."""
+"""Unmodified vLLM engines on CPU behind kvroute: vllm_engines.py two|ranks
+
+two: two engines; ranks: one engine with two data-parallel ranks. Prompts are token ids, drawn from a seed.
+"""
 
 import json
 import os
 import random
 import signal
 import subprocess
+import sys
 
 import packages
 import record
 from stack import CACHE, RECORD, Stack, attempt, check, equal, in_parallel, request, skip, wait_for
 
 BLOCK, BLOCKS = 32, 300
+LIMIT = 1200  # seconds to start an engine: about 100 s of CPU
 PYTHON = packages.python('vllm')
 MODEL = f'{CACHE}/tiny-{os.path.basename(packages.folder("vllm"))}/model'
 ENVIRONMENT = dict(VLLM_CPU_KVCACHE_SPACE='1', VLLM_ENABLE_V1_MULTIPROCESSING='0', HF_HUB_OFFLINE='1', VLLM_SERVER_DEV_MODE='1', VLLM_NO_USAGE_STATS='1',
@@ -175,7 +180,7 @@ def check_kills(stack, caches):
     refused = [a for a in (stack.complete(ids(50)) for _ in range(10)) if a[0] != 200]
     check('requests go to the other engine', not refused, refused[:1])
     start_engine(stack, 1, *ONE)
-    stack.require('engine 1 does not start', engine_is_up(1), 400)
+    stack.require('engine 1 does not start', engine_is_up(1), LIMIT)
     check('the engine returns', wait_for(lambda: stack.serving() == {'1', '2'}, 60), stack.serving())
     equal('the new engine has no blocks', stack.overlap(prompt + [1], headers={'x-kvroute-worker': '1'}), 0)
     for _ in range(2):
@@ -202,7 +207,7 @@ def run_two_engines():
         for number in (1, 2):
             start_engine(stack, number, *ONE)
         for number in (1, 2):
-            stack.require(f'engine {number} does not start', engine_is_up(number), 500)
+            stack.require(f'engine {number} does not start', engine_is_up(number), LIMIT)
         if RECORD:
             record.record_vllm(stack, 8101)
         for number in (1, 2):
@@ -225,7 +230,7 @@ def run_two_engines():
 def run_ranks():
     with Stack({'llama': dict(block_size=BLOCK)}) as stack:
         start_engine(stack, 1, '--data-parallel-size', 2, VLLM_ENABLE_V1_MULTIPROCESSING='1')
-        stack.require('the engine of two ranks does not start', engine_is_up(1), 500)
+        stack.require('the engine of two ranks does not start', engine_is_up(1), LIMIT)
         if RECORD:
             record.record_vllm(stack, 8101, '-dp2', ('metrics', 'kv_event_sources'))
         stack.agent(1)
@@ -260,7 +265,5 @@ if __name__ == '__main__':
         skip('all', 'this CPU has no AVX2')
     else:
         make_model()
-        with attempt('two engines'):
-            run_two_engines()
-        with attempt('two ranks'):
-            run_ranks()
+        with attempt(sys.argv[1]):
+            dict(two=run_two_engines, ranks=run_ranks)[sys.argv[1]]()
