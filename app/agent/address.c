@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Addresses as published to others, and the default number of a worker. */
 #include "address.h"
 
 #include <arpa/inet.h>

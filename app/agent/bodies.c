@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Server for request bodies that do not pass the router: a small HTTP/1.1 receiver on the agent's
+ * epoll set. A token of 128 bits per request is the only authorisation.
+ */
 #include "bodies.h"
 
 #include <arpa/inet.h>

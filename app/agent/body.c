@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* JSON edits that turn a request into one leg of disaggregated serving, for each kind of engine. */
 #include "body.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The canary as a sequence of transfers: model name, token ids, completion, and then the expected
+ * event.
+ */
 #include "canary.h"
 
 #include <inttypes.h>

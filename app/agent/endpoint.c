@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Parsing and rewriting of ZMQ endpoints. */
 #include "endpoint.h"
 
 #include <stdio.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A pool of connections in lists by state. Idle ones are reused last in, first out, and time limits
+ * only need the head of a list, because each list is ordered by time.
+ */
 #include "engine.h"
 
 #include <errno.h>

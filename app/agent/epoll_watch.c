@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Registration with the epoll set, with one log line for each failure. */
 #include "app.h"
 
 #include <errno.h>

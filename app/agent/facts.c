@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Values that an engine reports, taken from its pages by the rows of kinds.c. Each value is set
+ * once, by the first row that provides it.
+ */
 #include "facts.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of engine kinds: where each kind reports each value. */
 #include "kinds.h"
 
 #include <stddef.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Log lines with a rate limit per text, and output of counters. */
 #include "app.h"
 
 #include <inttypes.h>

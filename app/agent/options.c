@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The table of options, and checks of combinations. */
 #include "options.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The list of paths that requests may name. */
 #include "paths.h"
 
 #include <string.h>

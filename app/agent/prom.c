@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Parser of the Prometheus text format, for the metrics in the table of kinds. */
 #include "prom.h"
 
 #include <math.h>

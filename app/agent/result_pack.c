@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Compression of transfer results. */
 #include "result_pack.h"
 
 #include <errno.h>

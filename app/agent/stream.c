@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Order of batches: live batches from SUB, replays from DEALER, gaps, audits, and back-pressure.
+ * The number of the next batch decides everything; content is applied in stream_apply.c.
+ */
 #include "stream.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* W3C trace context. */
 #include "trace.h"
 
 #include <inttypes.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Usage, errors and messages in the JSON of engine answers. */
 #include "usage.h"
 
 #include <string.h>

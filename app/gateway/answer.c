@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Answers to clients: collects the items of the router as an HTTP response, and passes it to libh2o
+ * as events, or as a whole with a length.
+ */
 #include "answer.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Parsing of request bodies for routing, and the bodies for engine and tokenizer made from them. */
 #include "ask.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of calls, charged to their client address. */
 #include "body_budget.h"
 
 enum gw_fault gw_budget_take(struct gw_call *call, uint32_t times)

@@ -40,7 +40,7 @@ void gw_buffers_limit(struct gw_sources *sources, uint64_t share, uint64_t most,
 
 /* ---- whose they are ---- */
 
-static uint32_t bucket_of(const void *key)
+static uint32_t owner_bucket(const void *key)
 {
 	return (uint32_t)(((uintptr_t)key >> 4) * UINT64_C(0x9e3779b97f4a7c15) >> 32) % BUCKETS;
 }
@@ -49,7 +49,7 @@ static struct owner *find_owner(const void *key)
 {
 	struct owner *o;
 
-	LIST_FOREACH (o, &mine.owner[bucket_of(key)], chain)
+	LIST_FOREACH (o, &mine.owner[owner_bucket(key)], chain)
 		if (o->key == key)
 			break;
 	return o;
@@ -62,7 +62,7 @@ static struct owner *add_owner(const void *key, struct gw_source *source, uint64
 	if (o == NULL)
 		return NULL;
 	*o = (struct owner){.key = key, .source = source, .bytes = bytes};
-	LIST_INSERT_HEAD(&mine.owner[bucket_of(key)], o, chain);
+	LIST_INSERT_HEAD(&mine.owner[owner_bucket(key)], o, chain);
 	gw_source_hold(mine.sources, source, GW_BUDGET_BODIES, (int64_t)bytes);
 	return o;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The life cycle of a call: limits, hints, token ids, submission, items, retries, and its end. */
 #include "call.h"
 
 #include <errno.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Limits per connection, checked by lists that are ordered by time. */
 #include "conn.h"
 
 #include <dlfcn.h>

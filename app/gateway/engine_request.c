@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The HTTP message for the engine, and the hashes for the router. */
 #include "engine_request.h"
 
 #include <errno.h>

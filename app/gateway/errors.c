@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Tables of errors by fault and by protocol code. */
 #include "errors.h"
 
 #include <stdio.h>

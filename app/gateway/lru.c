@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Cache with least-recently-used eviction. */
 #include "lru.h"
 
 #include <stdlib.h>

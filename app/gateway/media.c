@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Parsing of multimodal routing data. */
 #include "media.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Bookings of /pick: one table for all threads behind a lock, reports queued for the owner thread,
+ * and a pipe per thread that wakes it.
+ */
 #include "pick_lease.h"
 
 #include <errno.h>

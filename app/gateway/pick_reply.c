@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Replies to /pick and to queries of loads. */
 #include "pick_reply.h"
 
 #include <inttypes.h>

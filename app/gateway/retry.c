@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Decisions about retries, their budget, and the final error. */
 #include "retry.h"
 
 #include <stdio.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Connection of a thread to each router, detection of lost routers, and their log lines. */
 #include "router.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Set-up and loop of a thread: libh2o with its handlers, accepting, half-closed connections,
+ * shutdown.
+ */
 #include "serve.h"
 
 #include <errno.h>

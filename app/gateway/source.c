@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Limits per client address: a hash table with random seed, and a list of idle addresses. */
 #include "source.h"
 
 #include <errno.h>

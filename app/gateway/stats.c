@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Definition of the counters, their families and equations. */
 #include "stats.h"
 
 static const struct kvr_counter rows[] = {GW_COUNTER_LIST(KVR_COUNTER_ROW) KVR_COUNTER_END};

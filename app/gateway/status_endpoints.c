@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Models, health, readiness and metrics. */
 #include "status_endpoints.h"
 
 #include <stdio.h>

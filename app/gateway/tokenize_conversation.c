@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Questions for a conversation: the whole prompt, or two parts that turn_cache.c combines. */
 #include "tokenize_conversation.h"
 
 #include <errno.h>

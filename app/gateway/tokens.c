@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * HTTP client of the tokenizer: questions with a time limit, an outage detector, and the cache of
+ * ids.
+ */
 #include "tokens.h"
 
 #include <errno.h>

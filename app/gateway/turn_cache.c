@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Splitting and combining of conversation turns, and trust in the results per model and source. */
 #include "turn_cache.h"
 
 #include <stdlib.h>

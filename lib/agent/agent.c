@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Creation of an agent, dispatch of received messages to its state machines, and simple accessors.
+ */
 #include "agent_pvt.h"
 
 #include "kvr_epoch.h"

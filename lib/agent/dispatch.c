@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Requests from the router: DISPATCH runs one, ABORT stops one, and rejections of items end one. A
+ * slot per handle makes every message idempotent.
+ */
 #include "agent_pvt.h"
 
 #include "kvr_message.h"

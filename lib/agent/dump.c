@@ -1,11 +1,4 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "agent_pvt.h"
-#include "kvr_sim.h"
-
-#include <stdlib.h>
-
-#include <rte_common.h>
-
 /*
  * The application lists a dump in one go, so that it reflects one moment: the state before event
  * dump_resume. The encoded frames are kept until the router has acknowledged all of them. Later
@@ -15,6 +8,12 @@
  * another dump cannot be mistaken for part of this one, and an acknowledgement, which repeats the
  * id, identifies its dump.
  */
+#include "agent_pvt.h"
+#include "kvr_sim.h"
+
+#include <stdlib.h>
+
+#include <rte_common.h>
 
 #define DUMP_GROW 64
 

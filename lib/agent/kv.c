@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * KV events of a rank on the wire: sending with a window, retransmission, and repair of gaps from
+ * the ring. If the ring no longer has the missing events, a dump replaces them (dump.c).
+ */
 #include "agent_pvt.h"
 #include "kvr_sim.h"
 

@@ -9,7 +9,7 @@
  * sends their answers, and publishes the blocks that each rank caches. Plain UDP; no DPDK, no
  * threads.
  *
- * One object per thread. Functions do not block, and callbacks are made from inside
+ * One object belongs to one thread. Functions do not block, and callbacks are made from inside
  * kvr_agent_process() and kvr_agent_destroy() only. The loop is that of kvr_client.h:
  *
  *	poll({kvr_agent_fd(a), POLLIN}, kvr_agent_timeout_ms(a)); kvr_agent_process(a);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Registration with the router: WELCOME, heartbeats, rejections, GOODBYE, and the epochs of both
+ * sides. A stale epoch starts a new incarnation; a new epoch of the router ends its requests.
+ */
 #include "agent_pvt.h"
 
 #include "kvr_epoch.h"

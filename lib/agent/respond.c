@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Answers: items are numbered, split to frames, sent within a window, and retransmitted until
+ * acknowledged. On the direct path they go to the client, and PROGRESS reports to the router.
+ */
 #include "agent_pvt.h"
 #include "kvr_reason.h"
 #include "kvr_sim.h"

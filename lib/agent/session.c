@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Sessions: the application opens and closes each once, and copies of a question get the first
+ * answer.
+ */
 #include "agent_pvt.h"
 
 #include "kvr_rand.h"

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Answers of the router about a request, ACCEPTED and REJECTED, in every state of the request. The
+ * table in PROTOCOL.md defines the effect of each code; kvr_refusal() implements it.
+ */
 #include "client_pvt.h"
 
 #include "kvr_refusal.h"

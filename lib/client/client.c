@@ -1,4 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Creation of a client, dispatch of received messages, time limits, and descriptions of rejections.
+ */
 #include "client_pvt.h"
 
 #include "kvr_errno.h"

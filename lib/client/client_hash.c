@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Sequence hashes of a prompt for routing. */
 #include "kvr_client_hints.h"
 #include "kvr_hash.h"
 

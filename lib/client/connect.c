@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Connecting: CONNECT is retransmitted until the router reports its pools, limits and cookie. A new
+ * epoch of the router starts a refresh that the user does not see.
+ */
 #include "client_pvt.h"
 
 #include "kvr_refusal.h"

@@ -8,9 +8,9 @@
  * was sent, and receives the streamed answer. Plain UDP sockets; no DPDK, threads, signals or
  * logging.
  *
- * One object per thread, any number of requests at once. Functions do not block, except those of
- * the last section. Callbacks are made from inside kvr_client_process(), kvr_client_flush() and
- * kvr_client_destroy() only:
+ * One object belongs to one thread and handles any number of requests at once. Functions do not
+ * block, except those of the last section. Callbacks are made from inside kvr_client_process(),
+ * kvr_client_flush() and kvr_client_destroy() only:
  *
  *	struct kvr_client *c = kvr_client_create(&(struct kvr_client_conf){.router = "r1"});
  *	kvr_client_connect(c);

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Messages over datagrams: bursts of frames out, checks and reassembly in, and the timers of a
+ * call.
+ */
 #include "kvr_link.h"
 
 #include <assert.h>

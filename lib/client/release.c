@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Releases of sessions without a request: retransmitted until answered, for at most 5 s. */
 #include "client_pvt.h"
 
 #include "kvr_refusal.h"

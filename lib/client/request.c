@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The slot of a request and its transmission: pacing of large messages, retransmission of missing
+ * fragments, probes while it runs, cancellation, and its end.
+ */
 #include "client_pvt.h"
 #include "kvr_sim.h"
 

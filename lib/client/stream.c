@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Items of an answer: ordering, delivery or storage, acknowledgements, and checks that an item
+ * belongs to the current attempt.
+ */
 #include "client_pvt.h"
 #include "kvr_message.h"
 #include "kvr_reason.h"

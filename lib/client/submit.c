@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Submission: checks of the request, hints of the library, and the message, which is kept until it
+ * cannot be needed again.
+ */
 #include "client_pvt.h"
 
 #include "kvr_hints.h"

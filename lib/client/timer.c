@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Binary min-heap of intrusive timers. */
 #include "kvr_timer.h"
 
 #include <assert.h>

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* UDP sockets: address parsing, and bursts by sendmmsg() and recvmmsg(). */
 #include "kvr_udp.h"
 
 #include <arpa/inet.h>

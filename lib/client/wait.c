@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Blocking functions: they run the event loop until their condition holds. */
 #include "client_pvt.h"
 
 #include <errno.h>

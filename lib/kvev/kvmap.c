@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The table: index of names, ring of entries, eviction, and dumps. Memory is mapped once and
+ * touched as needed, so that a large table costs nothing while the engine caches little.
+ */
 #include "kvmap_pvt.h"
 
 #include <errno.h>

@@ -1,4 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Parser of msgpack heads. It reads each object once, in place, and checks every length against the
+ * remaining input.
+ */
 #include "msgpack_pvt.h"
 
 /* Read the @p n bytes of a number behind its type byte. */

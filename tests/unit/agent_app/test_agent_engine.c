@@ -65,7 +65,7 @@ static void send_answer(const char *text)
 	CU_ASSERT_EQUAL(send(engine, text, strlen(text), MSG_NOSIGNAL), (ssize_t)strlen(text));
 }
 
-static void start_request(uint32_t inactivity_s)
+static void start_answer(uint32_t inactivity_s)
 {
 	static char head[] = "GET / HTTP/1.1\r\n\r\n";
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -95,7 +95,7 @@ static void start_request(uint32_t inactivity_s)
 	CU_ASSERT_FALSE_FATAL(ended);
 }
 
-static void stop_request(void)
+static void stop_answer(void)
 {
 	app_engine_fini(&app);
 	close(engine);
@@ -105,7 +105,7 @@ static void stop_request(void)
 
 static void an_answer_takes_two_hours_if_the_engine_keeps_sending(void)
 {
-	start_request(INACTIVITY);
+	start_answer(INACTIVITY);
 	for (unsigned int minutes = 0; minutes < 120; minutes += 30) {
 		app.now_us += 30 * 60 * SECOND;
 		run_loop_once(0);
@@ -117,12 +117,12 @@ static void an_answer_takes_two_hours_if_the_engine_keeps_sending(void)
 	run_loop_once(WAIT_MS);
 	CU_ASSERT_TRUE(ended && end == APP_END_WELL);
 	CU_ASSERT_EQUAL(content, 4);
-	stop_request();
+	stop_answer();
 }
 
 static void an_engine_that_sends_nothing_for_the_limit_ends_the_request(void)
 {
-	start_request(INACTIVITY);
+	start_answer(INACTIVITY);
 	CU_ASSERT_EQUAL(app_engine_due_us(&app), app.now_us + INACTIVITY * SECOND);
 	app.now_us += INACTIVITY * SECOND - 1;
 	run_loop_once(0);
@@ -131,22 +131,22 @@ static void an_engine_that_sends_nothing_for_the_limit_ends_the_request(void)
 	run_loop_once(0);
 	CU_ASSERT_TRUE(ended && end == APP_END_LATE);
 	CU_ASSERT_STRING_EQUAL(end_reason, "no data for 3600 s");
-	stop_request();
+	stop_answer();
 }
 
 static void no_limit_applies_without_an_inactivity_limit(void)
 {
-	start_request(0);
+	start_answer(0);
 	CU_ASSERT_EQUAL(app_engine_due_us(&app), UINT64_MAX);
 	app.now_us += 100 * 86400 * SECOND;
 	run_loop_once(0);
 	CU_ASSERT_FALSE(ended);
-	stop_request();
+	stop_answer();
 }
 
 static void a_paused_answer_is_not_the_inactivity_of_the_engine(void)
 {
-	start_request(INACTIVITY);
+	start_answer(INACTIVITY);
 	takes_content = false;
 	send_answer("1\r\nx\r\n");
 	run_loop_once(WAIT_MS);
@@ -162,7 +162,7 @@ static void a_paused_answer_is_not_the_inactivity_of_the_engine(void)
 	app.now_us += INACTIVITY * SECOND;
 	run_loop_once(0);
 	CU_ASSERT_TRUE(ended && end == APP_END_LATE);
-	stop_request();
+	stop_answer();
 }
 
 int main(void)
