@@ -50,8 +50,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const struct agent_options given = {.engine = "http://[::1]:8000",
 					    .type = size > 0 ? data[0] >> 4 & 3 : 0,
-					    .events = AGENT_ASK,
-					    .replay = AGENT_ASK};
+					    .events = AGENT_AS_REPORTED,
+					    .replay = AGENT_AS_REPORTED};
 	const enum agent_page page = size > 0 ? (data[0] & 15) % AGENT_PAGES : 0;
 	struct agent_prom prom;
 

@@ -66,7 +66,8 @@ static void from_router(const struct out *o)
 	}
 	if (o->hdr.kind == KVR_MISSING && no_missing)
 		return;
-	fly(&router_at, o->to == PEER_CLIENT ? &client_end.at : &agent_end.at, o->bytes, o->len);
+	net_send(&router_at, o->to == PEER_CLIENT ? &client_end.at : &agent_end.at, o->bytes,
+		 o->len);
 }
 
 static void turn(void)
@@ -75,7 +76,7 @@ static void turn(void)
 	struct flight f;
 
 	wire.now_us += STEP_US;
-	while (land(&router_at, &f)) {
+	while (net_receive(&router_at, &f)) {
 		const struct kvr_wire_hdr *h = (const void *)f.data;
 
 		route_bytes += h->kind == KVR_ROUTE ? h->frag_len : 0;
