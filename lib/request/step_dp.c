@@ -103,7 +103,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->quiet = msg->quiet;
 	/* Its client has been told where, and is on the way there. */
 	r->reroutes = r->book ? 0 : pool->reroutes;
-	r->paired = r->held = r->sent = r->forgotten = false;
+	r->paired = r->held = r->sent = r->forgotten = r->stays = r->answers = false;
 	r->leg[MAIN] = r->leg[PREFILL] = (struct kvr_leg){0};
 	r->retried = msg->hints.n_failed_at != 0;
 	r->attempt = 0;

@@ -418,6 +418,31 @@ static void waits_for_what_is_gone(void)
 	end();
 }
 
+/* The memory of a request that was answered serves the next one, which has no answer yet. */
+static void a_new_request_in_used_memory_has_no_answer(void)
+{
+	struct rig_call *c = pair(false);
+
+	for (uint32_t i = 0; i < 2; i++) {
+		rig_arrive(&g, c, &g.d);
+		RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
+		RIG(&g, c, TAKEN);
+		if (i == 1)
+			break;
+		RIG(&g, c, FIN, .tokens = 1);
+		RIG(&g, c, FIN_ACKED);
+		CU_ASSERT_TRUE(kvr_request_done(&c->r));
+	}
+	CU_ASSERT_FALSE(c->r.answers);
+	g.ctx.now += 500 * MS;
+	rig_join(&g, 'q', &g.p, false);
+	rig_leave(&g, 'p');
+	rig_said(&g);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_GO);
+	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
+	end();
+}
+
 static void legs_that_stay(void)
 {
 	struct rig_call *c = pair(true);
@@ -457,6 +482,7 @@ int main(void)
 		{"decode leg", decode_leg_goes_elsewhere_with_its_prefill},
 		{"nothing to fetch", nothing_left_to_fetch},
 		{"waits in vain", waits_for_what_is_gone},
+		{"used memory", a_new_request_in_used_memory_has_no_answer},
 		{"legs that stay", legs_that_stay},
 		CU_TEST_INFO_NULL,
 	};
