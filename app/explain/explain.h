@@ -44,7 +44,8 @@ struct ex_event {
 
 /** `own` of the world. */
 struct ex_run {
-	STAILQ_HEAD(, ex_event) todo;
+	STAILQ_HEAD(ex_events, ex_event) todo;
+	struct ex_events later; /* todo after the queues have been examined */
 	struct kvr_exec exec;
 };
 
@@ -100,6 +101,8 @@ void ex_step(struct kvr_sc_req *r, const struct kvr_rq_event *e);
 
 /** Append an event behind all that are due; ex_run_due() steps them. */
 void ex_defer(struct kvr_sc_req *r, uint8_t kind, uint8_t leg, uint16_t flags);
+/** The same, after the queues have been examined. */
+void ex_defer_later(struct kvr_sc_req *r, uint8_t kind, uint8_t leg, uint16_t flags);
 void ex_run_due(struct kvr_sc_world *w);
 
 /* ---- worker.c: as in struct kvr_sc_executor ---------------------------------------------- */

@@ -42,6 +42,7 @@ int main(int argc, char **argv)
 		return 2;
 	}
 	STAILQ_INIT(&run.todo);
+	STAILQ_INIT(&run.later);
 	run.exec = (struct kvr_exec){.ops = &ex_ops, .arg = &w};
 	w.own = &run;
 	kvr_sc_world_init(&w, &ex_executor, stdout);

@@ -103,8 +103,8 @@ static void end_leg(struct kvr_sc_req *r, uint8_t leg)
 	const uint8_t prefill = r->r.leg[KVR_LEG_PREFILL].state;
 
 	if (leg == KVR_LEG_MAIN && (prefill == KVR_RQS_SENT || prefill == KVR_RQS_RUNNING))
-		ex_defer(r, KVR_RQE_FIN, KVR_LEG_PREFILL,
-			 r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
+		ex_defer_later(r, KVR_RQE_FIN, KVR_LEG_PREFILL,
+			       r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
 	ex_defer(r, KVR_RQE_LINGERED, leg, 0);
 }
 
@@ -125,7 +125,7 @@ static void carry_out(void *arg, struct kvr_exec_req *req, const struct kvr_rq_o
 		break;
 	case KVR_RQO_SEND:
 		if (!kvr_sc_worker_find(w, r->r.leg[o->leg].worker)->mute)
-			ex_defer(r, KVR_RQE_TAKEN, o->leg, 0);
+			ex_defer_later(r, KVR_RQE_TAKEN, o->leg, 0);
 		break;
 	case KVR_RQO_END:
 		end_leg(r, o->leg);
@@ -177,14 +177,28 @@ void ex_step(struct kvr_sc_req *r, const struct kvr_rq_event *e)
 	kvr_exec_step(ex_exec(r->pool->world), &ex_req(r)->exec, &is);
 }
 
-void ex_defer(struct kvr_sc_req *r, uint8_t kind, uint8_t leg, uint16_t flags)
+static struct ex_event *make_event(struct kvr_sc_req *r, uint8_t kind, uint8_t leg, uint16_t flags)
 {
 	struct ex_event *next = malloc(sizeof(*next));
 
 	if (next == NULL)
 		abort();
 	*next = (struct ex_event){.r = r, .e = {.kind = kind, .leg = leg, .flags = flags}};
+	return next;
+}
+
+void ex_defer(struct kvr_sc_req *r, uint8_t kind, uint8_t leg, uint16_t flags)
+{
+	struct ex_event *next = make_event(r, kind, leg, flags);
+
 	STAILQ_INSERT_TAIL(&ex_run(r->pool->world)->todo, next, link);
+}
+
+void ex_defer_later(struct kvr_sc_req *r, uint8_t kind, uint8_t leg, uint16_t flags)
+{
+	struct ex_event *next = make_event(r, kind, leg, flags);
+
+	STAILQ_INSERT_TAIL(&ex_run(r->pool->world)->later, next, link);
 }
 
 static void predict_blocks(const struct kvr_sc_req *r, const struct kvr_rq_event *e)

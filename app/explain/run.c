@@ -177,19 +177,8 @@ static void admit_waiting(struct kvr_sc_world *w)
 		for (uint32_t i = 0; i < w->n_pools; i++)
 			if (w->pool[i].rq.sessions != NULL)
 				expire_sessions(w, &w->pool[i]);
+		STAILQ_CONCAT(&ex_run(w)->todo, &ex_run(w)->later);
 	} while (!STAILQ_EMPTY(&ex_run(w)->todo));
-}
-
-static void settle_world(struct kvr_sc_world *w)
-{
-	struct kvr_sc_req *r;
-
-	admit_waiting(w);
-	ex_report_drained(w);
-	while ((r = TAILQ_FIRST(&w->dead)) != NULL) {
-		TAILQ_REMOVE(&w->dead, r, link);
-		kvr_sc_line_free(r->line);
-	}
 }
 
 static void release_bookings(struct kvr_sc_pool *pool)
@@ -217,49 +206,75 @@ static struct kvr_sc_req *find_opening(const struct kvr_sc_world *w)
 	return first;
 }
 
-/* When a leg of a pair goes to another worker, as the router itself retransmits those legs.
- * UINT64_MAX: never, or no other worker took it. */
-static uint64_t reroute_due(const struct kvr_sc_req *r, uint32_t leg)
+/* When a leg of a pair that is in @p state goes to another worker. Other requests wait for a
+ * repetition of their client. UINT64_MAX: never, or no other worker took it. */
+static uint64_t reroute_due(const struct kvr_sc_req *r, uint32_t leg, enum kvr_rq_state state)
 {
-	struct kvr_rq_ctx late = kvr_exec_ctx(ex_exec(r->pool->world));
+	const struct kvr_rq_ctx ctx = kvr_exec_ctx(ex_exec(r->pool->world));
 
-	late.now = UINT64_MAX;
-	if (!r->r.paired || r->r.sent_ns[leg] + 1 == ex_req(r)->stays[leg] ||
-	    !kvr_request_unheard(&late, &r->r, leg))
+	if (!r->r.paired || r->r.leg[leg].state != state ||
+	    r->r.sent_ns[leg] + 1 == ex_req(r)->stays[leg])
 		return UINT64_MAX;
-	return r->r.sent_ns[leg] + r->pool->rq.dispatch_ns;
+	return kvr_request_reroute_due(&ctx, &r->r, leg);
 }
 
-/* The unacknowledged leg that is due first, or NULL. */
-static struct kvr_sc_req *find_unacked(const struct kvr_sc_world *w, uint32_t *leg, uint64_t *due)
+/* The leg in @p state that goes to another worker first, or NULL. */
+static struct kvr_sc_req *find_reroute(const struct kvr_sc_world *w, enum kvr_rq_state state,
+				       uint32_t *leg, uint64_t *due)
 {
 	struct kvr_sc_req *r, *first = NULL;
 
 	*due = UINT64_MAX;
 	TAILQ_FOREACH (r, &w->live, link)
 		for (uint32_t i = KVR_LEG_MAIN; i <= KVR_LEG_PREFILL; i++)
-			if (reroute_due(r, i) < *due) {
-				*due = reroute_due(r, i);
+			if (reroute_due(r, i, state) < *due) {
+				*due = reroute_due(r, i, state);
 				*leg = i;
 				first = r;
 			}
 	return first;
 }
 
-static void expire_due(struct kvr_sc_world *w)
+/* Reroute the first leg in @p state that is due. @return false: there is none. */
+static bool reroute_leg(struct kvr_sc_world *w, enum kvr_rq_state state)
 {
 	struct kvr_sc_req *r;
 	uint32_t leg;
 	uint64_t due;
 
+	r = find_reroute(w, state, &leg, &due);
+	if (r == NULL || due > w->now)
+		return false;
+	ex_req(r)->stays[leg] = r->r.sent_ns[leg] + 1;
+	apply_event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD, .leg = (uint8_t)leg});
+	return true;
+}
+
+static void settle_world(struct kvr_sc_world *w)
+{
+	struct kvr_sc_req *r;
+
+	/* A decode leg whose blocks were lost starts over after all else that the line caused. */
+	do
+		admit_waiting(w);
+	while (reroute_leg(w, KVR_RQS_RUNNING));
+	ex_report_drained(w);
+	while ((r = TAILQ_FIRST(&w->dead)) != NULL) {
+		TAILQ_REMOVE(&w->dead, r, link);
+		kvr_sc_line_free(r->line);
+	}
+}
+
+static void expire_due(struct kvr_sc_world *w)
+{
+	struct kvr_sc_req *r;
+
 	for (uint32_t i = 0; i < w->n_pools; i++)
 		release_bookings(&w->pool[i]);
 	while ((r = find_opening(w)) != NULL && ex_req(r)->open_due <= w->now)
 		apply_event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNANSWERED});
-	while ((r = find_unacked(w, &leg, &due)) != NULL && due <= w->now) {
-		ex_req(r)->stays[leg] = r->r.sent_ns[leg] + 1;
-		apply_event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD, .leg = (uint8_t)leg});
-	}
+	while (reroute_leg(w, KVR_RQS_SENT))
+		;
 }
 
 static uint64_t next_timer(const struct kvr_sc_world *w)
@@ -268,9 +283,10 @@ static uint64_t next_timer(const struct kvr_sc_world *w)
 	uint64_t t = r != NULL ? ex_req(r)->open_due : UINT64_MAX, due;
 	uint32_t leg;
 
-	find_unacked(w, &leg, &due);
+	find_reroute(w, KVR_RQS_SENT, &leg, &due);
 	t = RTE_MIN(t, due);
-
+	find_reroute(w, KVR_RQS_RUNNING, &leg, &due);
+	t = RTE_MIN(t, due);
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		const struct kvr_sc_pool *p = &w->pool[i];
 

@@ -405,13 +405,21 @@ static inline bool kvr_request_unwanted(const struct kvr_request *r)
 }
 
 /**
- * Whether a leg, which its worker has not acknowledged, may go to another one now: event UNHEARD,
- * or REPEATED with a message (which may say that it may not, by a pin), before the next copy goes
- * out. So is a decode leg whose prefill worker has gone with what it was to fetch; one that is
- * acknowledged, too, when its worker has had kvr_rq_pool::dispatch_ns and has sent nothing: what
- * cannot start over (no try left, DIRECT) then ends.
+ * When a leg may go to another worker (RULES.md, section 9.2): its worker has not acknowledged it,
+ * or its prefill worker has gone with the blocks that it was to fetch. UINT64_MAX: not as things
+ * are. From then on event UNHEARD, or REPEATED with a message (whose pin may still prevent it),
+ * reroutes it. A decode leg without its blocks that cannot start over (no attempt left, DIRECT)
+ * ends instead.
  */
-bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg);
+uint64_t kvr_request_reroute_due(const struct kvr_rq_ctx *c, const struct kvr_request *r,
+				 uint32_t leg);
+
+/** Whether that time has come. */
+static inline bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r,
+				       uint32_t leg)
+{
+	return kvr_request_reroute_due(c, r, leg) <= c->now;
+}
 
 /** Nothing is booked, waits or lingers: the memory is the caller's. */
 static inline bool kvr_request_done(const struct kvr_request *r)

@@ -216,32 +216,37 @@ static bool result_lost(const struct kvr_rq_ctx *c, const struct kvr_request *r)
 	       (!c->ops->worker(c->arg, r->pool->prefill, l->worker, &w) || w.epoch != l->epoch);
 }
 
-static bool silent_for_long(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg)
+/* When a worker should have shown that it works on a leg. UINT64_MAX: there is no limit. */
+static uint64_t answer_due(const struct kvr_request *r, uint32_t leg)
 {
 	const uint64_t limit = r->pool->dispatch_ns;
 
-	return limit != 0 && c->now - r->sent_ns[leg] >= limit;
+	return limit != 0 ? r->sent_ns[leg] + limit : UINT64_MAX;
 }
 
-/* Its engine waits for blocks that nobody has any more, unless it has fetched them: then it has had
- * time to show that. */
-static bool waits_in_vain(const struct kvr_rq_ctx *c, const struct kvr_request *r)
+/* An engine that has fetched the blocks shows it by an item. Without one it waits for blocks that
+ * were lost. */
+static bool lacks_blocks(const struct kvr_rq_ctx *c, const struct kvr_request *r)
 {
 	return r->paired && !r->book && !r->answers && leg_in(r, MAIN, AT(RUNNING)) &&
-	       silent_for_long(c, r, MAIN) && result_lost(c, r);
+	       result_lost(c, r);
 }
 
-bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r, uint32_t leg)
+uint64_t kvr_request_reroute_due(const struct kvr_rq_ctx *c, const struct kvr_request *r,
+				 uint32_t leg)
 {
-	if (leg == MAIN && waits_in_vain(c, r))
-		return true;
-	/* What a worker says to the client itself cannot be taken back, and is not seen here. */
+	if (leg == MAIN && lacks_blocks(c, r))
+		return answer_due(r, MAIN);
+	/* Items that a worker sends to the client directly cannot be taken back, and are not seen
+	 * here. */
 	if (!leg_in(r, leg, AT(SENT)) || r->reroutes == 0 || r->told == KVR_RQ_OVER || r->book ||
 	    r->probe || (r->direct && at_worker(r, MAIN)))
-		return false;
-	return (leg == MAIN && r->paired && result_lost(c, r)) ||
-	       (silent_for_long(c, r, leg) &&
-		!(r->msg != NULL ? kvr_rq__pinned(r, leg) : leg == MAIN && r->stays));
+		return UINT64_MAX;
+	if (leg == MAIN && r->paired && result_lost(c, r))
+		return c->now;
+	if (r->msg != NULL ? kvr_rq__pinned(r, leg) : leg == MAIN && r->stays)
+		return UINT64_MAX;
+	return answer_due(r, leg);
 }
 
 /* The worker of a prefill leg is told once, if it is there: its slot is needed. */

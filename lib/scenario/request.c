@@ -335,6 +335,8 @@ static bool end_request(struct kvr_sc_world *w, struct kvr_sc_line *l, struct kv
 	if (!has_prefill(r, KVR_LEG_MAIN))
 		kind = KVR_RQE_CANCEL;
 	w->run->event(r, (struct kvr_rq_event){.kind = kind, .flags = flags});
+	if (has_prefill(r, KVR_LEG_PREFILL) && !r->msg.book)
+		w->run->poll(w); /* the router acts on the end before that worker does */
 	end_prefill(w, r, r->failed ? KVR_RQEF_ERROR : KVR_RQEF_RESULT);
 	return true;
 }

@@ -68,6 +68,14 @@ struct peers_life {
 /** @return false: the router has no trace of it. */
 bool peers_life(uint32_t pool, uint64_t id, struct peers_life *out);
 
+/** Time in ns until the decode leg of a request starts over because its blocks were lost; 0 or
+ * less: it is due; INT64_MAX: it does not start over. */
+int64_t peers_reroute_left(uint32_t pool, uint64_t id);
+
+/** Start it over. The router itself finds such legs in rounds, in the order of their slots; in a
+ * scenario they start over at once, in the order in which they are due. */
+void peers_reroute(uint32_t pool, uint64_t id);
+
 /** Potential loads of a prompt without tokens, which POTENTIAL_LOADS refuses. */
 uint32_t peers_loads_of_nothing(uint32_t pool, struct kvr_sched_load v[], uint32_t cap,
 				struct kvr_sched_pending *pending);

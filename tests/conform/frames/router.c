@@ -4,6 +4,7 @@
 
 #include "control/thread.h"
 #include "ingress/route.h"
+#include "loop/loop.h"
 #include "pipeline.h"
 #include "sched/decision_log.h"
 #include "sched/request.h"
@@ -23,6 +24,10 @@
 static uint64_t read_up_to[KVR_ROUTER_MAX_POOLS];	   /* decisions */
 static struct kvr_overlap *overlaps[KVR_ROUTER_MAX_POOLS]; /* each of one table */
 
+/* Slot that the rounds of the router look at, by pool; NO_SLOT: one without a request. */
+#define NO_SLOT UINT32_MAX
+static uint32_t round_slot[KVR_ROUTER_MAX_POOLS];
+
 static void need(bool ok, const char *what)
 {
 	if (ok)
@@ -32,12 +37,37 @@ static void need(bool ok, const char *what)
 	exit(3);
 }
 
+static uint32_t find_unused_slot(const struct pool *p)
+{
+	uint32_t slot = kvr_flight_size(p->requests);
+
+	while (slot-- > 0)
+		if (kvr_flight_slot(p->requests, slot)->state != KVR_FLIGHT_LIVE)
+			return slot;
+	need(false, "a scenario with more requests than slots");
+	return 0;
+}
+
+/* A turn whose rounds look at one slot. */
+static void turn_lcore(struct lcore *lc)
+{
+	for (uint32_t i = 0; i < rt->n_pools; i++) {
+		struct pool *p = &rt->pool[i];
+
+		p->live.look = 1;
+		p->live.sweep = round_slot[i] != NO_SLOT ? round_slot[i] : find_unused_slot(p);
+	}
+	lcore_turn(lc);
+}
+
 void peers_start(const char *pools)
 {
 	/* Nobody is silent: time stands still. A worker that is gone is not waited for. */
 	pipeline_router = "source_share = 0\nheartbeat_ms = 10\nsuspect_ms = 20\ndead_ms = 30\n"
 			  "client_timeout_ms = 3600000\n";
 	pipeline_still = true;
+	pipeline_lcore_turn = turn_lcore;
+	memset(round_slot, 0xff, sizeof(round_slot));
 	pipeline_start_ns = ZERO;
 	rte_srand(1);
 	pipeline_start_with(pools);
@@ -82,6 +112,41 @@ uint64_t peers_timer(uint32_t pool)
 		if (!TAILQ_EMPTY(&rt->pool[pool].live.resends[i]))
 			t = RTE_MIN(t, TAILQ_FIRST(&rt->pool[pool].live.resends[i])->resend_ns);
 	return t == UINT64_MAX ? t : t < ZERO ? 0 : t - ZERO;
+}
+
+static const struct request *find_request(uint32_t pool, uint64_t id)
+{
+	const struct kvr_flight *slot =
+		kvr_flight_lookup(rt->pool[pool].requests, PEERS_SOURCE, id);
+
+	return slot != NULL ? request_of(slot) : NULL;
+}
+
+int64_t peers_reroute_left(uint32_t pool, uint64_t id)
+{
+	const struct request *r = find_request(pool, id);
+	struct lcore *lc = rt->lcore[0];
+	struct kvr_rq_ctx ctx;
+	uint64_t due;
+
+	if (r == NULL || leg_state(r, MAIN) != KVR_RQS_RUNNING)
+		return INT64_MAX;
+	lc->view = atomic_load_explicit(&rt->view, memory_order_relaxed); /* this thread's own */
+	ctx = life_ctx(lc, &rt->pool[pool]);
+	due = kvr_request_reroute_due(&ctx, &r->rq, MAIN);
+	return due == UINT64_MAX ? INT64_MAX : (int64_t)(due - ctx.now);
+}
+
+void peers_reroute(uint32_t pool, uint64_t id)
+{
+	const struct request *r = find_request(pool, id);
+
+	round_slot[pool] = (uint32_t)kvr_flight_handle(rt->pool[pool].requests, r->slot[MAIN]) &
+			   (KVR_FLIGHT_MAX_SLOTS - 1);
+	pipeline_turn();
+	round_slot[pool] = NO_SLOT;
+	need(peers_reroute_left(pool, id) > 0, "a leg without blocks that does not start over");
+	peers_said++;
 }
 
 /* ---- what is read ------------------------------------------------------------------------ */
@@ -138,16 +203,14 @@ void peers_scores(uint32_t pool, const uint64_t *sh, uint32_t n, struct kvr_sche
 
 bool peers_life(uint32_t pool, uint64_t id, struct peers_life *out)
 {
-	const struct kvr_flight *slot =
-		kvr_flight_lookup(rt->pool[pool].requests, PEERS_SOURCE, id);
-	const struct request *r = slot != NULL ? request_of(slot) : NULL;
+	const struct request *r = find_request(pool, id);
 
 	if (r == NULL)
 		return false;
 	*out = (struct peers_life){
 		.way = r->rq.way,
 		.try = r->rq.tries,
-		.handle = kvr_flight_handle(rt->pool[pool].requests, slot),
+		.handle = kvr_flight_handle(rt->pool[pool].requests, r->slot[MAIN]),
 		.released = {r->rq.leg[MAIN].released, r->rq.leg[PREFILL].released}};
 	return true;
 }

@@ -130,11 +130,29 @@ static void prefill_ends(struct kvr_sc_world *w)
 			agents_fin(r->own, PREFILL, r->failed ? KVR_RESP_F_ERROR : 0);
 }
 
-void frames_settle(struct kvr_sc_world *w)
+/* The request whose decode leg has lost its blocks and starts over first, or NULL. */
+static const struct talk *find_reroute(const struct kvr_sc_world *w, int64_t *left)
+{
+	const struct talk *first = NULL;
+	const struct kvr_sc_req *r;
+
+	*left = INT64_MAX;
+	TAILQ_FOREACH (r, &w->live, link) {
+		const struct talk *t = r->own;
+		const int64_t its = peers_reroute_left(frames_pool(r->pool), t->id);
+
+		if (its < *left) {
+			*left = its;
+			first = t;
+		}
+	}
+	return first;
+}
+
+static void settle_messages(struct kvr_sc_world *w)
 {
 	struct peers_got g;
 
-	peers_clock(w->now);
 	while (settled != peers_said) {
 		settled = peers_said;
 		peers_turn();
@@ -151,6 +169,19 @@ void frames_settle(struct kvr_sc_world *w)
 		unsaid(w);
 		prefill_ends(w);
 		frames_sessions(w);
+	}
+}
+
+void frames_settle(struct kvr_sc_world *w)
+{
+	const struct talk *t;
+	int64_t left;
+
+	peers_clock(w->now);
+	settle_messages(w);
+	while ((t = find_reroute(w, &left)) != NULL && left <= 0) {
+		peers_reroute(frames_pool(t->r->pool), t->id);
+		settle_messages(w);
 	}
 	frames_states(w);
 }
@@ -197,8 +228,11 @@ void frames_expire(struct kvr_sc_world *w)
 
 uint64_t frames_timer(const struct kvr_sc_world *w)
 {
-	uint64_t t = UINT64_MAX;
+	uint64_t t;
+	int64_t left;
 
+	find_reroute(w, &left);
+	t = left == INT64_MAX ? UINT64_MAX : w->now + (uint64_t)(left > 0 ? left : 0);
 	for (uint32_t i = 0; i < w->n_pools; i++) {
 		const uint32_t pool = frames_pool(&w->pool[i]);
 		const uint64_t due = peers_timer(pool),
