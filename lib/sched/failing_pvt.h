@@ -19,6 +19,7 @@ struct failing {
 	bool overloaded;
 	bool hangs; /* it was opened by time-outs: a probe is a trial */
 };
+_Static_assert(sizeof(struct failing) == 48, "bytes of each rank of a pool");
 
 /* While n_failing is not 0, but for the first, the third and the last. */
 

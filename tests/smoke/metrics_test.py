@@ -249,8 +249,8 @@ def check(kvroute, prefix, pid):
 
 def sixteen_pools(kvroute, prefix, directory):
     """An answer of DPDK has 16 KiB: pages of /kvroute/pools list all pools."""
-    pools = "".join(f"[pool p{i}]\nid = {i}\nmax_ranks = 4\nmax_jobs = 64\nmax_requests = 64\nmax_blocks = 4096\nmax_sessions = 0\n" for i in range(16))
-    conf = CONF.format(cpu=min(os.sched_getaffinity(0)), prefix=prefix).partition("[pool first]")[0].replace("memory_mb = 768", "memory_mb = 1280") + pools
+    pools = "".join(f"[pool p{i}]\nid = {i}\nmax_ranks = 4\nmax_jobs = 64\nmax_requests = 64\nmax_blocks = 4096\nmax_active_blocks = 4096\nmax_sessions = 0\n" for i in range(16))
+    conf = CONF.format(cpu=min(os.sched_getaffinity(0)), prefix=prefix).partition("[pool first]")[0] + pools
     with a_router(kvroute, conf, prefix, directory):
         found, start = [], 0
         while start is not None:
