@@ -163,11 +163,13 @@ static int read_salt(struct gw_hints *hints, const struct kvr_json_value *v, cha
 {
 	const size_t tag = sizeof(KVR_HASH_SALT_TAG) - 1;
 
-	if (gw_hints_text(v, hints->ns, sizeof(hints->ns)) < 0)
+	if (gw_hints_text(v, hints->cache_namespace, sizeof(hints->cache_namespace)) < 0)
 		return report_wrong("cache_salt", "expected at most 255 bytes of text without NUL",
 				    err, errlen);
-	if (strncmp(hints->ns, KVR_HASH_SALT_TAG, tag) == 0 && hints->ns[tag] != '\0')
-		memmove(hints->ns, hints->ns + tag, strlen(hints->ns + tag) + 1);
+	if (strncmp(hints->cache_namespace, KVR_HASH_SALT_TAG, tag) == 0 &&
+	    hints->cache_namespace[tag] != '\0')
+		memmove(hints->cache_namespace, hints->cache_namespace + tag,
+			strlen(hints->cache_namespace + tag) + 1);
 	hints->any = true;
 	return 0;
 }

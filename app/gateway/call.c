@@ -397,7 +397,7 @@ static int take_hints(struct gw_call *call, struct gw_hints *h, char *err, size_
 				 ? h->lease_ms
 				 : call->thread->opt->lease_ms;
 	memcpy(call->lora, h->lora, sizeof(call->lora));
-	memcpy(call->ns, h->ns, sizeof(call->ns));
+	memcpy(call->ns, h->cache_namespace, sizeof(call->ns));
 	if (!h->any)
 		return 0;
 	call->hints = kvr_client_hints_create();

@@ -288,9 +288,8 @@ void kvr_agent__on_abort(struct kvr_agent *agent, const struct kvr_wire_hdr *h, 
 		return; /* the last item was sent */
 	kvr_agent__report_abort(agent, req, KVR_AGENT_ABORT_ROUTER, w->code);
 	if (req->state == AGENT_RUNNING &&
-	    kvr_agent__end_request(agent, req, KVR_RESP_F_CANCELLED,
-				   w->code != KVR_OK ? kvr_reason_words(w->code)
-						     : "its client cancelled it",
-				   0) < 0)
+	    kvr_agent__end_request(
+		    agent, req, KVR_RESP_F_CANCELLED,
+		    w->code != KVR_OK ? kvr_code_text(w->code) : "its client cancelled it", 0) < 0)
 		kvr_agent__close_slot(agent, req, false); /* no memory */
 }

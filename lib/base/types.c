@@ -5,18 +5,13 @@
 #include <stddef.h>
 #include <string.h>
 
-#define TEXT(name, text, number)	    [number] = text,
-#define CODE(name, text, retryable, number) [number] = {text, retryable},
+#define TEXT(name, text, number) [number] = text,
 
 const char *const kvr_role_names[] = {KVR_TYPES_ROLES(TEXT) NULL};
 
 static const char *const legs[KVR_LEGS] = {KVR_TYPES_LEGS(TEXT)};
 static const char *const ways[KVR_WAYS] = {KVR_TYPES_WAYS(TEXT)};
 static const char *const tiers[KVR_TIERS] = {KVR_TYPES_TIERS(TEXT)};
-static const struct {
-	const char *text;
-	bool retryable;
-} codes[KVR_E_MAX] = {[KVR_OK] = {"Ok", false}, KVR_TYPES_CODES(CODE)};
 
 static const char *name_at(const char *const list[], size_t n, unsigned int i)
 {
@@ -49,16 +44,6 @@ const char *kvr_way_name(unsigned int way)
 const char *kvr_tier_name(unsigned int tier)
 {
 	return name_at(tiers, KVR_TIERS, tier);
-}
-
-const char *kvr_code_name(unsigned int code)
-{
-	return code < KVR_E_MAX && codes[code].text != NULL ? codes[code].text : "?";
-}
-
-bool kvr_code_retryable(unsigned int code)
-{
-	return code < KVR_E_MAX && codes[code].retryable;
 }
 
 int kvr_role_find(const char *text)

@@ -189,7 +189,7 @@ static void report_rejection(struct kvr_client *client, struct client_req *req,
 
 	memcpy(text, w + 1, n);
 	text[n] = '\0';
-	e.text = n != 0 ? text : kvr_reason_words(w->code);
+	e.text = n != 0 ? text : kvr_code_text(w->code);
 	memcpy(e.detail, w->detail, sizeof(e.detail));
 	if (w->code == KVR_E_DISPATCH_FAILED || w->code == KVR_E_PREFILL_FAILED) {
 		e.place_known = w->detail[1] != 0;

@@ -324,7 +324,7 @@ int kvr_client_explain(const struct kvr_client_end *e, char *buf, size_t len)
 				: ", but pins, allowed workers or taints of the request exclude all");
 	/* The text normally has all details. It may be missing, because the router sends an
 	 * unproven address no more bytes than it received. */
-	if (d[0] != 0 && e->code != KVR_E_COOKIE && strcmp(e->text, kvr_reason_words(e->code)) == 0)
+	if (d[0] != 0 && e->code != KVR_E_COOKIE && strcmp(e->text, kvr_code_text(e->code)) == 0)
 		return snprintf(buf, len, "%s: %s (%llu, %llu, %llu)", name, e->text, d[0], d[1],
 				d[2]);
 	return snprintf(buf, len, "%s: %s", name, e->text);

@@ -74,42 +74,73 @@ static int reserve(struct kvr_client_hints *h, size_t len)
 	return 0;
 }
 
-static int put_str(struct kvr_client_hints *h, uint16_t type, const char *s, size_t max)
-{
-	const size_t len = strlen(s);
+/* ---- setters of the rows of KVR_REQUEST_HINTS, by format ---- */
 
-	if (len == 0)
-		return mark(h, -EINVAL);
-	if (len > max)
+static int put_bytes(struct kvr_client_hints *h, uint16_t type, const void *data, size_t len)
+{
+	const struct kvr_hint_row *row = &kvr_hint_rows[type & 0x3f];
+
+	if (len > row->most)
 		return mark(h, -EMSGSIZE);
 	if (reserve(h, len) == 0)
-		kvr_hint_put_str(&h->buf, type, s);
+		kvr_hint_put(&h->buf, type, data, (uint32_t)len, NULL, 0);
 	return h->buf.err;
 }
 
-static int put_u64(struct kvr_client_hints *h, uint16_t type, uint64_t v)
+static int put_text(struct kvr_client_hints *h, uint16_t type, const char *text)
 {
-	if (reserve(h, sizeof(v)) == 0)
-		kvr_hint_put_u64(&h->buf, type, v);
+	return text[0] == '\0' ? mark(h, -EINVAL) : put_bytes(h, type, text, strlen(text));
+}
+
+static int put_number(struct kvr_client_hints *h, uint16_t type, const void *value, uint32_t len)
+{
+	if (reserve(h, len) == 0)
+		kvr_hint_put(&h->buf, type, value, len, NULL, 0);
 	return h->buf.err;
 }
 
-static int put_u32(struct kvr_client_hints *h, uint16_t type, uint32_t v)
+static int put_list(struct kvr_client_hints *h, uint16_t type, const uint64_t value[], uint32_t n)
 {
-	if (reserve(h, sizeof(v)) == 0)
-		kvr_hint_put_u32(&h->buf, type, v);
+	if (n > kvr_hint_rows[type & 0x3f].most)
+		return mark(h, -EMSGSIZE);
+	return put_number(h, type, value, n * (uint32_t)sizeof(*value));
+}
+
+static int put_preferred(struct kvr_client_hints *h, uint16_t type, const char *text, double weight)
+{
+	const size_t len = strlen(text);
+
+	if (len == 0 || !isfinite(weight))
+		return mark(h, -EINVAL);
+	if (len > kvr_hint_rows[type & 0x3f].most)
+		return mark(h, -EMSGSIZE);
+	if (reserve(h, sizeof(weight) + len) == 0)
+		kvr_hint_put(&h->buf, type, &weight, sizeof(weight), text, (uint32_t)len);
 	return h->buf.err;
 }
 
-int kvr_client_hint_lora(struct kvr_client_hints *h, const char *name)
-{
-	return put_str(h, KVR_HINT_LORA, name, KVR_HINT_MAX_NAME);
-}
+/* clang-format off */
+#define SETTER(member, ...) int kvr_client_hint_##member(struct kvr_client_hints *h, __VA_ARGS__)
+#define SETTER_U64(type, member) SETTER(member, uint64_t value) { return put_number(h, type, &value, sizeof(value)); }
+#define SETTER_U32(type, member) SETTER(member, uint32_t value) { return put_number(h, type, &value, sizeof(value)); }
+#define SETTER_I32(type, member) SETTER(member, int32_t value) { return put_number(h, type, &value, sizeof(value)); }
+#define SETTER_F64(type, member) SETTER(member, double value) { return !isfinite(value) ? mark(h, -EINVAL) : put_number(h, type, &value, sizeof(value)); }
+#define SETTER_TEXT(type, member) SETTER(member, const char *text) { return put_text(h, type, text); }
+#define SETTER_TEXTS(type, member) SETTER_TEXT(type, member)
+#define SETTER_BYTES(type, member) SETTER(member, const void *data, uint32_t len) { return put_bytes(h, type, data, len); }
+#define SETTER_U64S(type, member) SETTER(member, const uint64_t value[], uint32_t n) { return put_list(h, type, value, n); }
+#define SETTER_PREFERRED(type, member) SETTER(member, const char *text, double weight) { return put_preferred(h, type, text, weight); }
+#define SETTER_RANKS(type, member)
+#define SETTER_OVERRIDE(type, member)
+#define SETTER_SESSION(type, member)
+#define SETTER_MM(type, member)
+#define SETTER_RANGES(type, member)
+#define SETTER_BODY(type, member)
+#define HINT_SETTER(name, type, in, format, least, most, entries, member, ...) SETTER_##format(type, member)
+KVR_REQUEST_HINTS(HINT_SETTER)
+/* clang-format on */
 
-int kvr_client_hint_namespace(struct kvr_client_hints *h, const char *name)
-{
-	return put_str(h, KVR_HINT_NAMESPACE, name, KVR_HINT_MAX_NAME);
-}
+/* ---- setters of other formats ---- */
 
 int kvr_client_hint_mm(struct kvr_client_hints *h, uint32_t block, const uint64_t mm_hash[],
 		       uint32_t n)
@@ -121,82 +152,6 @@ int kvr_client_hint_mm(struct kvr_client_hints *h, uint32_t block, const uint64_
 	if (reserve(h, 8 + n * 8ul) == 0)
 		kvr_hint_put_mm(&h->buf, block, mm_hash, n);
 	return h->buf.err;
-}
-
-int kvr_client_hint_backend(struct kvr_client_hints *h, uint64_t worker)
-{
-	return put_u64(h, KVR_HINT_BACKEND, worker);
-}
-
-int kvr_client_hint_prefill_worker(struct kvr_client_hints *h, uint64_t worker)
-{
-	return put_u64(h, KVR_HINT_PREFILL_WORKER, worker);
-}
-
-int kvr_client_hint_decode_worker(struct kvr_client_hints *h, uint64_t worker)
-{
-	return put_u64(h, KVR_HINT_DECODE_WORKER, worker);
-}
-
-int kvr_client_hint_dp_rank(struct kvr_client_hints *h, uint32_t dp_rank)
-{
-	return put_u32(h, KVR_HINT_DP_RANK, dp_rank);
-}
-
-int kvr_client_hint_prefill_dp_rank(struct kvr_client_hints *h, uint32_t dp_rank)
-{
-	return put_u32(h, KVR_HINT_PREFILL_DP_RANK, dp_rank);
-}
-
-int kvr_client_hint_allowed_workers(struct kvr_client_hints *h, const uint64_t worker[], uint32_t n)
-{
-	if (n > UINT16_MAX / 8u)
-		return mark(h, -EMSGSIZE);
-	if (reserve(h, n * 8ul) == 0)
-		kvr_hint_put_allowed(&h->buf, worker, n);
-	return h->buf.err;
-}
-
-int kvr_client_hint_required_taint(struct kvr_client_hints *h, const char *taint)
-{
-	return put_str(h, KVR_HINT_REQUIRED_TAINT, taint, KVR_HINT_MAX_NAME);
-}
-
-int kvr_client_hint_preferred_taint(struct kvr_client_hints *h, const char *taint, double weight)
-{
-	const size_t len = strlen(taint);
-
-	if (len == 0 || !isfinite(weight))
-		return mark(h, -EINVAL);
-	if (len > KVR_HINT_MAX_NAME)
-		return mark(h, -EMSGSIZE);
-	if (reserve(h, 8 + len) == 0)
-		kvr_hint_put_preferred(&h->buf, weight, taint);
-	return h->buf.err;
-}
-
-int kvr_client_hint_priority_jump(struct kvr_client_hints *h, double seconds)
-{
-	if (!isfinite(seconds))
-		return mark(h, -EINVAL);
-	if (reserve(h, sizeof(seconds)) == 0)
-		kvr_hint_put_f64(&h->buf, KVR_HINT_PRIORITY_JUMP, seconds);
-	return h->buf.err;
-}
-
-int kvr_client_hint_strict_priority(struct kvr_client_hints *h, uint32_t level)
-{
-	return put_u32(h, KVR_HINT_STRICT_PRIORITY, level);
-}
-
-int kvr_client_hint_priority(struct kvr_client_hints *h, int32_t priority)
-{
-	return put_u32(h, KVR_HINT_PRIORITY, (uint32_t)priority);
-}
-
-int kvr_client_hint_policy_class(struct kvr_client_hints *h, const char *name)
-{
-	return put_str(h, KVR_HINT_POLICY_CLASS, name, KVR_HINT_MAX_NAME);
 }
 
 int kvr_client_hint_override(struct kvr_client_hints *h, enum kvr_client_override field,
@@ -225,20 +180,11 @@ int kvr_client_hint_session(struct kvr_client_hints *h, const char *id,
 	return h->buf.err;
 }
 
-int kvr_client_hint_shared_hits(struct kvr_client_hints *h, uint32_t start, uint32_t end)
+int kvr_client_hint_shared(struct kvr_client_hints *h, uint32_t start, uint32_t end)
 {
 	if (start >= end)
 		return mark(h, -EINVAL);
 	if (reserve(h, 8) == 0)
 		kvr_hint_put_shared(&h->buf, start, end);
-	return h->buf.err;
-}
-
-int kvr_client_hint_trace(struct kvr_client_hints *h, const void *data, uint32_t len)
-{
-	if (len > KVR_HINT_MAX_TRACE)
-		return mark(h, -EMSGSIZE);
-	if (reserve(h, len) == 0)
-		kvr_hint_put(&h->buf, KVR_HINT_TRACE, data, len, NULL, 0);
 	return h->buf.err;
 }

@@ -39,6 +39,7 @@
 #include <stdint.h>
 
 #include "kvr_types.h"
+#include "protocol.h"
 
 #ifdef __cplusplus
 extern "C" {

@@ -50,6 +50,7 @@
 #include "kvr_sched.h"
 #include "kvr_session.h"
 #include "kvr_types.h"
+#include "protocol.h"
 
 #include <stdalign.h>
 #include <stdbool.h>

@@ -28,37 +28,35 @@ static const struct {
 	enum kind kind;
 	const char *names;
 } fields[] = {
-	{STR, "op id pool name model role phase tier lora_name cache_namespace policy_class "
+	{STR, "op id pool name model role phase tier lora_name cache_namespace "
 	      "session_id action status host domain enforcement"},
 	{U64, "worker seed total_kv_blocks max_num_batched_tokens kv_used_blocks from count "
-	      "backend_instance_id prefill_worker_id decode_worker_id timeout"},
-	{U32, "dp_rank dp_start dp_size block_size isl exec_isl max_tokens prefill_dp_rank "
-	      "expected_output_tokens strict_priority port generated"},
+	      "timeout"},
+	{U32, "dp_rank dp_start dp_size block_size isl exec_isl max_tokens "
+	      "expected_output_tokens port generated"},
 	{POS, "ms"},
-	{REAL, "priority priority_jump weight overlap_score_weight router_temperature "
+	{REAL, "weight overlap_score_weight router_temperature "
 	       "shared_cache_multiplier overlap_score_credit prefill_load_scale"},
 	{BOOL, "eagle assume_kv_reuse track_prefill_tokens probe book"},
-	{U64S, "sequence_hashes allowed_worker_ids"},
+	{U64S, "sequence_hashes"},
 	{U32S, "tokens"},
-	{STRS, "taints annotations required_taints"},
+	{STRS, "taints annotations"},
 	{ARR, "mm shared_hits failed_at"},
-	{MAP, "config topology preferred_taints"},
+	{MAP, "config topology"},
 	{OBJ, "routing override session_control routing_constraints kv_transfer bootstrap"},
 };
 
-/* The members of an object. `!`: required; `=other`: same type as `other`. */
+/* The members of an object. `!`: required; `=other`: same type as `other`. With `hints`, also the
+ * hints of protocol.h that have a JSON member. */
 static const struct {
 	const char *name, *members;
+	bool hints;
 } objects[] = {
-	{"routing",
-	 "backend_instance_id prefill_worker_id decode_worker_id dp_rank prefill_dp_rank "
-	 "expected_output_tokens lora_name cache_namespace priority_jump priority "
-	 "allowed_worker_ids routing_constraints session_control strict_priority "
-	 "policy_class failed_at"},
+	{"routing", "expected_output_tokens routing_constraints session_control failed_at", true},
 	{"override", "overlap_score_weight router_temperature assume_kv_reuse track_prefill_tokens "
 		     "shared_cache_multiplier overlap_score_credit prefill_load_scale"},
 	{"session_control", "session_id! action timeout"},
-	{"routing_constraints", "required_taints preferred_taints"},
+	{"routing_constraints", "", true},
 	{"kv_transfer", "domain enforcement weight"},
 	{"bootstrap", "host! port!"},
 };
@@ -117,6 +115,26 @@ static const char *find_word(const char *list, const char *name)
 	return NULL;
 }
 
+static const struct kvr_hint_row *find_hint(const char *name)
+{
+	for (uint32_t i = 0; i < KVR_HINT_ROWS; i++)
+		if (kvr_hint_rows[i].format != 0 && name[0] != '\0' &&
+		    strcmp(kvr_hint_rows[i].json, name) == 0)
+			return &kvr_hint_rows[i];
+	return NULL;
+}
+
+static enum kind hint_kind(const struct kvr_hint_row *row)
+{
+	static const enum kind kinds[] = {
+		[KVR_FORMAT_U64] = U64,	  [KVR_FORMAT_U32] = U32,	[KVR_FORMAT_I32] = REAL,
+		[KVR_FORMAT_F64] = REAL,  [KVR_FORMAT_TEXT] = STR,	[KVR_FORMAT_TEXTS] = STRS,
+		[KVR_FORMAT_U64S] = U64S, [KVR_FORMAT_PREFERRED] = MAP,
+	};
+
+	return kinds[row->format];
+}
+
 static enum kind kind_of(const char *name)
 {
 	size_t i = 0;
@@ -165,35 +183,41 @@ static bool type_fits(const json_t *v, enum kind kind)
 	}
 }
 
-static bool check_members(const json_t *obj, const char *members, struct kvr_sc_problem *p);
+static bool check_members(const json_t *obj, const char *members, bool hints,
+			  struct kvr_sc_problem *p);
 
-static bool member_check(const char *key, const json_t *v, const char *members,
+static bool check_member(const char *key, const json_t *v, const char *members, bool hints,
 			 struct kvr_sc_problem *p)
 {
+	const struct kvr_hint_row *hint = hints ? find_hint(key) : NULL;
 	const char *at = find_word(members, key);
 	enum kind kind;
 
-	if (at == NULL)
+	if (at == NULL && hint == NULL)
 		return kvr_sc_bad(p, "unknown field '%s'", key);
-	kind = kind_of(at[word_len(at)] == '=' ? at + word_len(at) + 1 : at);
+	if (hint != NULL)
+		kind = hint_kind(hint);
+	else
+		kind = kind_of(at[word_len(at)] == '=' ? at + word_len(at) + 1 : at);
 	if (json_is_null(v))
 		return true;
 	if (!type_fits(v, kind))
 		return kvr_sc_bad(p, "'%s' must be %s", key, wants[kind]);
 	for (size_t i = 0; kind == OBJ && i < RTE_DIM(objects); i++)
 		if (strcmp(objects[i].name, key) == 0)
-			return check_members(v, objects[i].members, p);
+			return check_members(v, objects[i].members, objects[i].hints, p);
 	return true;
 }
 
-static bool check_members(const json_t *obj, const char *members, struct kvr_sc_problem *p)
+static bool check_members(const json_t *obj, const char *members, bool hints,
+			  struct kvr_sc_problem *p)
 {
 	const char *key;
 	char name[64];
 	json_t *v;
 
 	json_object_foreach ((json_t *)obj, key, v)
-		if (!member_check(key, v, members, p))
+		if (!check_member(key, v, members, hints, p))
 			return false;
 	for (const char *s = members; *s != '\0'; s += strcspn(s, " "), s += strspn(s, " ")) {
 		snprintf(name, sizeof(name), "%.*s", (int)word_len(s), s);
@@ -210,7 +234,7 @@ kvr_sc_op_fn *kvr_sc_language_check(json_t *obj, struct kvr_sc_problem *p)
 	for (size_t i = 0; i < RTE_DIM(ops); i++)
 		if (strcmp(ops[i].name, op) == 0) {
 			json_object_del(obj, "op");
-			return check_members(obj, ops[i].members, p) ? ops[i].run : NULL;
+			return check_members(obj, ops[i].members, false, p) ? ops[i].run : NULL;
 		}
 	kvr_sc_bad(p, "unknown op");
 	return NULL;

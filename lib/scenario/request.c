@@ -14,30 +14,88 @@ static struct kvr_str read_string(const char *s)
 	return (struct kvr_str){s, (uint32_t)strlen(s)};
 }
 
-/* Read the constraints, with room for the additions of a pair's legs. */
-static bool read_taints(const json_t *constraints, struct kvr_sc_req *r, struct kvr_sc_problem *p)
+/* {taint: weight, ...} */
+static bool read_preferred(const json_t *map, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
-	const json_t *required = kvr_sc_get(constraints, "required_taints");
-	const json_t *preferred = kvr_sc_get(constraints, "preferred_taints");
-	const size_t n = json_array_size(required), m = json_object_size(preferred);
-	struct kvr_str *t = kvr_sc_alloc(r->line, n, sizeof(*t));
-	struct kvr_hint_preferred *q = kvr_sc_alloc(r->line, m, sizeof(*q));
+	struct kvr_hint_preferred *list =
+		kvr_sc_alloc(r->line, json_object_size(map), sizeof(*list));
 	struct kvr_hints *h = &r->msg.hints;
 	const char *key;
 	json_t *v;
-	size_t i;
 
-	h->required = t;
-	h->preferred = q;
-	json_array_foreach (required, i, v)
-		t[h->n_required++] = read_string(json_string_value(v));
-	json_object_foreach ((json_t *)preferred, key, v) {
+	h->preferred = list;
+	json_object_foreach ((json_t *)map, key, v) {
 		if (!kvr_sc_is_real(v))
 			return kvr_sc_bad(p, "preferred_taints must have a weight for '%s'", key);
-		q[h->n_preferred++] = (struct kvr_hint_preferred){read_string(key), kvr_sc_real(v)};
+		list[h->n_preferred++] =
+			(struct kvr_hint_preferred){read_string(key), kvr_sc_real(v)};
 	}
-	r->pair.required = kvr_sc_alloc(r->line, n + 1, sizeof(*t));
-	r->pair.preferred = kvr_sc_alloc(r->line, m + 1, sizeof(*q));
+	return true;
+}
+
+static const struct kvr_str *read_strings(struct kvr_sc_line *l, const json_t *array)
+{
+	struct kvr_str *list = kvr_sc_alloc(l, json_array_size(array), sizeof(*list));
+	size_t i;
+	json_t *v;
+
+	json_array_foreach (array, i, v)
+		list[i] = read_string(json_string_value(v));
+	return list;
+}
+
+/* A list member of struct kvr_hints: the pointer, and then the number of entries. */
+static void set_list(void *at, const void *list, size_t n)
+{
+	*(const void **)at = list;
+	*(uint32_t *)((uint8_t *)at + sizeof(list)) = (uint32_t)n;
+}
+
+/* Read the value of a hint, which has the type of its format. */
+static bool read_hint(const struct kvr_hint_row *row, const json_t *v, struct kvr_sc_req *r,
+		      struct kvr_sc_problem *p)
+{
+	void *at = (uint8_t *)&r->msg.hints + row->at;
+
+	r->msg.hints.present |= KVR_HAS(row->type);
+	switch (row->format) {
+	case KVR_FORMAT_U64:
+		*(uint64_t *)at = kvr_sc_u64(v);
+		return true;
+	case KVR_FORMAT_U32:
+		*(uint32_t *)at = (uint32_t)kvr_sc_u64(v);
+		return true;
+	case KVR_FORMAT_I32:
+		*(int32_t *)at = (int32_t)kvr_sc_real(v);
+		return true;
+	case KVR_FORMAT_F64:
+		*(double *)at = kvr_sc_real(v);
+		return true;
+	case KVR_FORMAT_TEXT:
+		*(struct kvr_str *)at = read_string(json_string_value(v));
+		return true;
+	case KVR_FORMAT_U64S:
+		set_list(at, kvr_sc_ints(r->line, v, sizeof(uint64_t)), json_array_size(v));
+		return true;
+	case KVR_FORMAT_TEXTS:
+		set_list(at, read_strings(r->line, v), json_array_size(v));
+		return true;
+	default:
+		return read_preferred(v, r, p);
+	}
+}
+
+static bool read_hints(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_problem *p)
+{
+	for (uint32_t i = 0; i < KVR_HINT_ROWS; i++) {
+		const struct kvr_hint_row *row = &kvr_hint_rows[i];
+		const json_t *v = NULL;
+
+		if (row->format != 0 && row->json[0] != '\0')
+			v = kvr_sc_get(o, row->json);
+		if (v != NULL && !read_hint(row, v, r, p))
+			return false;
+	}
 	return true;
 }
 
@@ -62,13 +120,6 @@ static bool read_session(const json_t *c, struct kvr_rq_session *s, struct kvr_s
 	s->id_len = (uint16_t)strlen(id);
 	memcpy(s->id, id, s->id_len);
 	return true;
-}
-
-/* Read a hint, and set its bit if it is present. */
-static uint64_t read_hint(const json_t *routing, const char *name, uint64_t *present, uint64_t bit)
-{
-	*present |= kvr_sc_get(routing, name) != NULL ? bit : 0;
-	return kvr_sc_u64_or(routing, name, 0);
 }
 
 /* [[worker, dp_rank], ...] */
@@ -96,40 +147,26 @@ static bool read_failed_at(const json_t *list, struct kvr_sc_req *r, struct kvr_
 
 static bool read_routing(const json_t *o, struct kvr_sc_req *r, struct kvr_sc_problem *p)
 {
+	const json_t *expected = kvr_sc_get(o, "expected_output_tokens");
 	struct kvr_hints *h = &r->msg.hints;
-	const json_t *allowed = kvr_sc_get(o, "allowed_worker_ids");
-	uint64_t *f = &h->present;
 
-	h->backend_worker = read_hint(o, "backend_instance_id", f, KVR_HAS(KVR_HINT_BACKEND));
-	h->prefill_worker = read_hint(o, "prefill_worker_id", f, KVR_HAS(KVR_HINT_PREFILL_WORKER));
-	h->decode_worker = read_hint(o, "decode_worker_id", f, KVR_HAS(KVR_HINT_DECODE_WORKER));
-	h->dp_rank = (uint32_t)read_hint(o, "dp_rank", f, KVR_HAS(KVR_HINT_DP_RANK));
-	h->prefill_dp_rank =
-		(uint32_t)read_hint(o, "prefill_dp_rank", f, KVR_HAS(KVR_HINT_PREFILL_DP_RANK));
-	h->expected_output_tokens =
-		(uint32_t)read_hint(o, "expected_output_tokens", f, KVR_HAS_EXPECTED_OUTPUT);
-	*f |= allowed != NULL ? KVR_HAS(KVR_HINT_ALLOWED_WORKERS) : 0;
-	h->allowed = kvr_sc_ints(r->line, allowed, sizeof(uint64_t));
-	h->n_allowed = (uint32_t)json_array_size(allowed);
-	h->strict_priority = (uint32_t)kvr_sc_u64_or(o, "strict_priority", 0);
-	h->priority_jump = kvr_sc_real_or(o, "priority_jump", 0);
-	h->policy = read_string(kvr_sc_str_or(o, "policy_class", ""));
+	if (expected != NULL) {
+		h->present |= KVR_HAS_EXPECTED_OUTPUT;
+		h->expected_output_tokens = (uint32_t)kvr_sc_u64(expected);
+	}
+	if (!read_hints(o, r, p) || !read_hints(kvr_sc_get(o, "routing_constraints"), r, p))
+		return false;
+	/* With room for the additions of a pair's legs. */
+	r->pair.required = kvr_sc_alloc(r->line, h->n_required + 1, sizeof(*r->pair.required));
+	r->pair.preferred = kvr_sc_alloc(r->line, h->n_preferred + 1, sizeof(*r->pair.preferred));
 	return read_failed_at(kvr_sc_get(o, "failed_at"), r, p) &&
-	       read_taints(kvr_sc_get(o, "routing_constraints"), r, p) &&
 	       read_session(kvr_sc_get(o, "session_control"), &r->session, p);
 }
 
 static void read_override(const json_t *o, struct kvr_hint_overrides *out)
 {
-	static const char *const names[] = {
-		[KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT] = "overlap_score_weight",
-		[KVR_OVERRIDE_ROUTER_TEMPERATURE] = "router_temperature",
-		[KVR_OVERRIDE_ASSUME_KV_REUSE] = "assume_kv_reuse",
-		[KVR_OVERRIDE_TRACK_PREFILL_TOKENS] = "track_prefill_tokens",
-		[KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER] = "shared_cache_multiplier",
-		[KVR_OVERRIDE_OVERLAP_SCORE_CREDIT] = "overlap_score_credit",
-		[KVR_OVERRIDE_PREFILL_LOAD_SCALE] = "prefill_load_scale",
-	};
+#define NAME(name, number, json, range) [number] = json,
+	static const char *const names[] = {KVR_OVERRIDES(NAME)};
 
 	for (uint32_t i = 1; i < RTE_DIM(names); i++) {
 		const json_t *v = kvr_sc_get(o, names[i]);

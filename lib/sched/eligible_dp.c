@@ -6,7 +6,7 @@ static bool overrides_valid(const struct kvr_hints *h)
 {
 	if (h == NULL || h->overrides.given == 0)
 		return true;
-	for (uint32_t i = 0; i < RTE_DIM(h->overrides.value); i++)
+	for (uint32_t i = 0; i < KVR_OVERRIDES_END; i++)
 		if ((h->overrides.given >> i & 1) != 0 &&
 		    !kvr_override_ok(i, h->overrides.value[i]))
 			return false;

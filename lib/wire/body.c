@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* One checker per kind, named in a table. Each may assume len >= the kind's min_body. */
+/* One checker per kind, in a table. It may assume len >= min_body of the kind. */
 
 static bool padding_set(const void *p, uint64_t len, uint64_t padded)
 {
@@ -39,7 +39,7 @@ static enum kvr_code check_hints(const void *p, uint32_t len, enum kvr_hints_in 
 	struct kvr_hint_lists lists;
 	const enum kvr_code r = kvr_hints_parse(p, len, in, h, &lists);
 
-	return r == 0 ? 0 : refuse(f, r, "bad hint", 0, 0);
+	return r == 0 ? 0 : set_fault(f, r, "bad hint", 0, 0);
 }
 
 static enum kvr_code check_request(uint8_t kind, const void *body, uint32_t len,
@@ -56,7 +56,7 @@ static enum kvr_code check_request(uint8_t kind, const void *body, uint32_t len,
 	r = check_hints(q.hints, q.fixed.hints_len,
 			kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE, &h, f);
 	if (r == 0 && kvr_hints_say_away(&h) != ((q.fixed.flags & KVR_REQ_F_AWAY) != 0))
-		r = refuse(f, KVR_E_HINT, "BODY and AWAY come together", 0, 0);
+		r = set_fault(f, KVR_E_HINT, "BODY without AWAY, or AWAY without BODY", 0, 0);
 	return r;
 }
 
@@ -104,7 +104,8 @@ static enum kvr_code check_connected(const void *body, uint32_t len, struct kvr_
 	for (uint32_t i = 0; i < m->n_pools; i++) {
 		const uint32_t n = pool[i].name_len, padded = (n + 7u) & ~7u;
 
-		if (pool[i].reserved != 0 || (pool[i].flags & ~KVR_POOL_F_ALL) != 0)
+		if (pool[i].reserved != 0 ||
+		    (pool[i].flags & ~(KVR_POOL_F_EAGLE | KVR_POOL_F_SERVES)) != 0)
 			return reserved_set(f);
 		if (pool[i].role > KVR_ROLE_DECODE || n == 0 || n > KVR_HINT_MAX_POOL ||
 		    pool[i].block_size == 0)
@@ -161,7 +162,7 @@ static enum kvr_code check_missing(const void *body, uint32_t len, struct kvr_fa
 		return bad_length(f, m->n_words, (len - sizeof(*m)) / 8);
 	if (m->kind != KVR_ROUTE && m->kind != KVR_DISPATCH && m->kind != KVR_RESPONSE &&
 	    m->kind != KVR_POTENTIAL_LOADS)
-		return bad_value(f, "kind is not asked for again", m->kind, KVR_ROUTE);
+		return bad_value(f, "no kind that is sent in fragments", m->kind, KVR_ROUTE);
 	if (m->unit % 8 != 0 || m->unit < KVR_WIRE_MIN_FRAGMENT ||
 	    m->unit > KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME || m->msg_len % 8 != 0 ||
 	    m->msg_len <= m->unit || m->msg_len > kvr_kind_info(m->kind)->max_body)
@@ -170,19 +171,19 @@ static enum kvr_code check_missing(const void *body, uint32_t len, struct kvr_fa
 	if (m->first % 64 != 0 || m->first >= n_frags ||
 	    m->n_words > (n_frags - m->first + 63) / 64)
 		return bad_value(f, "fragments beyond the last", m->first, n_frags);
-	/* Bits behind the last fragment name nothing. */
+	/* Bits after the last fragment are 0. */
 	last = n_frags - m->first - (m->n_words - 1u) * 64;
 	memcpy(&word, (const uint8_t *)body + len - 8, 8);
 	return last < 64 && word >> last != 0 ? reserved_set(f) : 0;
 }
 
-/* Zeros that make room for the answer. */
+/* Zeros: the answer may be as long as the question. */
 static enum kvr_code check_probe(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	return padding_set(body, 0, len) ? reserved_set(f) : 0;
 }
 
-/* A code and zeros: DISPATCH_ACK, ABORT, and what is said of a session have one layout. */
+/* A code and zeros: DISPATCH_ACK, ABORT and the answers about sessions have one layout. */
 static enum kvr_code check_code(const void *body, uint32_t len, struct kvr_fault *f)
 {
 	const struct kvr_wire_dispatch_ack *m = body;
@@ -194,8 +195,8 @@ static enum kvr_code check_code(const void *body, uint32_t len, struct kvr_fault
 #define RESP_FIN_ONLY (RESP_WORDS | KVR_RESP_F_FAILED | KVR_RESP_F_REFUSED)
 #define RESP_KNOWN    (KVR_RESP_F_FIN | RESP_FIN_ONLY | KVR_RESP_F_TOKENS)
 
-/* A request fails, is refused or is cancelled. */
-static bool contradict(uint32_t failed, uint32_t refused, uint32_t cancelled)
+/* A request fails, is refused or is cancelled: one of these. */
+static bool flags_contradict(uint32_t failed, uint32_t refused, uint32_t cancelled)
 {
 	return (failed != 0) + (refused != 0) + (cancelled != 0) > 1;
 }
@@ -207,18 +208,18 @@ static enum kvr_code check_response_head(const struct kvr_wire_response *m, uint
 	if ((m->flags & ~RESP_KNOWN) != 0 || m->reserved1 != 0)
 		return reserved_set(f);
 	if ((m->flags & RESP_FIN_ONLY) != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
-		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
-	if (contradict(m->flags & KVR_RESP_F_FAILED, m->flags & KVR_RESP_F_REFUSED,
-		       m->flags & KVR_RESP_F_CANCELLED))
-		return refuse(f, KVR_E_FLAGS, "flags that contradict", m->flags, 0);
+		return set_fault(f, KVR_E_FLAGS, "flags without FIN", m->flags, 0);
+	if (flags_contradict(m->flags & KVR_RESP_F_FAILED, m->flags & KVR_RESP_F_REFUSED,
+			     m->flags & KVR_RESP_F_CANCELLED))
+		return set_fault(f, KVR_E_FLAGS, "contradictory flags", m->flags, 0);
 	if ((m->flags & RESP_WORDS) != 0 && (m->flags & KVR_RESP_F_TOKENS) != 0)
-		return refuse(f, KVR_E_FLAGS, "words are no token ids", m->flags, 0);
+		return set_fault(f, KVR_E_FLAGS, "TOKENS with ERROR or CANCELLED", m->flags, 0);
 	if ((m->flags & RESP_WORDS) != 0 && m->data_len > KVR_REASON_MAX)
 		return bad_length(f, m->data_len, KVR_REASON_MAX);
 	if ((m->flags & KVR_RESP_F_TOKENS) != 0 && m->data_len % 4 != 0)
 		return bad_length(f, m->data_len, 4);
 	if (m->hints_len != 0 && (m->flags & KVR_RESP_F_FIN) == 0)
-		return refuse(f, KVR_E_FLAGS, "hints that need FIN", m->hints_len, 0);
+		return set_fault(f, KVR_E_FLAGS, "hints without FIN", m->hints_len, 0);
 	if (m->hints_len % 8 != 0 || m->hints_len > len - sizeof(*m))
 		return bad_length(f, m->hints_len, len - sizeof(*m));
 	if (len > KVR_WIRE_MAX_FRAME - KVR_WIRE_MIN_FRAME && m->hints_len > KVR_WIRE_SAID_MOST)
@@ -265,10 +266,10 @@ static enum kvr_code check_progress(const void *body, uint32_t len, struct kvr_f
 	if ((m->flags & ~PROG_KNOWN) != 0)
 		return reserved_set(f);
 	if ((m->flags & PROG_FIN_ONLY) != 0 && (m->flags & KVR_PROG_F_FIN) == 0)
-		return refuse(f, KVR_E_FLAGS, "flags that need FIN", m->flags, 0);
-	if (contradict(m->flags & KVR_PROG_F_FAILED, m->flags & KVR_PROG_F_REFUSED,
-		       m->flags & KVR_PROG_F_CANCELLED))
-		return refuse(f, KVR_E_FLAGS, "flags that contradict", m->flags, 0);
+		return set_fault(f, KVR_E_FLAGS, "flags without FIN", m->flags, 0);
+	if (flags_contradict(m->flags & KVR_PROG_F_FAILED, m->flags & KVR_PROG_F_REFUSED,
+			     m->flags & KVR_PROG_F_CANCELLED))
+		return set_fault(f, KVR_E_FLAGS, "contradictory flags", m->flags, 0);
 	return KVR_OK;
 }
 
@@ -300,7 +301,7 @@ static enum kvr_code check_hello(const void *body, uint32_t len, struct kvr_faul
 				 UINT32_MAX - m->dp_start);
 	r = check_hints(m + 1, m->hints_len, KVR_HINTS_HELLO, &h, f);
 	if (r == 0 && h.n_pools != 1)
-		return refuse(f, KVR_E_HINT, "no pool named", h.n_pools, 1);
+		return set_fault(f, KVR_E_HINT, "one pool must be named", h.n_pools, 1);
 	return r;
 }
 
@@ -369,8 +370,8 @@ static enum kvr_code check_session(const void *body, uint32_t len, struct kvr_fa
 		return r;
 	return kvr_session_id_ok(m + 1, m->id_len)
 		       ? 0
-		       : refuse(f, KVR_E_INVALID_SESSION, "session id is not legal", m->id_len,
-				KVR_HINT_MAX_SESSION);
+		       : set_fault(f, KVR_E_INVALID_SESSION, "session id is not legal", m->id_len,
+				   KVR_HINT_MAX_SESSION);
 }
 
 static enum kvr_code check_session_open(const void *body, uint32_t len, struct kvr_fault *f)
@@ -379,7 +380,8 @@ static enum kvr_code check_session_open(const void *body, uint32_t len, struct k
 	const uint32_t most = KVR_WIRE_SESSION_MAX_S + KVR_WIRE_SESSION_GRACE_S;
 
 	if (m->timeout_s == 0 || m->timeout_s > most)
-		return refuse(f, KVR_E_INVALID_SESSION, "timeout out of range", m->timeout_s, most);
+		return set_fault(f, KVR_E_INVALID_SESSION, "timeout out of range", m->timeout_s,
+				 most);
 	return check_session(body, len, f);
 }
 
@@ -441,11 +443,11 @@ enum kvr_code kvr_body_check(uint8_t kind, const void *body, uint32_t len, struc
 	if (fault == NULL)
 		fault = &unused;
 	if (k == NULL)
-		return refuse(fault, KVR_E_KIND, "unknown kind", kind, 0);
+		return set_fault(fault, KVR_E_KIND, "unknown kind", kind, 0);
 	if (len < k->min_body || len % 8 != 0)
 		return bad_length(fault, len, k->min_body);
 	if (len > k->max_body)
-		return refuse(fault, KVR_E_TOO_LARGE, "body too large", len, k->max_body);
+		return set_fault(fault, KVR_E_TOO_LARGE, "body too large", len, k->max_body);
 	return checkers[kind] == NULL ? KVR_OK : checkers[kind](body, len, fault);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the body of KV_EVENTS must keep, and its reader. PROTOCOL.md, section 10. */
+/* Checker and reader of KV_EVENTS. PROTOCOL.md, section 10. */
 #include "body_pvt.h"
 #include "kvr_message.h"
 
@@ -13,7 +13,7 @@ static enum kvr_code check_kv_head(const struct kvr_wire_kv_events *m, struct kv
 	if (m->reserved != 0 || (m->flags & ~KV_KNOWN) != 0)
 		return reserved_set(f);
 	if ((m->flags & KV_DUMP_ONLY) != 0 && !dump)
-		return refuse(f, KVR_E_FLAGS, "flags that need DUMP", m->flags, 0);
+		return set_fault(f, KVR_E_FLAGS, "flags without DUMP", m->flags, 0);
 	if ((m->flags & KVR_KV_F_DUMP_END) == 0 && m->resume_event_id != 0)
 		return reserved_set(f);
 	if (dump && ((m->flags & KVR_KV_F_DUMP_BEGIN) != 0) != (m->first_event_id == 0))
@@ -36,7 +36,7 @@ static enum kvr_code check_kv_event(const struct kvr_wire_kv_event *e, bool dump
 	    (parent && e->type != KVR_KV_STORED))
 		return reserved_set(f);
 	if (dump && e->type != KVR_KV_STORED)
-		return bad_value(f, "a dump only stores", e->type, KVR_KV_STORED);
+		return bad_value(f, "event other than STORED in a dump", e->type, KVR_KV_STORED);
 	if ((e->n_blocks == 0) != (e->type == KVR_KV_CLEARED))
 		return bad_length(f, e->n_blocks, 0);
 	return KVR_OK;

@@ -2,10 +2,10 @@
 /*
  * Digests with the processor's rounds of AES: an instruction for each 16 bytes.
  *
- *   lane i = round(lane i) ^ bytes [16 i, 16 i + 16) of each chunk, so what came before is spread
- *            a little further each time; eight lanes, as a round takes four cycles
- *   end    = all lanes, the length and what else counts, through one lane; then three rounds, after
- *            which each bit depends on each
+ *   lane i = round(lane i) ^ bytes [16 i, 16 i + 16) of each chunk: each round spreads the earlier
+ *            bytes further; eight lanes, as a round takes four cycles
+ *   end    = all lanes, the length and the fixed part, through one lane; then three rounds, after
+ *            which each bit depends on all
  */
 
 #if defined(__clang__)
@@ -26,35 +26,35 @@
 
 struct aes {
 	__m128i lane[LANES];
-	uint8_t rest[CHUNK]; /* of a chunk that is not whole; zeros behind it at the end */
+	uint8_t rest[CHUNK]; /* of an incomplete chunk; padded with zeros at the end */
 	uint64_t len;
 };
 
 _Static_assert(sizeof(struct aes) <= KVR_DIGEST_BYTES, "state does not fit");
 _Static_assert(sizeof(struct kvr_wire_request) >= 16, "a block or more");
 
-static inline __m128i at(const void *p)
+static inline __m128i load_block(const void *p)
 {
 	return _mm_loadu_si128(p);
 }
 
-/* Lanes that begin alike would let chunks change places. */
-static inline void start(__m128i lane[])
+/* Lanes start with different values, or exchanged blocks would give the same digest. */
+static inline void start_lanes(__m128i lane[])
 {
 	for (uint32_t i = 0; i < LANES; i++)
 		lane[i] = _mm_set_epi64x(0x243F6A8885A308D3, (int64_t)i + 1);
 }
 
-/* @return what is left, less than a chunk. */
-static inline uint32_t chunks(__m128i lane[], const uint8_t *p, uint32_t len)
+/* @return the number of bytes left, less than a chunk. */
+static inline uint32_t add_chunks(__m128i lane[], const uint8_t *p, uint32_t len)
 {
 	for (; len >= CHUNK; len -= CHUNK, p += CHUNK)
 		for (uint32_t i = 0; i < LANES; i++)
-			lane[i] = _mm_aesenc_si128(lane[i], at(p + (size_t)i * 16));
+			lane[i] = _mm_aesenc_si128(lane[i], load_block(p + (size_t)i * 16));
 	return len;
 }
 
-static inline __m128i together(const __m128i lane[], uint64_t len)
+static inline __m128i join_lanes(const __m128i lane[], uint64_t len)
 {
 	__m128i x = _mm_set_epi64x(0, (int64_t)len);
 
@@ -63,14 +63,15 @@ static inline __m128i together(const __m128i lane[], uint64_t len)
 	return x;
 }
 
-static inline uint64_t finish(__m128i x, const struct kvr_wire_request *fixed)
+static inline uint64_t finish_digest(__m128i x, const struct kvr_wire_request *fixed)
 {
 	const __m128i odd = _mm_set1_epi64x(0x13198A2E03707344);
 	const uint8_t *p = (const uint8_t *)fixed;
 
 	for (size_t i = 0; i + 16 <= sizeof(*fixed); i += 16)
-		x = _mm_aesenc_si128(x, at(p + i));
-	x = _mm_aesenc_si128(x, at(p + sizeof(*fixed) - 16)); /* the end, which is no whole block */
+		x = _mm_aesenc_si128(x, load_block(p + i));
+	x = _mm_aesenc_si128(x,
+			     load_block(p + sizeof(*fixed) - 16)); /* the last, incomplete block */
 	for (uint32_t i = 0; i < 3; i++)
 		x = _mm_aesenc_si128(x, odd);
 	return (uint64_t)_mm_cvtsi128_si64(x);
@@ -87,21 +88,21 @@ uint64_t kvr_wire__aes_digest(const struct kvr_wire_request *fixed, const void *
 	uint8_t last[CHUNK];
 	uint32_t rest;
 
-	start(lane);
-	rest = chunks(lane, p, len);
+	start_lanes(lane);
+	rest = add_chunks(lane, p, len);
 	if (rest != 0) {
 		memset(last, 0, sizeof(last));
 		memcpy(last, (const uint8_t *)p + (len - rest), rest);
-		chunks(lane, last, CHUNK);
+		add_chunks(lane, last, CHUNK);
 	}
-	return finish(together(lane, len), fixed);
+	return finish_digest(join_lanes(lane, len), fixed);
 }
 
 void kvr_wire__aes_begin(struct kvr_digest *d)
 {
 	struct aes *a = (struct aes *)d->state;
 
-	start(a->lane);
+	start_lanes(a->lane);
 	a->len = 0;
 }
 
@@ -119,11 +120,11 @@ void kvr_wire__aes_add(struct kvr_digest *d, const void *bytes, uint32_t len)
 	}
 	if (fit != 0) {
 		memcpy(a->rest + had, p, fit);
-		chunks(a->lane, a->rest, CHUNK);
+		add_chunks(a->lane, a->rest, CHUNK);
 		p += fit;
 		len -= fit;
 	}
-	rest = chunks(a->lane, p, len);
+	rest = add_chunks(a->lane, p, len);
 	memcpy(a->rest, p + (len - rest), rest);
 }
 
@@ -134,9 +135,9 @@ uint64_t kvr_wire__aes_end(const struct kvr_digest *d, const struct kvr_wire_req
 
 	if (had != 0) {
 		memset(a.rest + had, 0, CHUNK - had);
-		chunks(a.lane, a.rest, CHUNK);
+		add_chunks(a.lane, a.rest, CHUNK);
 	}
-	return finish(together(a.lane, a.len), fixed);
+	return finish_digest(join_lanes(a.lane, a.len), fixed);
 }
 
 #if defined(__clang__)

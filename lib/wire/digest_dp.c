@@ -12,7 +12,7 @@
 
 #define FIXED sizeof(struct kvr_wire_request)
 
-/* What stands between the flags of a client and its client_frame is the router's. */
+/* The fields from `worker` to client_frame are owned by the router. */
 _Static_assert(offsetof(struct kvr_wire_request, worker) == 40 &&
 		       offsetof(struct kvr_wire_request, client_frame) == 82,
 	       "fields of the router");
@@ -38,7 +38,7 @@ void kvr_wire__xxh_begin(struct kvr_digest *d)
 {
 	XXH3_state_t *state = (XXH3_state_t *)d->state;
 
-	XXH3_INITSTATE(state); /* or a reset would believe what was there */
+	XXH3_INITSTATE(state); /* a reset reads the old state */
 	XXH3_64bits_reset(state);
 }
 
@@ -62,7 +62,7 @@ uint64_t kvr_wire__xxh_end(const struct kvr_digest *d, const struct kvr_wire_req
 #define kvr_wire__aes_end(...)	  0
 #endif
 
-static void clients(const void *fixed, struct kvr_wire_request *q)
+static void copy_client_fields(const void *fixed, struct kvr_wire_request *q)
 {
 	memcpy(q, fixed, FIXED);
 	q->flags &= ~KVR_REQ_F_RESEND;
@@ -91,11 +91,11 @@ uint64_t kvr_digest_end(const struct kvr_digest *d, const struct kvr_wire_reques
 {
 	struct kvr_wire_request q;
 
-	clients(fixed, &q);
+	copy_client_fields(fixed, &q);
 	return kvr_wire__aes() ? kvr_wire__aes_end(d, &q) : kvr_wire__xxh_end(d, &q);
 }
 
-/* Nearly all messages are of one frame: a kilobyte of hashes. */
+/* Nearly all messages have one frame: a kilobyte of hashes. */
 uint64_t kvr_request_digest(const struct kvr_slice *s, uint32_t n)
 {
 	struct kvr_wire_request q;
@@ -106,7 +106,7 @@ uint64_t kvr_request_digest(const struct kvr_slice *s, uint32_t n)
 		const uint8_t *rest = (const uint8_t *)s[0].p + FIXED;
 		const uint32_t len = s[0].len - (uint32_t)FIXED;
 
-		clients(s[0].p, &q);
+		copy_client_fields(s[0].p, &q);
 		return kvr_wire__aes() ? kvr_wire__aes_digest(&q, rest, len)
 				       : kvr_wire__xxh_digest(&q, rest, len);
 	}

@@ -5,35 +5,20 @@
 #include <errno.h>
 #include <string.h>
 
-/* PROTOCOL.md states these sizes; a change here is a change of the protocol. */
-#define SIZE_IS(type, n) static_assert(sizeof(struct type) == (n), #type " is not " #n " bytes")
-SIZE_IS(kvr_wire_hdr, 48);
-SIZE_IS(kvr_wire_request, 88);
-SIZE_IS(kvr_wire_tlv, 4);
-SIZE_IS(kvr_wire_accepted, 56);
-SIZE_IS(kvr_wire_rejected, 40);
-SIZE_IS(kvr_wire_missing, 24);
-SIZE_IS(kvr_wire_dispatch_ack, 8);
-SIZE_IS(kvr_wire_response, 32);
-SIZE_IS(kvr_wire_response_ack, 8);
-SIZE_IS(kvr_wire_progress, 16);
-SIZE_IS(kvr_wire_progress_ack, 8);
-SIZE_IS(kvr_wire_abort, 8);
-SIZE_IS(kvr_wire_hello, 48);
-SIZE_IS(kvr_wire_welcome, 24);
-SIZE_IS(kvr_wire_heartbeat, 8);
-SIZE_IS(kvr_wire_rank_load, 32);
-SIZE_IS(kvr_wire_heartbeat_ack, 8);
-SIZE_IS(kvr_wire_kv_events, 32);
-SIZE_IS(kvr_wire_kv_event, 16);
-SIZE_IS(kvr_wire_kv_ack, 24);
-SIZE_IS(kvr_wire_connect, 8);
-SIZE_IS(kvr_wire_connected, 40);
-SIZE_IS(kvr_wire_pool, 16);
-SIZE_IS(kvr_wire_session, 8);
-SIZE_IS(kvr_wire_session_status, 8);
-SIZE_IS(kvr_wire_loads, 16);
-SIZE_IS(kvr_wire_rank_potential, 40);
+/* The offsets of protocol.h, and the sizes. */
+#define ASSERT_FIELD(offset, type, name, ...)                                                      \
+	static_assert(offsetof(self, name) == (offset), #name);
+#define ASSERT_STRUCT(name, NAME, size)                                                            \
+	{                                                                                          \
+		typedef struct kvr_wire_##name self;                                               \
+		KVR_FIELDS_##NAME(ASSERT_FIELD) static_assert(sizeof(self) == (size), #name);      \
+	}
+
+static inline void assert_layout(void)
+{
+	KVR_STRUCTS(ASSERT_STRUCT)
+}
+
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are read in place");
 
 int kvr_frame_check(const void *payload, size_t len, uint8_t receiver)

@@ -1,9 +1,56 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Parser of hints. The table of rows, made from KVR_HINTS, has the messages of each hint, and the
+ * format, bounds and place of its value; parse_value() has one case per format.
+ */
 #include "hints_pvt.h"
 
 #include <errno.h>
 #include <math.h>
 #include <string.h>
+
+/* ---- the table --------------------------------------------------------------------------- */
+
+#define IN(message)  (1u << KVR_HINTS_##message)
+#define IN_REQUEST   (IN(ROUTE) | IN(DISPATCH))
+#define IN_DISPATCH  IN(DISPATCH)
+#define IN_ADDRESS   (IN(ACCEPTED) | IN(HELLO))
+#define IN_ACCEPTED  IN(ACCEPTED)
+#define IN_ITEM	     IN(ITEM)
+#define IN_HELLO     IN(HELLO)
+#define IN_POOL	     (IN(HELLO) | IN(CONNECT))
+#define AT(member)   offsetof(struct kvr_hints, member)
+#define LIST(member) AT(member), offsetof(struct kvr_hint_lists, member)
+
+/* Offsets of the value and of the memory of its list. */
+#define PLACE_U64(m)		AT(m), 0
+#define PLACE_U32(m)		AT(m), 0
+#define PLACE_I32(m)		AT(m), 0
+#define PLACE_F64(m)		AT(m), 0
+#define PLACE_TEXT(m)		AT(m), 0
+#define PLACE_BYTES(m)		AT(m), 0
+#define PLACE_TEXTS(m)		LIST(m)
+#define PLACE_PAIRS(m)		LIST(m)
+#define PLACE_PREFERRED(m)	LIST(m)
+#define PLACE_RANGES(m)		LIST(m)
+#define PLACE_U64S(m)		AT(m), 0
+#define PLACE_RANKS(m)		AT(m), 0
+#define PLACE_MM(m)		AT(n_##m), 0
+#define PLACE_OVERRIDE(m)	AT(m), 0
+#define PLACE_SESSION(m)	AT(m), 0
+#define PLACE_BODY(m)		AT(m), 0
+#define PLACE_BOOTSTRAP(m)	AT(m), 0
+#define PLACE_BOOTSTRAP_ADDR(m) AT(m), 0
+#define PLACE_KV_TRANSFER(m)	AT(m), 0
+#define PLACE_TRACKER(m)	AT(m), 0
+
+#define ROW(name, type, in, format, least, most, entries, member, header, json, meaning)           \
+	[(type)&0x3f] = {type,	  KVR_FORMAT_##format,	  IN_##in, least,  most,                   \
+			 entries, PLACE_##format(member), #name,   header, json},
+
+const struct kvr_hint_row kvr_hint_rows[KVR_HINT_ROWS] = {KVR_HINTS(ROW)};
+
+/* ---- values ------------------------------------------------------------------------------ */
 
 static double get_f64(const uint8_t *p)
 {
@@ -45,406 +92,346 @@ static bool is_text(const uint8_t *p, uint32_t len)
 	return true;
 }
 
-/* Text of min..max bytes that follows @p skip bytes of the value. */
-static bool text(const struct kvr_tlv *t, uint32_t skip, uint32_t min, uint32_t max,
-		 struct kvr_str *out)
+bool kvr_session_id_ok(const void *id, uint32_t len)
 {
-	if (t->len < skip || t->len - skip < min || t->len - skip > max ||
-	    !is_text(t->value + skip, t->len - skip))
-		return false;
-	out->p = (const char *)t->value + skip;
-	out->len = t->len - skip;
-	return true;
+	return len > 0 && len <= KVR_HINT_MAX_SESSION && is_text(id, len);
 }
-
-#define UNKNOWN_HERE                                                                               \
-	KVR_E_MAX /* no code: the hint is for other kinds of message, or from later                \
-		   */
 
 bool kvr_override_ok(uint32_t field, double value)
 {
-	switch (field) {
-	case KVR_OVERRIDE_OVERLAP_SCORE_WEIGHT:
-	case KVR_OVERRIDE_ROUTER_TEMPERATURE:
-	case KVR_OVERRIDE_OVERLAP_SCORE_CREDIT:
-	case KVR_OVERRIDE_PREFILL_LOAD_SCALE:
+	enum { NONE, POSITIVE, SWITCH, SHARE };
+#define RANGE(name, number, json, range) [number] = range,
+	static const uint8_t ranges[] = {KVR_OVERRIDES(RANGE)};
+
+	switch (field < sizeof(ranges) ? ranges[field] : NONE) {
+	case POSITIVE:
 		return isfinite(value) && value >= 0.0;
-	case KVR_OVERRIDE_ASSUME_KV_REUSE:
-	case KVR_OVERRIDE_TRACK_PREFILL_TOKENS:
+	case SWITCH:
 		return value == 0.0 || value == 1.0;
-	case KVR_OVERRIDE_SHARED_CACHE_MULTIPLIER:
+	case SHARE:
 		return value >= 0.0 && value <= 1.0;
 	default:
 		return false;
 	}
 }
 
-static enum kvr_code take_override(const struct kvr_tlv *t, struct kvr_hints *h)
-{
-	const uint32_t field = t->len == 16 ? get32(t->value) : 0;
-	double v;
+/* A TLV with its row and the place of its value. */
+struct value {
+	const struct kvr_hint_row *row;
+	const struct kvr_tlv *tlv;
+	void *at;
+	void *store;
+};
 
-	if (t->len != 16 || get32(t->value + 4) != 0)
-		return KVR_E_HINT;
-	v = get_f64(t->value + 8);
-	if (!kvr_override_ok(field, v) || (h->overrides.given >> field & 1) != 0)
-		return KVR_E_INVALID_OVERRIDE;
-	h->overrides.given |= 1u << field;
-	h->overrides.value[field] = v;
-	return KVR_OK;
+static enum kvr_code ok_if(bool ok)
+{
+	return ok ? KVR_OK : KVR_E_HINT;
 }
 
-bool kvr_session_id_ok(const void *id, uint32_t len)
+static bool parse_number(const struct value *v, uint32_t len)
 {
-	return len > 0 && len <= KVR_HINT_MAX_SESSION && is_text(id, len);
-}
-
-static enum kvr_code take_session(const struct kvr_tlv *t, struct kvr_hints *h)
-{
-	if (t->len < 8 || !all_zero(t->value + 1, 3))
-		return KVR_E_HINT;
-	h->session.id = (struct kvr_str){(const char *)t->value + 8, t->len - 8u};
-	h->session.action = t->value[0];
-	h->session.timeout_s = get32(t->value + 4);
-	if (h->session.timeout_s == KVR_NONE32)
-		h->session.timeout_s = KVR_WIRE_SESSION_DEF_S;
-	if (!kvr_session_id_ok(h->session.id.p, h->session.id.len) ||
-	    h->session.action > KVR_ACTION_CLOSE || h->session.timeout_s == 0 ||
-	    h->session.timeout_s > KVR_WIRE_SESSION_MAX_S)
-		return KVR_E_INVALID_SESSION;
-	return KVR_OK;
-}
-
-/* Blocks ascend, so that hashing can merge them in one pass. `last` is the block before + 1. */
-static bool take_mm(const struct kvr_tlv *t, struct kvr_hints *h, uint64_t *last)
-{
-	uint32_t block;
-
-	if (t->len < 8)
+	if (v->tlv->len != len)
 		return false;
-	block = get32(t->value);
-	if ((uint64_t)get32(t->value + 4) * 8 != t->len - 8u || block < *last ||
-	    t->len - 8u > KVR_HINT_MAX_MM * 8)
-		return false;
-	*last = (uint64_t)block + 1;
-	h->n_mm++;
-	return true;
-}
-
-static bool take_shared(const struct kvr_tlv *t, struct kvr_hints *h,
-			struct kvr_hint_range shared[])
-{
-	uint32_t start, end;
-
-	if (t->len != 8 || h->n_shared == KVR_HINTS_MAX_SHARED)
-		return false;
-	start = get32(t->value);
-	end = get32(t->value + 4);
-	if (start >= end || (h->n_shared > 0 && start < shared[h->n_shared - 1].end))
-		return false;
-	shared[h->n_shared++] = (struct kvr_hint_range){start, end};
-	return true;
-}
-
-static bool take_number(const struct kvr_tlv *t, uint32_t len, void *dst)
-{
-	if (t->len != len)
-		return false;
-	memcpy(dst, t->value, len);
+	memcpy(v->at, v->tlv->value, len);
 	return true;
 }
 
 /* A number that the choice computes with: NaN or infinity would spoil every cost. */
-static enum kvr_code take_weight(const struct kvr_tlv *t, double *dst)
+static enum kvr_code parse_f64(const struct value *v)
 {
-	if (!take_number(t, sizeof(*dst), dst))
+	double number;
+
+	if (!parse_number(v, sizeof(number)))
 		return KVR_E_HINT;
-	return isfinite(*dst) ? KVR_OK : KVR_E_INVALID_WEIGHT;
+	memcpy(&number, v->at, sizeof(number));
+	return isfinite(number) ? KVR_OK : KVR_E_INVALID_WEIGHT;
 }
 
-static bool take_failed_at(const struct kvr_tlv *t, struct kvr_hints *h)
+static bool parse_bytes(const struct value *v)
 {
-	h->failed_at = (const struct kvr_wire_rank *)t->value;
-	h->n_failed_at = t->len / 16u;
-	for (uint32_t i = 0; i < h->n_failed_at; i++)
-		if (h->failed_at[i].reserved != 0)
+	*(struct kvr_str *)v->at = (struct kvr_str){(const char *)v->tlv->value, v->tlv->len};
+	return v->tlv->len >= v->row->least && v->tlv->len <= v->row->most;
+}
+
+/* Text after @p skip bytes of the value. */
+static bool parse_text(const struct value *v, uint32_t skip, struct kvr_str *out)
+{
+	const struct kvr_tlv *t = v->tlv;
+
+	if (t->len < skip || t->len - skip < v->row->least || t->len - skip > v->row->most ||
+	    !is_text(t->value + skip, t->len - skip))
+		return false;
+	*out = (struct kvr_str){(const char *)t->value + skip, t->len - skip};
+	return true;
+}
+
+/* Number of entries of a list member: it follows the pointer. */
+static uint32_t *count_of(const struct value *v)
+{
+	return (uint32_t *)((uint8_t *)v->at + sizeof(void *));
+}
+
+/* Take the next entry of @p size bytes of a list. @return NULL: it is full. */
+static void *next_entry(const struct value *v, size_t size)
+{
+	uint32_t *n = count_of(v);
+
+	if (*n == v->row->entries)
+		return NULL;
+	*(const void **)v->at = v->store;
+	return (uint8_t *)v->store + size * (*n)++;
+}
+
+static bool parse_texts(const struct value *v)
+{
+	struct kvr_str *entry = next_entry(v, sizeof(*entry));
+
+	return entry != NULL && parse_text(v, 0, entry);
+}
+
+/* "key=value", neither part empty. */
+static bool parse_pair(const struct value *v)
+{
+	struct kvr_str *entry = next_entry(v, sizeof(*entry));
+	const char *eq;
+
+	if (entry == NULL || !parse_text(v, 0, entry))
+		return false;
+	eq = memchr(entry->p, '=', entry->len);
+	return eq != NULL && eq != entry->p && eq != entry->p + entry->len - 1;
+}
+
+static enum kvr_code parse_preferred(const struct value *v)
+{
+	struct kvr_hint_preferred *entry = next_entry(v, sizeof(*entry));
+
+	if (entry == NULL || !parse_text(v, 8, &entry->taint))
+		return KVR_E_HINT;
+	entry->weight = get_f64(v->tlv->value);
+	return isfinite(entry->weight) ? KVR_OK : KVR_E_INVALID_WEIGHT;
+}
+
+static bool parse_range(const struct value *v)
+{
+	const uint32_t n = *count_of(v);
+	struct kvr_hint_range *entry = next_entry(v, sizeof(*entry));
+
+	if (entry == NULL || v->tlv->len != 8)
+		return false;
+	entry->start = get_u32(v->tlv->value);
+	entry->end = get_u32(v->tlv->value + 4);
+	return entry->start < entry->end && (n == 0 || entry->start >= entry[-1].end);
+}
+
+/* A list in one hint, which is read in place. */
+static bool parse_array(const struct value *v, uint32_t size)
+{
+	const uint32_t n = v->tlv->len / size;
+
+	*(const void **)v->at = v->tlv->value;
+	*count_of(v) = n;
+	return v->tlv->len % size == 0 && n >= v->row->least && n <= v->row->most;
+}
+
+static bool parse_ranks(const struct value *v)
+{
+	const struct kvr_wire_rank *rank = (const struct kvr_wire_rank *)v->tlv->value;
+
+	if (!parse_array(v, sizeof(*rank)))
+		return false;
+	for (uint32_t i = 0; i < *count_of(v); i++)
+		if (rank[i].reserved != 0)
 			return false;
-	return t->len % 16 == 0 && h->n_failed_at >= 1 && h->n_failed_at <= KVR_HINT_MAX_FAILED_AT;
+	return true;
 }
 
-static bool take_list(const struct kvr_tlv *t, struct kvr_str list[], uint32_t *n, uint32_t max,
-		      uint32_t max_len)
+/* Blocks ascend, so that hashing can merge them in one pass. */
+static bool parse_mm(const struct value *v, uint64_t *least_block)
 {
-	return *n < max && text(t, 0, 1, max_len, &list[(*n)++]);
+	const struct kvr_tlv *t = v->tlv;
+	uint32_t block;
+
+	if (t->len < 8)
+		return false;
+	block = get_u32(t->value);
+	if ((uint64_t)get_u32(t->value + 4) * 8 != t->len - 8u || block < *least_block ||
+	    t->len - 8u > v->row->most * 8u)
+		return false;
+	*least_block = (uint64_t)block + 1;
+	++*(uint32_t *)v->at;
+	return true;
 }
 
-static enum kvr_code take_preferred(const struct kvr_tlv *t, struct kvr_hints *h,
-				    struct kvr_hint_preferred preferred[])
+static enum kvr_code parse_override(const struct value *v)
 {
-	double w;
+	const struct kvr_tlv *t = v->tlv;
+	struct kvr_hint_overrides *o = v->at;
+	uint32_t field;
+	double number;
 
-	if (t->len < 8 || h->n_preferred == KVR_HINTS_MAX_TAINTS ||
-	    !text(t, 8, 1, KVR_HINT_MAX_NAME, &preferred[h->n_preferred].taint))
+	if (t->len != 16 || get_u32(t->value + 4) != 0)
 		return KVR_E_HINT;
-	w = get_f64(t->value);
-	if (!isfinite(w))
-		return KVR_E_INVALID_WEIGHT;
-	preferred[h->n_preferred++].weight = w;
+	field = get_u32(t->value);
+	number = get_f64(t->value + 8);
+	if (!kvr_override_ok(field, number) || (o->given >> field & 1) != 0)
+		return KVR_E_INVALID_OVERRIDE;
+	o->given |= 1u << field;
+	o->value[field] = number;
 	return KVR_OK;
 }
 
-static bool take_opaque(const struct kvr_tlv *t, uint32_t max, struct kvr_str *out)
+static enum kvr_code parse_session(const struct value *v)
 {
-	out->p = (const char *)t->value;
-	out->len = t->len;
-	return t->len <= max;
-}
+	const struct kvr_tlv *t = v->tlv;
+	struct kvr_hint_session *s = v->at;
 
-static bool take_bootstrap(const struct kvr_tlv *t, struct kvr_hints *h)
-{
-	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->bootstrap.host))
-		return false;
-	h->bootstrap.room = get64(t->value);
-	h->bootstrap.port = get16(t->value + 8);
-	return all_zero(t->value + 10, 6);
-}
-
-static bool take_bootstrap_addr(const struct kvr_tlv *t, struct kvr_hints *h)
-{
-	if (!text(t, 8, 1, KVR_HINT_MAX_NAME, &h->bootstrap_addr.host))
-		return false;
-	h->bootstrap_addr.port = get16(t->value);
-	return all_zero(t->value + 2, 6);
-}
-
-static bool take_body(const struct kvr_tlv *t, struct kvr_hints *h)
-{
-	if (t->len != 8 + KVR_WIRE_TOKEN)
-		return false;
-	h->body.len = get64(t->value);
-	h->body.token = t->value + 8;
-	return h->body.len != 0 && h->body.len <= KVR_WIRE_MAX_AWAY;
-}
-
-static bool take_topology(const struct kvr_tlv *t, struct kvr_hints *h, struct kvr_str topology[])
-{
-	struct kvr_str *s = &topology[h->n_topology];
-	const char *eq;
-
-	if (h->n_topology == KVR_HINTS_MAX_TOPOLOGY || !text(t, 0, 3, KVR_HINT_MAX_NAME, s))
-		return false;
-	eq = memchr(s->p, '=', s->len);
-	h->n_topology++;
-	return eq != NULL && eq != s->p && eq != s->p + s->len - 1;
-}
-
-static enum kvr_code take_kv_transfer(const struct kvr_tlv *t, struct kvr_hints *h)
-{
-	if (!text(t, 16, 1, KVR_HINT_MAX_NAME, &h->kv_transfer.domain) || t->value[0] > 2 ||
-	    !all_zero(t->value + 1, 7))
+	if (t->len < 8 || !all_zero(t->value + 1, 3))
 		return KVR_E_HINT;
-	h->kv_transfer.enforcement = t->value[0];
-	h->kv_transfer.weight = get_f64(t->value + 8);
-	return isfinite(h->kv_transfer.weight) ? KVR_OK : KVR_E_INVALID_WEIGHT;
+	s->id = (struct kvr_str){(const char *)t->value + 8, t->len - 8u};
+	s->action = t->value[0];
+	s->timeout_s = get_u32(t->value + 4);
+	if (s->timeout_s == KVR_NONE32)
+		s->timeout_s = KVR_WIRE_SESSION_DEF_S;
+	if (!kvr_session_id_ok(s->id.p, s->id.len) || s->action > KVR_ACTION_CLOSE ||
+	    s->timeout_s == 0 || s->timeout_s > KVR_WIRE_SESSION_MAX_S)
+		return KVR_E_INVALID_SESSION;
+	return KVR_OK;
 }
 
-/* Where a request may go. KVR_OK: taken; UNKNOWN_HERE, or a code. */
-static enum kvr_code take_target(const struct kvr_tlv *t, struct kvr_hints *h,
-				 struct kvr_hint_lists *lists)
+static bool parse_body(const struct value *v)
 {
-	bool ok;
+	struct kvr_hint_body *b = v->at;
 
-	switch (t->type) {
-	case KVR_HINT_BACKEND:
-		ok = take_number(t, 8, &h->backend_worker);
-		break;
-	case KVR_HINT_PREFILL_WORKER:
-		ok = take_number(t, 8, &h->prefill_worker);
-		break;
-	case KVR_HINT_DECODE_WORKER:
-		ok = take_number(t, 8, &h->decode_worker);
-		break;
-	case KVR_HINT_DP_RANK:
-		ok = take_number(t, 4, &h->dp_rank);
-		break;
-	case KVR_HINT_PREFILL_DP_RANK:
-		ok = take_number(t, 4, &h->prefill_dp_rank);
-		break;
-	case KVR_HINT_ALLOWED_WORKERS:
-		h->allowed = t->value;
-		h->n_allowed = t->len / 8u;
-		ok = t->len % 8 == 0;
-		break;
-	case KVR_HINT_FAILED_AT:
-		ok = take_failed_at(t, h);
-		break;
-	case KVR_HINT_REQUIRED_TAINT:
-		ok = take_list(t, lists->required, &h->n_required, KVR_HINTS_MAX_TAINTS,
-			       KVR_HINT_MAX_NAME);
-		break;
-	case KVR_HINT_PREFERRED_TAINT:
-		return take_preferred(t, h, lists->preferred);
-	case KVR_HINT_SESSION:
-		return take_session(t, h);
+	if (v->tlv->len != 8 + KVR_WIRE_TOKEN)
+		return false;
+	b->len = get_u64(v->tlv->value);
+	b->token = v->tlv->value + 8;
+	return b->len != 0 && b->len <= KVR_WIRE_MAX_AWAY;
+}
+
+/* With a room of @p room bytes, 8 or 0. */
+static bool parse_bootstrap(const struct value *v, uint32_t room)
+{
+	const uint8_t *p = v->tlv->value;
+	struct kvr_hint_bootstrap *b = v->at;
+
+	if (!parse_text(v, room + 8, &b->host))
+		return false;
+	b->room = room != 0 ? get_u64(p) : 0;
+	b->port = get_u16(p + room);
+	return all_zero(p + room + 2, 6);
+}
+
+static enum kvr_code parse_kv_transfer(const struct value *v)
+{
+	const uint8_t *p = v->tlv->value;
+	struct kvr_hint_kv_transfer *transfer = v->at;
+
+	if (!parse_text(v, 16, &transfer->domain) || p[0] > 2 || !all_zero(p + 1, 7))
+		return KVR_E_HINT;
+	transfer->enforcement = p[0];
+	transfer->weight = get_f64(p + 8);
+	return isfinite(transfer->weight) ? KVR_OK : KVR_E_INVALID_WEIGHT;
+}
+
+/* Later versions may append fields. */
+static bool parse_tracker(const struct value *v)
+{
+	*(const struct kvr_wire_tracker **)v->at = (const struct kvr_wire_tracker *)v->tlv->value;
+	return v->tlv->len >= sizeof(struct kvr_wire_tracker);
+}
+
+static enum kvr_code parse_value(const struct value *v, uint64_t *least_block)
+{
+	switch (v->row->format) {
+	case KVR_FORMAT_U64:
+		return ok_if(parse_number(v, 8));
+	case KVR_FORMAT_U32:
+	case KVR_FORMAT_I32:
+		return ok_if(parse_number(v, 4));
+	case KVR_FORMAT_F64:
+		return parse_f64(v);
+	case KVR_FORMAT_TEXT:
+		return ok_if(parse_text(v, 0, v->at));
+	case KVR_FORMAT_BYTES:
+		return ok_if(parse_bytes(v));
+	case KVR_FORMAT_TEXTS:
+		return ok_if(parse_texts(v));
+	case KVR_FORMAT_PAIRS:
+		return ok_if(parse_pair(v));
+	case KVR_FORMAT_PREFERRED:
+		return parse_preferred(v);
+	case KVR_FORMAT_RANGES:
+		return ok_if(parse_range(v));
+	case KVR_FORMAT_U64S:
+		return ok_if(parse_array(v, sizeof(uint64_t)));
+	case KVR_FORMAT_RANKS:
+		return ok_if(parse_ranks(v));
+	case KVR_FORMAT_MM:
+		return ok_if(parse_mm(v, least_block));
+	case KVR_FORMAT_OVERRIDE:
+		return parse_override(v);
+	case KVR_FORMAT_SESSION:
+		return parse_session(v);
+	case KVR_FORMAT_BODY:
+		return ok_if(parse_body(v));
+	case KVR_FORMAT_BOOTSTRAP:
+		return ok_if(parse_bootstrap(v, 8));
+	case KVR_FORMAT_BOOTSTRAP_ADDR:
+		return ok_if(parse_bootstrap(v, 0));
+	case KVR_FORMAT_KV_TRANSFER:
+		return parse_kv_transfer(v);
+	case KVR_FORMAT_TRACKER:
+		return ok_if(parse_tracker(v));
 	default:
-		return UNKNOWN_HERE;
+		return KVR_E_HINT;
 	}
-	return ok ? KVR_OK : KVR_E_HINT;
 }
 
-/* KVR_OK: taken; UNKNOWN_HERE, or a code. */
-static enum kvr_code take_request(const struct kvr_tlv *t, struct kvr_hints *h,
-				  struct kvr_hint_lists *lists, uint64_t *mm_last)
+/* ---- hints ------------------------------------------------------------------------------- */
+
+/* True if a message of kind @p in may have the hint. A hint that only the router adds is known in
+ * ROUTE, too, and rejected there. */
+static bool is_known(const struct kvr_hint_row *row, uint16_t type, enum kvr_hints_in in)
 {
-	bool ok;
-
-	switch (t->type) {
-	case KVR_HINT_LORA:
-		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->lora);
-		break;
-	case KVR_HINT_NAMESPACE:
-		ok = text(t, 0, 0, KVR_HINT_MAX_NAME, &h->ns);
-		break;
-	case KVR_HINT_PRIORITY_JUMP:
-		return take_weight(t, &h->priority_jump);
-	case KVR_HINT_STRICT_PRIORITY:
-		ok = take_number(t, 4, &h->strict_priority);
-		break;
-	case KVR_HINT_PRIORITY:
-		ok = take_number(t, 4, &h->priority);
-		break;
-	case KVR_HINT_POLICY_CLASS:
-		ok = text(t, 0, 1, KVR_HINT_MAX_NAME, &h->policy);
-		break;
-	case KVR_HINT_OVERRIDE:
-		return take_override(t, h);
-	case KVR_HINT_MM:
-		ok = take_mm(t, h, mm_last);
-		break;
-	case KVR_HINT_SHARED_HITS:
-		ok = take_shared(t, h, lists->shared);
-		break;
-	case KVR_HINT_BODY:
-		ok = take_body(t, h);
-		break;
-	case KVR_HINT_TRACE:
-		ok = take_opaque(t, KVR_HINT_MAX_TRACE, &h->trace);
-		break;
-	default:
-		return take_target(t, h, lists);
-	}
-	return ok ? KVR_OK : KVR_E_HINT;
+	if (row->type != type || row->format == 0)
+		return false;
+	return (row->in >> in & 1) != 0 || (in == KVR_HINTS_ROUTE && row->in == IN_DISPATCH);
 }
-
-/* BOOTSTRAP and PREFILL_RESULT are the router's word: refused, not skipped, in a ROUTE. */
-static enum kvr_code take_dispatch(const struct kvr_tlv *t, struct kvr_hints *h,
-				   enum kvr_hints_in in)
-{
-	bool ok;
-
-	if (t->type == KVR_HINT_BOOTSTRAP)
-		ok = in == KVR_HINTS_DISPATCH && take_bootstrap(t, h);
-	else if (t->type == KVR_HINT_PREFILL_RESULT)
-		ok = in == KVR_HINTS_DISPATCH && take_opaque(t, UINT16_MAX, &h->prefill_result);
-	else
-		return UNKNOWN_HERE;
-	return ok ? KVR_OK : KVR_E_HINT;
-}
-
-static enum kvr_code take_worker(const struct kvr_tlv *t, struct kvr_hints *h,
-				 struct kvr_hint_lists *lists, enum kvr_hints_in in)
-{
-	const uint32_t pools = in == KVR_HINTS_CONNECT ? KVR_HINTS_MAX_POOLS : 1;
-	bool ok;
-
-	if (t->type == KVR_HINT_POOL)
-		ok = take_list(t, lists->pools, &h->n_pools, pools, KVR_HINT_MAX_POOL);
-	else if (in == KVR_HINTS_CONNECT)
-		return UNKNOWN_HERE;
-	else if (t->type == KVR_HINT_ENGINE_ADDR)
-		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->engine_addr);
-	else if (t->type == KVR_HINT_BODY_ADDR)
-		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->body_addr);
-	else if (t->type == KVR_HINT_TAINT)
-		ok = take_list(t, lists->taints, &h->n_taints, KVR_HINTS_MAX_TAINTS,
-			       KVR_HINT_MAX_NAME);
-	else if (t->type == KVR_HINT_TOPOLOGY)
-		ok = take_topology(t, h, lists->topology);
-	else if (t->type == KVR_HINT_KV_TRANSFER)
-		return take_kv_transfer(t, h);
-	else if (t->type == KVR_HINT_BOOTSTRAP_ADDR)
-		ok = take_bootstrap_addr(t, h);
-	else
-		return UNKNOWN_HERE;
-	return ok ? KVR_OK : KVR_E_HINT;
-}
-
-/* Where the workers of a request are. */
-static enum kvr_code take_accepted(const struct kvr_tlv *t, struct kvr_hints *h)
-{
-	bool ok;
-
-	if (t->type == KVR_HINT_ENGINE_ADDR)
-		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->engine_addr);
-	else if (t->type == KVR_HINT_PREFILL_ENGINE_ADDR)
-		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->prefill_engine_addr);
-	else if (t->type == KVR_HINT_BODY_ADDR)
-		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->body_addr);
-	else if (t->type == KVR_HINT_PREFILL_BODY_ADDR)
-		ok = text(t, 0, 1, KVR_HINT_MAX_ADDR, &h->prefill_body_addr);
-	else
-		return UNKNOWN_HERE;
-	return ok ? KVR_OK : KVR_E_HINT;
-}
-
-#define REPEATABLE                                                                                 \
-	(KVR_HAS(KVR_HINT_REQUIRED_TAINT) | KVR_HAS(KVR_HINT_PREFERRED_TAINT) |                    \
-	 KVR_HAS(KVR_HINT_OVERRIDE) | KVR_HAS(KVR_HINT_MM) | KVR_HAS(KVR_HINT_SHARED_HITS) |       \
-	 KVR_HAS(KVR_HINT_POOL) | KVR_HAS(KVR_HINT_TAINT) | KVR_HAS(KVR_HINT_TOPOLOGY))
 
 enum kvr_code kvr_hints_parse(const void *p, uint32_t len, enum kvr_hints_in in,
 			      struct kvr_hints *out, struct kvr_hint_lists *lists)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(p, len);
+	const bool request = in == KVR_HINTS_ROUTE || in == KVR_HINTS_DISPATCH;
 	struct kvr_tlv t;
-	uint64_t mm_last = 0;
-	enum kvr_code r;
+	uint64_t least_block = 0;
+	enum kvr_code code;
 	int more;
 
 	if (len > KVR_WIRE_MAX_HINTS)
 		return KVR_E_TOO_LARGE;
 	if (len % 8 != 0)
 		return KVR_E_HINT;
-	memset(out, 0, sizeof(*out));
-	out->required = lists->required;
-	out->preferred = lists->preferred;
-	out->shared = lists->shared;
-	out->pools = lists->pools;
-	out->taints = lists->taints;
-	out->topology = lists->topology;
+	memset(out, 0, request ? offsetof(struct kvr_hints, engine_addr) : sizeof(*out));
 	out->tlvs = p;
 	out->tlvs_len = len;
 	while ((more = kvr_tlv_next(&it, &t)) > 0) {
-		if (t.type == KVR_HINT_PAD)
-			continue;
-		if (in == KVR_HINTS_ROUTE || in == KVR_HINTS_DISPATCH) {
-			r = take_request(&t, out, lists, &mm_last);
-			if (r == UNKNOWN_HERE)
-				r = take_dispatch(&t, out, in);
-		} else if (in == KVR_HINTS_ACCEPTED) {
-			r = take_accepted(&t, out);
-		} else {
-			r = take_worker(&t, out, lists, in);
-		}
-		if (r == UNKNOWN_HERE) { /* unknown here */
+		const struct kvr_hint_row *row = &kvr_hint_rows[t.type & 0x3f];
+		const struct value v = {row, &t, (uint8_t *)out + row->at,
+					(uint8_t *)lists + row->store};
+
+		if (!is_known(row, t.type, in)) {
 			if ((t.type & KVR_HINT_CRITICAL) != 0)
 				return KVR_E_HINT;
 			continue;
 		}
-		if (r != KVR_OK)
-			return r;
-		if ((out->present & KVR_HAS(t.type) & ~REPEATABLE) != 0)
+		if ((row->in >> in & 1) == 0 ||
+		    (row->entries == 1 && (out->present & KVR_HAS(t.type)) != 0))
 			return KVR_E_HINT;
+		code = parse_value(&v, &least_block);
+		if (code != KVR_OK)
+			return code;
 		out->present |= KVR_HAS(t.type);
 	}
 	return more == 0 ? KVR_OK : KVR_E_HINT;

@@ -32,7 +32,7 @@ void kvr_hint_put(struct kvr_hint_buf *h, uint16_t type, const void *a, uint32_t
 	h->len += (uint32_t)padded;
 }
 
-static bool listed(uint16_t type, const uint16_t list[], uint32_t n)
+static bool is_listed(uint16_t type, const uint16_t list[], uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		if (list[i] == type)
@@ -48,7 +48,7 @@ int kvr_hints_rewrite(const void *in, uint32_t in_len, const uint16_t drop[], ui
 	int more = 0;
 
 	while (out->err == 0 && (more = kvr_tlv_next(&it, &t)) > 0)
-		if (t.type != KVR_HINT_PAD && !listed(t.type, drop, n_drop))
+		if (t.type != KVR_HINT_PAD && !is_listed(t.type, drop, n_drop))
 			kvr_hint_put(out, t.type, t.value, t.len, NULL, 0);
 	if (out->err == 0)
 		out->err = more;

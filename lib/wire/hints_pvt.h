@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-static inline uint16_t get16(const uint8_t *p)
+static inline uint16_t get_u16(const uint8_t *p)
 {
 	uint16_t v;
 
@@ -19,7 +19,7 @@ static inline uint16_t get16(const uint8_t *p)
 	return v;
 }
 
-static inline uint32_t get32(const uint8_t *p)
+static inline uint32_t get_u32(const uint8_t *p)
 {
 	uint32_t v;
 
@@ -27,7 +27,7 @@ static inline uint32_t get32(const uint8_t *p)
 	return v;
 }
 
-static inline uint64_t get64(const uint8_t *p)
+static inline uint64_t get_u64(const uint8_t *p)
 {
 	uint64_t v;
 

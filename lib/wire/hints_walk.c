@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hints one after the other, and the lists in them. */
+/* Walks over hints, and the lists in them. */
 #include "hints_pvt.h"
 
 #include <errno.h>
@@ -12,8 +12,8 @@ int kvr_tlv_next(struct kvr_tlv_iter *it, struct kvr_tlv *out)
 		return 0;
 	if (it->left < sizeof(struct kvr_wire_tlv))
 		return -EBADMSG;
-	out->type = get16(it->p);
-	out->len = get16(it->p + 2);
+	out->type = get_u16(it->p);
+	out->len = get_u16(it->p + 2);
 	out->value = it->p + sizeof(struct kvr_wire_tlv);
 	used = (uint32_t)sizeof(struct kvr_wire_tlv) + out->len;
 	padded = (used + 7u) & ~7u;
@@ -41,7 +41,7 @@ bool kvr_mm_next(struct kvr_tlv_iter *it, struct kvr_mm *out)
 	while (kvr_tlv_next(it, &t) > 0) {
 		if (t.type != KVR_HINT_MM || t.len < 8)
 			continue;
-		out->block = get32(t.value);
+		out->block = get_u32(t.value);
 		out->n = (t.len - 8u) / 8u;
 		out->hashes = t.value + 8;
 		return true;

@@ -12,6 +12,8 @@
 
 #include "kvr_wire.h"
 
+#include <rte_common.h>
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -28,17 +30,17 @@
 #define KVR_ROLE_BIT_AGENT  0x2u
 #define KVR_ROLE_BIT_ROUTER 0x4u
 
-/** Results of kvr_frame_check() that are counted and never answered. */
+/** Results of kvr_frame_check() that are counted, never answered. */
 #define KVR_FRAME_SHORT	    (-1) /* shorter than a header */
-#define KVR_FRAME_BAD_MAGIC (-2) /* not a frame of ours */
+#define KVR_FRAME_BAD_MAGIC (-2) /* not a kvroute frame */
 
-/** What is fixed per kind. min_body 0 and max_body 0 means an empty body. */
+/** A row of KVR_KINDS. min_body 0 and max_body 0: the body is empty. */
 struct kvr_kind_info {
 	const char *name; /* NULL: no such kind */
 	uint32_t min_body;
 	uint32_t max_body;
-	uint8_t from;	   /* KVR_ROLE_BIT_* of who may send it */
-	uint8_t to;	   /* KVR_ROLE_BIT_* of who may receive it */
+	uint8_t from;	   /* KVR_ROLE_BIT_* of its senders */
+	uint8_t to;	   /* KVR_ROLE_BIT_* of its receivers */
 	bool fragmentable; /* false: the whole body is in one frame */
 	bool answerable;   /* false: never answered with REJECTED */
 };
@@ -53,7 +55,7 @@ const char *kvr_wire_kind_name(uint8_t kind);
  * Check the header of one frame against its UDP payload and the table of kinds. The order of
  * checks is that of the result list; the header may be read as struct kvr_wire_hdr when the
  * result is 0 or positive.
- * @param receiver one of KVR_ROLE_BIT_*: who we are.
+ * @param receiver one of KVR_ROLE_BIT_*: the role of this process.
  * @return 0; KVR_FRAME_SHORT, KVR_FRAME_BAD_MAGIC (count, do not answer); or an enum
  * kvr_code: E_VERSION, E_KIND (unknown, or not for this receiver), E_FLAGS (unknown header
  * flag), E_LENGTH (payload is not 48 + frag_len, body not a multiple of 8 or below the kind's
@@ -63,10 +65,10 @@ const char *kvr_wire_kind_name(uint8_t kind);
  */
 int kvr_frame_check(const void *payload, size_t len, uint8_t receiver);
 
-/** True when a refused frame whose header is readable may be answered with REJECTED. */
+/** True if an invalid frame with a readable header may be answered with REJECTED. */
 bool kvr_frame_answerable(const struct kvr_wire_hdr *hdr);
 
-/** True when the frame carries its whole message. */
+/** True if the frame carries its whole message. */
 static inline bool kvr_frame_whole(const struct kvr_wire_hdr *hdr)
 {
 	return hdr->frag_len == hdr->msg_len;
@@ -119,7 +121,7 @@ const void *kvr_slices_at(const struct kvr_slice *s, uint32_t n, uint32_t off, u
 struct kvr_frag {
 	struct kvr_wire_ids ids;
 	uint32_t msg_len;
-	uint32_t next;	   /* first byte not given out yet */
+	uint32_t next;	   /* first byte of the next frame */
 	uint32_t unit;	   /* body bytes of every frame but the last */
 	uint32_t n_frames; /* frames of the message */
 	uint8_t kind;
@@ -136,20 +138,21 @@ int kvr_frag_init(struct kvr_frag *f, uint8_t kind, const struct kvr_wire_ids *i
 		  uint32_t msg_len, uint32_t max_frame);
 
 /**
- * Next frame: writes its header to @p hdr (48 bytes) and says which body bytes follow it.
- * @return true, or false when all frames have been given (nothing written). A message with an
+ * Next frame: write its header to @p hdr (48 bytes), and the range of its body bytes to @p off, @p
+ * len.
+ * @return true, or false after the last frame (nothing written). A message with an
  * empty body has one frame.
  */
 bool kvr_frag_next(struct kvr_frag *f, void *hdr, uint32_t *off, uint32_t *len);
 
-/** Go on with fragment number @p k (below n_frames): what has been lost is sent again. */
+/** Continue with fragment number @p k (below n_frames), to send a lost one again. */
 static inline void kvr_frag_seek(struct kvr_frag *f, uint32_t k)
 {
 	f->next = k * f->unit;
 	f->done = false;
 }
 
-/** Fragments given out so far. */
+/** Number of fragments so far. */
 static inline uint32_t kvr_frag_sent(const struct kvr_frag *f)
 {
 	return f->done ? f->n_frames : f->next / f->unit;

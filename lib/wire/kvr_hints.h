@@ -4,44 +4,27 @@
 
 /**
  * @file
- * Hints (TLVs) of ROUTE, DISPATCH, ACCEPTED, HELLO and CONNECT: walking, parsing into a plain
- * struct, and writing. Pure, no allocation; results point into the hint bytes, so they live as long
- * as those. Parsing costs 15 ns and about 4 ns a hint; the struct is 1.9 KiB, on the caller's
- * stack.
+ * Hints (TLVs) of messages: walking, parsing into a plain struct, and writing. Pure, no allocation;
+ * results point into the hint bytes and are valid as long as these. Parsing costs 15 ns and about
+ * 4 ns per hint.
  *
- * Rules: a type that does not repeat may occur once; unknown types are skipped unless they are
- * critical; types of another message are unknown in this one; strings are valid UTF-8 without
- * control characters; numbers are finite; padding is zero.
+ * Rules: a type with one entry may occur once; unknown types are skipped unless they are critical;
+ * types of another message are unknown in this one; strings are valid UTF-8 without control
+ * characters; numbers are finite; padding is zero.
  */
 
 #include "kvr_frame.h"
 
 #include <string.h>
 
-/** Bounds of the arrays below; more of them is KVR_E_HINT. */
-#define KVR_HINTS_MAX_TAINTS   16u /* required, preferred, and those of HELLO: each */
-#define KVR_HINTS_MAX_SHARED   32u /* ranges of shared hits */
-#define KVR_HINTS_MAX_POOLS    16u /* names in CONNECT; HELLO has exactly one */
-#define KVR_HINTS_MAX_TOPOLOGY 8u
-
-/** Longest strings, bytes. */
-#define KVR_HINT_MAX_NAME    255u /* LoRA, namespace, taint, policy class, topology */
-#define KVR_HINT_MAX_POOL    63u
-#define KVR_HINT_MAX_SESSION 256u
-#define KVR_HINT_MAX_TRACE   64u
-#define KVR_HINT_MAX_ADDR    100u /* two of them and ACCEPTED: KVR_WIRE_ASKING_LEAST */
-/** Most multimodal hashes of one block; hashing takes no more. */
-#define KVR_HINT_MAX_MM 64u
-/** Most ranks in FAILED_AT. */
-#define KVR_HINT_MAX_FAILED_AT 4u
-
 /** Which message the hints are in. */
 enum kvr_hints_in {
 	KVR_HINTS_ROUTE,
 	KVR_HINTS_DISPATCH,
+	KVR_HINTS_ACCEPTED,
+	KVR_HINTS_ITEM, /* RESPONSE with FIN */
 	KVR_HINTS_HELLO,
 	KVR_HINTS_CONNECT,
-	KVR_HINTS_ACCEPTED
 };
 
 /** Bytes of a hint; not terminated. */
@@ -76,8 +59,8 @@ struct kvr_hint_range {
 
 /** OVERRIDE. */
 struct kvr_hint_overrides {
-	uint32_t given;	 /* bit n: override n (enum kvr_wire_override) */
-	double value[8]; /* by enum kvr_wire_override; in its legal range */
+	uint32_t given;			 /* bit n: override n (enum kvr_wire_override) */
+	double value[KVR_OVERRIDES_END]; /* by enum kvr_wire_override; in its legal range */
 };
 
 /** SESSION. */
@@ -107,73 +90,117 @@ struct kvr_hint_body {
 	const uint8_t *token; /* KVR_WIRE_TOKEN bytes */
 };
 
+/* clang-format off */
+
+/* Members of struct kvr_hints, by format. Of a list, the pointer and then the number of entries. */
+#define KVR_MEMBER_U64(m) uint64_t m;
+#define KVR_MEMBER_U32(m) uint32_t m;
+#define KVR_MEMBER_I32(m) int32_t m;
+#define KVR_MEMBER_F64(m) double m;
+#define KVR_MEMBER_TEXT(m) struct kvr_str m;
+#define KVR_MEMBER_BYTES(m) struct kvr_str m;
+#define KVR_MEMBER_TEXTS(m) const struct kvr_str *m; uint32_t n_##m;
+#define KVR_MEMBER_PAIRS(m) const struct kvr_str *m; uint32_t n_##m;
+#define KVR_MEMBER_PREFERRED(m) const struct kvr_hint_preferred *m; uint32_t n_##m;
+#define KVR_MEMBER_RANGES(m) const struct kvr_hint_range *m; uint32_t n_##m;
+#define KVR_MEMBER_U64S(m) const void *m; uint32_t n_##m;
+#define KVR_MEMBER_RANKS(m) const struct kvr_wire_rank *m; uint32_t n_##m;
+#define KVR_MEMBER_MM(m) uint32_t n_##m;
+#define KVR_MEMBER_OVERRIDE(m) struct kvr_hint_overrides m;
+#define KVR_MEMBER_SESSION(m) struct kvr_hint_session m;
+#define KVR_MEMBER_BODY(m) struct kvr_hint_body m;
+#define KVR_MEMBER_BOOTSTRAP(m) struct kvr_hint_bootstrap m;
+#define KVR_MEMBER_BOOTSTRAP_ADDR(m) struct kvr_hint_bootstrap m;
+#define KVR_MEMBER_KV_TRANSFER(m) struct kvr_hint_kv_transfer m;
+#define KVR_MEMBER_TRACKER(m) const struct kvr_wire_tracker *m;
+
+/* Memory of the lists that are not read in place. */
+#define KVR_STORE_U64(m, n)
+#define KVR_STORE_U32(m, n)
+#define KVR_STORE_I32(m, n)
+#define KVR_STORE_F64(m, n)
+#define KVR_STORE_TEXT(m, n)
+#define KVR_STORE_BYTES(m, n)
+#define KVR_STORE_TEXTS(m, n) struct kvr_str m[n];
+#define KVR_STORE_PAIRS(m, n) struct kvr_str m[n];
+#define KVR_STORE_PREFERRED(m, n) struct kvr_hint_preferred m[n];
+#define KVR_STORE_RANGES(m, n) struct kvr_hint_range m[n];
+#define KVR_STORE_U64S(m, n)
+#define KVR_STORE_RANKS(m, n)
+#define KVR_STORE_MM(m, n)
+#define KVR_STORE_OVERRIDE(m, n)
+#define KVR_STORE_SESSION(m, n)
+#define KVR_STORE_BODY(m, n)
+#define KVR_STORE_BOOTSTRAP(m, n)
+#define KVR_STORE_BOOTSTRAP_ADDR(m, n)
+#define KVR_STORE_KV_TRANSFER(m, n)
+#define KVR_STORE_TRACKER(m, n)
+
+/* clang-format on */
+
+#define KVR_HINT_MEMBER(name, type, in, format, least, most, entries, member, ...)                 \
+	KVR_MEMBER_##format(member)
+#define KVR_HINT_STORE(name, type, in, format, least, most, entries, member, ...)                  \
+	KVR_STORE_##format(member, entries)
+
+/** Memory for the lists of struct kvr_hints. */
+struct kvr_hint_lists {
+	KVR_HINTS(KVR_HINT_STORE)
+};
+
 /**
- * The hints of a message. Absent values are 0. Pointers refer to the bytes of the message or to
- * struct kvr_hint_lists, so a copy is as valid as the original. A scheduler reads the struct as the
- * router has completed it (lib/sched/kvr_sched_request.h).
+ * The hints of a message: a member for each row of KVR_HINTS in protocol.h. Absent values are 0; in
+ * a request, members of the hints of other messages are not set. Pointers refer to the bytes of the
+ * message or to struct kvr_hint_lists, so that a copy is as valid as the original.
  */
 struct kvr_hints {
 	uint64_t present; /* KVR_HAS(KVR_HINT_*), KVR_HAS_* */
 
-	uint64_t backend_worker;
-	uint64_t prefill_worker;
-	uint64_t decode_worker;
-	uint32_t dp_rank;
-	uint32_t prefill_dp_rank;
-	const void *allowed; /* n_allowed unaligned u64: kvr_hints_allowed() */
-	const struct kvr_wire_rank *failed_at;
-	const struct kvr_str *required;
-	const struct kvr_hint_preferred *preferred;
-	const struct kvr_hint_range *shared; /* ascending, disjoint, not empty */
-	uint32_t n_allowed;		     /* 0 allows no worker, if ALLOWED_WORKERS is present */
-	uint32_t n_failed_at;
-	uint32_t n_required;
-	uint32_t n_preferred;
-	uint32_t n_shared;
-
-	uint32_t strict_priority;
-	int32_t priority;
-	double priority_jump; /* seconds; below 0 counts as 0 */
-	struct kvr_str lora;
-	struct kvr_str ns; /* cache namespace */
-	struct kvr_str policy;
-	struct kvr_hint_session session;
-	struct kvr_str trace;	       /* opaque */
-	struct kvr_str prefill_result; /* opaque */
-	struct kvr_hint_bootstrap bootstrap;
-	struct kvr_hint_body body;
-	struct kvr_hint_overrides overrides;
-
-	/* No hints: the router sets them. */
+	/* No hints: the router sets them for its scheduler. */
 	uint64_t exclude_worker;	 /* not chosen, unless it is pinned */
 	uint32_t expected_output_tokens; /* of the fixed part */
 	uint32_t policy_class;		 /* index of `policy` in the pool */
 
 	const uint8_t *tlvs; /* the hint bytes, for walking */
 	uint32_t tlvs_len;
-	uint32_t n_mm; /* MM hints, ascending by block: walk with kvr_mm_next() */
 
-	/* ACCEPTED, HELLO and CONNECT */
-	struct kvr_str engine_addr, prefill_engine_addr;
-	struct kvr_str body_addr, prefill_body_addr;
-	const struct kvr_str *pools, *taints;
-	const struct kvr_str *topology; /* "key=value", neither part empty */
-	uint32_t n_pools;
-	uint32_t n_taints;
-	uint32_t n_topology;
-	struct kvr_hint_kv_transfer kv_transfer;
-	struct kvr_hint_bootstrap bootstrap_addr;
+	KVR_REQUEST_HINTS(KVR_HINT_MEMBER)
+	KVR_DISPATCH_HINTS(KVR_HINT_MEMBER)
+	KVR_ACCEPTED_HINTS(KVR_HINT_MEMBER) /* the first of other messages */
+	KVR_ITEM_HINTS(KVR_HINT_MEMBER)
+	KVR_WORKER_HINTS(KVR_HINT_MEMBER)
 };
 
-/** Memory for the lists of struct kvr_hints; more entries are KVR_E_HINT. */
-struct kvr_hint_lists {
-	struct kvr_str required[KVR_HINTS_MAX_TAINTS];
-	struct kvr_hint_preferred preferred[KVR_HINTS_MAX_TAINTS];
-	struct kvr_hint_range shared[KVR_HINTS_MAX_SHARED];
-	struct kvr_str pools[KVR_HINTS_MAX_POOLS];
-	struct kvr_str taints[KVR_HINTS_MAX_TAINTS];
-	struct kvr_str topology[KVR_HINTS_MAX_TOPOLOGY];
+/* clang-format off */
+
+/** Formats of values, as in protocol.h. */
+enum kvr_hint_format {
+	KVR_FORMAT_U64 = 1, KVR_FORMAT_U32, KVR_FORMAT_I32, KVR_FORMAT_F64, KVR_FORMAT_TEXT, KVR_FORMAT_BYTES,
+	KVR_FORMAT_TEXTS, KVR_FORMAT_PAIRS, KVR_FORMAT_PREFERRED, KVR_FORMAT_RANGES, KVR_FORMAT_U64S,
+	KVR_FORMAT_RANKS, KVR_FORMAT_MM, KVR_FORMAT_OVERRIDE, KVR_FORMAT_SESSION, KVR_FORMAT_BODY,
+	KVR_FORMAT_BOOTSTRAP, KVR_FORMAT_BOOTSTRAP_ADDR, KVR_FORMAT_KV_TRANSFER, KVR_FORMAT_TRACKER,
 };
+
+/* clang-format on */
+
+/** A row of KVR_HINTS. */
+struct kvr_hint_row {
+	uint16_t type;
+	uint8_t format; /* enum kvr_hint_format; 0: no such hint */
+	uint8_t in;	/* bits by enum kvr_hints_in */
+	uint16_t least, most;
+	uint32_t entries;
+	uint16_t at;	/* offset in struct kvr_hints */
+	uint16_t store; /* offset in struct kvr_hint_lists */
+	const char *name;
+	const char *header; /* "" = none */
+	const char *json;   /* likewise */
+};
+
+#define KVR_HINT_ROWS 64u
+
+/** All hints, by type & 0x3f. */
+extern const struct kvr_hint_row kvr_hint_rows[KVR_HINT_ROWS];
 
 /** Walk of TLVs; fields are private. */
 struct kvr_tlv_iter {
@@ -213,10 +240,10 @@ static inline double kvr_override(const struct kvr_hints *h, enum kvr_wire_overr
 	return (h->overrides.given >> field & 1) != 0 ? h->overrides.value[field] : otherwise;
 }
 
-/** True for 1 to KVR_HINT_MAX_SESSION bytes of text: what names a session, here and in messages. */
+/** True for 1 to KVR_HINT_MAX_SESSION bytes of text: a legal session id. */
 bool kvr_session_id_ok(const void *id, uint32_t len);
 
-/** Hints of a ROUTE that has AWAY, and of no other. */
+/** True if the hint BODY is present: required with the flag AWAY, forbidden without. */
 static inline bool kvr_hints_say_away(const struct kvr_hints *h)
 {
 	return (h->present & KVR_HAS(KVR_HINT_BODY)) != 0;
@@ -231,7 +258,7 @@ static inline uint64_t kvr_hints_allowed(const struct kvr_hints *h, uint32_t i)
 	return worker;
 }
 
-/** True when @p worker may serve the request as far as ALLOWED_WORKERS is concerned. */
+/** True if ALLOWED_WORKERS is absent or contains @p worker. */
 bool kvr_hints_allows(const struct kvr_hints *h, uint64_t worker);
 
 /** Multimodal hashes of one block. */
@@ -244,19 +271,19 @@ struct kvr_mm {
 /** Next MM hint of parsed hints, blocks ascending. @return false at the end. */
 bool kvr_mm_next(struct kvr_tlv_iter *it, struct kvr_mm *out);
 
-/** Writer of TLVs into caller memory; zeroed padding; the first error sticks. */
+/** Writer of TLVs into caller memory; padding is zeroed; the first error is kept. */
 struct kvr_hint_buf {
 	uint8_t *p;
 	uint32_t cap;
 	uint32_t len; /* bytes written, a multiple of 8: hints_len */
-	int err;      /* 0, or -EMSGSIZE: did not fit, -EINVAL: a value is not legal, -EBADMSG:
-		       * what was to be copied is malformed */
+	int err;      /* 0, or -EMSGSIZE: does not fit, -EINVAL: illegal value, -EBADMSG:
+		       * the hints to be copied are malformed */
 };
 
 /**
- * Append the hints of another message as they are, but for PAD and the types in @p drop (which have
- * KVR_HINT_CRITICAL if they are): a router makes the hints of a DISPATCH so, and puts its own
- * behind. @p in may be hostile, must not overlap the buffer, and needs no alignment.
+ * Append the hints of another message unchanged, except PAD and the types in @p drop (with
+ * KVR_HINT_CRITICAL where critical). A router makes the hints of a DISPATCH this way, and appends
+ * its own. @p in may be hostile, must not overlap the buffer, and needs no alignment.
  * @return out->err: 0; -EBADMSG a TLV leaves its bytes or its padding is not zero; -EMSGSIZE no
  * room. What was copied before an error stays.
  */

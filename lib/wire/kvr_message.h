@@ -4,22 +4,22 @@
 
 /**
  * @file
- * Message bodies: checking those of every kind, parsing requests, walking KV events. The input is
- * hostile until these say otherwise: after a 0 every length, count and reserved byte has been
- * checked and the body may be read in place through the packed structs of kvr_wire.h. Pure, no
- * allocation, any thread. Contiguous means in one piece of memory; a message that arrived in
- * fragments is given as slices and never joined.
+ * Message bodies: checks of every kind, parsing of requests, walks over KV events. The input may be
+ * hostile: after a result of 0 every length, count and reserved byte has been checked, and the body
+ * may be read in place through the packed structs of protocol.h. Pure, no allocation, any thread.
+ * Contiguous means in one piece of memory; a message that arrived in fragments is passed as slices
+ * and never joined.
  */
 
 #include "kvr_hints.h"
 
 #include <stdalign.h>
 
-/** What was wrong, for REJECTED: detail[0] = seen, detail[1] = allowed, and a text. */
+/** Reason for a REJECTED: detail[0] = seen, detail[1] = allowed, and a text. */
 struct kvr_fault {
 	uint64_t seen;
 	uint64_t allowed;
-	const char *text; /* static string, never NULL after a refusal */
+	const char *text; /* static string, not NULL after an error */
 };
 
 /** A checked ROUTE, DISPATCH or POTENTIAL_LOADS. Offsets are from the start of the body. */
@@ -39,8 +39,8 @@ struct kvr_message {
 	struct kvr_fault fault;
 };
 
-/** Prompt tokens that the engine sees, which blocks of output are counted from: those given beside
- * hashes, else all of `isl`. */
+/** Prompt tokens that the engine sees, the start of the count of output blocks: n_tokens if there
+ * are hashes and tokens, else `isl`. */
 static inline uint32_t kvr_request_exec_isl(const struct kvr_wire_request *q)
 {
 	return q->n_hashes != 0 && q->n_tokens != 0 ? q->n_tokens : q->isl;
@@ -50,8 +50,8 @@ static inline uint32_t kvr_request_exec_isl(const struct kvr_wire_request *q)
  * Check the fixed part of a request of @p msg_len body bytes and compute its offsets; the
  * pointers are set to NULL. Only the 88 bytes at @p fixed are read.
  * @param kind KVR_ROUTE, KVR_POTENTIAL_LOADS (router-owned fields must be 0) or KVR_DISPATCH.
- * @return 0 or E_LENGTH, E_FLAGS, E_TOO_LARGE, E_EMPTY_PROMPT, E_INVALID_REQUEST; out->fault says
- * more, the rest of *out must not be used.
+ * @return 0 or E_LENGTH, E_FLAGS, E_TOO_LARGE, E_EMPTY_PROMPT, E_INVALID_REQUEST with out->fault;
+ * the rest of *out must not be used then.
  */
 enum kvr_code kvr_request_parse_fixed(const void *fixed, uint8_t kind, uint32_t msg_len,
 				      struct kvr_message *out);
@@ -100,8 +100,8 @@ uint32_t kvr_request_build(struct kvr_request_src *src,
 enum kvr_code kvr_body_check(uint8_t kind, const void *body, uint32_t len, struct kvr_fault *fault);
 
 /**
- * Check the first fragment of a RESPONSE: as kvr_body_check(), but for the padding, of which other
- * frames have a part. @p head: its fixed part; @p len: body bytes of the whole message. @p fault
+ * Check the first fragment of a RESPONSE like kvr_body_check(), except the padding, which may be in
+ * another frame. @p head: its fixed part; @p len: body bytes of the whole message. @p fault
  * may be NULL.
  */
 enum kvr_code kvr_response_check_head(const void *head, uint32_t len, struct kvr_fault *fault);
@@ -119,7 +119,7 @@ struct kvr_kv_event {
 /** Walk over the events of one body; fields are private but `left`. */
 struct kvr_kv_iter {
 	const uint8_t *p;
-	uint32_t left; /* events not given out yet */
+	uint32_t left; /* remaining events */
 };
 
 /** Check a KV_EVENTS body: kvr_body_check() of that kind. */
@@ -147,23 +147,23 @@ static inline bool kvr_kv_events_next(struct kvr_kv_iter *it, struct kvr_kv_even
 }
 
 /**
- * Digest of all of a ROUTE that is the client's: two copies of one message have the same, however
- * they were cut. RESEND and the fields that routers fill in do not count. @p s: the whole body,
- * checked by kvr_request_parse_slices(). Not keyed: it tells a sender's own messages apart.
+ * Digest of the client's part of a ROUTE: copies of a message have the same digest with any
+ * fragmentation. RESEND and the fields of the router do not count. @p s: the whole body,
+ * checked by kvr_request_parse_slices(). Not keyed: it distinguishes messages of one sender.
  */
 uint64_t kvr_request_digest(const struct kvr_slice *s, uint32_t n);
 
 #define KVR_DIGEST_BYTES 576
 
-/** The same in pieces; fields are private. Owner: rw. */
+/** A digest in progress; fields are private. Owner: rw. */
 struct kvr_digest {
 	alignas(64) uint8_t state[KVR_DIGEST_BYTES];
 };
 
-/** Begin. */
+/** Start a digest. */
 void kvr_digest_begin(struct kvr_digest *d);
 
-/** The next @p len bytes of what follows the fixed part. */
+/** Add the next @p len bytes after the fixed part. */
 void kvr_digest_add(struct kvr_digest *d, const void *p, uint32_t len);
 
 /** The digest of a message with this fixed part. */

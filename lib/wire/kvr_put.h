@@ -5,16 +5,16 @@
 /**
  * @file
  * Encoders: one complete frame of each single-frame kind into the caller's buffer. Every
- * kvr_put_*() returns the UDP payload length, or -EMSGSIZE when it does not fit @p cap. Reserved
- * fields are the caller's struct's: start from a zeroed one. Requests are sent with
+ * kvr_put_*() returns the UDP payload length, or -EMSGSIZE if it does not fit @p cap. Reserved
+ * fields are copied from the caller's struct: start from a zeroed one. Requests are sent with
  * kvr_request_build() and kvr_frag_*(), as they may need many frames. Pure; any thread.
  */
 
 #include "kvr_message.h"
 
 /**
- * General form: header, @p fixed, @p tail, zero padding to 8. Lengths may be 0. Does not look
- * at the contents.
+ * General form: header, @p fixed, @p tail, zero padding to 8. Lengths may be 0. The contents
+ * are not checked.
  */
 int kvr_put_message(void *buf, size_t cap, uint8_t kind, const struct kvr_wire_ids *ids,
 		    struct kvr_slice fixed, struct kvr_slice tail);
@@ -66,8 +66,8 @@ int kvr_put_response(void *buf, size_t cap, const struct kvr_wire_ids *ids,
 		     struct kvr_wire_response body, struct kvr_slice data);
 
 /**
- * Put @p len bytes of hints, a multiple of 8, behind those of the last item (RESPONSE with FIN, one
- * frame) at @p h, behind which there is room for them.
+ * Append @p len bytes of hints, a multiple of 8, to those of the last item (RESPONSE with FIN, one
+ * frame) at @p h, which has room for them.
  * @return bytes of the frame.
  */
 uint32_t kvr_response_append(struct kvr_wire_hdr *h, const void *hints, uint32_t len);
@@ -80,7 +80,7 @@ int kvr_put_hello(void *buf, size_t cap, const struct kvr_wire_ids *ids, struct 
 int kvr_put_connect(void *buf, size_t cap, const struct kvr_wire_ids *ids, uint16_t max_frame,
 		    const struct kvr_hint_buf *hints);
 
-/** HEARTBEAT of @p n ranks. @p flags: KVR_BEAT_F_*, which count when @p wish is another one. */
+/** HEARTBEAT of @p n ranks. @p flags: KVR_BEAT_F_*, valid if @p wish has changed. */
 int kvr_put_heartbeat(void *buf, size_t cap, const struct kvr_wire_ids *ids,
 		      const struct kvr_wire_rank_load rank[], uint32_t n, uint16_t flags,
 		      uint16_t wish);
@@ -123,7 +123,7 @@ int kvr_kv_put_event(struct kvr_kv_put *k, uint8_t type, uint8_t tier, const uin
 		     const uint64_t hash[], uint32_t n);
 
 /**
- * Add @p n events that stand one behind the other as kvr_kv_put_event() writes them, @p bytes.
+ * Add @p n consecutive events in the form of kvr_kv_put_event(), @p bytes in total.
  * @return 0, -EMSGSIZE (they do not fit, frame unchanged).
  */
 int kvr_kv_put_events(struct kvr_kv_put *k, const void *events, uint32_t bytes, uint16_t n);

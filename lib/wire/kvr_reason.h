@@ -4,10 +4,10 @@
 
 /**
  * @file
- * Why something was refused or has failed, in words: the texts of REJECTED, and of last items with
- * ERROR or CANCELLED. Texts are written piece by piece into the caller's memory, always end with a
- * zero byte and are cut where it ends. Any thread, packet lcores too: nothing is allocated, locked
- * or formatted by the C library. Budget: some hundred instructions a text.
+ * Reasons in words: the texts of REJECTED, and of last items with ERROR or CANCELLED. Texts are
+ * written piece by piece into the caller's memory, always end with a zero byte, and are truncated
+ * to its size. Any thread, packet lcores too: nothing is allocated, locked or formatted by the C
+ * library. Budget: some hundred instructions per text.
  */
 
 #include <stdint.h>
@@ -19,7 +19,7 @@ extern "C" {
 /** Bytes of the longest text of the protocol, without the zero byte. */
 #define KVR_REASON_MAX 255u
 
-/** A text that is being written; its memory is the caller's. */
+/** A text in progress, in the caller's memory. */
 struct kvr_reason {
 	char *p;
 	uint32_t n;   /* bytes written */
@@ -35,12 +35,9 @@ void kvr_reason_say(struct kvr_reason *t, const char *words);
 /** Add @p words and @p n in decimal digits. */
 void kvr_reason_count(struct kvr_reason *t, const char *words, uint64_t n);
 
-/** Add the first line of @p len bytes that somebody else has sent: what is not printable ASCII
- * becomes '?'. */
+/** Add the first line of @p len bytes of foreign origin, with '?' for bytes that are not printable
+ * ASCII. */
 void kvr_reason_quote(struct kvr_reason *t, const void *from, uint32_t len);
-
-/** Words for enum kvr_code when there are no better ones; never NULL or empty, any number. */
-const char *kvr_reason_words(unsigned int code);
 
 #ifdef __cplusplus
 }

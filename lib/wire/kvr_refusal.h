@@ -4,44 +4,45 @@
 
 /**
  * @file
- * What the sender of a message does when it is answered REJECTED: the two tables of PROTOCOL.md,
- * section 12. lib/client and lib/agent look here and nowhere else; tests/protocol compares the
- * document's cells with these.
+ * Actions of the sender of a rejected message: the two tables of PROTOCOL.md, section 12.
+ * lib/client and lib/agent have no other rule; tests/protocol compares the cells of the document
+ * with these results.
  */
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/** The words of the tables. */
+/** Actions. */
 enum kvr_refusal {
-	KVR_REFUSAL_NONE = 0, /* nobody refuses this kind: ignore */
-	KVR_REFUSAL_REPEAT,   /* nothing: the timer repeats it, or the next one makes up for it */
+	KVR_REFUSAL_NONE = 0, /* this kind is never rejected: ignore */
+	KVR_REFUSAL_REPEAT,   /* none: the timer repeats the message, or the next one replaces it */
 	/* clients */
-	KVR_REFUSAL_END,    /* it is over: report the code */
-	KVR_REFUSAL_FIRST,  /* SENT: as end; else a copy of it is known, and this one is ignored */
-	KVR_REFUSAL_BUSY,   /* SENT: report; if it was sent twice, one may live: CANCEL. Else ignore
-			     */
-	KVR_REFUSAL_COOKIE, /* the same again at once, with the cookie detail[0] */
-	KVR_REFUSAL_RESTART, /* start over when that is possible, else report that it is lost */
-	KVR_REFUSAL_LINGER,  /* its last items may be on their way: 3 s more */
-	KVR_REFUSAL_DONE,    /* what it asked for needs nobody any more */
+	KVR_REFUSAL_END,     /* end the request: report the code */
+	KVR_REFUSAL_FIRST,   /* SENT: as END; else a copy is known: ignore */
+	KVR_REFUSAL_BUSY,    /* SENT: report, and CANCEL if it was sent twice, as one copy may be
+			      * live; else ignore */
+	KVR_REFUSAL_COOKIE,  /* send the message again at once, with the cookie detail[0] */
+	KVR_REFUSAL_RESTART, /* start over if possible, else report the request as lost */
+	KVR_REFUSAL_LINGER,  /* wait 3 s more for the last items */
+	KVR_REFUSAL_DONE,    /* done: the message is no longer needed */
 	/* agents */
-	KVR_REFUSAL_SLOW,  /* tell the operator, again every 10 s */
-	KVR_REFUSAL_HELLO, /* say HELLO, at most once a second */
-	KVR_REFUSAL_STOP,  /* the router knows nothing of the request: do not repeat it any more */
-	KVR_REFUSAL_OVER,  /* the router goes: end what it has given, HELLO until one is there */
-	KVR_REFUSAL_ITEM,  /* replace the item detail[2], and those behind it */
+	KVR_REFUSAL_SLOW,  /* notify the operator; repeat every 10 s */
+	KVR_REFUSAL_HELLO, /* send HELLO, at most once a second */
+	KVR_REFUSAL_STOP,  /* the router does not know the request: stop repeating */
+	KVR_REFUSAL_OVER,  /* the router stops: end its requests, send HELLO until answered */
+	KVR_REFUSAL_ITEM,  /* replace the item detail[2] and all later ones */
 	KVR_REFUSALS
 };
 
 /**
- * What to do about REJECTED @p code, whose `retryable` byte is @p retryable, of a message of
- * @p kind. Any values are allowed: kinds that are never refused give KVR_REFUSAL_NONE, codes of
- * the future are judged by @p retryable. Any thread.
+ * Action after REJECTED @p code with the `retryable` byte @p retryable, of a message of @p kind.
+ * Any values are allowed: kinds that are never rejected give KVR_REFUSAL_NONE, unknown codes depend
+ * on
+ * @p retryable. Any thread.
  */
 enum kvr_refusal kvr_refusal(uint8_t kind, unsigned int code, bool retryable);
 
-/** The word of the document. Never NULL. */
+/** Word in the document. Never NULL. */
 const char *kvr_refusal_name(enum kvr_refusal what);
 
 #endif

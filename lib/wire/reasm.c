@@ -13,13 +13,13 @@
 #define LIMIT_MESSAGES	  (1u << 24)
 #define LIMIT_FRAMES	  (1u << 26)
 
-static uint32_t least(uint32_t a, uint64_t b)
+static uint32_t min_u32(uint32_t a, uint64_t b)
 {
 	return a < b ? a : (uint32_t)b;
 }
 
-/* Fill in defaults. False when limits contradict. */
-static bool complete(struct kvr_reasm_conf *c)
+/* Fill in defaults. @return false if limits contradict. */
+static bool complete_conf(struct kvr_reasm_conf *c)
 {
 	if (c->timeout == 0 || c->drop == NULL)
 		return false;
@@ -30,9 +30,9 @@ static bool complete(struct kvr_reasm_conf *c)
 	if (c->max_bytes == 0)
 		c->max_bytes = DEF_BYTES;
 	if (c->peer_max_messages == 0)
-		c->peer_max_messages = least(DEF_PEER_MESSAGES, c->max_messages);
+		c->peer_max_messages = min_u32(DEF_PEER_MESSAGES, c->max_messages);
 	if (c->peer_max_frames == 0)
-		c->peer_max_frames = least(c->max_frames, KVR_WIRE_MAX_FRAGMENTS);
+		c->peer_max_frames = min_u32(c->max_frames, KVR_WIRE_MAX_FRAGMENTS);
 	if (c->msg_max_frames == 0)
 		c->msg_max_frames = KVR_WIRE_MAX_FRAGMENTS;
 	if (c->quiet == 0)
@@ -66,7 +66,7 @@ size_t kvr_reasm_footprint(const struct kvr_reasm_conf *conf)
 {
 	struct kvr_reasm_conf c = *conf;
 
-	if (!complete(&c))
+	if (!complete_conf(&c))
 		return 0;
 	return sizeof(struct kvr_reasm) +
 	       (size_t)bucket_count(c.max_messages) * 2 * sizeof(uint32_t) +
@@ -86,8 +86,8 @@ static void empty_lists(struct kvr_reasm *r)
 		r->quiet[i] = (struct reasm_list){NONE, NONE};
 }
 
-/* (To set all of it to 0 is no touch: compilers make calloc() of that.) */
-static void touch(void *p, size_t len)
+/* One write per page. (Compilers turn malloc() and memset() to 0 into calloc().) */
+static void touch_memory(void *p, size_t len)
 {
 	for (size_t i = 0; i < len; i += 4096)
 		*((volatile char *)p + i) = 0;
@@ -97,11 +97,11 @@ static void touch_all(struct kvr_reasm *r)
 {
 	const struct kvr_reasm_conf *c = &r->conf;
 
-	touch(r->entries, c->max_messages * sizeof(*r->entries));
-	touch(r->peers, c->max_messages * sizeof(*r->peers));
-	touch(r->pages, r->n_pages * sizeof(*r->pages));
-	touch(r->done, c->msg_max_frames * sizeof(*r->done));
-	touch(r->lately, (c->remember + (size_t)1) * sizeof(*r->lately));
+	touch_memory(r->entries, c->max_messages * sizeof(*r->entries));
+	touch_memory(r->peers, c->max_messages * sizeof(*r->peers));
+	touch_memory(r->pages, r->n_pages * sizeof(*r->pages));
+	touch_memory(r->done, c->msg_max_frames * sizeof(*r->done));
+	touch_memory(r->lately, (c->remember + (size_t)1) * sizeof(*r->lately));
 }
 
 struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
@@ -110,7 +110,7 @@ struct kvr_reasm *kvr_reasm_create(const struct kvr_reasm_conf *conf)
 	uint32_t n_buckets;
 	struct kvr_reasm *r;
 
-	if (!complete(&c))
+	if (!complete_conf(&c))
 		return kvr_null(EINVAL);
 	r = calloc(1, sizeof(*r));
 	if (r == NULL)
@@ -155,9 +155,9 @@ uint32_t kvr_reasm_flush(struct kvr_reasm *r)
 	return n;
 }
 
-/* The entry whose time is over, or NONE. Copies move an entry back in its list and not its time:
- * one that only copies come to is found when it has been asked for. */
-static uint32_t overdue(const struct kvr_reasm *r, uint64_t now)
+/* An expired entry, or NONE. A copy of a fragment moves its entry to the end of the list, but does
+ * not extend its time: such an entry is found after it has been asked for. */
+static uint32_t find_overdue(const struct kvr_reasm *r, uint64_t now)
 {
 	for (uint32_t k = 0; k < QUIET_LISTS; k++) {
 		const uint32_t i = r->quiet[k].first;
@@ -172,7 +172,7 @@ uint32_t kvr_reasm_expire(struct kvr_reasm *r, uint64_t now, uint32_t max)
 {
 	uint32_t n = 0, i;
 
-	for (; n < max && (i = overdue(r, now)) != NONE; n++) {
+	for (; n < max && (i = find_overdue(r, now)) != NONE; n++) {
 		KVR_SIM_SOMETIMES(REASM_EXPIRED);
 		kvr_reasm__drop(r, i);
 	}

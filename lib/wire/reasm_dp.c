@@ -34,8 +34,8 @@ static uint32_t peer_find(const struct kvr_reasm *r, const struct kvr_peer *peer
 	return i;
 }
 
-/* What follows @p i, one of @p n, in its free list, where its link is @p link. */
-static uint32_t behind(uint32_t i, uint32_t fresh, uint32_t n, const uint32_t *link)
+/* The element after @p i in a free list of @p n; @p link is the link of i. */
+static uint32_t next_free(uint32_t i, uint32_t fresh, uint32_t n, const uint32_t *link)
 {
 	if (i != fresh)
 		return *link;
@@ -43,7 +43,7 @@ static uint32_t behind(uint32_t i, uint32_t fresh, uint32_t n, const uint32_t *l
 }
 
 /* Take the first of a free list. */
-static uint32_t take(uint32_t *first, uint32_t *fresh, uint32_t next)
+static uint32_t take_free(uint32_t *first, uint32_t *fresh, uint32_t next)
 {
 	const uint32_t i = *first;
 
@@ -52,12 +52,12 @@ static uint32_t take(uint32_t *first, uint32_t *fresh, uint32_t next)
 	return i;
 }
 
-static uint32_t page_behind(const struct kvr_reasm *r)
+static uint32_t next_free_page(const struct kvr_reasm *r)
 {
-	return behind(r->free_page, r->fresh_page, r->n_pages, &r->pages[r->free_page].next);
+	return next_free(r->free_page, r->fresh_page, r->n_pages, &r->pages[r->free_page].next);
 }
 
-/* There is a free peer whenever there is a free entry. */
+/* A free peer exists if a free entry exists. */
 static uint32_t peer_get(struct kvr_reasm *r, const struct kvr_peer *peer)
 {
 	const uint32_t bucket = bucket_of(r, peer, sizeof(*peer));
@@ -65,9 +65,9 @@ static uint32_t peer_get(struct kvr_reasm *r, const struct kvr_peer *peer)
 
 	if (i != NONE)
 		return i;
-	i = take(&r->free_peer, &r->fresh_peer,
-		 behind(r->free_peer, r->fresh_peer, r->conf.max_messages,
-			&r->peers[r->free_peer].next));
+	i = take_free(&r->free_peer, &r->fresh_peer,
+		      next_free(r->free_peer, r->fresh_peer, r->conf.max_messages,
+				&r->peers[r->free_peer].next));
 	r->peers[i] = (struct reasm_peer){
 		.peer = *peer, .next = r->peer_buckets[bucket], .bucket = bucket, .youngest = NONE};
 	r->peer_buckets[bucket] = i;
@@ -88,7 +88,7 @@ static void peer_put(struct kvr_reasm *r, uint32_t i)
 	r->free_peer = i;
 }
 
-/* Into the list of its source, as the youngest. */
+/* Append to the list of its source, as the youngest. */
 static void mine_append(struct kvr_reasm *r, uint32_t i)
 {
 	struct reasm_entry *e = &r->entries[i];
@@ -114,9 +114,9 @@ static void mine_unlink(struct kvr_reasm *r, const struct reasm_entry *e)
 static uint32_t entry_new(struct kvr_reasm *r, const struct reasm_key *key,
 			  const struct kvr_peer *share, uint32_t bucket, uint32_t msg_len)
 {
-	const uint32_t i = take(&r->free_entry, &r->fresh_entry,
-				behind(r->free_entry, r->fresh_entry, r->conf.max_messages,
-				       &r->entries[r->free_entry].next));
+	const uint32_t i = take_free(&r->free_entry, &r->fresh_entry,
+				     next_free(r->free_entry, r->fresh_entry, r->conf.max_messages,
+					       &r->entries[r->free_entry].next));
 	struct reasm_entry *e = &r->entries[i];
 
 	e->key = *key;
@@ -152,7 +152,7 @@ static void page_put(struct kvr_reasm *r, uint32_t page)
 	r->free_page = page;
 }
 
-/* Unlink an entry; its pages have been given away. */
+/* Unlink an entry that no longer has pages. */
 static void entry_free(struct kvr_reasm *r, uint32_t i)
 {
 	struct reasm_entry *e = &r->entries[i];
@@ -176,7 +176,7 @@ static void entry_free(struct kvr_reasm *r, uint32_t i)
 	r->free_entry = i;
 }
 
-/* One frame goes that is held, of a message given up. */
+/* Free a held frame of a dropped message. */
 static void drop_frame(struct kvr_reasm *r, void *frame)
 {
 	r->conf.drop(r->conf.drop_arg, frame);
@@ -221,9 +221,9 @@ uint32_t kvr_reasm__free(struct kvr_reasm *r, uint32_t most)
 	return n;
 }
 
-/* Does the fragment agree with what is held? KVR_REASM_HELD, _DUPLICATE or _REFUSED. */
-static enum kvr_reasm_result agrees(const struct kvr_reasm *r, const struct reasm_entry *e,
-				    const struct kvr_wire_hdr *h)
+/* Check a fragment against those held. @return KVR_REASM_HELD, _DUPLICATE or _REFUSED. */
+static enum kvr_reasm_result check_fragment(const struct kvr_reasm *r, const struct reasm_entry *e,
+					    const struct kvr_wire_hdr *h)
 {
 	const bool last = h->frag_off + h->frag_len == h->msg_len;
 	const uint32_t unit = e->unit != 0 ? e->unit : last ? 0 : h->frag_len;
@@ -238,7 +238,7 @@ static enum kvr_reasm_result agrees(const struct kvr_reasm *r, const struct reas
 	if (h->frag_off % unit != 0 || (last ? h->frag_len > unit : h->frag_len != unit))
 		return KVR_REASM_REFUSED;
 	if (e->tail_off != 0 && (e->tail_off % unit != 0 || e->msg_len - e->tail_off > unit))
-		return KVR_REASM_REFUSED; /* does not go with the last one, held aside */
+		return KVR_REASM_REFUSED; /* contradicts the last fragment, held aside */
 	if (e->unit == 0)
 		return KVR_REASM_HELD;
 	place = h->frag_off / unit;
@@ -248,7 +248,7 @@ static enum kvr_reasm_result agrees(const struct kvr_reasm *r, const struct reas
 	return KVR_REASM_HELD;
 }
 
-/* The unit has become known: lay out the page table. */
+/* Set the unit, and lay out the page table. */
 static void set_unit(struct reasm_entry *e, uint32_t unit)
 {
 	e->unit = unit;
@@ -263,7 +263,7 @@ static void put_slot(struct kvr_reasm *r, struct reasm_entry *e, uint32_t off,
 	uint32_t *page = &e->page[place / PAGE_SLOTS];
 
 	if (*page == NONE) {
-		*page = take(&r->free_page, &r->fresh_page, page_behind(r));
+		*page = take_free(&r->free_page, &r->fresh_page, next_free_page(r));
 		r->pages[*page].present = 0;
 		r->peers[e->peer].pages++;
 	}
@@ -271,7 +271,7 @@ static void put_slot(struct kvr_reasm *r, struct reasm_entry *e, uint32_t off,
 	r->pages[*page].slot[place % PAGE_SLOTS] = slot;
 }
 
-/* May the sender hold this fragment too? At most two pages are taken per fragment (set_unit). */
+/* True if the sender may hold this fragment, too. It takes at most two pages (set_unit). */
 static bool peer_has_room(const struct kvr_reasm *r, uint32_t entry, const struct kvr_peer *peer,
 			  const struct kvr_wire_hdr *h)
 {
@@ -280,9 +280,9 @@ static bool peer_has_room(const struct kvr_reasm *r, uint32_t entry, const struc
 	uint32_t i;
 
 	if (h->msg_len > c->peer_max_bytes)
-		return false; /* would never become complete */
+		return false; /* can never become complete */
 	if (c->peer_max_frames == c->max_frames)
-		return true; /* all is its own: the oldest of its messages go */
+		return true; /* no quota: its oldest messages are dropped */
 	i = entry != NONE ? r->entries[entry].peer
 			  : peer_find(r, peer, bucket_of(r, peer, sizeof(*peer)));
 	if (i == NONE)
@@ -294,8 +294,8 @@ static bool peer_has_room(const struct kvr_reasm *r, uint32_t entry, const struc
 }
 
 /*
- * A source that is at its bound with messages of which none is whole would wait for all of them to
- * be given up. What belongs to an older message of it gets the room of the youngest.
+ * A source at its bound whose messages are all incomplete would wait until they expire. A fragment
+ * of an older message therefore gets the room of the youngest one.
  */
 static bool make_room_of_own(struct kvr_reasm *r, uint32_t entry, const struct kvr_peer *peer,
 			     const struct kvr_wire_hdr *h)
@@ -317,19 +317,18 @@ static bool total_has_room(const struct kvr_reasm *r, bool new_entry, uint32_t l
 {
 	if (r->stats.frames >= r->conf.max_frames || len > r->conf.max_bytes - r->stats.bytes)
 		return false;
-	if (r->free_page == NONE || page_behind(r) == NONE)
+	if (r->free_page == NONE || next_free_page(r) == NONE)
 		return false; /* two pages */
 	return !new_entry || r->free_entry != NONE;
 }
 
-/* Give up the oldest messages, but not `keep`, and free frames, until one more fragment fits. */
+/* Drop the oldest messages except `keep`, and free frames, until one more fragment fits. */
 static bool make_room(struct kvr_reasm *r, uint32_t keep, uint32_t len)
 {
 	while (!total_has_room(r, keep == NONE, len)) {
 		uint32_t victim = r->oldest;
 
-		/* An entry is there as soon as its message is given up, all else when its frames
-		 * have been freed. */
+		/* Dropping a message frees its entry at once, and the rest with its frames. */
 		if (r->dead_page != NONE && (keep != NONE || r->free_entry != NONE)) {
 			if (kvr_reasm__free(r, PAGE_SLOTS) == 0)
 				return false;
@@ -345,7 +344,7 @@ static bool make_room(struct kvr_reasm *r, uint32_t keep, uint32_t len)
 	return true;
 }
 
-static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
+static void deliver_message(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 {
 	const struct reasm_entry *e = &r->entries[i];
 	struct reasm_peer *p = &r->peers[e->peer];
@@ -369,7 +368,7 @@ static void deliver(struct kvr_reasm *r, uint32_t i, struct kvr_reasm_msg *out)
 	entry_free(r, i);
 }
 
-/* A message of another length is none of the copies of one that is complete. */
+/* The length is part of the name: a message of another length is no copy. */
 static uint64_t done_name(uint64_t name, const struct kvr_wire_hdr *h)
 {
 	return name ^ h->msg_len * UINT64_C(0x9e3779b97f4a7c15);
@@ -388,8 +387,8 @@ void kvr_reasm_forget(struct kvr_reasm *r, const struct kvr_peer *peer,
 	kvr_reasm__done_del(r, done_name(hash_of(r, &key, sizeof(key)), hdr));
 }
 
-/* A fragment of a partial message has come, new or not. */
-static void touch(struct kvr_reasm *r, uint32_t i, uint32_t frag_len, uint64_t now)
+/* Note the arrival of a fragment of a partial message, new or not. */
+static void touch_entry(struct kvr_reasm *r, uint32_t i, uint32_t frag_len, uint64_t now)
 {
 	struct reasm_entry *e = &r->entries[i];
 
@@ -399,7 +398,7 @@ static void touch(struct kvr_reasm *r, uint32_t i, uint32_t frag_len, uint64_t n
 	kvr_reasm__quiet_append(r, i, QUIET_FRESH);
 }
 
-/* Its last fragment does not tell the unit; one that does may show that it is too long. */
+/* The last fragment does not contain the unit: the largest is assumed. */
 bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 {
 	const bool last = h->frag_off + h->frag_len == h->msg_len;
@@ -408,8 +407,8 @@ bool kvr_reasm_too_long(const struct kvr_reasm *r, const struct kvr_wire_hdr *h)
 	return (h->msg_len + unit - 1) / unit > r->conf.msg_max_frames;
 }
 
-static enum kvr_reasm_result refuse(kvr_cell_t *counter, struct kvr_reasm_msg *out,
-				    enum kvr_code why)
+static enum kvr_reasm_result refuse_fragment(kvr_cell_t *counter, struct kvr_reasm_msg *out,
+					     enum kvr_code why)
 {
 	KVR_SIM_SOMETIMES(REASM_REFUSED);
 	kvr_cell_add(counter, 1);
@@ -417,8 +416,8 @@ static enum kvr_reasm_result refuse(kvr_cell_t *counter, struct kvr_reasm_msg *o
 	return KVR_REASM_REFUSED;
 }
 
-static void hold(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wire_hdr *h,
-		 struct reasm_slot slot)
+static void hold_fragment(struct kvr_reasm *r, struct reasm_entry *e, const struct kvr_wire_hdr *h,
+			  struct reasm_slot slot)
 {
 	const bool last = h->frag_off + h->frag_len == h->msg_len;
 	struct reasm_peer *p = &r->peers[e->peer];
@@ -464,30 +463,30 @@ enum kvr_reasm_result kvr_reasm_add(struct kvr_reasm *r, const struct kvr_peer *
 	bucket = (uint32_t)name & r->mask;
 	i = entry_find(r, &key, bucket);
 	if (i != NONE)
-		verdict = agrees(r, &r->entries[i], hdr);
+		verdict = check_fragment(r, &r->entries[i], hdr);
 	else if (kvr_reasm__done_find(r, done_name(name, hdr), now))
 		verdict = KVR_REASM_DONE;
 	if (verdict == KVR_REASM_REFUSED)
-		return refuse(&r->stats.refused_fragment, out, KVR_E_FRAGMENT);
+		return refuse_fragment(&r->stats.refused_fragment, out, KVR_E_FRAGMENT);
 	if (verdict != KVR_REASM_HELD) {
 		KVR_SIM_SOMETIMES(REASM_COPY);
 		kvr_cell_add(&r->stats.duplicates, 1);
 		if (verdict == KVR_REASM_DUPLICATE)
-			touch(r, i, hdr->frag_len, now);
+			touch_entry(r, i, hdr->frag_len, now);
 		return verdict;
 	}
 	if (kvr_reasm_too_long(r, hdr))
-		return refuse(&r->stats.refused_large, out, KVR_E_TOO_LARGE);
+		return refuse_fragment(&r->stats.refused_large, out, KVR_E_TOO_LARGE);
 	if (!make_room_of_own(r, i, &share, hdr) || !make_room(r, i, hdr->frag_len))
-		return refuse(&r->stats.refused_full, out, KVR_E_REASSEMBLY_FULL);
+		return refuse_fragment(&r->stats.refused_full, out, KVR_E_REASSEMBLY_FULL);
 	if (i == NONE)
 		i = entry_new(r, &key, &share, bucket, hdr->msg_len);
-	hold(r, &r->entries[i], hdr, (struct reasm_slot){frame, data});
+	hold_fragment(r, &r->entries[i], hdr, (struct reasm_slot){frame, data});
 	r->entries[i].progress = now;
-	touch(r, i, hdr->frag_len, now);
+	touch_entry(r, i, hdr->frag_len, now);
 	if (r->entries[i].n_frags == 0 || r->entries[i].n_have < r->entries[i].n_frags)
 		return KVR_REASM_HELD;
-	deliver(r, i, out);
+	deliver_message(r, i, out);
 	if (hdr->kind != KVR_POTENTIAL_LOADS)
 		kvr_reasm__done_add(r, done_name(name, hdr), now);
 	return KVR_REASM_COMPLETE;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reassembly: what is missing of messages that have become quiet, and which are complete. */
+/* Reassembly: missing fragments of messages without progress, and names of completed messages. */
 #include "reasm_pvt.h"
 
 /* ---- the order of last fragments ---- */
@@ -34,10 +34,10 @@ uint64_t kvr_reasm_quiet_at(const struct kvr_reasm *r)
 	return r->entries[i].touched + r->conf.quiet;
 }
 
-/* ---- what is missing ---- */
+/* ---- missing fragments ---- */
 
-/* Bit map of the missing fragments of 64 from number 64 * page on. */
-static uint64_t lacks(const struct kvr_reasm *r, const struct reasm_entry *e, uint32_t page)
+/* Bitmap of the missing fragments among 64, from number 64 * page on. */
+static uint64_t missing_bits(const struct kvr_reasm *r, const struct reasm_entry *e, uint32_t page)
 {
 	const uint32_t left = e->n_frags - page * PAGE_SLOTS;
 	const uint64_t all = left >= PAGE_SLOTS ? UINT64_MAX : (UINT64_C(1) << left) - 1;
@@ -45,7 +45,7 @@ static uint64_t lacks(const struct kvr_reasm *r, const struct reasm_entry *e, ui
 	return e->page[page] == NONE ? all : all & ~r->pages[e->page[page]].present;
 }
 
-/* Any frame that is held; there is one. */
+/* Any held frame; there is at least one. */
 static void *any_frame(const struct kvr_reasm *r, const struct reasm_entry *e)
 {
 	for (uint32_t k = 0; k < (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS; k++)
@@ -61,20 +61,20 @@ static_assert(offsetof(struct kvr_reasm_lack, word) ==
 		      offsetof(struct kvr_reasm_lack, missing) + sizeof(struct kvr_wire_missing),
 	      "one body");
 
-static void describe(const struct kvr_reasm *r, const struct reasm_entry *e,
-		     struct kvr_reasm_lack *out)
+static void describe_missing(const struct kvr_reasm *r, const struct reasm_entry *e,
+			     struct kvr_reasm_lack *out)
 {
 	const uint32_t pages = (e->n_frags + PAGE_SLOTS - 1) / PAGE_SLOTS;
 	const uint32_t head = KVR_WIRE_MIN_FRAME + sizeof(out->missing);
 	uint32_t room = KVR_REASM_LACK_WORDS, first = 0, n = 0;
 
-	/* One fragment of a known unit is 560 bytes: there is always room for some words. */
+	/* A fragment of a known unit has 560 bytes: there is room for some words. */
 	if (e->since < head + room * 8)
 		room = e->since > head + 8 ? (e->since - head) / 8 : 1;
-	while (lacks(r, e, first) == 0)
+	while (missing_bits(r, e, first) == 0)
 		first++;
 	for (uint32_t k = first; k < pages && k - first < room; k++) {
-		out->word[k - first] = lacks(r, e, k);
+		out->word[k - first] = missing_bits(r, e, k);
 		if (out->word[k - first] != 0)
 			n = k - first + 1;
 	}
@@ -99,11 +99,11 @@ bool kvr_reasm_lacking(struct kvr_reasm *r, uint64_t now, struct kvr_reasm_lack 
 
 		kvr_reasm__quiet_unlink(r, i);
 		kvr_reasm__quiet_append(r, i, QUIET_ASKED);
-		/* Only the last fragment is there: its place says nothing about the others'. Or so
-		 * little has come that the question would be the longer one. */
+		/* Only the last fragment is held: the unit is unknown. Or MISSING would be longer
+		 * than the frames that have come. */
 		if (e->unit == 0 || e->since < KVR_WIRE_MIN_FRAME + sizeof(out->missing) + 8)
 			continue;
-		describe(r, e, out);
+		describe_missing(r, e, out);
 		e->since = 0;
 		kvr_cell_add(&r->stats.asked, 1);
 		return true;
@@ -111,11 +111,11 @@ bool kvr_reasm_lacking(struct kvr_reasm *r, uint64_t now, struct kvr_reasm_lack 
 	return false;
 }
 
-/* ---- what is complete ---- */
+/* ---- completed messages ---- */
 
 static struct reasm_done *slot_of(const struct kvr_reasm *r, uint64_t name)
 {
-	/* Other bits than those that choose the bucket: floods of one do not hit the other. */
+	/* Other bits than those of the bucket: a flood of one does not affect the other. */
 	return &r->lately[(name >> 32) & (r->conf.remember - 1)];
 }
 

@@ -29,11 +29,11 @@ struct reasm_slot {
 
 struct reasm_page {
 	uint64_t present;
-	uint32_t next; /* that is free, or to be freed */
+	uint32_t next; /* in the list of free or dead pages */
 	struct reasm_slot slot[PAGE_SLOTS];
 };
 
-/* Where an entry stands in the order of its last fragment. */
+/* Lists of entries, in the order of their last fragments. */
 enum { QUIET_FRESH, QUIET_ASKED, QUIET_LISTS };
 
 struct reasm_list {
@@ -52,24 +52,24 @@ struct reasm_entry {
 	uint32_t next; /* in its bucket, or in the free list */
 	uint32_t bucket;
 	uint32_t older, younger;	   /* age list */
-	uint32_t mine_older, mine_younger; /* the same of its source */
+	uint32_t mine_older, mine_younger; /* age list of its source */
 	uint32_t before, behind;	   /* in its quiet list */
 	uint32_t quiet;			   /* QUIET_FRESH or QUIET_ASKED */
-	uint32_t since; /* bytes of its frames that have come since it was asked for */
+	uint32_t since;			   /* bytes of its frames since the last MISSING */
 	uint32_t peer;
 	uint32_t msg_len;
 	uint32_t unit;	  /* body bytes of every fragment but the last; 0 = not known yet */
 	uint32_t n_frags; /* of the whole message, once unit is known */
 	uint32_t n_have;
 	uint32_t bytes;	   /* held */
-	uint32_t tail_off; /* last fragment held aside while unit is unknown; 0 = none */
+	uint32_t tail_off; /* last fragment, kept aside while unit is unknown; 0 = none */
 	uint64_t touched;  /* last fragment or copy */
 	uint64_t progress; /* last new fragment */
 	struct reasm_slot tail;
-	uint32_t page[MAX_PAGES]; /* page numbers, NONE where nothing came */
+	uint32_t page[MAX_PAGES]; /* page numbers; NONE = no fragment yet */
 };
 
-/* What one sender holds. */
+/* Held by one source. */
 struct reasm_peer {
 	struct kvr_peer peer;
 	uint32_t next;
@@ -87,13 +87,13 @@ struct kvr_reasm {
 	uint32_t oldest, youngest;
 	struct reasm_list quiet[QUIET_LISTS];
 	struct reasm_done *lately;
-	/* Heads of the free lists. The last of a list is the first that was never taken, whose own
-	 * link is not written: behind it come the others, in order. */
+	/* Heads of the free lists. The last element of a list was never used, and its link is not
+	 * written: the elements after it follow in order. */
 	uint32_t free_entry, free_peer, free_page;
 	uint32_t fresh_entry, fresh_peer, fresh_page;
 	uint32_t n_pages;
-	uint32_t dead_page; /* first one of messages given up, whose frames are to be freed */
-	uint32_t may_free;  /* frames, until kvr_reasm_allow() says it again */
+	uint32_t dead_page; /* first page of dropped messages, with frames to be freed */
+	uint32_t may_free;  /* frames, until the next kvr_reasm_allow() */
 	uint32_t *buckets;
 	uint32_t *peer_buckets;
 	struct reasm_entry *entries;
@@ -106,16 +106,16 @@ struct kvr_reasm {
 void kvr_reasm__quiet_unlink(struct kvr_reasm *r, uint32_t i);
 void kvr_reasm__quiet_append(struct kvr_reasm *r, uint32_t i, uint32_t list);
 
-/* Messages completed lately, by the 64-bit hash of their key. */
+/* Recently completed messages, by the 64-bit hash of their key. */
 bool kvr_reasm__done_find(const struct kvr_reasm *r, uint64_t name, uint64_t now);
 void kvr_reasm__done_add(struct kvr_reasm *r, uint64_t name, uint64_t now);
 void kvr_reasm__done_del(struct kvr_reasm *r, uint64_t name);
 
-/* The message is given up: its entry is free, its pages are to be freed. */
+/* Drop a message: its entry is free, its pages remain to be freed. */
 void kvr_reasm__drop(struct kvr_reasm *r, uint32_t i);
 
-/* Free frames of messages given up, at most @p most, and as many as may be freed still. @return
- * how many. */
+/* Free frames of dropped messages, at most @p most, within may_free. @return their
+ * number. */
 uint32_t kvr_reasm__free(struct kvr_reasm *r, uint32_t most);
 
 #endif

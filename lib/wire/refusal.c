@@ -13,15 +13,14 @@ static const char *const names[KVR_REFUSALS] = {
 	[KVR_REFUSAL_OVER] = "over",	   [KVR_REFUSAL_ITEM] = "item",
 };
 
-/* Codes that say nothing about the request, only that there was no room for this copy of it. */
+/* Codes about the lack of room for this copy, not about the request. */
 static bool no_room(unsigned int code)
 {
 	return code == KVR_E_BUSY || code == KVR_E_NO_MEMORY || code == KVR_E_RATE_LIMITED ||
 	       code == KVR_E_SOURCE_LIMIT;
 }
 
-/* What is refused and what is known of it is the same for ROUTE and for the question about loads.
- */
+/* Of POTENTIAL_LOADS, and of a ROUTE with a code of a frame. */
 static enum kvr_refusal of_question(unsigned int code)
 {
 	if (code == KVR_E_REASSEMBLY_FULL)
@@ -43,8 +42,8 @@ static enum kvr_refusal of_route(unsigned int code)
 	return of_question(code);
 }
 
-/* A PROBE that was not understood or found no room is asked again. The rest is the answer: a
- * request that moves may have to wait, and its source have its share of that. */
+/* A PROBE that was malformed or found no room is repeated. Any other code is the answer: a request
+ * that moves may have to wait, and its source may have reached its quota. */
 static enum kvr_refusal of_probe(unsigned int code)
 {
 	if (code == KVR_E_UNKNOWN_REQUEST)
@@ -57,7 +56,7 @@ static enum kvr_refusal of_probe(unsigned int code)
 							       : KVR_REFUSAL_END;
 }
 
-/* The router takes this agent for somebody else. */
+/* The router does not recognize this agent. */
 static bool not_us(unsigned int code)
 {
 	return code == KVR_E_NOT_ALLOWED || code == KVR_E_UNKNOWN_WORKER ||
@@ -93,7 +92,7 @@ enum kvr_refusal kvr_refusal(uint8_t kind, unsigned int code, bool retryable)
 	case KVR_HELLO:
 		return retryable ? KVR_REFUSAL_REPEAT : KVR_REFUSAL_SLOW;
 	case KVR_HEARTBEAT:
-		/* Said unasked, too, by a router that goes. */
+		/* Also sent unsolicited, by a router that stops. */
 		return code == KVR_E_SHUTDOWN ? KVR_REFUSAL_OVER : of_worker(code);
 	case KVR_KV_EVENTS:
 		return of_worker(code);

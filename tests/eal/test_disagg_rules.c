@@ -1134,7 +1134,7 @@ static void long_messages_reach_both_legs(void)
 		CU_ASSERT_EQUAL(h->bootstrap.port, 8998);
 		CU_ASSERT_EQUAL(h->prefill_worker, PAIR_P);
 		CU_ASSERT_EQUAL(h->lora.len, sizes[i].hints ? 7 : 0);
-		CU_ASSERT_EQUAL(h->ns.len, sizes[i].hints ? 5 : 0);
+		CU_ASSERT_EQUAL(h->cache_namespace.len, sizes[i].hints ? 5 : 0);
 		pipeline_body_len = 4;
 		pipeline_flush();
 		pair_leave(PAIR_D);

@@ -89,7 +89,8 @@ static uint64_t use_request(uint8_t kind, const uint8_t *body, uint32_t len)
 	sum += read_all(q.body, q.fixed.body_len);
 	for (uint32_t i = 0; i < h.n_allowed; i++)
 		sum += kvr_hints_allowed(&h, i);
-	sum += read_all(h.lora.p, h.lora.len) + read_all(h.ns.p, h.ns.len);
+	sum += read_all(h.lora.p, h.lora.len) +
+	       read_all(h.cache_namespace.p, h.cache_namespace.len);
 	sum += read_all(h.session.id.p, h.session.id.len) + read_all(h.trace.p, h.trace.len);
 	for (uint32_t i = 0; i < h.n_required; i++)
 		sum += read_all(h.required[i].p, h.required[i].len);

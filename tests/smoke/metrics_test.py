@@ -82,7 +82,7 @@ def declared(kvroute):
     errors = re.findall(r"X\(\w+, (\w+),", bodies["KVR_SCHED_ERR_LIST"])
     tables["sched"].update({p + e: ("COUNT", "requests") for e in errors for p in ("errors_", "poll_errors_")})
     tables["sched"].update({p: ("COUNT", "requests") for p in ("errors", "poll_errors")})
-    codes = re.findall(r'X\(\w+, "(\w+)"', bodies.get("KVR_TYPES_CODES", ""))
+    codes = re.findall(r'X\(\w+, \d+, "(\w+)"', bodies.get("KVR_CODES", ""))
     tables["reject"].update({re.sub(r"(?<!^)([A-Z])", r"_\1", c).lower(): ("COUNT", "messages") for c in codes})
     if min(len(t) for t in tables.values()) == 0 or len(errors) < 10 or len(codes) < 30:
         raise Failed(f"cannot parse the lists: {tables}")

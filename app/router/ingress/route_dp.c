@@ -50,7 +50,8 @@ void job_hash_begin(const struct job *j, struct kvr_tlv_iter *mm, struct kvr_has
 {
 	const struct kvr_hints *h = &j->msg.hints;
 	const struct kvr_hash_params params = {
-		.seed = kvr_hash_seed(h->lora.p, h->lora.len, h->ns.p, h->ns.len),
+		.seed = kvr_hash_seed(h->lora.p, h->lora.len, h->cache_namespace.p,
+				      h->cache_namespace.len),
 		.block_size = j->pool->block_size,
 		.eagle = (j->flags & KVR_REQ_F_EAGLE) != 0 || j->pool->eagle,
 		.mm_next = h->n_mm != 0 ? next_mm : NULL,

@@ -189,7 +189,7 @@ static void say_plainly(struct kvr_reason *t, const struct refusal *why)
 		kvr_reason_count(t, " tokens, the pool takes ", d[1]);
 		return;
 	}
-	kvr_reason_say(t, kvr_reason_words(why->code));
+	kvr_reason_say(t, kvr_code_text(why->code));
 	if (why->code == KVR_E_TOO_LARGE && d[1] != 0) {
 		kvr_reason_count(t, ": ", d[0]);
 		kvr_reason_count(t, " bytes, at most ", d[1]);

@@ -103,7 +103,7 @@ static void prefill_failed(struct kvr_reason *t, const struct request *r, const 
 {
 	const struct pair *l = r != NULL && r->job != NULL ? r->job->pair : NULL;
 
-	worker(t, kvr_reason_words(why->code), worker_of(r, PREFILL));
+	worker(t, kvr_code_text(why->code), worker_of(r, PREFILL));
 	kvr_reason_count(t, ", code ", why->detail[0]);
 	if (l != NULL && l->said[0] != '\0') {
 		kvr_reason_say(t, ", engine: ");
@@ -119,7 +119,7 @@ static void expired(struct kvr_reason *t, const struct refusal *why)
 	};
 	const uint64_t kind = why->detail[0];
 
-	kvr_reason_say(t, kind == 0 || kind >= RTE_DIM(what) ? kvr_reason_words(KVR_E_EXPIRED)
+	kvr_reason_say(t, kind == 0 || kind >= RTE_DIM(what) ? kvr_code_text(KVR_E_EXPIRED)
 							     : what[kind]);
 	if (why->detail[1] != 0)
 		kvr_reason_count(t, ", ms: ", why->detail[1]);
@@ -179,20 +179,20 @@ const char *reason_text(const struct pool *p, const struct request *r, const str
 		break;
 	case KVR_E_PINNED_NOT_ALLOWED:
 	case KVR_E_PINNED_OVERLOADED:
-		worker(&t, kvr_reason_words(why->code), pinned(r));
+		worker(&t, kvr_code_text(why->code), pinned(r));
 		break;
 	case KVR_E_DP_RANK_REQUIRED:
 		rank_missing(&t, p, r);
 		break;
 	case KVR_E_DISPATCH_FAILED:
-		worker(&t, kvr_reason_words(why->code), worker_of(r, MAIN));
+		worker(&t, kvr_code_text(why->code), worker_of(r, MAIN));
 		kvr_reason_count(&t, ", code ", why->detail[0]);
 		break;
 	case KVR_E_PREFILL_FAILED:
 		prefill_failed(&t, r, why);
 		break;
 	case KVR_E_WORKER_LOST:
-		worker(&t, kvr_reason_words(why->code), why->detail[0]);
+		worker(&t, kvr_code_text(why->code), why->detail[0]);
 		break;
 	case KVR_E_EXPIRED:
 		expired(&t, why);

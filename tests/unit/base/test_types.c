@@ -10,11 +10,6 @@ static void an_unknown_number_has_no_name(void)
 	CU_ASSERT_STRING_EQUAL(kvr_leg_name(KVR_LEGS), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_way_name(KVR_WAYS), "?");
 	CU_ASSERT_STRING_EQUAL(kvr_tier_name(KVR_TIERS), "?");
-	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_SOURCE_LIMIT + 1), "?"); /* an unused number */
-	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_MAX), "?");
-	CU_ASSERT_STRING_EQUAL(kvr_code_name(UINT32_MAX), "?");
-	CU_ASSERT_FALSE(kvr_code_retryable(KVR_E_SOURCE_LIMIT + 1));
-	CU_ASSERT_FALSE(kvr_code_retryable(UINT32_MAX));
 }
 
 static void a_known_number_has_its_name(void)
@@ -22,25 +17,6 @@ static void a_known_number_has_its_name(void)
 	CU_ASSERT_STRING_EQUAL(kvr_leg_name(KVR_LEG_PREFILL), "prefill");
 	CU_ASSERT_STRING_EQUAL(kvr_way_name(KVR_WAY_BYPASSED), "bypassed");
 	CU_ASSERT_STRING_EQUAL(kvr_tier_name(KVR_TIER_HOST), "host_pinned");
-	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_OK), "Ok");
-	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_ALL_OVERLOADED), "AllEligibleWorkersOverloaded");
-	CU_ASSERT(kvr_code_retryable(KVR_E_ALL_OVERLOADED));
-	CU_ASSERT_FALSE(kvr_code_retryable(KVR_E_NO_ENDPOINTS));
-}
-
-/* Names must be unique. */
-static void no_name_is_used_twice(void)
-{
-	unsigned int n = 0;
-
-	for (unsigned int i = 0; i < KVR_E_MAX; i++) {
-		n += strcmp(kvr_code_name(i), "?") != 0;
-		for (unsigned int k = 0; k < i; k++)
-			CU_ASSERT(strcmp(kvr_code_name(i), "?") == 0 ||
-				  strcmp(kvr_code_name(i), kvr_code_name(k)) != 0);
-	}
-#define ONE(name, text, retryable, number) +1
-	CU_ASSERT_EQUAL(n, 1 KVR_TYPES_CODES(ONE));
 }
 
 static void names_are_found(void)
@@ -55,9 +31,9 @@ static void names_are_found(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		KVR_CASE(an_unknown_number_has_no_name), KVR_CASE(a_known_number_has_its_name),
-		KVR_CASE(no_name_is_used_twice), KVR_CASE(names_are_found), CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(an_unknown_number_has_no_name),
+			       KVR_CASE(a_known_number_has_its_name), KVR_CASE(names_are_found),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("types", tests);
 }

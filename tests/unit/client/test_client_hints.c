@@ -31,29 +31,29 @@ static void every_hint_is_read_back(void)
 
 	start_hints();
 	CU_ASSERT_EQUAL(kvr_client_hint_lora(h, "adapter-a"), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_namespace(h, "tenant-a"), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_cache_namespace(h, "tenant-a"), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_mm(h, 3, mm, 2), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_backend(h, 11), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_backend_worker(h, 11), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_prefill_worker(h, 12), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_decode_worker(h, 13), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_dp_rank(h, 14), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_prefill_dp_rank(h, 15), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_allowed_workers(h, allowed, 3), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_required_taint(h, "gpu"), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_required_taint(h, "big"), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_preferred_taint(h, "fast", 0.5), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_allowed(h, allowed, 3), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_required(h, "gpu"), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_required(h, "big"), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_preferred(h, "fast", 0.5), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_priority_jump(h, 1.5), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_strict_priority(h, 4), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_priority(h, -4), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_policy_class(h, "batch"), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_policy(h, "batch"), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_override(h, KVR_CLIENT_ROUTER_TEMPERATURE, 0.25), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_session(h, "s1", KVR_CLIENT_SESSION_OPEN, 60), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_shared_hits(h, 2, 9), 0);
+	CU_ASSERT_EQUAL(kvr_client_hint_shared(h, 2, 9), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_trace(h, "abc", 3), 0);
 	CU_ASSERT_EQUAL(kvr_client_hints_error(h), 0);
 	CU_ASSERT_EQUAL_FATAL(parse_hints(&p), 0);
 	CU_ASSERT_EQUAL(memcmp(p.lora.p, "adapter-a", p.lora.len), 0);
-	CU_ASSERT_EQUAL(memcmp(p.ns.p, "tenant-a", p.ns.len), 0);
+	CU_ASSERT_EQUAL(memcmp(p.cache_namespace.p, "tenant-a", p.cache_namespace.len), 0);
 	CU_ASSERT_EQUAL(p.n_mm, 1);
 	CU_ASSERT_EQUAL(p.backend_worker, 11);
 	CU_ASSERT_EQUAL(p.prefill_worker, 12);
@@ -78,7 +78,7 @@ static void every_hint_is_read_back(void)
 static void the_first_error_stays_until_reset(void)
 {
 	start_hints();
-	CU_ASSERT_EQUAL(kvr_client_hint_shared_hits(h, 5, 5), -EINVAL);
+	CU_ASSERT_EQUAL(kvr_client_hint_shared(h, 5, 5), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_client_hint_dp_rank(h, 1), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_client_hints_error(h), -EINVAL);
 	kvr_client_hints_reset(h);
@@ -105,9 +105,9 @@ static void values_out_of_range_are_errors(void)
 	REFUSED(kvr_client_hint_lora(h, longname), -EMSGSIZE);
 	REFUSED(kvr_client_hint_mm(h, 0, &one, 0), -EINVAL);
 	REFUSED(kvr_client_hint_mm(h, 0, &one, 10000), -EMSGSIZE);
-	REFUSED(kvr_client_hint_allowed_workers(h, &one, 9000), -EMSGSIZE);
-	REFUSED(kvr_client_hint_preferred_taint(h, "t", NAN), -EINVAL);
-	REFUSED(kvr_client_hint_preferred_taint(h, "", 1), -EINVAL);
+	REFUSED(kvr_client_hint_allowed(h, &one, 9000), -EMSGSIZE);
+	REFUSED(kvr_client_hint_preferred(h, "t", NAN), -EINVAL);
+	REFUSED(kvr_client_hint_preferred(h, "", 1), -EINVAL);
 	REFUSED(kvr_client_hint_priority_jump(h, INFINITY), -EINVAL);
 	REFUSED(kvr_client_hint_override(h, KVR_CLIENT_ROUTER_TEMPERATURE, NAN), -EINVAL);
 	REFUSED(kvr_client_hint_session(h, "", KVR_CLIENT_SESSION_OPEN, 1), -EINVAL);
@@ -125,7 +125,7 @@ static void the_list_grows_to_its_limit(void)
 
 	start_hints();
 	while (rc == 0 && n < 100000) {
-		rc = kvr_client_hint_required_taint(h, "0123456789");
+		rc = kvr_client_hint_required(h, "0123456789");
 		n += rc == 0;
 	}
 	CU_ASSERT_EQUAL(rc, -EMSGSIZE);

@@ -271,7 +271,7 @@ static void a_rejection_is_explained_with_its_numbers(void)
 	CU_ASSERT_STRING_EQUAL(check_explanation(KVR_E_QUEUE_REJECTED, 1, 20, 16),
 			       "QueueRejected: text");
 	rejection_text =
-		kvr_reason_words(KVR_E_QUEUE_REJECTED); /* the text of the router was truncated */
+		kvr_code_text(KVR_E_QUEUE_REJECTED); /* the text of the router was truncated */
 	CU_ASSERT_STRING_EQUAL(check_explanation(KVR_E_QUEUE_REJECTED, 1, 20, 16),
 			       "QueueRejected: the queue is at a limit (1, 20, 16)");
 	rejection_text = "text";

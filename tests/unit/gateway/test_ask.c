@@ -69,7 +69,7 @@ static void a_salt_has_the_name_of_the_engine(void)
 
 	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
 		CU_ASSERT_EQUAL(read_as(GW_EMBEDDINGS, rows[i].text), 0);
-		CU_ASSERT_STRING_EQUAL(h.ns, rows[i].ns);
+		CU_ASSERT_STRING_EQUAL(h.cache_namespace, rows[i].ns);
 	}
 }
 

@@ -39,16 +39,17 @@ static void an_object_has_all_hints(void)
 		read_object(
 			"{\"backend_instance_id\":18446744073709551615,\"prefill_worker_id\":2,\"decode_worker_id\":3,\"dp_rank\":4,\"prefill_dp_rank\":5,\"expected_output_tokens\":6,\"lora_name\":\"ad\",\"priority_jump\":1.5,\"priority\":-7,\"allowed_worker_ids\":[8,9],\"strict_priority\":10,\"cache_namespace\":\"ns\",\"policy_class\":\"pc\",\"routing_constraints\":{\"required_taints\":[\"a\",\"b\"],\"preferred_taints\":{\"c\":0.5}},\"session_control\":{\"session_id\":\"s\",\"action\":\"open\",\"timeout\":60},\"other\":[1]}"),
 		0);
-	CU_ASSERT_EQUAL(h.backend, UINT64_MAX);
+	CU_ASSERT_EQUAL(h.backend_worker, UINT64_MAX);
 	CU_ASSERT_EQUAL(h.prefill_worker, 2);
 	CU_ASSERT_EQUAL(h.decode_worker, 3);
 	CU_ASSERT(h.dp_rank == 4 && h.prefill_dp_rank == 5 && h.expected_output_tokens == 6);
-	CU_ASSERT(strcmp(h.lora, "ad") == 0 && strcmp(h.ns, "ns") == 0 &&
+	CU_ASSERT(strcmp(h.lora, "ad") == 0 && strcmp(h.cache_namespace, "ns") == 0 &&
 		  strcmp(h.policy, "pc") == 0);
 	CU_ASSERT(h.priority_jump == 1.5 && h.priority == -7 && h.strict_priority == 10);
 	CU_ASSERT(h.n_allowed == 2 && h.allowed[1] == 9);
 	CU_ASSERT(h.n_required == 2 && strcmp(h.required[1], "b") == 0);
-	CU_ASSERT(h.n_preferred == 1 && h.weight[0] == 0.5 && strcmp(h.preferred[0], "c") == 0);
+	CU_ASSERT(h.n_preferred == 1 && h.preferred[0].weight == 0.5 &&
+		  strcmp(h.preferred[0].taint, "c") == 0);
 	CU_ASSERT(strcmp(h.session, "s") == 0 && h.timeout_s == 60);
 	CU_ASSERT_EQUAL(make_list(), 0);
 }
@@ -66,12 +67,12 @@ static void headers_have_the_same_hints(void)
 	CU_ASSERT_EQUAL(read_header("x-kvroute-session-action", "close"), 1);
 	CU_ASSERT_EQUAL(read_header("x-kvroute-query", "1"), 1);
 	CU_ASSERT_EQUAL(read_header("x-kvroute-cache-salt", "t"), 1);
-	CU_ASSERT(h.backend == 12 && h.dp_rank == 3 && h.query && h.priority_jump == -2.5);
+	CU_ASSERT(h.backend_worker == 12 && h.dp_rank == 3 && h.query && h.priority_jump == -2.5);
 	CU_ASSERT(h.n_allowed == 3 && h.allowed[1] == 2);
 	CU_ASSERT(h.n_required == 2 && strcmp(h.required[1], "b=c") == 0);
-	CU_ASSERT(h.n_preferred == 1 && strcmp(h.preferred[0], "zone=b") == 0 &&
-		  h.weight[0] == 0.25);
-	CU_ASSERT(strcmp(h.session, "chat 1") == 0 && strcmp(h.ns, "t") == 0);
+	CU_ASSERT(h.n_preferred == 1 && strcmp(h.preferred[0].taint, "zone=b") == 0 &&
+		  h.preferred[0].weight == 0.25);
+	CU_ASSERT(strcmp(h.session, "chat 1") == 0 && strcmp(h.cache_namespace, "t") == 0);
 	CU_ASSERT_EQUAL(make_list(), 0);
 	CU_ASSERT_EQUAL(read_header("x-dynamo-session-id", "other"), 1);
 	CU_ASSERT_STRING_EQUAL(h.session, "other");

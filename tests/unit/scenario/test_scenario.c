@@ -172,7 +172,8 @@ static void output_reads_back_unchanged(void)
 	CU_ASSERT_STRING_EQUAL(calls, "pool:m/4/nan worker:9223372036854775808+2 a "
 				      "dynamo.topology/zone=z arrive:a/2/9 cancel:a ");
 	CU_ASSERT_EQUAL(last.msg.hints.backend_worker, UINT64_C(9223372036854775809));
-	CU_ASSERT_EQUAL(last.msg.hints.present, KVR_HAS(KVR_HINT_BACKEND));
+	CU_ASSERT_EQUAL(last.msg.hints.present,
+			KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_PRIORITY_JUMP));
 	CU_ASSERT_DOUBLE_EQUAL(last.msg.hints.priority_jump, 0.5, 0);
 	CU_ASSERT_EQUAL(n_polls, 5);
 }

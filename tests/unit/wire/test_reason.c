@@ -5,7 +5,7 @@
 #include <CUnit/Basic.h>
 #include <string.h>
 
-#include "kvr_types.h"
+#include "protocol.h"
 
 static void a_text_is_written_piece_by_piece(void)
 {
@@ -20,7 +20,7 @@ static void a_text_is_written_piece_by_piece(void)
 	CU_ASSERT_EQUAL(t.n, strlen(buf));
 }
 
-static void what_does_not_fit_is_cut(void)
+static void a_long_text_is_truncated(void)
 {
 	char buf[9] = "........";
 	struct kvr_reason t = kvr_reason_init(buf, 8);
@@ -35,7 +35,7 @@ static void what_does_not_fit_is_cut(void)
 	CU_ASSERT_STRING_EQUAL(buf, "");
 }
 
-static void of_others_only_one_printable_line_is_taken(void)
+static void only_one_printable_line_is_quoted(void)
 {
 	char buf[64];
 	struct kvr_reason t = kvr_reason_init(buf, sizeof(buf));
@@ -49,32 +49,61 @@ static void of_others_only_one_printable_line_is_taken(void)
 	CU_ASSERT_STRING_EQUAL(buf, "one");
 }
 
-/* Every code of the protocol says something of its own, and no number says nothing. */
-static void every_code_has_words(void)
+/* Every code has a text of its own, and unknown numbers share one. */
+static void every_code_has_a_text(void)
 {
 	for (unsigned int i = 0; i < KVR_E_MAX; i++) {
-		const char *w = kvr_reason_words(i);
+		const char *w = kvr_code_text(i);
 
 		CU_ASSERT(strlen(w) > 3 && strlen(w) <= KVR_REASON_MAX);
 		if (strcmp(kvr_code_name(i), "?") == 0) {
-			CU_ASSERT_STRING_EQUAL(w, kvr_reason_words(KVR_E_MAX));
+			CU_ASSERT_STRING_EQUAL(w, kvr_code_text(KVR_E_MAX));
 			continue;
 		}
-		CU_ASSERT_STRING_NOT_EQUAL(w, kvr_reason_words(KVR_E_MAX));
+		CU_ASSERT_STRING_NOT_EQUAL(w, kvr_code_text(KVR_E_MAX));
 		for (unsigned int k = 0; k < i; k++)
 			if (strcmp(kvr_code_name(k), "?") != 0)
-				CU_ASSERT_STRING_NOT_EQUAL(w, kvr_reason_words(k));
+				CU_ASSERT_STRING_NOT_EQUAL(w, kvr_code_text(k));
 	}
-	CU_ASSERT_STRING_EQUAL(kvr_reason_words(UINT32_MAX), kvr_reason_words(KVR_E_MAX));
+	CU_ASSERT_STRING_EQUAL(kvr_code_text(UINT32_MAX), kvr_code_text(KVR_E_MAX));
+}
+
+static void a_code_has_its_name(void)
+{
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_OK), "Ok");
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_ALL_OVERLOADED), "AllEligibleWorkersOverloaded");
+	CU_ASSERT(kvr_code_retryable(KVR_E_ALL_OVERLOADED));
+	CU_ASSERT_FALSE(kvr_code_retryable(KVR_E_NO_ENDPOINTS));
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_SOURCE_LIMIT + 1), "?"); /* an unused number */
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(KVR_E_MAX), "?");
+	CU_ASSERT_STRING_EQUAL(kvr_code_name(UINT32_MAX), "?");
+	CU_ASSERT_FALSE(kvr_code_retryable(KVR_E_SOURCE_LIMIT + 1));
+	CU_ASSERT_FALSE(kvr_code_retryable(UINT32_MAX));
+}
+
+static void no_name_of_a_code_is_used_twice(void)
+{
+	unsigned int n = 0;
+
+	for (unsigned int i = 0; i < KVR_E_MAX; i++) {
+		n += strcmp(kvr_code_name(i), "?") != 0;
+		for (unsigned int k = 0; k < i; k++)
+			CU_ASSERT(strcmp(kvr_code_name(i), "?") == 0 ||
+				  strcmp(kvr_code_name(i), kvr_code_name(k)) != 0);
+	}
+#define ONE(name, number, ...) +1
+	CU_ASSERT_EQUAL(n, 1 KVR_CODES(ONE));
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"pieces", a_text_is_written_piece_by_piece},
-		{"cut", what_does_not_fit_is_cut},
-		{"quote", of_others_only_one_printable_line_is_taken},
-		{"words", every_code_has_words},
+		KVR_CASE(a_text_is_written_piece_by_piece),
+		KVR_CASE(a_long_text_is_truncated),
+		KVR_CASE(only_one_printable_line_is_quoted),
+		KVR_CASE(every_code_has_a_text),
+		KVR_CASE(a_code_has_its_name),
+		KVR_CASE(no_name_of_a_code_is_used_twice),
 		CU_TEST_INFO_NULL,
 	};
 
