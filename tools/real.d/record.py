@@ -10,7 +10,7 @@ from stack import ROOT, request, wait_for
 MESSAGES = [{'role': 'user', 'content': 'hello'}]
 # Values that differ by run: replaced, so that a new recording changes only what the engine changed.
 VOLATILE = {'created': 1, 'created_at': 1, 'completed_at': 1, 'instance_id': '0'}
-IDENTIFIER = re.compile(r'\b(chatcmpl|cmpl|resp|msg|modelperm|call|item|vllm-[0-9.]+)([-_])[0-9a-f]{8,}\b')
+IDENTIFIER = re.compile(r'\b(chatcmpl|cmpl|resp|msg|modelperm|call|item|vllm-[0-9.]+)([-_])[0-9a-f]{8,}(-[0-9a-f]{4,})*\b')
 # Members of /server_info that describe the machine: only these of them are kept.
 MACHINE = {'vllm_env': ('VLLM_SERVER_DEV_MODE',), 'system_env': ('vllm_version',)}
 SCALARS = re.compile(r'\[\s+([^\[\]{}]*?)\s+\]')
@@ -57,26 +57,50 @@ def last_event(body):
     return events[-1], next((e for e in events if e.get('choices') and e['choices'][0]['delta'].get('content')), events[0])
 
 
-def kv_events(port, model, events):
-    """Batches of KV events of one prompt, decoded."""
-    import msgpack
+def kv_events(endpoint, produce):
+    """The first batch of KV events that arrives while produce() is called again and again, decoded."""
+    import msgspec
     import zmq
     socket = zmq.Context.instance().socket(zmq.SUB)
-    socket.connect(events)
+    socket.connect(endpoint)
     socket.subscribe(b'')
-    batches, seed = [], iter(range(20, 800, 7))
+    batches = []
 
     def received():
-        request(port, 'POST', '/v1/completions', dict(model=model, prompt=[next(seed)] * 70, max_tokens=1))
-        while socket.poll(500):
+        produce()
+        if socket.poll(500):
             topic, number, payload = socket.recv_multipart()
-            batches.append(dict(topic=topic.decode(), number=int.from_bytes(number, 'big'), batch=msgpack.unpackb(payload)))
+            batches.append(dict(topic=topic.decode(), number=int.from_bytes(number, 'big'), batch=msgspec.msgpack.decode(payload)))
         return batches
     wait_for(received, 20)
     socket.close(0)
     for batch in batches:
         batch['batch'][0] = 1.0
     return json.loads(json.dumps(batches[:1], default=lambda b: b.hex()))
+
+
+def prompts(port):
+    """A function that requests a completion of 70 tokens, different at each call."""
+    numbers = iter(range(20, 800, 7))
+    return lambda: request(port, 'POST', '/v1/completions', dict(model='llama', prompt=[next(numbers)] * 70, max_tokens=1))
+
+
+def record_sglang(engine, produce):
+    """SGLang's own publisher; the other pages of its folder are derived from sources."""
+    version = engine.options.version
+    write(f'{ROOT}/tests/data/engines/sglang-{version}', 'kv_events', kv_events(engine.options.events.replace('*', '127.0.0.1'), produce))
+
+
+def record_mocker(port, endpoint, version):
+    """The reference's front end before its mocker."""
+    folder = f'{ROOT}/tests/data/engines/dynamo-{version}'
+    post = lambda **body: request(port, 'POST', '/v1/completions', dict(dict(model='llama', max_tokens=2), **body))[2]
+    write(folder, 'metrics', ''.join(f'{line}\n' for line in request(port, 'GET', '/metrics')[2].decode().splitlines()
+                                     if not re.match(r'# HELP|\S*_(bucket|created|sum)\b', line)))
+    write(folder, 'v1_models', request(port, 'GET', '/v1/models')[2])
+    write(folder, 'v1_completions', post(prompt=list(range(100, 140))))
+    write(folder, 'error', post(model='x', prompt=[100]))
+    write(folder, 'kv_events', kv_events(endpoint, prompts(port)))
 
 
 def record_vllm(stack, port, suffix='', pages=None):
@@ -103,7 +127,7 @@ def record_vllm(stack, port, suffix='', pages=None):
         'v1_chat_completions-chunk': lambda: last_event(post('/v1/chat/completions', messages=MESSAGES, max_tokens=2, stream=True))[1],
         'v1_responses-event': lambda: last_event(post('/v1/responses', input='hello', max_output_tokens=3, stream=True))[0],
         'v1_messages': lambda: post('/v1/messages', messages=MESSAGES, max_tokens=3),
-        'kv_events': lambda: kv_events(port, 'llama', f'tcp://127.0.0.1:{port + 909}'),
+        'kv_events': lambda: kv_events(f'tcp://127.0.0.1:{port + 909}', prompts(port)),
     }
     for name in pages or found:
         write(folder, name + suffix, found[name]())

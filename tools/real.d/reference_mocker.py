@@ -6,7 +6,8 @@ import random
 import subprocess
 
 import packages
-from stack import CACHE, HERE, Stack, attempt, check, equal, in_parallel, request, wait_for
+import record
+from stack import CACHE, HERE, RECORD, Stack, attempt, check, equal, in_parallel, request, wait_for
 
 PYTHON, MODEL = packages.python('reference'), f'{CACHE}/tiny-reference'
 BLOCK, BLOCKS = 16, 400
@@ -70,6 +71,9 @@ with Stack({'llama': dict(block_size=BLOCK, max_ranks=8)}) as stack:
     for number in (1, 2):
         stack.require(f'front end {number} does not answer', answers(number), 120)
         start_agent(stack, number)
+    if RECORD:
+        version = next(package for _, package in packages.pins('reference') if package.startswith('ai-dynamo==')).partition('==')[2]
+        record.record_mocker(8101, 'tcp://127.0.0.1:9010', version)
     stack.gateway()
     stack.require_workers(1, 2)
     with attempt('predicted hits are cached_tokens'):

@@ -10,8 +10,9 @@ from array import array
 from types import SimpleNamespace
 
 import packages
+import record
 from sglang_parts import Engine, load
-from stack import Stack, check, equal, wait_for
+from stack import RECORD, Stack, check, equal, wait_for
 
 events = load(packages.folder('sglang'))
 import torch  # noqa: E402
@@ -152,6 +153,14 @@ def check_replay(cached):
 with Stack(POOLS, memory_mb=1024) as stack:
     stack.gateway()
     page16 = Cached(stack, 1, 'page16', 16)
+    if RECORD:
+        numbers = iter(range(80000, 90000, 100))
+
+        def produce():
+            first = next(numbers)
+            page16.insert(list(range(first, first + 36)), cache_salt='salt')
+            page16.publish()
+        record.record_sglang(page16.engine, produce)
     check_sequences('page 16', page16, 500, 300, 1)
     check_keys(page16)
     check_replay(page16)

@@ -66,7 +66,8 @@ class Caches:
         cached = body['usage']['prompt_tokens_details']['cached_tokens']
         worker = int(fields['x-kvroute-worker'])
         self.count, self.hits = self.count + 1, self.hits + cached
-        if predicted != cached:
+        last = BLOCK if predicted == len(prompt) else 0  # vLLM computes the last token, hence the last block, of each prompt
+        if predicted - last != cached:
             self.wrong.append(f'{len(prompt)} tokens at {worker}: predicted {predicted}, cached {cached}')
         if settle:
             self.settle(prompt, worker, headers={k: v for k, v in headers.items() if k != 'x-kvroute-worker'}, **more)
@@ -107,7 +108,7 @@ def check_copies_and_eviction(caches):
     evicted = 0
     for i in range(18):
         caches.ask(ids(40 * BLOCK), worker=1)
-        if i % 6 == 5:
+        if i % 9 == 8:
             evicted += caches.ask(first + rest + [502], worker=1)[2] < 15 * BLOCK
             caches.ask(first + ids(BLOCK), worker=1)
     check('the cache is smaller than the prompts', evicted, 'no block was evicted')
@@ -147,6 +148,7 @@ def check_resets(stack, caches):
     prompt = ids(8 * BLOCK)
     caches.ask(prompt, worker=1)
     status = request(8101, 'POST', '/reset_prefix_cache')[0]
+    caches.ask(ids(2 * BLOCK), worker=1)  # vLLM publishes events when it computes
     check('/reset_prefix_cache: the router forgets the blocks', status == 200 and wait_for(
         lambda: stack.overlap(prompt + [1], headers={'x-kvroute-worker': '1'}) == 0, 10), f'{status}, {stack.overlap(prompt + [1])}')
     caches.ask(prompt + [2], worker=1)
