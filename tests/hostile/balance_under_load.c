@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 27: whether the counters add up is asked while requests come and go on every thread. They do,
- * each time; and a counter that is wrong is found, each time.
+ * Row 27: the balance of the counters is read while requests come and go on every thread. It holds
+ * each time, and a wrong counter is found each time.
  */
 #include "pipeline.h"
 #include "threads.h"
@@ -19,8 +19,8 @@
 #define AHEAD	 64u
 
 /*
- * A writer in the middle of its turn: one side of an equation has been counted, the other not yet.
- * It goes on when somebody waits for the turn's end, or when the question has been answered.
+ * A writer in the middle of its turn has counted one side of an equation and not yet the other. It
+ * continues when a reader waits for the end of the turn, or when the question has been answered.
  */
 struct half {
 	struct call call;
@@ -28,7 +28,7 @@ struct half {
 	_Atomic int begun, answered;
 };
 
-static void count(struct lcore *lc, const struct half *h, bool second)
+static void count_half(struct lcore *lc, const struct half *h, bool second)
 {
 	if (h->of == OF_INGRESS)
 		in_count(lc, second ? IN_REQUEST_FRAMES : IN_FRAMES);
@@ -36,23 +36,23 @@ static void count(struct lcore *lc, const struct half *h, bool second)
 		pool_count(lc->sched_pool[0], second ? PC_QUERIES : PC_ROUTES, 1);
 }
 
-static bool in_the_middle(struct lcore *lc, void *arg)
+static bool stop_in_the_middle(struct lcore *lc, void *arg)
 {
 	struct half *h = arg;
 
-	count(lc, h, false);
-	/* Pairs with the load in asked_in_the_middle(). */
+	count_half(lc, h, false);
+	/* Pairs with the load in read_in_the_middle(). */
 	atomic_store_explicit(&h->begun, 1, memory_order_release);
 	while (rte_ring_empty(lc->calls) &&
 	       atomic_load_explicit(&h->answered, memory_order_acquire) == 0)
 		sched_yield();
-	count(lc, h, true);
+	count_half(lc, h, true);
 	return true;
 }
 
-static void asked_in_the_middle(struct lcore *lc, int of)
+static void read_in_the_middle(struct lcore *lc, int of)
 {
-	struct half h = {.call = {.fn = in_the_middle, .arg = &h}, .of = of};
+	struct half h = {.call = {.fn = stop_in_the_middle, .arg = &h}, .of = of};
 	uint64_t since = 0;
 	struct balance b;
 
@@ -65,22 +65,22 @@ static void asked_in_the_middle(struct lcore *lc, int of)
 	call_wait(rt, &h.call);
 }
 
-static void each_writer_is_asked_between_two_turns(void)
+static void the_balance_is_read_between_two_turns(void)
 {
 	pipeline_start(1);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 2));
 	threads_run();
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
-		asked_in_the_middle(rt->lcore[i], OF_INGRESS);
+		read_in_the_middle(rt->lcore[i], OF_INGRESS);
 		if (rt->lcore[i]->n_sched > 0)
-			asked_in_the_middle(rt->lcore[i], OF_POOL);
+			read_in_the_middle(rt->lcore[i], OF_POOL);
 	}
 	threads_pause();
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
 
-static struct kvr_request_src source(uint64_t *hash, uint64_t id)
+static struct kvr_request_src make_source(uint64_t *hash, uint64_t id)
 {
 	hash[0] = id;
 	return (struct kvr_request_src){.fixed = {.pool = 5,
@@ -91,7 +91,7 @@ static struct kvr_request_src source(uint64_t *hash, uint64_t id)
 					.n_hashes = 1};
 }
 
-static void route(uint64_t id)
+static void send_route_to_pool(uint64_t id)
 {
 	const struct kvr_wire_ids ids = {.source = 77, .id = id, .epoch = 1};
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
@@ -101,7 +101,7 @@ static void route(uint64_t id)
 	uint32_t len, off, part;
 	uint64_t hash;
 
-	src = source(&hash, id);
+	src = make_source(&hash, id);
 	len = kvr_request_build(&src, s);
 	CU_ASSERT_FATAL(kvr_frag_init(&frag, KVR_ROUTE, &ids, len, sizeof(frame)) == 0);
 	CU_ASSERT_FATAL(kvr_frag_next(&frag, frame, &off, &part));
@@ -109,8 +109,11 @@ static void route(uint64_t id)
 	pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
 }
 
-/* Agent and client: an answer of one item, and its acknowledgement. @return requests that ended. */
-static uint32_t answer(void)
+/*
+ * Agent and client: an answer of one item, and its acknowledgement. @return number of ended
+ * requests.
+ */
+static uint32_t answer_requests(void)
 {
 	const struct kvr_wire_response r = {
 		.flags = KVR_RESP_F_FIN, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
@@ -139,7 +142,7 @@ static uint32_t answer(void)
 	return ended;
 }
 
-static void adds_up_while_requests_run(void)
+static void the_balance_holds_while_requests_run(void)
 {
 	uint32_t sent = 0, ended = 0, busy = 0, polls = 0;
 	struct balance b;
@@ -150,7 +153,7 @@ static void adds_up_while_requests_run(void)
 	threads_run();
 	while (ended < REQUESTS) {
 		while (sent < REQUESTS && sent - ended < AHEAD)
-			route(1000 + sent++);
+			send_route_to_pool(1000 + sent++);
 		CU_ASSERT_EQUAL_FATAL(balance_read(rt, &b), 0);
 		polls++;
 		busy += b.slots != 0;
@@ -158,7 +161,7 @@ static void adds_up_while_requests_run(void)
 			fprintf(stderr, "%s\n", b.violation);
 		CU_ASSERT_STRING_EQUAL_FATAL(b.violation, "");
 		control_round(rt);
-		ended += answer();
+		ended += answer_requests();
 		threads_wait(&since);
 	}
 	CU_ASSERT(polls > 20 && busy > 10); /* it was under load */
@@ -174,9 +177,8 @@ static void adds_up_while_requests_run(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"between turns", each_writer_is_asked_between_two_turns},
-			       {"under load", adds_up_while_requests_run},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(the_balance_is_read_between_two_turns),
+			       KVR_CASE(the_balance_holds_while_requests_run), CU_TEST_INFO_NULL};
 
 	if (threads_used() == NULL)
 		threads_use(&threads_maps[3]);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Row 16: the ingress lcore's clock is ahead of the scheduler's; a request that waits is young. */
+/*
+ * Row 16: the clock of the ingress lcore is ahead of the scheduler's; a waiting request is not old
+ * because of that.
+ */
 #include "peers.h"
 
 #include "sched/request.h"
 
-static void a_clock_ahead_is_no_silence(void)
+static void a_clock_ahead_does_not_count_as_silence(void)
 {
 	struct request *r;
 
@@ -14,10 +17,10 @@ static void a_clock_ahead_is_no_silence(void)
 	peers_route(PEER_CLIENT, 2, 0, "waits");
 	r = request_of(kvr_flight_lookup(rt->pool[0].requests, 77, 2));
 	CU_ASSERT_EQUAL_FATAL(leg_state(r, KVR_LEG_MAIN), KVR_RQS_QUEUED);
-	/* As a clock that is 1 ms ahead would have written it. */
+	/* as written by a clock that is 1 ms ahead */
 	r->heard_ns = rt->lcore[0]->quiet.now_ns + 1000000;
 	rt->last_tick_ns = 0;
-	for (uint32_t i = 0; i < 20; i++) { /* each tick looks at a sixteenth of the slots */
+	for (uint32_t i = 0; i < 20; i++) { /* each tick checks a sixteenth of the slots */
 		r->heard_ns = rt->lcore[0]->quiet.now_ns + 1000000;
 		pipeline_turn();
 	}
@@ -28,7 +31,8 @@ static void a_clock_ahead_is_no_silence(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"ahead", a_clock_ahead_is_no_silence}, CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_clock_ahead_does_not_count_as_silence),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("clock_skew", tests);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 12: a forged address gets more than it sent. Nothing longer than the question goes to an
- * address that has not proven itself, whatever the question; nothing is booked for it.
+ * Row 12: answers to a forged address must not amplify. An address without a cookie never gets an
+ * answer longer than its frame, whatever its kind, and nothing is booked for it.
  */
 #include "pipeline.h"
 
@@ -14,9 +14,9 @@
 #define WORKER	  9u
 #define WINDOW_MS 274878u /* 2^38 ns */
 
-static void begin(void)
+static void begin_cookies(void)
 {
-	pipeline_port = ""; /* as shipped: cookies */
+	pipeline_port = ""; /* default: cookies */
 	pipeline_cookie = 0;
 	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL "max_sessions = 16\n"
 			    "[pool b]\nid = 1\n" PIPELINE_POOL);
@@ -25,7 +25,7 @@ static void begin(void)
 	pipeline_flush();
 }
 
-static void end(void)
+static void end_cookies(void)
 {
 	pipeline_turn();
 	CU_ASSERT_TRUE(pipeline_balanced());
@@ -33,7 +33,7 @@ static void end(void)
 }
 
 /* Bytes sent to the port since the last flush. */
-static uint32_t answered(uint32_t to)
+static uint32_t count_answer_bytes(uint32_t to)
 {
 	uint32_t bytes = 0;
 	const struct out *o;
@@ -45,8 +45,8 @@ static uint32_t answered(uint32_t to)
 
 static uint32_t n_asked;
 
-/* From somebody who has never been heard: the answer is not longer. */
-static void ask(const void *frame, uint32_t len)
+/* From an unknown address: the answer must not be longer. */
+static void send_and_compare(const void *frame, uint32_t len)
 {
 	const struct kvr_wire_hdr *h = frame;
 	uint32_t got;
@@ -54,44 +54,43 @@ static void ask(const void *frame, uint32_t len)
 	pipeline_flush();
 	pipeline_send(PEER_OTHER, frame, len);
 	pipeline_turn();
-	got = answered(PEER_OTHER);
+	got = count_answer_bytes(PEER_OTHER);
 	if (got > len)
-		fprintf(stderr, "kind %u of %u bytes is answered with %u\n", h->kind, len, got);
+		fprintf(stderr, "kind %u of %u bytes was answered with %u\n", h->kind, len, got);
 	CU_ASSERT_TRUE(got <= len);
 	n_asked++;
 }
 
-static void every_kind_gets_no_more_than_it_sent(void)
+static void no_kind_gets_a_longer_answer(void)
 {
 	static struct sample s[SAMPLES_MAX];
 	const uint32_t n = samples_make(s);
 	uint8_t buf[SAMPLE_FRAME];
 
-	begin();
+	begin_cookies();
 	for (uint32_t i = 0; i < n; i++) {
 		for (uint32_t k = 0; k < s[i].n_frames; k++)
-			ask(s[i].frame[k], s[i].len[k]);
-		/* For a worker that is there, and for none; malformed in each byte of the header.
-		 */
+			send_and_compare(s[i].frame[k], s[i].len[k]);
+		/* For a known worker and an unknown one; malformed in each byte of the header. */
 		memcpy(buf, s[i].frame[0], s[i].len[0]);
 		((struct kvr_wire_hdr *)buf)->source = WORKER;
-		ask(buf, s[i].len[0]);
+		send_and_compare(buf, s[i].len[0]);
 		for (uint32_t b = 2; b < 48; b++) {
 			memcpy(buf, s[i].frame[0], s[i].len[0]);
 			buf[b] ^= 0x11;
-			ask(buf, s[i].len[0]);
+			send_and_compare(buf, s[i].len[0]);
 		}
-		pipeline_skip(2000); /* answers to what is not legal are limited, too */
+		pipeline_skip(2000); /* answers to invalid frames are rate limited, too */
 	}
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 0);
-	end();
+	end_cookies();
 }
 
-static void every_length_of_every_kind_gets_no_more(void)
+static void no_length_of_any_kind_gets_a_longer_answer(void)
 {
 	uint8_t buf[48 + 128];
 
-	begin();
+	begin_cookies();
 	for (uint32_t kind = 0; kind < 256; kind++) {
 		for (uint32_t body = 0; body <= 128; body += 8) {
 			const struct kvr_wire_ids ids = {
@@ -99,15 +98,15 @@ static void every_length_of_every_kind_gets_no_more(void)
 
 			memset(buf, 0, sizeof(buf));
 			kvr_hdr_put(buf, (uint8_t)kind, &ids, body, 0, (uint16_t)body);
-			ask(buf, 48 + body);
+			send_and_compare(buf, 48 + body);
 		}
 		pipeline_skip(100);
 	}
 	CU_ASSERT_TRUE(n_asked > 256 * 17);
-	end();
+	end_cookies();
 }
 
-/* @return the cookie of CONNECTED, asked with @p pad bytes of PAD; 0: it was refused. */
+/* @return the cookie of CONNECTED for a request with @p pad bytes of PAD; 0: rejected. */
 static uint64_t connect_as(uint32_t from, uint32_t pad)
 {
 	const struct kvr_wire_ids ids = {.source = 77, .id = 1, .epoch = 1};
@@ -131,21 +130,21 @@ static uint64_t connect_as(uint32_t from, uint32_t pad)
 	return c->cookie;
 }
 
-static const struct kvr_wire_rejected *refused(uint32_t to)
+static const struct kvr_wire_rejected *take_cookie_rejection(uint32_t to)
 {
 	const struct out *o = pipeline_expect(to, KVR_REJECTED);
 
 	return o == NULL ? NULL : (const void *)(&o->hdr + 1);
 }
 
-static void who_shows_his_cookie_is_served(void)
+static void a_client_with_its_cookie_is_served(void)
 {
 	const struct kvr_wire_rejected *w;
 	const struct out *o;
 
-	begin();
-	CU_ASSERT_EQUAL(connect_as(PEER_CLIENT, 4), 0); /* shorter than the least answer */
-	w = refused(PEER_CLIENT);
+	begin_cookies();
+	CU_ASSERT_EQUAL(connect_as(PEER_CLIENT, 4), 0); /* shorter than the shortest answer */
+	w = take_cookie_rejection(PEER_CLIENT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->code, KVR_E_LENGTH);
 	pipeline_cookie = connect_as(PEER_CLIENT, 1300);
@@ -154,31 +153,34 @@ static void who_shows_his_cookie_is_served(void)
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
 	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
-	/* The cookie does not leave the router, and the address counts as proven. */
+	/* The cookie stays in the router, and the address counts as proven. */
 	CU_ASSERT_EQUAL(((const struct kvr_wire_request *)(&o->hdr + 1))->worker, WORKER);
 	CU_ASSERT_EQUAL(((const struct kvr_wire_request *)(&o->hdr + 1))->flags, 0);
-	/* Loads are many times longer than the question; they are for who has proven himself. */
+	/*
+	 * The answer about loads is many times longer than the query: only for addresses with a
+	 * cookie.
+	 */
 	pipeline_kind = KVR_POTENTIAL_LOADS;
 	pipeline_pool = 1;
 	pipeline_route(2, 100, 8, 0, NULL);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_LOADS));
-	pipeline_flush(); /* of several frames */
+	pipeline_flush(); /* an answer of several frames */
 	pipeline_cookie++;
 	pipeline_route(3, 100, 8, 0, NULL);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_LOADS));
 	pipeline_kind = KVR_ROUTE;
 	pipeline_pool = 5;
-	end();
+	end_cookies();
 }
 
-static void a_wrong_or_old_cookie_is_told_the_right_one(void)
+static void a_wrong_or_old_cookie_is_answered_with_the_right_one(void)
 {
 	const struct kvr_wire_rejected *w;
 	uint64_t first;
 
-	begin();
+	begin_cookies();
 	pipeline_route(1, 100, 8, 0, NULL);
-	w = refused(PEER_CLIENT);
+	w = take_cookie_rejection(PEER_CLIENT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->code, KVR_E_COOKIE);
 	CU_ASSERT_EQUAL(w->retryable, 1);
@@ -188,10 +190,10 @@ static void a_wrong_or_old_cookie_is_told_the_right_one(void)
 	pipeline_cookie = connect_as(PEER_OTHER, 1300); /* of another port */
 	CU_ASSERT_NOT_EQUAL(pipeline_cookie, first);
 	pipeline_route(1, 100, 8, 0, NULL);
-	w = refused(PEER_CLIENT);
+	w = take_cookie_rejection(PEER_CLIENT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->code, KVR_E_COOKIE);
-	/* The refused copies have left nothing: the request is new. */
+	/* The rejected copies left nothing: the request is new. */
 	pipeline_cookie = first;
 	pipeline_route(1, 100, 8, 0, NULL);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
@@ -201,38 +203,38 @@ static void a_wrong_or_old_cookie_is_told_the_right_one(void)
 	pipeline_skip(WINDOW_MS);
 	pipeline_flush();
 	pipeline_route(3, 100, 8, 0, NULL);
-	w = refused(PEER_CLIENT);
+	w = take_cookie_rejection(PEER_CLIENT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->code, KVR_E_COOKIE);
-	end();
+	end_cookies();
 }
 
-/* Only the first fragment has the cookie: without it the message never becomes whole. */
-static void fragments_are_worth_nothing_without_the_first(void)
+/* Only the first fragment carries the cookie: without it the message is never complete. */
+static void fragments_without_the_first_are_dropped(void)
 {
 	const struct kvr_wire_rejected *w;
 
-	begin();
+	begin_cookies();
 	pipeline_body_len = 4000;
 	pipeline_route(1, 100, 8, 0, NULL);
-	w = refused(PEER_CLIENT);
+	w = take_cookie_rejection(PEER_CLIENT);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->code, KVR_E_COOKIE);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
 	pipeline_cookie = w->detail[0];
-	pipeline_route(1, 100, 8, 0, NULL); /* completes what was left */
+	pipeline_route(1, 100, 8, 0, NULL); /* completes the rest */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
 	pipeline_body_len = 4;
-	end();
+	end_cookies();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"every kind", every_kind_gets_no_more_than_it_sent},
-			       {"every length", every_length_of_every_kind_gets_no_more},
-			       {"served", who_shows_his_cookie_is_served},
-			       {"told", a_wrong_or_old_cookie_is_told_the_right_one},
-			       {"fragments", fragments_are_worth_nothing_without_the_first},
+	CU_TestInfo tests[] = {KVR_CASE(no_kind_gets_a_longer_answer),
+			       KVR_CASE(no_length_of_any_kind_gets_a_longer_answer),
+			       KVR_CASE(a_client_with_its_cookie_is_served),
+			       KVR_CASE(a_wrong_or_old_cookie_is_answered_with_the_right_one),
+			       KVR_CASE(fragments_without_the_first_are_dropped),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("cookie_required", tests);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-agent beside an engine that answers what no engine should, a replay socket that lies, and strangers at its port for bodies.
+"""kvroute-agent beside an engine with invalid answers, an invalid replay socket, and unknown connections to its port for bodies.
 
 protocol_test.sh starts it: engine_lies.py KVROUTE KVROUTE_AGENT
 """
@@ -33,7 +33,7 @@ def whole(body, more=b''):
 
 
 class Liar:
-    """HTTP and ZMQ of an engine, by hand: what a request gets is said by its field x_mode."""
+    """HTTP and ZMQ of an engine, written by hand: the field x_mode of a request selects the answer."""
 
     def __init__(self):
         self.ranks, self.live = 1, set()
@@ -71,56 +71,56 @@ class Liar:
                     s.sendall(b'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
                 elif path == b'/metrics':
                     s.sendall(b'HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n' % len(METRICS) + METRICS)
-                elif not getattr(self, 'say_' + json.loads(body or b'{}').get('x_mode', 'fine'))(s, head):
+                elif not getattr(self, 'answer_' + json.loads(body or b'{}').get('x_mode', 'fine'))(s, head):
                     return
         except OSError:
             pass
         finally:
             s.close()
 
-    def say_fine(self, s, head):
+    def answer_fine(self, s, head):
         if head.startswith(b'HEAD '):
             s.sendall(OK + b'content-length: 2\r\n\r\n')
         else:
             s.sendall(whole(b'{}'))
         return True
 
-    def say_early(self, s, head):
-        """Heads that are no answer yet, many of them."""
+    def answer_early(self, s, head):
+        """Many informational heads before the answer."""
         s.sendall(b'HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n' * 500 + whole(b'{}'))
         return True
 
-    def say_switch(self, s, head):
+    def answer_switch(self, s, head):
         s.sendall(b'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n' + b'rubbish' * 100)
 
-    def say_line(self, s, head):
+    def answer_line(self, s, head):
         s.sendall(b'HTTP/1.1 200 OK\r\nx: ')
         for _ in range(300):
             s.sendall(b'a' * 65536)
 
-    def say_fields(self, s, head):
+    def answer_fields(self, s, head):
         s.sendall(b'HTTP/1.1 200 OK\r\n')
         for _ in range(2000):
             s.sendall(b'x: y\r\n' * 1000)
 
-    def say_none(self, s, head):
+    def answer_none(self, s, head):
         s.sendall(b'I am no HTTP at all\r\n\r\n' * 10)
 
-    def say_chunk(self, s, head):
+    def answer_chunk(self, s, head):
         s.sendall(b'HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\nffffffffffffffffff\r\n')
 
-    def say_short(self, s, head):
+    def answer_short(self, s, head):
         s.sendall(OK + b'content-length: 100\r\n\r\n{}')
 
-    def say_long(self, s, head):
-        s.sendall(OK + b'content-length: 2\r\n\r\n{}' + whole(b'{"of": "nobody"}'))
+    def answer_long(self, s, head):
+        s.sendall(OK + b'content-length: 2\r\n\r\n{}' + whole(b'{"of": "no request"}'))
         return True
 
-    def say_gzip(self, s, head):
+    def answer_gzip(self, s, head):
         s.sendall(whole(gzip.compress(b'{"usage": {"completion_tokens": 3}}'), b'content-encoding: gzip\r\n'))
         return True
 
-    def say_event(self, s, head):
+    def answer_event(self, s, head):
         """One event of a stream without an end."""
         s.sendall(b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: ')
         for _ in range(64):
@@ -157,8 +157,8 @@ class Liar:
                 time.sleep(0.01)
 
 
-def engine_says(front):
-    """x_mode: (status of the answer or 0 for an error of the agent's, its word)."""
+def check_answers(front):
+    """x_mode: (status of the answer, or 0 for an error from the agent; its text)."""
     expected = {'early': 200, 'gzip': 200, 'long': 200, 'switch': 502, 'line': 502, 'fields': 502, 'none': 502, 'chunk': 502, 'short': 502}
     for mode, want in expected.items():
         began = time.monotonic()
@@ -166,7 +166,7 @@ def engine_says(front):
         front.until(f'{mode}: it ends', lambda r=r: r.ended)
         good = r.fin == (p.ITEM_FIN, 200) if want == 200 else r.fin is not None and r.fin[0] & p.ITEM_ERROR and r.fin[1] == want
         front.check(f'{mode}: {want}', good, (r.fin, r.rejected, r.data[:100], time.monotonic() - began))
-        front.check(f'{mode}: what has come is an answer, or nothing', not r.data or r.data.startswith(b'HTTP/1.1 200 '), r.data[:100])
+        front.check(f'{mode}: the client gets an answer or nothing', not r.data or r.data.startswith(b'HTTP/1.1 200 '), r.data[:100])
         r = front.ask(list(range(20)))
         front.until(f'{mode}: the next one ends', lambda r=r: r.ended)
         front.check(f'{mode}: the next one is served', r.fin == (p.ITEM_FIN, 200) and Answer(r.data).content == b'{}', (r.fin, r.data[:100]))
@@ -176,7 +176,7 @@ def engine_says(front):
 
 
 def methods(front):
-    """HEAD has no content, whatever its head says."""
+    """An answer to HEAD has no body, whatever its head states."""
     r = front.ask(list(range(20)), raw=b'HEAD /v1/completions HTTP/1.1\r\naccept: */*\r\n\r\n')
     front.until('HEAD ends', lambda: r.ended)
     a = Answer(r.data)
@@ -184,7 +184,7 @@ def methods(front):
 
 
 def replay(front, engine, router):
-    """A replay socket that lies: its rank starts clean, and goes on with what is live."""
+    """An invalid replay socket: its rank starts empty, and continues with live events."""
     number = 0
 
     def table(blocks):
@@ -198,7 +198,7 @@ def replay(front, engine, router):
         end = time.monotonic() + 10
         while engine.asked == asked and time.monotonic() < end:
             p.run_until(front.all, lambda: False, 0.05)
-        front.check(f'replay {lie}: it is asked', engine.asked > asked, engine.asked)
+        front.check(f'replay {lie}: the agent asks for a replay', engine.asked > asked, engine.asked)
         number += 6
         batches = front.agent.counters()['agent']['batches']
 
@@ -215,8 +215,8 @@ def replay(front, engine, router):
     engine.lie = None
 
 
-def strangers(front):
-    """Connections that say nothing must not keep others' bodies out."""
+def idle_connections(front):
+    """Idle connections must not keep other bodies out."""
     def begin(size):
         token, tokens = os.urandom(16), list(range(2 * B))
         r = front.client.away(POOL, len(tokens), p.sequence_hashes(tokens, B), size, token)
@@ -237,7 +237,7 @@ def strangers(front):
             said = s.recv(100)
         except TimeoutError:
             said = b'nothing'
-    front.check('a body comes in beside 200 who say nothing', said.startswith(b'HTTP/1.1 204 '), (said, time.monotonic() - began))
+    front.check('a body comes in beside 200 idle connections', said.startswith(b'HTTP/1.1 204 '), (said, time.monotonic() - began))
     front.until('and its request is answered', lambda: r.ended)
     front.check('by the engine', r.fin == (p.ITEM_FIN, 200), (r.fin, r.rejected))
     for s in idle:
@@ -252,7 +252,7 @@ def main(kvroute, program):
         agent = Agent(program, engine, ADDRESSES[0], WORKER, '--block-size', '16', log=f'{router.dir}/agent.log')
         front.agent = agent
         front.serving('it', router, WORKER)
-        for part in sys.argv[3:] or ('engine_says', 'methods', 'strangers', 'replay'):
+        for part in sys.argv[3:] or ('check_answers', 'methods', 'idle_connections', 'replay'):
             if part == 'replay':
                 replay(front, engine, router)
             else:

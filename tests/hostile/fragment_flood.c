@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * One socket sends the 6,600 fragments of a ROUTE every 3 s, beside workers that say they live and
- * clients that ask, for a minute of virtual time, or six seconds on threads: nobody dies, everybody
- * is served, and there is always a buffer to receive a heartbeat into.
+ * One socket sends the 6,600 fragments of a ROUTE every 3 s, beside workers with heartbeats and
+ * clients with requests, for a minute of virtual time, or six seconds on threads. No worker is
+ * lost, all requests are served, and a buffer for the next heartbeat is always free.
  */
 #include "kvr_frame.h"
 #include "kvr_put.h"
@@ -15,15 +15,15 @@
 #define WORKERS	  8u
 #define FIRST	  100u /* worker id */
 #define FRAGMENTS 6600u
-#define UNIT	  512u /* so that a message may have as many */
+#define UNIT	  512u /* so that a message can have this many fragments */
 #define ROUND_MS  3000u
-#define ROUNDS	  (threads_used() == NULL ? 20u : 2u) /* threads take their time */
+#define ROUNDS	  (threads_used() == NULL ? 20u : 2u) /* threads take real time */
 #define BEAT_MS	  100u
-#define BURST_MS  20u /* the flood arrives within so long */
+#define BURST_MS  20u /* duration of each flood */
 
 static uint32_t answered, beats, acked, most_held;
 
-static void beat(uint64_t worker)
+static void send_flood_heartbeat(uint64_t worker)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = 3, .epoch = 1};
 	const struct kvr_wire_rank_load load = {.kv_used_blocks = UINT64_MAX};
@@ -35,7 +35,7 @@ static void beat(uint64_t worker)
 }
 
 /* An engine that answers every DISPATCH with one item, and a client that acknowledges it. */
-static void peers(void)
+static void run_peers(void)
 {
 	const struct kvr_wire_response item = {.flags = KVR_RESP_F_FIN,
 					       .cached_tokens = KVR_NONE32};
@@ -63,8 +63,11 @@ static void peers(void)
 	pipeline_flush();
 }
 
-/* Fragments of messages of @p frames, which all lack the last one; numbered over all rounds. */
-static void hostile(uint64_t from, uint32_t n, uint32_t frames)
+/*
+ * Fragments of messages of @p frames, each without its last one; message numbers continue over all
+ * rounds.
+ */
+static void send_hostile_fragments(uint64_t from, uint32_t n, uint32_t frames)
 {
 	uint8_t f[sizeof(struct kvr_wire_hdr) + UNIT] = {0};
 
@@ -80,45 +83,48 @@ static void hostile(uint64_t from, uint32_t n, uint32_t frames)
 	pipeline_host = 2;
 }
 
-static void all_are_alive(void)
+static void expect_all_alive(void)
 {
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
 		CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, i)->state, KVR_WORKER_SERVING);
 	CU_ASSERT_EQUAL(kvr_registry_count(rt->registry), WORKERS);
 }
 
-/* A millisecond of everybody's life. */
-static void ms(uint32_t now, uint32_t frames)
+/* One millisecond for all peers. */
+static void run_millisecond(uint32_t now, uint32_t frames)
 {
 	static uint64_t id;
 
 	rt->ns_offset += 1000000;
 	if (now % ROUND_MS < BURST_MS)
-		hostile((now / ROUND_MS * BURST_MS + now % ROUND_MS) * (FRAGMENTS / BURST_MS),
-			FRAGMENTS / BURST_MS, frames);
+		send_hostile_fragments((now / ROUND_MS * BURST_MS + now % ROUND_MS) *
+					       (FRAGMENTS / BURST_MS),
+				       FRAGMENTS / BURST_MS, frames);
 	if (now % BEAT_MS == 0)
 		for (uint64_t w = 0; w < WORKERS; w++)
-			beat(FIRST + w);
+			send_flood_heartbeat(FIRST + w);
 	if (now % 50 == 7) {
 		id++;
-		/* Every fourth one in fragments itself. */
+		/* Every fourth request is fragmented itself. */
 		pipeline_body_len = id % 4 == 0 ? 20000 : 4;
 		pipeline_route(id, id * 100, 4, 0, NULL);
-		peers();
+		run_peers();
 	}
 	for (uint32_t i = 0; i < (threads_used() == NULL ? 12 : 3); i++)
 		pipeline_step();
-	peers();
+	run_peers();
 	pipeline_step();
 	most_held = RTE_MAX(most_held, (uint32_t)lcores_count_held());
-	/* A device of rings receives into the peers' buffers: what is kept of all of them leaves
-	 * the reserve that heartbeats are received into. */
+	/*
+	 * A device of rings receives into the peers' buffers: kept fragments must leave the reserve
+	 * for heartbeats.
+	 */
 	CU_ASSERT(pipeline_mbufs_used() <= rt->sizes.room - rt->sizes.reserve);
-	all_are_alive();
+	expect_all_alive();
 }
 
-/* @p frames of each message; 0: as many as the router takes. */
-static void run(uint32_t frames, uint32_t mbufs)
+/* @p frames of each message; 0: the maximum of the router. */
+static void run_rounds(uint32_t frames, uint32_t mbufs)
 {
 	const uint32_t asked = ROUNDS * ROUND_MS / 50;
 
@@ -129,15 +135,15 @@ static void run(uint32_t frames, uint32_t mbufs)
 	pipeline_flush();
 	answered = beats = acked = most_held = 0;
 	for (uint32_t now = 0; now < ROUNDS * ROUND_MS; now++)
-		ms(now, frames != 0 ? frames : rt->sizes.max_frames);
+		run_millisecond(now, frames != 0 ? frames : rt->sizes.max_frames);
 	for (uint32_t i = 0; i < 4; i++) {
 		pipeline_turn();
-		peers();
+		run_peers();
 	}
 	CU_ASSERT_EQUAL(acked, beats);
 	CU_ASSERT_EQUAL(answered, asked);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_FINISHED), asked);
-	/* It was held as far as its source may, no further. */
+	/* The flood held what its source may hold, and no more. */
 	CU_ASSERT(most_held <= rt->sizes.reassembly_source + 16);
 	CU_ASSERT(frames != 0 || most_held > rt->sizes.reassembly_source / 2);
 	lcores_drop_messages();
@@ -148,29 +154,28 @@ static void run(uint32_t frames, uint32_t mbufs)
 	pipeline_body_len = 4;
 }
 
-/* As it was found: larger than the router takes, so nothing of it is held. */
-static void one_message(void)
+/* As first observed: larger than the router accepts, so nothing is held. */
+static void one_too_large_message(void)
 {
-	run(FRAGMENTS + 1, 8191);
+	run_rounds(FRAGMENTS + 1, 8191);
 }
 
-static void the_largest_that_are_taken(void)
+static void messages_of_the_largest_size(void)
 {
-	run(0, 8191);
-	run(0, 16383);
+	run_rounds(0, 8191);
+	run_rounds(0, 16383);
 }
 
-static void very_many(void)
+static void many_small_messages(void)
 {
-	run(3, 8191);
+	run_rounds(3, 8191);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"one", one_message},
-			       {"largest", the_largest_that_are_taken},
-			       {"many", very_many},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(one_too_large_message),
+			       KVR_CASE(messages_of_the_largest_size),
+			       KVR_CASE(many_small_messages), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("fragment_flood", tests);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 40: whatever is wrong with a HELLO, the worker and the log are told the field, what was said,
- * and what is needed; the log no more often than it can bear.
+ * Row 40: for every invalid HELLO, the worker and the log get the field, its value and the allowed
+ * values. The log is rate limited.
  */
 #include "pipeline.h"
 
@@ -18,7 +18,7 @@
 static int pipe_fd[2];
 static char said[1 << 16];
 
-/* What a HELLO is made of; a test changes what it wants wrong. */
+/* The parts of a HELLO; a test changes the one that should be wrong. */
 struct hello {
 	struct kvr_wire_hello w;
 	uint64_t id;
@@ -27,7 +27,7 @@ struct hello {
 	uint16_t port;
 };
 
-static struct hello good(void)
+static struct hello make_good_hello(void)
 {
 	return (struct hello){
 		.w = {.block_size = 4, .dp_size = 1, .total_kv_blocks = 100, .max_frame = 1432},
@@ -38,8 +38,8 @@ static struct hello good(void)
 	};
 }
 
-/* Send it. @return the REJECTED, code 0 when there is none; its text. */
-static struct kvr_wire_rejected hello(const struct hello *h, char text[300])
+/* Send it. @return the REJECTED, code 0 if there is none, and its text. */
+static struct kvr_wire_rejected send_hello_of(const struct hello *h, char text[300])
 {
 	const struct kvr_wire_ids ids = {.source = h->id, .id = 1, .epoch = h->epoch};
 	struct kvr_wire_rejected r = {0};
@@ -65,8 +65,8 @@ static struct kvr_wire_rejected hello(const struct hello *h, char text[300])
 	return r;
 }
 
-/* Everything that has been logged since the last time. */
-static const char *logged(void)
+/* Log output since the last call. */
+static const char *read_log(void)
 {
 	ssize_t n;
 
@@ -76,7 +76,7 @@ static const char *logged(void)
 	return said;
 }
 
-static const char *escaped(const char *words)
+static const char *escape_text(const char *words)
 {
 	static char out[600];
 	size_t n = 0;
@@ -90,23 +90,23 @@ static const char *escaped(const char *words)
 	return out;
 }
 
-/* It is refused with these words and numbers, and the log says so. */
-static void refused(const struct hello *h, enum kvr_code code, const char *words, uint64_t d0,
-		    uint64_t d1)
+/* Expect a rejection with this text and these numbers, and a log line with the same. */
+static void expect_hello_rejected(const struct hello *h, enum kvr_code code, const char *words,
+				  uint64_t d0, uint64_t d1)
 {
 	char text[300], line[800];
 	const char *at;
 	struct kvr_wire_rejected r;
 
-	logged();
-	r = hello(h, text);
+	read_log();
+	r = send_hello_of(h, text);
 	CU_ASSERT_EQUAL(r.code, code);
 	CU_ASSERT_STRING_EQUAL(text, words);
 	CU_ASSERT_EQUAL(r.detail[0], d0);
 	CU_ASSERT_EQUAL(r.detail[1], d1);
 	snprintf(line, sizeof(line), " level=warning msg=\"worker %u refused: %s\" worker=%u addr=",
-		 (unsigned int)h->id, escaped(words), (unsigned int)h->id);
-	at = strstr(logged(), line);
+		 (unsigned int)h->id, escape_text(words), (unsigned int)h->id);
+	at = strstr(read_log(), line);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(at);
 	snprintf(line, sizeof(line), " reason=%s\n", kvr_code_name(code));
 	at = strstr(at + 1, line);
@@ -114,56 +114,61 @@ static void refused(const struct hello *h, enum kvr_code code, const char *words
 	CU_ASSERT_STRING_EQUAL(at, line); /* the only line */
 }
 
-static void every_field_that_does_not_fit_is_named(void)
+static void every_mismatched_field_is_named(void)
 {
 	char far[256];
 	struct hello h;
 
 	pipeline_start(2);
-	h = good();
+	h = make_good_hello();
 	h.w.block_size = 32;
-	refused(&h, KVR_E_WORKER_CONFIG, "block_size: got 32, pool a has 4", 32, 4);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_WORKER_CONFIG, "block_size: got 32, pool a has 4", 32, 4);
+	h = make_good_hello();
 	h.id = 10;
 	h.w.role = KVR_ROLE_DECODE;
-	refused(&h, KVR_E_WORKER_CONFIG, "role: got decode, pool a is aggregated", h.w.role, 0);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_WORKER_CONFIG, "role: got decode, pool a is aggregated",
+			      h.w.role, 0);
+	h = make_good_hello();
 	h.id = 11;
 	h.w.dp_size = KVR_WORKER_MAX_RANKS + 1;
-	refused(&h, KVR_E_WORKER_CONFIG, "dp_size: got 257, allowed: 1 to 256 ranks", 257, 256);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_WORKER_CONFIG, "dp_size: got 257, allowed: 1 to 256 ranks",
+			      257, 256);
+	h = make_good_hello();
 	h.id = 13;
 	h.host = "engine-13";
-	refused(&h, KVR_E_WORKER_CONFIG,
-		"bootstrap: got host \"engine-13\" with port 0, allowed: 1 to 65535", 0, 1);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_WORKER_CONFIG,
+			      "bootstrap: got host \"engine-13\" with port 0, allowed: 1 to 65535",
+			      0, 1);
+	h = make_good_hello();
 	h.id = 14;
 	memset(far, 'z', sizeof(far) - 1);
 	far[0] = 'r';
 	far[1] = '=';
 	far[250] = '\0';
 	h.topology = far;
-	refused(&h, KVR_E_WORKER_CONFIG, "topology: got an entry of 250 bytes, allowed: 239", 250,
-		239);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_WORKER_CONFIG,
+			      "topology: got an entry of 250 bytes, allowed: 239", 250, 239);
+	h = make_good_hello();
 	h.id = 15;
 	h.pool = "ab";
-	refused(&h, KVR_E_UNKNOWN_POOL, "pool: got \"ab\", this router has a, b", 0, 0);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_UNKNOWN_POOL, "pool: got \"ab\", this router has a, b", 0,
+			      0);
+	h = make_good_hello();
 	h.id = 16;
 	h.w.dp_size = 65;
-	refused(&h, KVR_E_WORKER_LIMIT,
+	expect_hello_rejected(
+		&h, KVR_E_WORKER_LIMIT,
 		"no room: [router] max_workers 128, there are 0; pool a: max_workers 64, there are "
 		"0, max_ranks 64, there are 0",
 		0, 128);
 	pipeline_stop();
 }
 
-/* What no pool could take is refused at ingress, which logs nothing. */
-static void out_of_range(const struct hello *h, const char *words, uint64_t d0, uint64_t d1)
+/* A HELLO that no pool could accept is rejected at ingress, without a log line. */
+static void expect_out_of_range(const struct hello *h, const char *words, uint64_t d0, uint64_t d1)
 {
 	char text[300];
-	const struct kvr_wire_rejected r = hello(h, text);
+	const struct kvr_wire_rejected r = send_hello_of(h, text);
 
 	CU_ASSERT_EQUAL(r.code, KVR_E_INVALID_REQUEST);
 	CU_ASSERT_STRING_EQUAL(text, words);
@@ -171,59 +176,59 @@ static void out_of_range(const struct hello *h, const char *words, uint64_t d0, 
 	CU_ASSERT_EQUAL(r.detail[1], d1);
 }
 
-static void values_that_nobody_may_have_are_named(void)
+static void values_out_of_range_are_named(void)
 {
 	struct hello h;
 
 	pipeline_start(1);
-	h = good();
+	h = make_good_hello();
 	h.w.role = 3;
-	out_of_range(&h, "role out of range", 3, 2);
-	h = good();
+	expect_out_of_range(&h, "role out of range", 3, 2);
+	h = make_good_hello();
 	h.w.block_size = 0;
-	out_of_range(&h, "block_size out of range", 0, UINT32_MAX);
-	h = good();
+	expect_out_of_range(&h, "block_size out of range", 0, UINT32_MAX);
+	h = make_good_hello();
 	h.w.dp_start = 7;
 	h.w.dp_size = 0;
-	out_of_range(&h, "dp_start and dp_size out of range", 0, UINT32_MAX - 7);
-	h = good();
+	expect_out_of_range(&h, "dp_start and dp_size out of range", 0, UINT32_MAX - 7);
+	h = make_good_hello();
 	h.w.max_frame = 100;
-	out_of_range(&h, "max_frame out of range", 100, KVR_WIRE_MAX_FRAME);
+	expect_out_of_range(&h, "max_frame out of range", 100, KVR_WIRE_MAX_FRAME);
 	pipeline_stop();
 }
 
-static void a_life_that_may_not_be_is_named(void)
+static void an_invalid_epoch_is_named(void)
 {
 	struct hello h;
 	char text[300];
 
 	pipeline_start(1);
-	h = good();
-	CU_ASSERT_EQUAL_FATAL(hello(&h, text).code, 0);
+	h = make_good_hello();
+	CU_ASSERT_EQUAL_FATAL(send_hello_of(&h, text).code, 0);
 	h.epoch = 4;
-	refused(&h, KVR_E_STALE_EPOCH, "epoch: got 4, the last life had 5; a new one has a greater",
-		5, 0);
-	h = good();
-	h.w.boot = 77; /* another process has come back with the epoch of that one */
-	refused(&h, KVR_E_STALE_EPOCH, "epoch: got 5, the last life had 5; a new one has a greater",
-		5, 0);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_STALE_EPOCH,
+			      "epoch: got 4, the last life had 5; a new one has a greater", 5, 0);
+	h = make_good_hello();
+	h.w.boot = 77; /* another process with the same epoch */
+	expect_hello_rejected(&h, KVR_E_STALE_EPOCH,
+			      "epoch: got 5, the last life had 5; a new one has a greater", 5, 0);
+	h = make_good_hello();
 	h.w.total_kv_blocks = 7;
-	refused(&h, KVR_E_WORKER_CONFIG, "a life does not change: HELLO needs a greater epoch", 0,
-		0);
-	h = good();
+	expect_hello_rejected(&h, KVR_E_WORKER_CONFIG,
+			      "a life does not change: HELLO needs a greater epoch", 0, 0);
+	h = make_good_hello();
 	h.from = PEER_OTHER;
 	h.epoch = 6;
-	refused(&h, KVR_E_WORKER_ALIVE, "another address speaks for this worker",
-		rt->conf.opt.suspect_ms, 0);
+	expect_hello_rejected(&h, KVR_E_WORKER_ALIVE, "another address speaks for this worker",
+			      rt->conf.opt.suspect_ms, 0);
 	pipeline_stop();
 }
 
-/* A worker that says the wrong thing for ever is not what the log is full of. */
-static void the_log_of_a_worker_is_bounded(void)
+/* A worker that keeps sending invalid HELLOs does not fill the log. */
+static void log_lines_of_a_worker_are_rate_limited(void)
 {
 	struct log_counts before, after;
-	struct hello h = good();
+	struct hello h = make_good_hello();
 	char text[300];
 
 	pipeline_start(1);
@@ -231,7 +236,7 @@ static void the_log_of_a_worker_is_bounded(void)
 	h.w.block_size = 32;
 	log_counts(&before);
 	for (int i = 0; i < 300; i++) {
-		CU_ASSERT_EQUAL(hello(&h, text).code, KVR_E_WORKER_CONFIG);
+		CU_ASSERT_EQUAL(send_hello_of(&h, text).code, KVR_E_WORKER_CONFIG);
 		CU_ASSERT_STRING_EQUAL(text, "block_size: got 32, pool a has 4");
 	}
 	log_counts(&after);
@@ -243,11 +248,10 @@ static void the_log_of_a_worker_is_bounded(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"fields", every_field_that_does_not_fit_is_named},
-			       {"values", values_that_nobody_may_have_are_named},
-			       {"lives", a_life_that_may_not_be_is_named},
-			       {"bounded", the_log_of_a_worker_is_bounded},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(every_mismatched_field_is_named),
+			       KVR_CASE(values_out_of_range_are_named),
+			       KVR_CASE(an_invalid_epoch_is_named),
+			       KVR_CASE(log_lines_of_a_worker_are_rate_limited), CU_TEST_INFO_NULL};
 
 	if (pipe2(pipe_fd, O_NONBLOCK) != 0 ||
 	    log_open(KVR_LOG_TO_STDERR, pipe_fd[1], NULL, false) != 0)

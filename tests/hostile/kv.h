@@ -4,8 +4,9 @@
 
 /**
  * @file
- * What the cases about KV events share: frames of any events, their answers, and what the table of
- * pool "a" says. On one thread.
+ *
+ * Helpers for tests of KV events: frames with any events, their acknowledgements, and the table of
+ * the first pool. On one thread.
  */
 
 #include <string.h>
@@ -54,14 +55,14 @@ static inline void kv_end(struct kv_frame *f, uint64_t worker, uint32_t epoch)
 	kvr_hdr_put((struct kvr_wire_hdr *)f->buf, KVR_KV_EVENTS, &ids, body, 0, (uint16_t)body);
 }
 
-/** The frame goes to the router. */
+/** Send the frame to the router. */
 static inline void kv_send(struct kv_frame *f, uint64_t worker, uint32_t epoch)
 {
 	kv_end(f, worker, epoch);
 	pipeline_send(PEER_AGENT, f->buf, f->len);
 }
 
-/** The frame goes to the event stage, as ingress has it done some time ago for @p rank. */
+/** Put the frame directly into the event ring of @p rank, as ingress did some time ago. */
 static inline void kv_queue(struct kv_frame *f, uint64_t worker, uint32_t epoch, uint32_t rank,
 			    const struct kvr_path *from)
 {
@@ -91,7 +92,7 @@ static inline void kv_chain(uint64_t *sh, uint32_t n, uint64_t name)
 		sh[i] = kvr_mix64(name << 32 ^ i) | 1;
 }
 
-/** Device blocks that the rank has of the prompt, by the table of the first pool. */
+/** Device blocks of the prompt that the rank has in the table of the first pool. */
 static inline uint32_t kv_overlap(uint32_t rank, const uint64_t *sh, uint32_t n)
 {
 	struct kvr_overlap *o = aligned_alloc(64, kvr_overlap_size(rt->pool[0].max_ranks));
@@ -104,7 +105,8 @@ static inline uint32_t kv_overlap(uint32_t rank, const uint64_t *sh, uint32_t n)
 	return v;
 }
 
-/** Counters of that table, until the next call; an object, as clang takes no member of a value. */
+/** Counters of that table, until the next call. An object, because clang does not take a member of
+ * a returned value. */
 static inline const struct kvr_prefix_stats *kv_table_now(void)
 {
 	static struct kvr_prefix_stats s;

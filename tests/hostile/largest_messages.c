@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * CONNECTED says what the largest message is, whatever buffers there are: two of it from one
- * address, their fragments in turns, are both served; one that is 8 bytes longer is refused on its
- * first fragment, before anything of it is held.
+ * CONNECTED reports the size of the largest message for any number of buffers. Two of this size
+ * from one address, with alternating fragments, are both served. One that is 8 bytes longer is
+ * rejected on its first fragment, before any of it is held.
  */
 #include "kvr_frame.h"
 #include "kvr_put.h"
@@ -15,11 +15,11 @@
 #define HEADER sizeof(struct kvr_wire_hdr)
 #define FIXED  sizeof(struct kvr_wire_request)
 #define HASHES 50000u
-/* The largest that route() makes. */
+/* largest size of make_route_of() */
 #define ALL  ((uint32_t)FIXED + HASHES * 8 + KVR_WIRE_MAX_TOKENS * 4 + KVR_WIRE_MAX_BODY)
 #define UNIT (KVR_WIRE_DEF_FRAME - (uint32_t)HEADER)
 
-static struct kvr_wire_connected limits(void)
+static struct kvr_wire_connected read_limits(void)
 {
 	static const uint8_t zeros[512];
 	const struct kvr_wire_ids ids = {.source = 77, .id = 1, .epoch = 1};
@@ -38,9 +38,8 @@ static struct kvr_wire_connected limits(void)
 	return c;
 }
 
-/* A ROUTE of @p len body bytes: hashes, of at most half of it, tokens that the engine needs, its
- * body. */
-static uint8_t *route(uint32_t len)
+/* A ROUTE of @p len body bytes: up to half of it hashes, then engine tokens, then its body. */
+static uint8_t *make_route_of(uint32_t len)
 {
 	uint8_t *m = calloc(1, len);
 	struct kvr_wire_request *q = (void *)m;
@@ -73,13 +72,13 @@ static void send_part(const uint8_t *m, uint32_t len, uint64_t id, uint32_t k)
 	pipeline_send(PEER_CLIENT, f, HEADER + part);
 }
 
-/* What has come out: bytes of each DISPATCH, ACCEPTED. */
+/* Bytes sent for each DISPATCH, and ACCEPTED. */
 static struct {
 	uint32_t bytes[3], accepted, rejected;
 	uint64_t handle[3];
 } seen;
 
-static void look(void)
+static void collect_output(void)
 {
 	const struct out *o;
 
@@ -95,19 +94,19 @@ static void look(void)
 	pipeline_flush();
 }
 
-static void two_are_served(uint32_t n)
+static void check_two_are_served(uint32_t n)
 {
-	uint8_t *m = route(n), buf[256];
+	uint8_t *m = make_route_of(n), buf[256];
 
 	memset(&seen, 0, sizeof(seen));
 	for (uint32_t k = 0; k * UNIT < n; k++) {
 		send_part(m, n, 1, k);
 		send_part(m, n, 2, k);
 		if (k % 16 == 15)
-			look();
+			collect_output();
 	}
 	for (uint32_t i = 0; i < 20000 && seen.bytes[1] + seen.bytes[2] < 2 * n; i++)
-		look();
+		collect_output();
 	CU_ASSERT_EQUAL(seen.bytes[1], n);
 	CU_ASSERT_EQUAL(seen.bytes[2], n);
 	CU_ASSERT_EQUAL(seen.accepted, 2);
@@ -126,11 +125,11 @@ static void two_are_served(uint32_t n)
 	free(m);
 }
 
-static void more_is_refused(uint32_t n)
+static void check_more_is_rejected(uint32_t n)
 {
 	const struct kvr_wire_rejected *r;
 	const uint64_t kept = lcores_count_kept();
-	uint8_t *m = route(n);
+	uint8_t *m = make_route_of(n);
 	const struct out *o;
 
 	for (uint32_t k = 0; k < 20; k++)
@@ -148,7 +147,7 @@ static void more_is_refused(uint32_t n)
 	free(m);
 }
 
-static void with(uint32_t mbufs)
+static void check_with_buffers(uint32_t mbufs)
 {
 	struct kvr_wire_connected c;
 	uint32_t n;
@@ -158,12 +157,12 @@ static void with(uint32_t mbufs)
 	pipeline_mbufs = PIPELINE_MBUFS;
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(31, 1, "a", 1));
 	pipeline_flush();
-	c = limits();
+	c = read_limits();
 	n = RTE_MIN(c.max_message, c.max_frames * UNIT) & ~7u;
 	CU_ASSERT_FATAL(n >= 600000 / rt->conf.n_ingress && n <= KVR_WIRE_MAX_MESSAGE);
-	two_are_served(RTE_MIN(n, ALL));
+	check_two_are_served(RTE_MIN(n, ALL));
 	if (n < ALL)
-		more_is_refused(n + 8);
+		check_more_is_rejected(n + 8);
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_stop();
@@ -171,26 +170,24 @@ static void with(uint32_t mbufs)
 
 static void few_buffers(void)
 {
-	with(8191);
+	check_with_buffers(8191);
 }
 
 static void more_buffers(void)
 {
-	with(16383);
+	check_with_buffers(16383);
 }
 
-/* 4.2 MB of tokens, 1 MB of body: as much as there can be but for hints and hashes. */
+/* 4.2 MB of tokens and 1 MB of body: the largest possible except for hints and hashes. */
 static void enough_buffers(void)
 {
-	with(PIPELINE_MBUFS);
+	check_with_buffers(PIPELINE_MBUFS);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"few", few_buffers},
-			       {"more", more_buffers},
-			       {"enough", enough_buffers},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(few_buffers), KVR_CASE(more_buffers),
+			       KVR_CASE(enough_buffers), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("largest_messages", tests);
 }

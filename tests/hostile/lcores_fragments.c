@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Several ingress lcores, and every frame of a message on the next queue: whichever lcore joins
- * them, and however late it comes to them, a message is joined, or refused when it is too large.
+ * Several ingress lcores, and each frame of a message on the next queue: a message is reassembled
+ * on any lcore and with any delay, or rejected if it is too large.
  */
 #include "peers.h"
 #include "threads.h"
@@ -16,12 +16,12 @@
 #define HEADER sizeof(struct kvr_wire_hdr)
 #define UNIT   (KVR_WIRE_DEF_FRAME - HEADER)
 
-static uint64_t counted(enum in_counter c)
+static uint64_t sum_two_lcores(enum in_counter c)
 {
 	return kvr_stats_get(rt->lcore[0]->in, c) + kvr_stats_get(rt->lcore[1]->in, c);
 }
 
-static void begin(uint32_t mbufs)
+static void begin_lcore_fragments(uint32_t mbufs)
 {
 	pipeline_mbufs = mbufs;
 	pipeline_block_size = 16;
@@ -32,7 +32,7 @@ static void begin(uint32_t mbufs)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(rt->lcore[1]->joins);
 }
 
-static void end(void)
+static void end_lcore_fragments(void)
 {
 	pipeline_turn();
 	pipeline_flush();
@@ -41,8 +41,8 @@ static void end(void)
 	pipeline_stop();
 }
 
-/* The lcore that joins what PEER_CLIENT sends. */
-static struct lcore *joiner(void)
+/* The lcore that reassembles messages from PEER_CLIENT. */
+static struct lcore *find_joiner(void)
 {
 	struct kvr_path from = {.udp_port = PEER_CLIENT, .family = 4};
 
@@ -50,8 +50,8 @@ static struct lcore *joiner(void)
 	return fragment_joiner(rt->lcore[0], &from);
 }
 
-/* It does something else until the other one has read, and handed over, all there is. */
-static bool is_away(struct lcore *lc, void *arg)
+/* It is busy elsewhere until the other lcore has read and handed over everything. */
+static bool keep_lcore_away(struct lcore *lc, void *arg)
 {
 	struct lcore *other = lc->rt->lcore[1 - lc->index];
 	const uint64_t from = atomic_load_explicit(&other->read_up, memory_order_acquire);
@@ -62,24 +62,24 @@ static bool is_away(struct lcore *lc, void *arg)
 	return true;
 }
 
-static bool nothing_goes_on(void)
+static bool is_all_idle(void)
 {
 	return kvr_sched_settled(rt->pool[0].sched) && !event_open(&rt->pool[0].event) &&
 	       rte_mempool_in_use_count(rt->hash_bufs) == 0;
 }
 
-static void a_message_on_all_queues_is_joined(void)
+static void a_message_on_all_queues_is_reassembled(void)
 {
 	const uint32_t frames = (TOKENS * 4 + (uint32_t)UNIT - 1) / (uint32_t)UNIT;
 	uint32_t bytes = 0;
 	const struct out *o;
 
-	begin(MBUFS);
+	begin_lcore_fragments(MBUFS);
 	CU_ASSERT_FATAL(frames < rt->sizes.max_frames && rt->sizes.ring_size < frames / 2);
 	for (uint64_t id = 1; id <= 2; id++, bytes = 0) {
-		struct call away = {.fn = is_away};
+		struct call away = {.fn = keep_lcore_away};
 
-		CU_ASSERT_EQUAL_FATAL(rte_ring_sp_enqueue(joiner()->calls, &away), 0);
+		CU_ASSERT_EQUAL_FATAL(rte_ring_sp_enqueue(find_joiner()->calls, &away), 0);
 		pipeline_route_tokens(id, 0, TOKENS, 0, NULL);
 		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_ACCEPTED));
 		while ((o = pipeline_expect(PEER_AGENT, KVR_DISPATCH)) != NULL)
@@ -89,26 +89,28 @@ static void a_message_on_all_queues_is_joined(void)
 		CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
 		pipeline_flush();
 	}
-	/* Each is longer than a turn: its booking, its end and its prediction are done in slices,
-	 * and its hashes are given back by the last thread that has them. */
-	for (uint32_t i = 0; i < 100000 && !nothing_goes_on(); i++)
+	/*
+	 * Booking, end and prediction of each prompt take longer than a turn and are done in
+	 * slices; the last thread with its hashes frees them.
+	 */
+	for (uint32_t i = 0; i < 100000 && !is_all_idle(); i++)
 		pipeline_turn();
-	CU_ASSERT_TRUE(nothing_goes_on());
+	CU_ASSERT_TRUE(is_all_idle());
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_PREDICTIONS), 2);
 	CU_ASSERT_PTR_NULL(kvr_active_check(kvr_sched_active(rt->pool[0].sched)));
-	CU_ASSERT_EQUAL(counted(IN_REASSEMBLED), 2);
-	CU_ASSERT(counted(IN_FORWARDED) >= frames / 2 * 2);
-	CU_ASSERT_EQUAL(counted(IN_RING_FULL), 0);
-	CU_ASSERT_EQUAL(counted(IN_MISSING_SENT), 0);
-	end();
+	CU_ASSERT_EQUAL(sum_two_lcores(IN_REASSEMBLED), 2);
+	CU_ASSERT(sum_two_lcores(IN_FORWARDED) >= frames / 2 * 2);
+	CU_ASSERT_EQUAL(sum_two_lcores(IN_RING_FULL), 0);
+	CU_ASSERT_EQUAL(sum_two_lcores(IN_MISSING_SENT), 0);
+	end_lcore_fragments();
 }
 
-/* Its first fragment says so, on whatever queue, and no other takes room on the way. */
-static void what_is_too_large_is_refused_where_it_comes(void)
+/* The first fragment shows the size, on any queue, and no further one is kept on the way. */
+static void a_too_large_message_is_rejected_on_any_lcore(void)
 {
 	uint8_t f[KVR_WIRE_DEF_FRAME] = {0};
 
-	begin(PIPELINE_MBUFS);
+	begin_lcore_fragments(PIPELINE_MBUFS);
 	for (uint32_t q = 0; q < 2; q++) {
 		const struct kvr_wire_ids ids = {.source = 77, .id = 10 + q, .epoch = 1};
 		const uint32_t len = (rt->sizes.max_frames + 1) * (uint32_t)UNIT;
@@ -130,15 +132,15 @@ static void what_is_too_large_is_refused_where_it_comes(void)
 		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_REJECTED));
 	}
 	pipeline_queue = PIPELINE_SPREAD;
-	CU_ASSERT_EQUAL(counted(IN_REJECTED), 64);
-	CU_ASSERT_EQUAL(counted(IN_FORWARDED), 0);
-	end();
+	CU_ASSERT_EQUAL(sum_two_lcores(IN_REJECTED), 64);
+	CU_ASSERT_EQUAL(sum_two_lcores(IN_FORWARDED), 0);
+	end_lcore_fragments();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"joined", a_message_on_all_queues_is_joined},
-			       {"too large", what_is_too_large_is_refused_where_it_comes},
+	CU_TestInfo tests[] = {KVR_CASE(a_message_on_all_queues_is_reassembled),
+			       KVR_CASE(a_too_large_message_is_rejected_on_any_lcore),
 			       CU_TEST_INFO_NULL};
 
 	if (threads_used() == NULL)

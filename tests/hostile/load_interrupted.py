@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 37, kvroute-load: interrupted in the middle of a run it sends nothing new, waits for what it has sent, and reports as at
-any other end; when something that must be 0 is not, it says so and fails. A second signal ends the wait.
+"""Row 37, kvroute-load: interrupted in the middle of a run, it sends no new requests, waits for those in flight, and reports as usual. If a counter
+that must be 0 is not, it reports that and fails. A second signal ends the wait.
 
-  load_interrupted.py KVROUTE KVROUTE_LOAD
+load_interrupted.py KVROUTE KVROUTE_LOAD
 """
 import json
 import re
@@ -15,7 +15,7 @@ import time
 from scripts import PATIENT, Case, child
 
 KVROUTE, LOAD = sys.argv[1:3]
-# Answers take 2 s: many are on their way whenever the signal comes.
+# Answers take 2 s: many requests are in flight at any time.
 SLOW = ('--decode-us-per-token', '20000', '--osl', '100')
 case = Case('load_interrupted')
 router = case.start(KVROUTE, 'one')
@@ -24,7 +24,7 @@ if 'kvroute: ready' not in case.log('one'):
 
 
 def begin(*more):
-    """A load that has requests on their way: it says so once a second."""
+    """Start a load with requests in flight; it reports them once a second."""
     load = child.start([LOAD, '--socket', case.socket, '--router', '10.0.0.1', '--rate', '100', '--seconds', '600', '--engines', '2',
                         '--idle', 'sleep', '--json', *SLOW, *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     for line in load.stderr:
@@ -45,17 +45,17 @@ c, err = end(load, 100)
 case.check(load.returncode == 0 and c, 'interrupted: exit', load.returncode, err[-300:])
 if c:
     case.check(c['completed'] == c['sent'] and c['sent'] > 50 and c['lost'] == 0 and c['in_flight'] == 0,
-               'what was on its way is not waited for:', {k: v for k, v in c.items() if v})
-    case.check(c['requests'] == c['sent'] + c['not_sent'], 'counters do not add up:', c)
+               'requests in flight were not awaited:', {k: v for k, v in c.items() if v})
+    case.check(c['requests'] == c['sent'] + c['not_sent'], 'counters do not balance:', c)
 
-# Nobody answers any more: what was on its way is lost, and that is no success.
+# The engines no longer answer: requests in flight are lost, which is a failure.
 load = begin('--drain', '2', '--repeat-ms', '200', '--max-tries', '200')
 router.send_signal(signal.SIGSTOP)
 load.send_signal(signal.SIGINT)
 c, err = end(load, 100)
-case.check(load.returncode == 1 and c and c['lost'] > 50 and c['in_flight'] == 0, 'lost requests are a success: exit',
+case.check(load.returncode == 1 and c and c['lost'] > 50 and c['in_flight'] == 0, 'lost requests with exit status',
            load.returncode, c)
-case.check('lost' in err and 'must be 0' in err, 'it does not say what is wrong:', err[-300:])
+case.check('lost' in err and 'must be 0' in err, 'the failure is not reported:', err[-300:])
 router.send_signal(signal.SIGCONT)
 
 # The drain would last an hour.
@@ -63,7 +63,7 @@ load = begin('--drain', '3600', '--repeat-ms', '200', '--max-tries', '200')
 router.send_signal(signal.SIGSTOP)
 load.send_signal(signal.SIGINT)
 time.sleep(0.5)
-case.check(load.poll() is None, 'it does not wait for what is on its way')
+case.check(load.poll() is None, 'requests in flight were not awaited')
 load.send_signal(signal.SIGTERM)
 c, err = end(load, 100)
 case.check(load.returncode == 1 and c and c['lost'] > 50, 'a second signal: exit', load.returncode, c)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 7: standard error is a pipe that is full and nobody reads. The router works, and says afterwards what it had to say. Telemetry
-counts what was written, dropped and left out, and the lines that are read are as many.
+"""Row 7: standard error is a full pipe without a reader. The router keeps working and writes the log lines afterwards. Telemetry counts lines that
+were written, dropped and limited, and these equal the lines read.
 
-  log_stalled.py KVROUTE KVROUTE_LOAD
+log_stalled.py KVROUTE KVROUTE_LOAD
 """
 import fcntl
 import os
@@ -35,11 +35,11 @@ router = case.start(KVROUTE, 'one', stderr=wr)
 os.close(wr)
 if 'kvroute: ready' not in case.log('one'):
     sys.exit('FAILED: the router did not become ready')
-# Engines die and return: lines about them.
+# Engines die and return: log lines about them.
 load = case.load(LOAD, 200, 3, 4, '--kill-every', '0.1', '--kill-down', '0.05', *PATIENT)
 _, err = load.communicate(timeout=120)
-case.check(load.returncode == 0, 'no routing while nobody reads the log:', err[-300:])
-# And so many that do not fit the pool that there is no room for what is to be said about them.
+case.check(load.returncode == 0, 'no routing without a reader of the log:', err[-300:])
+# More engines than the pool accepts: there is no space left for their log lines.
 for _ in range(20):
     if telemetry(case, 'one', '/kvroute/log')['buffer_full']:
         break
@@ -49,14 +49,14 @@ counts = telemetry(case, 'one', '/kvroute/log')
 drops = telemetry(case, 'one', '/kvroute/drops')
 case.check(counts['buffer_full'] > 0 and counts['rate_limited'] > 0, 'nothing was dropped or limited:', counts)
 case.check(drops.get('log_buffer_full') == counts['buffer_full'] and drops.get('log_rate_limited') == counts['rate_limited'],
-           'drops do not say what the log says:', drops, counts)
-# Now somebody reads: all that was kept is there.
+           'reported drops differ from the log:', drops, counts)
+# Now the test reads: all kept lines are there.
 os.set_blocking(rd, False)
 text = b''
 
 
 def read(seconds, enough):
-    """Read until that much is there."""
+    """Read until @count lines are there."""
     global text
     until = time.monotonic() + seconds
     while time.monotonic() < until and not enough():
@@ -71,21 +71,21 @@ def lines():
 
 
 def counted():
-    """Those of engines that have gone since may have come to it."""
+    """Lines about engines that have gone since may have been added."""
     return telemetry(case, 'one', '/kvroute/log')['lines']
 
 
 read(20, lambda: len(lines()) == counted())
 case.check(len(lines()) == counted(), 'lines counted and lines read:', counts, counted(), len(lines()))
-case.check(any('worker 1 joining -> serving' in x for x in lines()), 'the log has lost what it had room for:', lines()[-5:])
-case.check(all(x.startswith('time=') for x in lines()), 'lines past the log:', lines()[:3])
-case.check(any(' left_out=' in x for x in lines()), 'nobody says what the limit has left out')
-# The next line tells what is missing before it, to the line.
+case.check(any('worker 1 joining -> serving' in x for x in lines()), 'the log lost lines that it had space for:', lines()[-5:])
+case.check(all(x.startswith('time=') for x in lines()), 'lines beyond the log:', lines()[:3])
+case.check(any(' left_out=' in x for x in lines()), 'no line reports the limited lines')
+# The next line reports exactly how many were dropped before it.
 load = case.load(LOAD, 50, 1, 1, '--worker-base', '5000', *PATIENT)
 load.communicate(timeout=120)
 counts = telemetry(case, 'one', '/kvroute/log')
 read(20, lambda: b'log lines dropped' in text and len(lines()) >= counts['lines'])
 told = sum(int(n) for n in re.findall(rb'log lines dropped.* dropped=([0-9]+)\n', text))
-case.check(told == counts['buffer_full'] and len(lines()) == counts['lines'], 'dropped, told, lines read:', counts, told, len(lines()))
+case.check(told == counts['buffer_full'] and len(lines()) == counts['lines'], 'dropped, reported, lines read:', counts, told, len(lines()))
 case.end(router)
 sys.exit(bool(case.failures))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 33: hostile peers on the memif socket; the router lives, leaks nothing and still routes.
+"""Row 33: hostile peers on the memif socket; the router survives, leaks nothing and still routes.
 
-  memif_connects.py KVROUTE KVROUTE_LOAD
+memif_connects.py KVROUTE KVROUTE_LOAD
 """
 import array
 import os
@@ -32,7 +32,7 @@ def connect():
             return s
         except (BlockingIOError, InterruptedError, TimeoutError):
             time.sleep(0.01)
-    raise TimeoutError('nobody accepts')
+    raise TimeoutError('no accept()')
 
 
 def send(s, data, fds=()):
@@ -69,7 +69,7 @@ def garbage():
 
 
 def half(s, ring, rings=1, size=1 << 20, real=None):
-    """A handshake up to `ring`, fields of ADD_RING."""
+    """A handshake up to `ring`, with these fields of ADD_RING."""
     send(s, message(INIT, struct.pack('<HIB', 0x200, 0, 0)))
     f = os.memfd_create('region')
     os.ftruncate(f, size if real is None else real)
@@ -92,7 +92,7 @@ def lies():
 
 
 def deaf():
-    """Asks and asks and never reads: the thread that answers must not wait."""
+    """Sends requests and never reads: the answering thread must not wait."""
     s = connect()
     for _ in range(100):
         if not send(s, message(INIT, struct.pack('<HIB', 0x200, 0, 0))):
@@ -137,16 +137,16 @@ time.sleep(0.5)
 case.check(first.poll() is None, 'crowd: the router is dead')
 if first.poll() is None:
     case.check(fds(first) <= before + 40, f'crowd: {fds(first)} descriptors, were {before}')
-time.sleep(3)  # what began a handshake and does not end it loses its place
-routes('beside a crowd that says nothing')
+time.sleep(3)  # an incomplete handshake loses its place
+routes('beside a silent crowd')
 for s in held:
     s.close()
 second = case.start(KVROUTE, 'two')
-case.check(second.poll() == 1, 'a second router on the socket is not refused')
-# A start that takes longer than a second says so, on a busy machine.
+case.check(second.poll() == 1, 'a second router on the socket was accepted')
+# On a busy machine a start takes longer than a second, and reports that.
 said = '\n'.join(x for x in case.log('two').strip().split('\n') if 'msg="starting: ' not in x)
-case.check('served by another process' in said and said.count('\n') == 0, f'the second router says: {said}')
-routes('after a second router was refused')
+case.check('served by another process' in said and said.count('\n') == 0, f'the second router reports: {said}')
+routes('after a second router was rejected')
 case.end(first)
 if case.failures:
     print(case.log('one')[-2000:])

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 37: the router under a memif peer dies and starts again; the peer comes back, and nothing is lost; or the peer is the
-server and dies, and the router, its client, comes back. And: kvroute-load says with its exit status when something is lost.
+"""Row 37: the router under a memif peer dies and starts again: the peer reconnects and nothing is lost. Or the peer is the server and dies, and the
+router, its client, reconnects. kvroute-load reports losses by its exit status.
 
-  memif_peer_restart.py KVROUTE KVROUTE_LOAD
+memif_peer_restart.py KVROUTE KVROUTE_LOAD
 """
 import json
 import os
@@ -20,7 +20,7 @@ KVROUTE, LOAD = sys.argv[1:3]
 
 
 def report(case, peer, what):
-    """What kvroute-load has counted; {} when it reports nothing."""
+    """The counters of kvroute-load; {} if it reports nothing."""
     out, err = peer.communicate(timeout=120)
     try:
         return json.loads(out), err
@@ -35,7 +35,7 @@ def kill(router):
 
 
 def served(case, name, requests):
-    """Wait until that router has sent so many requests to engines."""
+    """Wait until that router has sent @count requests to engines."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         try:
@@ -43,7 +43,7 @@ def served(case, name, requests):
             if sum(p['requests']['dispatches'] for p in pools.values()) >= requests:
                 return True
         except OSError:
-            pass  # not there yet
+            pass  # not ready yet
         time.sleep(0.1)
     return False
 
@@ -51,21 +51,21 @@ def served(case, name, requests):
 def router_dies():
     case = Case('memif_peer')
     router = case.start(KVROUTE, 'one')
-    peer = case.load(LOAD, 200, 100, 4, *PATIENT)  # long enough for a slow start: interrupted when it has seen both
-    case.check(served(case, 'one', 300), 'the first router serves nobody')
+    peer = case.load(LOAD, 200, 100, 4, *PATIENT)  # long enough for a slow start: interrupted when it has seen both routers
+    case.check(served(case, 'one', 300), 'the first router serves no requests')
     kill(router)
     time.sleep(0.5)
     router = case.start(KVROUTE, 'two')
-    case.check(served(case, 'two', 300), 'the second router serves nobody')
+    case.check(served(case, 'two', 300), 'the second router serves no requests')
     peer.send_signal(signal.SIGINT)
     seen, err = report(case, peer, 'the peer of a restarted router:')
     case.check(peer.returncode == 0, 'the peer of a restarted router:', peer.returncode, err[-300:])
     # More than once: the new router listens before it is ready.
     case.check(seen.get('counters', {}).get('link_lost'), 'the link was never lost')
-    # Until engines have joined the new one, requests are refused.
+    # Requests are rejected until engines have joined the new router.
     case.check(seen.get('lost') == 0 and seen.get('completed', 0) >= 500, 'completed', seen.get('completed'), 'of',
                seen.get('requests'), 'lost', seen.get('lost'), seen.get('error_codes'))
-    # A router that dies for good: what is lost is said.
+    # The router dies and does not return: losses are reported.
     peer = case.load(LOAD, 200, 4, 4, '--drain', '1')
     time.sleep(2)
     kill(router)
@@ -76,7 +76,7 @@ def router_dies():
 
 
 def server_dies():
-    """The router is the client of the link: its server is killed, comes, ends, comes again."""
+    """The router is the client of the link: its server is killed, starts, ends and starts again."""
     case = Case('memif_server', role='client')
     device = f'net_memif0,role=server,id=0,socket-abstract=no,socket={case.socket}'
 
@@ -96,7 +96,7 @@ def server_dies():
         case.check(seen.get('lost') == 0 and seen.get('completed') == seen.get('requests', -1) >= 500, f'server {n}: completed',
                    seen.get('completed'), 'of', seen.get('requests'), 'lost', seen.get('lost'), seen.get('error_codes'))
     case.check('no link to the memif server' in case.log('one'), 'said:', case.log('one')[-300:])
-    # One that listens and does not accept, its backlog full: nothing waits for it.
+    # A server that listens and does not accept, with a full backlog: the router does not block.
     if os.path.exists(case.socket):
         os.unlink(case.socket)
     full = fill(case.socket)
@@ -108,7 +108,7 @@ def server_dies():
 
 
 def fill(path):
-    """A socket that listens, and connections until no more are taken."""
+    """A listening socket, with connections until its backlog is full."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(path)
     listener.listen(0)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 20: a CANCEL or PROBE that finds the next pool's ring full is counted. On several threads its
- * scheduler may have made room: what is not counted is answered.
+ * Row 20: a CANCEL or PROBE that finds the ring of the next pool full is counted. On several
+ * threads its scheduler may have freed space: a frame that is not counted is answered.
  */
 #include "lcore/mailbox.h"
 #include "peers.h"
 #include "threads.h"
 
-static uint32_t answers(void)
+static uint32_t count_answers(void)
 {
 	uint32_t n = 0;
 
@@ -16,9 +16,9 @@ static uint32_t answers(void)
 	return n;
 }
 
-static void what_the_next_pool_cannot_take_is_counted(void)
+static void frames_beyond_the_ring_of_the_next_pool_are_counted(void)
 {
-	struct note n = {.type = NOTE_ABORT_ACK}; /* about nobody */
+	struct note n = {.type = NOTE_ABORT_ACK}; /* of an unknown request */
 	uint64_t sent = 0, lost;
 	struct pool *a, *b;
 
@@ -27,7 +27,10 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 	b = &rt->pool[1];
 	while (notes_put(b, &n) == 0)
 		;
-	/* One burst: the scheduler of both pools asks the first, then has no room in the second. */
+	/*
+	 * One burst: the scheduler of both pools handles the first, then finds the ring of the
+	 * second full.
+	 */
 	for (uint64_t id = 1; id <= 8; id++, sent++) {
 		const struct kvr_wire_ids ids = peers_ids(id, 0);
 		uint8_t buf[64];
@@ -37,14 +40,14 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 	}
 	pipeline_turn();
 	lost = kvr_stats_get(a->count, PC_MAILBOX_FULL);
-	CU_ASSERT_EQUAL(lost + answers(), sent);
+	CU_ASSERT_EQUAL(lost + count_answers(), sent);
 	CU_ASSERT(lost == sent || threads_used() != NULL);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_flush();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
 	while (notes_count(b) > BURST) /* each round of control ticks */
 		pipeline_turn();
-	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0); /* the repetition finds room */
+	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0); /* the retransmission finds space */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));
 	CU_ASSERT_EQUAL(kvr_stats_get(a->count, PC_MAILBOX_FULL), lost);
 	pipeline_stop();
@@ -52,7 +55,7 @@ static void what_the_next_pool_cannot_take_is_counted(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"full", what_the_next_pool_cannot_take_is_counted},
+	CU_TestInfo tests[] = {KVR_CASE(frames_beyond_the_ring_of_the_next_pool_are_counted),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("next_pool_ring_full", tests);

@@ -2,7 +2,9 @@
 #ifndef PEERS_H
 #define PEERS_H
 
-/** @file What clients and agents of hostile/ cases say about a request; source 77 throughout. */
+/** @file
+ *
+ * Frames of clients and agents about a request, for hostile/ cases; source 77 throughout. */
 
 #include "pipeline.h"
 
@@ -60,7 +62,7 @@ static inline void peers_fin_ack(uint64_t id, uint64_t handle)
 	pipeline_turn();
 }
 
-/** A ROUTE of one frame to pool 5 from any peer; it is not looked at yet. */
+/** Send a ROUTE of one frame to pool 5 from any peer, without a turn. */
 static inline void peers_route_send(uint32_t from, uint64_t id, uint32_t flags, const char *body)
 {
 	const uint64_t hash[2] = {100 * id, 100 * id + 1};
@@ -86,23 +88,23 @@ static inline void peers_route_send(uint32_t from, uint64_t id, uint32_t flags, 
 	pipeline_send(from, frame, sizeof(struct kvr_wire_hdr) + part);
 }
 
-/** The same, and the router takes it. */
+/** The same, followed by a turn. */
 static inline void peers_route(uint32_t from, uint64_t id, uint32_t flags, const char *body)
 {
 	peers_route_send(from, id, flags, body);
 	pipeline_turn();
 }
 
-/** Handle of a DISPATCH that was sent; 0: none. */
-static inline uint64_t peers_dispatched(void)
+/** Handle of a DISPATCH; 0: none was sent. */
+static inline uint64_t peers_take_dispatch(void)
 {
 	const struct out *o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
 
 	return o != NULL ? o->hdr.handle : 0;
 }
 
-/** A REJECTED that was sent to @p to; code 0: none. */
-static inline struct kvr_wire_rejected peers_rejected(uint32_t to)
+/** A REJECTED to @p to; code 0: none was sent. */
+static inline struct kvr_wire_rejected peers_take_rejected(uint32_t to)
 {
 	const struct out *o = pipeline_expect(to, KVR_REJECTED);
 	struct kvr_wire_rejected r = {0};
@@ -112,8 +114,8 @@ static inline struct kvr_wire_rejected peers_rejected(uint32_t to)
 	return r;
 }
 
-/** State of an ACCEPTED that was sent to the client; -1: none. */
-static inline int peers_accepted(void)
+/** State of an ACCEPTED to the client; -1: none was sent. */
+static inline int peers_take_accepted(void)
 {
 	const struct out *o = pipeline_expect(PEER_CLIENT, KVR_ACCEPTED);
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * Ranks are cleared in a full table of 4 M blocks: by CLEARED events, by a worker of many ranks, by
- * a rolling restart of 64 workers. What a turn of the lcore does is counted in units of work (about
- * 16 ns each), and the clock goes on by them: no turn may take long, and nobody may become suspect.
+ * Ranks are cleared in a full table of 4 M blocks: by CLEARED events, by a worker with many ranks,
+ * and by a rolling restart of 64 workers. The work of a turn is counted in units (about 16 ns
+ * each), and the clock advances by them: no turn may take long, and no worker may become suspect.
  */
 
 #include "control/control.h"
@@ -12,17 +12,17 @@
 #include "loop/loop.h"
 
 #define WORKERS 64u
-#define MANY	64u /* ranks of one more worker */
+#define MANY	64u /* ranks of one additional worker */
 #define BLOCKS	(1u << 22)
 #define CHAIN	128u
 #define UNIT_NS 16u
-/* Events up to the limit of a turn, the last piece above it, and a slice of clearing. */
+/* Events up to the limit of a turn, the last slice beyond it, and a slice of clearing. */
 #define TURN_MAX (512u + 500u + 300u)
 
 static uint64_t longest, heartbeat_ns;
 static uint32_t epoch[WORKERS + 1];
 
-static void start(void)
+static void start_ranks(void)
 {
 	pipeline_start_with("[pool a]\nid = 5\nblock_size = 4\nmax_ranks = 160\n"
 			    "max_requests = 256\nmax_jobs = 128\nmax_blocks = 4194304\n"
@@ -32,7 +32,7 @@ static void start(void)
 		epoch[w] = 1;
 }
 
-static bool hello(uint32_t w)
+static bool join_number(uint32_t w)
 {
 	return pipeline_hello_as(&(const struct pipeline_worker){.id = 1 + w,
 								 .epoch = epoch[w],
@@ -42,7 +42,7 @@ static bool hello(uint32_t w)
 								 .kv_blocks = BLOCKS});
 }
 
-static uint32_t rank_of(uint32_t w, uint32_t i)
+static uint32_t get_rank_number(uint32_t w, uint32_t i)
 {
 	const struct kvr_worker *k = kvr_registry_find(rt->registry, 1 + w);
 
@@ -50,8 +50,8 @@ static uint32_t rank_of(uint32_t w, uint32_t i)
 	return k->rank[i];
 }
 
-/* All of the table, in equal parts. Chain 0 of a rank is named by the rank. */
-static void fill(const uint32_t rank[], uint32_t n)
+/* Fill the table in equal parts. Chain 0 of a rank has the number of the rank. */
+static void fill_table(const uint32_t rank[], uint32_t n)
 {
 	uint64_t sh[CHAIN];
 
@@ -64,7 +64,7 @@ static void fill(const uint32_t rank[], uint32_t n)
 	CU_ASSERT_EQUAL(kv_table().evicted_runs, 0);
 }
 
-static void heartbeats(void)
+static void send_all_heartbeats(void)
 {
 	const struct kvr_wire_heartbeat none = {0};
 	uint8_t buf[sizeof(struct kvr_wire_hdr) + sizeof(none)];
@@ -79,8 +79,8 @@ static void heartbeats(void)
 	}
 }
 
-/* One turn of the lcore, timed by its work, then control; everybody says that he lives. */
-static void turn(void)
+/* One turn of the lcore, timed by its work, then control; all workers send heartbeats. */
+static void run_clear_turn(void)
 {
 	const uint64_t before = kvr_prefix_work(rt->pool[0].prefix);
 	uint64_t spent;
@@ -92,7 +92,7 @@ static void turn(void)
 	rt->ns_offset += 2000 + spent * UNIT_NS;
 	if (rt->ns_offset - heartbeat_ns > 100000000) {
 		heartbeat_ns = rt->ns_offset;
-		heartbeats();
+		send_all_heartbeats();
 		pipeline_turn();
 		pipeline_flush();
 	}
@@ -102,24 +102,24 @@ static void turn(void)
 
 static void run_until_free(void)
 {
-	turn();
+	run_clear_turn();
 	while (kv_table().clearing > 0)
-		turn();
+		run_clear_turn();
 }
 
-/* One frame of 84 CLEARED, of a rank that has much, and of one that has nothing. */
+/* One frame of 84 CLEARED, to a rank with many blocks and to one without. */
 static void many_cleared_in_a_frame_cost_what_the_rank_holds(void)
 {
 	uint32_t rank[WORKERS];
 	struct kv_frame f;
 	uint64_t before;
 
-	start();
+	start_ranks();
 	for (uint32_t w = 0; w < WORKERS; w++) {
-		CU_ASSERT_FATAL(hello(w));
-		rank[w] = rank_of(w, 0);
+		CU_ASSERT_FATAL(join_number(w));
+		rank[w] = get_rank_number(w, 0);
 	}
-	fill(&rank[1], WORKERS - 1); /* the first has nothing */
+	fill_table(&rank[1], WORKERS - 1); /* the first has no blocks */
 	pipeline_flush();
 	heartbeat_ns = rt->ns_offset;
 	for (uint32_t w = 0; w < 2; w++) {
@@ -135,17 +135,19 @@ static void many_cleared_in_a_frame_cost_what_the_rank_holds(void)
 		pipeline_turn();
 		CU_ASSERT_EQUAL(kv_acked().next_event_id, 84);
 	}
-	/* 66,576 blocks in 521 runs: about a unit a block and 20 a run. */
+	/* 66,576 blocks in 521 runs: about a unit per block and 20 per run. */
 	CU_ASSERT(before > BLOCKS / WORKERS && before < 2 * BLOCKS / WORKERS);
 	CU_ASSERT(longest <= TURN_MAX);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_stop();
 }
 
-/* The blocks of its past count for nobody from the new HELLO on; those of the new life do. */
-static void check_new_life(uint32_t w, uint64_t *busy)
+/*
+ * Blocks of the old incarnation count for no rank from the new HELLO on; those of the new one do.
+ */
+static void expect_new_incarnation(uint32_t w, uint64_t *busy)
 {
-	const uint32_t rank = rank_of(w, 0);
+	const uint32_t rank = get_rank_number(w, 0);
 	struct kvr_wire_kv_ack a;
 	uint64_t old[CHAIN], sh[16];
 	struct kv_frame f;
@@ -163,34 +165,34 @@ static void check_new_life(uint32_t w, uint64_t *busy)
 		pipeline_flush();
 		*busy += a.code == KVR_KV_BUSY;
 		CU_ASSERT_EQUAL(a.next_event_id, a.code == KVR_KV_OK ? 2 : 0);
-		turn();
+		run_clear_turn();
 	} while (a.code == KVR_KV_BUSY);
 	CU_ASSERT_EQUAL(a.code, KVR_KV_OK);
 	CU_ASSERT_EQUAL(kv_overlap(rank, sh, 16), 16);
 	CU_ASSERT_EQUAL(kv_overlap(rank, old, CHAIN), 8);
 }
 
-static void rolling_restart_makes_nobody_suspect(void)
+static void a_rolling_restart_makes_no_worker_suspect(void)
 {
 	uint32_t rank[WORKERS];
 	uint64_t busy = 0, most = 0;
 
-	start();
+	start_ranks();
 	for (uint32_t w = 0; w < WORKERS; w++) {
-		CU_ASSERT_FATAL(hello(w));
-		rank[w] = rank_of(w, 0);
+		CU_ASSERT_FATAL(join_number(w));
+		rank[w] = get_rank_number(w, 0);
 	}
-	fill(rank, WORKERS);
+	fill_table(rank, WORKERS);
 	pipeline_flush();
 	heartbeat_ns = rt->ns_offset;
-	for (uint32_t w = 0; w < WORKERS; w++) { /* faster than any rolling restart */
+	for (uint32_t w = 0; w < WORKERS; w++) { /* faster than a real rolling restart */
 		epoch[w]++;
-		CU_ASSERT_FATAL(hello(w));
+		CU_ASSERT_FATAL(join_number(w));
 		most = RTE_MAX(most, kv_table().clearing);
 	}
-	CU_ASSERT(most > 8); /* several are under way */
+	CU_ASSERT(most > 8); /* several are being cleared */
 	for (uint32_t w = 0; w < WORKERS; w++)
-		check_new_life(w, &busy);
+		expect_new_incarnation(w, &busy);
 	CU_ASSERT(busy > 0);
 	run_until_free();
 	CU_ASSERT_EQUAL(kv_table().entries, WORKERS * 24);
@@ -201,28 +203,28 @@ static void rolling_restart_makes_nobody_suspect(void)
 	pipeline_stop();
 }
 
-/* All ranks of one worker at once, and again while the first time is not over. */
-static void worker_of_many_ranks_restarts(void)
+/* All ranks of one worker at once, and again before the first clear has finished. */
+static void a_worker_of_many_ranks_restarts(void)
 {
 	uint32_t rank[MANY];
 	uint64_t sh[CHAIN];
 
-	start();
-	CU_ASSERT_FATAL(hello(WORKERS));
-	CU_ASSERT_FATAL(hello(0));
+	start_ranks();
+	CU_ASSERT_FATAL(join_number(WORKERS));
+	CU_ASSERT_FATAL(join_number(0));
 	for (uint32_t i = 0; i < MANY; i++)
-		rank[i] = rank_of(WORKERS, i);
-	fill(rank, MANY);
+		rank[i] = get_rank_number(WORKERS, i);
+	fill_table(rank, MANY);
 	pipeline_flush();
 	heartbeat_ns = rt->ns_offset;
 	for (uint32_t again = 0; again < 3; again++) {
 		epoch[WORKERS]++;
-		CU_ASSERT_FATAL(hello(WORKERS));
+		CU_ASSERT_FATAL(join_number(WORKERS));
 		for (uint32_t i = 0; i < MANY; i++) {
 			kv_chain(sh, CHAIN, rank[i]);
 			CU_ASSERT_EQUAL(kv_overlap(rank[i], sh, CHAIN), 0);
 		}
-		turn();
+		run_clear_turn();
 	}
 	CU_ASSERT(kv_table().clearing > 0);
 	run_until_free();
@@ -231,8 +233,8 @@ static void worker_of_many_ranks_restarts(void)
 	pipeline_stop();
 }
 
-/* Row 29: a frame that finds the event ring full is answered BUSY, not dropped in silence. */
-static void full_ring_says_busy(void)
+/* Row 29: a frame that finds the event ring full is answered with BUSY, not dropped. */
+static void a_full_ring_answers_busy(void)
 {
 	struct kvr_wire_kv_ack a;
 	struct event_note none = {.rank = 0};
@@ -240,12 +242,12 @@ static void full_ring_says_busy(void)
 	uint64_t sh[4];
 	struct rte_ring *ring;
 
-	start();
-	CU_ASSERT_FATAL(hello(0));
+	start_ranks();
+	CU_ASSERT_FATAL(join_number(0));
 	ring = rt->pool[0].events;
 	kv_chain(sh, 4, 3);
 	pipeline_flush();
-	for (;;) { /* predictions for nobody */
+	for (;;) { /* predictions of unknown requests */
 		none.p = buf_get(rt, rt->hash_bufs, sizeof(*none.p));
 		if (none.p == NULL)
 			break;
@@ -271,11 +273,10 @@ static void full_ring_says_busy(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"cleared", many_cleared_in_a_frame_cost_what_the_rank_holds},
-			       {"rolling", rolling_restart_makes_nobody_suspect},
-			       {"ranks", worker_of_many_ranks_restarts},
-			       {"full", full_ring_says_busy},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(many_cleared_in_a_frame_cost_what_the_rank_holds),
+			       KVR_CASE(a_rolling_restart_makes_no_worker_suspect),
+			       KVR_CASE(a_worker_of_many_ranks_restarts),
+			       KVR_CASE(a_full_ring_answers_busy), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("rank_clear", tests);
 }

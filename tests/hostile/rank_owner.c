@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * A rank passes to another worker, or to a new life of the same, while frames and predictions of
- * the one before are on their way: they change nothing, and the new owner's first events are
- * applied.
+ * A rank passes to another worker, or to a new incarnation of the same, while frames and
+ * predictions of the old one are on their way: they change nothing, and the first events of the new
+ * owner are applied.
  */
 
 #include "kv.h"
@@ -13,7 +13,7 @@
 static uint64_t late[10], first[5];
 static struct kvr_path path;
 
-static uint32_t rank_of(uint64_t worker)
+static uint32_t get_owned_rank(uint64_t worker)
 {
 	const struct kvr_worker *w = kvr_registry_find(rt->registry, worker);
 
@@ -22,7 +22,7 @@ static uint32_t rank_of(uint64_t worker)
 	return w->rank[0];
 }
 
-static void goodbye(uint64_t worker, uint32_t epoch)
+static void send_worker_goodbye(uint64_t worker, uint32_t epoch)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = 3, .epoch = epoch};
 	uint8_t buf[64];
@@ -34,7 +34,7 @@ static void goodbye(uint64_t worker, uint32_t epoch)
 	pipeline_flush();
 }
 
-static void late_frame(uint64_t worker, uint32_t epoch, uint32_t rank)
+static void queue_late_frame(uint64_t worker, uint32_t epoch, uint32_t rank)
 {
 	struct kv_frame f;
 
@@ -44,7 +44,7 @@ static void late_frame(uint64_t worker, uint32_t epoch, uint32_t rank)
 	pipeline_turn();
 }
 
-static void first_frame(uint64_t worker, uint32_t epoch, uint32_t rank)
+static void send_first_frame(uint64_t worker, uint32_t epoch, uint32_t rank)
 {
 	struct kvr_wire_kv_ack a;
 	struct kv_frame f;
@@ -60,64 +60,64 @@ static void first_frame(uint64_t worker, uint32_t epoch, uint32_t rank)
 	CU_ASSERT_EQUAL(kv_overlap(rank, late, 10), 0);
 }
 
-static void start(void)
+static void start_rank_owner(void)
 {
 	pipeline_start(1);
 	kv_chain(late, 10, 1);
 	kv_chain(first, 5, 2);
 }
 
-/* Epochs of two workers may be equal: the worker must be, too. */
-static void another_worker_of_the_same_epoch(void)
+/* Two workers may have the same epoch: the worker must match, too. */
+static void another_worker_with_the_same_epoch(void)
 {
 	uint32_t rank;
 
-	start();
+	start_rank_owner();
 	CU_ASSERT_FATAL(pipeline_hello(1, 7, "a", 1));
-	rank = rank_of(1);
-	goodbye(1, 7);
+	rank = get_owned_rank(1);
+	send_worker_goodbye(1, 7);
 	CU_ASSERT_FATAL(pipeline_hello(2, 7, "a", 1));
-	CU_ASSERT_EQUAL_FATAL(rank_of(2), rank);
-	late_frame(1, 7, rank);
+	CU_ASSERT_EQUAL_FATAL(get_owned_rank(2), rank);
+	queue_late_frame(1, 7, rank);
 	CU_ASSERT_EQUAL(kv_acked().code, KVR_KV_HELLO);
 	CU_ASSERT_EQUAL(kv_table().entries, 0);
-	first_frame(2, 7, rank);
+	send_first_frame(2, 7, rank);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_stop();
 }
 
-/* Nobody has the rank: what comes late finds no heir. */
+/* The rank has no owner: late frames affect no other worker. */
 static void a_rank_without_owner(void)
 {
 	uint32_t rank;
 
-	start();
+	start_rank_owner();
 	CU_ASSERT_FATAL(pipeline_hello(1, 7, "a", 1));
-	rank = rank_of(1);
-	goodbye(1, 7);
-	late_frame(1, 7, rank);
+	rank = get_owned_rank(1);
+	send_worker_goodbye(1, 7);
+	queue_late_frame(1, 7, rank);
 	CU_ASSERT_EQUAL(kv_acked().code, KVR_KV_HELLO);
 	CU_ASSERT_EQUAL(kv_table().entries, 0);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_stop();
 }
 
-static void a_new_life_of_the_same_worker(void)
+static void a_new_incarnation_of_the_same_worker(void)
 {
 	uint32_t rank;
 
-	start();
+	start_rank_owner();
 	CU_ASSERT_FATAL(pipeline_hello(1, 7, "a", 1));
 	CU_ASSERT_FATAL(pipeline_hello(1, 8, "a", 1));
-	rank = rank_of(1);
-	late_frame(1, 7, rank);
+	rank = get_owned_rank(1);
+	queue_late_frame(1, 7, rank);
 	CU_ASSERT_EQUAL(kv_acked().code, KVR_KV_HELLO);
-	first_frame(1, 8, rank);
+	send_first_frame(1, 8, rank);
 	CU_ASSERT(pipeline_balanced());
 	pipeline_stop();
 }
 
-static void predict_for(uint64_t worker, uint32_t epoch, uint32_t rank)
+static void queue_prediction(uint64_t worker, uint32_t epoch, uint32_t rank)
 {
 	struct event_note n = {.rank = rank};
 
@@ -129,30 +129,29 @@ static void predict_for(uint64_t worker, uint32_t epoch, uint32_t rank)
 	pipeline_turn();
 }
 
-static void predictions_are_of_one_life_too(void)
+static void predictions_belong_to_one_incarnation(void)
 {
 	uint32_t rank;
 
-	start();
+	start_rank_owner();
 	rt->pool[0].predict_ttl_ms = 60000;
 	CU_ASSERT_FATAL(pipeline_hello(1, 7, "a", 1));
 	CU_ASSERT_FATAL(pipeline_hello(1, 8, "a", 1));
-	rank = rank_of(1);
-	predict_for(1, 7, rank);
-	predict_for(2, 8, rank);
+	rank = get_owned_rank(1);
+	queue_prediction(1, 7, rank);
+	queue_prediction(2, 8, rank);
 	CU_ASSERT_EQUAL(kv_overlap(rank, late, 10), 0);
-	predict_for(1, 8, rank);
+	queue_prediction(1, 8, rank);
 	CU_ASSERT_EQUAL(kv_overlap(rank, late, 10), 10);
 	pipeline_stop();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"worker", another_worker_of_the_same_epoch},
-			       {"nobody", a_rank_without_owner},
-			       {"life", a_new_life_of_the_same_worker},
-			       {"predictions", predictions_are_of_one_life_too},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(another_worker_with_the_same_epoch),
+			       KVR_CASE(a_rank_without_owner),
+			       KVR_CASE(a_new_incarnation_of_the_same_worker),
+			       KVR_CASE(predictions_belong_to_one_incarnation), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("rank_owner", tests);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 4: a worker that says HELLO thousands of times a second, each time with a new life, beside
- * the heartbeats of a thousand others. In virtual time, by the frame; with a clock and a real
- * router it is perf/e2e/storm.
+ * Row 4: a worker sends thousands of HELLOs per second, each with a new epoch, beside the
+ * heartbeats of a thousand other workers. In virtual time, frame by frame; perf/e2e/storm does the
+ * same with a clock and a real router.
  */
 #include "peers.h"
 
@@ -13,13 +13,13 @@
 #define FIRST	1000u /* id of the first honest worker */
 #define HOSTILE 7u
 #define STEP_MS 10u
-#define JOIN	64u /* HELLOs at a time */
+#define JOIN	64u /* HELLOs per burst */
 #define HOST	2u
 #define FOE	66u /* last byte of its address */
 
 static uint64_t answered, not_serving, refused, welcomes, foe_refused;
 
-static uint64_t counted(enum in_counter c)
+static uint64_t sum_in_counter(enum in_counter c)
 {
 	uint64_t v[KVR_STATS_MAX];
 
@@ -27,7 +27,7 @@ static uint64_t counted(enum in_counter c)
 	return v[c];
 }
 
-static void hello(uint32_t from, uint64_t worker, uint32_t epoch)
+static void send_storm_hello(uint32_t from, uint64_t worker, uint32_t epoch)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = epoch, .epoch = epoch};
 	const struct kvr_wire_hello h = {
@@ -39,7 +39,7 @@ static void hello(uint32_t from, uint64_t worker, uint32_t epoch)
 	pipeline_send(from, buf, (size_t)kvr_put_hello(buf, sizeof(buf), &ids, h, &hints));
 }
 
-static void beat(uint64_t worker)
+static void send_storm_heartbeat(uint64_t worker)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = 4, .epoch = 1};
 	const struct kvr_wire_rank_load l = {.kv_used_blocks = 7};
@@ -67,14 +67,14 @@ static void read_answers(void)
 	pipeline_flush();
 }
 
-static void begin(void)
+static void begin_storm(void)
 {
 	pipeline_start_with(
 		"[pool a]\nid = 5\nblock_size = 4\nmax_workers = 1024\nmax_ranks = 1024\n"
 		"max_requests = 256\nmax_jobs = 128\nmax_blocks = 64k\n"
 		"max_active_blocks = 65536\n");
 	for (uint32_t i = 0; i < WORKERS; i++) {
-		hello(PEER_AGENT, FIRST + i, 1);
+		send_storm_hello(PEER_AGENT, FIRST + i, 1);
 		if (i % JOIN == JOIN - 1)
 			pipeline_turn();
 	}
@@ -84,8 +84,8 @@ static void begin(void)
 	answered = not_serving = refused = welcomes = foe_refused = 0;
 }
 
-/* Honest workers that are not what they have been since @since. */
-static uint32_t changed(uint64_t since)
+/* Honest workers whose state has changed since @since. */
+static uint32_t count_changed(uint64_t since)
 {
 	uint32_t n = 0;
 
@@ -97,8 +97,8 @@ static uint32_t changed(uint64_t since)
 	return n;
 }
 
-/* Heartbeats and HELLOs a second, for three times as long as it takes to be dead. */
-static void storm(uint32_t beats, uint32_t hellos)
+/* Heartbeats and HELLOs per second, for three times dead_ms. */
+static void run_storm(uint32_t beats, uint32_t hellos)
 {
 	const uint32_t steps = 3 * 1000 / STEP_MS;
 	const uint32_t limit = rt->conf.port[0].port.source_control;
@@ -107,52 +107,51 @@ static void storm(uint32_t beats, uint32_t hellos)
 
 	rt->ns_offset += STEP_MS * UINT64_C(1000000);
 	since = now_ns(rt);
-	limited = counted(IN_RATE_LIMITED);
-	heard = counted(IN_HEARTBEATS);
+	limited = sum_in_counter(IN_RATE_LIMITED);
+	heard = sum_in_counter(IN_HEARTBEATS);
 	used = pipeline_mbufs_used();
 	for (uint32_t step = 0; step < steps; step++) {
 		rt->ns_offset += STEP_MS * UINT64_C(1000000);
 		pipeline_host = FOE;
 		for (; said < (uint64_t)hellos * (step + 1) * STEP_MS / 1000; said++)
-			hello(PEER_OTHER, HOSTILE, (uint32_t)said + 1);
+			send_storm_hello(PEER_OTHER, HOSTILE, (uint32_t)said + 1);
 		pipeline_host = HOST;
 		for (; sent < (uint64_t)beats * (step + 1) * STEP_MS / 1000; sent++)
-			beat(FIRST + sent % WORKERS);
+			send_storm_heartbeat(FIRST + sent % WORKERS);
 		pipeline_turn();
 		read_answers();
 	}
-	CU_ASSERT_EQUAL(changed(since), 0);
+	CU_ASSERT_EQUAL(count_changed(since), 0);
 	CU_ASSERT_EQUAL(answered, sent);
-	CU_ASSERT_EQUAL(counted(IN_HEARTBEATS) - heard, sent);
+	CU_ASSERT_EQUAL(sum_in_counter(IN_HEARTBEATS) - heard, sent);
 	CU_ASSERT_EQUAL(not_serving, 0);
 	CU_ASSERT_EQUAL(refused, 0);
-	/* What a source may say at once, and then a second; all others are limited, and counted. */
+	/* The burst of a source, then its rate; further HELLOs are limited and counted. */
 	CU_ASSERT(welcomes > 3 * limit && welcomes <= 1024 + 4 * limit);
 	CU_ASSERT_EQUAL(foe_refused, 0);
-	CU_ASSERT_EQUAL(counted(IN_RATE_LIMITED) - limited, said - welcomes);
+	CU_ASSERT_EQUAL(sum_in_counter(IN_RATE_LIMITED) - limited, said - welcomes);
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), used);
 	CU_ASSERT_TRUE(pipeline_balanced());
 }
 
-static void slow(void)
+static void a_slow_storm_changes_no_other_worker(void)
 {
-	begin();
-	storm(10000, 3000);
+	begin_storm();
+	run_storm(10000, 3000);
 	pipeline_stop();
 }
 
-static void fast(void)
+static void a_fast_storm_changes_no_other_worker(void)
 {
-	begin();
-	storm(20000, 8000);
+	begin_storm();
+	run_storm(20000, 8000);
 	pipeline_stop();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"10,000 heartbeats/s, 3,000 HELLOs/s", slow},
-			       {"20,000 heartbeats/s, 8,000 HELLOs/s", fast},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_slow_storm_changes_no_other_worker),
+			       KVR_CASE(a_fast_storm_changes_no_other_worker), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("registration_storm", tests);
 }

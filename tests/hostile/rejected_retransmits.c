@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Row 26: what a client was told of the end of its request it is told again, with the reason. */
+/*
+ * Row 26: a client that asks again about its ended request gets the same outcome, with the reason.
+ */
 #include "peers.h"
 
-static void begin(const char *keys)
+static void begin_retransmits(const char *keys)
 {
 	char text[512];
 
@@ -14,9 +16,9 @@ static void begin(const char *keys)
 
 static uint8_t asked = KVR_ROUTE; /* kind of the question */
 
-static void says(uint16_t code, bool retryable, uint64_t detail0)
+static void expect_rejected_with(uint16_t code, bool retryable, uint64_t detail0)
 {
-	struct kvr_wire_rejected r = peers_rejected(PEER_CLIENT);
+	struct kvr_wire_rejected r = peers_take_rejected(PEER_CLIENT);
 
 	CU_ASSERT_EQUAL(r.code, code);
 	CU_ASSERT_EQUAL(r.retryable, retryable);
@@ -27,34 +29,34 @@ static void says(uint16_t code, bool retryable, uint64_t detail0)
 static void ask_in_both_ways(uint64_t id, uint16_t code, bool retryable, uint64_t detail0)
 {
 	peers_route(PEER_CLIENT, id, KVR_REQ_F_RESEND, "x");
-	says(code, retryable, detail0);
+	expect_rejected_with(code, retryable, detail0);
 	peers_empty(PEER_CLIENT, KVR_PROBE, id, 0);
 	asked = KVR_PROBE;
-	says(code, retryable, detail0);
+	expect_rejected_with(code, retryable, detail0);
 	asked = KVR_ROUTE;
 }
 
-static void a_refused_dispatch_stays_refused(void)
+static void a_rejected_dispatch_stays_rejected(void)
 {
-	begin("");
+	begin_retransmits("");
 	peers_route(PEER_CLIENT, 1, 0, "x");
-	peers_dispatch_ack(1, peers_dispatched(), 503);
-	says(KVR_E_DISPATCH_FAILED, true, 503);
+	peers_dispatch_ack(1, peers_take_dispatch(), 503);
+	expect_rejected_with(KVR_E_DISPATCH_FAILED, true, 503);
 	ask_in_both_ways(1, KVR_E_DISPATCH_FAILED, true, 503);
-	/* Its slot has gone. */
+	/* Its slot has been freed. */
 	pipeline_advance(KVR_WIRE_LINGER_S * 1000 + 1);
 	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
 	ask_in_both_ways(1, KVR_E_DISPATCH_FAILED, true, 503);
 	pipeline_stop();
 }
 
-static void a_finished_one_has_ended(void)
+static void a_finished_request_stays_ended(void)
 {
 	uint64_t h;
 
-	begin("");
+	begin_retransmits("");
 	peers_route(PEER_CLIENT, 1, 0, "x");
-	h = peers_dispatched();
+	h = peers_take_dispatch();
 	peers_item(1, h, KVR_RESP_F_FIN);
 	peers_fin_ack(1, h);
 	pipeline_flush();
@@ -71,8 +73,8 @@ static void a_finished_one_has_ended(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"dispatch", a_refused_dispatch_stays_refused},
-		{"finished", a_finished_one_has_ended},
+		KVR_CASE(a_rejected_dispatch_stays_rejected),
+		KVR_CASE(a_finished_request_stays_ended),
 		CU_TEST_INFO_NULL,
 	};
 

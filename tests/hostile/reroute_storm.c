@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Requests that move from workers which do not acknowledge, while everything else happens at the
- * same moment: late words of the worker before, CANCEL, PROBE, the same ROUTE again, last items,
- * GOODBYE, new lives, pauses of the whole process, rings that are full. Drawn from a seed. Each
- * request ends, once; its client never has items of two tries; nothing is left.
+ * Requests move from workers that do not acknowledge, while everything else happens at the same
+ * moment: late frames of the old worker, CANCEL, PROBE, retransmitted ROUTEs, last items, GOODBYE,
+ * new epochs, pauses of the process, full rings. Drawn from a seed. Each request ends once, its
+ * client never gets items of two attempts, and nothing is left.
  */
 #include "peers.h"
 #include "threads.h"
@@ -20,21 +20,21 @@
 #define BURSTS	 48u   /* frames of a round */
 #define REQUESTS 2000u /* at most */
 #define RUNS	 8192u
-#define TURNS	 400u /* until all is told */
+#define TURNS	 400u /* until all have their outcome */
 
 enum { CLIENT_OF_ALL = 77, LONG = 4000 };
 
-/* A leg at a worker, from its first DISPATCH on. */
-struct run {
+/* An attempt of a leg at a worker, from its first DISPATCH on. */
+struct attempt {
 	uint64_t id, handle;
-	uint32_t peer, life, next_seq;
+	uint32_t peer, epoch, next_seq;
 	bool prefill, aborted;
-	bool ended; /* its last item was said, or its life is over */
-	bool over;  /* and heard */
+	bool ended; /* its last item was sent, or its worker has restarted */
+	bool over;  /* and acknowledged */
 };
 
-/* What the client of a request knows. */
-struct told {
+/* The client's view of a request. */
+struct answers {
 	bool fin, rejected, cancelled;
 	uint32_t flags, body, next_seq;
 	uint64_t handle; /* of its items */
@@ -45,31 +45,31 @@ struct peer {
 	bool gone;
 };
 
-static struct run run[RUNS];
-static struct told told[REQUESTS + 1];
+static struct attempt attempt[RUNS];
+static struct answers answers[REQUESTS + 1];
 static struct peer peer[4];
 static uint32_t n_runs, n_peers, two_tries, msg_seq;
 static uint64_t last_id, random_state;
 
-static uint32_t draw(uint32_t below)
+static uint32_t draw_number(uint32_t below)
 {
 	random_state = random_state * UINT64_C(6364136223846793005) + 1442695040888963407u;
 	return (uint32_t)(random_state >> 33) % below;
 }
 
-/* ---- what comes out ---- */
+/* ---- output ---- */
 
-static struct run *run_of(uint64_t handle)
+static struct attempt *find_attempt_of(uint64_t handle)
 {
 	for (uint32_t i = n_runs; i-- > 0;)
-		if (run[i].handle == handle)
-			return &run[i];
+		if (attempt[i].handle == handle)
+			return &attempt[i];
 	return NULL;
 }
 
-static void client_got(const struct out *o)
+static void read_client_output(const struct out *o)
 {
-	struct told *t = o->hdr.id <= last_id ? &told[o->hdr.id] : NULL;
+	struct answers *t = o->hdr.id <= last_id ? &answers[o->hdr.id] : NULL;
 	const void *body = &o->hdr + 1;
 
 	if (t == NULL)
@@ -77,7 +77,10 @@ static void client_got(const struct out *o)
 	if (o->hdr.kind == KVR_RESPONSE) {
 		const struct kvr_wire_response *w = body;
 
-		/* A cancelled one that has been forgotten since is new when it comes again. */
+		/*
+		 * A cancelled request that the router has forgotten is new when its ROUTE is
+		 * retransmitted.
+		 */
 		two_tries += t->handle != 0 && t->handle != o->hdr.handle && !t->cancelled;
 		t->handle = o->hdr.handle;
 		t->next_seq = RTE_MAX(t->next_seq, w->seq + 1);
@@ -90,23 +93,24 @@ static void client_got(const struct out *o)
 	}
 }
 
-static void agent_got(const struct out *o, uint32_t from)
+static void read_agent_output(const struct out *o, uint32_t from)
 {
-	struct run *r = run_of(o->hdr.handle);
+	struct attempt *r = find_attempt_of(o->hdr.handle);
 	const void *body = &o->hdr + 1;
 
 	if (o->hdr.kind == KVR_DISPATCH && r == NULL && o->hdr.frag_off == 0 && n_runs < RUNS) {
 		const struct kvr_wire_request *q = body;
 
-		run[n_runs++] = (struct run){.id = o->hdr.id,
-					     .handle = o->hdr.handle,
-					     .peer = from,
-					     .life = peer[from].w.epoch,
-					     .prefill = (q->flags & KVR_REQ_F_PREFILL_LEG) != 0};
+		attempt[n_runs++] =
+			(struct attempt){.id = o->hdr.id,
+					 .handle = o->hdr.handle,
+					 .peer = from,
+					 .epoch = peer[from].w.epoch,
+					 .prefill = (q->flags & KVR_REQ_F_PREFILL_LEG) != 0};
 	} else if (r != NULL && o->hdr.kind == KVR_ABORT) {
 		r->aborted = true;
 	} else if (r != NULL && o->hdr.kind == KVR_REJECTED) {
-		r->ended = r->over = true; /* nobody knows it */
+		r->ended = r->over = true; /* the router does not know it */
 	} else if (r != NULL && o->hdr.kind == KVR_RESPONSE_ACK) {
 		const struct kvr_wire_response_ack *a = body;
 
@@ -114,31 +118,31 @@ static void agent_got(const struct out *o, uint32_t from)
 	}
 }
 
-static void take(void)
+static void take_output(void)
 {
 	const struct out *o;
 
 	while ((o = pipeline_next(0)) != NULL) {
 		if (o->to == PEER_CLIENT)
-			client_got(o);
+			read_client_output(o);
 		for (uint32_t i = 0; i < n_peers; i++)
 			if (o->to == peer[i].w.from)
-				agent_got(o, i);
+				read_agent_output(o, i);
 	}
 	pipeline_flush();
 }
 
-/* ---- what goes in ---- */
+/* ---- input ---- */
 
-static struct kvr_wire_ids ids_of(const struct run *r)
+static struct kvr_wire_ids make_attempt_ids(const struct attempt *r)
 {
 	return (struct kvr_wire_ids){
-		.source = CLIENT_OF_ALL, .id = r->id, .handle = r->handle, .epoch = r->life};
+		.source = CLIENT_OF_ALL, .id = r->id, .handle = r->handle, .epoch = r->epoch};
 }
 
-static void from_agent(const struct run *r, uint8_t kind, uint16_t flags)
+static void send_as_agent(const struct attempt *r, uint8_t kind, uint16_t flags)
 {
-	const struct kvr_wire_ids ids = ids_of(r);
+	const struct kvr_wire_ids ids = make_attempt_ids(r);
 	const struct kvr_wire_dispatch_ack a = {.code = flags};
 	const struct kvr_wire_response w = {.seq = r->next_seq,
 					    .flags = flags,
@@ -156,14 +160,14 @@ static void from_agent(const struct run *r, uint8_t kind, uint16_t flags)
 	pipeline_send(peer[r->peer].w.from, buf, (size_t)len);
 }
 
-static void item(struct run *r, uint16_t flags)
+static void send_attempt_item(struct attempt *r, uint16_t flags)
 {
-	from_agent(r, KVR_RESPONSE, flags);
+	send_as_agent(r, KVR_RESPONSE, flags);
 	r->next_seq++;
 	r->ended = r->ended || (flags & KVR_RESP_F_FIN) != 0;
 }
 
-static void from_client(uint64_t id, uint8_t kind)
+static void send_as_client(uint64_t id, uint8_t kind)
 {
 	const struct kvr_wire_ids ids = {.source = CLIENT_OF_ALL, .id = id, .epoch = 1};
 	uint8_t buf[64];
@@ -171,32 +175,32 @@ static void from_client(uint64_t id, uint8_t kind)
 	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), kind, &ids));
 }
 
-static void client_has(uint64_t id)
+static void acknowledge_as_client(uint64_t id)
 {
 	const struct kvr_wire_ids ids = {
-		.source = CLIENT_OF_ALL, .id = id, .handle = told[id].handle, .epoch = 1};
-	const struct kvr_wire_response_ack a = {told[id].next_seq,
-						told[id].fin ? KVR_RACK_F_FIN : 0};
+		.source = CLIENT_OF_ALL, .id = id, .handle = answers[id].handle, .epoch = 1};
+	const struct kvr_wire_response_ack a = {answers[id].next_seq,
+						answers[id].fin ? KVR_RACK_F_FIN : 0};
 	uint8_t buf[64];
 
 	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_response_ack(buf, sizeof(buf), &ids, &a));
 }
 
-static void route(uint64_t id, uint32_t more)
+static void send_storm_route(uint64_t id, uint32_t more)
 {
 	static const uint8_t text[LONG];
 	const uint64_t hash[4] = {100 * id, 100 * id + 1, 100 * id + 2, 100 * id + 3};
 	const struct kvr_wire_ids ids = {
 		.source = CLIENT_OF_ALL, .id = id, .epoch = 1, .msg_seq = ++msg_seq};
 	struct kvr_request_src src = {.fixed = {.pool = 5,
-						.flags = told[id].flags | more,
+						.flags = answers[id].flags | more,
 						.isl = 16,
 						.max_tokens = KVR_NONE32,
 						.expected_output_tokens = KVR_NONE32},
 				      .hashes = hash,
 				      .n_hashes = 4,
 				      .body = text,
-				      .body_len = told[id].body};
+				      .body_len = answers[id].body};
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
 	struct kvr_slice s[KVR_REQUEST_SLICES];
 	struct kvr_frag f;
@@ -211,17 +215,17 @@ static void route(uint64_t id, uint32_t more)
 	}
 }
 
-static void asks(void)
+static void send_new_request(void)
 {
 	if (last_id == REQUESTS)
 		return;
 	last_id++;
-	told[last_id] = (struct told){.flags = draw(4) == 0 ? KVR_REQ_F_TRACK : 0,
-				      .body = draw(6) == 0 ? LONG : 4};
-	route(last_id, 0);
+	answers[last_id] = (struct answers){.flags = draw_number(4) == 0 ? KVR_REQ_F_TRACK : 0,
+					    .body = draw_number(6) == 0 ? LONG : 4};
+	send_storm_route(last_id, 0);
 }
 
-static void hello(struct peer *p)
+static void register_peer(struct peer *p)
 {
 	const struct kvr_wire_ids ids = {.source = p->w.id, .id = 1, .epoch = p->w.epoch};
 	const struct kvr_wire_hello h = {.block_size = 4,
@@ -240,86 +244,87 @@ static void hello(struct peer *p)
 	p->gone = false;
 }
 
-/* It ends and is back, at once or later; what it ran is over. */
-static void restarts(uint32_t number, bool says_so)
+/* A worker ends and returns, at once or later; its attempts are over. */
+static void restart_peer(uint32_t number, bool with_goodbye)
 {
 	struct peer *p = &peer[number];
 	const struct kvr_wire_ids ids = {.source = p->w.id, .id = 9, .epoch = p->w.epoch};
 	uint8_t buf[64];
 
-	if (says_so)
+	if (with_goodbye)
 		pipeline_send(p->w.from, buf,
 			      (size_t)kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
 	p->gone = true;
 	p->w.epoch++;
 	for (uint32_t i = 0; i < n_runs; i++)
-		if (run[i].peer == number)
-			run[i].ended = run[i].over = true;
-	if (draw(2) == 0)
-		hello(p);
+		if (attempt[i].peer == number)
+			attempt[i].ended = attempt[i].over = true;
+	if (draw_number(2) == 0)
+		register_peer(p);
 }
 
-/* ---- the storm ---- */
+/* ---- storm ---- */
 
-/* A worker's word about what it has, or had; one leg in three is never spoken of in time. */
-static void a_worker_speaks(void)
+/* A frame of a worker about an attempt; for one leg in three none is sent in time. */
+static void send_random_agent_frame(void)
 {
-	struct run *r;
+	struct attempt *r;
 
 	if (n_runs == 0)
 		return;
-	r = &run[n_runs - 1 - draw(RTE_MIN(n_runs, 64u))];
-	if (r->handle % 3 == 0 && draw(8) != 0)
+	r = &attempt[n_runs - 1 - draw_number(RTE_MIN(n_runs, 64u))];
+	if (r->handle % 3 == 0 && draw_number(8) != 0)
 		return;
-	switch (draw(8)) {
+	switch (draw_number(8)) {
 	case 0 ... 2:
-		from_agent(r, KVR_DISPATCH_ACK, draw(16) == 0 ? KVR_E_NO_MEMORY : 0);
+		send_as_agent(r, KVR_DISPATCH_ACK, draw_number(16) == 0 ? KVR_E_NO_MEMORY : 0);
 		break;
 	case 3 ... 4:
-		item(r, 0);
+		send_attempt_item(r, 0);
 		break;
 	case 5 ... 6:
-		item(r, KVR_RESP_F_FIN | (draw(8) == 0 ? KVR_RESP_F_ERROR : 0));
+		send_attempt_item(r, KVR_RESP_F_FIN | (draw_number(8) == 0 ? KVR_RESP_F_ERROR : 0));
 		break;
 	default:
-		from_agent(r, KVR_ABORT_ACK, 0);
+		send_as_agent(r, KVR_ABORT_ACK, 0);
 	}
 }
 
-static void something_happens(void)
+static void do_random_event(void)
 {
-	const uint64_t id = last_id != 0 ? last_id - draw((uint32_t)RTE_MIN(last_id, 40u)) : 0;
+	const uint64_t id =
+		last_id != 0 ? last_id - draw_number((uint32_t)RTE_MIN(last_id, 40u)) : 0;
 
-	switch (draw(20)) {
+	switch (draw_number(20)) {
 	case 0 ... 2:
-		asks();
+		send_new_request();
 		break;
 	case 3 ... 5:
 		if (id != 0)
-			route(id, KVR_REQ_F_RESEND);
+			send_storm_route(id, KVR_REQ_F_RESEND);
 		break;
 	case 6:
 		if (id != 0)
-			from_client(id, KVR_PROBE);
+			send_as_client(id, KVR_PROBE);
 		break;
 	case 7:
-		if (id != 0 && draw(3) == 0)
-			from_client(id, KVR_CANCEL);
+		if (id != 0 && draw_number(3) == 0)
+			send_as_client(id, KVR_CANCEL);
 		break;
 	case 8 ... 9:
-		if (id != 0 && told[id].handle != 0)
-			client_has(id);
+		if (id != 0 && answers[id].handle != 0)
+			acknowledge_as_client(id);
 		break;
 	case 10:
-		if (draw(12) == 0)
-			restarts(draw(n_peers), draw(2) == 0);
+		if (draw_number(12) == 0)
+			restart_peer(draw_number(n_peers), draw_number(2) == 0);
 		break;
 	default:
-		a_worker_speaks();
+		send_random_agent_frame();
 	}
 }
 
-static uint64_t counted(enum in_counter c)
+static uint64_t sum_lcore_counter(enum in_counter c)
 {
 	uint64_t sum = 0;
 
@@ -330,122 +335,124 @@ static uint64_t counted(enum in_counter c)
 
 static _Atomic bool released;
 
-static bool stand_still(struct lcore *lc, void *arg)
+static bool hold_scheduler(struct lcore *lc, void *arg)
 {
 	RTE_SET_USED(lc);
 	RTE_SET_USED(arg);
-	/* Pairs with the release in a_ring_is_full(). */
+	/* Pairs with the release in fill_a_ring(). */
 	while (!atomic_load_explicit(&released, memory_order_acquire))
 		sched_yield();
 	return true;
 }
 
-/* The scheduler stands still until its ring is full: what comes then is lost, whatever it is; and
- * it goes on while more comes in. */
-static void a_ring_is_full(void)
+/*
+ * The scheduler stops until its ring is full: later frames of any kind are lost. It continues while
+ * more arrive.
+ */
+static void fill_a_ring(void)
 {
 	struct lcore *lc = rt->pool[0].sched_lcore;
-	struct call c = {.fn = stand_still};
-	const uint64_t before = counted(IN_RING_FULL);
+	struct call c = {.fn = hold_scheduler};
+	const uint64_t before = sum_lcore_counter(IN_RING_FULL);
 	uint64_t since = 0;
 
 	if (threads_used() == NULL || lc->index < threads_used()->ingress)
-		return; /* it would not receive either */
+		return; /* its output could not be received either */
 	atomic_store_explicit(&released, false, memory_order_release);
 	threads_run();
 	kvr_telemetry_lock();
 	call_start(rt, lc, &c);
 	kvr_telemetry_unlock();
-	while (counted(IN_RING_FULL) == before) {
+	while (sum_lcore_counter(IN_RING_FULL) == before) {
 		for (uint32_t i = 0; i < 64; i++)
-			from_client(last_id, KVR_PROBE);
+			send_as_client(last_id, KVR_PROBE);
 		threads_wait(&since);
 	}
 	for (uint32_t i = 0; i < BURSTS; i++)
-		something_happens();
+		do_random_event();
 	atomic_store_explicit(&released, true, memory_order_release);
 	for (uint32_t i = 0; i < BURSTS; i++)
-		something_happens();
+		do_random_event();
 	kvr_telemetry_lock();
 	call_wait(rt, &c);
 	kvr_telemetry_unlock();
 }
 
-static void storm(void)
+static void run_reroute_storm(void)
 {
 	for (uint32_t i = 0; i < ROUNDS; i++) {
 		threads_run();
 		if (i % 8 == 7 && last_id != 0)
-			a_ring_is_full();
+			fill_a_ring();
 		for (uint32_t k = 0; k < BURSTS; k++)
-			something_happens();
+			do_random_event();
 		pipeline_step();
-		take();
+		take_output();
 		for (uint32_t k = 0; k < n_peers; k++)
-			if (peer[k].gone && draw(4) == 0)
-				hello(&peer[k]);
-		if (draw(3) == 0)
-			pipeline_skip(1 + draw(40));
-		else if (draw(30) == 0)
-			pipeline_pause(1 + draw(3000));
+			if (peer[k].gone && draw_number(4) == 0)
+				register_peer(&peer[k]);
+		if (draw_number(3) == 0)
+			pipeline_skip(1 + draw_number(40));
+		else if (draw_number(30) == 0)
+			pipeline_pause(1 + draw_number(3000));
 	}
 }
 
-/* ---- and its end ---- */
+/* ---- end ---- */
 
-/* An agent ends what it has, and repeats the last item until it is heard. */
-static void agent_ends(struct run *r)
+/* An agent ends its attempts and retransmits the last item until it is acknowledged. */
+static void end_attempts(struct attempt *r)
 {
 	if (r->ended && r->next_seq > 0)
 		r->next_seq--;
 	else if (r->aborted)
-		from_agent(r, KVR_ABORT_ACK, 0);
+		send_as_agent(r, KVR_ABORT_ACK, 0);
 	else
-		from_agent(r, KVR_DISPATCH_ACK, 0);
-	item(r, KVR_RESP_F_FIN | (r->aborted ? KVR_RESP_F_CANCELLED : 0));
+		send_as_agent(r, KVR_DISPATCH_ACK, 0);
+	send_attempt_item(r, KVR_RESP_F_FIN | (r->aborted ? KVR_RESP_F_CANCELLED : 0));
 }
 
-/* Everybody does what he should. */
-static void a_while_of_order(void)
+/* All peers follow the protocol. */
+static void run_orderly(void)
 {
 	for (uint32_t i = 0; i < n_peers; i++)
-		hello(&peer[i]);
+		register_peer(&peer[i]);
 	for (uint32_t i = 0; i < n_runs; i++)
-		if (!run[i].over)
-			agent_ends(&run[i]);
+		if (!attempt[i].over)
+			end_attempts(&attempt[i]);
 	for (uint64_t id = 1; id <= last_id; id++)
-		if (told[id].fin)
-			client_has(id);
-		else if (!told[id].rejected)
-			route(id, KVR_REQ_F_RESEND);
+		if (answers[id].fin)
+			acknowledge_as_client(id);
+		else if (!answers[id].rejected)
+			send_storm_route(id, KVR_REQ_F_RESEND);
 	pipeline_advance(50);
-	take();
+	take_output();
 }
 
-static uint32_t untold(void)
+static uint32_t count_unfinished(void)
 {
 	uint32_t n = 0;
 
 	for (uint64_t id = 1; id <= last_id; id++)
-		n += !told[id].fin && !told[id].rejected;
+		n += !answers[id].fin && !answers[id].rejected;
 	return n;
 }
 
-static void all_is_told(void)
+static void expect_all_finished(void)
 {
-	for (uint32_t i = 0; i < TURNS && untold() != 0; i++)
-		a_while_of_order();
-	CU_ASSERT_EQUAL(untold(), 0);
+	for (uint32_t i = 0; i < TURNS && count_unfinished() != 0; i++)
+		run_orderly();
+	CU_ASSERT_EQUAL(count_unfinished(), 0);
 }
 
-static void nothing_is_left(void)
+static void expect_nothing_left(void)
 {
 	uint32_t live = 1;
 
 	for (uint32_t i = 0; i < 400 && live != 0; i++) {
-		a_while_of_order();
+		run_orderly();
 		pipeline_advance(500);
-		take();
+		take_output();
 		live = 0;
 		for (uint32_t p = 0; p < rt->n_pools; p++)
 			live += kvr_flight_count(rt->pool[p].requests);
@@ -453,11 +460,11 @@ static void nothing_is_left(void)
 	CU_ASSERT_EQUAL(live, 0);
 	CU_ASSERT_TRUE(leak_check_requests(rt));
 	pipeline_collect();
-	take();
+	take_output();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
 }
 
-static void begin(const struct pipeline_worker w[], uint32_t n, uint64_t seed)
+static void begin_reroutes(const struct pipeline_worker w[], uint32_t n, uint64_t seed)
 {
 	n_runs = two_tries = 0;
 	last_id = 0;
@@ -470,7 +477,7 @@ static void begin(const struct pipeline_worker w[], uint32_t n, uint64_t seed)
 	pipeline_flush();
 }
 
-static void seeds(const char *pools, const struct pipeline_worker w[], uint32_t n)
+static void run_seeds(const char *pools, const struct pipeline_worker w[], uint32_t n)
 {
 	const char *first = getenv("KVR_SEED");
 	const uint64_t from = first != NULL ? strtoull(first, NULL, 10) : 1;
@@ -478,28 +485,28 @@ static void seeds(const char *pools, const struct pipeline_worker w[], uint32_t 
 
 	for (uint64_t seed = from; seed < from + 3; seed++) {
 		pipeline_start_with(pools);
-		begin(w, n, seed);
-		storm();
+		begin_reroutes(w, n, seed);
+		run_reroute_storm();
 		moved += kvr_stats_get(rt->pool[0].count, PC_UNACKNOWLEDGED);
-		all_is_told();
+		expect_all_finished();
 		CU_ASSERT_EQUAL(two_tries, 0);
-		nothing_is_left();
+		expect_nothing_left();
 		pipeline_stop();
 	}
 	CU_ASSERT(moved > 0);
 }
 
-static void one_pool(void)
+static void a_storm_in_one_pool_leaves_nothing(void)
 {
 	static const struct pipeline_worker w[] = {
 		{.id = 9, .epoch = 1, .ranks = 1, .pool = "a", .from = 2009},
 		{.id = 10, .epoch = 1, .ranks = 1, .pool = "a", .from = 2010},
 		{.id = 11, .epoch = 1, .ranks = 1, .pool = "a", .from = 2011}};
 
-	seeds("[pool a]\nid = 5\n" PIPELINE_POOL "dispatch_ms = 20\nreroutes = 3\n", w, 3);
+	run_seeds("[pool a]\nid = 5\n" PIPELINE_POOL "dispatch_ms = 20\nreroutes = 3\n", w, 3);
 }
 
-static void a_pair(void)
+static void a_storm_in_a_pair_leaves_nothing(void)
 {
 	static const struct pipeline_worker w[] = {{.id = 21,
 						    .epoch = 1,
@@ -528,15 +535,16 @@ static void a_pair(void)
 						    .from = 2032,
 						    .role = KVR_ROLE_DECODE}};
 
-	seeds("[pool d]\nid = 5\nmodel = m\nrole = decode\n" PIPELINE_POOL
-	      "dispatch_ms = 20\nreroutes = 3\n[pool p]\nid = 6\nmodel = m\nrole = "
-	      "prefill\n" PIPELINE_POOL,
-	      w, 4);
+	run_seeds("[pool d]\nid = 5\nmodel = m\nrole = decode\n" PIPELINE_POOL
+		  "dispatch_ms = 20\nreroutes = 3\n[pool p]\nid = 6\nmodel = m\nrole = "
+		  "prefill\n" PIPELINE_POOL,
+		  w, 4);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"one pool", one_pool}, {"a pair", a_pair}, CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_storm_in_one_pool_leaves_nothing),
+			       KVR_CASE(a_storm_in_a_pair_leaves_nothing), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("reroute_storm", tests);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 17: control is preempted between the two steps of a ring operation, and stays away. Whoever
- * wrote to the same ring would wait for it; packet lcores go on, as they never write where it does.
+ * Row 17: control is preempted between the two steps of a ring operation, and does not return.
+ * Another writer of that ring would have to wait; packet lcores continue, because they never write
+ * to a ring of control.
  */
 #include "peers.h"
 #include "threads.h"
@@ -13,8 +14,7 @@
 #define REQUESTS 400u
 #define AHEAD	 32u
 
-/* A ring in which somebody has moved the head and not yet the tail: one side of it, as its kind
- * has it. */
+/* A ring with a moved head and an old tail: one side of it, by its kind. */
 struct stopped {
 	volatile uint32_t *head;
 	struct rte_ring_rts_headtail *rts; /* or NULL */
@@ -23,7 +23,7 @@ struct stopped {
 static struct stopped all[THREADS_MAX + 8];
 static uint32_t n_stopped;
 
-static void move(const struct stopped *s, uint32_t by)
+static void move_head(const struct stopped *s, uint32_t by)
 {
 	if (s->rts == NULL) {
 		*s->head += by;
@@ -33,37 +33,37 @@ static void move(const struct stopped *s, uint32_t by)
 	s->rts->head.val.cnt += by;
 }
 
-static void stop_at(volatile uint32_t *head, struct rte_ring_rts_headtail *rts)
+static void stop_ring_side(volatile uint32_t *head, struct rte_ring_rts_headtail *rts)
 {
 	CU_ASSERT_FATAL(n_stopped < RTE_DIM(all));
 	all[n_stopped] = (struct stopped){head, rts};
-	move(&all[n_stopped++], 1);
+	move_head(&all[n_stopped++], 1);
 }
 
 static void stop_writing(struct rte_ring *r)
 {
 	const bool rts = rte_ring_get_prod_sync_type(r) == RTE_RING_SYNC_MT_RTS;
 
-	stop_at(&r->prod.head, rts ? &r->rts_prod : NULL);
+	stop_ring_side(&r->prod.head, rts ? &r->rts_prod : NULL);
 }
 
 static void stop_reading(struct rte_ring *r)
 {
 	const bool rts = rte_ring_get_cons_sync_type(r) == RTE_RING_SYNC_MT_RTS;
 
-	/* There is something to read: the head of a reader is never ahead of the writers' tail. */
+	/* Give a reader something to read: its head is never ahead of the writers' tail. */
 	CU_ASSERT_FATAL(!rte_ring_empty(r));
-	stop_at(&r->cons.head, rts ? &r->rts_cons : NULL);
+	stop_ring_side(&r->cons.head, rts ? &r->rts_cons : NULL);
 }
 
-/* It is back, and does what it was about to do after all: nothing. */
-static void go_on(void)
+/* Control returns and completes its operation, which adds nothing. */
+static void continue_ring_side(void)
 {
 	while (n_stopped > 0)
-		move(&all[--n_stopped], UINT32_MAX);
+		move_head(&all[--n_stopped], UINT32_MAX);
 }
 
-/* Pools are of DPDK's usual kind under ThreadSanitizer: threads_tsan.c. */
+/* ThreadSanitizer builds use DPDK's usual kind of pool: threads_tsan.c. */
 #ifdef __SANITIZE_THREAD__
 #define SHARED false
 #else
@@ -72,8 +72,8 @@ static void go_on(void)
 
 static void *taken; /* from the buffers for control, by an lcore */
 
-/* Lcores that share a CPU wait for each other no more than for control. */
-static void an_lcore_is_stopped(void)
+/* Lcores that share a CPU do not wait for each other either. */
+static void stop_an_lcore(void)
 {
 	struct rte_ring *r = rt->ctl_bufs->pool_data;
 	uint32_t head, n;
@@ -83,7 +83,7 @@ static void an_lcore_is_stopped(void)
 	__rte_ring_dequeue_elems(r, head, &taken, sizeof(taken), 1);
 }
 
-static void the_lcore_goes_on(void)
+static void continue_the_lcore(void)
 {
 	struct rte_ring *r = rt->ctl_bufs->pool_data;
 
@@ -91,8 +91,8 @@ static void the_lcore_goes_on(void)
 	rte_mempool_put(rt->ctl_bufs, taken);
 }
 
-/* In every ring it writes to or reads from, at once. */
-static void control_is_stopped(void)
+/* In every ring that control reads or writes, at once. */
+static void stop_control(void)
 {
 	struct rte_ring *out = rt->control.out, *bufs = rt->ctl_bufs->pool_data,
 			*mbufs = rt->control.mbufs->pool_data;
@@ -100,11 +100,11 @@ static void control_is_stopped(void)
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		stop_writing(rt->lcore[i]->calls);
 	stop_writing(out);
-	stop_writing(bufs);  /* gives back a frame it has read */
-	stop_reading(mbufs); /* takes a frame to answer with */
+	stop_writing(bufs);  /* frees a frame it has read */
+	stop_reading(mbufs); /* allocates a frame to answer with */
 }
 
-static void route(uint64_t id)
+static void send_preempted_route(uint64_t id)
 {
 	const struct kvr_wire_ids ids = peers_ids(id, 0);
 	const uint64_t hash = id;
@@ -126,8 +126,8 @@ static void route(uint64_t id)
 	pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
 }
 
-/* Agent and client answer what has come out. @return requests that ended. */
-static uint32_t answer(void)
+/* Agent and client answer all output. @return number of ended requests. */
+static uint32_t answer_all(void)
 {
 	const struct kvr_wire_response r = {
 		.flags = KVR_RESP_F_FIN, .generated_tokens = 1, .cached_tokens = KVR_NONE32};
@@ -153,8 +153,10 @@ static uint32_t answer(void)
 	return ended;
 }
 
-/* HELLOs of nobody we know: ingress takes buffers of control's, and fills its ring, but no more. */
-static void hello(uint64_t worker)
+/*
+ * HELLOs of unknown workers: ingress takes buffers for control and fills its ring, and stops there.
+ */
+static void send_unknown_hello(uint64_t worker)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = 1, .epoch = 1};
 	const struct kvr_wire_hello h = {
@@ -166,7 +168,7 @@ static void hello(uint64_t worker)
 	pipeline_send(PEER_OTHER, buf, (size_t)kvr_put_hello(buf, sizeof(buf), &ids, h, &hints));
 }
 
-static void lcores_go_on_without_control(void)
+static void lcores_continue_without_control(void)
 {
 	uint32_t sent = 0, ended = 0;
 	uint64_t since = 0;
@@ -174,22 +176,22 @@ static void lcores_go_on_without_control(void)
 	pipeline_start(1);
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 2));
 	pipeline_flush();
-	control_is_stopped();
+	stop_control();
 	if (SHARED)
-		an_lcore_is_stopped();
+		stop_an_lcore();
 	threads_run();
 	while (ended < REQUESTS) {
 		while (sent < REQUESTS && sent - ended < AHEAD) {
-			hello(100 + sent);
-			route(1000 + sent++);
+			send_unknown_hello(100 + sent);
+			send_preempted_route(1000 + sent++);
 		}
-		ended += answer();
-		threads_wait(&since); /* aborts when they wait for control */
+		ended += answer_all();
+		threads_wait(&since); /* aborts if they wait for control */
 	}
 	threads_pause();
-	go_on();
+	continue_ring_side();
 	if (SHARED)
-		the_lcore_goes_on();
+		continue_the_lcore();
 	pipeline_turn();
 	pipeline_flush();
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_FINISHED), REQUESTS);
@@ -200,20 +202,20 @@ static void lcores_go_on_without_control(void)
 	pipeline_stop();
 }
 
-static const char *kind(const struct rte_mempool *mp)
+static const char *get_pool_kind(const struct rte_mempool *mp)
 {
 	return rte_mempool_get_ops(mp->ops_index)->name;
 }
 
-/* What the run above cannot tell: nobody else writes to these now, nor may at any other time. */
+/* The run above cannot show that no other thread ever writes to these rings: check their kind. */
 static void the_rings_of_control_have_one_writer(void)
 {
 	pipeline_start(1);
 	CU_ASSERT_EQUAL(rte_ring_get_prod_sync_type(rt->control.out), RTE_RING_SYNC_ST);
 	CU_ASSERT_EQUAL(rte_ring_get_cons_sync_type(rt->control_ring), RTE_RING_SYNC_ST);
-	CU_ASSERT_STRING_EQUAL(kind(rt->ctl_bufs),
+	CU_ASSERT_STRING_EQUAL(get_pool_kind(rt->ctl_bufs),
 			       kvr_rings_cpus_shared() ? "ring_mt_rts" : "ring_sp_mc");
-	CU_ASSERT_STRING_EQUAL(kind(rt->control.mbufs),
+	CU_ASSERT_STRING_EQUAL(get_pool_kind(rt->control.mbufs),
 			       kvr_rings_cpus_shared() ? "ring_mt_rts" : "ring_mp_sc");
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		const struct lcore *lc = rt->lcore[i];
@@ -222,15 +224,17 @@ static void the_rings_of_control_have_one_writer(void)
 		CU_ASSERT_PTR_NOT_EQUAL(lc->out, rt->control.out);
 		CU_ASSERT_PTR_NOT_EQUAL(lc->mbufs, rt->control.mbufs);
 	}
-	/* As long as all it has: it never has to give one back. */
+	/* Control uses all of its buffers and never has to free one. */
 	CU_ASSERT(rte_ring_get_capacity(rt->control.out) >= rt->ctl_mbufs->size);
 	CU_ASSERT(rte_ring_get_capacity(rt->control_ring) >= rt->ctl_bufs->size);
 	pipeline_stop();
 }
 
-/* Longer than the path takes: cut when the kind may be, else counted, but no frame of it is made
- * that would have to be given back. */
-static void control_gives_no_frame_back(void)
+/*
+ * A text longer than the frame: truncated if the kind allows it, otherwise counted, without
+ * allocating a frame that would have to be freed.
+ */
+static void control_frees_no_frame(void)
 {
 	static const uint64_t body[200]; /* 1,600 bytes */
 	static uint8_t frame[sizeof(struct kvr_wire_hdr) + sizeof(body)];
@@ -269,10 +273,9 @@ static void control_gives_no_frame_back(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"preempted", lcores_go_on_without_control},
-			       {"one writer", the_rings_of_control_have_one_writer},
-			       {"cut", control_gives_no_frame_back},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(lcores_continue_without_control),
+			       KVR_CASE(the_rings_of_control_have_one_writer),
+			       KVR_CASE(control_frees_no_frame), CU_TEST_INFO_NULL};
 
 	if (threads_used() == NULL)
 		threads_use(&threads_maps[4]);

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the scripted cases share: a router on a memif socket with kvroute-load beside it, and the router of tests/smoke."""
+"""Helpers of the scripted cases: a router on a memif socket with kvroute-load beside it, and the router of tests/smoke."""
 
 import atexit
 import os
@@ -16,7 +16,7 @@ import kvrproto as proto  # noqa: E402,F401
 import protocol_router  # noqa: E402
 from protocol_router import Peers, Router, Tally  # noqa: E402,F401
 
-# A busy machine keeps the engines from their CPU: their silence is no subject here, but of kills with a farewell.
+# A busy machine deschedules the engines: their silence must not count, except after a kill.
 CONF = '''[router]
 file_prefix = {prefix}
 idle = sleep
@@ -34,13 +34,13 @@ max_active_blocks = 65536
 max_ranks = 64
 '''
 
-# kvroute-load gives a request up after 0.4 s unless told otherwise (20 tries, 20 ms apart): a busy machine keeps the router
-# from its CPU for longer. What is lost with these is lost.
+# By default kvroute-load gives up a request after 0.4 s (20 attempts, 20 ms apart): too short for a descheduled router. A request
+# lost with these limits is really lost.
 PATIENT = ('--repeat-ms', '200', '--max-tries', '200', '--drain', '60')
 
 
 class Case:
-    """A folder, a memif socket in it, the routers started there, and what went wrong."""
+    """A folder, a memif socket in it, the routers started there, and the failures found."""
 
     def __init__(self, name, role='server'):
         self.name, self.role, self.failures = name, role, []
@@ -49,7 +49,7 @@ class Case:
         atexit.register(self.tidy)
 
     def tidy(self):
-        """What went wrong is read in the folder."""
+        """Failures are diagnosed in the folder."""
         if not self.failures:
             shutil.rmtree(self.dir, ignore_errors=True)
 
@@ -68,7 +68,7 @@ class Case:
         return f'kvr-{self.name}-{os.getpid()}-{name}'
 
     def start(self, program, name, stderr=None):
-        """A router that is ready, or has ended. What it says goes to log(name), standard error to `stderr` if given."""
+        """A router that is ready, or has ended. Its output goes to log(name), standard error to `stderr` if given."""
         conf = f'{self.dir}/{name}.conf'
         with open(conf, 'w') as f:
             f.write(CONF.format(prefix=self.prefix(name), role=self.role, socket=self.socket))
@@ -86,7 +86,7 @@ class Case:
                            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def end(self, router):
-        """SIGTERM, which must end it in good order."""
+        """SIGTERM must end it in an orderly way."""
         if router.poll() is None:
             router.send_signal(signal.SIGTERM)
         try:
@@ -98,12 +98,12 @@ class Case:
 
 
 def telemetry(case, name, command):
-    """What the router of that name answers."""
+    """The answer of the router of that name."""
     return protocol_router.telemetry(case.prefix(name), command)
 
 
 def router_log(router):
-    """What a protocol_router.Router has said so far."""
+    """The log of a protocol_router.Router so far."""
     with open(router.log.name) as f:
         return f.read()
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Opens of one source at once: those that the worker has not answered yet are part of what the source has, or they take everything.
+"""Concurrent opens of one source: opens without an answer of the worker count for the quota of the source; otherwise it could take all places.
 
 protocol_test.sh of tests/smoke starts it: session_open_quota.py KVROUTE
 """
@@ -23,8 +23,8 @@ class Opens(Peers):
     def run(self, router):
         self.client.connect()
         self.agent.hello()
-        self.until('they are let in', lambda: self.client.pools and self.agent.state == 'SERVING')
-        router.hold()  # all are there before the worker can answer one
+        self.until('they are accepted', lambda: self.client.pools and self.agent.state == 'SERVING')
+        router.hold()  # all arrive before the worker can answer one
         requests = [self.client.route(POOL, 4 * B, [i * 4 + k + 1 for k in range(4)],
                                       hints=proto.session_hint(f's{i}', proto.OPEN, 60)) for i in range(OPENS)]
         router.go_on()
@@ -32,7 +32,7 @@ class Opens(Peers):
         names = [r.rejected.name if r.rejected else 'bound' for r in requests]
         bound = names.count('bound')
         self.check('one source has two thirds at most', 0 < bound <= SESSIONS * 2 // 3 + 1, bound)
-        self.check('and is told why', set(names) == {'bound', 'SourceLimit'}, {n: names.count(n) for n in names})
+        self.check('and receives the reason', set(names) == {'bound', 'SourceLimit'}, {n: names.count(n) for n in names})
 
 
 router = Router(sys.argv[1], f'''[pool llama]

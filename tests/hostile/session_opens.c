@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rows 18 and 23: a session id is opened by one request at a time, whatever a worker has opened is
- * bound or closed, and the closes under way cost an open nothing. And row 11 for sessions: who has
- * not bound an id does not release it.
+ * Rows 18 and 23: a session id is opened by one request at a time; a session that a worker has
+ * opened is bound or closed; pending closes cost an open nothing. Row 11 for sessions: only the
+ * client that has bound an id can release it.
  */
 #include "peers.h"
 
@@ -12,12 +12,12 @@
 #define W1 9u
 #define W2 10u
 
-static uint64_t counter(enum session_counter c)
+static uint64_t read_opens_counter(enum session_counter c)
 {
 	return kvr_stats_get(rt->pool[0].sessions->count, c);
 }
 
-static void begin(void)
+static void begin_opens(void)
 {
 	pipeline_start_with("[pool a]\nid = 5\n" PIPELINE_POOL "max_sessions = 1000\n");
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(W1, 1, "a", 1));
@@ -26,7 +26,7 @@ static void begin(void)
 }
 
 /* A ROUTE that opens; pin 0: none. */
-static void open_at(uint64_t id, const char *session, uint64_t pin)
+static void send_open_at(uint64_t id, const char *session, uint64_t pin)
 {
 	uint8_t tlv[512];
 	struct kvr_hint_buf h = {.p = tlv, .cap = sizeof(tlv)};
@@ -37,7 +37,7 @@ static void open_at(uint64_t id, const char *session, uint64_t pin)
 	pipeline_route(id, 100 * id, 4, 0, &h);
 }
 
-static void status(uint8_t kind, uint64_t worker, uint64_t number)
+static void send_session_status(uint8_t kind, uint64_t worker, uint64_t number)
 {
 	const struct kvr_wire_ids ids = {.source = worker, .id = number, .epoch = 1};
 	uint8_t buf[128];
@@ -47,8 +47,8 @@ static void status(uint8_t kind, uint64_t worker, uint64_t number)
 	pipeline_turn();
 }
 
-/* The worker that is asked, 0 nobody; its question is answered. */
-static uint64_t asked(uint8_t kind)
+/* The worker that received the message, 0: none; it is answered. */
+static uint64_t answer_worker(uint8_t kind)
 {
 	const struct out *o = pipeline_expect(PEER_AGENT, kind);
 	uint64_t worker;
@@ -56,11 +56,11 @@ static uint64_t asked(uint8_t kind)
 	if (o == NULL)
 		return 0;
 	worker = o->hdr.source;
-	status(kind + 1, worker, o->hdr.id);
+	send_session_status(kind + 1, worker, o->hdr.id);
 	return worker;
 }
 
-static void release(uint32_t from, const char *session)
+static void send_release(uint32_t from, const char *session)
 {
 	const struct kvr_wire_ids ids = {.source = 77, .id = 5000, .epoch = 1};
 	uint8_t buf[512];
@@ -76,94 +76,94 @@ static void one_open_at_a_time(void)
 {
 	struct kvr_wire_rejected why;
 
-	begin();
-	open_at(1, "chat", W1);
-	open_at(2, "chat", W2);
-	why = peers_rejected(PEER_CLIENT);
+	begin_opens();
+	send_open_at(1, "chat", W1);
+	send_open_at(2, "chat", W2);
+	why = peers_take_rejected(PEER_CLIENT);
 	CU_ASSERT_EQUAL(why.code, KVR_E_SESSION_OPEN_FAILED);
 	CU_ASSERT_EQUAL(why.retryable, 1);
-	open_at(3, "other", W2); /* another id is another matter */
-	CU_ASSERT_EQUAL(counter(SC_OPENING), 2);
+	send_open_at(3, "other", W2); /* another id is independent */
+	CU_ASSERT_EQUAL(read_opens_counter(SC_OPENING), 2);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].live.rq.count, KVR_RQC_SESSION_BUSY), 1);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN), W1);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN), W2);
-	CU_ASSERT_EQUAL(counter(SC_BOUND), 2);
-	/* Now it may be opened again, and moves: its former worker is told. */
-	open_at(4, "chat", W2);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN), W2);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE), W1);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE), 0);
-	CU_ASSERT_EQUAL(counter(SC_LIVE), 2);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_OPEN), W1);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_OPEN), W2);
+	CU_ASSERT_EQUAL(read_opens_counter(SC_BOUND), 2);
+	/* Now the id can be opened again, and moves: its former worker gets a close. */
+	send_open_at(4, "chat", W2);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_OPEN), W2);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_CLOSE), W1);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_CLOSE), 0);
+	CU_ASSERT_EQUAL(read_opens_counter(SC_LIVE), 2);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
 
 static void an_open_that_ends_frees_the_id(void)
 {
-	begin();
-	open_at(1, "chat", W1);
+	begin_opens();
+	send_open_at(1, "chat", W1);
 	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN), W1); /* opened all the same, and closed */
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE), W1);
-	open_at(2, "chat", W2);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_OPEN), W2);
-	CU_ASSERT_EQUAL(counter(SC_LIVE), 1);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_OPEN), W1); /* opened nevertheless, and closed */
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_CLOSE), W1);
+	send_open_at(2, "chat", W2);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_OPEN), W2);
+	CU_ASSERT_EQUAL(read_opens_counter(SC_LIVE), 1);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
 
-/* Hundreds of closes wait for their answer: an open looks at those of its own bucket. */
+/* Hundreds of closes wait for their answer: an open checks only those of its own bucket. */
 static void closes_cost_an_open_nothing(void)
 {
 	enum { N = 600 };
 	char session[16];
 	uint64_t before;
 
-	begin();
+	begin_opens();
 	for (uint64_t i = 1; i <= N; i++) {
 		snprintf(session, sizeof(session), "s%u", (unsigned int)i);
-		open_at(i, session, W1);
-		asked(KVR_SESSION_OPEN);
+		send_open_at(i, session, W1);
+		answer_worker(KVR_SESSION_OPEN);
 		peers_empty(PEER_CLIENT, KVR_CANCEL, i, 0);
-		release(PEER_CLIENT, session);
+		send_release(PEER_CLIENT, session);
 		pipeline_flush();
 	}
-	CU_ASSERT_EQUAL(counter(SC_CLOSING), N);
+	CU_ASSERT_EQUAL(read_opens_counter(SC_CLOSING), N);
 	before = rt->pool[0].sessions->looked + rt->pool[0].live.rq.looked;
-	open_at(N + 1, "s1", W1); /* its close comes too late now, the others stay */
-	CU_ASSERT_EQUAL(counter(SC_CLOSING), N - 1);
+	send_open_at(N + 1, "s1", W1); /* its close is obsolete now, the others stay */
+	CU_ASSERT_EQUAL(read_opens_counter(SC_CLOSING), N - 1);
 	CU_ASSERT_TRUE(rt->pool[0].sessions->looked + rt->pool[0].live.rq.looked - before < 16);
-	asked(KVR_SESSION_OPEN);
-	CU_ASSERT_EQUAL(counter(SC_LIVE), 1);
+	answer_worker(KVR_SESSION_OPEN);
+	CU_ASSERT_EQUAL(read_opens_counter(SC_LIVE), 1);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
 
-static void a_stranger_releases_nothing(void)
+static void another_address_releases_nothing(void)
 {
-	begin();
-	open_at(1, "chat", W1);
-	asked(KVR_SESSION_OPEN);
+	begin_opens();
+	send_open_at(1, "chat", W1);
+	answer_worker(KVR_SESSION_OPEN);
 	pipeline_host = 3;
-	release(PEER_OTHER, "chat");
+	send_release(PEER_OTHER, "chat");
 	pipeline_host = 2;
-	CU_ASSERT_EQUAL(peers_rejected(PEER_OTHER).code, KVR_E_NOT_ALLOWED);
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE), 0);
-	CU_ASSERT_EQUAL(counter(SC_LIVE), 1);
-	release(PEER_OTHER, "chat"); /* another socket of its client's host */
+	CU_ASSERT_EQUAL(peers_take_rejected(PEER_OTHER).code, KVR_E_NOT_ALLOWED);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_CLOSE), 0);
+	CU_ASSERT_EQUAL(read_opens_counter(SC_LIVE), 1);
+	send_release(PEER_OTHER, "chat"); /* another socket on its client's host */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_OTHER, KVR_SESSION_RELEASED));
-	CU_ASSERT_EQUAL(asked(KVR_SESSION_CLOSE), W1);
-	CU_ASSERT_EQUAL(counter(SC_LIVE), 0);
+	CU_ASSERT_EQUAL(answer_worker(KVR_SESSION_CLOSE), W1);
+	CU_ASSERT_EQUAL(read_opens_counter(SC_LIVE), 0);
 	pipeline_stop();
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"one at a time", one_open_at_a_time},
-		{"cancelled", an_open_that_ends_frees_the_id},
-		{"closes", closes_cost_an_open_nothing},
-		{"release", a_stranger_releases_nothing},
+		KVR_CASE(one_open_at_a_time),
+		KVR_CASE(an_open_that_ends_frees_the_id),
+		KVR_CASE(closes_cost_an_open_nothing),
+		KVR_CASE(another_address_releases_nothing),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rows 6 and 36, for pairs of pools and on several polling threads: requests in every stage, and
- * more that come in at the same moment, while the doors are shut, while the rest is cut off, and
- * while the process stands still. Everybody is told an end, once, and everything is given back.
+ * more that arrive during the first phase of the stop, during the cut-off, and while the process is
+ * paused. Each client gets one outcome, and everything is freed.
  */
 #include "pair.h"
 #include "peers.h"
@@ -15,12 +15,12 @@
 #define STAGED 40u
 #define LATE   30u
 #define PAUSES 3u
-#define PAUSE  12000u /* ms; clients that say nothing for 10 s are gone */
-#define BURSTS 24u    /* ROUTEs between two of them; max_jobs is 128 */
+#define PAUSE  12000u /* ms; clients are removed after 10 s of silence */
+#define BURSTS 24u    /* ROUTEs between two pauses; max_jobs is 128 */
 
 static uint64_t last_id;
 
-static void begin(void)
+static void begin_stop_threads(void)
 {
 	/* Sync and bootstrap: one prefill worker each. */
 	pair_start("reroutes = 1\n", "");
@@ -31,9 +31,11 @@ static void begin(void)
 	last_id = 0;
 }
 
-/* Requests as far as this: prefill legs sent, acknowledged, done; decode legs acknowledged, in the
- * middle of their answer. */
-static void in_every_stage(void)
+/*
+ * Bring requests to these stages: prefill legs sent, acknowledged, finished; decode legs
+ * acknowledged, in the middle of their answer.
+ */
+static void start_in_every_stage(void)
 {
 	for (uint32_t i = 0; i < STAGED; i++) {
 		const uint64_t id = ++last_id;
@@ -53,14 +55,14 @@ static void in_every_stage(void)
 	}
 }
 
-static void come_in(uint32_t n)
+static void send_more_requests(uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		peers_route_send(PEER_CLIENT, ++last_id, 0, "body");
 }
 
-/* Whether the client knows the end of each. */
-static void all_are_told(void)
+/* Return true if the client has the outcome of each. */
+static void all_have_outcomes(void)
 {
 	uint32_t untold = 0;
 
@@ -70,7 +72,7 @@ static void all_are_told(void)
 	CU_ASSERT_EQUAL(untold, 0);
 }
 
-static uint32_t told_shutdown(void)
+static uint32_t count_shutdown_outcomes(void)
 {
 	uint32_t n = 0;
 
@@ -79,21 +81,20 @@ static uint32_t told_shutdown(void)
 	return n;
 }
 
-/* Requests are on their way in, while the doors are shut; what is left of them is cut off while
- * workers answer. */
-static void everybody_is_told_at_the_stop(void)
+/* Requests arrive while the router stops accepting; the rest is cut off while workers answer. */
+static void every_client_is_notified_of_the_stop(void)
 {
 	uint32_t ended = 0;
 
-	begin();
-	in_every_stage();
+	begin_stop_threads();
+	start_in_every_stage();
 	threads_run();
-	come_in(LATE);
+	send_more_requests(LATE);
 	stop_close_doors(rt);
-	come_in(LATE);
+	send_more_requests(LATE);
 	pipeline_turn();
 	pair_take();
-	CU_ASSERT(told_shutdown() >= LATE);
+	CU_ASSERT(count_shutdown_outcomes() >= LATE);
 	for (uint32_t i = 0; i < pair_attempts && ended < STAGED / 4; i++)
 		if (!pair_attempt[i].prefill && pair_attempt[i].acked && !pair_attempt[i].ended) {
 			pair_item(&pair_attempt[i], KVR_RESP_F_FIN, "end");
@@ -103,10 +104,10 @@ static void everybody_is_told_at_the_stop(void)
 	threads_run();
 	stop_cut_off(rt);
 	pipeline_turn();
-	all_are_told();
+	all_have_outcomes();
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[i].sched)->booked_now, 0);
-	/* Each leg that a worker has is stopped. */
+	/* Each leg at a worker is aborted. */
 	for (uint32_t i = 0; i < pair_attempts; i++)
 		CU_ASSERT(pair_attempt[i].ended || pair_attempt[i].aborted);
 	for (uint32_t i = 0; i < pair_attempts; i++)
@@ -117,17 +118,19 @@ static void everybody_is_told_at_the_stop(void)
 	pair_stop();
 }
 
-/* All of the process stands still for 12 s, again and again, in the middle of everything: nobody
- * is taken for dead, and no request ends otherwise than it would have. */
-static void a_pause_ends_nothing(void)
+/*
+ * The process pauses for 12 s, several times, in the middle of everything: no peer is lost, and no
+ * request gets another outcome because of it.
+ */
+static void a_pause_ends_no_request(void)
 {
 	uint32_t refused = 0;
 
-	begin();
-	in_every_stage();
+	begin_stop_threads();
+	start_in_every_stage();
 	for (uint32_t i = 0; i < PAUSES; i++) {
 		threads_run();
-		come_in(BURSTS);
+		send_more_requests(BURSTS);
 		if (threads_used() != NULL)
 			threads_pass_two_turns();
 		else
@@ -141,7 +144,7 @@ static void a_pause_ends_nothing(void)
 					KVR_WORKER_SERVING);
 	}
 	pair_finish();
-	all_are_told();
+	all_have_outcomes();
 	for (uint64_t id = 1; id <= last_id; id++) {
 		refused += pair_answer[id].rejected != 0;
 		pair_fin_ack(id);
@@ -152,9 +155,8 @@ static void a_pause_ends_nothing(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"stop", everybody_is_told_at_the_stop},
-			       {"pause", a_pause_ends_nothing},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(every_client_is_notified_of_the_stop),
+			       KVR_CASE(a_pause_ends_no_request), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("shutdown_threads", tests);
 }

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Rows 34, 35, 38, 39: a start that cannot be says so in one line with the remedy; a long one says what
-# it does and can be stopped; standard files that are not there do no harm.
+# Rows 34, 35, 38, 39: a start that fails reports one line with the remedy; a long start reports its progress and can be stopped;
+# missing standard files do no harm.
 #   start_errors.sh KVROUTE
 set -u
-shopt -s lastpipe # what refuse() finds counts in this shell
+shopt -s lastpipe # refuse() counts failures in this shell
 kvroute=$1
 dir=$(mktemp -d)
 pids=()
@@ -117,7 +117,7 @@ if [ "$have" -gt 6000 ]; then
 	fi
 fi
 
-# Row 34: without standard files; the router becomes ready, and file 1 is nobody else's.
+# Row 34: without standard files; the router becomes ready, and file 1 is not reused.
 conf net_null0 >"$dir/s.conf"
 for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
 	rm -rf "/var/run/dpdk/kvr-rs35-$$" "/tmp/dpdk/kvr-rs35-$$" # what a router that was ended early has left

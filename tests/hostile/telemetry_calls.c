@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 19: what operators ask for costs a packet lcore the same, however many workers there are. A
- * page of /kvroute/workers is one call to each lcore that has a scheduler.
+ * Row 19: the cost of operators' queries to a packet lcore does not depend on the number of
+ * workers. A page of /kvroute/workers is one call to each lcore with a scheduler.
  */
 #include "pair.h"
 #include "peers.h"
@@ -12,7 +12,7 @@
 
 #define PAGE 32u /* of /kvroute/workers */
 
-static uint32_t scheduler_lcores(void)
+static uint32_t count_scheduler_lcores(void)
 {
 	uint32_t n = 0;
 
@@ -21,7 +21,7 @@ static uint32_t scheduler_lcores(void)
 	return n;
 }
 
-static uint64_t calls_of_a_page(uint32_t from, uint32_t page)
+static uint64_t count_calls_of_page(uint32_t from, uint32_t page)
 {
 	const uint64_t before = rt->ctl->n_calls;
 
@@ -29,7 +29,7 @@ static uint64_t calls_of_a_page(uint32_t from, uint32_t page)
 	return rt->ctl->n_calls - before;
 }
 
-static void join(uint64_t from, uint32_t n)
+static void join_numbered(uint64_t from, uint32_t n)
 {
 	for (uint32_t i = 0; i < n; i++)
 		CU_ASSERT_TRUE_FATAL(pipeline_hello(from + i, 1, i % 2 ? "a" : "b", 1));
@@ -39,20 +39,20 @@ static void join(uint64_t from, uint32_t n)
 static void a_page_of_workers_is_one_call(void)
 {
 	pipeline_start(2);
-	CU_ASSERT_EQUAL(calls_of_a_page(0, PAGE), 0);
-	join(100, 1);
-	CU_ASSERT_EQUAL(calls_of_a_page(0, PAGE), scheduler_lcores());
-	join(200, 79);
+	CU_ASSERT_EQUAL(count_calls_of_page(0, PAGE), 0);
+	join_numbered(100, 1);
+	CU_ASSERT_EQUAL(count_calls_of_page(0, PAGE), count_scheduler_lcores());
+	join_numbered(200, 79);
 	CU_ASSERT_EQUAL_FATAL(kvr_registry_count(rt->registry), 80);
-	CU_ASSERT_EQUAL(calls_of_a_page(0, PAGE), scheduler_lcores());
-	CU_ASSERT_EQUAL(calls_of_a_page(64, PAGE), scheduler_lcores()); /* the last 16 */
-	CU_ASSERT_EQUAL(calls_of_a_page(80, PAGE), 0);
-	CU_ASSERT_EQUAL(calls_of_a_page(1000, PAGE), 0);
+	CU_ASSERT_EQUAL(count_calls_of_page(0, PAGE), count_scheduler_lcores());
+	CU_ASSERT_EQUAL(count_calls_of_page(64, PAGE), count_scheduler_lcores()); /* the last 16 */
+	CU_ASSERT_EQUAL(count_calls_of_page(80, PAGE), 0);
+	CU_ASSERT_EQUAL(count_calls_of_page(1000, PAGE), 0);
 	pipeline_stop();
 }
 
-/* The one call has looked at every worker. */
-static void the_call_asks_for_every_worker(void)
+/* The one call has read every worker. */
+static void the_call_covers_every_worker(void)
 {
 	pipeline_start(1);
 	for (uint64_t id = 1; id <= 40; id++)
@@ -68,15 +68,16 @@ static void the_call_asks_for_every_worker(void)
 }
 
 /*
- * Row 36: how long a stop takes does not follow from the places for requests. A wait of the control
- * thread for an lcore is as long as a busy machine makes it, so they are counted.
+ * Row 36: the duration of a stop does not depend on the number of request slots. A wait of the
+ * control thread for an lcore lasts as long as a busy machine makes it, so waits are counted
+ * instead.
  */
 static void a_stop_calls_each_pool_once(void)
 {
 	uint64_t before;
 
 	pipeline_start(2);
-	join(1, 2);
+	join_numbered(1, 2);
 	for (uint64_t id = 1; id <= 100; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
 	pipeline_flush();
@@ -87,8 +88,8 @@ static void a_stop_calls_each_pool_once(void)
 	pipeline_stop();
 }
 
-/* What waits is refused in the same way, a slice a turn, whatever there is of it. */
-static void a_stop_refuses_what_waits_in_slices(void)
+/* Waiting requests are rejected in slices, one per turn, however many there are. */
+static void a_stop_rejects_waiting_requests_in_slices(void)
 {
 	struct stop_part part = {0};
 	uint64_t before;
@@ -96,7 +97,7 @@ static void a_stop_refuses_what_waits_in_slices(void)
 
 	pipeline_start_with("[pool a]\nid = 5\nrouter_queue_threshold = 0\n" PIPELINE_POOL
 			    "[pool b]\nid = 6\n" PIPELINE_POOL);
-	join(2, 2);
+	join_numbered(2, 2);
 	for (uint64_t id = 1; id <= 101; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
 	pipeline_flush();
@@ -111,17 +112,18 @@ static void a_stop_refuses_what_waits_in_slices(void)
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 0);
 	pipeline_route(200, 200, 10, 0, NULL);
 	pipeline_turn();
-	for (struct kvr_wire_rejected r; (r = peers_rejected(PEER_CLIENT)).code != 0; refused++)
+	for (struct kvr_wire_rejected r; (r = peers_take_rejected(PEER_CLIENT)).code != 0;
+	     refused++)
 		CU_ASSERT_EQUAL(r.code, KVR_E_SHUTDOWN);
 	CU_ASSERT_EQUAL(refused, waiting + 1);
 	pipeline_stop();
 }
 
 /*
- * The prefill pool stands first in the file, and its part of the stop comes first: from its first
- * slice on nobody comes in through the decode pool either, to wait behind that slice.
+ * The prefill pool is first in the file, and so in the stop: from its first slice on, no request is
+ * accepted through the decode pool either.
  */
-static void a_pair_closes_together(void)
+static void both_pools_of_a_pair_stop_accepting_together(void)
 {
 	struct stop_part part = {0};
 	uint32_t waiting;
@@ -147,13 +149,13 @@ static void a_pair_closes_together(void)
 	pair_stop();
 }
 
-/* Nothing waits: one look, however many slots there are. */
-static void nothing_that_waits_is_refused_at_once(void)
+/* Without waiting requests: one call, for any number of slots. */
+static void a_stop_without_waiting_requests_takes_one_call(void)
 {
 	struct stop_part part = {0};
 
 	pipeline_start(2);
-	join(1, 2);
+	join_numbered(1, 2);
 	for (uint64_t id = 1; id <= 100; id++)
 		pipeline_route(id, 1000 * id, 10, 0, NULL);
 	pipeline_flush();
@@ -166,12 +168,12 @@ static void nothing_that_waits_is_refused_at_once(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"calls", a_page_of_workers_is_one_call},
-			       {"bookings", the_call_asks_for_every_worker},
-			       {"stop", a_stop_calls_each_pool_once},
-			       {"stop waiting", a_stop_refuses_what_waits_in_slices},
-			       {"stop pair", a_pair_closes_together},
-			       {"stop nothing", nothing_that_waits_is_refused_at_once},
+	CU_TestInfo tests[] = {KVR_CASE(a_page_of_workers_is_one_call),
+			       KVR_CASE(the_call_covers_every_worker),
+			       KVR_CASE(a_stop_calls_each_pool_once),
+			       KVR_CASE(a_stop_rejects_waiting_requests_in_slices),
+			       KVR_CASE(both_pools_of_a_pair_stop_accepting_together),
+			       KVR_CASE(a_stop_without_waiting_requests_takes_one_call),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("telemetry_calls", tests);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 1: an ingress lcore refuses ROUTEs while the scheduler, on a thread of its own, makes others
- * wait and lets them go. The number of frames that wait has one writer: in the end it is 0, and
+ * Row 1: an ingress lcore rejects ROUTEs while the scheduler, on another thread, makes requests
+ * wait and releases them. The number of waiting frames has one writer: in the end it is 0, and
  * requests may still wait.
  */
 #include "pipeline.h"
@@ -14,13 +14,13 @@
 #include <string.h>
 
 #define ROUNDS 200u
-#define BATCH  600u /* requests of a round */
+#define BATCH  600u /* requests per round */
 #define POOL   "[pool a]\nid = 5\n" PIPELINE_POOL "router_queue_threshold = 0.5\nmax_sessions = 64\n"
 
 static uint64_t next_id = 1000;
 
 /* A ROUTE of one frame. */
-static void route(uint64_t id, bool bad)
+static void send_budget_route(uint64_t id, bool bad)
 {
 	uint64_t hash[2] = {id, id + 1};
 	uint8_t tlv[128], frame[KVR_WIRE_DEF_FRAME];
@@ -48,7 +48,7 @@ static void route(uint64_t id, bool bad)
 	pipeline_send(PEER_CLIENT, frame, sizeof(struct kvr_wire_hdr) + part);
 }
 
-static void cancel(uint64_t id)
+static void send_budget_cancel(uint64_t id)
 {
 	const struct kvr_wire_ids ids = {.source = 77, .id = id, .epoch = 1};
 	uint8_t buf[64];
@@ -56,29 +56,29 @@ static void cancel(uint64_t id)
 	pipeline_send(PEER_CLIENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_CANCEL, &ids));
 }
 
-/* Some wait and are given up, others are refused at ingress, all at once. */
-static void a_round(void)
+/* Some wait and are cancelled, others are rejected at ingress, all at the same time. */
+static void run_round(void)
 {
 	const uint64_t first = next_id, busy = next_id++;
 
 	pipeline_route(busy, 7, 200, 0, NULL); /* for its worker: the others wait */
 	threads_run();
 	for (uint32_t i = 0; i < BATCH; i++) {
-		route(next_id, false);
-		route(UINT64_C(1) << 40 | next_id, true);
-		cancel(next_id++);
-		route(UINT64_C(1) << 40 | next_id, true);
+		send_budget_route(next_id, false);
+		send_budget_route(UINT64_C(1) << 40 | next_id, true);
+		send_budget_cancel(next_id++);
+		send_budget_route(UINT64_C(1) << 40 | next_id, true);
 	}
 	pipeline_turn();
-	/* Rings may have been full: nobody of this round is to wait any more. */
+	/* Rings may have been full: no request of this round may wait any more. */
 	for (uint64_t id = first; id < next_id; id++)
 		if (kvr_flight_lookup(rt->pool[0].requests, 77, id) != NULL)
-			cancel(id);
+			send_budget_cancel(id);
 	pipeline_turn();
 	pipeline_flush();
 }
 
-static void frames_that_wait_are_counted_by_one_thread(void)
+static void waiting_frames_are_counted_by_one_thread(void)
 {
 	const struct pool *p;
 	uint64_t waited;
@@ -89,8 +89,8 @@ static void frames_that_wait_are_counted_by_one_thread(void)
 	p = &rt->pool[0];
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(9, 1, "a", 1));
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		a_round();
-		/* Slots of what was cancelled are lingering. */
+		run_round();
+		/* Slots of cancelled requests linger. */
 		pipeline_advance(KVR_FLIGHT_LINGER_NS / 1000000 + 1);
 		CU_ASSERT_EQUAL_FATAL(p->live.held, 0);
 	}
@@ -98,11 +98,11 @@ static void frames_that_wait_are_counted_by_one_thread(void)
 	CU_ASSERT_TRUE(waited > ROUNDS);
 	CU_ASSERT_TRUE(kvr_stats_get(rt->lcore[0]->reject, KVR_E_INVALID_SESSION) > ROUNDS);
 	pipeline_route(1, 7, 200, 0, NULL);
-	route(next_id, false);
+	send_budget_route(next_id, false);
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_stats_get(p->count, PC_QUEUED), waited + 1);
-	cancel(next_id);
-	cancel(1);
+	send_budget_cancel(next_id);
+	send_budget_cancel(1);
 	pipeline_turn();
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
@@ -111,7 +111,7 @@ static void frames_that_wait_are_counted_by_one_thread(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"held", frames_that_wait_are_counted_by_one_thread},
+		KVR_CASE(waiting_frames_are_counted_by_one_thread),
 		CU_TEST_INFO_NULL,
 	};
 

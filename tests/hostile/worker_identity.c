@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rows 8, 9, 24 and 28, and what of 4 and 6 can be seen by the frame: who speaks for a worker, and
- * when its silence counts.
+ * Rows 8, 9, 24 and 28, and the parts of 4 and 6 that are visible frame by frame: frames that count
+ * as a worker's, and when its silence counts.
  */
 #include "peers.h"
 
@@ -13,7 +13,7 @@
 
 #define WORKER 9u
 
-static int rejected(uint32_t to, uint8_t *retryable)
+static int take_rejection_code(uint32_t to, uint8_t *retryable)
 {
 	const struct out *o = pipeline_expect(to, KVR_REJECTED);
 	const struct kvr_wire_rejected *r;
@@ -26,13 +26,13 @@ static int rejected(uint32_t to, uint8_t *retryable)
 	return r->code;
 }
 
-static bool hello(uint32_t epoch, uint32_t from)
+static bool join_from(uint32_t epoch, uint32_t from)
 {
 	return pipeline_hello_as(&(const struct pipeline_worker){
 		.id = WORKER, .epoch = epoch, .pool = "a", .ranks = 2, .from = from});
 }
 
-static void say(uint32_t from, uint8_t kind, uint32_t epoch)
+static void send_worker_frame(uint32_t from, uint8_t kind, uint32_t epoch)
 {
 	const struct kvr_wire_ids ids = {.source = WORKER, .id = 3, .epoch = epoch};
 	uint8_t buf[64];
@@ -41,7 +41,7 @@ static void say(uint32_t from, uint8_t kind, uint32_t epoch)
 	pipeline_turn();
 }
 
-static void beat(uint32_t from, uint32_t epoch, const uint32_t rank[], uint32_t n)
+static void send_beat_of(uint32_t from, uint32_t epoch, const uint32_t rank[], uint32_t n)
 {
 	const struct kvr_wire_ids ids = {.source = WORKER, .id = 4, .epoch = epoch};
 	struct kvr_wire_rank_load l[4] = {0};
@@ -53,13 +53,13 @@ static void beat(uint32_t from, uint32_t epoch, const uint32_t rank[], uint32_t 
 	pipeline_turn();
 }
 
-static struct kvr_worker *worker(void)
+static struct kvr_worker *get_worker(void)
 {
 	return kvr_registry_find(rt->registry, WORKER);
 }
 
-/* Time passes in which the router listens and hears nothing. */
-static void silence(uint32_t ms)
+/* Time passes in which the router receives no frames. */
+static void pass_silence(uint32_t ms)
 {
 	for (uint32_t i = 0; i < ms; i += 10) {
 		rt->ns_offset += UINT64_C(10000000);
@@ -69,32 +69,32 @@ static void silence(uint32_t ms)
 	}
 }
 
-static void strangers_do_not_speak_for_a_worker(void)
+static void other_addresses_do_not_count_as_a_worker(void)
 {
 	uint8_t retry = 0;
 
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
-	say(PEER_OTHER, KVR_GOODBYE, 5);
-	CU_ASSERT_EQUAL(rejected(PEER_OTHER, NULL), KVR_E_NOT_ALLOWED);
-	CU_ASSERT_PTR_NOT_NULL_FATAL(worker());
-	beat(PEER_OTHER, 5, NULL, 0);
-	CU_ASSERT_EQUAL(rejected(PEER_OTHER, NULL), KVR_E_NOT_ALLOWED);
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
+	send_worker_frame(PEER_OTHER, KVR_GOODBYE, 5);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_OTHER, NULL), KVR_E_NOT_ALLOWED);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(get_worker());
+	send_beat_of(PEER_OTHER, 5, NULL, 0);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_OTHER, NULL), KVR_E_NOT_ALLOWED);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_OTHER, KVR_HEARTBEAT_ACK));
-	/* The same life and a new one, while it is heard. */
-	CU_ASSERT_FALSE(hello(5, PEER_OTHER));
-	CU_ASSERT_EQUAL(rejected(PEER_OTHER, &retry), KVR_E_WORKER_ALIVE);
+	/* The same epoch and a new one, while the worker is alive. */
+	CU_ASSERT_FALSE(join_from(5, PEER_OTHER));
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_OTHER, &retry), KVR_E_WORKER_ALIVE);
 	CU_ASSERT_EQUAL(retry, 1);
-	CU_ASSERT_FALSE(hello(6, PEER_OTHER));
-	CU_ASSERT_EQUAL(rejected(PEER_OTHER, NULL), KVR_E_WORKER_ALIVE);
-	CU_ASSERT_EQUAL(worker()->path.udp_port, PEER_AGENT);
-	CU_ASSERT_EQUAL(worker()->epoch, 5);
-	/* A stranger's heartbeats do not keep a dead one alive. */
+	CU_ASSERT_FALSE(join_from(6, PEER_OTHER));
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_OTHER, NULL), KVR_E_WORKER_ALIVE);
+	CU_ASSERT_EQUAL(get_worker()->path.udp_port, PEER_AGENT);
+	CU_ASSERT_EQUAL(get_worker()->epoch, 5);
+	/* Heartbeats from another address do not keep a lost worker alive. */
 	for (int i = 0; i < 110; i++) {
-		beat(PEER_OTHER, 5, NULL, 0);
-		silence(10);
+		send_beat_of(PEER_OTHER, 5, NULL, 0);
+		pass_silence(10);
 	}
-	CU_ASSERT_PTR_NULL(worker());
+	CU_ASSERT_PTR_NULL(get_worker());
 	pipeline_flush();
 	pipeline_stop();
 }
@@ -102,22 +102,22 @@ static void strangers_do_not_speak_for_a_worker(void)
 static void epochs_only_grow(void)
 {
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
-	CU_ASSERT_FALSE(hello(4, PEER_AGENT));
-	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_STALE_EPOCH);
-	CU_ASSERT_TRUE(hello(6, PEER_AGENT));
-	say(PEER_AGENT, KVR_GOODBYE, 5); /* late: of the life before */
-	CU_ASSERT_PTR_NOT_NULL(worker());
-	say(PEER_AGENT, KVR_GOODBYE, 6);
-	CU_ASSERT_PTR_NULL(worker());
-	CU_ASSERT_FALSE(hello(6, PEER_AGENT)); /* it is over */
-	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_STALE_EPOCH);
-	CU_ASSERT_TRUE(hello(7, PEER_OTHER));
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
+	CU_ASSERT_FALSE(join_from(4, PEER_AGENT));
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL), KVR_E_STALE_EPOCH);
+	CU_ASSERT_TRUE(join_from(6, PEER_AGENT));
+	send_worker_frame(PEER_AGENT, KVR_GOODBYE, 5); /* late: of the old epoch */
+	CU_ASSERT_PTR_NOT_NULL(get_worker());
+	send_worker_frame(PEER_AGENT, KVR_GOODBYE, 6);
+	CU_ASSERT_PTR_NULL(get_worker());
+	CU_ASSERT_FALSE(join_from(6, PEER_AGENT)); /* that epoch is over */
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL), KVR_E_STALE_EPOCH);
+	CU_ASSERT_TRUE(join_from(7, PEER_OTHER));
 	pipeline_flush();
 	pipeline_stop();
 }
 
-/* Its requests go where it goes, and end there. */
+/* Its requests follow the worker to its new address, and end there. */
 static void requests_follow_a_worker_that_moves(void)
 {
 	const struct out *o;
@@ -128,14 +128,14 @@ static void requests_follow_a_worker_that_moves(void)
 	struct kvr_wire_ids ids;
 
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
 	pipeline_route(1, 100, 10, 0, NULL);
 	o = pipeline_expect(PEER_AGENT, KVR_DISPATCH);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	handle = o->hdr.handle;
-	silence(400);
-	CU_ASSERT_EQUAL_FATAL(worker()->state, KVR_WORKER_SUSPECT);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_OTHER));
+	pass_silence(400);
+	CU_ASSERT_EQUAL_FATAL(get_worker()->state, KVR_WORKER_SUSPECT);
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_OTHER));
 	ids = peers_ids(1, handle);
 	pipeline_flush();
 	pipeline_send(PEER_OTHER, buf,
@@ -146,7 +146,7 @@ static void requests_follow_a_worker_that_moves(void)
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->booked_now, 0);
 	peers_fin_ack(1, handle);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_OTHER, KVR_RESPONSE_ACK));
-	/* Where it was, nobody is any more. */
+	/* Its old address no longer counts. */
 	pipeline_route(2, 100, 10, 0, NULL);
 	CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));
 	pipeline_flush();
@@ -154,14 +154,14 @@ static void requests_follow_a_worker_that_moves(void)
 	pipeline_stop();
 }
 
-/* ---- frames about requests and sessions, of the life that has them and of another ---- */
+/* ---- frames about requests and sessions, of the serving epoch and of another ---- */
 
-static struct kvr_flight *flight(uint64_t handle)
+static struct kvr_flight *find_flight(uint64_t handle)
 {
 	return kvr_flight_by_handle(rt->pool[0].requests, handle);
 }
 
-static void about(uint8_t kind, uint64_t handle, uint32_t epoch)
+static void send_about(uint8_t kind, uint64_t handle, uint32_t epoch)
 {
 	const struct kvr_wire_ids ids = {.source = 77, .id = 1, .handle = handle, .epoch = epoch};
 	const struct kvr_wire_response fin = {
@@ -181,7 +181,7 @@ static void about(uint8_t kind, uint64_t handle, uint32_t epoch)
 	pipeline_turn();
 }
 
-static void what_another_life_says_of_a_request_changes_nothing(void)
+static void frames_of_another_epoch_do_not_change_a_request(void)
 {
 	static const uint8_t ends[] = {KVR_RESPONSE, KVR_PROGRESS, KVR_DISPATCH_ACK};
 	struct kvr_flight *r;
@@ -191,51 +191,55 @@ static void what_another_life_says_of_a_request_changes_nothing(void)
 		const bool refusable = ends[i] != KVR_DISPATCH_ACK;
 
 		pipeline_start(1);
-		CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+		CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
 		pipeline_route(1, 100, 10, 0, NULL);
-		h = peers_dispatched();
-		r = flight(h);
+		h = peers_take_dispatch();
+		r = find_flight(h);
 		CU_ASSERT_PTR_NOT_NULL_FATAL(r);
 		pipeline_flush();
-		about(ends[i], h, 4); /* late, of the life before */
-		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_STALE_EPOCH : -1);
-		about(ends[i], h, 6); /* early, its HELLO is still on the way */
-		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_STALE_EPOCH : -1);
+		send_about(ends[i], h, 4); /* late, of the old epoch */
+		CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL),
+				refusable ? KVR_E_STALE_EPOCH : -1);
+		send_about(ends[i], h, 6); /* early: its HELLO is still on the way */
+		CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL),
+				refusable ? KVR_E_STALE_EPOCH : -1);
 		CU_ASSERT_EQUAL(leg_state(request_of(r), KVR_LEG_MAIN), KVR_RQS_SENT);
 		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 		CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_PROGRESS_ACK));
-		about(ends[i], h, 5);
+		send_about(ends[i], h, 5);
 		CU_ASSERT_EQUAL(leg_state(request_of(r), KVR_LEG_MAIN), KVR_RQS_ENDED);
-		/* Its life is over, the present one has not got it. */
-		CU_ASSERT_TRUE_FATAL(hello(6, PEER_AGENT));
+		/* Its incarnation is over, and the present one does not have the request. */
+		CU_ASSERT_TRUE_FATAL(join_from(6, PEER_AGENT));
 		pipeline_flush();
-		about(ends[i], h, 6);
-		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_UNKNOWN_REQUEST : -1);
-		say(PEER_AGENT, KVR_GOODBYE, 6);
-		about(ends[i], h, 6);
-		CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), refusable ? KVR_E_UNKNOWN_WORKER : -1);
+		send_about(ends[i], h, 6);
+		CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL),
+				refusable ? KVR_E_UNKNOWN_REQUEST : -1);
+		send_worker_frame(PEER_AGENT, KVR_GOODBYE, 6);
+		send_about(ends[i], h, 6);
+		CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL),
+				refusable ? KVR_E_UNKNOWN_WORKER : -1);
 		pipeline_stop();
 	}
 }
 
-static void an_abort_is_acknowledged_by_the_life_that_gets_it(void)
+static void only_the_aborted_epoch_acknowledges_an_abort(void)
 {
 	uint64_t h;
 
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
 	pipeline_route(1, 100, 10, 0, NULL);
-	h = peers_dispatched();
+	h = peers_take_dispatch();
 	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, h);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_ABORT));
-	about(KVR_ABORT_ACK, h, 4);
-	CU_ASSERT_NOT_EQUAL(flight(h)->abort_ns, 0);
-	about(KVR_ABORT_ACK, h, 5);
-	CU_ASSERT_EQUAL(flight(h)->abort_ns, 0);
+	send_about(KVR_ABORT_ACK, h, 4);
+	CU_ASSERT_NOT_EQUAL(find_flight(h)->abort_ns, 0);
+	send_about(KVR_ABORT_ACK, h, 5);
+	CU_ASSERT_EQUAL(find_flight(h)->abort_ns, 0);
 	pipeline_stop();
 }
 
-static void session_says(uint8_t kind, uint64_t number, uint32_t epoch)
+static void send_session_answer(uint8_t kind, uint64_t number, uint32_t epoch)
 {
 	const struct kvr_wire_ids ids = {.source = WORKER, .id = number, .epoch = epoch};
 	uint8_t buf[64];
@@ -245,8 +249,8 @@ static void session_says(uint8_t kind, uint64_t number, uint32_t epoch)
 	pipeline_turn();
 }
 
-/* The same answer from the ring, where it may have waited while the worker began anew. */
-static void session_note(uint8_t type, uint64_t number, uint32_t epoch)
+/* The same answer from the ring, where it may have waited while the worker restarted. */
+static void put_session_message(uint8_t type, uint64_t number, uint32_t epoch)
 {
 	const struct note n = {
 		.type = type,
@@ -258,7 +262,7 @@ static void session_note(uint8_t type, uint64_t number, uint32_t epoch)
 	pipeline_turn();
 }
 
-static void what_another_life_says_of_a_session_changes_nothing(void)
+static void frames_of_another_epoch_do_not_change_a_session(void)
 {
 	uint8_t tlv[128];
 	struct kvr_hint_buf open = {.p = tlv, .cap = sizeof(tlv)};
@@ -270,20 +274,20 @@ static void what_another_life_says_of_a_session_changes_nothing(void)
 
 	pipeline_start_with("[pool a]\nid = 5\nmax_sessions = 8\n" PIPELINE_POOL);
 	s = rt->pool[0].sessions;
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
 	kvr_hint_put_session(&open, KVR_ACTION_OPEN, 60, "chat");
 	pipeline_route(1, 100, 4, 0, &open);
 	o = pipeline_expect(PEER_AGENT, KVR_SESSION_OPEN);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	number = o->hdr.id;
-	session_says(KVR_SESSION_OPENED, number, 4); /* does not get as far as the pool */
+	send_session_answer(KVR_SESSION_OPENED, number, 4); /* does not reach the pool */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 0);
-	session_note(NOTE_SESSION_OPENED, number, 4);
-	session_note(NOTE_SESSION_OPENED, number, 6);
+	put_session_message(NOTE_SESSION_OPENED, number, 4);
+	put_session_message(NOTE_SESSION_OPENED, number, 6);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_OPENING), 1);
-	CU_ASSERT_EQUAL(peers_dispatched(), 0);
-	session_says(KVR_SESSION_OPENED, number, 5);
-	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	CU_ASSERT_EQUAL(peers_take_dispatch(), 0);
+	send_session_answer(KVR_SESSION_OPENED, number, 5);
+	CU_ASSERT_NOT_EQUAL(peers_take_dispatch(), 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_LIVE), 1);
 
 	ids = peers_ids(9, 0);
@@ -295,155 +299,157 @@ static void what_another_life_says_of_a_session_changes_nothing(void)
 	o = pipeline_expect(PEER_AGENT, KVR_SESSION_CLOSE);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	number = o->hdr.id;
-	session_says(KVR_SESSION_CLOSED, number, 6);
+	send_session_answer(KVR_SESSION_CLOSED, number, 6);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE_FRAMES), 0);
-	session_note(NOTE_SESSION_CLOSED, number, 4);
+	put_session_message(NOTE_SESSION_CLOSED, number, 4);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_CLOSING), 1);
-	session_says(KVR_SESSION_CLOSED, number, 5);
+	send_session_answer(KVR_SESSION_CLOSED, number, 5);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_CLOSING), 0);
 	pipeline_stop();
 }
 
-static void agents_speak_from_where_they_may(void)
+static void agents_register_only_from_allowed_addresses(void)
 {
 	const char *before = pipeline_port;
 
 	pipeline_port = "cookie = off\nallow_agents = 10.0.0.4/31 10.0.0.3\n";
 	pipeline_start(1);
-	CU_ASSERT_FALSE(hello(5, PEER_AGENT)); /* 10.0.0.2 */
-	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_NOT_ALLOWED);
-	CU_ASSERT_PTR_NULL(worker());
+	CU_ASSERT_FALSE(join_from(5, PEER_AGENT)); /* 10.0.0.2 */
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL), KVR_E_NOT_ALLOWED);
+	CU_ASSERT_PTR_NULL(get_worker());
 	pipeline_host = 3;
-	CU_ASSERT_TRUE(hello(5, PEER_AGENT));
+	CU_ASSERT_TRUE(join_from(5, PEER_AGENT));
 	pipeline_host = 4;
-	CU_ASSERT_FALSE(hello(6, PEER_AGENT)); /* may speak, but another one does */
-	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_WORKER_ALIVE);
-	/* Whoever may not register is a client like any other. */
+	CU_ASSERT_FALSE(join_from(6, PEER_AGENT)); /* allowed, but another agent is not */
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL), KVR_E_WORKER_ALIVE);
+	/* A peer that may not register is an ordinary client. */
 	pipeline_host = 2;
 	pipeline_route(1, 100, 10, 0, NULL);
-	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	CU_ASSERT_NOT_EQUAL(peers_take_dispatch(), 0);
 	pipeline_stop();
 	pipeline_port = before;
 }
 
-static void heartbeats_name_ranks_that_are_there_once(void)
+static void heartbeats_name_each_existing_rank_once(void)
 {
 	static const uint32_t other[] = {2}, twice[] = {1, 1}, both[] = {1, 0};
 
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
-	beat(PEER_AGENT, 5, other, 1);
-	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_WORKER_CONFIG);
-	beat(PEER_AGENT, 5, twice, 2);
-	CU_ASSERT_EQUAL(rejected(PEER_AGENT, NULL), KVR_E_INVALID_REQUEST);
-	beat(PEER_AGENT, 5, both, 2);
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
+	send_beat_of(PEER_AGENT, 5, other, 1);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL), KVR_E_WORKER_CONFIG);
+	send_beat_of(PEER_AGENT, 5, twice, 2);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_AGENT, NULL), KVR_E_INVALID_REQUEST);
+	send_beat_of(PEER_AGENT, 5, both, 2);
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_HEARTBEAT_ACK));
 	pipeline_stop();
 }
 
-static void nobody_yet_is_worth_a_retry(void)
+static void requests_before_the_first_worker_are_retryable(void)
 {
 	uint8_t retry = 0;
 
 	pipeline_start(1);
-	rt->ns_offset += UINT64_C(3000000000); /* the tables of a large pool took so long */
+	rt->ns_offset +=
+		UINT64_C(3000000000); /* allocating the tables of a large pool took that long */
 	pipeline_turn();
-	pipeline_route(1, 100, 10, 0, NULL); /* agents had no time to say HELLO */
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	pipeline_route(1, 100, 10, 0, NULL); /* agents had no time to send HELLO */
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 1);
-	silence(1100);
+	pass_silence(1100);
 	pipeline_route(2, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 0);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
-	silence(400);
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
+	pass_silence(400);
 	pipeline_route(3, 100, 10, 0, NULL); /* suspect */
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 1);
-	say(PEER_AGENT, KVR_GOODBYE, 5); /* it may come again, for dead_ms */
-	silence(900);
+	send_worker_frame(PEER_AGENT, KVR_GOODBYE, 5); /* it may return within dead_ms */
+	pass_silence(900);
 	pipeline_route(4, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 1);
-	silence(200);
+	pass_silence(200);
 	pipeline_route(5, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 0);
 	pipeline_stop();
 }
 
-/* Lcores poll before control has looked for the first time. */
-static void the_very_first_moment_is_worth_a_retry(void)
+/* Lcores poll before control has run for the first time. */
+static void requests_before_the_first_control_round_are_retryable(void)
 {
 	uint8_t retry = 0;
 
 	pipeline_start(2);
-	pipeline_route(1, 100, 10, 0, NULL); /* read in the first turn, before control's */
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
+	pipeline_route(1, 100, 10, 0,
+		       NULL); /* read in the first turn, before control's first round */
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, &retry), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(retry, 1);
 	pipeline_stop();
 }
 
-/* Silent, then drained, then heard again: the operator's resume takes the silence back, too. */
+/* Silent, then drained, then alive again: the operator's resume ends the suspicion, too. */
 static void a_worker_drained_while_suspect_resumes(void)
 {
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
-	silence(400);
-	CU_ASSERT_EQUAL_FATAL(worker()->state, KVR_WORKER_SUSPECT);
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
+	pass_silence(400);
+	CU_ASSERT_EQUAL_FATAL(get_worker()->state, KVR_WORKER_SUSPECT);
 	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
-	beat(PEER_AGENT, 5, NULL, 0);
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_DRAINED); /* it has nothing */
+	send_beat_of(PEER_AGENT, 5, NULL, 0);
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_DRAINED); /* it has no requests */
 	pipeline_flush();
 	pipeline_route(1, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, NULL), KVR_E_NO_ENDPOINTS);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, NULL), KVR_E_NO_ENDPOINTS);
 	CU_ASSERT_EQUAL(control_drain(rt, WORKER, false), 0);
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SERVING);
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_SERVING);
 	pipeline_route(2, 100, 10, 0, NULL);
-	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
-	/* Resumed while it is silent: suspect again as soon as time passes. */
-	silence(400);
+	CU_ASSERT_NOT_EQUAL(peers_take_dispatch(), 0);
+	/* Resumed while silent: suspect again as soon as time passes. */
+	pass_silence(400);
 	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
 	CU_ASSERT_EQUAL(control_drain(rt, WORKER, false), 0);
-	silence(10);
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SUSPECT);
+	pass_silence(10);
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_SUSPECT);
 	pipeline_flush();
 	pipeline_route(3, 100, 10, 0, NULL);
-	CU_ASSERT_EQUAL(rejected(PEER_CLIENT, NULL), KVR_E_NO_ENDPOINTS);
-	beat(PEER_AGENT, 5, NULL, 0);
+	CU_ASSERT_EQUAL(take_rejection_code(PEER_CLIENT, NULL), KVR_E_NO_ENDPOINTS);
+	send_beat_of(PEER_AGENT, 5, NULL, 0);
 	pipeline_route(4, 100, 10, 0, NULL);
-	CU_ASSERT_NOT_EQUAL(peers_dispatched(), 0);
+	CU_ASSERT_NOT_EQUAL(peers_take_dispatch(), 0);
 	pipeline_stop();
 }
 
-/* A stop of the process, then one of the ingress lcores alone: nobody is judged. */
-static void the_routers_own_stall_is_nobodys_silence(void)
+/* A pause of the process, then one of the ingress lcores only: no worker is judged. */
+static void a_stall_of_the_router_is_not_silence_of_workers(void)
 {
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
 	rt->ns_offset += UINT64_C(2500000000);
-	control_round(rt); /* before anything that has piled up is read */
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SERVING);
+	control_round(rt); /* before the backlog is read */
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_SERVING);
 	for (int i = 0; i < 200; i++) { /* control runs, ingress does not */
 		rt->ns_offset += UINT64_C(10000000);
 		control_round(rt);
 	}
-	CU_ASSERT_PTR_NOT_NULL_FATAL(worker());
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SERVING);
-	silence(400);
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SUSPECT);
-	beat(PEER_AGENT, 5, NULL, 0);
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SERVING);
+	CU_ASSERT_PTR_NOT_NULL_FATAL(get_worker());
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_SERVING);
+	pass_silence(400);
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_SUSPECT);
+	send_beat_of(PEER_AGENT, 5, NULL, 0);
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_SERVING);
 	pipeline_stop();
 }
 
-/* Eight HELLOs of new lives in each heartbeat's time, and a ring of them in one burst. */
-static void hellos_take_nothing_from_heartbeats(void)
+/* Eight HELLOs with new epochs per heartbeat interval, and a full ring of them in one burst. */
+static void hellos_do_not_delay_heartbeats(void)
 {
 	uint32_t used;
 
 	pipeline_start(1);
-	CU_ASSERT_TRUE_FATAL(hello(5, PEER_AGENT));
+	CU_ASSERT_TRUE_FATAL(join_from(5, PEER_AGENT));
 	used = pipeline_mbufs_used();
 	for (uint32_t i = 0; i < 2000; i++) {
 		const struct kvr_wire_ids ids = {.source = 1000 + i % 7, .id = 1, .epoch = i + 1};
@@ -470,28 +476,28 @@ static void hellos_take_nothing_from_heartbeats(void)
 	}
 	lcore_turn(rt->lcore[0]);
 	lcore_turn(rt->lcore[0]);
-	CU_ASSERT_NOT_EQUAL(worker()->beat->received_ns, worker()->read_ns);
+	CU_ASSERT_NOT_EQUAL(get_worker()->beat->received_ns, get_worker()->read_ns);
 	pipeline_turn();
-	CU_ASSERT_EQUAL(worker()->state, KVR_WORKER_SERVING);
+	CU_ASSERT_EQUAL(get_worker()->state, KVR_WORKER_SERVING);
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_stop();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"strangers", strangers_do_not_speak_for_a_worker},
-			       {"epochs", epochs_only_grow},
-			       {"moves", requests_follow_a_worker_that_moves},
-			       {"lives", what_another_life_says_of_a_request_changes_nothing},
-			       {"aborts", an_abort_is_acknowledged_by_the_life_that_gets_it},
-			       {"sessions", what_another_life_says_of_a_session_changes_nothing},
-			       {"allowed", agents_speak_from_where_they_may},
-			       {"ranks", heartbeats_name_ranks_that_are_there_once},
-			       {"expected", nobody_yet_is_worth_a_retry},
-			       {"first moment", the_very_first_moment_is_worth_a_retry},
-			       {"resume", a_worker_drained_while_suspect_resumes},
-			       {"stall", the_routers_own_stall_is_nobodys_silence},
-			       {"hellos", hellos_take_nothing_from_heartbeats},
+	CU_TestInfo tests[] = {KVR_CASE(other_addresses_do_not_count_as_a_worker),
+			       KVR_CASE(epochs_only_grow),
+			       KVR_CASE(requests_follow_a_worker_that_moves),
+			       KVR_CASE(frames_of_another_epoch_do_not_change_a_request),
+			       KVR_CASE(only_the_aborted_epoch_acknowledges_an_abort),
+			       KVR_CASE(frames_of_another_epoch_do_not_change_a_session),
+			       KVR_CASE(agents_register_only_from_allowed_addresses),
+			       KVR_CASE(heartbeats_name_each_existing_rank_once),
+			       KVR_CASE(requests_before_the_first_worker_are_retryable),
+			       KVR_CASE(requests_before_the_first_control_round_are_retryable),
+			       KVR_CASE(a_worker_drained_while_suspect_resumes),
+			       KVR_CASE(a_stall_of_the_router_is_not_silence_of_workers),
+			       KVR_CASE(hellos_do_not_delay_heartbeats),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("worker_identity", tests);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 8: every kind that agents send counts with the worker's id, its present life and its path,
- * and with all three. The same frames from an address that is not the worker's, of the life before,
- * of one that has not said HELLO, and of a worker that nobody knows change nothing.
+ * Row 8: a frame of any kind from an agent counts only with the worker's id, its present epoch and
+ * its path, all three. The same frames change nothing when they come from another address, with the
+ * old epoch, before HELLO, or from an unknown worker.
  */
 #include "kv.h"
 #include "lcores.h"
@@ -13,27 +13,27 @@
 #include "sched/session.h"
 
 #define WORKER	9u
-#define NOBODY	99u
+#define UNKNOWN 99u
 #define EPOCH	5u
 #define BLOCKS	4u
 #define REQUEST 1u
 
-/* What the router has of it, before and after. */
+/* The router's state about the worker, before and after. */
 static struct state {
 	uint64_t beat_ns, used, blocks, opening, closing;
 	uint32_t worker_state, request, epoch, abort_waits; /* no padding: compared as bytes */
 } was;
 
 static uint64_t handle, open_id, close_id;
-static struct kvr_flight *cancelled; /* its ABORT waits to be heard */
+static struct kvr_flight *cancelled; /* its ABORT is not acknowledged yet */
 
-static bool hello(uint32_t epoch)
+static bool join_second_epoch(uint32_t epoch)
 {
 	return pipeline_hello_as(&(const struct pipeline_worker){
 		.id = WORKER, .epoch = epoch, .pool = "a", .ranks = 2, .from = PEER_AGENT});
 }
 
-static struct state now(void)
+static struct state read_worker_state(void)
 {
 	const struct kvr_worker *w = kvr_registry_find(rt->registry, WORKER);
 	const struct sessions *s = rt->pool[0].sessions;
@@ -52,8 +52,8 @@ static struct state now(void)
 	return n;
 }
 
-/* The SESSION_OPEN or SESSION_CLOSE that the worker was sent; its id. */
-static uint64_t asked(uint8_t kind)
+/* The SESSION_OPEN or SESSION_CLOSE to the worker; its id. */
+static uint64_t take_session_id(uint8_t kind)
 {
 	const struct out *o = pipeline_expect(PEER_AGENT, kind);
 
@@ -61,7 +61,7 @@ static uint64_t asked(uint8_t kind)
 	return o->hdr.id;
 }
 
-static void session_status(uint8_t kind, uint64_t id)
+static void put_session_status(uint8_t kind, uint64_t id)
 {
 	const struct kvr_wire_ids ids = {.source = WORKER, .id = id, .epoch = EPOCH};
 	uint8_t buf[64];
@@ -71,7 +71,7 @@ static void session_status(uint8_t kind, uint64_t id)
 	pipeline_turn();
 }
 
-static void route_open(uint64_t id, const char *name)
+static void route_with_open(uint64_t id, const char *name)
 {
 	uint8_t tlv[128];
 	struct kvr_hint_buf h = {.p = tlv, .cap = sizeof(tlv)};
@@ -80,43 +80,45 @@ static void route_open(uint64_t id, const char *name)
 	pipeline_route(id, 100 * id, 4, 0, &h);
 }
 
-/* A worker in its second life that has one request, one whose ABORT it has not heard, and is asked
- * to open a session and to close another. */
-static void begin(void)
+/*
+ * A worker in its second incarnation with one request, one whose ABORT is unacknowledged, and
+ * pending messages to open one session and close another.
+ */
+static void begin_kinds(void)
 {
 	const struct kvr_wire_ids ids = peers_ids(9, 0);
 	uint8_t buf[128];
 	uint64_t h;
 
 	pipeline_start_with("[pool a]\nid = 5\nmax_sessions = 8\n" PIPELINE_POOL);
-	CU_ASSERT_FATAL(hello(EPOCH - 1));
-	CU_ASSERT_FATAL(hello(EPOCH));
+	CU_ASSERT_FATAL(join_second_epoch(EPOCH - 1));
+	CU_ASSERT_FATAL(join_second_epoch(EPOCH));
 	peers_route(PEER_CLIENT, REQUEST, 0, "x");
-	handle = peers_dispatched();
+	handle = peers_take_dispatch();
 	peers_route(PEER_CLIENT, 2, 0, "x");
-	h = peers_dispatched();
+	h = peers_take_dispatch();
 	CU_ASSERT_FATAL(handle != 0 && h != 0);
 	peers_empty(PEER_CLIENT, KVR_CANCEL, 2, h);
 	cancelled = kvr_flight_by_handle(rt->pool[0].requests, h);
-	route_open(3, "closed");
-	session_status(KVR_SESSION_OPENED, asked(KVR_SESSION_OPEN));
+	route_with_open(3, "closed");
+	put_session_status(KVR_SESSION_OPENED, take_session_id(KVR_SESSION_OPEN));
 	pipeline_flush();
 	pipeline_send(PEER_CLIENT, buf,
 		      (size_t)kvr_put_session(buf, sizeof(buf), KVR_SESSION_RELEASE, &ids,
 					      (struct kvr_wire_session){.pool = 5},
 					      (struct kvr_str){"closed", 6}));
 	pipeline_turn();
-	close_id = asked(KVR_SESSION_CLOSE);
+	close_id = take_session_id(KVR_SESSION_CLOSE);
 	pipeline_flush();
-	route_open(4, "open");
-	open_id = asked(KVR_SESSION_OPEN);
+	route_with_open(4, "open");
+	open_id = take_session_id(KVR_SESSION_OPEN);
 	pipeline_flush();
-	was = now();
+	was = read_worker_state();
 	CU_ASSERT(was.opening == 1 && was.closing == 1 && was.abort_waits == 1);
 	CU_ASSERT_EQUAL(was.request, KVR_RQS_SENT);
 }
 
-static int events(uint8_t *buf, const struct kvr_wire_ids *ids)
+static int make_events_of(uint8_t *buf, const struct kvr_wire_ids *ids)
 {
 	uint64_t sh[BLOCKS];
 	struct kv_frame f;
@@ -129,8 +131,9 @@ static int events(uint8_t *buf, const struct kvr_wire_ids *ids)
 	return (int)f.len;
 }
 
-/* A frame that changes something when it counts. @return its length. */
-static int make(uint8_t *buf, size_t cap, uint8_t kind, uint64_t worker, uint32_t epoch)
+/* A frame that changes something if it counts. @return its length. */
+static int make_frame_of_kind(uint8_t *buf, size_t cap, uint8_t kind, uint64_t worker,
+			      uint32_t epoch)
 {
 	static const struct kvr_wire_rank_load load = {.dp_rank = 1, .kv_used_blocks = 77};
 	static const struct kvr_wire_response fin = {.flags = KVR_RESP_F_FIN,
@@ -138,7 +141,7 @@ static int make(uint8_t *buf, size_t cap, uint8_t kind, uint64_t worker, uint32_
 	static const struct kvr_wire_progress done = {.flags = KVR_PROG_F_FIN,
 						      .cached_tokens = KVR_NONE32};
 	static const struct kvr_wire_dispatch_ack refused = {.code = 9};
-	/* Of the worker, and of requests. */
+	/* Kinds about the worker, and about requests. */
 	struct kvr_wire_ids of = {.source = worker, .id = 4, .epoch = epoch};
 	struct kvr_wire_ids about = {.source = 77, .id = REQUEST, .handle = handle, .epoch = epoch};
 
@@ -146,7 +149,7 @@ static int make(uint8_t *buf, size_t cap, uint8_t kind, uint64_t worker, uint32_
 	case KVR_HEARTBEAT:
 		return kvr_put_heartbeat(buf, cap, &of, &load, 1, 0, 0);
 	case KVR_KV_EVENTS:
-		return events(buf, &of);
+		return make_events_of(buf, &of);
 	case KVR_SESSION_OPENED:
 	case KVR_SESSION_CLOSED:
 		of.id = kind == KVR_SESSION_OPENED ? open_id : close_id;
@@ -166,25 +169,25 @@ static int make(uint8_t *buf, size_t cap, uint8_t kind, uint64_t worker, uint32_
 	}
 }
 
-static void say(uint32_t from, uint8_t kind, uint64_t worker, uint32_t epoch)
+static void send_frame_of_kind(uint32_t from, uint8_t kind, uint64_t worker, uint32_t epoch)
 {
 	uint8_t buf[512];
-	const int len = make(buf, sizeof(buf), kind, worker, epoch);
+	const int len = make_frame_of_kind(buf, sizeof(buf), kind, worker, epoch);
 
 	CU_ASSERT_FATAL(len > 0);
-	rt->ns_offset += 1000000; /* a heartbeat that counts is seen */
+	rt->ns_offset += 1000000; /* a heartbeat that counts is visible */
 	pipeline_send(from, buf, (size_t)len);
 	pipeline_turn();
 }
 
-/* Those with the worker's id, then those about a request, which name none. */
+/* First kinds with the worker's id, then kinds about a request, which carry none. */
 static const uint8_t kinds[] = {KVR_HEARTBEAT,	    KVR_KV_EVENTS, KVR_SESSION_OPENED,
 				KVR_SESSION_CLOSED, KVR_GOODBYE,   KVR_RESPONSE,
 				KVR_PROGRESS,	    KVR_ABORT_ACK, KVR_DISPATCH_ACK};
 #define NAMING 5u
 
-/* @return whether anything is otherwise than before. */
-static bool changed(uint8_t kind)
+/* @return whether the state differs from the one before. */
+static bool has_changed(uint8_t kind)
 {
 	const struct kvr_worker *w = kvr_registry_find(rt->registry, WORKER);
 	const struct kvr_flight *r = kvr_flight_lookup(rt->pool[0].requests, 77, REQUEST);
@@ -192,61 +195,61 @@ static bool changed(uint8_t kind)
 
 	if (w == NULL || r == NULL || request_of(r) == NULL)
 		return true;
-	is = now();
+	is = read_worker_state();
 	if (memcmp(&is, &was, sizeof(is)) != 0)
 		fprintf(stderr, "kind %u counts\n", kind);
 	return memcmp(&is, &was, sizeof(is)) != 0;
 }
 
-static uint64_t not_allowed(void)
+static uint64_t expect_not_allowed(void)
 {
 	return lcores_sum_rejected(KVR_E_NOT_ALLOWED) +
 	       kvr_stats_get(rt->control.reject, KVR_E_NOT_ALLOWED);
 }
 
-static void with_an_id_a_life_and_a_path_of_another_nothing_counts(void)
+static void a_wrong_id_epoch_or_path_changes_nothing(void)
 {
 	uint64_t refusals;
 
-	begin();
+	begin_kinds();
 	for (uint32_t i = 0; i < RTE_DIM(kinds); i++) {
-		refusals = not_allowed();
-		say(PEER_OTHER, kinds[i], WORKER, EPOCH);
-		CU_ASSERT_FALSE(changed(kinds[i]));
-		/* Refused, whether or not the kind is one that is answered. */
-		CU_ASSERT_EQUAL(not_allowed(), refusals + 1);
+		refusals = expect_not_allowed();
+		send_frame_of_kind(PEER_OTHER, kinds[i], WORKER, EPOCH);
+		CU_ASSERT_FALSE(has_changed(kinds[i]));
+		/* Rejected, whether or not frames of this kind are answered. */
+		CU_ASSERT_EQUAL(expect_not_allowed(), refusals + 1);
 		pipeline_flush();
 		for (uint32_t epoch = EPOCH - 1; epoch <= EPOCH + 1; epoch += 2) {
-			say(PEER_AGENT, kinds[i], WORKER, epoch);
-			CU_ASSERT_FALSE(changed(kinds[i]));
+			send_frame_of_kind(PEER_AGENT, kinds[i], WORKER, epoch);
+			CU_ASSERT_FALSE(has_changed(kinds[i]));
 			CU_ASSERT_PTR_NULL(pipeline_expect(PEER_AGENT, KVR_HEARTBEAT_ACK));
 			CU_ASSERT_PTR_NULL(pipeline_expect(PEER_CLIENT, KVR_RESPONSE));
 			pipeline_flush();
 		}
 		if (i < NAMING) {
-			say(PEER_AGENT, kinds[i], NOBODY, EPOCH);
-			CU_ASSERT_FALSE(changed(kinds[i]));
+			send_frame_of_kind(PEER_AGENT, kinds[i], UNKNOWN, EPOCH);
+			CU_ASSERT_FALSE(has_changed(kinds[i]));
 			pipeline_flush();
 		}
 	}
 	pipeline_stop();
 }
 
-/* What the cases above prove: with all three right each of them does something. */
-static void with_all_three_right_each_counts(void)
+/* Proof that the cases above can fail: with all three right, each kind changes something. */
+static void the_right_id_epoch_and_path_change_something(void)
 {
 	for (uint32_t i = 0; i < RTE_DIM(kinds); i++) {
-		begin();
-		say(PEER_AGENT, kinds[i], WORKER, EPOCH);
-		CU_ASSERT_TRUE(changed(kinds[i]));
+		begin_kinds();
+		send_frame_of_kind(PEER_AGENT, kinds[i], WORKER, EPOCH);
+		CU_ASSERT_TRUE(has_changed(kinds[i]));
 		pipeline_stop();
 	}
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"others", with_an_id_a_life_and_a_path_of_another_nothing_counts},
-			       {"all three", with_all_three_right_each_counts},
+	CU_TestInfo tests[] = {KVR_CASE(a_wrong_id_epoch_or_path_changes_nothing),
+			       KVR_CASE(the_right_id_epoch_and_path_change_something),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("worker_identity_kinds", tests);

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 40: a worker that does not fit is refused with field, value and what the pool has, in REJECTED and in the log; a request
-for a pool that is not there, too long, or for a pool without workers, with numbers.
+"""Row 40: a worker that does not fit is rejected with field, value and the pool's value, in REJECTED and in the log; a request for an unknown pool,
+one that is too long, or one for a pool without workers is rejected with numbers.
 
 protocol_test.sh of tests/smoke starts it: wrong_worker_config.py KVROUTE
 """
@@ -30,34 +30,34 @@ class Says(Peers):
             said = agent.refused
             if not self.check(f'{code}', said and said.name == code, said):
                 continue
-            # An address that has proven nothing gets no more bytes than it sent: the text may be cut, the numbers come.
+            # An address without a cookie gets no more bytes than it sent: the text may be cut, the numbers are sent.
             self.check(f'{code}: text', text.startswith(said.text), said)
             if detail:
                 self.check(f'{code}: detail', tuple(said.detail[:2]) == detail, said)
             words = text.replace('"', '\\"')
             line = f'msg="worker {100 + n} refused: {words}" worker={100 + n} addr='
-            # It is in the log's ring before the answer leaves, and the first lines about a worker are never limited: what is
-            # waited for is the log's thread alone, for as long as a busy machine keeps it from its CPU.
+            # The line is in the log's ring before the answer is sent, and the first lines about a worker are never limited: wait
+            # for the log thread as long as a busy machine may deschedule it.
             self.until(f'{code}: log', lambda: any(line in x and x.endswith(f' reason={code}')
                                                      for x in router_log(router).splitlines()), lambda: router_log(router)[-500:])
 
     def asked(self, code, text, detail, pool, blocks, **more):
-        """A ROUTE that must be refused with these words."""
+        """A ROUTE that must be rejected with this text."""
         tokens = list(range(blocks * B))
         for _ in range(50):
             request = self.client.route(pool, len(tokens), proto.sequence_hashes(tokens, B), **more)
             self.until(f'{code}: answered', lambda: request.rejected or request.accepted)
             if request.rejected:
                 break
-            self.client.cancel(request)  # control has said so in the log, and the scheduler does not know yet
+            self.client.cancel(request)  # control has logged it, and the scheduler does not know yet
         said = request.rejected
         self.check(f'{code}: code', said and said.name == code, said)
         self.check(f'{code}: detail', said and tuple(said.detail[:3]) == detail, said and said.detail)
-        # The text may be cut; an answer is never longer than its question, and these are long enough.
+        # The text may be cut, because an answer is never longer than its question; these questions are long enough.
         self.check(f'{code}: text', said and said.text == text, said and said.text)
 
     def crowd(self, router):
-        """More workers at once than a pool takes: they keep nobody out of another pool."""
+        """More workers at once than a pool accepts: they keep no worker out of another pool."""
         crowd = [proto.Agent(self.ip, 500 + n, 'tiny', B) for n in range(30)]
         others = [proto.Agent(self.ip, 600 + n, 'llama', B) for n in range(8)]
         self.all = crowd + others
@@ -66,11 +66,11 @@ class Says(Peers):
             agent.hello()
         router.go_on()
         self.until('all are answered', lambda: all(a.welcome or a.refused for a in self.all))
-        self.check('of the crowd two are let in', sum(bool(a.welcome) for a in crowd) == 2, [a.refused for a in crowd][:3])
+        self.check('two of the crowd are accepted', sum(bool(a.welcome) for a in crowd) == 2, [a.refused for a in crowd][:3])
         self.check('the others: WorkerLimit', {a.refused.name for a in crowd if a.refused} == {'WorkerLimit'})
         numbers = {tuple(a.refused.detail) for a in crowd if a.refused}
         self.check('with the numbers of the pool', {n[2:] for n in numbers} == {(2, 2)}, numbers)
-        self.check('the other pool takes all of its own', all(a.welcome for a in others), [a.refused for a in others])
+        self.check('the other pool accepts all of its workers', all(a.welcome for a in others), [a.refused for a in others])
         for agent in self.all:
             agent.goodbye()
         self.until('they leave', lambda: all(a.gone for a in self.all if a.welcome))
@@ -87,10 +87,10 @@ class Says(Peers):
         agent = proto.Agent(self.ip, 7, 'llama', B, ranks=2)
         self.all.append(agent)
         agent.hello()
-        self.until('a worker is let in', lambda: agent.state == 'SERVING')
-        other = proto.route_hints(allowed=[999])  # a worker that is not there
+        self.until('a worker is accepted', lambda: agent.state == 'SERVING')
+        other = proto.route_hints(allowed=[999])  # an unknown worker
         self.asked('NoEndpoints', none.format(1, 2, 2), (1, 2, 2), 3, 8, hints=other)
-        self.all.remove(agent)  # it says nothing any more
+        self.all.remove(agent)  # silent from now on
         self.until('which is noticed', lambda: 'worker 7 serving -> suspect' in router_log(router))
         self.asked('NoEndpoints', none.format(1, 2, 0), (1, 2, 0), 3, 8)
 
