@@ -6,8 +6,8 @@
 
 #include "kvr_put.h"
 
-#define WAITING 128u /* datagrams; more are lost */
-#define SAID	64u  /* frames of the end that are remembered */
+#define WAITING 128u /* datagrams; further ones are lost */
+#define KEPT	64u  /* frames of the end under test that are kept */
 
 static const uint8_t *at, *end;
 static uint64_t now_us, n_said;
@@ -17,7 +17,7 @@ static struct {
 	uint32_t len;
 	_Alignas(64) uint8_t data[WORLD_FRAME];
 } in[WAITING];
-static struct kvr_wire_hdr said[SAID];
+static struct kvr_wire_hdr said[KEPT];
 
 void world_begin(const uint8_t *data, size_t len)
 {
@@ -28,26 +28,26 @@ void world_begin(const uint8_t *data, size_t len)
 	memset(said, 0, sizeof(said));
 }
 
-bool world_more(void)
+bool world_has_input(void)
 {
 	return at < end;
 }
 
-uint8_t world_byte(void)
+uint8_t world_take_byte(void)
 {
 	return at < end ? *at++ : 0;
 }
 
-uint16_t world_word(void)
+uint16_t world_take_word(void)
 {
-	const uint16_t low = world_byte();
+	const uint16_t low = world_take_byte();
 
-	return (uint16_t)(low | world_byte() << 8);
+	return (uint16_t)(low | world_take_byte() << 8);
 }
 
-uint32_t world_size(uint32_t most)
+uint32_t world_take_size(uint32_t most)
 {
-	const uint32_t b = world_byte();
+	const uint32_t b = world_take_byte();
 	const uint32_t n = b < 128 ? b : b < 224 ? (b - 127) * 60 : (b - 223) * most / 32;
 
 	return n < most ? n : most;
@@ -55,36 +55,36 @@ uint32_t world_size(uint32_t most)
 
 /* ---- the network ---- */
 
-struct kvr_udp_addr world_addr(enum world_who who)
+struct kvr_udp_addr world_make_addr(enum world_who who)
 {
 	return (struct kvr_udp_addr){.ip = {[10] = 0xff, 0xff, 10, 0, 0, (uint8_t)(who + 1)},
 				     .port = (uint16_t)(7650 + who)};
 }
 
-struct kvr_udp_addr world_from(void)
+struct kvr_udp_addr world_take_source(void)
 {
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 
-	return world_addr(how < 200 ? WORLD_ROUTER : how < 240 ? WORLD_PEER : WORLD_STRANGER);
+	return world_make_addr(how < 200 ? WORLD_ROUTER : how < 240 ? WORLD_PEER : WORLD_STRANGER);
 }
 
 static unsigned int send_all(void *ctx, const struct kvr_udp_msg m[], unsigned int n)
 {
 	(void)ctx;
 	for (unsigned int i = 0; i < n; i++) {
-		struct kvr_wire_hdr *h = &said[n_said++ % SAID];
+		struct kvr_wire_hdr *h = &said[n_said++ % KEPT];
 
 		if (m[i].len < sizeof(*h) || m[i].len > KVR_WIRE_MAX_FRAME ||
 		    kvr_frame_check(m[i].data, m[i].len, KVR_ROLE_BIT_ROUTER) != 0)
 			if (kvr_frame_check(m[i].data, m[i].len, KVR_ROLE_BIT_CLIENT) != 0 &&
 			    kvr_frame_check(m[i].data, m[i].len, KVR_ROLE_BIT_AGENT) != 0)
-				abort(); /* it says what nobody may take */
+				abort(); /* reports a protocol error */
 		memcpy(h, m[i].data, sizeof(*h));
 	}
 	return n;
 }
 
-static unsigned int receive(void *ctx, struct kvr_udp_msg m[], unsigned int n)
+static unsigned int receive_datagrams(void *ctx, struct kvr_udp_msg m[], unsigned int n)
 {
 	unsigned int i;
 
@@ -124,7 +124,7 @@ static void close_nothing(void *ctx)
 struct kvr_udp world_udp(void)
 {
 	static const struct kvr_udp_io io = {.send = send_all,
-					     .recv = receive,
+					     .recv = receive_datagrams,
 					     .now_us = clock_us,
 					     .random = no_chance,
 					     .fd = no_fd,
@@ -138,19 +138,19 @@ uint64_t world_now(void)
 	return now_us;
 }
 
-void world_pass(uint64_t us)
+void world_pass_time(uint64_t us)
 {
 	now_us += us;
 }
 
-uint64_t world_frames(void)
+uint64_t world_count_sent(void)
 {
 	return n_said;
 }
 
-/* ---- what is said to it ---- */
+/* ---- frames to the end under test ---- */
 
-static void push(struct kvr_udp_addr from, const void *frame, uint32_t len)
+static void push_datagram(struct kvr_udp_addr from, const void *frame, uint32_t len)
 {
 	if (n_in == WAITING)
 		return;
@@ -162,29 +162,30 @@ static void push(struct kvr_udp_addr from, const void *frame, uint32_t len)
 void world_push(struct kvr_udp_addr from, const void *frame, int len)
 {
 	uint8_t f[WORLD_FRAME];
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 
 	if (len <= 0)
 		return;
 	memcpy(f, frame, (size_t)len);
-	if (how >= 224) { /* one byte is another one */
-		const uint8_t value = world_byte();
+	if (how >= 224) { /* one byte is replaced */
+		const uint8_t value = world_take_byte();
 
-		f[world_word() % (uint32_t)len] = value;
+		f[world_take_word() % (uint32_t)len] = value;
 	} else if (how >= 216) {
-		len = (int)(world_word() % (uint32_t)len) + 1;
+		len = (int)(world_take_word() % (uint32_t)len) + 1;
 	}
-	push(from, f, (uint32_t)len);
+	push_datagram(from, f, (uint32_t)len);
 	if (how >= 200 && how < 208)
-		push(from, f, (uint32_t)len);
+		push_datagram(from, f, (uint32_t)len);
 }
 
 void world_push_message(struct kvr_udp_addr from, uint8_t kind, const struct kvr_wire_ids *ids,
 			const void *body, uint32_t len)
 {
 	static const uint32_t frames[] = {1432, 560, 568, 1400, 8952, 3000, 1432, 1432};
-	const uint8_t cut = world_byte();
-	const uint32_t lost = world_word() & world_word(), twice = world_word() & world_word();
+	const uint8_t cut = world_take_byte();
+	const uint32_t lost = world_take_word() & world_take_word(),
+		       twice = world_take_word() & world_take_word();
 	const bool backwards = (cut & 0x80) != 0;
 	uint8_t f[WORLD_FRAME];
 	struct kvr_frag frag;
@@ -200,25 +201,25 @@ void world_push_message(struct kvr_udp_addr from, uint8_t kind, const struct kvr
 		if (!kvr_frag_next(&one, f, &off, &n) || (lost >> k % 16 & 1) != 0)
 			continue;
 		memcpy(f + KVR_WIRE_MIN_FRAME, (const uint8_t *)body + off, n);
-		push(from, f, KVR_WIRE_MIN_FRAME + n);
+		push_datagram(from, f, KVR_WIRE_MIN_FRAME + n);
 		if ((twice >> k % 16 & 1) != 0)
-			push(from, f, KVR_WIRE_MIN_FRAME + n);
+			push_datagram(from, f, KVR_WIRE_MIN_FRAME + n);
 	}
-	if ((cut & 0x40) != 0) { /* one more, that is none of them */
+	if ((cut & 0x40) != 0) { /* one more that belongs to no message */
 		struct kvr_wire_hdr h;
 
 		memcpy(&h, f, sizeof(h));
-		h.msg_len = (h.msg_len + 8u * world_byte()) & ~7u;
-		h.frag_off = (h.frag_off + 8u * world_byte()) & ~7u;
+		h.msg_len = (h.msg_len + 8u * world_take_byte()) & ~7u;
+		h.frag_off = (h.frag_off + 8u * world_take_byte()) & ~7u;
 		memcpy(f, &h, sizeof(h));
-		push(from, f, KVR_WIRE_MIN_FRAME + h.frag_len);
+		push_datagram(from, f, KVR_WIRE_MIN_FRAME + h.frag_len);
 	}
 }
 
-const struct kvr_wire_hdr *world_said(uint8_t kind, uint32_t back)
+const struct kvr_wire_hdr *world_sent(uint8_t kind, uint32_t back)
 {
-	for (uint64_t i = n_said; i > 0 && n_said - i < SAID; i--) {
-		const struct kvr_wire_hdr *h = &said[(i - 1) % SAID];
+	for (uint64_t i = n_said; i > 0 && n_said - i < KEPT; i--) {
+		const struct kvr_wire_hdr *h = &said[(i - 1) % KEPT];
 
 		if (h->kind == kind && back-- == 0)
 			return h;
@@ -228,7 +229,7 @@ const struct kvr_wire_hdr *world_said(uint8_t kind, uint32_t back)
 
 void world_push_missing(struct kvr_udp_addr from, const struct kvr_wire_hdr *h)
 {
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 	struct kvr_wire_missing w;
 	struct kvr_wire_ids ids;
 	uint8_t f[WORLD_FRAME];
@@ -244,8 +245,8 @@ void world_push_missing(struct kvr_udp_addr from, const struct kvr_wire_hdr *h)
 				      .unit = h->frag_off == 0 ? h->frag_len : 1384,
 				      .first = (how >> 2 & 3) * 64u};
 	for (uint32_t i = 0; i < 4; i++)
-		words[i] =
-			(how & 16) != 0 ? UINT64_MAX : (uint64_t)world_word() << world_byte() % 48;
+		words[i] = (how & 16) != 0 ? UINT64_MAX
+					   : (uint64_t)world_take_word() << world_take_byte() % 48;
 	world_push(from, f,
 		   kvr_put_message(f, sizeof(f), KVR_MISSING, &ids,
 				   (struct kvr_slice){&w, sizeof(w)},

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzz target: lib/agent, and a world that says to it what it likes. An input is a program of
- * steps: what a router and clients say (requests, legs and their results, acknowledgements,
- * MISSING, refusals, sessions, other lives, of other epochs and from elsewhere), what the engine
- * says, time. In the end all requests are ended by the engine, and nobody says anything any more:
- * nothing may run then.
+ * Fuzz target: lib/agent with arbitrary peers. An input is a program of steps: frames of a router
+ * and of clients (requests, legs and their results, acknowledgements, MISSING, rejections,
+ * sessions, stale epochs, wrong addresses), actions of the engine, time. At the end the engine ends
+ * all requests and all peers are silent: nothing may be in progress then.
  */
 #include "fuzz.h"
 
@@ -29,7 +28,7 @@
 	} while (0)
 
 static struct kvr_agent *a;
-static bool runs[HANDLES + 1]; /* by handle: told to the engine, and not ended */
+static bool runs[HANDLES + 1]; /* by handle: dispatched to the engine and not ended */
 static uint8_t data_of[1 << 20];
 static uint32_t refuse_next;
 
@@ -41,7 +40,7 @@ static int on_dispatch(struct kvr_agent *ag, const struct kvr_agent_request *r, 
 
 	(void)ag;
 	(void)u;
-	MUST(r->handle <= HANDLES && !runs[r->handle]); /* each is run once */
+	MUST(r->handle <= HANDLES && !runs[r->handle]); /* each is dispatched once */
 	for (uint32_t i = 0; i < r->body_len; i++)
 		sum += ((const uint8_t *)r->body)[i];
 	for (uint32_t i = 0; i < r->prefill_result_len; i++)
@@ -111,17 +110,17 @@ static const struct kvr_agent_ops ops = {.on_dispatch = on_dispatch,
 					 .on_session_open = on_session,
 					 .on_session_close = on_session};
 
-static uint32_t some_handle(void)
+static uint32_t choose_handle(void)
 {
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 
 	return how < 200 ? how % 3 + 1u : how % (HANDLES + 1);
 }
 
 static void do_respond(void)
 {
-	const uint8_t how = world_byte();
-	const uint32_t len = world_size((how & 0x80) ? (1u << 20) : 200000);
+	const uint8_t how = world_take_byte();
+	const uint32_t len = world_take_size((how & 0x80) ? (1u << 20) : 200000);
 	const struct kvr_agent_item item = {.data = data_of,
 					    .len = (how & 1) ? len & 127 : len & ~3u,
 					    .flags = (how & 2)	 ? KVR_AGENT_LAST | KVR_AGENT_ERROR
@@ -132,13 +131,13 @@ static void do_respond(void)
 					    .prompt_details = "{}",
 					    .prompt_details_len = (how & 16) ? 2 : 0};
 
-	kvr_agent_respond(a, some_handle(), &item);
+	kvr_agent_respond(a, choose_handle(), &item);
 }
 
 static void do_engine(void)
 {
 	static const uint64_t hashes[1000] = {7};
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 	const struct kvr_agent_kv kv = {.hashes = hashes, .n = (how & 16) ? 1000 : 3};
 
 	switch (how & 7) {
@@ -166,13 +165,13 @@ static void do_engine(void)
 	}
 }
 
-/* ---- what others say ---- */
+/* ---- frames of others ---- */
 
-/* A handle has one request, a request may have several handles. */
-static struct kvr_wire_ids ids_of(uint32_t handle)
+/* A handle belongs to one request; a request may have several handles. */
+static struct kvr_wire_ids make_request_ids(uint32_t handle)
 {
 	static uint32_t seq;
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 
 	return (struct kvr_wire_ids){.source = SOURCE,
 				     .id = handle / 2 + (how >= 250),
@@ -181,9 +180,9 @@ static struct kvr_wire_ids ids_of(uint32_t handle)
 				     .msg_seq = (how & 64) ? seq : ++seq};
 }
 
-static struct kvr_wire_ids worker_ids(uint64_t id)
+static struct kvr_wire_ids make_worker_ids(uint64_t id)
 {
-	struct kvr_wire_ids ids = ids_of(0);
+	struct kvr_wire_ids ids = make_request_ids(0);
 
 	ids.source = WORKER;
 	ids.id = id;
@@ -195,11 +194,11 @@ static void do_dispatch(void)
 	static const uint64_t hashes[600];
 	static const uint32_t tokens[2000];
 	static uint8_t message[1 << 21];
-	const uint32_t handle = some_handle();
-	const struct kvr_wire_ids ids = ids_of(handle);
-	const uint8_t how = world_byte(), what = world_byte();
+	const uint32_t handle = choose_handle();
+	const struct kvr_wire_ids ids = make_request_ids(handle);
+	const uint8_t how = world_take_byte(), what = world_take_byte();
 	const bool prefill = (what & 3) == 1, decode = (what & 3) == 2;
-	const struct kvr_udp_addr client = world_addr(WORLD_PEER);
+	const struct kvr_udp_addr client = world_make_addr(WORLD_PEER);
 	uint8_t hint[700];
 	struct kvr_hint_buf hints = {.p = hint, .cap = sizeof(hint)};
 	struct kvr_request_src src = {.hashes = hashes,
@@ -209,7 +208,8 @@ static void do_dispatch(void)
 				      .body = data_of,
 				      .body_len = (how & 4) ? 20000 : 5,
 				      .result = data_of,
-				      .result_len = decode && (how & 8) ? world_size(1 << 20) : 0};
+				      .result_len =
+					      decode && (how & 8) ? world_take_size(1 << 20) : 0};
 	struct kvr_slice s[KVR_REQUEST_SLICES];
 	uint32_t len;
 
@@ -239,100 +239,100 @@ static void do_dispatch(void)
 	if (len == 0 || len > sizeof(message) ||
 	    kvr_slices_copy(s, KVR_REQUEST_SLICES, 0, len, message) != 0)
 		return;
-	world_push_message(world_from(), KVR_DISPATCH, &ids, message, len);
+	world_push_message(world_take_source(), KVR_DISPATCH, &ids, message, len);
 }
 
 static void do_ack(void)
 {
-	const uint32_t handle = some_handle();
-	const struct kvr_wire_ids ids = ids_of(handle);
-	const struct kvr_wire_response_ack w = {.next_seq = world_byte() % 24,
-						.flags = world_byte() & 1};
-	const struct kvr_wire_progress_ack p = {.next_seq = world_byte()};
+	const uint32_t handle = choose_handle();
+	const struct kvr_wire_ids ids = make_request_ids(handle);
+	const struct kvr_wire_response_ack w = {.next_seq = world_take_byte() % 24,
+						.flags = world_take_byte() & 1};
+	const struct kvr_wire_progress_ack p = {.next_seq = world_take_byte()};
 	uint8_t f[WORLD_FRAME];
 
 	if ((w.next_seq & 7) == 7)
-		world_push(world_from(), f, kvr_put_progress_ack(f, sizeof(f), &ids, &p));
+		world_push(world_take_source(), f, kvr_put_progress_ack(f, sizeof(f), &ids, &p));
 	else
-		world_push(world_from(), f, kvr_put_response_ack(f, sizeof(f), &ids, &w));
+		world_push(world_take_source(), f, kvr_put_response_ack(f, sizeof(f), &ids, &w));
 }
 
 static void do_abort(void)
 {
-	const struct kvr_wire_ids ids = ids_of(some_handle());
+	const struct kvr_wire_ids ids = make_request_ids(choose_handle());
 	static const uint16_t codes[] = {0, KVR_E_PREFILL_FAILED, KVR_E_WORKER_LOST, KVR_E_EXPIRED};
-	const struct kvr_wire_abort w = {.code = codes[world_byte() & 3]};
+	const struct kvr_wire_abort w = {.code = codes[world_take_byte() & 3]};
 	uint8_t f[WORLD_FRAME];
 
-	world_push(world_from(), f, kvr_put_abort(f, sizeof(f), &ids, &w));
+	world_push(world_take_source(), f, kvr_put_abort(f, sizeof(f), &ids, &w));
 }
 
 static void do_rejected(void)
 {
 	static const uint8_t kinds[] = {KVR_HELLO,    KVR_HEARTBEAT, KVR_GOODBYE,  KVR_KV_EVENTS,
 					KVR_RESPONSE, KVR_RESPONSE,  KVR_PROGRESS, KVR_ROUTE};
-	const uint8_t kind = kinds[world_byte() & 7];
+	const uint8_t kind = kinds[world_take_byte() & 7];
 	const bool request = kind == KVR_RESPONSE || kind == KVR_PROGRESS;
-	const struct kvr_wire_hdr *hello = world_said(KVR_HELLO, 0);
+	const struct kvr_wire_hdr *hello = world_sent(KVR_HELLO, 0);
 	const struct kvr_wire_ids ids =
-		request ? ids_of(some_handle())
-			: worker_ids(kind == KVR_HELLO && hello != NULL ? hello->id : 0);
-	struct kvr_wire_rejected w = {.code = world_byte() % 101,
+		request ? make_request_ids(choose_handle())
+			: make_worker_ids(kind == KVR_HELLO && hello != NULL ? hello->id : 0);
+	struct kvr_wire_rejected w = {.code = world_take_byte() % 101,
 				      .kind = kind,
-				      .retryable = world_byte() & 1,
-				      .detail = {world_word(), 3, world_byte() % 24}};
+				      .retryable = world_take_byte() & 1,
+				      .detail = {world_take_word(), 3, world_take_byte() % 24}};
 	uint8_t f[WORLD_FRAME];
 
-	world_push(world_from(), f,
+	world_push(world_take_source(), f,
 		   kvr_put_message(f, sizeof(f), KVR_REJECTED, &ids,
 				   (struct kvr_slice){&w, sizeof(w)}, (struct kvr_slice){NULL, 0}));
 }
 
 static void do_worker(void)
 {
-	const uint8_t how = world_byte();
-	const struct kvr_wire_hdr *kv = world_said(KVR_KV_EVENTS, how >> 6);
-	const struct kvr_wire_hdr *said = (how & 7) != 0 ? kv : world_said(KVR_HELLO, 0);
-	const struct kvr_wire_ids ids = worker_ids(said != NULL && (how & 8) ? said->id : 0);
+	const uint8_t how = world_take_byte();
+	const struct kvr_wire_hdr *kv = world_sent(KVR_KV_EVENTS, how >> 6);
+	const struct kvr_wire_hdr *said = (how & 7) != 0 ? kv : world_sent(KVR_HELLO, 0);
+	const struct kvr_wire_ids ids = make_worker_ids(said != NULL && (how & 8) ? said->id : 0);
 	const struct kvr_wire_welcome w = {.flags = how >> 4 & 1,
 					   .heartbeat_ms = 500,
 					   .dead_ms = 2000,
 					   .max_frame = (how & 32) ? 600 : 1432};
 	const struct kvr_wire_heartbeat_ack h = {.state = 1 + (how >> 4) % 6};
-	const struct kvr_wire_kv_ack k = {.next_event_id = world_byte(),
-					  .next_dump_pos = world_byte() & 7,
+	const struct kvr_wire_kv_ack k = {.next_event_id = world_take_byte(),
+					  .next_dump_pos = world_take_byte() & 7,
 					  .dp_rank = how >> 4 & 3,
-					  .code = world_byte() % 5};
+					  .code = world_take_byte() % 5};
 	uint8_t f[WORLD_FRAME];
 	int n = (how & 7) == 0	 ? kvr_put_welcome(f, sizeof(f), &ids, &w)
 		: (how & 7) == 1 ? kvr_put_heartbeat_ack(f, sizeof(f), &ids, &h)
 		: (how & 7) == 2 ? kvr_put_empty(f, sizeof(f), KVR_GOODBYE_ACK, &ids)
 				 : kvr_put_kv_ack(f, sizeof(f), &ids, &k);
 
-	world_push(world_from(), f, n);
+	world_push(world_take_source(), f, n);
 }
 
 static void do_session(void)
 {
 	static const char *const names[] = {"a", "b", "c", "d"};
-	const uint8_t how = world_byte();
-	const struct kvr_wire_ids ids = worker_ids(how & 15);
+	const uint8_t how = world_take_byte();
+	const struct kvr_wire_ids ids = make_worker_ids(how & 15);
 	const bool open = (how & 16) != 0;
 	const struct kvr_wire_session w = {.timeout_s = open ? 40 : 0};
 	uint8_t f[WORLD_FRAME];
 
-	world_push(world_from(), f,
+	world_push(world_take_source(), f,
 		   kvr_put_session(f, sizeof(f), open ? KVR_SESSION_OPEN : KVR_SESSION_CLOSE, &ids,
 				   w, (struct kvr_str){names[how >> 6], 1}));
 }
 
 static void do_missing(void)
 {
-	world_push_missing(world_from(), world_said(KVR_RESPONSE, world_byte() & 31));
+	world_push_missing(world_take_source(), world_sent(KVR_RESPONSE, world_take_byte() & 31));
 }
 
-/* Time passes, and whoever polls it is called when it wants to be. */
-static void turn(uint32_t ms)
+/* Time passes; the agent is polled whenever it asks for that. */
+static void run_agent_for(uint32_t ms)
 {
 	const uint64_t end = world_now() + ms * UINT64_C(1000);
 	uint64_t due;
@@ -340,10 +340,10 @@ static void turn(uint32_t ms)
 	kvr_agent_process(a);
 	while (world_now() < end) {
 		due = kvr_agent__due_us(a);
-		world_pass((due < world_now() + 100 ? world_now() + 100
-			    : due < end		    ? due
-						    : end) -
-			   world_now());
+		world_pass_time((due < world_now() + 100 ? world_now() + 100
+				 : due < end		 ? due
+							 : end) -
+				world_now());
 		kvr_agent_process(a);
 	}
 }
@@ -352,7 +352,7 @@ static void do_time(void)
 {
 	static const uint16_t ms[] = {1, 3, 6, 20, 50, 300, 2500, 11000};
 
-	turn(ms[world_byte() % 8]);
+	run_agent_for(ms[world_take_byte() % 8]);
 }
 
 static void (*const steps[])(void) = {do_dispatch, do_dispatch, do_dispatch, do_ack,	 do_ack,
@@ -360,24 +360,24 @@ static void (*const steps[])(void) = {do_dispatch, do_dispatch, do_dispatch, do_
 				      do_missing,  do_missing,	do_respond,  do_respond, do_engine,
 				      do_time,	   do_time};
 
-static void welcome(void)
+static void send_welcome(void)
 {
 	const struct kvr_wire_hdr *hello;
 	struct kvr_wire_ids ids = {.source = WORKER, .epoch = 500, .msg_seq = 1};
 	const struct kvr_wire_welcome w = {.heartbeat_ms = 500, .dead_ms = 2000, .max_frame = 1432};
 	uint8_t f[WORLD_FRAME];
 
-	turn(0);
-	hello = world_said(KVR_HELLO, 0);
+	run_agent_for(0);
+	hello = world_sent(KVR_HELLO, 0);
 	ids.id = hello != NULL ? hello->id : 0;
-	world_push(world_addr(WORLD_ROUTER), f, kvr_put_welcome(f, sizeof(f), &ids, &w));
-	turn(0);
+	world_push(world_make_addr(WORLD_ROUTER), f, kvr_put_welcome(f, sizeof(f), &ids, &w));
+	run_agent_for(0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
 	const struct kvr_agent_item last = {.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR};
-	const struct kvr_udp_addr router = world_addr(WORLD_ROUTER);
+	const struct kvr_udp_addr router = world_make_addr(WORLD_ROUTER);
 	struct kvr_agent_conf conf = {.worker = WORKER,
 				      .pool = "llama",
 				      .block_size = 16,
@@ -393,18 +393,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	refuse_next = 0;
 	udp = world_udp();
 	a = kvr_agent__create_on(&conf, &router, &udp);
-	welcome();
-	for (uint32_t i = 0; i < STEPS && world_more(); i++) {
-		const uint8_t b = world_byte();
+	send_welcome();
+	for (uint32_t i = 0; i < STEPS && world_has_input(); i++) {
+		const uint8_t b = world_take_byte();
 
 		steps[b % (sizeof(steps) / sizeof(steps[0]))]();
-		if (b < 192) /* else together with the next */
-			turn(0);
+		if (b < 192) /* otherwise together with the next */
+			run_agent_for(0);
 	}
 	for (uint32_t s = 0; s < 60; s++) {
 		for (uint64_t h = 0; h <= HANDLES; h++)
 			kvr_agent_respond(a, h, &last);
-		turn(1000);
+		run_agent_for(1000);
 	}
 	MUST(kvr_agent_running(a) == 0);
 	kvr_agent_destroy(a);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzz target: lib/client, and a world that says to it what it likes. An input is a program of
- * steps: requests, what a router and agents say (in time, late, twice, from elsewhere, about
- * requests that have ended, in fragments that do not fit one another), other lives of the router,
- * time. In the end nobody says anything any more: every request has had one end, nothing is in
- * flight, and the client has fallen silent.
+ * Fuzz target: lib/client with arbitrary peers. An input is a program of steps: requests, frames of
+ * a router and of agents (in time, late, twice, from wrong addresses, about ended requests, in
+ * inconsistent fragments), new epochs of the router, time. At the end all peers are silent: every
+ * request has ended once, nothing is in flight, and the client sends nothing more.
  */
 #include "fuzz.h"
 
@@ -34,9 +33,9 @@ static struct {
 static uint32_t n_req, ends, submitted;
 static uint8_t body[80000];
 
-/* ---- its user ---- */
+/* ---- user of the client ---- */
 
-static uint32_t place(uint64_t id)
+static uint32_t find_request(uint64_t id)
 {
 	uint32_t i = 0;
 
@@ -47,7 +46,7 @@ static uint32_t place(uint64_t id)
 
 static void on_item(struct kvr_client *cl, uint64_t id, const struct kvr_client_item *it, void *u)
 {
-	const uint32_t i = place(id);
+	const uint32_t i = find_request(id);
 	uint8_t sum = 0;
 
 	(void)u;
@@ -61,7 +60,7 @@ static void on_item(struct kvr_client *cl, uint64_t id, const struct kvr_client_
 
 static void on_end(struct kvr_client *cl, uint64_t id, const struct kvr_client_end *e, void *u)
 {
-	const uint32_t i = place(id);
+	const uint32_t i = find_request(id);
 
 	(void)u;
 	MUST(i < REQUESTS && e->items == req[i].items && e->text != NULL);
@@ -74,7 +73,7 @@ static void on_loads(struct kvr_client *cl, uint64_t id, const struct kvr_client
 {
 	(void)cl;
 	(void)u;
-	MUST(place(id) < REQUESTS);
+	MUST(find_request(id) < REQUESTS);
 	for (uint32_t i = 0; i < l->n; i++)
 		body[0] = (uint8_t)(body[0] + l->rank[i].worker);
 }
@@ -85,7 +84,7 @@ static const struct kvr_client_ops ops = {
 static void do_submit(void)
 {
 	static const uint64_t hashes[600] = {1, 2, 3};
-	const uint8_t how = world_byte(), what = world_byte();
+	const uint8_t how = world_take_byte(), what = world_take_byte();
 	const uint32_t i = n_req % REQUESTS;
 	struct kvr_client_request q = {.flags = what & (KVR_CLIENT_QUERY | KVR_CLIENT_DIRECT |
 							KVR_CLIENT_BOOK | KVR_CLIENT_LOADS |
@@ -95,7 +94,7 @@ static void do_submit(void)
 				       .isl = 600 * 16,
 				       .request_ms = (how & 8) ? 3000 : 0,
 				       .body = body,
-				       .body_len = (how & 3) == 0 ? world_size(60000) : 0,
+				       .body_len = (how & 3) == 0 ? world_take_size(60000) : 0,
 				       .ops = (how & 16) ? NULL : &ops};
 	uint64_t id;
 
@@ -109,21 +108,21 @@ static void do_submit(void)
 	submitted++;
 }
 
-static uint64_t some_id(void)
+static uint64_t choose_id(void)
 {
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 
 	return how >= 250		? how
 	       : how < 160 && n_req > 0 ? req[(n_req - 1 - how % 2) % REQUESTS].id
 					: req[how % REQUESTS].id;
 }
 
-static struct kvr_wire_ids ids_of(uint64_t id)
+static struct kvr_wire_ids make_client_ids(uint64_t id)
 {
 	static uint32_t seq;
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 
-	/* Repetitions have the number of before. */
+	/* A retransmission has the number of the first copy. */
 	return (struct kvr_wire_ids){.source = SOURCE,
 				     .id = id,
 				     .handle = how < 192 ? 1u : how & 3,
@@ -131,7 +130,7 @@ static struct kvr_wire_ids ids_of(uint64_t id)
 				     .msg_seq = (how & 64) ? seq : ++seq};
 }
 
-static void read_one(uint32_t i)
+static void read_sent_route(uint32_t i)
 {
 	struct kvr_client_item it;
 	struct kvr_client_end e;
@@ -150,12 +149,12 @@ static void read_one(uint32_t i)
 	}
 }
 
-/* ---- what others say ---- */
+/* ---- frames of others ---- */
 
 static void do_accepted(void)
 {
-	const struct kvr_wire_ids ids = ids_of(some_id());
-	const uint8_t how = world_byte();
+	const struct kvr_wire_ids ids = make_client_ids(choose_id());
+	const uint8_t how = world_take_byte();
 	const struct kvr_wire_accepted w = {.worker = 7,
 					    .state = how & 3,
 					    .path = how >> 2 & 3,
@@ -163,7 +162,7 @@ static void do_accepted(void)
 					    .prefill_dp_rank = KVR_NONE32};
 	uint8_t f[WORLD_FRAME];
 
-	world_push(world_from(), f, kvr_put_accepted(f, sizeof(f), &ids, &w));
+	world_push(world_take_source(), f, kvr_put_accepted(f, sizeof(f), &ids, &w));
 }
 
 static void do_rejected(void)
@@ -171,21 +170,21 @@ static void do_rejected(void)
 	static const uint8_t kinds[] = {KVR_ROUTE,	     KVR_ROUTE,		 KVR_PROBE,
 					KVR_CANCEL,	     KVR_CONNECT,	 KVR_PROGRESS,
 					KVR_POTENTIAL_LOADS, KVR_SESSION_RELEASE};
-	const struct kvr_wire_ids ids = ids_of(some_id());
-	const struct kvr_fault fault = {.seen = world_byte(), .allowed = 1, .text = "no"};
-	const uint8_t kind = kinds[world_byte() % sizeof(kinds)];
+	const struct kvr_wire_ids ids = make_client_ids(choose_id());
+	const struct kvr_fault fault = {.seen = world_take_byte(), .allowed = 1, .text = "no"};
+	const uint8_t kind = kinds[world_take_byte() % sizeof(kinds)];
 	uint8_t f[WORLD_FRAME];
 
-	world_push(world_from(), f,
-		   kvr_put_rejected(f, sizeof(f), &ids, world_byte() % 101, kind, &fault));
+	world_push(world_take_source(), f,
+		   kvr_put_rejected(f, sizeof(f), &ids, world_take_byte() % 101, kind, &fault));
 }
 
 static void do_item(void)
 {
-	const uint64_t id = some_id();
-	const struct kvr_wire_ids ids = ids_of(id);
-	const uint8_t how = world_byte();
-	const uint32_t len = world_size(sizeof(body) - 64);
+	const uint64_t id = choose_id();
+	const struct kvr_wire_ids ids = make_client_ids(id);
+	const uint8_t how = world_take_byte();
+	const uint32_t len = world_take_size(sizeof(body) - 64);
 	uint8_t *message = malloc(sizeof(struct kvr_wire_response) + sizeof(body) + 8);
 	struct kvr_wire_response w = {.flags = how & 0xf,
 				      .generated_tokens = how,
@@ -195,20 +194,20 @@ static void do_item(void)
 	for (uint32_t i = 0; i < REQUESTS; i++)
 		if (req[i].id == id)
 			w.seq = req[i].items;
-	w.seq += (how >> 4 & 3) == 3 ? world_byte() : (how >> 4 & 3) == 2 ? 1 : 0;
+	w.seq += (how >> 4 & 3) == 3 ? world_take_byte() : (how >> 4 & 3) == 2 ? 1 : 0;
 	w.seq -= (how >> 6) == 3;
 	memcpy(message, &w, sizeof(w));
 	memcpy(message + sizeof(w), body, len);
 	memset(message + sizeof(w) + len, 0, 8);
-	world_push_message(world_from(), KVR_RESPONSE, &ids, message,
+	world_push_message(world_take_source(), KVR_RESPONSE, &ids, message,
 			   (uint32_t)sizeof(w) + (len + 7) / 8 * 8);
 	free(message);
 }
 
 static void do_connected(void)
 {
-	const struct kvr_wire_hdr *asked = world_said(KVR_CONNECT, 0);
-	const uint8_t how = world_byte();
+	const struct kvr_wire_hdr *asked = world_sent(KVR_CONNECT, 0);
+	const uint8_t how = world_take_byte();
 	const struct kvr_wire_ids ids = {.source = SOURCE,
 					 .id = asked != NULL ? asked->id + (how >> 6) % 3 : 1,
 					 .epoch = 4u + (how & 3)};
@@ -223,47 +222,48 @@ static void do_connected(void)
 	const struct kvr_str name = {"llama", 5};
 	uint8_t f[WORLD_FRAME];
 
-	world_push(world_from(), f, kvr_put_connected(f, sizeof(f), &ids, w, &pool, &name, 1));
+	world_push(world_take_source(), f,
+		   kvr_put_connected(f, sizeof(f), &ids, w, &pool, &name, 1));
 }
 
 static void do_about(void)
 {
 	static const uint8_t kinds[] = {KVR_CANCELLED, KVR_PROGRESS_ACK, KVR_SESSION_RELEASED};
-	const struct kvr_wire_ids ids = ids_of(some_id());
-	const uint8_t zeros[8] = {world_byte()};
-	const uint8_t kind = kinds[world_byte() % sizeof(kinds)];
+	const struct kvr_wire_ids ids = make_client_ids(choose_id());
+	const uint8_t zeros[8] = {world_take_byte()};
+	const uint8_t kind = kinds[world_take_byte() % sizeof(kinds)];
 	uint8_t f[WORLD_FRAME];
 
-	world_push(world_from(), f,
+	world_push(world_take_source(), f,
 		   kvr_put_message(f, sizeof(f), kind, &ids, (struct kvr_slice){NULL, 0},
 				   (struct kvr_slice){zeros, kind == KVR_CANCELLED ? 0 : 8}));
 }
 
 static void do_loads(void)
 {
-	const struct kvr_wire_ids ids = ids_of(some_id());
-	const uint32_t n = world_size(400);
+	const struct kvr_wire_ids ids = make_client_ids(choose_id());
+	const uint32_t n = world_take_size(400);
 	uint8_t *message = calloc(1, sizeof(struct kvr_wire_loads) +
 					     400 * sizeof(struct kvr_wire_rank_potential));
 	const struct kvr_wire_loads w = {.n_ranks = n};
 
 	memcpy(message, &w, sizeof(w));
-	world_push_message(world_from(), KVR_LOADS, &ids, message,
+	world_push_message(world_take_source(), KVR_LOADS, &ids, message,
 			   (uint32_t)(sizeof(w) + n * sizeof(struct kvr_wire_rank_potential)));
 	free(message);
 }
 
 static void do_missing(void)
 {
-	const uint8_t how = world_byte();
+	const uint8_t how = world_take_byte();
 
-	world_push_missing(world_from(),
-			   world_said((how & 1) ? KVR_POTENTIAL_LOADS : KVR_ROUTE, how >> 1 & 3));
+	world_push_missing(world_take_source(),
+			   world_sent((how & 1) ? KVR_POTENTIAL_LOADS : KVR_ROUTE, how >> 1 & 3));
 }
 
 static void do_user(void)
 {
-	const uint8_t how = world_byte(), which = world_byte();
+	const uint8_t how = world_take_byte(), which = world_take_byte();
 	const struct kvr_client_report report = {
 		.first = true, .last = (how & 16) != 0, .generated_tokens = which};
 	const struct kvr_client_release release = {.pool = 0, .session = "s"};
@@ -283,12 +283,12 @@ static void do_user(void)
 		kvr_client_report(c, req[which % REQUESTS].id, &report);
 		break;
 	default:
-		read_one(which % REQUESTS);
+		read_sent_route(which % REQUESTS);
 	}
 }
 
-/* Time passes, and whoever polls it is called when it wants to be. */
-static void turn(uint32_t ms)
+/* Time passes; the client is polled whenever it asks for that. */
+static void run_client_for(uint32_t ms)
 {
 	const uint64_t end = world_now() + ms * UINT64_C(1000);
 	uint64_t due;
@@ -296,10 +296,10 @@ static void turn(uint32_t ms)
 	kvr_client_process(c);
 	while (world_now() < end) {
 		due = kvr_client__due_us(c);
-		world_pass((due < world_now() + 100 ? world_now() + 100
-			    : due < end		    ? due
-						    : end) -
-			   world_now());
+		world_pass_time((due < world_now() + 100 ? world_now() + 100
+				 : due < end		 ? due
+							 : end) -
+				world_now());
 		kvr_client_process(c);
 	}
 }
@@ -308,50 +308,50 @@ static void do_time(void)
 {
 	static const uint16_t ms[] = {1, 3, 6, 20, 50, 300, 1000, 4000};
 
-	turn(ms[world_byte() % 8]);
+	run_client_for(ms[world_take_byte() % 8]);
 }
 
 static void (*const steps[])(void) = {
 	do_submit, do_submit,	 do_accepted, do_accepted, do_rejected, do_item, do_item, do_item,
 	do_item,   do_connected, do_about,    do_loads,	   do_missing,	do_user, do_time, do_time};
 
-/* Nobody speaks any more. */
-static void fall_silent(void)
+/* No peer sends any more. */
+static void silence_all_peers(void)
 {
 	uint64_t said;
 
 	for (uint32_t s = 0; s < 60; s++) {
-		turn(1000);
+		run_client_for(1000);
 		for (uint32_t i = 0; i < REQUESTS; i++)
 			for (uint32_t k = 0; k < 100 && req[i].live && !req[i].callbacks; k++)
-				read_one(i);
+				read_sent_route(i);
 	}
 	MUST(kvr_client_in_flight(c) == 0 && ends == submitted);
-	said = world_frames();
-	turn(10000);
-	MUST(world_frames() == said);
+	said = world_count_sent();
+	run_client_for(10000);
+	MUST(world_count_sent() == said);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	const struct kvr_udp_addr router = world_addr(WORLD_ROUTER);
+	const struct kvr_udp_addr router = world_make_addr(WORLD_ROUTER);
 	struct kvr_client_conf conf = {.source = SOURCE, .max_requests = 12};
 	struct kvr_udp udp;
 
 	world_begin(data, size);
 	memset(req, 0, sizeof(req));
 	n_req = ends = submitted = 0;
-	conf.buffer_bytes = (world_byte() & 1) ? 70000 : 0;
+	conf.buffer_bytes = (world_take_byte() & 1) ? 70000 : 0;
 	udp = world_udp();
 	c = kvr_client__create_on(&conf, &router, &udp);
-	for (uint32_t i = 0; i < STEPS && world_more(); i++) {
-		const uint8_t b = world_byte();
+	for (uint32_t i = 0; i < STEPS && world_has_input(); i++) {
+		const uint8_t b = world_take_byte();
 
 		steps[b % (sizeof(steps) / sizeof(steps[0]))]();
-		if (b < 192) /* else together with the next */
-			turn(0);
+		if (b < 192) /* otherwise together with the next */
+			run_client_for(0);
 	}
-	fall_silent();
+	silence_all_peers();
 	kvr_client_destroy(c);
 	return 0;
 }

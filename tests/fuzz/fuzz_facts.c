@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzz target: a page on which an engine describes itself. The first byte chooses the page and
- * --type. Whatever the page contains, the options in force are in range, every endpoint is one, and
- * the line for the log is text.
+ * Fuzz target: a page on which an engine describes itself. The first byte selects the page and
+ * --type. For any content, the resulting options are in range, every endpoint is valid, and the log
+ * line is text.
  */
 #include "fuzz.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzz target: the head of a message, a stream of events, and the answer that a connection brings.
- * The first byte chooses. A head that passes is written again and must read the same; a stream and
- * an answer must be the same whatever the cuts.
+ * Fuzz target: the head of a message, an add_event stream, and the answer on a connection. The
+ * first byte selects one. An accepted head is written again and must parse to the same; a stream
+ * and an answer must give the same result for any cuts.
  */
 #include "fuzz.h"
 
@@ -19,7 +19,7 @@
 			abort();                                                                   \
 	} while (0)
 
-static bool inside(struct kvr_http_span s, const uint8_t *data, uint32_t len)
+static bool is_inside(struct kvr_http_span s, const uint8_t *data, uint32_t len)
 {
 	return s.len == 0 || (s.p >= (const char *)data && s.p + s.len <= (const char *)data + len);
 }
@@ -37,13 +37,13 @@ static void use_head(const uint8_t *data, size_t size, bool response)
 	REQUIRE(h.len <= size && h.len <= KVR_HTTP_MAX_HEAD && h.n_fields <= KVR_HTTP_MAX_FIELDS);
 	kvr_http_put_response(&w, again, sizeof(again), 200);
 	for (unsigned int i = 0; i < h.n_fields; i++) {
-		REQUIRE(inside(h.fields[i].name, data, h.len));
-		REQUIRE(inside(h.fields[i].value, data, h.len));
+		REQUIRE(is_inside(h.fields[i].name, data, h.len));
+		REQUIRE(is_inside(h.fields[i].value, data, h.len));
 		kvr_http_put_field(&w, h.fields[i].name.p, h.fields[i].name.len,
 				   h.fields[i].value.p, h.fields[i].value.len);
 	}
 	n = kvr_http_put_end(&w);
-	if (n == -ENOSPC) /* ours has a blank more in each line */
+	if (n == -ENOSPC) /* the written head has one more blank per line */
 		return;
 	REQUIRE(n > 0 && kvr_http_parse_response(again, (size_t)n, &g) == 0 &&
 		g.n_fields == h.n_fields);
@@ -57,7 +57,7 @@ struct sum {
 	uint64_t hash, n;
 };
 
-static void event(void *arg, const char *data, uint32_t len, bool cut)
+static void add_event(void *arg, const char *data, uint32_t len, bool cut)
 {
 	struct sum *s = arg;
 
@@ -67,7 +67,7 @@ static void event(void *arg, const char *data, uint32_t len, bool cut)
 	s->hash = s->hash * 31 + cut;
 }
 
-static struct sum stream(const uint8_t *data, size_t size, size_t step)
+static struct sum read_stream(const uint8_t *data, size_t size, size_t step)
 {
 	struct sum sum = {0};
 	struct kvr_sse s;
@@ -75,7 +75,7 @@ static struct sum stream(const uint8_t *data, size_t size, size_t step)
 
 	kvr_sse_init(&s, buf, sizeof(buf));
 	for (size_t at = 0; at < size; at += step)
-		kvr_sse_add(&s, data + at, size - at < step ? size - at : step, event, &sum);
+		kvr_sse_add(&s, data + at, size - at < step ? size - at : step, add_event, &sum);
 	return sum;
 }
 
@@ -83,8 +83,8 @@ static int answer_head(void *arg, const struct kvr_http_head *h)
 {
 	REQUIRE(h->status >= 200 && h->n_fields <= KVR_HTTP_MAX_FIELDS);
 	for (unsigned int i = 0; i < h->n_fields; i++) {
-		event(arg, h->fields[i].name.p, h->fields[i].name.len, false);
-		event(arg, h->fields[i].value.p, h->fields[i].value.len, true);
+		add_event(arg, h->fields[i].name.p, h->fields[i].name.len, false);
+		add_event(arg, h->fields[i].value.p, h->fields[i].value.len, true);
 	}
 	return 0;
 }
@@ -98,8 +98,8 @@ static int answer_content(void *arg, const char *data, size_t len)
 	return 0;
 }
 
-/* @return how it ended; what was told of it until then is in @p sum. */
-static int answer(const uint8_t *data, size_t size, size_t step, bool is_head, struct sum *sum)
+/* @return how it ended; the content until then is summed up in @p sum. */
+static int read_answer(const uint8_t *data, size_t size, size_t step, bool is_head, struct sum *sum)
 {
 	static const struct kvr_http_reader_ops ops = {answer_head, answer_content};
 	struct kvr_http_reader r;
@@ -119,9 +119,9 @@ static int answer(const uint8_t *data, size_t size, size_t step, bool is_head, s
 static void use_answer(const uint8_t *data, size_t size, bool is_head)
 {
 	struct sum whole, bytes;
-	const int rc = answer(data, size, size, is_head, &whole);
+	const int rc = read_answer(data, size, size, is_head, &whole);
 
-	REQUIRE(rc == answer(data, size, 1, is_head, &bytes));
+	REQUIRE(rc == read_answer(data, size, 1, is_head, &bytes));
 	REQUIRE(whole.n == bytes.n && whole.hash == bytes.hash);
 }
 
@@ -139,8 +139,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		use_head(data + 1, size - 1, data[0] % 3 == 1);
 		return 0;
 	}
-	whole = stream(data + 1, size - 1, size);
-	bytes = stream(data + 1, size - 1, 1);
+	whole = read_stream(data + 1, size - 1, size);
+	bytes = read_stream(data + 1, size - 1, 1);
 	REQUIRE(whole.n == bytes.n && whole.hash == bytes.hash);
 	return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzz target: a text that claims to be JSON. What passes is walked, its strings and numbers are
- * read, and members are set and taken out: the result must be JSON again, and say what was asked.
+ * Fuzz target: a text that may be JSON. An accepted text is walked, its strings and numbers are
+ * read, and members are set and removed: the result must be JSON again, with the requested members.
  */
 #include "fuzz.h"
 
@@ -36,7 +36,7 @@ static void use_value(const struct kvr_json_value *v)
 	kvr_json_u32s(v, NULL, 0);
 }
 
-static void edit(const struct kvr_json_value *object)
+static void edit_object(const struct kvr_json_value *object)
 {
 	static const struct kvr_json_edit edits[] = {{"a", "[7]", 3}, {"b", NULL, 0}};
 	static const char *const names[] = {"a", "b"};
@@ -72,6 +72,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	kvr_json_get(&root, "a.0.b", &value);
 	if (root.type == KVR_JSON_OBJECT)
-		edit(&root);
+		edit_object(&root);
 	return 0;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Fuzz target: batches of KV events, decoded and applied to a small table. A batch is two bytes of
- * length and its payload. What is told as stored and not removed must be what the table dumps, and
- * never more than it has room for.
+ * length and its payload. The blocks reported as stored and not removed must equal the table's
+ * dump, and never exceed its size.
  */
 #include "fuzz.h"
 
@@ -50,7 +50,7 @@ static void on_cleared(void *user)
 	*(int64_t *)user = 0;
 }
 
-static void apply(struct kvr_kvev_decoder *d, struct kvr_kvmap *m, const uint8_t *p, size_t n)
+static void apply_batch(struct kvr_kvev_decoder *d, struct kvr_kvmap *m, const uint8_t *p, size_t n)
 {
 	struct kvr_kvev_batch batch;
 	struct kvr_kvev ev;
@@ -81,7 +81,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		const size_t claim = data[0] | (size_t)data[1] << 8;
 		const size_t n = claim < size - 2 ? claim : size - 2;
 
-		apply(d, m, data + 2, n);
+		apply_batch(d, m, data + 2, n);
 		REQUIRE(held <= ROOM * KVR_TIERS);
 		data += 2 + n;
 		size -= 2 + n;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Fuzz target: a script of 6-byte steps {peer and id, message length, offset, length, unit, time}
- * against small bounds. Every frame must come back once, bounds and equations must hold, and what
- * is complete must cover the message.
+ * against small bounds. Every frame must be returned once, bounds and equations must hold, and a
+ * complete message must be covered.
  */
 #include "fuzz.h"
 
@@ -18,7 +18,7 @@
 			abort();                                                                   \
 	} while (0)
 
-static int64_t outside; /* frames given and not back */
+static int64_t outside; /* frames put in and not returned */
 
 static void on_drop(void *arg, void *frame)
 {
@@ -26,7 +26,7 @@ static void on_drop(void *arg, void *frame)
 	free(frame);
 }
 
-static void take(const struct kvr_reasm_msg *m)
+static void take_message(const struct kvr_reasm_msg *m)
 {
 	uint32_t at = 0;
 
@@ -39,7 +39,7 @@ static void take(const struct kvr_reasm_msg *m)
 	outside -= m->n_frags;
 }
 
-static void step(struct kvr_reasm *r, const uint8_t *d, uint64_t *now)
+static void run_script_step(struct kvr_reasm *r, const uint8_t *d, uint64_t *now)
 {
 	const struct kvr_peer peer = {{d[0] >> 6}};
 	const struct kvr_wire_ids ids = {.source = 1, .id = d[0] & 7, .msg_seq = d[0] >> 3 & 1};
@@ -67,7 +67,7 @@ static void step(struct kvr_reasm *r, const uint8_t *d, uint64_t *now)
 	outside++;
 	res = kvr_reasm_add(r, &peer, (struct kvr_wire_hdr *)frame, frame + 48, ref, *now, &m);
 	if (res == KVR_REASM_COMPLETE) {
-		take(&m);
+		take_message(&m);
 	} else if (res != KVR_REASM_HELD) {
 		outside--;
 		free(ref);
@@ -95,7 +95,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	s = kvr_reasm_stats(r);
 	outside = 0;
 	for (size_t at = 0; at + 6 <= size; at += 6) {
-		step(r, data + at, &now);
+		run_script_step(r, data + at, &now);
 		REQUIRE((uint64_t)outside == s->frames && s->frames <= 48);
 		REQUIRE(s->bytes <= 24000 && s->messages <= 5);
 		REQUIRE(s->accepted == s->delivered_frames + s->dropped_frames + s->frames);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzz target: one UDP payload to each receiver. The first byte chooses the role, the rest is the
- * payload. Beyond "does not crash": what passes keeps its promises, and a request is judged the
+ * Fuzz target: one UDP payload to each receiver. The first byte selects the role, the rest is the
+ * payload. Accepted frames must have the documented properties, and a request must be judged the
  * same in one piece and in slices cut anywhere.
  */
 #include "fuzz.h"
@@ -19,7 +19,7 @@
 
 static volatile uint64_t sink;
 
-static void touch(const void *p, uint64_t n)
+static void read_bytes(const void *p, uint64_t n)
 {
 	const uint8_t *b = p;
 	uint64_t sum = 0;
@@ -46,7 +46,7 @@ static void use_hints(const struct kvr_message *q, enum kvr_hints_in in)
 	while (kvr_mm_next(&it, &mm)) {
 		REQUIRE(mm.block >= next && mm.n <= KVR_HINT_MAX_MM);
 		next = (uint64_t)mm.block + 1;
-		touch(mm.hashes, (uint64_t)mm.n * 8);
+		read_bytes(mm.hashes, (uint64_t)mm.n * 8);
 		n++;
 	}
 	REQUIRE(n == h.n_mm);
@@ -69,9 +69,9 @@ static void use_request(const struct kvr_wire_hdr *hdr, const uint8_t *body, uin
 	}
 	REQUIRE(memcmp(&q.fixed, &s.fixed, sizeof(q.fixed)) == 0 && q.body_off == s.body_off);
 	REQUIRE(s.hashes == NULL || s.hashes == q.hashes);
-	touch(q.hashes, (uint64_t)q.fixed.n_hashes * 8);
-	touch(q.tokens, (uint64_t)q.fixed.n_tokens * 4);
-	touch(q.body, q.fixed.body_len);
+	read_bytes(q.hashes, (uint64_t)q.fixed.n_hashes * 8);
+	read_bytes(q.tokens, (uint64_t)q.fixed.n_tokens * 4);
+	read_bytes(q.body, q.fixed.body_len);
 	use_hints(&q, hdr->kind == KVR_DISPATCH ? KVR_HINTS_DISPATCH : KVR_HINTS_ROUTE);
 }
 
@@ -82,7 +82,7 @@ static void use_events(const uint8_t *body, uint32_t len)
 
 	while (kvr_kv_events_next(&it, &ev)) {
 		REQUIRE(ev.hashes + (uint64_t)ev.n_blocks * 8 <= body + len);
-		touch(ev.hashes, (uint64_t)ev.n_blocks * 8);
+		read_bytes(ev.hashes, (uint64_t)ev.n_blocks * 8);
 	}
 	REQUIRE(it.p == body + len);
 }

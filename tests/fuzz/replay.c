@@ -11,7 +11,7 @@
 
 static unsigned int n_inputs;
 
-/* The copy is exactly as long as the input, so that the sanitizers see one byte too many. */
+/* The copy is exactly as long as the input, so that the sanitizers detect a read beyond its end. */
 static int run_file(const char *path)
 {
 	static uint8_t buf[INPUT_MAX];

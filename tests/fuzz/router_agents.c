@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What agents say to the router, and what they answer it. */
+/* Frames that agents send to the router, and their answers. */
 #include "router_peers.h"
 
-/* What the worker at @p to says about a request: in its present life, now and then in another. */
-static struct kvr_wire_ids in_life(const struct kvr_wire_ids *ids, uint16_t to, uint8_t how)
+/*
+ * Ids of a frame about a request from the worker at @p to: with its current epoch, sometimes with
+ * another.
+ */
+static struct kvr_wire_ids set_epoch(const struct kvr_wire_ids *ids, uint16_t to, uint8_t how)
 {
 	const struct kvr_worker *w =
 		to >= WORLD_AGENTS && to < WORLD_AGENTS + WORLD_WORKERS
-			? kvr_registry_find(rt->registry, world_worker(to - WORLD_AGENTS))
+			? kvr_registry_find(rt->registry, world_get_worker(to - WORLD_AGENTS))
 			: NULL;
 	struct kvr_wire_ids mine = *ids;
 
@@ -21,9 +24,9 @@ void do_hello(void)
 	static const uint8_t role[] = {KVR_ROLE_DECODE, KVR_ROLE_PREFILL,   KVR_ROLE_AGGREGATED,
 				       KVR_ROLE_DECODE, KVR_ROLE_PREFILL,   KVR_ROLE_AGGREGATED,
 				       KVR_ROLE_DECODE, KVR_ROLE_AGGREGATED};
-	const struct agent a = peers_agent();
+	const struct agent a = peers_choose_agent();
 	const struct kvr_wire_ids ids = peers_agent_ids(&a);
-	const uint8_t how = peers_byte(), more = peers_byte();
+	const uint8_t how = peers_take_byte(), more = peers_take_byte();
 	uint8_t tlv[256], buf[1024];
 	struct kvr_hint_buf hints = {.p = tlv, .cap = sizeof(tlv)};
 	const struct kvr_wire_hello h = {
@@ -45,15 +48,15 @@ void do_hello(void)
 		kvr_hint_put_kv_transfer(&hints, more >> 5 & 3, 0.5, "zone");
 	if (more & 32)
 		kvr_hint_put_str(&hints, KVR_HINT_TAINT, "t");
-	peers_say(a.port, buf, kvr_put_hello(buf, sizeof(buf), &ids, h, &hints));
+	peers_send(a.port, buf, kvr_put_hello(buf, sizeof(buf), &ids, h, &hints));
 }
 
 void do_heartbeat(void)
 {
-	const struct agent a = peers_agent();
+	const struct agent a = peers_choose_agent();
 	const struct kvr_wire_ids ids = peers_agent_ids(&a);
 	struct kvr_wire_rank_load load[4];
-	const uint8_t how = peers_byte();
+	const uint8_t how = peers_take_byte();
 	uint8_t buf[512];
 
 	for (uint32_t i = 0; i < RTE_DIM(load); i++)
@@ -63,25 +66,25 @@ void do_heartbeat(void)
 			.kv_used_blocks = (how & 0x40) ? UINT64_MAX : how,
 			.next_event_id = how & 15,
 		};
-	peers_say(a.port, buf, kvr_put_heartbeat(buf, sizeof(buf), &ids, load, how & 3, 0, 0));
+	peers_send(a.port, buf, kvr_put_heartbeat(buf, sizeof(buf), &ids, load, how & 3, 0, 0));
 }
 
 void do_goodbye(void)
 {
-	const struct agent a = peers_agent();
+	const struct agent a = peers_choose_agent();
 	const struct kvr_wire_ids ids = peers_agent_ids(&a);
 	uint8_t buf[64];
 
-	peers_say(a.port, buf, kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
+	peers_send(a.port, buf, kvr_put_empty(buf, sizeof(buf), KVR_GOODBYE, &ids));
 }
 
 void do_events(void)
 {
-	const struct agent a = peers_agent();
+	const struct agent a = peers_choose_agent();
 	struct kvr_wire_ids ids = peers_agent_ids(&a);
-	const uint8_t how = peers_byte();
+	const uint8_t how = peers_take_byte();
 	const struct kvr_wire_kv_events head = {
-		.first_event_id = peers_byte() & 15,
+		.first_event_id = peers_take_byte() & 15,
 		.resume_event_id = how & 15,
 		.dp_rank = how >> 4 & 3,
 		.flags = (how & 0x80) ? how >> 5 & 3 : 0,
@@ -89,14 +92,14 @@ void do_events(void)
 	uint64_t hash[64], parent;
 	uint8_t buf[KVR_WIRE_DEF_FRAME];
 	struct kvr_kv_put k;
-	const uint32_t events = (peers_byte() & 3) + 1u;
+	const uint32_t events = (peers_take_byte() & 3) + 1u;
 
 	ids.id = head.first_event_id;
 	if (kvr_kv_put_begin(&k, buf, sizeof(buf), &ids, &head) != 0)
 		return;
 	for (uint32_t i = 0; i < events; i++) {
-		const uint8_t type = peers_byte(), from = peers_byte();
-		const uint32_t n = peers_size(RTE_DIM(hash));
+		const uint8_t type = peers_take_byte(), from = peers_take_byte();
+		const uint32_t n = peers_take_size(RTE_DIM(hash));
 
 		for (uint32_t j = 0; j < n; j++)
 			hash[j] = 1000u + from + j;
@@ -104,14 +107,14 @@ void do_events(void)
 		kvr_kv_put_event(&k, type % 5, type >> 4 & 3, (type & 0x80) ? &parent : NULL, hash,
 				 n);
 	}
-	peers_say(a.port, buf, kvr_kv_put_end(&k));
+	peers_send(a.port, buf, kvr_kv_put_end(&k));
 }
 
-/* ---- answers to what the router has said ---- */
+/* ---- answers to frames of the router ---- */
 
 void do_dispatch_ack(void)
 {
-	const uint8_t back = peers_byte(), how = peers_byte();
+	const uint8_t back = peers_take_byte(), how = peers_take_byte();
 	const struct kvr_wire_dispatch_ack a = {.code = (how & 15) == 15 ? 9 : 0};
 	uint16_t to;
 	const struct kvr_wire_ids *ids = peers_recall(KVR_DISPATCH, back & 7, &to);
@@ -120,13 +123,14 @@ void do_dispatch_ack(void)
 
 	if (ids == NULL)
 		return;
-	mine = in_life(ids, to, how);
-	peers_say(peers_answerer(to, how), buf, kvr_put_dispatch_ack(buf, sizeof(buf), &mine, &a));
+	mine = set_epoch(ids, to, how);
+	peers_send(peers_choose_answerer(to, how), buf,
+		   kvr_put_dispatch_ack(buf, sizeof(buf), &mine, &a));
 }
 
-/* A fragment of an item, or of a transfer result: of four, in any order and number. */
-static void say_part(uint32_t from, const struct kvr_wire_ids *ids, struct kvr_wire_response r,
-		     uint32_t k)
+/* A fragment of an item or of a transfer result: one of four, in any order and number. */
+static void send_part(uint32_t from, const struct kvr_wire_ids *ids, struct kvr_wire_response r,
+		      uint32_t k)
 {
 	uint8_t body[sizeof(r) + 2000] = {0}, buf[KVR_WIRE_LEAST_MAX_FRAME];
 	struct kvr_frag f;
@@ -139,12 +143,12 @@ static void say_part(uint32_t from, const struct kvr_wire_ids *ids, struct kvr_w
 	kvr_frag_seek(&f, k);
 	kvr_frag_next(&f, buf, &off, &len);
 	memcpy(buf + sizeof(struct kvr_wire_hdr), body + off, len);
-	peers_say(from, buf, (int)(sizeof(struct kvr_wire_hdr) + len));
+	peers_send(from, buf, (int)(sizeof(struct kvr_wire_hdr) + len));
 }
 
 void do_response(void)
 {
-	const uint8_t back = peers_byte(), how = peers_byte(), tokens = peers_byte();
+	const uint8_t back = peers_take_byte(), how = peers_take_byte(), tokens = peers_take_byte();
 	const struct kvr_wire_response r = {
 		.seq = back >> 3 & 7,
 		.flags = tokens & 7,
@@ -158,19 +162,19 @@ void do_response(void)
 
 	if (ids == NULL)
 		return;
-	mine = in_life(ids, to, how);
+	mine = set_epoch(ids, to, how);
 	if ((back & 0x40) != 0) {
 		mine.msg_seq = r.seq;
-		say_part(peers_answerer(to, how), &mine, r, tokens >> 3 & 3);
+		send_part(peers_choose_answerer(to, how), &mine, r, tokens >> 3 & 3);
 		return;
 	}
-	peers_say(peers_answerer(to, how), buf,
-		  kvr_put_response(buf, sizeof(buf), &mine, r, (struct kvr_slice){"item", 4}));
+	peers_send(peers_choose_answerer(to, how), buf,
+		   kvr_put_response(buf, sizeof(buf), &mine, r, (struct kvr_slice){"item", 4}));
 }
 
 void do_progress(void)
 {
-	const uint8_t back = peers_byte(), how = peers_byte(), tokens = peers_byte();
+	const uint8_t back = peers_take_byte(), how = peers_take_byte(), tokens = peers_take_byte();
 	const struct kvr_wire_progress w = {.seq = back >> 3,
 					    .flags = tokens & 15,
 					    .generated_tokens = tokens >> 3,
@@ -182,13 +186,14 @@ void do_progress(void)
 
 	if (ids == NULL)
 		return;
-	mine = in_life(ids, to, how);
-	peers_say(peers_answerer(to, how), buf, kvr_put_progress(buf, sizeof(buf), &mine, &w));
+	mine = set_epoch(ids, to, how);
+	peers_send(peers_choose_answerer(to, how), buf,
+		   kvr_put_progress(buf, sizeof(buf), &mine, &w));
 }
 
 void do_abort_ack(void)
 {
-	const uint8_t back = peers_byte(), how = peers_byte();
+	const uint8_t back = peers_take_byte(), how = peers_take_byte();
 	uint16_t to;
 	const struct kvr_wire_ids *ids =
 		peers_recall((back & 8) ? KVR_DISPATCH : KVR_ABORT, back & 7, &to);
@@ -197,14 +202,14 @@ void do_abort_ack(void)
 
 	if (ids == NULL)
 		return;
-	mine = in_life(ids, to, how);
-	peers_say(peers_answerer(to, how), buf,
-		  kvr_put_empty(buf, sizeof(buf), KVR_ABORT_ACK, &mine));
+	mine = set_epoch(ids, to, how);
+	peers_send(peers_choose_answerer(to, how), buf,
+		   kvr_put_empty(buf, sizeof(buf), KVR_ABORT_ACK, &mine));
 }
 
 void do_session_status(void)
 {
-	const uint8_t back = peers_byte(), how = peers_byte();
+	const uint8_t back = peers_take_byte(), how = peers_take_byte();
 	const bool open = (back & 8) == 0;
 	uint16_t to;
 	const struct kvr_wire_ids *ids =
@@ -214,11 +219,11 @@ void do_session_status(void)
 
 	if (ids == NULL)
 		return;
-	mine = in_life(ids, to, how);
-	peers_say(peers_answerer(to, how), buf,
-		  kvr_put_session_status(buf, sizeof(buf),
-					 (back & 16) == 0
-						 ? open ? KVR_SESSION_OPENED : KVR_SESSION_CLOSED
-						 : KVR_SESSION_CLOSED,
-					 &mine, (how & 12) == 12));
+	mine = set_epoch(ids, to, how);
+	peers_send(peers_choose_answerer(to, how), buf,
+		   kvr_put_session_status(buf, sizeof(buf),
+					  (back & 16) == 0
+						  ? open ? KVR_SESSION_OPENED : KVR_SESSION_CLOSED
+						  : KVR_SESSION_CLOSED,
+					  &mine, (how & 12) == 12));
 }

@@ -4,68 +4,68 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define HEARD	64u /* frames of the router that are remembered */
-#define SAID	16u /* frames to the router that may be said again */
-#define CLIENTS 3u
+#define RECEIVED_KEPT 64u /* frames of the router that are kept */
+#define SENT_KEPT     16u /* frames to the router that may be sent again */
+#define CLIENTS	      3u
 
 static const uint8_t *at, *end;
 
 /* ---- the input ---- */
 
-bool peers_more(void)
+bool peers_have_input(void)
 {
 	return at < end;
 }
 
-uint8_t peers_byte(void)
+uint8_t peers_take_byte(void)
 {
 	return at < end ? *at++ : 0;
 }
 
-uint16_t peers_word(void)
+uint16_t peers_take_word(void)
 {
-	const uint16_t low = peers_byte();
+	const uint16_t low = peers_take_byte();
 
-	return (uint16_t)(low | peers_byte() << 8);
+	return (uint16_t)(low | peers_take_byte() << 8);
 }
 
-uint32_t peers_size(uint32_t most)
+uint32_t peers_take_size(uint32_t most)
 {
-	const uint32_t b = peers_byte();
+	const uint32_t b = peers_take_byte();
 
 	return RTE_MIN(b < 240 ? b & 31 : (b - 239) * 40, most);
 }
 
-/* ---- memory of the world ---- */
+/* ---- kept frames ---- */
 
 static struct {
 	uint16_t to;
 	uint8_t kind;
 	struct kvr_wire_ids ids;
-} heard[HEARD];
-static uint32_t n_heard;
+} heard[RECEIVED_KEPT];
+static uint32_t n_received;
 
 static struct {
 	uint16_t from;
 	uint16_t len;
 	uint8_t frame[KVR_WIRE_DEF_FRAME];
-} said[SAID];
+} said[SENT_KEPT];
 static uint32_t n_said;
 
 void peers_begin(const uint8_t *data, size_t len)
 {
 	at = data;
 	end = data + len;
-	n_heard = n_said = 0;
+	n_received = n_said = 0;
 	memset(said, 0, sizeof(said));
 }
 
-void peers_hear(void)
+void peers_receive(void)
 {
 	const struct out *o;
 
 	while ((o = pipeline_next(0)) != NULL) {
-		const uint32_t i = n_heard++ % HEARD;
+		const uint32_t i = n_received++ % RECEIVED_KEPT;
 
 		if (o->len < sizeof(o->hdr))
 			abort();
@@ -80,12 +80,12 @@ void peers_hear(void)
 void peers_step(void)
 {
 	pipeline_step();
-	peers_hear();
+	peers_receive();
 }
 
-void peers_say(uint32_t from, const void *frame, int len)
+void peers_send(uint32_t from, const void *frame, int len)
 {
-	const uint32_t i = n_said++ % SAID;
+	const uint32_t i = n_said++ % SENT_KEPT;
 
 	if (len <= 0)
 		return;
@@ -95,9 +95,9 @@ void peers_say(uint32_t from, const void *frame, int len)
 	pipeline_send(from, frame, (size_t)len);
 }
 
-const uint8_t *peers_said(uint32_t back, uint16_t *len, uint16_t *from)
+const uint8_t *peers_find(uint32_t back, uint16_t *len, uint16_t *from)
 {
-	const uint32_t i = (n_said - 1u - back) % SAID;
+	const uint32_t i = (n_said - 1u - back) % SENT_KEPT;
 
 	if (n_said <= back || said[i].len == 0)
 		return NULL;
@@ -108,15 +108,15 @@ const uint8_t *peers_said(uint32_t back, uint16_t *len, uint16_t *from)
 
 const struct kvr_wire_ids *peers_recall(uint8_t kind, uint32_t back, uint16_t *to)
 {
-	for (uint32_t i = n_heard; i-- > 0 && n_heard - i <= HEARD;)
-		if (heard[i % HEARD].kind == kind && back-- == 0) {
-			*to = heard[i % HEARD].to;
-			return &heard[i % HEARD].ids;
+	for (uint32_t i = n_received; i-- > 0 && n_received - i <= RECEIVED_KEPT;)
+		if (heard[i % RECEIVED_KEPT].kind == kind && back-- == 0) {
+			*to = heard[i % RECEIVED_KEPT].to;
+			return &heard[i % RECEIVED_KEPT].ids;
 		}
 	return NULL;
 }
 
-/* ---- who ---- */
+/* ---- identities ---- */
 
 uint32_t peers_client_port(uint32_t i)
 {
@@ -126,17 +126,17 @@ uint32_t peers_client_port(uint32_t i)
 struct kvr_wire_ids peers_client_ids(uint8_t who)
 {
 	return (struct kvr_wire_ids){
-		.source = (uint64_t)world_round() << 8 | who % CLIENTS,
+		.source = (uint64_t)world_get_round() << 8 | who % CLIENTS,
 		.id = who / CLIENTS % 20 + 1,
 		.epoch = 1,
 		.msg_seq = who / CLIENTS % 20 + 1,
 	};
 }
 
-/* Bits of one byte: worker, its epoch, and whether it is somebody else at another address. */
-struct agent peers_agent(void)
+/* Bits of one byte: worker, its epoch, and whether it uses another address. */
+struct agent peers_choose_agent(void)
 {
-	const uint8_t b = peers_byte();
+	const uint8_t b = peers_take_byte();
 	const uint32_t i = b & 7;
 
 	return (struct agent){i, (b >> 3 & 3) + 1,
@@ -145,11 +145,12 @@ struct agent peers_agent(void)
 
 struct kvr_wire_ids peers_agent_ids(const struct agent *a)
 {
-	return (struct kvr_wire_ids){
-		.source = world_worker(a->index), .id = peers_byte() & 3, .epoch = a->epoch};
+	return (struct kvr_wire_ids){.source = world_get_worker(a->index),
+				     .id = peers_take_byte() & 3,
+				     .epoch = a->epoch};
 }
 
-uint32_t peers_answerer(uint16_t to, uint8_t how)
+uint32_t peers_choose_answerer(uint16_t to, uint8_t how)
 {
 	if ((how & 0xf0) == 0xf0)
 		return how & 1 ? peers_client_port(how) : WORLD_AGENTS + (how & 7);

@@ -4,9 +4,10 @@
 
 /**
  * @file
- * The peers of fuzz_router: what an input has them do. A step takes the bytes it needs from the
- * input, 0 where the input has ended, and says at most one message. What the router has said is
- * remembered, and with it every handle and number; so is what was said to it. One thread.
+ *
+ * The peers of fuzz_router, driven by an input. A step takes the bytes it needs from the input (0
+ * after its end) and sends at most one message. Frames of the router are kept with their handles
+ * and numbers, and so are frames to the router. One thread.
  */
 
 #include "router_world.h"
@@ -15,47 +16,47 @@
 
 /* ---- router_peers.c: input, memory, names ---- */
 
-/** Begin with an input; nothing has been said. @p data stays the caller's. */
+/** Begin with an input; the kept frames are cleared. @p data stays owned by the caller. */
 void peers_begin(const uint8_t *data, size_t len);
 
-/** Is there more of the input? */
-bool peers_more(void);
+/** Return true if the input has more bytes. */
+bool peers_have_input(void);
 
-uint8_t peers_byte(void);
-uint16_t peers_word(void);
+uint8_t peers_take_byte(void);
+uint16_t peers_take_word(void);
 
-/** One of 0 to @p most, mostly a small one. */
-uint32_t peers_size(uint32_t most);
+/** A number from 0 to @p most, mostly small. */
+uint32_t peers_take_size(uint32_t most);
 
-/** Every stage of the router once, and what it says is remembered. */
+/** Run every stage of the router once, and keep its output. */
 void peers_step(void);
 
-/** Remember what the router has said. */
-void peers_hear(void);
+/** Keep the output of the router. */
+void peers_receive(void);
 
-/** Send a frame of @p len bytes from UDP port @p from, and remember it; nothing when @p len is not
- * above 0. */
-void peers_say(uint32_t from, const void *frame, int len);
+/** Send a frame of @p len bytes from UDP port @p from, and keep it; does nothing if @p len is 0 or
+ * negative. */
+void peers_send(uint32_t from, const void *frame, int len);
 
-/** Ids of something of kind @p kind that the router has said, @p back of them ago, and in *to
- * where it went; NULL: never. */
+/** Ids of the frame of kind @p kind that the router has sent, @p back frames of this kind ago, and
+ * its receiver in *to; NULL: none. */
 const struct kvr_wire_ids *peers_recall(uint8_t kind, uint32_t back, uint16_t *to);
 
-/** The frame said @p back (0 to 15) frames ago, its length and sender; NULL: none. */
-const uint8_t *peers_said(uint32_t back, uint16_t *len, uint16_t *from);
+/** The frame sent @p back (0 to 15) frames ago, its length and sender; NULL: none. */
+const uint8_t *peers_find(uint32_t back, uint16_t *len, uint16_t *from);
 
 uint32_t peers_client_port(uint32_t i);
 struct kvr_wire_ids peers_client_ids(uint8_t who);
 
-/** Who an agent says it is, and its UDP port, which may be somebody else's. */
+/** The claimed identity of an agent, and its UDP port, which may be that of another peer. */
 struct agent {
 	uint32_t index, epoch, port;
 };
-struct agent peers_agent(void);
+struct agent peers_choose_agent(void);
 struct kvr_wire_ids peers_agent_ids(const struct agent *a);
 
-/** The side a frame of the router went to, or now and then another one. */
-uint32_t peers_answerer(uint16_t to, uint8_t how);
+/** The receiver of a frame of the router, sometimes another peer. */
+uint32_t peers_choose_answerer(uint16_t to, uint8_t how);
 
 /* ---- router_agents.c ---- */
 

@@ -29,30 +29,30 @@ void world_begin(void)
 	pipeline_start_with(POOLS);
 }
 
-uint32_t world_round(void)
+uint32_t world_get_round(void)
 {
 	return round_number;
 }
 
-uint64_t world_worker(uint32_t i)
+uint64_t world_get_worker(uint32_t i)
 {
 	return (uint64_t)round_number << 8 | i;
 }
 
-void world_take(uint32_t n)
+void world_take_buffers(uint32_t n)
 {
 	while (n-- > 0 && n_taken < RTE_DIM(taken) &&
 	       (taken[n_taken] = rte_pktmbuf_alloc(rt->lcore[0]->mbufs)) != NULL)
 		n_taken++;
 }
 
-void world_give_back(void)
+void world_return_buffers(void)
 {
 	while (n_taken > 0)
 		rte_pktmbuf_free(taken[--n_taken]);
 }
 
-void world_pass(uint32_t ms, bool heard)
+void world_pass_time(uint32_t ms, bool heard)
 {
 	pipeline_skip(ms);
 	for (uint32_t i = 0; !heard && i < kvr_registry_count(rt->registry); i++)
@@ -61,26 +61,26 @@ void world_pass(uint32_t ms, bool heard)
 
 /* ---- rest ---- */
 
-static void turns(uint32_t n)
+static void run_turns(uint32_t n)
 {
 	while (n-- > 0)
 		pipeline_turn();
 	pipeline_flush();
 }
 
-/* Nobody is heard any more; waits long enough for every deadline, each in its turn. */
+/* All peers are silent; waits long enough for every deadline, one after the other. */
 void world_end(void)
 {
 	static const uint32_t ms[] = {600000, 31000, 31000, 11000, 11000, 5000, 5000, 3000, 3000};
 
-	world_give_back();
-	turns(1);
+	world_return_buffers();
+	run_turns(1);
 	for (uint32_t i = 0; i < RTE_DIM(ms); i++) {
-		world_pass(ms[i], false);
-		turns(3);
+		world_pass_time(ms[i], false);
+		run_turns(3);
 	}
-	world_pass(KVR_FLIGHT_LINGER_NS / 1000000 + 1, false);
-	turns(2);
+	world_pass_time(KVR_FLIGHT_LINGER_NS / 1000000 + 1, false);
+	run_turns(2);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		control_deactivate(rt, rt->pool[i].name, false);
 	if (!pipeline_at_rest())

@@ -4,8 +4,9 @@
 
 /**
  * @file
- * The router of fuzz_router, started once, and its rest: between two inputs everybody leaves and
- * time passes until nothing may be left, which is checked.
+ *
+ * The router of fuzz_router, started once. Between two inputs all peers leave and time passes until
+ * nothing may be left, which is checked.
  */
 
 #include <stdint.h>
@@ -18,23 +19,24 @@
 #define WORLD_AGENTS	   2000u /* UDP ports of agents 0 to WORLD_WORKERS - 1 */
 #define WORLD_WORKERS	   8u
 
-/** Start the router unless it runs. */
+/** Start the router unless it is running. */
 void world_begin(void);
 
-/** Everybody leaves, time passes; aborts when something is left or a counter does not add up. */
+/** All peers leave and time passes; aborts if something is left or a counter equation is violated.
+ */
 void world_end(void);
 
-/** Number of this input: part of all names, as the router remembers some for a while. */
-uint32_t world_round(void);
+/** Number of this input: part of all names, because the router keeps some for a while. */
+uint32_t world_get_round(void);
 
 /** Id of worker @p i in this round. */
-uint64_t world_worker(uint32_t i);
+uint64_t world_get_worker(uint32_t i);
 
-/** Take up to @p n of the router's receive buffers away, or give all back. */
-void world_take(uint32_t n);
-void world_give_back(void);
+/** Take up to @p n of the router's receive buffers, or return all. */
+void world_take_buffers(uint32_t n);
+void world_return_buffers(void);
 
-/** Let time pass; unless @p heard, workers have been silent meanwhile. */
-void world_pass(uint32_t ms, bool heard);
+/** Let time pass; unless @p alive, workers are silent meanwhile. */
+void world_pass_time(uint32_t ms, bool alive);
 
 #endif

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """A stand-in for vLLM and SGLang: their HTTP and their KV events, a prefix cache, no model.
 
-A token is a byte of UTF-8, or what --vocabulary says. An answer is made of the prompt's length and numbers, so that it can be
-checked. POST /_test changes switches while it runs; GET /_test tells what it holds and has seen.
+A token is a byte of UTF-8, or defined by --vocabulary. An answer consists of the prompt's length and numbers, so that it can be
+checked. POST /_test changes switches while it runs; GET /_test returns its cache content and its counters.
     engine.py --port 8000 --type vllm --events 'tcp://*:5557' --replay 'tcp://*:5657'
 """
 
@@ -62,7 +62,7 @@ class Engine:
     # --- prompts -------------------------------------------------------------------------------
 
     def prompt(self, body, chat):
-        """Token ids, images in them as (first token, n, hash): `pictures` of a completion say so themselves."""
+        """Token ids, images in them as (first token, n, hash): `pictures` of a completion contain them."""
         if not chat:
             prompt, mm = body.get('prompt'), [tuple(m) for m in body.get('pictures', ())]
             if isinstance(prompt, list) and prompt and isinstance(prompt[0], (list, str)):
@@ -247,7 +247,7 @@ class Engine:
             if time.monotonic() > until or http.gone():
                 del self.held[str(room)]
                 self.count['kv_lost'] += 1
-                raise Refused(500, 'nobody came for the blocks')
+                raise Refused(500, 'the blocks were not fetched')
 
     async def fetch(self, base, what, key):
         """A decode engine takes its blocks from the prefill engine, which may not have them yet."""
@@ -438,9 +438,9 @@ def options(argv):
     p.add_argument('--error-as', choices=('status', 'event', 'body', 'empty'), default='status',
                    help='the form of --error: event and empty are streams of status 200')
     p.add_argument('--retry-after', type=int, default=0, help='seconds, with --error')
-    p.add_argument('--eos-first', action='store_true', help='the first token ends the answer, for whoever does not ignore that')
-    p.add_argument('--health-hangs', action='store_true', help='/health answers nobody')
-    p.add_argument('--tokenize-hangs', action='store_true', help='/tokenize answers nobody')
+    p.add_argument('--eos-first', action='store_true', help='the first token ends the answer, unless the request sets ignore_eos')
+    p.add_argument('--health-hangs', action='store_true', help='/health never answers')
+    p.add_argument('--tokenize-hangs', action='store_true', help='/tokenize never answers')
     p.add_argument('--hang', action='store_true', help='requests never end')
     p.add_argument('--refuse-one', action='store_true', help='/tokenize wants more than one message')
     p.add_argument('--hold', action='store_true', help='so long /tokenize answers nothing of more than one message')

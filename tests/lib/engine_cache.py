@@ -124,7 +124,7 @@ class Cache:
         return n
 
     async def add(self, chain):
-        """Hold these blocks; tells what came and what went."""
+        """Hold these blocks; publish events of stored and removed ones."""
         new = [b for b in chain if b.digest not in self.blocks]
         again = chain[-1:] if self.o.copies and not new else []  # its last token is computed again, into another block
         events, went = [], []
@@ -246,7 +246,7 @@ class Cache:
                                kv_cache_spec_sliding_window=1024))
         if self.o.form == 'map':
             out.append(self.stored(strange, 'STORAGE', locality='REMOTE'))
-            out.append(self.stored(strange, 'GPU', ownership='somebody-else', session_id='s'))
+            out.append(self.stored(strange, 'GPU', ownership='another-owner', session_id='s'))
         return out
 
     def unknown_key(self):

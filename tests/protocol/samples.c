@@ -19,7 +19,7 @@ struct maker {
 	uint32_t n;
 };
 
-static struct sample *next(struct maker *m, const char *name, uint8_t kind, uint8_t receiver)
+static struct sample *add_sample(struct maker *m, const char *name, uint8_t kind, uint8_t receiver)
 {
 	struct sample *s = &m->out[m->n++];
 
@@ -33,7 +33,7 @@ static struct sample *next(struct maker *m, const char *name, uint8_t kind, uint
 	return s;
 }
 
-static void set(struct sample *s, int len)
+static void set_length(struct sample *s, int len)
 {
 	if (len <= 0) {
 		fprintf(stderr, "sample %s: %d\n", s->name, len);
@@ -55,8 +55,8 @@ static struct kvr_wire_ids about_worker(uint32_t epoch, uint64_t id, uint32_t ms
 		.source = WORKER, .id = id, .epoch = epoch, .msg_seq = msg_seq};
 }
 
-static void cut(struct sample *s, const struct kvr_wire_ids *ids, struct kvr_request_src *src,
-		uint32_t max_frame)
+static void add_fragments(struct sample *s, const struct kvr_wire_ids *ids,
+			  struct kvr_request_src *src, uint32_t max_frame)
 {
 	struct kvr_slice slices[KVR_REQUEST_SLICES];
 	const uint32_t len = kvr_request_build(src, slices);
@@ -119,7 +119,7 @@ static struct kvr_wire_request fixed_part(uint32_t isl, uint32_t flags)
 					 .client_frame = SAMPLE_FRAME};
 }
 
-static void routes(struct maker *m)
+static void add_routes(struct maker *m)
 {
 	static uint32_t tokens[1001];
 	static uint8_t body[1003], hint_bytes[1024];
@@ -138,12 +138,13 @@ static void routes(struct maker *m)
 	fill_hints(&h);
 	if (h.err != 0)
 		abort();
-	cut(next(m, "route-hashes", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src, SAMPLE_FRAME);
+	add_fragments(add_sample(m, "route-hashes", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src,
+		      SAMPLE_FRAME);
 	ids.msg_seq = 8;
 	src = (struct kvr_request_src){
 		.fixed = fixed_part(5, KVR_REQ_F_QUERY), .tokens = tokens, .n_tokens = 5};
-	cut(next(m, "route-tokens-query", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src,
-	    SAMPLE_FRAME);
+	add_fragments(add_sample(m, "route-tokens-query", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids,
+		      &src, SAMPLE_FRAME);
 	ids.msg_seq = 9;
 	src = (struct kvr_request_src){.fixed = fixed_part(1001, KVR_REQ_F_DIRECT),
 				       .hashes = hashes,
@@ -154,12 +155,13 @@ static void routes(struct maker *m)
 				       .hints_len = h.len,
 				       .body = body,
 				       .body_len = sizeof(body)};
-	cut(next(m, "route-full", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src, SAMPLE_FRAME);
-	cut(next(m, "loads-query", KVR_POTENTIAL_LOADS, KVR_ROLE_BIT_ROUTER), &ids, &src,
-	    SAMPLE_FRAME);
+	add_fragments(add_sample(m, "route-full", KVR_ROUTE, KVR_ROLE_BIT_ROUTER), &ids, &src,
+		      SAMPLE_FRAME);
+	add_fragments(add_sample(m, "loads-query", KVR_POTENTIAL_LOADS, KVR_ROLE_BIT_ROUTER), &ids,
+		      &src, SAMPLE_FRAME);
 }
 
-static void dispatches(struct maker *m)
+static void add_dispatches(struct maker *m)
 {
 	static const uint8_t mapped[16] = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 192, 0, 2, 9};
 	static uint8_t prefill_hints[64], decode_hints[64];
@@ -178,7 +180,8 @@ static void dispatches(struct maker *m)
 	src.fixed.cached_tokens = 4;
 	memcpy(src.fixed.client_ip, mapped, sizeof(mapped));
 	src.fixed.client_port = 40000;
-	cut(next(m, "dispatch", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src, SAMPLE_FRAME);
+	add_fragments(add_sample(m, "dispatch", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src,
+		      SAMPLE_FRAME);
 
 	/* The legs of two disaggregated requests: prefill by bootstrap, decode after a result. */
 	kvr_hint_put_u64(&p, KVR_HINT_PREFILL_WORKER, PREFILLER);
@@ -192,8 +195,8 @@ static void dispatches(struct maker *m)
 	src.hints = prefill_hints;
 	src.hints_len = p.len;
 	ids.msg_seq = 101;
-	cut(next(m, "dispatch-prefill", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src,
-	    SAMPLE_FRAME);
+	add_fragments(add_sample(m, "dispatch-prefill", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids,
+		      &src, SAMPLE_FRAME);
 
 	kvr_hint_put_u64(&d, KVR_HINT_PREFILL_WORKER, PREFILLER);
 	kvr_hint_put(&d, KVR_HINT_PREFILL_RESULT, "result", 6, NULL, 0);
@@ -207,23 +210,24 @@ static void dispatches(struct maker *m)
 	src.hints = decode_hints;
 	src.hints_len = d.len;
 	ids.msg_seq = 102;
-	cut(next(m, "dispatch-decode", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids, &src, SAMPLE_FRAME);
+	add_fragments(add_sample(m, "dispatch-decode", KVR_DISPATCH, KVR_ROLE_BIT_AGENT), &ids,
+		      &src, SAMPLE_FRAME);
 }
 
 #define PUT(name, kind, receiver, call)                                                            \
 	do {                                                                                       \
-		struct sample *s = next(m, name, kind, receiver);                                  \
+		struct sample *s = add_sample(m, name, kind, receiver);                            \
 		uint8_t *b = s->frame[0];                                                          \
 		const size_t cap = SAMPLE_FRAME;                                                   \
                                                                                                    \
-		set(s, call);                                                                      \
+		set_length(s, call);                                                               \
 	} while (0)
 
 #define C KVR_ROLE_BIT_CLIENT
 #define A KVR_ROLE_BIT_AGENT
 #define R KVR_ROLE_BIT_ROUTER
 
-static void connects(struct maker *m)
+static void add_connects(struct maker *m)
 {
 	uint8_t hint_bytes[128];
 	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
@@ -253,7 +257,7 @@ static void connects(struct maker *m)
 	    kvr_put_connected(b, cap, &from_router, limits, pools, names, 2));
 }
 
-static void answers(struct maker *m)
+static void add_answers(struct maker *m)
 {
 	const struct kvr_wire_ids c = about_request(CLIENT_E, 0, 9),
 				  r = about_request(ROUTER_E, 0, 3),
@@ -352,7 +356,7 @@ static void cut_item(struct sample *s, const struct kvr_wire_ids *ids)
 	}
 }
 
-static void streams(struct maker *m)
+static void add_streams(struct maker *m)
 {
 	const uint32_t tokens[3] = {101, 102, 103};
 	const struct kvr_slice data = {tokens, sizeof(tokens)};
@@ -377,7 +381,7 @@ static void streams(struct maker *m)
 	PUT("response-tokens", KVR_RESPONSE, C, kvr_put_response(b, cap, &a, first, data));
 	PUT("response-fin", KVR_RESPONSE, R,
 	    kvr_put_response(b, cap, &a, last, (struct kvr_slice){"bye", 3}));
-	cut_item(next(m, "response-long", KVR_RESPONSE, KVR_ROLE_BIT_CLIENT), &a);
+	cut_item(add_sample(m, "response-long", KVR_RESPONSE, KVR_ROLE_BIT_CLIENT), &a);
 	PUT("response-ack", KVR_RESPONSE_ACK, R, kvr_put_response_ack(b, cap, &c, &ack));
 	PUT("progress", KVR_PROGRESS, R, kvr_put_progress(b, cap, &a, &prog));
 	PUT("progress-ack", KVR_PROGRESS_ACK, A, kvr_put_progress_ack(b, cap, &r, &prog_ack));
@@ -385,7 +389,7 @@ static void streams(struct maker *m)
 	PUT("abort-ack", KVR_ABORT_ACK, R, kvr_put_empty(b, cap, KVR_ABORT_ACK, &a));
 }
 
-static void workers(struct maker *m)
+static void add_workers(struct maker *m)
 {
 	uint8_t hint_bytes[256];
 	struct kvr_hint_buf h = {.p = hint_bytes, .cap = sizeof(hint_bytes)};
@@ -437,7 +441,7 @@ static int live_events(uint8_t *b, size_t cap, const struct kvr_wire_ids *ids)
 	return kvr_kv_put_end(&k);
 }
 
-static int dump(uint8_t *b, size_t cap, const struct kvr_wire_ids *ids)
+static int put_dump(uint8_t *b, size_t cap, const struct kvr_wire_ids *ids)
 {
 	const struct kvr_wire_kv_events head = {.resume_event_id = 14,
 						.flags = KVR_KV_F_DUMP | KVR_KV_F_DUMP_BEGIN |
@@ -450,19 +454,19 @@ static int dump(uint8_t *b, size_t cap, const struct kvr_wire_ids *ids)
 	return kvr_kv_put_end(&k);
 }
 
-static void events(struct maker *m)
+static void add_events(struct maker *m)
 {
 	const struct kvr_wire_ids a = about_worker(AGENT_E, 2, 2), r = about_worker(ROUTER_E, 2, 2);
 	const struct kvr_wire_kv_ack ack = {.next_event_id = 14, .dp_rank = 1};
 	const struct kvr_wire_kv_ack wanted = {.dp_rank = 0, .code = KVR_KV_DUMP_WANTED};
 
 	PUT("kv-events", KVR_KV_EVENTS, R, live_events(b, cap, &a));
-	PUT("kv-dump", KVR_KV_EVENTS, R, dump(b, cap, &a));
+	PUT("kv-dump", KVR_KV_EVENTS, R, put_dump(b, cap, &a));
 	PUT("kv-ack", KVR_KV_ACK, A, kvr_put_kv_ack(b, cap, &r, &ack));
 	PUT("kv-ack-dump-wanted", KVR_KV_ACK, A, kvr_put_kv_ack(b, cap, &r, &wanted));
 }
 
-static void sessions(struct maker *m)
+static void add_sessions(struct maker *m)
 {
 	const struct kvr_wire_ids a = about_worker(AGENT_E, 3, 3), r = about_worker(ROUTER_E, 3, 3),
 				  c = about_request(CLIENT_E, 0, 13),
@@ -484,7 +488,7 @@ static void sessions(struct maker *m)
 	    kvr_put_session_status(b, cap, KVR_SESSION_RELEASED, &rc, KVR_E_UNKNOWN_SESSION));
 }
 
-static void loads(struct maker *m)
+static void add_loads(struct maker *m)
 {
 	const struct kvr_wire_ids rc = about_request(ROUTER_E, 0, 13);
 	const struct kvr_wire_loads answer = {.n_ranks = 1, .queue_len = 2, .pending_tokens = 100};
@@ -505,15 +509,15 @@ uint32_t samples_make(struct sample *out)
 {
 	struct maker m = {out, 0};
 
-	connects(&m);
-	routes(&m);
-	dispatches(&m);
-	answers(&m);
-	streams(&m);
-	workers(&m);
-	events(&m);
-	sessions(&m);
-	loads(&m);
+	add_connects(&m);
+	add_routes(&m);
+	add_dispatches(&m);
+	add_answers(&m);
+	add_streams(&m);
+	add_workers(&m);
+	add_events(&m);
+	add_sessions(&m);
+	add_loads(&m);
 	return m.n;
 }
 

@@ -201,7 +201,7 @@ static void limits_are_those_of_the_code(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(doc, text));
 }
 
-static int print(int argc, char **argv)
+static int print_table(int argc, char **argv)
 {
 	char line[200];
 
@@ -243,17 +243,17 @@ static int print(int argc, char **argv)
 int main(int argc, char **argv)
 {
 	CU_TestInfo tests[] = {
-		{"refusals", every_refusal_has_its_cell},
-		{"words of refusals", every_word_is_explained},
-		{"examples", every_example_is_what_the_encoder_makes},
-		{"long hashes", long_inputs_have_their_hashes},
-		{"limits", limits_are_those_of_the_code},
+		KVR_CASE(every_refusal_has_its_cell),
+		KVR_CASE(every_word_is_explained),
+		KVR_CASE(every_example_is_what_the_encoder_makes),
+		KVR_CASE(long_inputs_have_their_hashes),
+		KVR_CASE(limits_are_those_of_the_code),
 		CU_TEST_INFO_NULL,
 	};
 
 	n_samples = samples_make(samples);
 	if (argc < 2 || argv[1][0] == '-')
-		return argc < 2 ? 2 : print(argc, argv);
+		return argc < 2 ? 2 : print_table(argc, argv);
 	doc = document_read(argv[1]);
 	return doc != NULL ? kvr_test_run("document", tests) : 1;
 }

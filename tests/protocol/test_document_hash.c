@@ -44,7 +44,7 @@ static bool read_prime(char letter, uint32_t i, uint64_t *v)
 	return p != NULL && sscanf(p + strlen(text), "%" SCNx64, v) == 1;
 }
 
-static uint64_t le(const uint8_t *p, uint32_t n)
+static uint64_t read_le(const uint8_t *p, uint32_t n)
 {
 	uint64_t v = 0;
 
@@ -53,58 +53,58 @@ static uint64_t le(const uint8_t *p, uint32_t n)
 	return v;
 }
 
-static uint64_t ava64(uint64_t h)
+static uint64_t avalanche_64(uint64_t h)
 {
 	h = (h ^ h >> 33) * B[2];
 	h = (h ^ h >> 29) * B[3];
 	return h ^ h >> 32;
 }
 
-static uint64_t ava(uint64_t h)
+static uint64_t avalanche_32(uint64_t h)
 {
 	h = (h ^ h >> 37) * UINT64_C(0x165667919e3779f9);
 	return h ^ h >> 32;
 }
 
-static uint64_t mul128(uint64_t a, uint64_t b)
+static uint64_t fold_128(uint64_t a, uint64_t b)
 {
 	const unsigned __int128 m = (unsigned __int128)a * b;
 
 	return (uint64_t)m ^ (uint64_t)(m >> 64);
 }
 
-static uint64_t rotl(uint64_t h, unsigned int n)
+static uint64_t rotate_left(uint64_t h, unsigned int n)
 {
 	return h << n | h >> (64 - n);
 }
 
-#define R64(p) le(d + (p), 8)
-#define R32(p) le(d + (p), 4)
-#define S64(p) le(secret + (p), 8)
-#define S32(p) le(secret + (p), 4)
+#define R64(p) read_le(d + (p), 8)
+#define R32(p) read_le(d + (p), 4)
+#define S64(p) read_le(secret + (p), 8)
+#define S32(p) read_le(secret + (p), 4)
 
-static uint64_t mix(const uint8_t *d, uint64_t p, uint64_t q, uint64_t seed)
+static uint64_t mix_16(const uint8_t *d, uint64_t p, uint64_t q, uint64_t seed)
 {
-	return mul128(R64(p) ^ (S64(q) + seed), R64(p + 8) ^ (S64(q + 8) - seed));
+	return fold_128(R64(p) ^ (S64(q) + seed), R64(p + 8) ^ (S64(q + 8) - seed));
 }
 
-static uint64_t upto16(const uint8_t *d, uint64_t n, uint64_t seed)
+static uint64_t hash_up_to_16(const uint8_t *d, uint64_t n, uint64_t seed)
 {
 	uint64_t h, t, a, b;
 
 	if (n == 0)
-		return ava64(seed ^ S64(56) ^ S64(64));
+		return avalanche_64(seed ^ S64(56) ^ S64(64));
 	if (n <= 3) {
 		const uint32_t c = (uint32_t)(d[0] << 16 | (uint32_t)d[n / 2] << 24 | d[n - 1] |
 					      (uint32_t)n << 8);
 
-		return ava64(c ^ ((S32(0) ^ S32(4)) + seed));
+		return avalanche_64(c ^ ((S32(0) ^ S32(4)) + seed));
 	}
 	if (n <= 8) {
 		t = seed ^ (uint64_t)__builtin_bswap32((uint32_t)seed) << 32;
 		h = R32(n - 4) + (R32(0) << 32);
 		h ^= (S64(8) ^ S64(16)) - t;
-		h ^= rotl(h, 49) ^ rotl(h, 24);
+		h ^= rotate_left(h, 49) ^ rotate_left(h, 24);
 		h *= UINT64_C(0x9fb21c651e98df25);
 		h ^= (h >> 35) + n;
 		h *= UINT64_C(0x9fb21c651e98df25);
@@ -112,38 +112,38 @@ static uint64_t upto16(const uint8_t *d, uint64_t n, uint64_t seed)
 	}
 	a = R64(0) ^ ((S64(24) ^ S64(32)) + seed);
 	b = R64(n - 8) ^ ((S64(40) ^ S64(48)) - seed);
-	return ava(n + __builtin_bswap64(a) + b + mul128(a, b));
+	return avalanche_32(n + __builtin_bswap64(a) + b + fold_128(a, b));
 }
 
-static uint64_t upto240(const uint8_t *d, uint64_t n, uint64_t seed)
+static uint64_t hash_up_to_240(const uint8_t *d, uint64_t n, uint64_t seed)
 {
 	uint64_t h = n * B[1];
 
 	if (n <= 128) {
 		for (uint64_t i = 0; i <= (n - 1) / 32; i++)
-			h += mix(d, 16 * i, 32 * i, seed) +
-			     mix(d, n - 16 * (i + 1), 32 * i + 16, seed);
-		return ava(h);
+			h += mix_16(d, 16 * i, 32 * i, seed) +
+			     mix_16(d, n - 16 * (i + 1), 32 * i + 16, seed);
+		return avalanche_32(h);
 	}
 	for (uint64_t i = 0; i < 8; i++)
-		h += mix(d, 16 * i, 16 * i, seed);
-	h = ava(h);
+		h += mix_16(d, 16 * i, 16 * i, seed);
+	h = avalanche_32(h);
 	for (uint64_t i = 8; i < n / 16; i++)
-		h += mix(d, 16 * i, 16 * (i - 8) + 3, seed);
-	return ava(h + mix(d, n - 16, 119, seed));
+		h += mix_16(d, 16 * i, 16 * (i - 8) + 3, seed);
+	return avalanche_32(h + mix_16(d, n - 16, 119, seed));
 }
 
-static void stripe(const uint8_t *d, const uint8_t *s, uint64_t acc[8])
+static void add_stripe(const uint8_t *d, const uint8_t *s, uint64_t acc[8])
 {
 	for (uint32_t i = 0; i < 8; i++) {
-		const uint64_t v = R64(8 * i), k = v ^ le(s + 8 * i, 8);
+		const uint64_t v = R64(8 * i), k = v ^ read_le(s + 8 * i, 8);
 
 		acc[i ^ 1] += v;
 		acc[i] += (k & UINT32_MAX) * (k >> 32);
 	}
 }
 
-static uint64_t above240(const uint8_t *d, uint64_t n, uint64_t seed)
+static uint64_t hash_above_240(const uint8_t *d, uint64_t n, uint64_t seed)
 {
 	uint64_t acc[8] = {A[3], B[1], B[2], B[3], B[4], A[2], B[5], A[1]}, h = n * B[1], v;
 	uint8_t s[192];
@@ -154,19 +154,22 @@ static uint64_t above240(const uint8_t *d, uint64_t n, uint64_t seed)
 			s[i + k] = (uint8_t)(v >> 8 * k);
 	}
 	for (uint64_t j = 0; j < (n - 1) / 64; j++) {
-		stripe(d + 64 * j, s + 8 * (j % 16), acc);
+		add_stripe(d + 64 * j, s + 8 * (j % 16), acc);
 		for (uint32_t i = 0; j % 16 == 15 && i < 8; i++)
-			acc[i] = (acc[i] ^ acc[i] >> 47 ^ le(s + 128 + 8 * i, 8)) * A[1];
+			acc[i] = (acc[i] ^ acc[i] >> 47 ^ read_le(s + 128 + 8 * i, 8)) * A[1];
 	}
-	stripe(d + n - 64, s + 121, acc);
+	add_stripe(d + n - 64, s + 121, acc);
 	for (uint32_t i = 0; i < 8; i += 2)
-		h += mul128(acc[i] ^ le(s + 11 + 8 * i, 8), acc[i + 1] ^ le(s + 19 + 8 * i, 8));
-	return ava(h);
+		h += fold_128(acc[i] ^ read_le(s + 11 + 8 * i, 8),
+			      acc[i + 1] ^ read_le(s + 19 + 8 * i, 8));
+	return avalanche_32(h);
 }
 
 static uint64_t by_the_document(const uint8_t *d, uint64_t n, uint64_t seed)
 {
-	return n <= 16 ? upto16(d, n, seed) : n <= 240 ? upto240(d, n, seed) : above240(d, n, seed);
+	return n <= 16	  ? hash_up_to_16(d, n, seed)
+	       : n <= 240 ? hash_up_to_240(d, n, seed)
+			  : hash_above_240(d, n, seed);
 }
 
 static void the_hash_is_that_of_the_document(void)
@@ -281,8 +284,8 @@ static void short_blocks_have_their_hashes(void)
 int main(int argc, char **argv)
 {
 	CU_TestInfo tests[] = {
-		{"hash", the_hash_is_that_of_the_document},
-		{"short blocks", short_blocks_have_their_hashes},
+		KVR_CASE(the_hash_is_that_of_the_document),
+		KVR_CASE(short_blocks_have_their_hashes),
 		CU_TEST_INFO_NULL,
 	};
 

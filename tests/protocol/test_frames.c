@@ -9,7 +9,7 @@
 static struct sample samples[SAMPLES_MAX];
 static uint32_t n_samples;
 
-static int check(const struct sample *s)
+static int check_sample(const struct sample *s)
 {
 	static uint8_t body[KVR_WIRE_MAX_FRAME * SAMPLE_FRAMES_MAX];
 	uint32_t len = 0;
@@ -30,7 +30,7 @@ static void valid_message_of_every_kind_passes(void)
 	bool seen[256] = {false};
 
 	for (uint32_t i = 0; i < n_samples; i++) {
-		const int r = check(&samples[i]);
+		const int r = check_sample(&samples[i]);
 
 		if (r != 0)
 			fprintf(stderr, "%s: %s\n", samples[i].name,
@@ -414,17 +414,17 @@ static void reserved_bits_and_bad_values_are_refused(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"valid message of every kind passes", valid_message_of_every_kind_passes},
-		{"truncated payload", truncated_at_every_byte_is_refused},
-		{"cut body", body_cut_at_every_word_is_refused},
-		{"longer body", body_with_more_behind_it_is_refused},
-		{"header fields", wrong_header_fields_have_their_own_code},
-		{"receivers", only_the_receivers_of_a_kind_take_it},
-		{"hostile lengths", hostile_message_lengths_are_refused},
-		{"fragments of other kinds", fragments_of_other_kinds_are_refused},
-		{"fragment bounds", fragment_bounds_are_exact},
-		{"answerable", answers_are_never_answered},
-		{"reserved bits and values", reserved_bits_and_bad_values_are_refused},
+		KVR_CASE(valid_message_of_every_kind_passes),
+		KVR_CASE(truncated_at_every_byte_is_refused),
+		KVR_CASE(body_cut_at_every_word_is_refused),
+		KVR_CASE(body_with_more_behind_it_is_refused),
+		KVR_CASE(wrong_header_fields_have_their_own_code),
+		KVR_CASE(only_the_receivers_of_a_kind_take_it),
+		KVR_CASE(hostile_message_lengths_are_refused),
+		KVR_CASE(fragments_of_other_kinds_are_refused),
+		KVR_CASE(fragment_bounds_are_exact),
+		KVR_CASE(answers_are_never_answered),
+		KVR_CASE(reserved_bits_and_bad_values_are_refused),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -27,7 +27,7 @@ static void on_drop(void *arg, void *frame)
 	free(frame);
 }
 
-static uint32_t mutate(uint8_t *p, uint32_t len, struct kvr_rand *rnd)
+static uint32_t mutate_bytes(uint8_t *p, uint32_t len, struct kvr_rand *rnd)
 {
 	static const uint32_t edges[] = {0,	     1,		 7,	     8,
 					 0x7fffffff, 0x80000000, 0xfffffff8, 0xffffffff};
@@ -144,8 +144,8 @@ static void use_message(uint8_t kind, const struct kvr_reasm_msg *m)
 	free(joined);
 }
 
-static void receive(struct kvr_reasm *r, uint8_t *copy, uint32_t len, uint8_t receiver,
-		    uint64_t now)
+static void receive_frame(struct kvr_reasm *r, uint8_t *copy, uint32_t len, uint8_t receiver,
+			  uint64_t now)
 {
 	const struct kvr_wire_hdr *h = (const struct kvr_wire_hdr *)copy;
 	const struct kvr_peer peer = {{1}};
@@ -194,10 +194,10 @@ static void damaged_frames_never_break_a_promise(void)
 		uint32_t len;
 
 		memcpy(work, s->frame[f], s->len[f]);
-		len = mutate(work, s->len[f], &rnd);
+		len = mutate_bytes(work, s->len[f], &rnd);
 		copy = malloc(len);
 		memcpy(copy, work, len);
-		receive(r, copy, len, s->receiver, i);
+		receive_frame(r, copy, len, s->receiver, i);
 		if (i % 256 == 0)
 			kvr_reasm_expire(r, i, 8);
 	}
@@ -214,7 +214,7 @@ static void damaged_frames_never_break_a_promise(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"damaged frames", damaged_frames_never_break_a_promise},
+		KVR_CASE(damaged_frames_never_break_a_promise),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -24,7 +24,7 @@ static char *doc;
 
 /* From the heading to the next one of its level; empty when there is none. Good until the next
  * call. */
-static const char *section(const char *heading)
+static const char *read_section(const char *heading)
 {
 	static char text[65536];
 	char line[40], next[8] = "\n";
@@ -42,16 +42,16 @@ static const char *section(const char *heading)
 	return text;
 }
 
-static bool says(const char *heading, const char *text)
+static bool is_in_section(const char *heading, const char *text)
 {
-	if (strstr(section(heading), text) != NULL)
+	if (strstr(read_section(heading), text) != NULL)
 		return true;
 	fprintf(stderr, "not in section %s: %s\n", heading, text);
 	return false;
 }
 
 /* A number as prose has it: groups of three digits above 9,999, or from 1,000 on where @p sep. */
-static size_t number(char *out, unsigned long v, bool sep)
+static size_t format_number(char *out, unsigned long v, bool sep)
 {
 	char digits[24];
 	const int n = snprintf(digits, sizeof(digits), "%lu", v);
@@ -66,13 +66,13 @@ static size_t number(char *out, unsigned long v, bool sep)
 }
 
 /* In the text # stands for the next number, @ for one with its digits in groups. */
-static void fill(const char *text, const unsigned long v[], char *out)
+static void fill_numbers(const char *text, const unsigned long v[], char *out)
 {
 	size_t len = 0, k = 0;
 
 	for (; *text != '\0'; text++)
 		if (*text == '#' || *text == '@')
-			len += number(out + len, v[k++], *text == '@');
+			len += format_number(out + len, v[k++], *text == '@');
 		else
 			out[len++] = *text;
 	out[len] = '\0';
@@ -288,8 +288,8 @@ static void prose_has_the_numbers_of_the_code(void)
 	char text[200];
 
 	for (size_t i = 0; i < RTE_DIM(prose); i++) {
-		fill(prose[i].text, prose[i].v, text);
-		CU_ASSERT_TRUE(says(prose[i].heading, text));
+		fill_numbers(prose[i].text, prose[i].v, text);
+		CU_ASSERT_TRUE(is_in_section(prose[i].heading, text));
 	}
 }
 
@@ -312,7 +312,7 @@ static bool has_row(const struct row *r)
 	char text[60];
 
 	snprintf(text, sizeof(text), "\n| %u | %s |", r->v, r->name);
-	if (strstr(section(r->heading), text) != NULL)
+	if (strstr(read_section(r->heading), text) != NULL)
 		return true;
 	fprintf(stderr, "no such row in section %s:%s\n", r->heading, text);
 	return false;

@@ -59,7 +59,7 @@ done <<'LIST'
 3 kvroute.kind == 80 && kvroute.frag_off > 0
 LIST
 
-# 4. every frame that lost 8 bytes is told, and none stops the dissector
+# 4. every frame truncated by 8 bytes is reported, and none stops the dissector
 total=$(run -T fields -e frame.number | wc -l)
 [ "$total" -eq $((2 * good)) ] || fail "$total frames in the capture"
 told=$(run -Y "frame.number > $good && kvroute.bad_length" | wc -l)

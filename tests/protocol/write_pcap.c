@@ -11,7 +11,7 @@
 
 static struct sample samples[SAMPLES_MAX];
 
-static uint32_t put16be(uint8_t *p, uint32_t v)
+static uint32_t put_be16(uint8_t *p, uint32_t v)
 {
 	p[0] = (uint8_t)(v >> 8);
 	p[1] = (uint8_t)v;
@@ -24,10 +24,10 @@ static uint32_t put_ether(uint8_t *p, bool vlan, uint32_t type)
 
 	memset(p, 2, 12);
 	if (vlan) {
-		n += put16be(p + n, 0x8100);
-		n += put16be(p + n, 7);
+		n += put_be16(p + n, 0x8100);
+		n += put_be16(p + n, 7);
 	}
-	return n + put16be(p + n, type);
+	return n + put_be16(p + n, type);
 }
 
 static uint32_t put_ip(uint8_t *p, bool v6, uint32_t udp_len)
@@ -37,7 +37,7 @@ static uint32_t put_ip(uint8_t *p, bool v6, uint32_t udp_len)
 	memset(p, 0, n);
 	if (v6) {
 		p[0] = 0x60;
-		put16be(p + 4, udp_len);
+		put_be16(p + 4, udp_len);
 		p[6] = 17;
 		p[7] = 64;
 		p[8] = p[24] = 0xfd;
@@ -46,7 +46,7 @@ static uint32_t put_ip(uint8_t *p, bool v6, uint32_t udp_len)
 		return n;
 	}
 	p[0] = 0x45;
-	put16be(p + 2, n + udp_len);
+	put_be16(p + 2, n + udp_len);
 	p[8] = 64;
 	p[9] = 17;
 	memcpy(p + 12, (uint8_t[]){192, 0, 2, 9, 192, 0, 2, 1}, 8);
@@ -63,14 +63,14 @@ static bool write_packet(FILE *f, uint32_t no, const struct sample *s, uint32_t 
 	n = put_ether(pkt, no % 3 == 0, v6 ? 0x86dd : 0x0800);
 	n += put_ip(pkt + n, v6, len + 8);
 	/* towards the router on its port, else from it; one sample in four on foreign ports */
-	n += put16be(pkt + n, s->receiver == KVR_ROLE_BIT_ROUTER ? 40000 : 7650);
-	n += put16be(pkt + n, s->receiver == KVR_ROLE_BIT_ROUTER ? 7650 : 40000);
+	n += put_be16(pkt + n, s->receiver == KVR_ROLE_BIT_ROUTER ? 40000 : 7650);
+	n += put_be16(pkt + n, s->receiver == KVR_ROLE_BIT_ROUTER ? 7650 : 40000);
 	if (no % 4 == 0 && cut == 0) {
-		put16be(pkt + n - 4, 40001);
-		put16be(pkt + n - 2, 40002);
+		put_be16(pkt + n - 4, 40001);
+		put_be16(pkt + n - 2, 40002);
 	}
-	n += put16be(pkt + n, len + 8);
-	n += put16be(pkt + n, 0);
+	n += put_be16(pkt + n, len + 8);
+	n += put_be16(pkt + n, 0);
 	memcpy(pkt + n, s->frame[i], len);
 	n += len;
 	rec[2] = rec[3] = n;

@@ -29,7 +29,7 @@ static uint32_t block_size, n_requests = 40;
 static unsigned int passed, failed;
 static uint64_t run_seed;
 
-static bool check(bool ok, const char *what)
+static bool check_result(bool ok, const char *what)
 {
 	passed += ok;
 	failed += !ok;
@@ -67,7 +67,7 @@ static bool read_answer(uint64_t id, uint32_t seed, uint32_t tokens, struct kvr_
 	return rc == 0 && right && n == tokens && end->reason == KVR_CLIENT_FINISHED;
 }
 
-static void request(uint32_t number, uint32_t flags, bool hashed)
+static void run_request(uint32_t number, uint32_t flags, bool hashed)
 {
 	static uint32_t prompt[MAX_PROMPT];
 	static uint64_t sh[MAX_PROMPT];
@@ -98,16 +98,16 @@ static void request(uint32_t number, uint32_t flags, bool hashed)
 		kvr_client_next_item(c, id, &(struct kvr_client_item){0}, &end, PATIENCE_MS);
 	snprintf(what, sizeof(what), "request %u is accepted (%s, %s)", number, strerror(-rc),
 		 end.code != 0 ? kvr_code_name(end.code) : "-");
-	if (!check(rc == 0, what))
+	if (!check_result(rc == 0, what))
 		return;
 	snprintf(what, sizeof(what), "request %u: answer of worker %llu rank %u%s", number,
 		 (unsigned long long)ch.worker, ch.dp_rank,
 		 flags & KVR_CLIENT_DIRECT ? ", direct" : "");
-	check(read_answer(id, seed, ANSWER, &end), what);
+	check_result(read_answer(id, seed, ANSWER, &end), what);
 }
 
 /* Ask where a prompt would go. @return overlap in blocks, or -1. */
-static int64_t query(uint32_t group, uint32_t number)
+static int64_t send_query(uint32_t group, uint32_t number)
 {
 	static uint32_t prompt[MAX_PROMPT];
 	struct kvr_client_request q = {
@@ -132,20 +132,21 @@ static void overlap_has_grown(uint32_t group)
 	int64_t overlap = 0;
 
 	for (int i = 0; i < 100; i++) {
-		overlap = query(group, 1000000 + group);
+		overlap = send_query(group, 1000000 + group);
 		if (overlap >= PREFIX_BLOCKS)
 			break;
 		poll(NULL, 0, 20);
 	}
 	snprintf(what, sizeof(what), "group %u: overlap %lld of %u shared blocks", group,
 		 (long long)overlap, PREFIX_BLOCKS);
-	check(overlap == PREFIX_BLOCKS, what);
+	check_result(overlap == PREFIX_BLOCKS, what);
 }
 
 static void queries_change_nothing(void)
 {
 	for (int i = 0; i < 5; i++)
-		check(query(GROUPS + 7, 2000000) == 0, "a query of a new prompt finds nothing");
+		check_result(send_query(GROUPS + 7, 2000000) == 0,
+			     "a query of a new prompt finds nothing");
 }
 
 static void cancel_works(uint32_t flags)
@@ -164,16 +165,18 @@ static void cancel_works(uint32_t flags)
 	int rc;
 
 	q.n_tokens = make_prompt(GROUPS + 1, 3000000, prompt);
-	if (!check(kvr_client_route_wait(c, &q, NULL, &id) == 0, "a long request is accepted"))
+	if (!check_result(kvr_client_route_wait(c, &q, NULL, &id) == 0,
+			  "a long request is accepted"))
 		return;
-	check(kvr_client_next_item(c, id, &it, &end, PATIENCE_MS) == 1, "its first token comes");
-	check(kvr_client_cancel(c, id) == 0, "it can be cancelled");
+	check_result(kvr_client_next_item(c, id, &it, &end, PATIENCE_MS) == 1,
+		     "its first token comes");
+	check_result(kvr_client_cancel(c, id) == 0, "it can be cancelled");
 	while ((rc = kvr_client_next_item(c, id, &it, &end, PATIENCE_MS)) == 1)
 		;
-	check(rc == 0 && end.reason == KVR_CLIENT_CANCELLED, "it ends as cancelled");
+	check_result(rc == 0 && end.reason == KVR_CLIENT_CANCELLED, "it ends as cancelled");
 }
 
-static void refusals(void)
+static void check_rejections(void)
 {
 	const uint32_t token = 1;
 	struct kvr_client_request q = {.pool = 65000, .tokens = &token, .n_tokens = 1};
@@ -181,18 +184,20 @@ static void refusals(void)
 	struct kvr_client_item it;
 	uint64_t id;
 
-	check(kvr_client_route_wait(c, &q, NULL, &id) == -ECANCELED, "an unknown pool is refused");
+	check_result(kvr_client_route_wait(c, &q, NULL, &id) == -ECANCELED,
+		     "an unknown pool is refused");
 	if (id != 0)
 		kvr_client_next_item(c, id, &it, &end, PATIENCE_MS);
-	check(end.reason == KVR_CLIENT_REJECTED && end.code == KVR_E_UNKNOWN_POOL,
-	      "it is refused as UnknownPool");
+	check_result(end.reason == KVR_CLIENT_REJECTED && end.code == KVR_E_UNKNOWN_POOL,
+		     "it is refused as UnknownPool");
 	q.pool_name = "no such pool";
-	check(kvr_client_route_wait(c, &q, NULL, &id) == -ENOENT, "an unknown name is not listed");
+	check_result(kvr_client_route_wait(c, &q, NULL, &id) == -ENOENT,
+		     "an unknown name is not listed");
 }
 
 /* Send one raw frame and wait for REJECTED. @return its code, 0 when nothing came. */
-static unsigned int raw(struct kvr_udp *u, const struct kvr_udp_addr *router, uint8_t *frame,
-			uint32_t len)
+static unsigned int exchange_raw(struct kvr_udp *u, const struct kvr_udp_addr *router,
+				 uint8_t *frame, uint32_t len)
 {
 	const struct kvr_udp_msg out = {*router, frame, len};
 	struct kvr_udp_msg in[KVR_UDP_BURST];
@@ -212,7 +217,7 @@ static unsigned int raw(struct kvr_udp *u, const struct kvr_udp_addr *router, ui
 
 /* With room for its answer. */
 #define PROBE_LEN (KVR_WIRE_MIN_FRAME + 8u)
-static void probe(uint8_t *f, size_t cap, const struct kvr_wire_ids *ids)
+static void make_probe(uint8_t *f, size_t cap, const struct kvr_wire_ids *ids)
 {
 	static const uint8_t room[8];
 
@@ -239,33 +244,34 @@ static void bad_frames_are_refused(const char *where)
 	struct kvr_udp u;
 	char what[96];
 
-	if (!check(kvr_udp_resolve(where, KVR_WIRE_PORT, &router) == 0 &&
-			   kvr_udp_open(&u, NULL) == 0,
-		   "a raw socket"))
+	if (!check_result(kvr_udp_resolve(where, KVR_WIRE_PORT, &router) == 0 &&
+				  kvr_udp_open(&u, NULL) == 0,
+			  "a raw socket"))
 		return;
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
 		unsigned int code;
 
-		probe(f, sizeof(f), &ids);
+		make_probe(f, sizeof(f), &ids);
 		f[bad[i].byte] = bad[i].value;
-		code = raw(&u, &router, f, PROBE_LEN);
+		code = exchange_raw(&u, &router, f, PROBE_LEN);
 		snprintf(what, sizeof(what), "%s is refused as %s, not %s", bad[i].what,
 			 kvr_code_name(bad[i].code), kvr_code_name(code));
 		/* ACCEPTED is an answer: never answered itself. */
-		check(code == (bad[i].value == KVR_ACCEPTED ? 0 : bad[i].code), what);
+		check_result(code == (bad[i].value == KVR_ACCEPTED ? 0 : bad[i].code), what);
 	}
-	probe(f, sizeof(f), &ids);
+	make_probe(f, sizeof(f), &ids);
 	f[0] = 0;
-	check(raw(&u, &router, f, PROBE_LEN) == 0, "a foreign magic is not answered");
-	check(raw(&u, &router, f, 10) == 0, "a stub is not answered");
-	probe(f, sizeof(f), &ids);
-	check(raw(&u, &router, f, PROBE_LEN) == KVR_E_UNKNOWN_REQUEST,
-	      "a good PROBE is still answered");
+	check_result(exchange_raw(&u, &router, f, PROBE_LEN) == 0,
+		     "a foreign magic is not answered");
+	check_result(exchange_raw(&u, &router, f, 10) == 0, "a stub is not answered");
+	make_probe(f, sizeof(f), &ids);
+	check_result(exchange_raw(&u, &router, f, PROBE_LEN) == KVR_E_UNKNOWN_REQUEST,
+		     "a good PROBE is still answered");
 	kvr_udp_close(&u);
 }
 
 /* Wait for the pool and its ranks. @return false when it does not come up. */
-static bool connected(uint32_t ranks)
+static bool wait_for_ranks(uint32_t ranks)
 {
 	for (int i = 0; i < 25; i++) {
 		const struct kvr_client_pool *p;
@@ -284,7 +290,7 @@ static bool connected(uint32_t ranks)
 	return false;
 }
 
-static int usage(void)
+static int print_usage(void)
 {
 	fprintf(stderr, "usage: kvr-smoke-client -r ROUTER [-p POOL] [-n REQUESTS] [-k RANKS]\n");
 	return 2;
@@ -311,27 +317,27 @@ int main(int argc, char **argv)
 			ranks = (uint32_t)strtoul(optarg, NULL, 0);
 			break;
 		default:
-			return usage();
+			return print_usage();
 		}
 	}
 	if (optind != argc)
-		return usage();
+		return print_usage();
 	c = kvr_client_create(&conf);
 	if (c == NULL) {
 		perror("kvr-smoke-client");
-		return usage();
+		return print_usage();
 	}
 	run_seed = kvr_client_source(c); /* other prompts at every run */
-	if (check(connected(ranks), "the router lists the pool with its ranks") &&
-	    check((PREFIX_BLOCKS * block_size + TAIL_TOKENS) <= MAX_PROMPT, "block size")) {
+	if (check_result(wait_for_ranks(ranks), "the router lists the pool with its ranks") &&
+	    check_result((PREFIX_BLOCKS * block_size + TAIL_TOKENS) <= MAX_PROMPT, "block size")) {
 		queries_change_nothing();
 		for (uint32_t i = 0; i < n_requests; i++)
-			request(i, i % 2 ? KVR_CLIENT_DIRECT : 0, i % 3 == 0);
+			run_request(i, i % 2 ? KVR_CLIENT_DIRECT : 0, i % 3 == 0);
 		for (uint32_t g = 0; g < GROUPS && g < n_requests; g++)
 			overlap_has_grown(g);
 		cancel_works(0);
 		cancel_works(KVR_CLIENT_DIRECT);
-		refusals();
+		check_rejections();
 		bad_frames_are_refused(conf.router);
 	}
 	printf("%u passed, %u failed\n", passed, failed);

@@ -56,7 +56,7 @@ static uint64_t now_us(void)
 	return (uint64_t)ts.tv_sec * 1000000 + (uint64_t)ts.tv_nsec / 1000;
 }
 
-static struct block *find(struct rank *k, uint64_t sh)
+static struct block *find_block(struct rank *k, uint64_t sh)
 {
 	struct block *b;
 
@@ -66,7 +66,7 @@ static struct block *find(struct rank *k, uint64_t sh)
 	return NULL;
 }
 
-static void evict(struct kvr_agent *a, uint32_t rank)
+static void evict_oldest(struct kvr_agent *a, uint32_t rank)
 {
 	struct rank *k = &ranks[rank];
 	struct block *b = TAILQ_FIRST(&k->lru);
@@ -78,7 +78,7 @@ static void evict(struct kvr_agent *a, uint32_t rank)
 	k->n--;
 }
 
-static void insert(struct rank *k, uint64_t sh, const uint64_t *parent)
+static void insert_block(struct rank *k, uint64_t sh, const uint64_t *parent)
 {
 	struct block *b = calloc(1, sizeof(*b));
 
@@ -99,8 +99,8 @@ static uint32_t use_cache(struct kvr_agent *a, uint32_t rank, const uint64_t sh[
 	uint32_t cached = 0;
 
 	n = n < capacity ? n : capacity;
-	while (cached < n && find(k, sh[cached]) != NULL) {
-		struct block *b = find(k, sh[cached++]);
+	while (cached < n && find_block(k, sh[cached]) != NULL) {
+		struct block *b = find_block(k, sh[cached++]);
 
 		TAILQ_REMOVE(&k->lru, b, age);
 		TAILQ_INSERT_TAIL(&k->lru, b, age);
@@ -112,11 +112,11 @@ static uint32_t use_cache(struct kvr_agent *a, uint32_t rank, const uint64_t sh[
 					  .hashes = &sh[i],
 					  .n = 1};
 
-		if (find(k, sh[i]) != NULL)
+		if (find_block(k, sh[i]) != NULL)
 			continue;
 		if (k->n == capacity)
-			evict(a, rank);
-		insert(k, sh[i], parent);
+			evict_oldest(a, rank);
+		insert_block(k, sh[i], parent);
 		kvr_agent_kv_stored(a, rank, &kv);
 	}
 	kvr_agent_load(a, rank, kvr_agent_running(a), k->n);
@@ -124,7 +124,7 @@ static uint32_t use_cache(struct kvr_agent *a, uint32_t rank, const uint64_t sh[
 }
 
 /* The next token of a job. @return false when it has ended or must wait. */
-static bool step(struct kvr_agent *a, struct job *j)
+static bool step_job(struct kvr_agent *a, struct job *j)
 {
 	const uint32_t token = (uint32_t)kvr_mix64(((uint64_t)j->seed << 32) + j->done);
 	const struct kvr_agent_item it = {.data = &token,
@@ -240,7 +240,7 @@ static int run_jobs(struct kvr_agent *a)
 	for (uint32_t i = 0; i < MAX_RUNNING; i++) {
 		struct job *j = &jobs[i];
 
-		while (j->handle != 0 && j->next_us <= now && step(a, j))
+		while (j->handle != 0 && j->next_us <= now && step_job(a, j))
 			;
 		if (j->handle != 0)
 			wait = 2;
@@ -248,7 +248,7 @@ static int run_jobs(struct kvr_agent *a)
 	return wait;
 }
 
-static void loop(struct kvr_agent *a)
+static void run_loop(struct kvr_agent *a)
 {
 	bool leaving = false;
 
@@ -273,7 +273,7 @@ static void loop(struct kvr_agent *a)
 	}
 }
 
-static int usage(void)
+static int print_usage(void)
 {
 	fprintf(stderr, "usage: kvr-smoke-engine -r ROUTER -w WORKER [-p POOL] [-b BLOCK_SIZE] "
 			"[-n RANKS] [-c BLOCKS] [-s TOKENS] [-o FILE]\n");
@@ -318,11 +318,11 @@ int main(int argc, char **argv)
 			cache_file = optarg;
 			break;
 		default:
-			return usage();
+			return print_usage();
 		}
 	}
 	if (n_ranks == 0 || n_ranks > MAX_RANKS || capacity == 0 || optind != argc)
-		return usage();
+		return print_usage();
 	conf.block_size = block_size;
 	conf.dp_size = n_ranks;
 	conf.total_kv_blocks = capacity;
@@ -334,9 +334,9 @@ int main(int argc, char **argv)
 	a = kvr_agent_create(&conf);
 	if (a == NULL) {
 		perror("kvr-smoke-engine");
-		return usage();
+		return print_usage();
 	}
-	loop(a);
+	run_loop(a);
 	kvr_agent_stats_get(a, &st);
 	printf("engine %llu: %llu dispatched, %llu answered, %llu aborted, %llu events, %llu "
 	       "dumps, "

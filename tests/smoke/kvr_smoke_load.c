@@ -75,7 +75,7 @@ static void on_item(struct kvr_client *cl, uint64_t id, const struct kvr_client_
 		r->wrong |= t[i] != (uint32_t)kvr_mix64(((uint64_t)r->number << 32) + r->tokens);
 }
 
-static void over(struct request *r, uint64_t *outcome)
+static void end_request(struct request *r, uint64_t *outcome)
 {
 	const uint64_t took = now_us() - r->submitted_us;
 
@@ -96,21 +96,21 @@ static void on_end(struct kvr_client *cl, uint64_t id, const struct kvr_client_e
 	r->under_way = false;
 	lost_direct += e->reason == KVR_CLIENT_LOST && r->direct && e->items > 0;
 	if (e->reason == KVR_CLIENT_FINISHED)
-		over(r, r->wrong || r->tokens != r->answer ? &wrong : &answered);
+		end_request(r, r->wrong || r->tokens != r->answer ? &wrong : &answered);
 	else if (e->retryable && r->tokens == 0 && ++r->tries < 200)
 		r->due_us = now_us() + AGAIN_US;
 	else
-		over(r, e->reason == KVR_CLIENT_REJECTED ? &refused
-			: e->reason == KVR_CLIENT_LOST	 ? &lost
-			: e->reason == KVR_CLIENT_SILENT ? &silent
-							 : &other);
+		end_request(r, e->reason == KVR_CLIENT_REJECTED ? &refused
+			       : e->reason == KVR_CLIENT_LOST	? &lost
+			       : e->reason == KVR_CLIENT_SILENT ? &silent
+								: &other);
 }
 
 static const struct kvr_client_ops ops = {
 	.on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
 
 /* Prompt of a group: a prefix that its requests share, and a tail of its own. */
-static void submit(struct request *r)
+static void submit_request(struct request *r)
 {
 	uint64_t sh[BLOCKS], id;
 	const struct kvr_client_request q = {.pool_name = "default",
@@ -133,7 +133,7 @@ static void submit(struct request *r)
 	if (kvr_client_submit(c, &q, &id) == 0)
 		r->under_way = true;
 	else
-		over(r, &other);
+		end_request(r, &other);
 }
 
 /* What is due: new ones at their time, refused ones again. */
@@ -149,9 +149,9 @@ static void submit_due(uint64_t began_us)
 			r->direct = r->number % 2 == 0;
 			r->answer = r->number % 4 < 2 ? ANSWER : LONG;
 			n_open++;
-			submit(r);
+			submit_request(r);
 		} else if (r->number != 0 && !r->under_way && r->due_us <= now) {
-			submit(r);
+			submit_request(r);
 		}
 	}
 }
@@ -164,7 +164,7 @@ static void on_signal(int sig)
 		stop = 1;
 }
 
-static void report(void)
+static void print_report(void)
 {
 	struct kvr_client_stats st;
 
@@ -228,7 +228,7 @@ int main(int argc, char **argv)
 		poll(&p, 1, ms < 0 || ms > 2 ? 2 : ms);
 		kvr_client_process(c);
 	}
-	report();
+	print_report();
 	kvr_client_destroy(c);
 	return 0;
 }

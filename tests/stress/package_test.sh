@@ -62,17 +62,17 @@ kvroute-ctl pools | grep -q block_size || fail "no pools"
 # Upgraded while it runs: the old one goes on until it is restarted.
 dpkg -i "$new" >>/tmp/dpkg.log
 [ "$(dpkg-query -W -f '${Version}' kvroute)" = 9.9 ] || fail "not upgraded"
-kvroute-ctl info >/dev/null || fail "it does not answer after the upgrade"
+kvroute-ctl info >/dev/null || fail "the router does not answer after the upgrade"
 kill $router
 wait $router || fail "the router ended with $?"
 kvroute-ctl info 2>/dev/null && fail "a router that is stopped answers"
 dpkg -r kvroute >>/tmp/dpkg.log
 [ -f /etc/kvroute/kvroute.conf ] || fail "the configuration goes with the package, not with purge"
 dpkg -P kvroute >>/tmp/dpkg.log
-getent passwd kvroute >/dev/null && fail "the user is left"
+getent passwd kvroute >/dev/null && fail "the user was not removed"
 [ ! -e /run/kvroute ] || fail "/run/kvroute is left"
 listing >/tmp/after
-diff /tmp/before /tmp/after || fail "something is left behind"
+diff /tmp/before /tmp/after || fail "files are left behind"
 echo "installed, run, upgraded, removed: nothing is left"
 SCRIPT
 unshare --mount --pid --fork chroot "$root" /bin/bash /tmp/inside

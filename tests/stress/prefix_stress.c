@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * One writer, two readers. The writer stores and removes (tails, holes) on chains that share
- * prefixes, so that runs grow, shrink, split, change shape and go all the time, clears ranks in
- * slices that last for many of the other ranks' steps, and notes for each (rank, chain) the leading
- * count before, during and after each step. A reader accepts a score only if it is not above every
- * count that held during its query. In a second part the table only grows and no reader may see a
- * count fall. Built with PFX_POISON: memory is overwritten as soon as the grace period is over. A
- * block may be dropped when a starved reader holds on to memory: counts are then below. A third
- * reader dumps the table again and again: one rank is left alone all the time, though the runs it
- * shares with the others split, shrink and move, and a dump that says it is whole must have given
- * all its blocks, after their parents, and nothing that was never stored. Also built with
- * ThreadSanitizer.
+ * One writer, two readers. The writer stores and removes (tails, holes) on chains with common
+ * prefixes, so that runs grow, shrink, split, change shape and disappear all the time. It clears
+ * ranks in slices that last for many steps of other ranks, and records for each (rank, chain) the
+ * leading count before, during and after each step. A run_reader accepts a score only if it is not
+ * above every count that was valid during its query. In a second part the table only grows, and no
+ * run_reader may see a count fall. Built with PFX_POISON: memory is overwritten as soon as the
+ * grace period is over. A block may be dropped when a starved run_reader retains memory: counts are
+ * then too low. A third run_reader dumps the table again and again: one rank never changes,
+ * although the runs it shares with others split, shrink and move. A dump that is reported complete
+ * must contain all of its blocks, after their parents, and no block that was never stored. Also
+ * built with ThreadSanitizer.
  */
 
 #include "kvr_prefix_test.h"
@@ -26,13 +26,13 @@
 #define NOTES  1024u /* power of two */
 #define BURST  4u
 #define READS  2u
-#define FIXED  RANKS /* the rank that is left alone, with two chains */
+#define FIXED  RANKS /* the rank that never changes, with two chains */
 
 static uint64_t sh[CHAINS][LEN];
-static uint32_t node[CHAINS][LEN]; /* blocks of chains are equal where they share */
+static uint32_t node[CHAINS][LEN]; /* chains with a common prefix share blocks */
 static bool set[RANKS][CHAINS * LEN];
 static _Atomic uint32_t note[RANKS][CHAINS][NOTES];
-static _Atomic uint64_t notes; /* written so far; the last one holds now */
+static _Atomic uint64_t notes; /* written so far; the last one is current */
 static _Atomic bool stop;
 static _Atomic uint32_t growing; /* number of the growing part, 0: none */
 static _Atomic uint64_t bad, fell, queries, skipped;
@@ -41,7 +41,7 @@ static uint64_t names[CHAINS * LEN]; /* all sequence hashes, ascending */
 static uint32_t n_names;
 static struct pt_table p;
 static uint32_t planned;
-static uint64_t clears, put_off;
+static uint64_t clears, deferred;
 
 static void make_chains(struct kvr_rand *r)
 {
@@ -55,7 +55,7 @@ static void make_chains(struct kvr_rand *r)
 	}
 }
 
-static int by_value(const void *a, const void *b)
+static int compare_values(const void *a, const void *b)
 {
 	const uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
 
@@ -65,21 +65,21 @@ static int by_value(const void *a, const void *b)
 static void make_names(void)
 {
 	memcpy(names, sh, sizeof(sh));
-	qsort(names, CHAINS * LEN, sizeof(names[0]), by_value);
+	qsort(names, CHAINS * LEN, sizeof(names[0]), compare_values);
 	for (uint32_t i = 0; i < CHAINS * LEN; i++)
 		if (i == 0 || names[i] != names[n_names - 1])
 			names[n_names++] = names[i];
 }
 
-/* Place of a sequence hash among all, or n_names. */
-static uint32_t name_of(uint64_t h)
+/* Index of a sequence hash among all, or n_names. */
+static uint32_t find_name(uint64_t h)
 {
-	const uint64_t *at = bsearch(&h, names, n_names, sizeof(names[0]), by_value);
+	const uint64_t *at = bsearch(&h, names, n_names, sizeof(names[0]), compare_values);
 
 	return at != NULL ? (uint32_t)(at - names) : n_names;
 }
 
-static uint32_t leading(uint32_t rank, uint32_t c)
+static uint32_t count_leading(uint32_t rank, uint32_t c)
 {
 	uint32_t i = 0;
 
@@ -88,7 +88,7 @@ static uint32_t leading(uint32_t rank, uint32_t c)
 	return i;
 }
 
-/* Note the counts of one rank: with `keep`, not below what was noted last. */
+/* Record the counts of one rank; with `keep`, not below the last record. */
 static void take_note(uint32_t rank, bool keep)
 {
 	uint64_t n = atomic_load_explicit(&notes, memory_order_relaxed);
@@ -97,7 +97,7 @@ static void take_note(uint32_t rank, bool keep)
 		for (uint32_t c = 0; c < CHAINS; c++) {
 			uint32_t last =
 				atomic_load_explicit(&note[r][c][n % NOTES], memory_order_relaxed);
-			uint32_t v = r == rank ? leading(r, c) : last;
+			uint32_t v = r == rank ? count_leading(r, c) : last;
 
 			if (r == rank && keep)
 				v = RTE_MAX(v, last);
@@ -105,32 +105,35 @@ static void take_note(uint32_t rank, bool keep)
 					      memory_order_relaxed);
 		}
 	}
-	/* Release: pairs with the readers' acquire; and before or after what it describes. */
+	/*
+	 * Release: pairs with the readers' acquire. Recorded before or after the change it
+	 * describes.
+	 */
 	atomic_store_explicit(&notes, n + 1, memory_order_seq_cst);
 }
 
-static void change(uint32_t rank, uint32_t c, uint32_t from, uint32_t n, bool on)
+static void change_blocks(uint32_t rank, uint32_t c, uint32_t from, uint32_t n, bool on)
 {
 	for (uint32_t i = from; i < from + n; i++)
 		set[rank][node[c][i]] = on;
 }
 
 /*
- * A rank never has both block 10 and block 590 of a chain, but has each in turn: a reader that
+ * A rank never has both block 10 and block 590 of a chain, but has each in turn: a run_reader that
  * adds up runs read at different times finds 600.
  */
-static void toggle(uint32_t rank, uint32_t c, uint32_t times)
+static void toggle_ends(uint32_t rank, uint32_t c, uint32_t times)
 {
 	const uint32_t x = 10, y = 590;
 
-	change(rank, c, 0, LEN, true);
+	change_blocks(rank, c, 0, LEN, true);
 	take_note(rank, true);
 	kvr_prefix_store(p.t, (uint16_t)rank, KVR_TIER_DEVICE, NULL, sh[c], LEN);
 	kvr_prefix_remove(p.t, (uint16_t)rank, KVR_TIER_DEVICE, &sh[c][x], 1);
-	change(rank, c, x, 1, false);
+	change_blocks(rank, c, x, 1, false);
 	take_note(rank, false);
-	change(rank, c, x, 1, true);
-	change(rank, c, y, 1, false);
+	change_blocks(rank, c, x, 1, true);
+	change_blocks(rank, c, y, 1, false);
 	take_note(rank, true); /* covers all states of the loop */
 	for (uint32_t i = 0; i < times; i++) {
 		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_TIER_DEVICE, &sh[c][y], 1);
@@ -149,21 +152,21 @@ static void write_step(struct kvr_rand *r, bool grow)
 	uint32_t n = 1 + kvr_rand_below(r, LEN), from = 0, op = kvr_rand_below(r, 100);
 	uint64_t gone[LEN];
 
-	/* It has nothing, readers must see that, and takes nothing. */
+	/* The rank must be empty for readers, and accepts nothing. */
 	for (uint32_t i = 0; i < RANKS && !kvr_prefix_ready(p.t, (uint16_t)rank); i++) {
 		rank = (rank + 1) % RANKS;
-		put_off++;
+		deferred++;
 	}
 	if (!grow && op < 2) {
-		toggle(rank, c, 200);
+		toggle_ends(rank, c, 200);
 		return;
 	}
 	if (op < 30) {
-		from = RTE_MIN(leading(rank, c), LEN - 1);
+		from = RTE_MIN(count_leading(rank, c), LEN - 1);
 		n = RTE_MIN(n % 40 + 1, LEN - from);
 	}
 	if (grow || op < 55) {
-		change(rank, c, from, n, true);
+		change_blocks(rank, c, from, n, true);
 		take_note(rank, true);
 		kvr_prefix_store(p.t, (uint16_t)rank, KVR_TIER_DEVICE,
 				 from ? &sh[c][from - 1] : NULL, &sh[c][from], n);
@@ -175,7 +178,7 @@ static void write_step(struct kvr_rand *r, bool grow)
 		}
 		for (uint32_t i = 0; i < n; i++)
 			gone[i] = sh[c][op % 2 ? from + i : from + n - 1 - i];
-		change(rank, c, from, n, false);
+		change_blocks(rank, c, from, n, false);
 		kvr_prefix_remove(p.t, (uint16_t)rank, KVR_TIER_DEVICE, gone, n);
 	} else {
 		memset(set[rank], 0, sizeof(set[rank]));
@@ -185,28 +188,31 @@ static void write_step(struct kvr_rand *r, bool grow)
 	take_note(rank, false);
 }
 
-/* The highest count noted for (rank, chain) from note a to note b; LEN when it is forgotten. */
-static uint32_t ceiling(uint32_t rank, uint32_t c, uint64_t a, uint64_t b)
+/*
+ * The highest count recorded for (rank, chain) from record a to record b; LEN if it was
+ * overwritten.
+ */
+static uint32_t find_ceiling(uint32_t rank, uint32_t c, uint64_t a, uint64_t b)
 {
 	uint32_t max = 0;
 
 	for (uint64_t i = a; i <= b; i++)
 		max = RTE_MAX(
 			max, atomic_load_explicit(&note[rank][c][i % NOTES], memory_order_relaxed));
-	/* The slots may have been written anew while they were read. */
+	/* The slots may have been overwritten during the read. */
 	if (atomic_load_explicit(&notes, memory_order_seq_cst) >= a + NOTES - 1)
 		return LEN;
 	return max;
 }
 
-/* `grew`: the table only grew since `last` was emptied, until after this query. */
-static void check(const struct kvr_overlap *o, uint32_t c, uint64_t a, uint64_t b, uint32_t *last,
-		  bool grew)
+/* `grew`: the table has only grown since `last` was cleared, until after this query. */
+static void check_scores(const struct kvr_overlap *o, uint32_t c, uint64_t a, uint64_t b,
+			 uint32_t *last, bool grew)
 {
 	for (uint32_t r = 0; r < RANKS; r++) {
 		uint32_t v = pt_count(o, KVR_TIER_DEVICE, r);
 
-		if (v > LEN || (b - a < NOTES / 2 && v > ceiling(r, c, a, b)))
+		if (v > LEN || (b - a < NOTES / 2 && v > find_ceiling(r, c, a, b)))
 			bad++;
 		if (grew && last[r * CHAINS + c] > v)
 			fell++;
@@ -214,7 +220,7 @@ static void check(const struct kvr_overlap *o, uint32_t c, uint64_t a, uint64_t 
 	}
 }
 
-static void *reader(void *arg)
+static void *run_reader(void *arg)
 {
 	uint32_t id = (uint32_t)(uintptr_t)arg;
 	uint32_t *last = pt_alloc(RANKS * CHAINS * sizeof(*last));
@@ -241,13 +247,15 @@ static void *reader(void *arg)
 		}
 		a = atomic_load_explicit(&notes, memory_order_seq_cst);
 		kvr_prefix_score_burst(p.t, q, BURST);
-		/* Pairs with the writer's note: what was noted before the query ended is seen. */
+		/*
+		 * Pairs with the writer's release: records before the end of the query are visible.
+		 */
 		atomic_thread_fence(memory_order_seq_cst);
 		b = atomic_load_explicit(&notes, memory_order_seq_cst);
 		if (b - a >= NOTES / 2)
 			skipped++;
 		for (uint32_t i = 0; i < BURST; i++)
-			check(q[i].out, c[i], a, b, last, grows != 0 && growing == grows);
+			check_scores(q[i].out, c[i], a, b, last, grows != 0 && growing == grows);
 		rte_rcu_qsbr_quiescent(p.qsbr, id);
 		queries += BURST;
 	}
@@ -263,8 +271,8 @@ static void *reader(void *arg)
 
 static bool given[CHAINS * LEN];
 
-/* Whether some chain has @p next right behind @p parent. */
-static bool follows(uint64_t parent, uint64_t next)
+/* Return true if @p next follows @p parent in some chain. */
+static bool is_successor(uint64_t parent, uint64_t next)
 {
 	for (uint32_t c = 0; c < CHAINS; c++)
 		for (uint32_t i = 1; i < LEN; i++)
@@ -273,7 +281,7 @@ static bool follows(uint64_t parent, uint64_t next)
 	return false;
 }
 
-static bool piece(void *ctx, const struct kvr_prefix_piece *d)
+static bool check_piece(void *ctx, const struct kvr_prefix_piece *d)
 {
 	(void)ctx;
 	if (d->rank > FIXED || d->tier != KVR_TIER_DEVICE || d->n == 0) {
@@ -281,19 +289,19 @@ static bool piece(void *ctx, const struct kvr_prefix_piece *d)
 		return true;
 	}
 	for (uint32_t i = 0; i < d->n; i++) {
-		uint32_t name = name_of(d->sh[i]);
+		uint32_t name = find_name(d->sh[i]);
 
-		if (name == n_names || (i > 0 && !follows(d->sh[i - 1], d->sh[i])))
+		if (name == n_names || (i > 0 && !is_successor(d->sh[i - 1], d->sh[i])))
 			wild++;
 		else if (d->rank == FIXED)
 			given[name] = true;
 	}
-	if (d->has_parent && !follows(d->parent, d->sh[0]))
+	if (d->has_parent && !is_successor(d->parent, d->sh[0]))
 		wild++;
 	return true;
 }
 
-static void *dumper(void *arg)
+static void *run_dumper(void *arg)
 {
 	const uint32_t id = (uint32_t)(uintptr_t)arg;
 
@@ -301,19 +309,19 @@ static void *dumper(void *arg)
 	rte_rcu_qsbr_thread_online(p.qsbr, id);
 	while (!stop) {
 		memset(given, 0, sizeof(given));
-		if (kvr_prefix_dump(p.t, id, piece, NULL, NULL) != 0)
-			continue; /* it says itself that something may be missing */
+		if (kvr_prefix_dump(p.t, id, check_piece, NULL, NULL) != 0)
+			continue; /* the dump is reported incomplete */
 		dumps++;
 		for (uint32_t c = 0; c < 2; c++)
 			for (uint32_t i = 0; i < LEN; i++)
-				missed += !given[name_of(sh[c][i])];
+				missed += !given[find_name(sh[c][i])];
 	}
 	rte_rcu_qsbr_thread_offline(p.qsbr, id);
 	rte_rcu_qsbr_thread_unregister(p.qsbr, id);
 	return NULL;
 }
 
-static void churn(struct kvr_rand *r, uint32_t steps, bool grow)
+static void churn_table(struct kvr_rand *r, uint32_t steps, bool grow)
 {
 	for (uint32_t i = 0; i < steps; i++) {
 		write_step(r, grow);
@@ -332,7 +340,7 @@ static void part_growing(struct kvr_rand *r, uint32_t steps, uint32_t number)
 	while (pt_stats(&p).clearing > 0)
 		kvr_prefix_maintain(p.t, 0);
 	growing = number;
-	churn(r, steps, true);
+	churn_table(r, steps, true);
 	growing = 0;
 }
 
@@ -343,7 +351,7 @@ int main(void)
 				    .max_runs = 1 << 14,
 #ifdef __SANITIZE_THREAD__
 				    .isa = KVR_PREFIX_ISA_SCALAR, /* vector loads look like races */
-				    .slice = 300, /* few steps: clears must last all the same */
+				    .slice = 300, /* few steps: clears must still take long */
 #else
 				    .slice = 1500, /* some runs: a clear takes some fifty steps */
 #endif
@@ -363,13 +371,13 @@ int main(void)
 	make_names();
 	for (uint32_t i = 0; i < 2; i++)
 		kvr_prefix_store(p.t, FIXED, KVR_TIER_DEVICE, NULL, sh[i], LEN);
-	pthread_create(&id[READS], NULL, dumper, (void *)(uintptr_t)(READS + 1));
+	pthread_create(&id[READS], NULL, run_dumper, (void *)(uintptr_t)(READS + 1));
 	for (uint32_t i = 0; i < READS; i++)
-		pthread_create(&id[i], NULL, reader, (void *)(uintptr_t)(i + 1));
-	churn(&r, planned, false);
+		pthread_create(&id[i], NULL, run_reader, (void *)(uintptr_t)(i + 1));
+	churn_table(&r, planned, false);
 	for (uint32_t i = 0; i < 4; i++)
 		part_growing(&r, planned / 40, i + 1);
-	churn(&r, planned / 4, false);
+	churn_table(&r, planned / 4, false);
 	stop = true;
 	for (uint32_t i = 0; i < READS + 1; i++)
 		pthread_join(id[i], NULL);
@@ -382,11 +390,11 @@ int main(void)
 	       kvr_prefix_isa_name(p.t), (unsigned long)queries, (unsigned long)skipped,
 	       (unsigned long)bad, (unsigned long)fell, (unsigned long)st.dropped,
 	       (unsigned long)st.used_bytes);
-	printf("clears %lu, steps put off %lu\n", (unsigned long)clears, (unsigned long)put_off);
+	printf("clears %lu, steps deferred %lu\n", (unsigned long)clears, (unsigned long)deferred);
 	printf("whole dumps %lu, blocks missed %lu, wild %lu\n", (unsigned long)dumps,
 	       (unsigned long)missed, (unsigned long)wild);
 	pt_close(&p);
-	/* What was dropped for want of memory may be missing; nothing may be invented. */
+	/* Blocks dropped for lack of memory may be missing; no block may be invented. */
 	return bad > 0 || fell > 0 || queries == 0 || dumps == 0 || wild > 0 ||
-	       (missed > 0 && st.dropped == 0) || st.used_bytes > 0 || put_off == 0;
+	       (missed > 0 && st.dropped == 0) || st.used_bytes > 0 || deferred == 0;
 }

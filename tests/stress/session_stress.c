@@ -2,10 +2,10 @@
 
 /*
  * Both owners of a session table at once. The scheduler thread binds, uses, unbinds and confirms,
- * and keeps a plain list beside; time is a word that it moves. The control thread turns the wheel
- * and sends what seems over through a small ring; a fifth and more of these reports get lost.
- * Nobody may expire before its time or while it is in use, and when nothing is bound any more and
- * time goes on, everybody must be gone. Also built with ThreadSanitizer.
+ * keeps a plain list of its own, and advances the time, which is a word. The run_wheel thread turns
+ * the wheel and reports expired sessions through a small ring; a fifth or more of these reports are
+ * lost. No session may expire early or while in use, and all must be gone when none is bound and
+ * time has passed. Also built with ThreadSanitizer.
  */
 
 #include "kvr_rand.h"
@@ -19,7 +19,7 @@
 #include <string.h>
 
 #define N     3000u
-#define ROOM  900u /* of the table: binds are refused too */
+#define ROOM  900u /* size of the table: binds are rejected, too */
 #define RING  16u
 #define BURST 8u
 #define SEC   UINT64_C(1000000000)
@@ -33,7 +33,7 @@ struct life {
 static struct kvr_session *table;
 static struct life life[N];
 static _Atomic uint64_t now;	 /* scheduler: rw */
-static _Atomic uint64_t handled; /* control: all of this time has been looked at */
+static _Atomic uint64_t handled; /* run_wheel: times up to here are handled */
 static _Atomic bool stop;
 static struct kvr_session_ref ring[RING];
 static _Atomic uint32_t head, tail; /* consumer and producer of the ring; release, acquire */
@@ -47,9 +47,9 @@ static uint64_t expired, lost, refused;
 		}                                                                                  \
 	} while (0)
 
-/* ---- control ---- */
+/* ---- run_wheel ---- */
 
-static void report(struct kvr_session_ref ref)
+static void push_report(struct kvr_session_ref ref)
 {
 	static uint32_t count;
 	uint32_t t = atomic_load_explicit(&tail, memory_order_relaxed);
@@ -62,7 +62,7 @@ static void report(struct kvr_session_ref ref)
 	atomic_store_explicit(&tail, t + 1, memory_order_release);
 }
 
-static void *control(void *arg)
+static void *run_wheel(void *arg)
 {
 	struct kvr_session_ref due[BURST];
 
@@ -71,7 +71,7 @@ static void *control(void *arg)
 		uint32_t n = kvr_session_due(table, t, due, BURST);
 
 		for (uint32_t i = 0; i < n; i++)
-			report(due[i]);
+			push_report(due[i]);
 		if (!kvr_session_behind(table, t))
 			atomic_store_explicit(&handled, t, memory_order_release);
 		sched_yield();
@@ -81,7 +81,7 @@ static void *control(void *arg)
 
 /* ---- scheduler ---- */
 
-static void confirm(struct kvr_session_ref ref, uint64_t t)
+static void confirm_expiry(struct kvr_session_ref ref, uint64_t t)
 {
 	struct kvr_session_ended e;
 	struct life *l;
@@ -98,7 +98,7 @@ static void confirm(struct kvr_session_ref ref, uint64_t t)
 	expired++;
 }
 
-static void reports(uint64_t t)
+static void take_reports(uint64_t t)
 {
 	uint32_t h = atomic_load_explicit(&head, memory_order_relaxed);
 
@@ -106,11 +106,11 @@ static void reports(uint64_t t)
 		struct kvr_session_ref ref = ring[h % RING];
 
 		atomic_store_explicit(&head, ++h, memory_order_release);
-		confirm(ref, t);
+		confirm_expiry(ref, t);
 	}
 }
 
-static void use(struct life *l, const struct kvr_session_key *k, uint32_t i, uint64_t t)
+static void use_one(struct life *l, const struct kvr_session_key *k, uint32_t i, uint64_t t)
 {
 	struct kvr_session_binding b;
 
@@ -120,7 +120,8 @@ static void use(struct life *l, const struct kvr_session_key *k, uint32_t i, uin
 		l->until = t + l->ttl;
 		break;
 	case KVR_SESSION_EXPIRED:
-		need(l->until != 0 && l->until <= t && l->active == 0, "%u is over early\n", i);
+		need(l->until != 0 && l->until <= t && l->active == 0, "session %u expired early\n",
+		     i);
 		l->until = 0;
 		break;
 	default:
@@ -128,7 +129,7 @@ static void use(struct life *l, const struct kvr_session_key *k, uint32_t i, uin
 	}
 }
 
-static void bind(uint32_t i, uint64_t ttl, uint64_t t)
+static void bind_one(uint32_t i, uint64_t ttl, uint64_t t)
 {
 	const struct kvr_session_binding b = {i, 0, 0};
 	struct kvr_session_key k;
@@ -140,7 +141,7 @@ static void bind(uint32_t i, uint64_t ttl, uint64_t t)
 		refused++;
 }
 
-static void step(struct kvr_rand *r, uint64_t t)
+static void step_randomly(struct kvr_rand *r, uint64_t t)
 {
 	const uint32_t i = kvr_rand_below(r, N);
 	struct life *l = &life[i];
@@ -150,7 +151,7 @@ static void step(struct kvr_rand *r, uint64_t t)
 	switch (kvr_rand_below(r, 6)) {
 	case 0:
 	case 1:
-		bind(i, SEC / 4 + kvr_rand_below(r, 40) * (SEC / 4), t);
+		bind_one(i, SEC / 4 + kvr_rand_below(r, 40) * (SEC / 4), t);
 		break;
 	case 2:
 		need(kvr_session_unbind(table, &k, NULL) == (l->until != 0), "%u unbound\n", i);
@@ -168,12 +169,12 @@ static void step(struct kvr_rand *r, uint64_t t)
 		}
 		break;
 	default:
-		use(l, &k, i, t);
+		use_one(l, &k, i, t);
 	}
 }
 
-/* Requests end, time goes on until control has seen all of it. */
-static void drain(uint64_t t)
+/* Requests end, and time passes until run_wheel has handled all of it. */
+static void drain_all(uint64_t t)
 {
 	uint64_t end;
 
@@ -182,15 +183,15 @@ static void drain(uint64_t t)
 			kvr_session_leave(table, life[i].ref, t);
 			life[i].until = t + life[i].ttl;
 		}
-	/* Enough that every lost report is repeated, some dozen at a time. */
+	/* Enough to repeat every lost report, a few dozen at a time. */
 	end = t + 4000 * SEC;
 	for (; t < end; t += SEC / 2) {
 		atomic_store_explicit(&now, t, memory_order_release);
 		while (atomic_load_explicit(&handled, memory_order_acquire) < t) {
-			reports(t);
+			take_reports(t);
 			sched_yield();
 		}
-		reports(t);
+		take_reports(t);
 	}
 	need(kvr_session_count(table) == 0, "%u sessions never expired\n",
 	     kvr_session_count(table));
@@ -206,24 +207,24 @@ int main(void)
 	kvr_rand_init(&r, 7);
 	atomic_init(&now, t);
 	table = kvr_session_create(ROOM, 99, t);
-	need(table != NULL && pthread_create(&thread, NULL, control, NULL) == 0, "no memory\n");
+	need(table != NULL && pthread_create(&thread, NULL, run_wheel, NULL) == 0, "no memory\n");
 	for (uint32_t i = 0; i < N; i++)
-		bind(i, 10 * SEC, t);
+		bind_one(i, 10 * SEC, t);
 	for (uint64_t i = 0; i < steps; i++) {
 		t += kvr_rand_below(&r, 4000000);
 		atomic_store_explicit(&now, t, memory_order_release);
-		reports(t);
-		step(&r, t);
+		take_reports(t);
+		step_randomly(&r, t);
 		if (i % 64 == 0)
 			sched_yield();
 	}
-	drain(t);
+	drain_all(t);
 	atomic_store_explicit(&stop, true, memory_order_relaxed);
 	pthread_join(thread, NULL);
-	printf("%llu operations, %llu expired by reports, %llu reports lost, %llu binds refused\n",
+	printf("%llu operations, %llu expired by reports, %llu reports lost, %llu binds rejected\n",
 	       (unsigned long long)steps, (unsigned long long)expired, (unsigned long long)lost,
 	       (unsigned long long)refused);
-	need(expired > 0 && lost > 0 && refused > 0, "not everything was met\n");
+	need(expired > 0 && lost > 0 && refused > 0, "some situations did not occur\n");
 	kvr_session_destroy(table);
 	return 0;
 }

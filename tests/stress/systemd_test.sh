@@ -17,7 +17,7 @@ folder=${1:-} temporary=
 [ -n "$folder" ] || folder=$(mktemp -d) temporary=$folder
 root=$folder/systemd-root
 cleanup() {
-	# Nobody is left in it when PID 1 has gone.
+	# All its processes end with PID 1.
 	for _ in $(seq 50); do
 		find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
 		[ -d "$cgroup" ] || break
@@ -77,7 +77,7 @@ before() { find /etc /usr /lib /var/lib -xdev \( -path /var/lib/dpkg -o -path /v
 before >/test/before
 old=$(ls /test/kvroute_*.deb | grep -v 9.9) new=$(ls /test/kvroute_9.9_*.deb)
 dpkg -i "$old" >/test/dpkg.log 2>&1 || { cat /test/dpkg.log; fail "not installed"; }
-[ -n "$(pidof kvroute || true)" ] && fail "it runs before anybody has started it"
+[ -n "$(pidof kvroute || true)" ] && fail "the service runs before it was started"
 mkdir -p /etc/systemd/system/kvroute.service.d
 printf '[Service]\nWatchdogSec=2\n' >/etc/systemd/system/kvroute.service.d/test.conf
 # The profile may poll a CPU that this machine does not lend.
@@ -86,7 +86,7 @@ systemctl daemon-reload
 systemd-analyze verify /lib/systemd/system/kvroute*.service /usr/lib/systemd/system/kvroute*.service >/test/verify 2>&1 || true
 grep -v 'Command .man ' /test/verify | grep -i 'unknown\|failed\|invalid\|not executable' && fail "systemd-analyze verify"
 
-systemctl start kvroute.service || fail "it does not start"
+systemctl start kvroute.service || fail "the service does not start"
 alive || fail "started, and not ready"
 status=/proc/$(pid)/status
 [ "$(stat -c %U "/proc/$(pid)")" = kvroute ] || fail "it runs as $(stat -c %U "/proc/$(pid)")"
@@ -106,10 +106,10 @@ for _ in $(seq 100); do [ "$(value WatchdogTimestampMonotonic)" != "$first" ] &&
 hung=$(pid)
 kill -STOP "$hung"
 for _ in $(seq 600); do [ "$(value NRestarts)" = 1 ] && [ "$(value ActiveState)" = active ] && break; sleep 0.1; done
-[ "$(value NRestarts)" = 1 ] && [ "$(pid)" != "$hung" ] && alive || fail "one that hangs is not started again"
+[ "$(value NRestarts)" = 1 ] && [ "$(pid)" != "$hung" ] && alive || fail "a hanging router is not restarted"
 echo "watchdog: fed while it turns; stopped, it was started again"
 systemctl reload kvroute.service || fail "reload"
-alive || fail "reload has ended it"
+alive || fail "the reload ended the router"
 
 systemctl start kvroute-exporter.service || fail "the exporter does not start"
 for _ in $(seq 300); do { exec 3<>/dev/tcp/127.0.0.1/9765; } 2>/dev/null && break; sleep 0.1; done
@@ -154,11 +154,11 @@ for kind in af_packet af_xdp; do
 		[ "$(value ActiveState)" = failed ] && [ "$(xdp)" = 0 ] || fail "killed, its XDP program stays"
 		rm /etc/systemd/system/kvroute.service.d/no.conf
 		systemctl daemon-reload
-		echo "$kind: killed, it came again; killed for good, its program is off"
+		echo "$kind: killed, it came again; killed and not restarted, its program is detached"
 	fi
 	cp /test/memif.conf /etc/kvroute/kvroute.conf
 done
-systemctl restart kvroute.service && alive || fail "it does not start again"
+systemctl restart kvroute.service && alive || fail "the service does not start again"
 
 systemctl stop kvroute.service kvroute-exporter.service
 [ "$(value Result)" = success ] && [ ! -e /run/kvroute ] || fail "stopped: $(value Result), $(ls -d /run/kvroute)"

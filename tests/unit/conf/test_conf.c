@@ -218,7 +218,7 @@ static void dump_shows_value_unit_and_help(void)
 	free(text);
 }
 
-static int args(struct obj *o, char *err, const char *const list[])
+static int parse_args(struct obj *o, char *err, const char *const list[])
 {
 	char text[8][32], *argv[9] = {(char[]){"prog"}};
 	int n = 1;
@@ -231,7 +231,7 @@ static int args(struct obj *o, char *err, const char *const list[])
 	return kvr_conf_args(table, o, n, argv, err, 200);
 }
 
-#define ARGS(...) args(&o, err, (const char *const[]){__VA_ARGS__})
+#define ARGS(...) parse_args(&o, err, (const char *const[]){__VA_ARGS__})
 
 static void arguments_are_options_and_nothing_else(void)
 {

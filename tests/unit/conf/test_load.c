@@ -107,7 +107,7 @@ static int load_bytes(const char *text, size_t len)
 	return kvr_conf_load(path, sections, &config, err, sizeof(err));
 }
 
-static int load(const char *text)
+static int load_text(const char *text)
 {
 	return load_bytes(text, strlen(text));
 }
@@ -122,16 +122,16 @@ static const char *error_text(void)
 
 static void a_good_file_fills_its_objects(void)
 {
-	CU_ASSERT_EQUAL(load("; comment\n"
-			     "# comment\n"
-			     "\n"
-			     "[router]\n"
-			     "  lcores =  3   ; why\n"
-			     "[pool a]\r\n"
-			     "\tmodel=x = y z\t# error_text\r\n"
-			     "[ pool   b ]\n"
-			     "block_size = 32\n"
-			     "model ="),
+	CU_ASSERT_EQUAL(load_text("; comment\n"
+				  "# comment\n"
+				  "\n"
+				  "[router]\n"
+				  "  lcores =  3   ; why\n"
+				  "[pool a]\r\n"
+				  "\tmodel=x = y z\t# error_text\r\n"
+				  "[ pool   b ]\n"
+				  "block_size = 32\n"
+				  "model ="),
 			0);
 	CU_ASSERT_STRING_EQUAL(err, "");
 	CU_ASSERT_EQUAL(config.lcores, 3);
@@ -146,8 +146,8 @@ static void a_good_file_fills_its_objects(void)
 
 static void keys_before_and_after_a_preset_override_it(void)
 {
-	CU_ASSERT_EQUAL(load("[pool a]\nkind = wide\n[pool b]\nblock_size = 8\nkind = wide\n"
-			     "model = b\n"),
+	CU_ASSERT_EQUAL(load_text("[pool a]\nkind = wide\n[pool b]\nblock_size = 8\nkind = wide\n"
+				  "model = b\n"),
 			0);
 	CU_ASSERT_EQUAL(config.pools[0].kind, 1);
 	CU_ASSERT_EQUAL(config.pools[0].block_size, 64);
@@ -155,32 +155,33 @@ static void keys_before_and_after_a_preset_override_it(void)
 	CU_ASSERT_EQUAL(config.pools[1].kind, 1);
 	CU_ASSERT_EQUAL(config.pools[1].block_size, 8);
 	CU_ASSERT_STRING_EQUAL(config.pools[1].model, "b");
-	CU_ASSERT_EQUAL(load("[pool a]\nblock_size = 8\nkind = own\n"), 0);
+	CU_ASSERT_EQUAL(load_text("[pool a]\nblock_size = 8\nkind = own\n"), 0);
 	CU_ASSERT_EQUAL(config.pools[0].block_size, 8);
-	CU_ASSERT_EQUAL(load("[pool a]\nkind = other\n"), -EINVAL);
+	CU_ASSERT_EQUAL(load_text("[pool a]\nkind = other\n"), -EINVAL);
 }
 
 static void values_of_a_repeated_list_are_joined(void)
 {
 	char host[300], text[800];
 
-	CU_ASSERT_EQUAL(load("[pool a]\nhosts = h1 h2\nmodel = m\nhosts = h3\n[pool b]\nhosts =\n"
-			     "hosts = h4\n"),
-			0);
+	CU_ASSERT_EQUAL(
+		load_text("[pool a]\nhosts = h1 h2\nmodel = m\nhosts = h3\n[pool b]\nhosts =\n"
+			  "hosts = h4\n"),
+		0);
 	CU_ASSERT_STRING_EQUAL(config.pools[0].hosts, "h1 h2 h3");
 	CU_ASSERT_STRING_EQUAL(config.pools[0].model, "m");
 	CU_ASSERT_STRING_EQUAL(config.pools[1].hosts, "h4");
 	memset(host, 'h', sizeof(host));
 	host[299] = '\0';
 	snprintf(text, sizeof(text), "[pool a]\nhosts = %s\n", host);
-	CU_ASSERT_EQUAL(load(text), 0); /* longer than 255 characters */
+	CU_ASSERT_EQUAL(load_text(text), 0); /* longer than 255 characters */
 	CU_ASSERT_STRING_EQUAL(config.pools[0].hosts, host);
 }
 
 static void an_empty_file_is_good(void)
 {
-	CU_ASSERT_EQUAL(load(""), 0);
-	CU_ASSERT_EQUAL(load("\n# only a comment"), 0);
+	CU_ASSERT_EQUAL(load_text(""), 0);
+	CU_ASSERT_EQUAL(load_text("\n# only a comment"), 0);
 	CU_ASSERT_STRING_EQUAL(err, "");
 }
 
@@ -227,7 +228,7 @@ static void every_fault_names_line_key_and_allowed_values(void)
 	};
 
 	for (size_t i = 0; i < sizeof(c) / sizeof(c[0]); i++) {
-		CU_ASSERT_EQUAL(load(c[i].text), c[i].rc);
+		CU_ASSERT_EQUAL(load_text(c[i].text), c[i].rc);
 		CU_ASSERT_STRING_EQUAL(error_text(), c[i].err);
 		if (strcmp(error_text(), c[i].err) != 0)
 			printf("  row %zu: %s\n", i, err);
@@ -241,32 +242,32 @@ static void overlong_text_is_rejected_at_its_limit(void)
 	memset(long_text, 'k', sizeof(long_text));
 	long_text[sizeof(long_text) - 1] = '\0';
 	snprintf(text, sizeof(text), "[router]\n%.64s = 1\n", long_text);
-	CU_ASSERT_EQUAL(load(text), -EINVAL);
+	CU_ASSERT_EQUAL(load_text(text), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(error_text(), ":2: [router] kkkk"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "key too long, allowed: 63 characters"));
 	snprintf(text, sizeof(text), "[router]\n%.63s = 1\n", long_text);
-	CU_ASSERT_EQUAL(load(text), -ENOENT); /* fits, but is unknown */
+	CU_ASSERT_EQUAL(load_text(text), -ENOENT); /* fits, but is unknown */
 	snprintf(text, sizeof(text), "[pool a]\nmodel = %.4096s\n", long_text);
-	CU_ASSERT_EQUAL(load(text), -EINVAL);
+	CU_ASSERT_EQUAL(load_text(text), -EINVAL);
 	CU_ASSERT_STRING_EQUAL(error_text(),
 			       ":2: [pool a] model: value of 4096 characters, allowed: 4095");
 	snprintf(text, sizeof(text), "[pool a]\nhosts = %.4000s\nhosts = %.94s\n", long_text,
 		 long_text);
-	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file's limit, not the option's */
+	CU_ASSERT_EQUAL(load_text(text), -ERANGE); /* passes the file's limit, not the option's */
 	CU_ASSERT_PTR_NOT_NULL(strstr(error_text(), "allowed: at most 399 printable characters"));
 	snprintf(text, sizeof(text), "[pool a]\nhosts = %.4000s\nhosts = %.95s\n", long_text,
 		 long_text);
-	CU_ASSERT_EQUAL(load(text), -ERANGE);
+	CU_ASSERT_EQUAL(load_text(text), -ERANGE);
 	CU_ASSERT_STRING_EQUAL(error_text(),
 			       ":2: [pool a] hosts: values too long together, allowed: 4095 "
 			       "characters");
 	snprintf(text, sizeof(text), "[pool a]\nmodel = %.4095s\n", long_text);
-	CU_ASSERT_EQUAL(load(text), -ERANGE); /* passes the file's limit, not the option's */
+	CU_ASSERT_EQUAL(load_text(text), -ERANGE); /* passes the file's limit, not the option's */
 	snprintf(text, sizeof(text), "[pool a]\nmodel = %.63s %4000s; %.4000s\n", long_text, "",
 		 long_text);
-	CU_ASSERT_EQUAL(load(text), 0); /* blanks and comments are not counted */
+	CU_ASSERT_EQUAL(load_text(text), 0); /* blanks and comments are not counted */
 	snprintf(text, sizeof(text), "[%.64s]\n", long_text);
-	CU_ASSERT_EQUAL(load(text), -EINVAL);
+	CU_ASSERT_EQUAL(load_text(text), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "section name too long, allowed: 63 characters"));
 }
 
@@ -295,14 +296,14 @@ static void unreadable_files_are_reported_with_their_cause(void)
 
 static void deprecated_key_works_and_is_reported(void)
 {
-	CU_ASSERT_EQUAL(load("[router]\ncores = 2\n"), 0);
+	CU_ASSERT_EQUAL(load_text("[router]\ncores = 2\n"), 0);
 	CU_ASSERT_EQUAL(config.lcores, 2);
 	CU_ASSERT_STRING_EQUAL(error_text(), ":2: [router] cores: deprecated");
 }
 
 static void blame_finds_key_section_or_file(void)
 {
-	CU_ASSERT_EQUAL(load("[router]\n\nlcores = 2\n[pool a]\n"), 0);
+	CU_ASSERT_EQUAL(load_text("[router]\n\nlcores = 2\n[pool a]\n"), 0);
 	kvr_conf_blame(path, "router", "lcores", err, sizeof(err), "lcore %d used twice", 3);
 	CU_ASSERT_STRING_EQUAL(error_text(), ":3: [router] lcores: lcore 3 used twice");
 	kvr_conf_blame(path, "pool a", "model", err, sizeof(err), "missing");

@@ -78,7 +78,7 @@ static const struct kvr_exec_ops ops = {.rq = {.worker = find_worker},
 					.order = count_order,
 					.stepped = count_step};
 
-static void begin(const char *key, const char *value)
+static void begin_exec(const char *key, const char *value)
 {
 	const struct kvr_sched_worker worker = {
 		.id = 1, .dp_size = 1, .max_num_batched_tokens = 100};
@@ -104,13 +104,13 @@ static void begin(const char *key, const char *value)
 	CU_ASSERT_EQUAL(kvr_sched_worker_set(pool.sched, &worker, 0), 0);
 }
 
-static void end(void)
+static void end_exec(void)
 {
 	kvr_sched_destroy(pool.sched);
 	kvr_exec_pool_fini(&pool);
 }
 
-static void arrive(uint32_t i)
+static void submit_request(uint32_t i)
 {
 	struct request *q = &request[i];
 
@@ -119,27 +119,28 @@ static void arrive(uint32_t i)
 	kvr_exec_arrive(&exec, &q->exec, NULL);
 }
 
-static void step(uint32_t i, struct kvr_rq_event e)
+static void step_request(uint32_t i, struct kvr_rq_event e)
 {
 	kvr_exec_step(&exec, &request[i].exec, &e);
 }
 
-static void finish(uint32_t i)
+static void finish_leg(uint32_t i)
 {
-	step(i, (struct kvr_rq_event){.kind = KVR_RQE_TAKEN});
-	step(i, (struct kvr_rq_event){.kind = KVR_RQE_FIN, .flags = KVR_RQEF_FIRST, .tokens = 1});
-	step(i, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED});
+	step_request(i, (struct kvr_rq_event){.kind = KVR_RQE_TAKEN});
+	step_request(i, (struct kvr_rq_event){
+				.kind = KVR_RQE_FIN, .flags = KVR_RQEF_FIRST, .tokens = 1});
+	step_request(i, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED});
 }
 
 static void a_finished_request_leaves_no_booking_and_no_slot(void)
 {
-	begin("router_mode", "kv");
-	arrive(0);
+	begin_exec("router_mode", "kv");
+	submit_request(0);
 	CU_ASSERT_EQUAL(n_orders[KVR_RQO_SEND], 1);
 	CU_ASSERT_EQUAL(request[0].d.result, KVR_SCHED_ROUTED);
 	CU_ASSERT_PTR_EQUAL(pool.by_slot[request[0].exec.slot[KVR_LEG_MAIN]], &request[0].exec);
 	CU_ASSERT_EQUAL(kvr_sched_counters(pool.sched)->booked_now, 1);
-	finish(0);
+	finish_leg(0);
 	CU_ASSERT_EQUAL(kvr_sched_counters(pool.sched)->booked_now, 0);
 	CU_ASSERT_EQUAL(request[0].exec.slot[KVR_LEG_MAIN], KVR_EXEC_NO_SLOT);
 	CU_ASSERT_EQUAL(pool.n_free, SLOTS);
@@ -148,34 +149,34 @@ static void a_finished_request_leaves_no_booking_and_no_slot(void)
 	CU_ASSERT_EQUAL(n_orders[KVR_RQO_DECIDE] + n_orders[KVR_RQO_FREE] +
 				n_orders[KVR_RQO_RELEASE],
 			0); /* the executor's own */
-	end();
+	end_exec();
 }
 
 static void a_request_without_a_slot_is_rejected(void)
 {
-	begin("router_mode", "kv");
+	begin_exec("router_mode", "kv");
 	for (uint32_t i = 0; i <= SLOTS; i++)
-		arrive(i);
+		submit_request(i);
 	CU_ASSERT_EQUAL(n_orders[KVR_RQO_SEND], SLOTS);
 	CU_ASSERT_EQUAL(n_orders[KVR_RQO_REJECTED], 1);
 	CU_ASSERT_EQUAL(rejected, KVR_E_NO_MEMORY);
-	end();
+	end_exec();
 }
 
 static void a_queued_request_is_admitted_when_its_rank_is_free(void)
 {
-	begin("router_queue_threshold", "0.1");
-	arrive(0);
-	arrive(1);
+	begin_exec("router_queue_threshold", "0.1");
+	submit_request(0);
+	submit_request(1);
 	CU_ASSERT_EQUAL(request[1].d.result, KVR_SCHED_QUEUED);
 	kvr_exec_admit(&exec, &pool);
 	CU_ASSERT_EQUAL(n_orders[KVR_RQO_SEND], 1);
-	finish(0);
+	finish_leg(0);
 	kvr_exec_admit(&exec, &pool);
 	CU_ASSERT_EQUAL(request[1].d.result, KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(n_orders[KVR_RQO_SEND], 2);
 	CU_ASSERT_EQUAL(n_decided, 3);
-	end();
+	end_exec();
 }
 
 int main(void)

@@ -9,7 +9,7 @@
 /* The events of a stream, each in brackets; "!" before a truncated one. */
 static char got[512];
 
-static void event(void *arg, const char *data, uint32_t len, bool cut)
+static void record_event(void *arg, const char *data, uint32_t len, bool cut)
 {
 	const size_t n = strlen(got);
 
@@ -18,7 +18,7 @@ static void event(void *arg, const char *data, uint32_t len, bool cut)
 }
 
 /* Split the stream byte by byte, in two pieces, and not at all. */
-static void expect(const char *text, const char *want, bool open)
+static void expect_events(const char *text, const char *want, bool open)
 {
 	const size_t n = strlen(text);
 	char buf[16];
@@ -28,11 +28,11 @@ static void expect(const char *text, const char *want, bool open)
 		got[0] = 0;
 		kvr_sse_init(&s, buf, sizeof(buf));
 		if (cut <= n) {
-			kvr_sse_add(&s, text, cut, event, got);
-			kvr_sse_add(&s, text + cut, n - cut, event, got);
+			kvr_sse_add(&s, text, cut, record_event, got);
+			kvr_sse_add(&s, text + cut, n - cut, record_event, got);
 		} else {
 			for (size_t i = 0; i < n; i++)
-				kvr_sse_add(&s, text + i, 1, event, got);
+				kvr_sse_add(&s, text + i, 1, record_event, got);
 		}
 		CU_ASSERT_STRING_EQUAL(got, want);
 		CU_ASSERT_EQUAL(kvr_sse_open(&s), open);
@@ -41,33 +41,34 @@ static void expect(const char *text, const char *want, bool open)
 
 static void each_event_is_reported(void)
 {
-	expect("data: a\n\ndata:b\n\ndata: [DONE]\n\n", "[a][b][[DONE]]", false);
-	expect("data:  two blanks\n\n", "[ two blanks]", false);
-	expect("data: a:b: c\n\n", "[a:b: c]", false);
+	expect_events("data: a\n\ndata:b\n\ndata: [DONE]\n\n", "[a][b][[DONE]]", false);
+	expect_events("data:  two blanks\n\n", "[ two blanks]", false);
+	expect_events("data: a:b: c\n\n", "[a:b: c]", false);
 }
 
 static void any_end_of_line_is_accepted(void)
 {
-	expect("data: a\r\n\r\ndata: b\r\rdata: c\n\n", "[a][b][c]", false);
+	expect_events("data: a\r\n\r\ndata: b\r\rdata: c\n\n", "[a][b][c]", false);
 }
 
 static void lines_of_one_event_are_joined(void)
 {
-	expect("data: a\ndata: b\ndata\ndata:\n\n", "[a\nb\n\n]", false);
+	expect_events("data: a\ndata: b\ndata\ndata:\n\n", "[a\nb\n\n]", false);
 }
 
 static void events_without_data_are_skipped(void)
 {
-	expect(": comment\n\nevent: x\nid: 1\nretry: 2\n\nnothing\n\ndatax: 1\n\ndat: 2\n\n\n", "",
-	       false);
-	expect("event: x\ndata: a\nid: 2\n\n", "[a]", false);
+	expect_events(
+		": comment\n\nevent: x\nid: 1\nretry: 2\n\nnothing\n\ndatax: 1\n\ndat: 2\n\n\n", "",
+		false);
+	expect_events("event: x\ndata: a\nid: 2\n\n", "[a]", false);
 }
 
 static void a_long_event_is_truncated_and_the_stream_continues(void)
 {
-	expect("data: 0123456789abcdefghij\n\ndata: b\n\n", "![0123456789abcdef][b]", false);
-	expect("data: 0123456789\ndata: 0123456789\n\ndata: b\n\n", "![0123456789\n01234][b]",
-	       false);
+	expect_events("data: 0123456789abcdefghij\n\ndata: b\n\n", "![0123456789abcdef][b]", false);
+	expect_events("data: 0123456789\ndata: 0123456789\n\ndata: b\n\n",
+		      "![0123456789\n01234][b]", false);
 }
 
 /* Memory that grows as requested, up to 24 bytes. */
@@ -97,8 +98,9 @@ static void a_long_event_is_kept_if_memory_grows(void)
 		for (size_t at = 0; at < sizeof(text) - 1; at += step)
 			kvr_sse_add(&s, text + at,
 				    sizeof(text) - 1 - at < step ? sizeof(text) - 1 - at : step,
-				    event, got);
-		/* The second event does not fit; the part that fitted at that time is kept. */
+				    record_event, got);
+		/* The second record_event does not fit; the part that fitted at that time is kept.
+		 */
 		CU_ASSERT(strncmp(got, want, strlen(want)) == 0);
 		CU_ASSERT_STRING_EQUAL(got + strlen(got) - 4, "][c]");
 		free(buf);
@@ -107,9 +109,9 @@ static void a_long_event_is_kept_if_memory_grows(void)
 
 static void half_an_event_is_open(void)
 {
-	expect("data: a\n\ndata: b\n", "[a]", true);
-	expect("data: a\n\nda", "[a]", true);
-	expect("", "", false);
+	expect_events("data: a\n\ndata: b\n", "[a]", true);
+	expect_events("data: a\n\nda", "[a]", true);
+	expect_events("", "", false);
 }
 
 int main(void)

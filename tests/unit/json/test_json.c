@@ -8,14 +8,14 @@
 
 #include "kvr_test.h"
 
-static int parse(const char *text)
+static int parse_text(const char *text)
 {
 	struct kvr_json_value v;
 
 	return kvr_json_parse(text, strlen(text), &v, NULL);
 }
 
-static struct kvr_json_value value(const char *text)
+static struct kvr_json_value parse_value(const char *text)
 {
 	struct kvr_json_value v;
 
@@ -48,7 +48,7 @@ static void valid_json_is_accepted(void)
 	};
 
 	for (unsigned int i = 0; i < sizeof(good) / sizeof(good[0]); i++)
-		CU_ASSERT_EQUAL(parse(good[i]), 0);
+		CU_ASSERT_EQUAL(parse_text(good[i]), 0);
 }
 
 static void invalid_json_is_rejected(void)
@@ -105,7 +105,7 @@ static void invalid_json_is_rejected(void)
 	};
 
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		CU_ASSERT_EQUAL(parse(bad[i]), -EBADMSG);
+		CU_ASSERT_EQUAL(parse_text(bad[i]), -EBADMSG);
 }
 
 static void invalid_utf8_is_rejected(void)
@@ -126,7 +126,7 @@ static void invalid_utf8_is_rejected(void)
 	};
 
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
-		CU_ASSERT_EQUAL(parse(bad[i]), -EILSEQ);
+		CU_ASSERT_EQUAL(parse_text(bad[i]), -EILSEQ);
 }
 
 static void every_prefix_of_a_text_is_rejected(void)
@@ -155,7 +155,7 @@ static void the_position_of_a_fault_is_reported(void)
 }
 
 /* n brackets and their ends. */
-static int nested(unsigned int n, char open, char shut)
+static int parse_nested(unsigned int n, char open, char shut)
 {
 	static char text[1 << 20];
 	struct kvr_json_value v;
@@ -167,19 +167,19 @@ static int nested(unsigned int n, char open, char shut)
 
 static void depth_is_bounded(void)
 {
-	CU_ASSERT_EQUAL(nested(KVR_JSON_MAX_DEPTH, '[', ']'), 0);
-	CU_ASSERT_EQUAL(nested(KVR_JSON_MAX_DEPTH + 1, '[', ']'), -E2BIG);
-	CU_ASSERT_EQUAL(nested(500000, '[', ']'), -E2BIG);
-	CU_ASSERT_EQUAL(nested(1, '{', '}'), 0);
-	CU_ASSERT_EQUAL(nested(KVR_JSON_MAX_DEPTH, '[', '}'), -EBADMSG);
+	CU_ASSERT_EQUAL(parse_nested(KVR_JSON_MAX_DEPTH, '[', ']'), 0);
+	CU_ASSERT_EQUAL(parse_nested(KVR_JSON_MAX_DEPTH + 1, '[', ']'), -E2BIG);
+	CU_ASSERT_EQUAL(parse_nested(500000, '[', ']'), -E2BIG);
+	CU_ASSERT_EQUAL(parse_nested(1, '{', '}'), 0);
+	CU_ASSERT_EQUAL(parse_nested(KVR_JSON_MAX_DEPTH, '[', '}'), -EBADMSG);
 }
 
 static void members_are_found_in_one_pass(void)
 {
 	static const char *const names[] = {"stream", "model", "absent", "b\"c", "\xc3\xa9"};
-	struct kvr_json_value out[5], v = value("{ \"model\" : \"m\", \"x\":{\"stream\":1}, "
-						"\"stream\" :true,\"b\\\"c\":[1],"
-						"\"\\u00E9\":7 }");
+	struct kvr_json_value out[5], v = parse_value("{ \"model\" : \"m\", \"x\":{\"stream\":1}, "
+						      "\"stream\" :true,\"b\\\"c\":[1],"
+						      "\"\\u00E9\":7 }");
 
 	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 5, out), 4);
 	CU_ASSERT(out[0].type == KVR_JSON_BOOL && out[0].len == 4);
@@ -187,7 +187,7 @@ static void members_are_found_in_one_pass(void)
 	CU_ASSERT_EQUAL(out[2].type, KVR_JSON_NONE);
 	CU_ASSERT(out[3].len == 3 && memcmp(out[3].p, "[1]", 3) == 0);
 	CU_ASSERT_EQUAL(*out[4].p, '7');
-	v = value("[1]");
+	v = parse_value("[1]");
 	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 5, out), 0);
 }
 
@@ -215,7 +215,7 @@ static void names_are_compared_whole(void)
 			snprintf(text, sizeof(text),
 				 "{\"%s\":1,\"a\\u0000\":2,\"\\ud800\":3,\"a%s\":4}", written,
 				 name);
-			v = value(text);
+			v = parse_value(text);
 			CU_ASSERT_EQUAL(kvr_json_members(&v, names, 2, out), form == 1 ? 0 : 1);
 			CU_ASSERT_EQUAL(out[0].type, form == 1 ? KVR_JSON_NONE : KVR_JSON_NUMBER);
 			CU_ASSERT_EQUAL(out[1].type, KVR_JSON_NONE);
@@ -226,7 +226,7 @@ static void names_are_compared_whole(void)
 static void the_last_of_equal_names_wins(void)
 {
 	static const char *const names[] = {"a"};
-	struct kvr_json_value out, v = value("{\"a\":1,\"b\":0,\"\\u0061\":2}");
+	struct kvr_json_value out, v = parse_value("{\"a\":1,\"b\":0,\"\\u0061\":2}");
 
 	CU_ASSERT_EQUAL(kvr_json_members(&v, names, 1, &out), 1);
 	CU_ASSERT_EQUAL(*out.p, '2');
@@ -236,7 +236,7 @@ static void the_last_of_equal_names_wins(void)
 static void paths_lead_through_objects_and_arrays(void)
 {
 	struct kvr_json_value out,
-		v = value("{\"u\":{\"d\":{\"c\":42}},\"l\":[1,[2,3],{\"x\":4}]}");
+		v = parse_value("{\"u\":{\"d\":{\"c\":42}},\"l\":[1,[2,3],{\"x\":4}]}");
 
 	CU_ASSERT(kvr_json_get(&v, "u.d.c", &out) && out.len == 2 && *out.p == '4');
 	CU_ASSERT(kvr_json_get(&v, "l.1.1", &out) && *out.p == '3');
@@ -249,7 +249,8 @@ static void paths_lead_through_objects_and_arrays(void)
 
 static void elements_come_in_order(void)
 {
-	struct kvr_json_value name, e, v = value("[ 1 ,\"a,]\", [2,[3]] ,{\"k\":\"}\"}, null]");
+	struct kvr_json_value name, e,
+		v = parse_value("[ 1 ,\"a,]\", [2,[3]] ,{\"k\":\"}\"}, null]");
 	static const enum kvr_json_type types[] = {KVR_JSON_NUMBER, KVR_JSON_STRING, KVR_JSON_ARRAY,
 						   KVR_JSON_OBJECT, KVR_JSON_NULL};
 	struct kvr_json_iter it = kvr_json_begin(&v);
@@ -259,17 +260,17 @@ static void elements_come_in_order(void)
 		CU_ASSERT(e.type == types[i] && name.type == KVR_JSON_NONE);
 	}
 	CU_ASSERT(!kvr_json_next(&it, &name, &e));
-	v = value("[]");
+	v = parse_value("[]");
 	it = kvr_json_begin(&v);
 	CU_ASSERT(!kvr_json_next(&it, &name, &e));
-	v = value("3");
+	v = parse_value("3");
 	it = kvr_json_begin(&v);
 	CU_ASSERT(!kvr_json_next(&it, &name, &e));
 }
 
 static void strings_are_unescaped(void)
 {
-	struct kvr_json_value v = value("\"a\\n\\u00e9\\ud83d\\ude00\\u0000z\"");
+	struct kvr_json_value v = parse_value("\"a\\n\\u00e9\\ud83d\\ude00\\u0000z\"");
 	char buf[16];
 
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), 10);
@@ -277,16 +278,16 @@ static void strings_are_unescaped(void)
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, 11), 10);
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, 10), -ENOSPC);
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, 0), -ENOSPC);
-	v = value("\"\\ud83d x\"");
+	v = parse_value("\"\\ud83d x\"");
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EILSEQ);
-	v = value("\"\\ude00\"");
+	v = parse_value("\"\\ude00\"");
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EILSEQ);
-	v = value("\"\\ud83d\\u0041\"");
+	v = parse_value("\"\\ud83d\\u0041\"");
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EILSEQ);
 	CU_ASSERT(!kvr_json_equals(&v, "x"));
 	v = (struct kvr_json_value){0}; /* not there */
 	CU_ASSERT(!kvr_json_equals(&v, "x") && !kvr_json_equals(&v, ""));
-	v = value("7");
+	v = parse_value("7");
 	CU_ASSERT_EQUAL(kvr_json_string(&v, buf, sizeof(buf)), -EINVAL);
 }
 
@@ -312,7 +313,7 @@ static void numbers_fit_or_are_rejected(void)
 	};
 
 	for (unsigned int k = 0; k < sizeof(row) / sizeof(row[0]); k++) {
-		struct kvr_json_value v = value(row[k].text);
+		struct kvr_json_value v = parse_value(row[k].text);
 		uint64_t u;
 		int64_t i;
 
@@ -323,45 +324,45 @@ static void numbers_fit_or_are_rejected(void)
 
 static void numbers_have_their_values(void)
 {
-	struct kvr_json_value v = value("-9223372036854775808");
+	struct kvr_json_value v = parse_value("-9223372036854775808");
 	uint64_t u = 0;
 	int64_t i = 0;
 	double d = 0;
 	bool b = false;
 
 	CU_ASSERT(kvr_json_i64(&v, &i) == 0 && i == INT64_MIN);
-	v = value("18446744073709551615");
+	v = parse_value("18446744073709551615");
 	CU_ASSERT(kvr_json_u64(&v, &u) == 0 && u == UINT64_MAX);
-	v = value("-2.5e3");
+	v = parse_value("-2.5e3");
 	CU_ASSERT(kvr_json_f64(&v, &d) == 0 && d == -2500);
-	v = value("1e400");
+	v = parse_value("1e400");
 	CU_ASSERT_EQUAL(kvr_json_f64(&v, &d), -ERANGE);
-	v = value("1111111111111111111111111111111111111111111111111111111111111111111");
+	v = parse_value("1111111111111111111111111111111111111111111111111111111111111111111");
 	CU_ASSERT_EQUAL(kvr_json_f64(&v, &d), -ERANGE);
-	v = value("true");
+	v = parse_value("true");
 	CU_ASSERT(kvr_json_bool(&v, &b) == 0 && b);
-	v = value("null");
+	v = parse_value("null");
 	CU_ASSERT_EQUAL(kvr_json_bool(&v, &b), -EINVAL);
 }
 
 static void token_ids_are_read_from_an_array(void)
 {
-	struct kvr_json_value v = value("[ 1,2 , 4294967295]");
+	struct kvr_json_value v = parse_value("[ 1,2 , 4294967295]");
 	uint32_t t[3] = {0};
 
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 2), 3);
 	CU_ASSERT(t[0] == 1 && t[1] == 2 && t[2] == 0);
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, NULL, 0), 3);
 	CU_ASSERT(kvr_json_u32s(&v, t, 3) == 3 && t[2] == UINT32_MAX);
-	v = value("[4294967296]");
+	v = parse_value("[4294967296]");
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -ERANGE);
-	v = value("[-1]");
+	v = parse_value("[-1]");
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -ERANGE);
-	v = value("[1,\"2\"]");
+	v = parse_value("[1,\"2\"]");
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -EINVAL);
-	v = value("\"1\"");
+	v = parse_value("\"1\"");
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), -EINVAL);
-	v = value("[]");
+	v = parse_value("[]");
 	CU_ASSERT_EQUAL(kvr_json_u32s(&v, t, 3), 0);
 }
 

@@ -7,8 +7,8 @@
 #include "kvr_test.h"
 
 /* Edit `text`, compare, and try every size that is too small. */
-static void expect(const char *text, const struct kvr_json_edit *edits, unsigned int n,
-		   const char *want)
+static void expect_edited(const char *text, const struct kvr_json_edit *edits, unsigned int n,
+			  const char *want)
 {
 	struct kvr_json_value v;
 	char buf[512];
@@ -39,35 +39,35 @@ static void a_member_is_replaced_in_its_place(void)
 {
 	static const struct kvr_json_edit one[] = {SET("max_tokens", "1")};
 
-	expect("{ \"max_tokens\" : 500 ,\n \"x\":\"\\u00e9\" }", one, 1,
-	       "{ \"max_tokens\" : 1 ,\n \"x\":\"\\u00e9\" }");
-	expect("{\"a\":[{\"max_tokens\":2}],\"max_tokens\":{\"y\":[]}}", one, 1,
-	       "{\"a\":[{\"max_tokens\":2}],\"max_tokens\":1}");
-	expect("{\"max_token\\u0073\":5}", one, 1, "{\"max_token\\u0073\":1}");
+	expect_edited("{ \"max_tokens\" : 500 ,\n \"x\":\"\\u00e9\" }", one, 1,
+		      "{ \"max_tokens\" : 1 ,\n \"x\":\"\\u00e9\" }");
+	expect_edited("{\"a\":[{\"max_tokens\":2}],\"max_tokens\":{\"y\":[]}}", one, 1,
+		      "{\"a\":[{\"max_tokens\":2}],\"max_tokens\":1}");
+	expect_edited("{\"max_token\\u0073\":5}", one, 1, "{\"max_token\\u0073\":1}");
 }
 
 static void a_missing_member_is_added_after_the_last(void)
 {
 	static const struct kvr_json_edit two[] = {SET("a", "{\"b\":2}"), SET("c", "null")};
 
-	expect("{}", two, 2, "{\"a\":{\"b\":2},\"c\":null}");
-	expect("{ }", two, 2, "{\"a\":{\"b\":2},\"c\":null }");
-	expect("{\"x\":1\n}", two, 1, "{\"x\":1,\"a\":{\"b\":2}\n}");
-	expect("{\"c\":1,\"x\":1}", two, 2, "{\"c\":null,\"x\":1,\"a\":{\"b\":2}}");
+	expect_edited("{}", two, 2, "{\"a\":{\"b\":2},\"c\":null}");
+	expect_edited("{ }", two, 2, "{\"a\":{\"b\":2},\"c\":null }");
+	expect_edited("{\"x\":1\n}", two, 1, "{\"x\":1,\"a\":{\"b\":2}\n}");
+	expect_edited("{\"c\":1,\"x\":1}", two, 2, "{\"c\":null,\"x\":1,\"a\":{\"b\":2}}");
 }
 
 static void a_deleted_member_takes_its_comma(void)
 {
 	static const struct kvr_json_edit a[] = {DROP("a")};
 
-	expect("{\"a\":1}", a, 1, "{}");
-	expect("{ \"a\":1 }", a, 1, "{ }");
-	expect("{\"a\":1,\"b\":2}", a, 1, "{\"b\":2}");
-	expect("{\"a\":1 , \"b\":2}", a, 1, "{ \"b\":2}");
-	expect("{\"b\":2,\"a\":1}", a, 1, "{\"b\":2}");
-	expect("{\"b\":2 , \"a\":1 , \"c\":3 }", a, 1, "{\"b\":2 , \"c\":3 }");
-	expect("{\"b\":2}", a, 1, "{\"b\":2}");
-	expect("{\"a\":1,\"a\":2,\"b\":3,\"a\":4}", a, 1, "{\"b\":3}");
+	expect_edited("{\"a\":1}", a, 1, "{}");
+	expect_edited("{ \"a\":1 }", a, 1, "{ }");
+	expect_edited("{\"a\":1,\"b\":2}", a, 1, "{\"b\":2}");
+	expect_edited("{\"a\":1 , \"b\":2}", a, 1, "{ \"b\":2}");
+	expect_edited("{\"b\":2,\"a\":1}", a, 1, "{\"b\":2}");
+	expect_edited("{\"b\":2 , \"a\":1 , \"c\":3 }", a, 1, "{\"b\":2 , \"c\":3 }");
+	expect_edited("{\"b\":2}", a, 1, "{\"b\":2}");
+	expect_edited("{\"a\":1,\"a\":2,\"b\":3,\"a\":4}", a, 1, "{\"b\":3}");
 }
 
 static void copies_of_a_name_become_one(void)
@@ -75,13 +75,14 @@ static void copies_of_a_name_become_one(void)
 	static const struct kvr_json_edit a[] = {SET("a", "9")};
 	static const struct kvr_json_edit both[] = {SET("a", "9"), DROP("b")};
 
-	expect("{\"a\":1,\"b\":2,\"a\":3}", a, 1, "{\"b\":2,\"a\":9}");
-	expect("{\"a\":1,\"b\":2,\"\\u0061\":3,\"c\":4}", both, 2, "{\"\\u0061\":9,\"c\":4}");
+	expect_edited("{\"a\":1,\"b\":2,\"a\":3}", a, 1, "{\"b\":2,\"a\":9}");
+	expect_edited("{\"a\":1,\"b\":2,\"\\u0061\":3,\"c\":4}", both, 2,
+		      "{\"\\u0061\":9,\"c\":4}");
 }
 
 static void no_edit_is_a_copy(void)
 {
-	expect(" {\"a\" :1}", NULL, 0, "{\"a\" :1}");
+	expect_edited(" {\"a\" :1}", NULL, 0, "{\"a\" :1}");
 }
 
 static void only_objects_are_edited(void)

@@ -53,7 +53,7 @@ class Peer(unittest.TestCase):
         self.assertEqual(code, 1)
         self.assertIn("DIFFERENT: 11 12", self.line(out, "checksum"))
 
-    def test_ceiling_needs_nobody_else(self):
+    def test_ceiling_needs_no_other_program(self):
         code, out = self.run_peer(self.program("reference", "not asked"), "--only", "ceiling", "--rounds", "1")
         self.assertEqual(code, 0)
         self.assertIn("5e+04", self.line(out, "decisions/s 4096 ranks"))

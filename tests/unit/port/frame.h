@@ -30,13 +30,13 @@ struct frame {
 	uint32_t len;
 };
 
-static inline void append(struct frame *f, const void *p, uint32_t n)
+static inline void append_bytes(struct frame *f, const void *p, uint32_t n)
 {
 	memcpy(f->b + f->len, p, n);
 	f->len += n;
 }
 
-static inline void append16(struct frame *f, uint32_t v)
+static inline void append_be16(struct frame *f, uint32_t v)
 {
 	f->b[f->len++] = (uint8_t)(v >> 8);
 	f->b[f->len++] = (uint8_t)v;
@@ -62,7 +62,7 @@ static inline uint32_t slow_l4_sum(const uint8_t *ip, const uint8_t *l4, uint32_
 	return slow_sum(l4, n, sum + proto + n);
 }
 
-static inline void set16(uint8_t *p, uint32_t v)
+static inline void set_be16(uint8_t *p, uint32_t v)
 {
 	p[0] = (uint8_t)(v >> 8);
 	p[1] = (uint8_t)v;
@@ -71,9 +71,9 @@ static inline void set16(uint8_t *p, uint32_t v)
 static inline void add_eth(struct frame *f, const void *dst, const void *src, uint32_t type)
 {
 	f->len = 0;
-	append(f, dst, 6);
-	append(f, src, 6);
-	append16(f, type);
+	append_bytes(f, dst, 6);
+	append_bytes(f, src, 6);
+	append_be16(f, type);
 }
 
 /* IPv4 header for `payload` following bytes, with `words` of options. Returns its offset. */
@@ -83,17 +83,17 @@ static inline uint32_t add_ip4(struct frame *f, const void *src, const void *dst
 	const uint32_t at = f->len, hl = 20 + 4 * words;
 	const uint8_t start[2] = {(uint8_t)(0x40 | hl / 4), 0};
 
-	append(f, start, 2);
-	append16(f, hl + payload);
-	append16(f, 0x1234);
-	append16(f, 0);
-	append16(f, 64 << 8 | proto);
-	append16(f, 0);
-	append(f, src, 4);
-	append(f, dst, 4);
+	append_bytes(f, start, 2);
+	append_be16(f, hl + payload);
+	append_be16(f, 0x1234);
+	append_be16(f, 0);
+	append_be16(f, 64 << 8 | proto);
+	append_be16(f, 0);
+	append_bytes(f, src, 4);
+	append_bytes(f, dst, 4);
 	memset(f->b + f->len, 1, 4 * words); /* no-operation options */
 	f->len += 4 * words;
-	set16(f->b + at + 10, ~slow_sum(f->b + at, hl, 0));
+	set_be16(f->b + at + 10, ~slow_sum(f->b + at, hl, 0));
 	return at;
 }
 
@@ -102,12 +102,12 @@ static inline uint32_t add_ip6(struct frame *f, const void *src, const void *dst
 {
 	const uint32_t at = f->len;
 
-	append16(f, 0x6000);
-	append16(f, 0);
-	append16(f, payload);
-	append16(f, next << 8 | hop_limit);
-	append(f, src, 16);
-	append(f, dst, 16);
+	append_be16(f, 0x6000);
+	append_be16(f, 0);
+	append_be16(f, payload);
+	append_be16(f, next << 8 | hop_limit);
+	append_bytes(f, src, 16);
+	append_bytes(f, dst, 16);
 	return at;
 }
 
@@ -116,13 +116,13 @@ static inline void add_udp(struct frame *f, uint32_t ip_at, uint32_t sport, uint
 {
 	const uint32_t at = f->len;
 
-	append16(f, sport);
-	append16(f, dport);
-	append16(f, 8 + payload);
-	append16(f, 0);
+	append_be16(f, sport);
+	append_be16(f, dport);
+	append_be16(f, 8 + payload);
+	append_be16(f, 0);
 	for (uint32_t i = 0; i < payload; i++)
 		f->b[f->len++] = (uint8_t)(i * 7 + 1);
-	set16(f->b + at + 6, ~slow_l4_sum(f->b + ip_at, f->b + at, 8 + payload, 17));
+	set_be16(f->b + at + 6, ~slow_l4_sum(f->b + ip_at, f->b + at, 8 + payload, 17));
 }
 
 /* A valid datagram from the peer to the router. */
@@ -143,8 +143,8 @@ static inline void make_good6(struct frame *f, uint32_t payload)
 static inline void insert_tag(struct frame *f, uint32_t type, uint32_t vid)
 {
 	memmove(f->b + 16, f->b + 12, f->len - 12);
-	set16(f->b + 12, type);
-	set16(f->b + 14, vid);
+	set_be16(f->b + 12, type);
+	set_be16(f->b + 14, vid);
 	f->len += 4;
 }
 

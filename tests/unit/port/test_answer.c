@@ -43,7 +43,7 @@ static void ask_for(bool v6, uint16_t vlan, uint16_t outer)
 	make_mbuf(&m, buf, sizeof(buf), 128, NULL, 0);
 	CU_ASSERT_EQUAL_FATAL(kvr_pkt_ask(&peer_rules.local, &to, &m), 0);
 	f.len = 0;
-	append(&f, rte_pktmbuf_mtod(&m, void *), m.pkt_len);
+	append_bytes(&f, rte_pktmbuf_mtod(&m, void *), m.pkt_len);
 }
 
 static void a_request_is_answered_and_its_answer_learnt(void)
@@ -97,8 +97,8 @@ static void a_duplicate_address_probe_is_answered_to_all_nodes(void)
 	/* RFC 4862: from ::, without option, so the answer is longer than the request. */
 	add_eth(&f, GROUP_MAC6, PEER_MAC, 0x86dd);
 	add_ip6(&f, "\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0", GROUP_IP6, 58, 24, 255);
-	append(&f, "\x87\0\0\0\0\0\0\0" OUR_IP6, 24);
-	set16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 24, 58));
+	append_bytes(&f, "\x87\0\0\0\0\0\0\0" OUR_IP6, 24);
+	set_be16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 24, 58));
 	b = answer_frame(KVR_PKT_ND);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(b);
 	CU_ASSERT_EQUAL(m.pkt_len, 86);
@@ -120,8 +120,8 @@ static void unproven_solicitations_are_rejected(void)
 	ask_for(true, 0, 0);
 	f.b[76] ^= 1; /* another target in the same group */
 	f.b[62] ^= 1;
-	set16(f.b + 56, 0);
-	set16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 32, 58));
+	set_be16(f.b + 56, 0);
+	set_be16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 32, 58));
 	CU_ASSERT_EQUAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_OTHER_ADDR);
 }
 
@@ -133,8 +133,8 @@ static void make_icmp6(const void *bytes, uint32_t n)
 {
 	add_eth(&f, OUR_MAC, PEER_MAC, 0x86dd);
 	add_ip6(&f, PEER_IP6, OUR_IP6, 58, n, 255);
-	append(&f, bytes, n);
-	set16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, n, 58));
+	append_bytes(&f, bytes, n);
+	set_be16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, n, 58));
 }
 
 static enum kvr_pkt_verdict parse_copy(const struct kvr_pkt_rules *r, uint8_t **copy)
@@ -181,14 +181,14 @@ static void make_echo(bool v6, uint32_t n, bool zeros)
 	add_eth(&f, OUR_MAC, PEER_MAC, v6 ? 0x86dd : 0x0800);
 	ip = v6 ? add_ip6(&f, PEER_IP6, OUR_IP6, 58, 8 + n, 3)
 		: add_ip4(&f, PEER_IP4, OUR_IP4, 1, 8 + n, 0);
-	append16(&f, v6 ? 128 << 8 : 8 << 8);
-	append16(&f, 0);
-	append16(&f, zeros ? 0 : 0x4242);
-	append16(&f, zeros ? 0 : 1);
+	append_be16(&f, v6 ? 128 << 8 : 8 << 8);
+	append_be16(&f, 0);
+	append_be16(&f, zeros ? 0 : 0x4242);
+	append_be16(&f, zeros ? 0 : 1);
 	for (uint32_t i = 0; i < n; i++)
 		f.b[f.len++] = zeros ? 0 : (uint8_t)i;
-	set16(f.b + f.len - n - 6, ~(v6 ? slow_l4_sum(f.b + ip, f.b + f.len - n - 8, 8 + n, 58)
-					: slow_sum(f.b + f.len - n - 8, 8 + n, 0)));
+	set_be16(f.b + f.len - n - 6, ~(v6 ? slow_l4_sum(f.b + ip, f.b + f.len - n - 8, 8 + n, 58)
+					   : slow_sum(f.b + f.len - n - 8, 8 + n, 0)));
 }
 
 static void an_echo_request_is_answered(void)
@@ -233,8 +233,8 @@ static void odd_echoes_are_not_answered(void)
 	CU_ASSERT_EQUAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_OTHER_PROTO);
 	make_echo(true, 8, false);
 	memset(f.b + 22, 0, 16); /* from :: */
-	set16(f.b + 56, 0);
-	set16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 16, 58));
+	set_be16(f.b + 56, 0);
+	set_be16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 16, 58));
 	CU_ASSERT_EQUAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_BAD_SOURCE);
 	rules.n_allow = 1;
 	CU_ASSERT_EQUAL(kvr_prefix_parse("192.168.0.0/16", &rules.allow[0]), 0);
@@ -244,7 +244,7 @@ static void odd_echoes_are_not_answered(void)
 	/* With IP options: a reply would have to honour them. */
 	add_eth(&f, OUR_MAC, PEER_MAC, 0x0800);
 	add_ip4(&f, PEER_IP4, OUR_IP4, 1, 8, 2);
-	append(&f, "\x08\0\xf7\xff\0\0\0\0", 8);
+	append_bytes(&f, "\x08\0\xf7\xff\0\0\0\0", 8);
 	CU_ASSERT_PTR_NULL(answer_frame(KVR_PKT_ECHO));
 }
 
@@ -253,8 +253,8 @@ static void no_room_for_the_answer_is_an_error(void)
 	set_rules();
 	add_eth(&f, GROUP_MAC6, PEER_MAC, 0x86dd);
 	add_ip6(&f, PEER_IP6, GROUP_IP6, 58, 24, 255);
-	append(&f, "\x87\0\0\0\0\0\0\0" OUR_IP6, 24);
-	set16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 24, 58));
+	append_bytes(&f, "\x87\0\0\0\0\0\0\0" OUR_IP6, 24);
+	set_be16(f.b + 56, ~slow_l4_sum(f.b + 14, f.b + 54, 24, 58));
 	make_mbuf(&m, buf, 78 + 7, 0, f.b, 78);
 	CU_ASSERT_EQUAL(kvr_pkt_parse(&rules, f.b, f.len, 0, &pkt), KVR_PKT_ND);
 	CU_ASSERT_EQUAL(kvr_pkt_answer(&rules, &pkt, &m), -ENOBUFS);

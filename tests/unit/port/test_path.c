@@ -12,7 +12,7 @@ static uint8_t buf[4096], second[2048];
 static struct rte_mbuf m, m2;
 
 /* The peer, as the router learnt it from a frame with up to two tags. */
-static struct kvr_path learn(bool v6, int tags)
+static struct kvr_path learn_path(bool v6, int tags)
 {
 	struct kvr_pkt pkt;
 	struct frame f;
@@ -34,7 +34,7 @@ static struct kvr_path learn(bool v6, int tags)
 	return pkt.path;
 }
 
-static void payload(uint16_t n)
+static void check_payload(uint16_t n)
 {
 	uint8_t bytes[2048];
 
@@ -47,7 +47,7 @@ static void the_peer_reads_the_frames_that_are_sent(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
 		for (int tags = 0; tags < 3; tags++) {
-			const struct kvr_path to = learn(v6, tags);
+			const struct kvr_path to = learn_path(v6, tags);
 			const int hl = 14 + 4 * tags + (v6 ? 40 : 20) + 8;
 
 			CU_ASSERT_EQUAL(kvr_path_header_len(&to), hl);
@@ -55,7 +55,7 @@ static void the_peer_reads_the_frames_that_are_sent(void)
 				const uint8_t *b;
 				struct kvr_pkt got;
 
-				payload(n);
+				check_payload(n);
 				CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), hl);
 				CU_ASSERT_EQUAL(m.pkt_len, (uint32_t)hl + n);
 				b = rte_pktmbuf_mtod(&m, const uint8_t *);
@@ -81,9 +81,9 @@ static void ipv4_header_is_exact(void)
 	static const uint8_t want[] = {0x45, 0,	   0,	 32,   0,    0,	   0x40, 0,  64,
 				       17,   0x26, 0xcb, 10,   0,    0,	   1,	 10, 0,
 				       0,    2,	   0x1d, 0xe2, 0x9c, 0x40, 0,	 12};
-	const struct kvr_path to = learn(false, 0);
+	const struct kvr_path to = learn_path(false, 0);
 
-	payload(4);
+	check_payload(4);
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), 42);
 	CU_ASSERT_EQUAL(memcmp(rte_pktmbuf_mtod_offset(&m, uint8_t *, 14), want, sizeof(want)), 0);
 }
@@ -91,13 +91,13 @@ static void ipv4_header_is_exact(void)
 static void segmented_payload_is_summed_whole(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
-		const struct kvr_path to = learn(v6, 0);
+		const struct kvr_path to = learn_path(v6, 0);
 
 		for (uint16_t cut = 0; cut <= 30; cut++) {
 			uint8_t flat[256];
 			uint32_t hl;
 
-			payload(30);
+			check_payload(30);
 			make_mbuf(&m2, second, sizeof(second), 0,
 				  rte_pktmbuf_mtod_offset(&m, uint8_t *, cut),
 				  (uint16_t)(30 - cut));
@@ -118,7 +118,7 @@ static void segmented_payload_is_summed_whole(void)
 static void zero_checksum_is_sent_as_ones(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
-		const struct kvr_path to = learn(v6, 0);
+		const struct kvr_path to = learn_path(v6, 0);
 		uint32_t ones = 0, zeros = 0;
 
 		for (uint32_t x = 0; x < 65536; x++) {
@@ -139,18 +139,18 @@ static void zero_checksum_is_sent_as_ones(void)
 
 static void checksum_mode_none_omits_ipv4_udp_only(void)
 {
-	struct kvr_path to = learn(false, 0);
+	struct kvr_path to = learn_path(false, 0);
 	const uint8_t *b;
 
 	rules.local.tx_cksum = KVR_CKSUM_NONE;
-	payload(10);
+	check_payload(10);
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), 42);
 	b = rte_pktmbuf_mtod(&m, const uint8_t *);
 	CU_ASSERT_EQUAL(b[40] | b[41], 0);
 	CU_ASSERT_EQUAL(slow_sum(b + 14, 20, 0), 0xffff);
-	to = learn(true, 0);
+	to = learn_path(true, 0);
 	rules.local.tx_cksum = KVR_CKSUM_NONE;
-	payload(10);
+	check_payload(10);
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), 62);
 	b = rte_pktmbuf_mtod(&m, const uint8_t *);
 	CU_ASSERT_EQUAL(slow_l4_sum(b + 14, b + 54, 18, 17), 0xffff);
@@ -159,7 +159,7 @@ static void checksum_mode_none_omits_ipv4_udp_only(void)
 static void offload_leaves_pseudo_header_and_flags(void)
 {
 	for (int v6 = 0; v6 < 2; v6++) {
-		const struct kvr_path to = learn(v6, 1);
+		const struct kvr_path to = learn_path(v6, 1);
 		const uint64_t want =
 			v6 ? RTE_MBUF_F_TX_IPV6 | RTE_MBUF_F_TX_UDP_CKSUM
 			   : RTE_MBUF_F_TX_IPV4 | RTE_MBUF_F_TX_IP_CKSUM | RTE_MBUF_F_TX_UDP_CKSUM;
@@ -168,7 +168,7 @@ static void offload_leaves_pseudo_header_and_flags(void)
 		int hl;
 
 		rules.local.tx_cksum = KVR_CKSUM_OFFLOAD;
-		payload(10);
+		check_payload(10);
 		m.ol_flags = RTE_MBUF_F_RX_IP_CKSUM_BAD | RTE_MBUF_F_RX_RSS_HASH;
 		hl = kvr_path_write(&rules.local, &to, &m);
 		CU_ASSERT_EQUAL(m.ol_flags, want);
@@ -177,7 +177,7 @@ static void offload_leaves_pseudo_header_and_flags(void)
 		b = rte_pktmbuf_mtod(&m, const uint8_t *);
 		/* The NIC's part: complement of the sum over the UDP bytes. */
 		sum = slow_sum(b + hl - 8, 18, 0);
-		set16(rte_pktmbuf_mtod_offset(&m, uint8_t *, hl - 2), ~sum);
+		set_be16(rte_pktmbuf_mtod_offset(&m, uint8_t *, hl - 2), ~sum);
 		CU_ASSERT_EQUAL(slow_l4_sum(b + 18, b + hl - 8, 18, 17), 0xffff);
 		if (!v6)
 			CU_ASSERT_EQUAL(b[28] | b[29], 0);
@@ -186,18 +186,18 @@ static void offload_leaves_pseudo_header_and_flags(void)
 
 static void rejected_frames_stay_unchanged(void)
 {
-	struct kvr_path to = learn(false, 0), none = {0};
+	struct kvr_path to = learn_path(false, 0), none = {0};
 	struct rte_mbuf before;
 
-	payload(1473);
+	check_payload(1473);
 	before = m;
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);
 	to.max_frame = 0; /* then only the port's limit applies */
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);
 	to.max_frame = 100;
-	payload(101);
+	check_payload(101);
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EMSGSIZE);
-	payload(100);
+	check_payload(100);
 	m.data_off = 41;
 	before = m;
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -ENOBUFS);
@@ -205,7 +205,7 @@ static void rejected_frames_stay_unchanged(void)
 	memset(rules.local.ip4, 0, 4);
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), -EAFNOSUPPORT);
 	CU_ASSERT_EQUAL(memcmp(&before, &m, sizeof(m)), 0);
-	to = learn(false, 0);
+	to = learn_path(false, 0);
 	m.data_off = 42;
 	CU_ASSERT_EQUAL(kvr_path_write(&rules.local, &to, &m), 42);
 }
@@ -215,7 +215,7 @@ static void received_payload_is_relayed_in_place(void)
 {
 	for (int from = 0; from < 6; from++) {
 		for (int to = 0; to < 6; to++) {
-			const struct kvr_path path = learn(to & 1, to / 2);
+			const struct kvr_path path = learn_path(to & 1, to / 2);
 			struct kvr_pkt pkt, got;
 			struct frame f;
 

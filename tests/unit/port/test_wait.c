@@ -22,13 +22,13 @@ static struct kvr_port_ring_at at = {.offset = AT};
 static uint8_t *file;
 static unsigned int passes;
 
-static void pass(void *arg)
+static void count_pass(void *arg)
 {
 	(void)arg;
 	passes++;
 }
 
-static uint16_t get(uint32_t where)
+static uint16_t get_u16(uint32_t where)
 {
 	uint16_t v;
 
@@ -36,12 +36,12 @@ static uint16_t get(uint32_t where)
 	return v;
 }
 
-static void put(uint32_t where, uint16_t v)
+static void put_u16_at(uint32_t where, uint16_t v)
 {
 	memcpy(file + where, &v, sizeof(v));
 }
 
-#define FLAGS (get(AT + 4)) /* 1 = no wake-up requested */
+#define FLAGS (get_u16(AT + 4)) /* 1 = no wake-up requested */
 
 static uint64_t has_event(void)
 {
@@ -50,7 +50,7 @@ static uint64_t has_event(void)
 	return read(at.event, &n, sizeof(n)) == sizeof(n) ? n : 0;
 }
 
-static void begin(void)
+static void begin_wait(void)
 {
 	at.region = memfd_create("ring", 0);
 	at.event = eventfd(0, EFD_NONBLOCK);
@@ -60,12 +60,12 @@ static void begin(void)
 	port = (struct kvr_port){.hw = 1, .lcores = 1, .wakes = true, .queues = &queue};
 	queue = (struct kvr_port_queue){.port = &port};
 	atomic_init(&port.rx_on, 1);
-	put(AT + 4, 1);
+	put_u16_at(AT + 4, 1);
 	passes = 0;
-	kvr_port__wait_ring(&port, 0, &at, pass, NULL);
+	kvr_port__wait_ring(&port, 0, &at, count_pass, NULL);
 }
 
-static void end(void)
+static void end_wait(void)
 {
 	kvr_port__wait_stop(&port);
 	munmap(file, 4096);
@@ -78,7 +78,7 @@ static void an_empty_ring_requests_a_wakeup(void)
 	const uint64_t one = 1;
 	int fd = -1;
 
-	begin();
+	begin_wait();
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	CU_ASSERT_EQUAL(FLAGS, 0);
 	/* The peer's file, through a descriptor of the test. */
@@ -87,7 +87,7 @@ static void an_empty_ring_requests_a_wakeup(void)
 	CU_ASSERT_EQUAL(has_event(), 1);
 	kvr_port_wait_disarm(&queue);
 	CU_ASSERT_EQUAL(FLAGS, 1);
-	end();
+	end_wait();
 }
 
 /* A frame that arrived before the request: its sender did not write to the eventfd. */
@@ -95,16 +95,16 @@ static void a_frame_before_the_request_is_seen(void)
 {
 	int fd = -1;
 
-	begin();
-	put(HEAD, 0); /* indices wrap around */
-	put(TAIL, 65535);
+	begin_wait();
+	put_u16_at(HEAD, 0); /* indices wrap around */
+	put_u16_at(TAIL, 65535);
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), -EAGAIN);
 	CU_ASSERT_EQUAL(fd, -1);
 	CU_ASSERT_EQUAL(FLAGS, 1);
-	put(TAIL, 0);
+	put_u16_at(TAIL, 0);
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	CU_ASSERT_EQUAL(FLAGS, 0);
-	end();
+	end_wait();
 }
 
 /* An old event is not mistaken for a new one. */
@@ -113,22 +113,22 @@ static void old_events_are_cleared(void)
 	const uint64_t three = 3;
 	int fd;
 
-	begin();
+	begin_wait();
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	CU_ASSERT_EQUAL(write(at.event, &three, sizeof(three)), (ssize_t)sizeof(three));
 	kvr_port_wait_disarm(&queue);
 	CU_ASSERT_EQUAL(has_event(), 0);
 	kvr_port_wait_disarm(&queue); /* nothing to read: does not block */
-	end();
+	end_wait();
 }
 
 static void without_a_peer_nothing_arrives(void)
 {
 	int fd = 7;
 
-	begin();
+	begin_wait();
 	CU_ASSERT_EQUAL(passes, 0); /* no ring before */
-	kvr_port__wait_ring(&port, 0, NULL, pass, NULL);
+	kvr_port__wait_ring(&port, 0, NULL, count_pass, NULL);
 	CU_ASSERT_EQUAL(passes, 1); /* not read any more when it is freed */
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
 	CU_ASSERT_EQUAL(fd, -1);
@@ -138,7 +138,7 @@ static void without_a_peer_nothing_arrives(void)
 	/* A queue without a ring of the peer: other lcores receive. */
 	atomic_store(&port.rx_on, 0);
 	CU_ASSERT_EQUAL(kvr_port_wait_arm(&queue, &fd), 0);
-	end();
+	end_wait();
 }
 
 int main(void)

@@ -25,7 +25,7 @@ const char *rte_eal_get_runtime_dir(void)
 	return base;
 }
 
-static const char *in(const char *folder, const char *file)
+static const char *make_path(const char *folder, const char *file)
 {
 	static char path[2][200];
 	static int i;
@@ -36,26 +36,26 @@ static const char *in(const char *folder, const char *file)
 	return path[i];
 }
 
-static void put(const char *folder, const char *file)
+static void put_file(const char *folder, const char *file)
 {
-	const int fd = open(in(folder, file), O_RDWR | O_CREAT, 0600);
+	const int fd = open(make_path(folder, file), O_RDWR | O_CREAT, 0600);
 
 	CU_ASSERT_TRUE_FATAL(fd >= 0);
 	close(fd);
 }
 
-static void make(const char *folder, bool ours)
+static void make_folder(const char *folder, bool ours)
 {
-	CU_ASSERT_EQUAL_FATAL(mkdir(in(folder, ""), 0700), 0);
-	put(folder, "config");
-	put(folder, "fbarray_memzone");
+	CU_ASSERT_EQUAL_FATAL(mkdir(make_path(folder, ""), 0700), 0);
+	put_file(folder, "config");
+	put_file(folder, "fbarray_memzone");
 	if (ours)
-		put(folder, FOLDERS_MARK);
+		put_file(folder, FOLDERS_MARK);
 }
 
-static bool there(const char *folder)
+static bool folder_exists(const char *folder)
 {
-	return access(in(folder, ""), F_OK) == 0;
+	return access(make_path(folder, ""), F_OK) == 0;
 }
 
 /* Another process that lives in a folder: it holds the mark, or only the EAL's lock. */
@@ -69,8 +69,8 @@ static pid_t live_in(const char *folder, bool marked)
 	CU_ASSERT_EQUAL_FATAL(pipe(pipes), 0);
 	pid = fork();
 	if (pid == 0) {
-		const int fd = open(in(folder, "config"), O_RDWR);
-		const bool ok = marked ? folders_claim(in(folder, "")) >= 0
+		const int fd = open(make_path(folder, "config"), O_RDWR);
+		const bool ok = marked ? folders_claim(make_path(folder, "")) >= 0
 				       : fcntl(fd, F_SETLK, &lock) == 0;
 
 		if (!ok || write(pipes[1], "x", 1) != 1)
@@ -84,7 +84,7 @@ static pid_t live_in(const char *folder, bool marked)
 	return pid;
 }
 
-static void end(pid_t pid)
+static void end_process(pid_t pid)
 {
 	kill(pid, SIGKILL);
 	waitpid(pid, NULL, 0);
@@ -94,39 +94,40 @@ static void only_folders_of_dead_routers_go(void)
 {
 	pid_t a, b;
 
-	make("dead", true);
-	make("own", true);
-	make("other", false); /* another program's, dead or not */
-	make("marked", true);
-	make("starting", true);
-	CU_ASSERT_EQUAL(symlink("other", in("link", "")), 0);
-	put(".", "file");
+	make_folder("dead", true);
+	make_folder("own", true);
+	make_folder("other", false); /* another program's, dead or not */
+	make_folder("marked", true);
+	make_folder("starting", true);
+	CU_ASSERT_EQUAL(symlink("other", make_path("link", "")), 0);
+	put_file(".", "file");
 	a = live_in("marked", true);
 	b = live_in("starting", false);
-	CU_ASSERT_EQUAL(folders_claim(in("marked", "")), -EWOULDBLOCK);
+	CU_ASSERT_EQUAL(folders_claim(make_path("marked", "")), -EWOULDBLOCK);
 	CU_ASSERT_EQUAL(folders_sweep(base, "own", 10), 1);
-	CU_ASSERT(!there("dead") && there("own") && there("other") && there("link"));
-	CU_ASSERT(there("marked") && there("starting") && there("file"));
-	CU_ASSERT_EQUAL(access(in("marked", "fbarray_memzone"), F_OK), 0);
-	end(a); /* killed: its locks go with it */
-	end(b);
+	CU_ASSERT(!folder_exists("dead") && folder_exists("own") && folder_exists("other") &&
+		  folder_exists("link"));
+	CU_ASSERT(folder_exists("marked") && folder_exists("starting") && folder_exists("file"));
+	CU_ASSERT_EQUAL(access(make_path("marked", "fbarray_memzone"), F_OK), 0);
+	end_process(a); /* killed: its locks go with it */
+	end_process(b);
 	CU_ASSERT_EQUAL(folders_sweep(base, "own", 1), 1); /* as many as wanted */
 	CU_ASSERT_EQUAL(folders_sweep(base, "own", 10), 1);
-	CU_ASSERT(!there("marked") && !there("starting") && there("other"));
+	CU_ASSERT(!folder_exists("marked") && !folder_exists("starting") && folder_exists("other"));
 	CU_ASSERT_EQUAL(folders_sweep(base, NULL, 10), 1);
 	CU_ASSERT_EQUAL(folders_sweep("/nowhere/at/all", NULL, 10), 0);
-	unlink(in("link", ""));
-	unlink(in("file", ""));
-	unlink(in("other", "config"));
-	unlink(in("other", "fbarray_memzone"));
-	rmdir(in("other", ""));
+	unlink(make_path("link", ""));
+	unlink(make_path("file", ""));
+	unlink(make_path("other", "config"));
+	unlink(make_path("other", "fbarray_memzone"));
+	rmdir(make_path("other", ""));
 	CU_ASSERT_EQUAL(rmdir(base), 0); /* nothing else was left or made */
 }
 
 /* Else two routers had one folder, and the first to end took the other's socket with it. */
 static void a_folder_of_a_living_router_is_not_held(void)
 {
-	const char *dpdk = geteuid() == 0 ? "/var/run/dpdk" : in("dpdk", "");
+	const char *dpdk = geteuid() == 0 ? "/var/run/dpdk" : make_path("dpdk", "");
 	char prefix[40], path[200];
 	int fd;
 
@@ -143,15 +144,14 @@ static void a_folder_of_a_living_router_is_not_held(void)
 	CU_ASSERT_EQUAL(folders_hold(prefix), 0);
 	folders_stop();
 	CU_ASSERT(access(path, F_OK) < 0);
-	rmdir(in("dpdk", ""));
+	rmdir(make_path("dpdk", ""));
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"a folder of a living router is not held",
-		 a_folder_of_a_living_router_is_not_held},
-		{"only folders of dead routers go", only_folders_of_dead_routers_go},
+		KVR_CASE(a_folder_of_a_living_router_is_not_held),
+		KVR_CASE(only_folders_of_dead_routers_go),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -25,7 +25,7 @@ static void who_is_woken_sleeps_sooner(void)
 	CU_ASSERT_EQUAL(idle_turn(&d, false, MOST), 0);
 }
 
-/* @return empty turns before it sleeps; it has slept once more then, in vain. */
+/* @return empty turns before it sleeps; it has slept once more without being woken. */
 static uint32_t until_it_sleeps(struct idle *d)
 {
 	uint32_t n = 0;
@@ -47,7 +47,7 @@ static void turns_in_vain_become_fewer(void)
 		most = most / 2 > IDLE_SPIN_LEAST ? most / 2 : IDLE_SPIN_LEAST;
 	}
 	CU_ASSERT_EQUAL(most, IDLE_SPIN_LEAST);
-	/* Turn after turn with work says nothing of the empty ones. */
+	/* Turns with work do not change the number of empty ones. */
 	for (int i = 0; i < 10; i++)
 		idle_turn(&d, true, MOST);
 	CU_ASSERT_EQUAL(until_it_sleeps(&d), IDLE_SPIN_LEAST);
@@ -107,12 +107,12 @@ static void any_work_begins_anew(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"a while before", it_turns_a_while_before_it_sleeps},
-			       {"woken: sooner", who_is_woken_sleeps_sooner},
-			       {"woken: fewer", turns_in_vain_become_fewer},
-			       {"looking: as long", who_looks_now_and_then_turns_as_long_as_ever},
-			       {"grow", sleeps_grow_to_their_bound},
-			       {"work", any_work_begins_anew},
+	CU_TestInfo tests[] = {KVR_CASE(it_turns_a_while_before_it_sleeps),
+			       KVR_CASE(who_is_woken_sleeps_sooner),
+			       KVR_CASE(turns_in_vain_become_fewer),
+			       KVR_CASE(who_looks_now_and_then_turns_as_long_as_ever),
+			       KVR_CASE(sleeps_grow_to_their_bound),
+			       KVR_CASE(any_work_begins_anew),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("idle", tests);

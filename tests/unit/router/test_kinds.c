@@ -12,7 +12,7 @@ static bool for_us(uint8_t kind)
 	return k != NULL && (k->to & KVR_ROLE_BIT_ROUTER) != 0;
 }
 
-static void a_kind_is_served_when_somebody_may_send_it(void)
+static void a_kind_is_served_if_a_role_may_send_it(void)
 {
 	uint32_t n = 0;
 
@@ -32,7 +32,7 @@ static void what_control_gets_control_serves(void)
 
 		CU_ASSERT_EQUAL(k->control != NULL,
 				k->ingress == ingress_to_control || k->ingress == ingress_hello);
-		/* Whoever is refused there hears of it. */
+		/* A sender that is rejected there gets an answer. */
 		CU_ASSERT(k->control == NULL || kvr_kind_info((uint8_t)i)->answerable);
 	}
 }
@@ -49,11 +49,10 @@ static void only_what_may_come_in_fragments_is_checked_later(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"served when somebody may send it", a_kind_is_served_when_somebody_may_send_it},
-		{"what control gets control serves", what_control_gets_control_serves},
-		{"in parts", only_what_may_come_in_fragments_is_checked_later},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(a_kind_is_served_if_a_role_may_send_it),
+			       KVR_CASE(what_control_gets_control_serves),
+			       KVR_CASE(only_what_may_come_in_fragments_is_checked_later),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("kinds", tests);
 }

@@ -12,7 +12,7 @@ static struct kvr_router_conf conf;
 static char why[300];
 
 /* @return what lcores_ingress() says of a new map. */
-static int ingress(const char *text)
+static int parse_ingress(const char *text)
 {
 	conf = (struct kvr_router_conf){.opt = {.idle = IDLE_POLL}};
 	why[0] = '\0';
@@ -20,7 +20,7 @@ static int ingress(const char *text)
 }
 
 /* The index that @text calls; -1: refused. */
-static int role(const char *text)
+static int parse_role(const char *text)
 {
 	uint32_t lcore = 99;
 
@@ -40,21 +40,21 @@ static void check_map(const uint32_t *cpu, uint32_t n)
 
 static void plain_cpus_have_one_lcore_each(void)
 {
-	CU_ASSERT_EQUAL(ingress("0"), 0);
+	CU_ASSERT_EQUAL(parse_ingress("0"), 0);
 	CHECK_MAP(0);
-	CU_ASSERT_EQUAL(ingress("7,2-4"), 0);
+	CU_ASSERT_EQUAL(parse_ingress("7,2-4"), 0);
 	CHECK_MAP(7, 2, 3, 4);
 	CU_ASSERT_EQUAL(conf.n_ingress, 4);
-	CU_ASSERT_EQUAL(ingress("1023"), 0);
+	CU_ASSERT_EQUAL(parse_ingress("1023"), 0);
 	CHECK_MAP(1023);
 }
 
 static void lcores_with_an_id_may_share_a_cpu(void)
 {
-	CU_ASSERT_EQUAL(ingress("0@0,1@0,2@1,3@1"), 0);
+	CU_ASSERT_EQUAL(parse_ingress("0@0,1@0,2@1,3@1"), 0);
 	CHECK_MAP(0, 0, 1, 1);
 	CU_ASSERT_EQUAL(conf.n_ingress, 4);
-	CU_ASSERT_EQUAL(ingress("3-4,2@3"), 0);
+	CU_ASSERT_EQUAL(parse_ingress("3-4,2@3"), 0);
 	CHECK_MAP(3, 4, 3);
 }
 
@@ -67,7 +67,7 @@ static void what_is_no_list_is_refused(void)
 					  "0@1024", "0@0 1@0", "1024@0", "99999999999999999999"};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CU_ASSERT_EQUAL(ingress(bad[i]), -EINVAL);
+		CU_ASSERT_EQUAL(parse_ingress(bad[i]), -EINVAL);
 		CU_ASSERT_PTR_NOT_NULL(strstr(why, "allowed: CPUs like"));
 	}
 }
@@ -77,16 +77,16 @@ static void a_cpu_twice_needs_ids(void)
 	static const char *const bad[] = {"0,0", "0-2,1", "0@0,0", "0,0-1"};
 
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CU_ASSERT_EQUAL(ingress(bad[i]), -EINVAL);
+		CU_ASSERT_EQUAL(parse_ingress(bad[i]), -EINVAL);
 		CU_ASSERT_PTR_NOT_NULL(strstr(why, " twice, allowed: once, or"));
 	}
 }
 
 static void ids_come_in_order(void)
 {
-	CU_ASSERT_EQUAL(ingress("1@0"), -EINVAL);
+	CU_ASSERT_EQUAL(parse_ingress("1@0"), -EINVAL);
 	CU_ASSERT_STRING_EQUAL(why, "got \"1@0\", allowed: IDs in order, the next is 0");
-	CU_ASSERT_EQUAL(ingress("0@0,0@1"), -EINVAL);
+	CU_ASSERT_EQUAL(parse_ingress("0@0,0@1"), -EINVAL);
 	CU_ASSERT_STRING_EQUAL(why, "got \"0@1\", allowed: IDs in order, the next is 1");
 }
 
@@ -94,12 +94,12 @@ static void so_many_lcores_and_cpus_there_are(void)
 {
 	cpu_set_t may;
 
-	CU_ASSERT_EQUAL(ingress("0-31"), 0);
+	CU_ASSERT_EQUAL(parse_ingress("0-31"), 0);
 	CU_ASSERT_EQUAL(conf.n_lcores, KVR_ROUTER_MAX_LCORES);
-	CU_ASSERT_EQUAL(role("31@31"), 31);
-	CU_ASSERT_EQUAL(role("32@0"), -1);
-	CU_ASSERT_EQUAL(role("40"), -1);
-	CU_ASSERT_EQUAL(ingress("0-32"), -EINVAL);
+	CU_ASSERT_EQUAL(parse_role("31@31"), 31);
+	CU_ASSERT_EQUAL(parse_role("32@0"), -1);
+	CU_ASSERT_EQUAL(parse_role("40"), -1);
+	CU_ASSERT_EQUAL(parse_ingress("0-32"), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(why, "more than 32"));
 	CPU_ZERO(&may);
 	CPU_SET(1, &may);
@@ -115,15 +115,15 @@ static void so_many_lcores_and_cpus_there_are(void)
 
 static void a_role_takes_the_lcore_of_its_cpu(void)
 {
-	CU_ASSERT_EQUAL(ingress("0@4,1@4,2@5"), 0);
-	CU_ASSERT_EQUAL(role(""), 0);
-	CU_ASSERT_EQUAL(role("4"), 0); /* the first of them */
-	CU_ASSERT_EQUAL(role("5"), 2);
-	CU_ASSERT_EQUAL(role("1@4"), 1);
+	CU_ASSERT_EQUAL(parse_ingress("0@4,1@4,2@5"), 0);
+	CU_ASSERT_EQUAL(parse_role(""), 0);
+	CU_ASSERT_EQUAL(parse_role("4"), 0); /* the first of them */
+	CU_ASSERT_EQUAL(parse_role("5"), 2);
+	CU_ASSERT_EQUAL(parse_role("1@4"), 1);
 	CHECK_MAP(4, 4, 5);
-	CU_ASSERT_EQUAL(role("7"), 3);
-	CU_ASSERT_EQUAL(role("4@4"), 4);
-	CU_ASSERT_EQUAL(role("4@4"), 4); /* of another pool */
+	CU_ASSERT_EQUAL(parse_role("7"), 3);
+	CU_ASSERT_EQUAL(parse_role("4@4"), 4);
+	CU_ASSERT_EQUAL(parse_role("4@4"), 4); /* of another pool */
 	CHECK_MAP(4, 4, 5, 7, 4);
 	CU_ASSERT_EQUAL(conf.n_ingress, 3);
 }
@@ -132,13 +132,13 @@ static void a_role_that_contradicts_is_refused(void)
 {
 	static const char *const bad[] = {"a", "1-2", "1,2", "0@4,1@4", "0@", "1 "};
 
-	CU_ASSERT_EQUAL(ingress("0@4,1@4"), 0);
-	CU_ASSERT_EQUAL(role("1@5"), -1);
+	CU_ASSERT_EQUAL(parse_ingress("0@4,1@4"), 0);
+	CU_ASSERT_EQUAL(parse_role("1@5"), -1);
 	CU_ASSERT_STRING_EQUAL(why, "got \"1@5\", but lcore 1 is on CPU 4");
-	CU_ASSERT_EQUAL(role("3@5"), -1);
+	CU_ASSERT_EQUAL(parse_role("3@5"), -1);
 	CU_ASSERT_STRING_EQUAL(why, "got \"3@5\", allowed: IDs in order, the next is 2");
 	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-		CU_ASSERT_EQUAL(role(bad[i]), -1);
+		CU_ASSERT_EQUAL(parse_role(bad[i]), -1);
 		CU_ASSERT_PTR_NOT_NULL(strstr(why, "allowed: a CPU like 2"));
 	}
 	CHECK_MAP(4, 4);
@@ -146,9 +146,9 @@ static void a_role_that_contradicts_is_refused(void)
 
 static void lcores_that_share_a_cpu_do_not_poll(void)
 {
-	CU_ASSERT_EQUAL(ingress("0-3"), 0);
+	CU_ASSERT_EQUAL(parse_ingress("0-3"), 0);
 	CU_ASSERT_EQUAL(lcores_idle(&conf, why, sizeof(why)), 0);
-	CU_ASSERT_EQUAL(role("4@2"), 4);
+	CU_ASSERT_EQUAL(parse_role("4@2"), 4);
 	CU_ASSERT_EQUAL(lcores_idle(&conf, why, sizeof(why)), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(why, "lcores 2 and 4 share CPU 2"));
 	conf.opt.idle = IDLE_SLEEP;
@@ -159,17 +159,16 @@ static void lcores_that_share_a_cpu_do_not_poll(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"plain CPUs have one lcore each", plain_cpus_have_one_lcore_each},
-		{"lcores with an ID may share a CPU", lcores_with_an_id_may_share_a_cpu},
-		{"what is no list is refused", what_is_no_list_is_refused},
-		{"a CPU twice needs IDs", a_cpu_twice_needs_ids},
-		{"IDs come in order", ids_come_in_order},
-		{"so many lcores and CPUs there are", so_many_lcores_and_cpus_there_are},
-		{"a role takes the lcore of its CPU", a_role_takes_the_lcore_of_its_cpu},
-		{"a role that contradicts is refused", a_role_that_contradicts_is_refused},
-		{"lcores that share a CPU do not poll", lcores_that_share_a_cpu_do_not_poll},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(plain_cpus_have_one_lcore_each),
+			       KVR_CASE(lcores_with_an_id_may_share_a_cpu),
+			       KVR_CASE(what_is_no_list_is_refused),
+			       KVR_CASE(a_cpu_twice_needs_ids),
+			       KVR_CASE(ids_come_in_order),
+			       KVR_CASE(so_many_lcores_and_cpus_there_are),
+			       KVR_CASE(a_role_takes_the_lcore_of_its_cpu),
+			       KVR_CASE(a_role_that_contradicts_is_refused),
+			       KVR_CASE(lcores_that_share_a_cpu_do_not_poll),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("lcores", tests);
 }

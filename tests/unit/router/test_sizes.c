@@ -11,7 +11,7 @@
 #define BUFFER 2368u /* of a port with 1,500 byte packets */
 
 /* The shipped default: one memif port, one pool, one lcore. */
-static struct sizes_in defaults(void)
+static struct sizes_in make_defaults(void)
 {
 	return (struct sizes_in){.device = {3200},
 				 .buffer = {BUFFER},
@@ -52,7 +52,7 @@ static void check_sum(const struct sizes_in *in, const struct sizes *s)
 
 static void the_default_takes_the_prompts_that_matter(void)
 {
-	struct sizes_in in = defaults();
+	struct sizes_in in = make_defaults();
 	struct sizes s;
 	char err[400];
 
@@ -77,7 +77,7 @@ static void the_default_takes_the_prompts_that_matter(void)
 
 static void memory_is_what_larger_messages_need(void)
 {
-	struct sizes_in in = defaults();
+	struct sizes_in in = make_defaults();
 	struct sizes s;
 	char err[400];
 
@@ -93,7 +93,7 @@ static void memory_is_what_larger_messages_need(void)
 
 static void configured_sizes_are_kept_and_the_rest_follows(void)
 {
-	struct sizes_in in = defaults();
+	struct sizes_in in = make_defaults();
 	struct sizes s, again;
 	char err[400];
 
@@ -111,7 +111,7 @@ static void configured_sizes_are_kept_and_the_rest_follows(void)
 	CU_ASSERT_EQUAL(s.max_message, 50 * 1400);
 	CU_ASSERT_EQUAL(s.mbufs[0], 3200 + s.reserve + 4 * 1024 + 3000 + 2000);
 	/* Given as many buffers as were derived, the same follows. */
-	in = defaults();
+	in = make_defaults();
 	CU_ASSERT_EQUAL_FATAL(sizes_derive(&in, &s, err, sizeof(err)), 0);
 	in.mbufs[0] = s.mbufs[0];
 	CU_ASSERT_EQUAL_FATAL(sizes_derive(&in, &again, err, sizeof(err)), 0);
@@ -120,7 +120,7 @@ static void configured_sizes_are_kept_and_the_rest_follows(void)
 
 static void contradictions_are_refused_with_their_keys(void)
 {
-	struct sizes_in in = defaults();
+	struct sizes_in in = make_defaults();
 	struct sizes s;
 	char err[400];
 
@@ -130,19 +130,19 @@ static void contradictions_are_refused_with_their_keys(void)
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "[port memif0] mbufs = 20000"));
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "ring_size 8192"));
 	CU_ASSERT_PTR_NULL(strchr(err, '\n'));
-	in = defaults();
+	in = make_defaults();
 	in.mbufs[0] = 3000; /* less than the device */
 	CU_ASSERT_EQUAL(sizes_derive(&in, &s, err, sizeof(err)), -EINVAL);
-	in = defaults();
+	in = make_defaults();
 	in.ring_size = 1 << 20;
 	CU_ASSERT_EQUAL(sizes_derive(&in, &s, err, sizeof(err)), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "memory_mb = 768"));
-	in = defaults();
+	in = make_defaults();
 	in.reassembly_frames = 1000;
 	in.reassembly_source_frames = 1001;
 	CU_ASSERT_EQUAL(sizes_derive(&in, &s, err, sizeof(err)), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "reassembly_source_frames = 1001"));
-	in = defaults();
+	in = make_defaults();
 	in.waiting_frames = 20; /* no message of 16 frames fits twice */
 	CU_ASSERT_EQUAL(sizes_derive(&in, &s, err, sizeof(err)), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "waiting_frames 20"));
@@ -156,7 +156,7 @@ static void any_configuration_fits_or_is_refused(void)
 
 	kvr_rand_init(&r, 7);
 	for (uint32_t i = 0; i < 100000; i++) {
-		struct sizes_in in = defaults();
+		struct sizes_in in = make_defaults();
 		struct sizes s;
 		char err[400] = "";
 
@@ -190,11 +190,11 @@ static void any_configuration_fits_or_is_refused(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"default", the_default_takes_the_prompts_that_matter},
-			       {"memory", memory_is_what_larger_messages_need},
-			       {"configured", configured_sizes_are_kept_and_the_rest_follows},
-			       {"contradictions", contradictions_are_refused_with_their_keys},
-			       {"any", any_configuration_fits_or_is_refused},
+	CU_TestInfo tests[] = {KVR_CASE(the_default_takes_the_prompts_that_matter),
+			       KVR_CASE(memory_is_what_larger_messages_need),
+			       KVR_CASE(configured_sizes_are_kept_and_the_rest_follows),
+			       KVR_CASE(contradictions_are_refused_with_their_keys),
+			       KVR_CASE(any_configuration_fits_or_is_refused),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("sizes", tests);

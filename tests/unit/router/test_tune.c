@@ -59,7 +59,7 @@ static void next_is(uint32_t i, const char *allow, uint32_t rate)
 }
 
 /* Ports with a list of one address. */
-static void begin(void)
+static void begin_tuning(void)
 {
 	memset(port, 0, sizeof(port));
 	updates = 0;
@@ -84,7 +84,7 @@ static bool goes_by(uint32_t i, const char *allow, uint32_t rate)
 
 static void all_take_it(void)
 {
-	begin();
+	begin_tuning();
 	for (uint32_t i = 0; i < PORTS; i++)
 		next_is(i, "10.0.0.2", 0);
 	CU_ASSERT_EQUAL(tune_ports(&rt, next, err, sizeof(err)), 0);
@@ -100,7 +100,7 @@ static void one_refuses_and_all_keep_theirs(void)
 	for (uint32_t at = 0; at < PORTS; at++) {
 		char want[32];
 
-		begin();
+		begin_tuning();
 		for (uint32_t i = 0; i < PORTS; i++)
 			next_is(i, "10.0.0.2", 7);
 		port[at].refuses = true;
@@ -123,7 +123,7 @@ static void one_refuses_and_all_keep_theirs(void)
 /* Whose list stays the same is left alone, there and back. */
 static void others_are_not_asked(void)
 {
-	begin();
+	begin_tuning();
 	next_is(0, "10.0.0.1", 7);
 	next_is(1, "10.0.0.2", 0);
 	next_is(2, "10.0.0.2", 0);
@@ -137,10 +137,8 @@ static void others_are_not_asked(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"all take it", all_take_it},
-			       {"one refuses", one_refuses_and_all_keep_theirs},
-			       {"others are not asked", others_are_not_asked},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(all_take_it), KVR_CASE(one_refuses_and_all_keep_theirs),
+			       KVR_CASE(others_are_not_asked), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("tune", tests);
 }

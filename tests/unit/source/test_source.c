@@ -6,7 +6,7 @@
 
 #define S UINT64_C(1000000000)
 
-static struct kvr_path v4(uint32_t a)
+static struct kvr_path make_path4(uint32_t a)
 {
 	struct kvr_path path = {.family = 4, .udp_port = 1000};
 
@@ -16,7 +16,7 @@ static struct kvr_path v4(uint32_t a)
 	return path;
 }
 
-static struct kvr_path v6(uint64_t net, uint64_t host)
+static struct kvr_path make_path6(uint64_t net, uint64_t host)
 {
 	struct kvr_path path = {.family = 6};
 
@@ -27,31 +27,32 @@ static struct kvr_path v6(uint64_t net, uint64_t host)
 	return path;
 }
 
-static uint64_t key4(uint32_t a)
+static uint64_t make_key4(uint32_t a)
 {
-	const struct kvr_path path = v4(a);
+	const struct kvr_path path = make_path4(a);
 
 	return kvr_source_key(&path);
 }
 
-static uint64_t key6(uint64_t net, uint64_t host)
+static uint64_t make_key6(uint64_t net, uint64_t host)
 {
-	const struct kvr_path path = v6(net, host);
+	const struct kvr_path path = make_path6(net, host);
 
 	return kvr_source_key(&path);
 }
 
 static void ports_and_hosts_of_a_64_are_one_source(void)
 {
-	struct kvr_path path = v4(0x0a000001), b = v4(0x0a000001);
+	struct kvr_path path = make_path4(0x0a000001), b = make_path4(0x0a000001);
 
 	b.udp_port = 2;
 	CU_ASSERT_EQUAL(kvr_source_key(&path), kvr_source_key(&b));
-	CU_ASSERT_NOT_EQUAL(key4(0x0a000001), key4(0x0a000002));
-	CU_ASSERT_EQUAL(key6(0x20010db800000001, 1), key6(0x20010db800000001, 99));
-	CU_ASSERT_NOT_EQUAL(key6(0x20010db800000001, 1), key6(0x20010db800000002, 1));
-	CU_ASSERT_NOT_EQUAL(key6(UINT64_C(0xfe80) << 48, 1), key6(UINT64_C(0xfe80) << 48, 2));
-	CU_ASSERT_NOT_EQUAL(key6(0, 1), 0);
+	CU_ASSERT_NOT_EQUAL(make_key4(0x0a000001), make_key4(0x0a000002));
+	CU_ASSERT_EQUAL(make_key6(0x20010db800000001, 1), make_key6(0x20010db800000001, 99));
+	CU_ASSERT_NOT_EQUAL(make_key6(0x20010db800000001, 1), make_key6(0x20010db800000002, 1));
+	CU_ASSERT_NOT_EQUAL(make_key6(UINT64_C(0xfe80) << 48, 1),
+			    make_key6(UINT64_C(0xfe80) << 48, 2));
+	CU_ASSERT_NOT_EQUAL(make_key6(0, 1), 0);
 }
 
 static void a_bucket_allows_its_burst_then_its_rate(void)
@@ -78,7 +79,7 @@ static void a_bucket_allows_its_burst_then_its_rate(void)
 static void forged_addresses_do_not_displace_an_honest_one(void)
 {
 	struct kvr_source_table *table = kvr_source_create(64, 7);
-	const uint64_t honest = key4(0x0a000001);
+	const uint64_t honest = make_key4(0x0a000001);
 	struct kvr_source *source;
 	uint64_t now = S;
 
@@ -86,7 +87,7 @@ static void forged_addresses_do_not_displace_an_honest_one(void)
 	source = kvr_source_get(table, honest, now);
 	source->requests = 42;
 	for (uint32_t i = 0; i < 100000; i++) {
-		source = kvr_source_get(table, key4(0xc0000000u + i * 256), ++now);
+		source = kvr_source_get(table, make_key4(0xc0000000u + i * 256), ++now);
 		CU_ASSERT_NOT_EQUAL(source->key, honest);
 	}
 	source = kvr_source_get(table, honest, now);
@@ -98,10 +99,10 @@ static void forged_addresses_do_not_displace_an_honest_one(void)
 	now += KVR_SOURCE_IDLE_NS;
 	CU_ASSERT_EQUAL(kvr_source_used(table, now), 0);
 	CU_ASSERT_PTR_NULL(kvr_source_find(table, honest, now));
-	source = kvr_source_get(table, key4(0xdeadbeef), now);
-	CU_ASSERT_EQUAL(source->key, key4(0xdeadbeef));
+	source = kvr_source_get(table, make_key4(0xdeadbeef), now);
+	CU_ASSERT_EQUAL(source->key, make_key4(0xdeadbeef));
 	CU_ASSERT_EQUAL(source->requests, 0);
-	CU_ASSERT_PTR_EQUAL(kvr_source_find(table, key4(0xdeadbeef), now + 1), source);
+	CU_ASSERT_PTR_EQUAL(kvr_source_find(table, make_key4(0xdeadbeef), now + 1), source);
 	kvr_source_destroy(table);
 }
 
@@ -114,23 +115,24 @@ static void sources_without_a_place_use_a_shared_entry(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(table);
 	/* One set: five hosts, then the shared entries take the remaining places. */
 	for (uint32_t i = 0; i < 6; i++)
-		kvr_source_get(table, key4(0x0a000000 + i), S);
-	kvr_source_get(table, key6(0x20010db800000001, 1), S);
-	kvr_source_get(table, key4(0x0b000000), S);
-	source = kvr_source_get(table, key4(0x0c000001), S);
+		kvr_source_get(table, make_key4(0x0a000000 + i), S);
+	kvr_source_get(table, make_key6(0x20010db800000001, 1), S);
+	kvr_source_get(table, make_key4(0x0b000000), S);
+	source = kvr_source_get(table, make_key4(0x0c000001), S);
 	CU_ASSERT_STRING_EQUAL(kvr_source_text(source->key, text, sizeof(text)), "others");
 	/* A place becomes free: the next source gets its own entry. */
 	for (uint32_t i = 1; i < 6; i++)
-		kvr_source_get(table, key4(0x0a000000 + i), 12 * S);
-	kvr_source_get(table, key6(0x20010db800000001, 1), 12 * S);
-	b = kvr_source_get(table, key4(0x0c000001), 12 * S);
+		kvr_source_get(table, make_key4(0x0a000000 + i), 12 * S);
+	kvr_source_get(table, make_key6(0x20010db800000001, 1), 12 * S);
+	b = kvr_source_get(table, make_key4(0x0c000001), 12 * S);
 	CU_ASSERT_STRING_EQUAL(kvr_source_text(b->key, text, sizeof(text)), "12.0.0.1");
-	c = kvr_source_get(table, key4(0x0c000002), 12 * S);
+	c = kvr_source_get(table, make_key4(0x0c000002), 12 * S);
 	CU_ASSERT_STRING_EQUAL(kvr_source_text(c->key, text, sizeof(text)), "12.0.0.2");
 	kvr_source_destroy(table);
 
-	CU_ASSERT_STRING_EQUAL(kvr_source_text(key6(0x20010db800000001, 1), text, sizeof(text)),
-			       "2001:db8:0:1::/64");
+	CU_ASSERT_STRING_EQUAL(
+		kvr_source_text(make_key6(0x20010db800000001, 1), text, sizeof(text)),
+		"2001:db8:0:1::/64");
 }
 
 #define ALL KVR_SOURCE_ALL
@@ -154,8 +156,8 @@ static void sources_above_the_quota_are_limited(void)
 	uint64_t now = S;
 
 	CU_ASSERT_PTR_NOT_NULL_FATAL(table);
-	flood = kvr_source_get(table, key4(1), now);
-	steady = kvr_source_get(table, key4(2), now);
+	flood = kvr_source_get(table, make_key4(1), now);
+	steady = kvr_source_get(table, make_key4(2), now);
 	/* No source has recent requests: a fragment that arrives one window after its first. */
 	CU_ASSERT_TRUE(kvr_source_within_quota(table, steady, ALL / 8, ALL - 1, now));
 	for (int i = 0; i < 1000; i++)
@@ -172,7 +174,7 @@ static void sources_above_the_quota_are_limited(void)
 	CU_ASSERT_TRUE(kvr_source_within_quota(table, flood, ALL, ALL - 1, now));
 	CU_ASSERT_FALSE(kvr_source_within_quota(table, steady, 0, 0, now));
 	CU_ASSERT_EQUAL((at = 0, kvr_source_top(table, now, &at, top, 0, 2)), 2);
-	CU_ASSERT_EQUAL(top[0].key, key4(1));
+	CU_ASSERT_EQUAL(top[0].key, make_key4(1));
 	CU_ASSERT_EQUAL(top[0].count, 1000);
 	CU_ASSERT_EQUAL(top[1].count, 300);
 	CU_ASSERT_EQUAL(at, UINT32_MAX);
@@ -182,7 +184,7 @@ static void sources_above_the_quota_are_limited(void)
 	CU_ASSERT_FALSE(kvr_source_within_quota(table, steady, ALL / 2, ALL - 1, now));
 	CU_ASSERT_TRUE(kvr_source_within_quota(table, flood, 1, ALL - 1, now));
 	CU_ASSERT_EQUAL((at = 0, kvr_source_top(table, now, &at, top, 0, 1)), 1);
-	CU_ASSERT_EQUAL(top[0].key, key4(2));
+	CU_ASSERT_EQUAL(top[0].key, make_key4(2));
 	kvr_source_destroy(table);
 }
 
