@@ -266,7 +266,8 @@ static int put_folded(struct kvr_engine_answer *answer)
 	    !kvr_engine__append_bytes(&answer->out, first, (size_t)first_len) ||
 	    !kvr_engine__append_bytes(&answer->out, fields + 1,
 				      answer->head.len - (size_t)(fields + 1 - answer->head.p)) ||
-	    !kvr_engine__append_bytes(&answer->out, text, (size_t)n))
+	    !kvr_engine__append_bytes(&answer->out, text, (size_t)n) ||
+	    (status >= 400 && !kvr_engine__append_bytes(&answer->whole, text, (size_t)n)))
 		rc = -ENOMEM;
 	free(text);
 	return rc;
@@ -287,6 +288,11 @@ int kvr_engine_answer_finish(struct kvr_engine_answer *answer)
 	if (!answer->stream && !answer->prefill && answer->whole.len > 0)
 		kvr_engine_count_answer(&answer->usage, answer->whole.p, answer->whole.len, NULL);
 	return 0;
+}
+
+void kvr_engine_answer_stop(struct kvr_engine_answer *answer)
+{
+	answer->finished = true;
 }
 
 /* ---- outside ---- */
@@ -328,8 +334,16 @@ enum kvr_engine_verdict kvr_engine_answer_judge(const struct kvr_engine_answer *
 				answer->retry_after);
 }
 
+size_t kvr_engine_answer_whole(const struct kvr_engine_answer *answer, const char **data)
+{
+	*data = answer->whole.p != NULL ? answer->whole.p : "";
+	return answer->whole.len;
+}
+
 size_t kvr_engine_answer_error(const struct kvr_engine_answer *answer, char *buf, size_t size)
 {
-	return kvr_engine_error_text(answer->whole.p != NULL ? answer->whole.p : "",
-				     answer->whole.len, buf, size);
+	const char *data;
+	const size_t len = kvr_engine_answer_whole(answer, &data);
+
+	return kvr_engine_error_text(data, len, buf, size);
 }

@@ -80,6 +80,12 @@ int kvr_engine_answer_content(struct kvr_engine_answer *answer, const char *data
  */
 int kvr_engine_answer_finish(struct kvr_engine_answer *answer);
 
+/**
+ * The engine broke off, or the request was given up. What was held back becomes ready; nothing of
+ * a folded stream does.
+ */
+void kvr_engine_answer_stop(struct kvr_engine_answer *answer);
+
 /** Whether more content may be read; false while much waits to be taken. */
 bool kvr_engine_answer_admits(const struct kvr_engine_answer *answer);
 
@@ -91,6 +97,9 @@ void kvr_engine_answer_take(struct kvr_engine_answer *answer, size_t len);
 
 /** The verdict of a complete answer on its engine. */
 enum kvr_engine_verdict kvr_engine_answer_judge(const struct kvr_engine_answer *answer);
+
+/** Content of an answer that is no stream, and of a folded error. @return its length; 0: none. */
+size_t kvr_engine_answer_whole(const struct kvr_engine_answer *answer, const char **data);
 
 /** Text of the error that the answer is, as kvr_engine_error_text(). */
 size_t kvr_engine_answer_error(const struct kvr_engine_answer *answer, char *buf, size_t size);

@@ -14,8 +14,8 @@
 
 static const struct kvr_engine_leg whole;
 
-static int plan(enum kvr_engine_kind kind, const struct kvr_engine_leg *leg, const char *head,
-		const char *content, struct kvr_engine_plan *out)
+static int make_plan(enum kvr_engine_kind kind, const struct kvr_engine_leg *leg, const char *head,
+		     const char *content, struct kvr_engine_plan *out)
 {
 	struct kvr_http_head h;
 	const struct kvr_engine_request request = {.kind = kind,
@@ -36,7 +36,7 @@ static struct kvr_engine_plan expect_plan(enum kvr_engine_kind kind,
 {
 	struct kvr_engine_plan p;
 
-	CU_ASSERT_EQUAL_FATAL(plan(kind, leg, head, content, &p), 0);
+	CU_ASSERT_EQUAL_FATAL(make_plan(kind, leg, head, content, &p), 0);
 	CU_ASSERT_EQUAL(p.form, form);
 	CU_ASSERT_EQUAL(p.content_len, strlen(want));
 	CU_ASSERT(p.content_len == strlen(want) && memcmp(p.content, want, p.content_len) == 0);
@@ -52,7 +52,7 @@ static void expect_error(enum kvr_engine_kind kind, const struct kvr_engine_leg 
 {
 	struct kvr_engine_plan p;
 
-	CU_ASSERT_EQUAL(plan(kind, leg, CHAT, content, &p), rc);
+	CU_ASSERT_EQUAL(make_plan(kind, leg, CHAT, content, &p), rc);
 	CU_ASSERT_PTR_NULL(p.content);
 }
 
