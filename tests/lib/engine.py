@@ -21,7 +21,7 @@ from collections import deque
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import engine_shapes  # noqa: E402
 from engine_cache import Cache, Events  # noqa: E402
-from engine_http import Answer, Gone, Http, Refused, get, post  # noqa: E402
+from engine_http import Answer, Gone, Http, Refused, Response, get, post  # noqa: E402
 
 LEASE_S = 30
 
@@ -136,9 +136,11 @@ class Engine:
 
     # --- generation ----------------------------------------------------------------------------
 
-    async def generate(self, http, body, chat):
+    async def generate(self, http, body, api):
         """One request from prompt to answer."""
-        o, headers = self.o, http.headers
+        o, headers, chat = self.o, http.headers, api == 'chat/completions'
+        if api == 'responses':
+            body = {**body, 'prompt': body.get('input'), 'max_tokens': body.get('max_output_tokens')}
         tokens, mm = await self.ids(body, chat)
         lora, salt = self.adapter(body), body.get('cache_salt')
         room, kv = body.get('bootstrap_room'), body.get('kv_transfer_params')
@@ -173,7 +175,8 @@ class Engine:
             else:
                 await self.wait(http, o.prefill_us * 1e-6 * (len(tokens) - hit * o.block_size))
             await rank.cache.add(chain)
-            answer = Answer(self, body, chat, len(tokens), min(hit * o.block_size, len(tokens) - 1))
+            found = min(hit * o.block_size, len(tokens) - 1)
+            answer = Answer(self, body, chat, len(tokens), found) if api != 'responses' else Response(self, body, len(tokens), found)
             if kv and kv.get('do_remote_decode') and not self.stops(body):  # vLLM keeps no blocks of what was stopped
                 answer.kv = self.hold(chain, rank)
             if room is not None and o.role == 'prefill':
@@ -191,27 +194,40 @@ class Engine:
         return self.o.eos_first and not body.get('ignore_eos') or ord('0') in (body.get('stop_token_ids') or ())
 
     async def answer(self, http, answer, body, n):
-        stream = bool(body.get('stream'))
+        o, stream = self.o, bool(body.get('stream'))
         if stream:
             http.begin(200, 'text/event-stream; charset=utf-8')
-        for i in range(n):
-            await self.wait(http, self.o.decode_us * 1e-6)
-            self.count['tokens'] += 1
-            if stream:
-                await http.write(answer.chunk(i, n))
-            if self.o.break_after and i + 1 == self.o.break_after:
+        done = 0
+        while done < n:
+            more = min(o.event_tokens, n - done, *(k - done for k in (o.break_after, o.error_after) if k > done))
+            await self.wait(http, o.decode_us * 1e-6 * more)
+            self.count['tokens'] += more * answer.choices
+            for index in range(answer.choices if stream else 0):
+                await http.write(answer.chunk(index, done, more, done + more == n))
+            done += more
+            if o.break_after and done == o.break_after:
                 if stream:
                     await http.write(b'data: {"id": "half a li')
                 http.writer.close()
                 raise Gone
+            if o.error_after and done == o.error_after:
+                return await self.fail_late(http, stream)
         if stream:
-            options = body.get('stream_options') or {}
-            if options.get('include_usage'):
+            if answer.total:
                 await http.write(answer.last(n))
-            await http.write(b'data: [DONE]\n\n')
+            if answer.done:
+                await http.write(b'data: [DONE]\n\n')
             await http.end()
         else:
             await http.reply(200, answer.whole(n))
+
+    async def fail_late(self, http, stream):
+        """An error after tokens, as the last event of a stream or as the whole answer."""
+        error = {'error': {'message': 'Internal server error', 'type': 'InternalServerError', 'param': None, 'code': 500}}
+        if not stream:
+            return await http.reply(500, error)
+        await http.write(b'data: ' + json.dumps(error).encode() + b'\n\ndata: [DONE]\n\n')
+        await http.end()
 
     async def wait(self, http, seconds):
         """Sleep, or find the client gone."""
@@ -364,12 +380,12 @@ class Engine:
             return await http.reply(200, {'object': 'list', 'model': o.model, 'data': [
                 {'object': 'embedding', 'index': 0, 'embedding': [0.5, -0.25, 0.125]}],
                 'usage': {'prompt_tokens': 4, 'total_tokens': 4}})
-        if path not in ('/v1/completions', '/v1/chat/completions'):
+        if path not in ('/v1/completions', '/v1/chat/completions', '/v1/responses'):
             raise Refused(404, 'Not Found')
         self.count['requests'] += 1
         self.seen.append({'path': path, 'headers': http.headers, 'kv': digest(text_of(http.body, 'kv_transfer_params')), 'body': {
-            k: v for k, v in body.items() if k not in ('prompt', 'messages')}})
-        await self.generate(http, body, path.endswith('chat/completions'))
+            k: v for k, v in body.items() if k not in ('prompt', 'messages', 'input')}})
+        await self.generate(http, body, path[len('/v1/'):])
         self.count['finished'] += 1
 
 
@@ -446,6 +462,8 @@ def options(argv):
     p.add_argument('--hold', action='store_true', help='so long /tokenize answers nothing of more than one message')
     p.add_argument('--vocabulary', help='URL of a /tokenize whose ids are the tokens of text and messages')
     p.add_argument('--numbered', action='store_true', help='its template numbers the messages')
+    p.add_argument('--event-tokens', type=int, default=1, help='tokens in one event of a stream, as with speculative decoding')
+    p.add_argument('--error-after', type=int, default=0, help='tokens after which requests end with an error')
     p.add_argument('--break-after', type=int, default=0, help='tokens after which connections break')
     o = p.parse_args(argv)
     o.hash = o.hash or ('int' if o.type == 'sglang' else 'uint')
