@@ -227,6 +227,7 @@ bool app_describe_apply(struct app *app)
 	drop_own_endpoints(app);
 	app->blocks = agent_facts_blocks(&app->facts, app->block_size);
 	app->described = app->prom;
+	app->running_costs = false;
 	agent_facts_line(&app->facts, &app->given, line, sizeof(line));
 	app_log(app, KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .addr = app->o.engine), "the engine: %s",
 		line);

@@ -10,9 +10,7 @@
 
 #include "bodies.h"
 #include "engine.h"
-#include "kvr_http.h"
-#include "kvr_sse.h"
-#include "usage.h"
+#include "kvr_engine_answer.h"
 
 struct app_job {
 	LIST_ENTRY(app_job) hash;
@@ -26,23 +24,14 @@ struct app_job {
 	struct app_ask ask;    /* request at the engine */
 	struct app_body *body; /* separate body, or NULL */
 	/* the answer */
-	uint64_t head_us; /* time of its head */
+	struct kvr_engine_answer answer;
+	uint64_t head_us;  /* time of its head */
+	uint32_t reported; /* tokens of the last item */
 	uint16_t status;
-	bool stream, prefill, bootstrap;
+	bool prefill, bootstrap;
 	bool over, failed;
-	bool retry_after; /* the head has this field */
-	bool content;	  /* data followed the head */
-	bool begun;	  /* an event that is not an error was forwarded */
-	char link[40];	  /* trace link, a JSON object; "": none */
-	char words[256];  /* reason of a failure; "": unknown */
-	char *out;	  /* not forwarded yet */
-	size_t len, cap;
-	bool too_long; /* `whole` exceeded its limit and stays empty */
-	char *whole;   /* content, unless it is a stream */
-	size_t whole_len, whole_cap;
-	struct kvr_sse sse;
-	char *sse_buf;
-	struct agent_usage usage;
+	char link[40];	 /* trace link, a JSON object; "": none */
+	char words[256]; /* reason of a failure; "": unknown */
 };
 
 /* jobs.c */

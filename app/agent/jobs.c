@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 #include "job.h"
 #include "result_pack.h"
@@ -19,8 +18,8 @@
 #define TRIAL_US  UINT64_C(2000000) /* doubles with each consecutive failure ... */
 #define TRIALS	  4u		    /* ... and there is no limit after this number */
 #define BUCKETS	  4096u
-#define HOLD_MOST 16384u /* bytes of a stream whose first event is incomplete or an error */
-#define HEAD_US	  1000u	 /* wait for content: an engine with a token sends both almost at once */
+#define ITEM_MOST (512u << 10) /* bytes of one item */
+#define HEAD_US	  1000u /* wait for content: an engine with a token sends both almost at once */
 
 struct app_bucket *app_job_bucket(struct app *app, uint64_t handle)
 {
@@ -73,9 +72,7 @@ void app_job_release(struct app_job *job)
 	app_body_drop(job->app, job->body);
 	free(job->ask.head);
 	free(job->ask.content);
-	free(job->out);
-	free(job->whole);
-	free(job->sse_buf);
+	kvr_engine_answer_fini(&job->answer);
 	free(job);
 }
 
@@ -116,31 +113,39 @@ void app_job_set_error(struct app_job *job, const char *format, ...)
 
 /* ---- forwarding ---- */
 
+/* Tokens of an answer that came as a whole are not reported, unless there is only one: the router
+ * would take the end of the generation for the time of the first token. */
+static uint32_t reported_tokens(const struct app_job *job)
+{
+	const uint32_t n = job->answer.usage.generated;
+
+	return job->answer.stream || n <= 1 ? n : 0;
+}
+
 static struct kvr_agent_item item_of(const struct app_job *job, const void *data, size_t len)
 {
 	return (struct kvr_agent_item){.data = data,
 				       .len = (uint32_t)len,
 				       .status = job->status,
-				       .generated_tokens = job->usage.generated,
+				       .generated_tokens = reported_tokens(job),
 				       .trace_link = job->link,
 				       .trace_link_len = (uint32_t)strlen(job->link),
-				       .cached_known = job->usage.cached_known,
-				       .cached_tokens = job->usage.cached};
+				       .cached_known = job->answer.usage.cached_known,
+				       .cached_tokens = job->answer.usage.cached};
 }
 
 /* Judge the engine by the end of the answer. */
-static enum agent_verdict judge_answer(const struct app_job *job)
+static enum kvr_engine_verdict judge_answer(const struct app_job *job)
 {
-	const bool fine = !job->failed && job->status < 400;
-
-	if (fine && job->stream && job->usage.events == 0)
-		return AGENT_FAILED; /* an empty stream is a failure */
-	return agent_judge(fine ? job->usage.error : job->status, job->retry_after);
+	return job->failed ? kvr_engine_judge(job->status, job->answer.retry_after)
+			   : kvr_engine_answer_judge(&job->answer);
 }
 
-static uint32_t verdict_flags(enum agent_verdict v)
+static uint32_t verdict_flags(enum kvr_engine_verdict v)
 {
-	return v == AGENT_FAILED ? KVR_AGENT_FAILED : v == AGENT_REFUSED ? KVR_AGENT_REFUSED : 0;
+	return v == KVR_ENGINE_FAILED	 ? KVR_AGENT_FAILED
+	       : v == KVR_ENGINE_REFUSED ? KVR_AGENT_REFUSED
+					 : 0;
 }
 
 /* Log the engine's message about a failure. */
@@ -148,22 +153,23 @@ static void log_failure(const struct app_job *job)
 {
 	char text[200] = "";
 
-	agent_error_text(job->whole != NULL ? job->whole : "", job->whole_len, text, sizeof(text));
+	kvr_engine_answer_error(&job->answer, text, sizeof(text));
 	app_log(job->app,
 		KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .addr = job->app->o.engine, .reason = text),
 		"the engine answered a request with an error: status %u%s", job->status,
-		job->stream && job->usage.events == 0 ? ", empty stream" : "");
+		job->answer.stream && job->answer.usage.events == 0 ? ", empty stream" : "");
 }
 
 static void count_end(struct app_job *job)
 {
-	const enum agent_verdict v = judge_answer(job);
+	const enum kvr_engine_verdict v = judge_answer(job);
 	struct app_stats *st = &job->app->st;
 
-	if (v == AGENT_FAILED && !job->failed)
+	if (v == KVR_ENGINE_FAILED && !job->failed)
 		log_failure(job);
-	kvr_cell_add(&st->hidden_errors, v == AGENT_FAILED && !job->failed && job->status < 400);
-	kvr_cell_add(&st->overloaded, v == AGENT_REFUSED);
+	kvr_cell_add(&st->hidden_errors,
+		     v == KVR_ENGINE_FAILED && !job->failed && job->status < 400);
+	kvr_cell_add(&st->overloaded, v == KVR_ENGINE_REFUSED);
 
 	if (job->failed)
 		kvr_cell_add(&st->failed, 1);
@@ -173,7 +179,7 @@ static void count_end(struct app_job *job)
 		kvr_cell_add(&st->status_5xx, 1);
 	else if (job->status >= 400)
 		kvr_cell_add(&st->status_4xx, 1);
-	kvr_cell_add(&st->bad_events, job->usage.bad_events);
+	kvr_cell_add(&st->bad_events, job->answer.usage.bad_events);
 }
 
 /* Compress a result that exceeds a message. @param packed memory of the result, to be freed, or
@@ -209,23 +215,22 @@ static int respond_prefill(struct app_job *job)
 	struct kvr_json_value result = {0}, details;
 	struct kvr_agent_item item;
 	char *packed = NULL;
+	const char *whole;
+	const size_t len = kvr_engine_answer_whole(&job->answer, &whole);
 	int rc;
 
-	agent_usage_whole(&job->usage, job->whole != NULL ? job->whole : "", job->whole_len,
-			  &result);
+	kvr_engine_count_answer(&job->answer.usage, whole, len, &result);
 	item = item_of(job, result.p, result.len);
 	item.flags = KVR_AGENT_LAST;
-	if (agent_prompt_details(job->whole != NULL ? job->whole : "", job->whole_len, &details) &&
-	    details.len <= 512) {
+	if (kvr_engine_find_prompt_details(whole, len, &details) && details.len <= 512) {
 		item.prompt_details = details.p;
 		item.prompt_details_len = (uint32_t)details.len;
 	}
 	if (!job->failed && job->status >= 400) {
 		app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 			"prefill: the engine answered with status %u: %.*s", job->status,
-			(int)(job->whole_len < 200 ? job->whole_len : 200), job->whole);
-		agent_error_text(job->whole != NULL ? job->whole : "", job->whole_len, job->words,
-				 sizeof(job->words));
+			(int)(len < 200 ? len : 200), whole);
+		kvr_engine_error_text(whole, len, job->words, sizeof(job->words));
 		job->failed = true;
 	} else if (!job->failed && !job->bootstrap && result.len == 0) {
 		app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
@@ -256,7 +261,7 @@ static void end_badly(struct app_job *job, int rc)
 	struct kvr_agent_item item = {.flags = KVR_AGENT_LAST | KVR_AGENT_ERROR,
 				      .status = rc == -EMSGSIZE ? 413 : 500,
 				      .data = job->words,
-				      .generated_tokens = job->usage.generated};
+				      .generated_tokens = job->answer.usage.generated};
 
 	app_log(job->app, KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
 		"request %" PRIx64 ": an item was rejected: %s%s", job->handle, strerror(-rc),
@@ -278,44 +283,59 @@ static int respond_failure(struct app_job *job)
 	return kvr_agent_respond(job->app->agent, job->handle, &item);
 }
 
-/* Return true if a stream is held back: until its first event is complete, and to its end if that
- * event is an error, because a client without data can retry elsewhere. The limit ensures that
- * reading continues. */
-static bool is_held_back(const struct app_job *job)
+/* Return true if tokens of a folded answer are to be reported without data: the first ones, and
+ * then each output block. The client gets all data at the end. */
+static bool has_progress(const struct app_job *job)
 {
-	return job->stream && !job->begun && !job->over && job->content && job->len <= HOLD_MOST &&
-	       (job->usage.events == 0 || job->usage.error != 0);
+	const uint32_t n = job->answer.usage.generated, block = job->app->block_size;
+
+	return job->answer.fold != NULL && n > 0 &&
+	       (job->reported == 0 || n / block > job->reported / block);
+}
+
+/* Forward one item of the data that are ready. @return as respond_job(), or 1: more is ready. */
+static int respond_item(struct app_job *job)
+{
+	struct kvr_agent_item item;
+	const char *data;
+	const size_t ready = kvr_engine_answer_ready(&job->answer, &data);
+	const size_t n = ready < ITEM_MOST ? ready : ITEM_MOST;
+	int rc;
+
+	if (ready == 0 && !job->over && !has_progress(job))
+		return 0;
+	if (ready == 0 && job->over && job->failed)
+		return respond_failure(job);
+	item = item_of(job, data, n);
+	if (job->over && !job->failed && n == ready)
+		item.flags = KVR_AGENT_LAST | verdict_flags(judge_answer(job));
+	if (ready == 0 && !job->over)
+		item.status = 0; /* the head was not forwarded */
+	rc = kvr_agent_respond(job->app->agent, job->handle, &item);
+	if (rc < 0)
+		return rc;
+	job->reported = item.generated_tokens;
+	kvr_engine_answer_take(&job->answer, n);
+	return n < ready || (job->over && job->failed);
 }
 
 /* Forward received data. @return 0: all forwarded; -ENOBUFS: later; other errors: the request
  * ended. */
-static int respond_item(struct app_job *job)
+static int respond_job(struct app_job *job)
 {
-	struct kvr_agent_item item;
 	int rc;
 
 	if (job->prefill)
 		return job->over ? respond_prefill(job) : 0;
-	if (job->over && !job->stream && job->whole_len > 0)
-		agent_usage_whole(&job->usage, job->whole, job->whole_len, NULL);
-	if ((job->len == 0 && !job->over) || is_held_back(job))
-		return 0;
-	if (job->over && job->failed && job->len == 0)
-		return respond_failure(job);
-	item = item_of(job, job->out, job->len);
-	if (job->over && !job->failed)
-		item.flags = KVR_AGENT_LAST | verdict_flags(judge_answer(job));
-	rc = kvr_agent_respond(job->app->agent, job->handle, &item);
-	if (rc < 0)
-		return rc;
-	job->len = 0;
-	job->begun |= job->content;
-	return job->over && job->failed ? respond_failure(job) : 0;
+	do
+		rc = respond_item(job);
+	while (rc > 0);
+	return rc;
 }
 
 static void flush_job(struct app *app, struct app_job *job)
 {
-	const int rc = respond_item(job);
+	const int rc = respond_job(job);
 
 	unqueue_job(job);
 	if (rc == -ENOBUFS) {
@@ -356,13 +376,51 @@ void app_jobs_flush(struct app *app)
 	}
 }
 
+static const char *fold_error(int rc)
+{
+	switch (rc) {
+	case -ENODATA:
+		return "the stream is empty";
+	case -EPIPE:
+		return "the stream ends before the answer does";
+	case -EBADMSG:
+		return "the stream has an invalid event";
+	case -EMSGSIZE:
+	case -E2BIG:
+		return "the answer is too large to be folded";
+	default:
+		return strerror(-rc);
+	}
+}
+
+/* The engine has sent the whole answer. */
+static void finish_answer(struct app_job *job)
+{
+	const int rc = kvr_engine_answer_finish(&job->answer);
+
+	if (job->answer.usage.running_costs && job->app->o.type == AGENT_VLLM)
+		job->app->running_costs = true;
+	job->status = job->answer.status;
+	if (rc == 0)
+		return;
+	app_job_set_error(job, "the engine failed: %s", fold_error(rc));
+	job->status = 502;
+	app_log(job->app,
+		KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .addr = job->app->o.engine,
+			      .reason = fold_error(rc)),
+		"a request failed at the engine");
+}
+
 void app_job_ended(void *arg, enum app_end how, const char *why)
 {
 	struct app_job *job = arg;
 	struct app *app = job->app;
 
 	job->over = true;
-	if (how != APP_END_WELL) {
+	if (how == APP_END_WELL) {
+		finish_answer(job);
+	} else {
+		kvr_engine_answer_stop(&job->answer);
 		app_job_set_error(job, "the engine failed: %s", why);
 		job->status = how == APP_END_LATE && job->status == 0 ? 504 : 502;
 		app_log(app,
@@ -393,7 +451,7 @@ void app_trials_turn(struct app *app)
 
 	for (job = TAILQ_FIRST(&app->trials); job != NULL; job = next) {
 		next = TAILQ_NEXT(job, trial);
-		if (job->content || job->over) {
+		if (job->answer.content || job->over) {
 			app->trials_failed = 0;
 			end_trial(job);
 		} else if (job->trial_us <= app->now_us) {

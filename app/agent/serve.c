@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Registration of the worker: when the engine is healthy, until it fails. */
 #include "app.h"
-#include "body.h"
 #include "canary.h"
 
 #include <errno.h>

@@ -19,6 +19,9 @@ from protocol_router import ADDRESSES, Router, Tally
 
 TALLY = Tally(90, patience=20.0)
 WORKER = 7
+# The agent adds nothing to a request that asks for all of this.
+OPTIONS = {'stream': True, 'stream_options': {'include_usage': True, 'continuous_usage_stats': True}}
+BODY = json.dumps({'prompt': [1], **OPTIONS}).encode()
 JSON = b'{"choices": [{"text": " 0"}], "usage": {"completion_tokens": 1}}'
 HEAD = b'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n'
 LENGTH = b'content-length: %d\r\n' % len(JSON)
@@ -146,19 +149,19 @@ class Test:
         self.front.serving('engine', self.router, worker)
         return agent
 
-    def ask(self, name, script, body=b'{"prompt": [1]}', wait=True):
+    def ask(self, name, script, body=BODY, wait=True):
         self.engine.script = script
         self.engine.lines.clear()
         r = self.front.ask([1], raw=message('/v1/completions', body))
         return (r, self.front.answers(name, [r])[0]) if wait else r
 
-    def whole(self, name, script, body=b'{"prompt": [1]}'):
+    def whole(self, name, script, body=BODY):
         r, a = self.ask(name, script, body)
         self.front.check(f'{name}: whole', r.fin == (p.ITEM_FIN, 200) and a.content == JSON, (r.fin, r.rejected, r.data))
         hop = {'content-length', 'transfer-encoding', 'connection'} & set(a.fields)
         self.front.check(f'{name}: nothing of its connection', not hop, a.fields)
 
-    def fails(self, name, script, status=502, words='', body=b'{"prompt": [1]}', asked=1):
+    def fails(self, name, script, status=502, words='', body=BODY, asked=1):
         r, _ = self.ask(name, script, body)
         self.front.check(f'{name}: error', r.fin and r.fin[0] & p.ITEM_ERROR and r.fin[1] == status, (r.fin, r.rejected, r.data))
         self.front.check(f'{name}: its words', words in (r.words or ''), r.words)
@@ -200,7 +203,7 @@ class Test:
         self.whole('length', says(WHOLE))
         line, fields = self.engine.lines[0]
         self.front.check('the request', line == 'POST /v1/completions HTTP/1.1' and fields ==
-                         {'host': f'127.0.0.1:{self.engine.port}', 'content-type': 'application/json', 'content-length': '15'},
+                         {'host': f'127.0.0.1:{self.engine.port}', 'content-type': 'application/json', 'content-length': f'{len(BODY)}'},
                          (line, fields))
         asked = self.engine.asked()
         for name, data in (('length', WHOLE), ('chunks', CHUNKED), ('line feeds', WHOLE.replace(b'\r\n', b'\n')),
@@ -213,7 +216,7 @@ class Test:
         self.whole('closes, and says so', says(HEAD + b'connection: close\r\n' + LENGTH + b'\r\n' + JSON, close=True))
         self.whole('more than an answer', says(WHOLE + b'HTTP/1.1 200 OK\r\n\r\n'))
         self.whole('after it', says(WHOLE))
-        big = json.dumps({'prompt': [1], 'x': 'y' * 200000}).encode()
+        big = json.dumps({'prompt': [1], **OPTIONS, 'x': 'y' * 200000}).encode()
 
         def slow(c, fields):
             c.sock.settimeout(10)

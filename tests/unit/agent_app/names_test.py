@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every metric and member that kvroute-agent reads of an engine is in a response shape of tests/data/engines.
+"""Every metric and member that kvroute-agent and lib/engine read of an engine is in a response shape of tests/data/engines.
 
 usage: names_test.py SOURCE_ROOT
 Rows of app/agent/kinds.c must find a value that is not null at their path, in a folder of their kind. Names that other files look for
@@ -60,6 +60,11 @@ def main(root):
     pages = {}
     for folder in sorted(os.listdir(data)):
         for name in sorted(os.listdir(f'{data}/{folder}')) if os.path.isdir(f'{data}/{folder}') else ():
+            if name == 'fold':  # whole answers, and streams
+                for answer in os.listdir(f'{data}/{folder}/fold'):
+                    if answer.endswith('.answer'):
+                        pages[folder, answer] = json.load(open(f'{data}/{folder}/fold/{answer}'))
+                continue
             text = open(f'{data}/{folder}/{name}').read()
             pages[folder, name] = text if name == 'metrics' else json.loads(text)
     source = open(f'{agent}/kinds.c').read()
@@ -72,8 +77,8 @@ def main(root):
         if not any(has_metric(p, where, inside or None) if page == 'METRICS' else finds(p, form, where, inside) for p in of):
             bad.append(f'kinds.c: {kind} {value}: no {FILES[page]} of tests/data/engines has {where} {inside}')
     known = {name for (_, file), page in pages.items() if file != 'metrics' for name in members(page)}
-    for file in ('usage.c', 'canary.c', 'response.c', 'jobs.c'):
-        text = open(f'{agent}/{file}').read()
+    for file in ('lib/engine/usage.c', 'lib/engine/answer.c', 'app/agent/canary.c', 'app/agent/jobs.c'):
+        text = open(f'{root}/{file}').read()
         looked = re.findall(r'kvr_json_get\([^;]*?"([^"]+)"', text)
         for table in re.findall(r'static const char \*const \w+\[\w*\] = \{(.*?)\};', text, re.S):
             looked += re.findall(r'"([^"]+)"', table)
