@@ -130,7 +130,9 @@ class Client(End):
         sock = socket.create_connection(('127.0.0.1', port))
         super().__init__(crowd, sock)
         self.number, self.status, self.left, self.chunked, self.over, self.words = number, 0, 0, False, False, b''
-        self.body = b'{"model": "llama", "stream": true, "max_tokens": 100000, "prompt": [%d], "x": "%b"}' % (number, more)
+        # The agent adds nothing to a request for usage in each chunk.
+        self.body = (b'{"model": "llama", "stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true}, '
+                     b'"max_tokens": 100000, "prompt": [%d], "x": "%b"}' % (number, more))
         crowd.clients.append(self)
         self.send(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%b'
                   % (len(self.body), self.body))
