@@ -10,8 +10,8 @@
 #include "endpoint.h"
 #include "kinds.h"
 #include "kvr_conf_rows.h"
+#include "kvr_engine_paths.h"
 #include "kvr_log.h"
-#include "paths.h"
 
 static const char *const transfers[] = {"none", "preferred", "required", NULL};
 static const char *const sinks[] = {KVR_LOG_SINKS};
@@ -203,7 +203,7 @@ static const char *check_options(struct agent_options *options)
 		snprintf(options->advertise, sizeof(options->advertise), "%.*s",
 			 (int)strcspn(options->engine + 7, "/"), options->engine + 7);
 	}
-	if (!agent_paths_valid(options->paths))
+	if (!kvr_engine_paths_valid(options->paths))
 		return "--paths takes paths separated by commas: /v1/completions, /v1/x* or *";
 	bad = check_events(options);
 	if (bad == NULL)

@@ -9,8 +9,8 @@
 #include <string.h>
 #include <sys/random.h>
 
+#include "kvr_engine_paths.h"
 #include "kvr_wire.h"
-#include "paths.h"
 #include "result_pack.h"
 #include "trace.h"
 
@@ -116,7 +116,7 @@ static int start_request(struct app_job *job, const struct kvr_agent_request *r,
 	    kvr_http_equals(head.method, "CONNECT"))
 		return 400;
 	*why = "the path is not in --paths";
-	if (!agent_path_allowed(job->app->o.paths, head.target.p, head.target.len)) {
+	if (!kvr_engine_path_allowed(job->app->o.paths, head.target.p, head.target.len)) {
 		kvr_cell_add(&job->app->st.paths_refused, 1);
 		return 403;
 	}

@@ -84,6 +84,24 @@ static void hold_a_stream_until_its_first_event(void)
 	kvr_engine_answer_fini(&a);
 }
 
+/* The engine breaks off: the client gets what was held back, but nothing of a folded answer. */
+static void release_what_was_held_when_stopped(void)
+{
+	struct kvr_engine_answer a;
+
+	begin_answer(&a, relay, SSE_HEAD);
+	CU_ASSERT_EQUAL(add_text(&a, ERROR), 0);
+	kvr_engine_answer_stop(&a);
+	expect_ready(&a, SSE_HEAD ERROR);
+	kvr_engine_answer_fini(&a);
+
+	begin_answer(&a, fold, SSE_HEAD);
+	CU_ASSERT_EQUAL(add_text(&a, CHUNK("a")), 0);
+	kvr_engine_answer_stop(&a);
+	expect_ready(&a, "");
+	kvr_engine_answer_fini(&a);
+}
+
 static void count_a_whole_answer_at_its_end(void)
 {
 	static const char text[] = "{\"usage\":{\"completion_tokens\":5}}";
@@ -322,6 +340,7 @@ int main(void)
 	CU_TestInfo tests[] = {
 		KVR_CASE(relay_a_stream_byte_for_byte),
 		KVR_CASE(hold_a_stream_until_its_first_event),
+		KVR_CASE(release_what_was_held_when_stopped),
 		KVR_CASE(count_a_whole_answer_at_its_end),
 		KVR_CASE(judge_an_empty_stream_as_failed),
 		KVR_CASE(keep_a_prefill_answer_from_the_client),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef AGENT_PATHS_H
-#define AGENT_PATHS_H
+#ifndef KVR_ENGINE_PATHS_H
+#define KVR_ENGINE_PATHS_H
 
 /**
  * @file
@@ -14,7 +14,7 @@
 
 /** Return true if @p list is valid: paths that start with '/', separated by commas, each optionally
  * ending with an asterisk, or a single asterisk. */
-bool agent_paths_valid(const char *list);
+bool kvr_engine_paths_valid(const char *list);
 
 /**
  * Return true if a request target of @p len bytes is allowed. The part from '?' or '#' on is
@@ -22,6 +22,6 @@ bool agent_paths_valid(const char *list);
  * with letters, digits and `-_~./`, without "//" and without a segment that begins with a dot, so
  * that engines that decode or normalise paths read them alike. "*" allows every path.
  */
-bool agent_path_allowed(const char *list, const char *target, size_t len);
+bool kvr_engine_path_allowed(const char *list, const char *target, size_t len);
 
 #endif

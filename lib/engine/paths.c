@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The list of paths that requests may name. */
-#include "paths.h"
+#include "kvr_engine_paths.h"
 
 #include <string.h>
 
 #define PLAIN "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_~./"
 
-bool agent_paths_valid(const char *list)
+bool kvr_engine_paths_valid(const char *list)
 {
 	for (;; list++) {
 		const size_t n = strcspn(list, ",");
@@ -40,7 +40,7 @@ static bool matches_entry(const char *entry, size_t n, const char *path, size_t 
 	return len >= n - 1 && memcmp(entry, path, n - 1) == 0 && is_plain(path, len);
 }
 
-bool agent_path_allowed(const char *list, const char *target, size_t len)
+bool kvr_engine_path_allowed(const char *list, const char *target, size_t len)
 {
 	size_t end = 0;
 

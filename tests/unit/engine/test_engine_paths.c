@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#include "paths.h"
+#include "kvr_engine_paths.h"
 
 #include <string.h>
 
@@ -7,7 +7,7 @@
 
 static bool is_allowed(const char *list, const char *target)
 {
-	return agent_path_allowed(list, target, strlen(target));
+	return kvr_engine_path_allowed(list, target, strlen(target));
 }
 
 static void a_path_is_compared_byte_for_byte(void)
@@ -47,8 +47,8 @@ static void a_path_is_compared_byte_for_byte(void)
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (is_allowed(list, bad[i]))
 			CU_FAIL(bad[i]);
-	CU_ASSERT_FALSE(agent_path_allowed(list, "/v1/completions\0x", 17));
-	CU_ASSERT_TRUE(agent_path_allowed(list, "/v1/completionsx", 15));
+	CU_ASSERT_FALSE(kvr_engine_path_allowed(list, "/v1/completions\0x", 17));
+	CU_ASSERT_TRUE(kvr_engine_path_allowed(list, "/v1/completionsx", 15));
 }
 
 static void an_asterisk_allows_a_prefix(void)
@@ -65,20 +65,20 @@ static void an_asterisk_allows_a_prefix(void)
 	for (unsigned int i = 0; i < sizeof(bad) / sizeof(bad[0]); i++)
 		if (is_allowed("/v1/*", bad[i]))
 			CU_FAIL(bad[i]);
-	CU_ASSERT_FALSE(agent_path_allowed("/v1/*", "/v1/a\0b", 7));
+	CU_ASSERT_FALSE(kvr_engine_path_allowed("/v1/*", "/v1/a\0b", 7));
 	CU_ASSERT(is_allowed("*", "/v1/../sleep") && is_allowed("/a,*", "/b%20"));
 }
 
 static void a_list_consists_of_paths(void)
 {
-	CU_ASSERT(agent_paths_valid("/a") && agent_paths_valid("/a,/b*,*") &&
-		  agent_paths_valid("/"));
-	CU_ASSERT_FALSE(agent_paths_valid("") || agent_paths_valid("a") ||
-			agent_paths_valid("/a,") || agent_paths_valid(",/a") ||
-			agent_paths_valid("/a,,/b") || agent_paths_valid("/a*b") ||
-			agent_paths_valid("**") || agent_paths_valid("/a, /b") ||
-			agent_paths_valid("/a ") || agent_paths_valid("/a?x") ||
-			agent_paths_valid("/a?") || agent_paths_valid("/a#"));
+	CU_ASSERT(kvr_engine_paths_valid("/a") && kvr_engine_paths_valid("/a,/b*,*") &&
+		  kvr_engine_paths_valid("/"));
+	CU_ASSERT_FALSE(kvr_engine_paths_valid("") || kvr_engine_paths_valid("a") ||
+			kvr_engine_paths_valid("/a,") || kvr_engine_paths_valid(",/a") ||
+			kvr_engine_paths_valid("/a,,/b") || kvr_engine_paths_valid("/a*b") ||
+			kvr_engine_paths_valid("**") || kvr_engine_paths_valid("/a, /b") ||
+			kvr_engine_paths_valid("/a ") || kvr_engine_paths_valid("/a?x") ||
+			kvr_engine_paths_valid("/a?") || kvr_engine_paths_valid("/a#"));
 }
 
 int main(void)
