@@ -159,7 +159,7 @@ struct app {
 	struct agent_prom described; /* likewise: first metrics, whose constants detect a restart */
 	uint64_t blocks;	     /* likewise: KV blocks of a rank; 0: unknown */
 	struct app_news missing;     /* unknown values */
-	bool running_costs; /* running usage is expensive (kvr_engine_usage.h) */
+	bool running_costs;	     /* running usage is expensive (kvr_engine_usage.h) */
 	uint32_t live[AGENT_PROM_RANKS]; /* requests running per rank */
 	struct app_bodies *bodies;
 	struct app_canary *canary; /* NULL: none */
