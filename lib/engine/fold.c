@@ -54,16 +54,6 @@ void kvr_engine_fold_destroy(struct kvr_engine_fold *fold)
 	free(fold);
 }
 
-struct fold_node *kvr_engine__find_child(const struct fold_node *parent, const char *name,
-					 size_t len)
-{
-	struct fold_node *child = parent->child;
-
-	while (child != NULL && (child->name.len != len || memcmp(child->name.p, name, len) != 0))
-		child = child->next;
-	return child;
-}
-
 static int append_text(struct kvr_engine_fold *fold, struct kvr_engine_buffer *text, const char *p,
 		       size_t len)
 {

@@ -43,8 +43,15 @@ struct kvr_engine_fold {
 };
 
 /** Child called @p name; NULL: none. */
-struct fold_node *kvr_engine__find_child(const struct fold_node *parent, const char *name,
-					 size_t len);
+static inline struct fold_node *kvr_engine__find_child(const struct fold_node *parent,
+						       const char *name, size_t len)
+{
+	struct fold_node *child = parent->child;
+
+	while (child != NULL && (child->name.len != len || memcmp(child->name.p, name, len) != 0))
+		child = child->next;
+	return child;
+}
 
 /** Write the answer from the tree. @return false: no memory. */
 bool kvr_engine__write_answer(const struct kvr_engine_fold *fold, struct kvr_engine_buffer *out);
