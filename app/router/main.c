@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * kvroute: configuration, start in the order of one table, control on the main thread, stop in
- * the reverse order.
+ * kvroute: read the configuration, start in the order of one table, run control on the main thread,
+ * stop in the reverse order.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -37,20 +37,20 @@ static void on_signal(int sig)
 		return;
 	}
 	atomic_store_explicit(&router->signal, sig, memory_order_relaxed);
-	/* Pairs with nothing: who sees the count a moment before the signal says "a signal". */
+	/* Pairs with nothing: a reader that sees the count before the signal prints "a signal". */
 	atomic_fetch_add_explicit(&router->quit, 1, memory_order_relaxed);
 }
 
 /* ---- memif ---- */
 
-static struct router *guarded; /* for the interrupt thread, while the guard stands */
+static struct router *guarded; /* for the interrupt thread, while the guard is active */
 
 static void say(const char *line)
 {
 	log_worker(0, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING), "%s", line);
 }
 
-/* [router] idle = interrupt: the rings wake who polls them. */
+/* [router] idle = interrupt: wake the lcores that poll the rings. */
 static void ring(const char *socket, uint32_t id, uint32_t queue, const struct memif_guard_ring *at)
 {
 	struct kvr_port_ring_at to = {0};
@@ -89,12 +89,12 @@ static void stop_hooks(struct router *rt)
 
 /* ---- start ---- */
 
-/* What is started, low to high; each fini undoes its init. */
+/* The start steps from low to high; each fini undoes its init. */
 static const struct module {
 	const char *name;
 	int (*init)(struct router *rt, char *err, size_t errlen);
 	void (*fini)(struct router *rt);
-	bool serves; /* left out with --check=full */
+	bool serves; /* not with --check=full */
 } modules[] = {
 	{"eal", start_eal, stop_eal},
 	{"counters", start_counters, stop_counters},
@@ -105,10 +105,11 @@ static const struct module {
 	{"lcores", start_lcores, stop_lcores},
 	{"pools", start_pools, stop_pools},
 	{"memory", start_memory, stop_memory},
-	{"snapshot", snapshot_open, snapshot_close, true}, /* read before anybody asks */
+	{"snapshot", snapshot_open, snapshot_close, true}, /* read before any command */
 	{"traffic", start_traffic, stop_traffic, true},
 	{"snapshots", start_snapshots, stop_snapshots, true},
-	/* Last up, first down: its handlers and control call packet lcores, which must poll. */
+	/* Last started, first stopped: its handlers and control call packet lcores, which must
+	   poll. */
 	{"telemetry", telemetry_start, telemetry_stop, true},
 };
 
@@ -177,7 +178,7 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 		case 'h':
 			usage(stdout);
 			exit(0);
-		default: /* getopt has said what */
+		default: /* getopt has printed the error */
 			fprintf(stderr, "kvroute: see --help\n");
 			return -EINVAL;
 		}
@@ -194,7 +195,7 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 	return 0;
 }
 
-/* On standard output, when somebody takes it. */
+/* Announce the start on standard output, if it is read. */
 static void ready(const struct router *rt)
 {
 	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
@@ -212,8 +213,8 @@ static void ready(const struct router *rt)
 
 static void handle_signals(struct router *rt)
 {
-	/* Any thread may take one, after a SIGSTOP the first that wakes: that of DPDK's telemetry
-	 * ends for good when its accept() is interrupted. */
+	/* Any thread may take a signal, for example after SIGSTOP. DPDK's telemetry thread ends
+	 * permanently if its accept() is interrupted. */
 	struct sigaction sa = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
 
 	router = rt;
@@ -222,7 +223,7 @@ static void handle_signals(struct router *rt)
 	sigaction(SIGHUP, &sa, NULL);
 	sa.sa_handler = SIG_IGN;
 	sigaction(SIGPIPE, &sa, NULL);
-	sigaction(SIGXFSZ, &sa, NULL); /* a file that may not grow: who writes it is told */
+	sigaction(SIGXFSZ, &sa, NULL); /* file size limit: write() returns an error instead */
 	sigaction(SIGUSR1, &sa, NULL);
 	sigaction(SIGUSR2, &sa, NULL);
 }
@@ -247,7 +248,7 @@ static int run(struct router *rt, bool serve)
 	watch_stage(NULL);
 	log_release();
 	if (rc < 0) {
-		up--; /* the one that failed has undone itself */
+		up--; /* the failed step has undone itself */
 	} else if (atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
 			 "stopped during the start");
@@ -275,7 +276,8 @@ static int xdp_off(const struct router *rt)
 	return rc;
 }
 
-/* What modules would find that a check leaves out, and a name beside the router that runs. */
+/* Check what skipped steps would find, and use a name that does not collide with a running router.
+ */
 static int begin_check(struct router *rt)
 {
 	char err[512];
@@ -314,7 +316,7 @@ int main(int argc, char **argv)
 		free(rt);
 		return 1;
 	}
-	rt->loaded = malloc(sizeof(*rt->loaded)); /* the end of the process frees it */
+	rt->loaded = malloc(sizeof(*rt->loaded)); /* freed by the end of the process */
 	if (rt->loaded == NULL)
 		return 1;
 	*rt->loaded = rt->conf;
@@ -324,11 +326,12 @@ int main(int argc, char **argv)
 	} else if (action == XDP_OFF) {
 		rc = xdp_off(rt);
 	} else if (action != CHECK) {
-		/* A check tells who asks. */
+		/* A check reports to its caller. */
 		rc = log_open(action == RUN ? rt->conf.opt.log_to : KVR_LOG_TO_STDERR,
 			      STDERR_FILENO, NULL, verbose);
 		if (rc < 0)
-			fprintf(stderr, "kvroute: [router] log_to: nobody is there: %s\n",
+			fprintf(stderr,
+				"kvroute: [router] log_to: cannot connect to the log sink: %s\n",
 				strerror(-rc));
 		handle_signals(rt);
 		if (rc == 0 && action == CHECK_FULL)
@@ -337,6 +340,6 @@ int main(int argc, char **argv)
 			rc = run(rt, action == RUN);
 		log_flush(500);
 	}
-	/* The log's thread and the EAL's may still look at it. */
+	/* The log thread and the EAL's threads may still use the router. */
 	return rc < 0;
 }

@@ -483,13 +483,13 @@ static void rejections_state_numbers(void)
 		pipeline_route(id, 1000 * id, 10, 0, NULL); /* two at once, two wait */
 	pipeline_route(5, 5000, 10, 0, NULL);
 	CU_ASSERT_STRING_EQUAL(take_rejection_text(),
-			       "policy class bulk: 1 requests wait, at most 1");
+			       "policy class bulk: 1 requests waiting, limit 1");
 	end_measure_pool();
 	begin_measure_pool("");
 	kvr_sched_worker_drain(rt->pool[0].sched, WORKER, true, 0);
 	pipeline_route(6, 100, 10, 0, NULL);
 	CU_ASSERT_STRING_EQUAL(take_rejection_text(),
-			       "pool a: no rank can take it; workers 1, ranks 2, open 0");
+			       "pool a: no eligible rank; workers 1, ranks 2, open 0");
 	end_measure_pool();
 	begin_measure_pool("");
 	kvr_hint_put_allowed(&h, &(const uint64_t){WORKER}, 1);
@@ -669,7 +669,7 @@ static void times_are_not_below_those_of_welcome(void)
 	next.heartbeat_ms = 1; /* for workers that join from now on */
 	next.suspect_ms = rt->conf.opt.heartbeat_ms;
 	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), -EINVAL);
-	CU_ASSERT_PTR_NOT_NULL(strstr(err, "was told to report every "));
+	CU_ASSERT_PTR_NOT_NULL(strstr(err, "reports every "));
 	rt->conf.opt.heartbeat_ms = 1;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* it has joined again */
 	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), 0);

@@ -931,13 +931,13 @@ static void every_rejection_has_its_code(void)
 	pipeline_route(2, 100, 10, 0, &hints);
 	CU_ASSERT_TRUE(
 		expect_rejection(PEER_CLIENT, KVR_E_DP_RANK_REQUIRED,
-				 "the pinned worker has several ranks: say which: worker 9"));
+				 "the pinned worker has several ranks; give dp_rank: worker 9"));
 	hints.len = 0;
 	kvr_hint_put_u64(&hints, KVR_HINT_BACKEND, 12345);
 	pipeline_route(5, 100, 10, 0, &hints);
 	CU_ASSERT_TRUE(
 		expect_rejection(PEER_CLIENT, KVR_E_DP_RANK_REQUIRED,
-				 "pool a has no such worker as the pin names: worker 12345"));
+				 "pool a: the pinned worker is not registered: worker 12345"));
 	hints.len = 0;
 	kvr_hint_put_session(&hints, KVR_ACTION_OPEN, 0, "no time");
 	pipeline_route(3, 100, 10, 0, &hints);
@@ -1075,8 +1075,8 @@ static void a_waiting_request_of_a_silent_client_is_removed(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(o);
 	said = (const void *)(&o->hdr + 1);
 	CU_ASSERT(said->code == KVR_E_EXPIRED && said->detail[0] == 2 && said->detail[1] == 10000);
-	CU_ASSERT_EQUAL(said->text_len, 47);
-	CU_ASSERT_NSTRING_EQUAL(said + 1, "nothing has been heard of its client, ms: 10000", 47);
+	CU_ASSERT_EQUAL(said->text_len, 37);
+	CU_ASSERT_NSTRING_EQUAL(said + 1, "the client stopped sending, ms: 10000", 37);
 	CU_ASSERT_EQUAL(take_rejection(PEER_CLIENT), -1);
 	CU_ASSERT_EQUAL(kvr_sched_counters(b->sched)->waiting_now, 1);
 	CU_ASSERT_EQUAL(kvr_stats_get(b->count, PC_CLIENT_GONE), 1);

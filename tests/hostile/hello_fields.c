@@ -158,8 +158,7 @@ static void every_mismatched_field_is_named(void)
 	h.w.dp_size = 65;
 	expect_hello_rejected(
 		&h, KVR_E_WORKER_LIMIT,
-		"no room: [router] max_workers 128, there are 0; pool a: max_workers 64, there are "
-		"0, max_ranks 64, there are 0",
+		"limit reached: [router] max_workers 128, registered 0; pool a: max_workers 64, registered 0, max_ranks 64, registered 0",
 		0, 128);
 	pipeline_stop();
 }
@@ -207,19 +206,22 @@ static void an_invalid_epoch_is_named(void)
 	CU_ASSERT_EQUAL_FATAL(send_hello_of(&h, text).code, 0);
 	h.epoch = 4;
 	expect_hello_rejected(&h, KVR_E_STALE_EPOCH,
-			      "epoch: got 4, the last life had 5; a new one has a greater", 5, 0);
+			      "epoch: got 4, needed: greater than 5, that of the last incarnation",
+			      5, 0);
 	h = make_good_hello();
 	h.w.boot = 77; /* another process with the same epoch */
 	expect_hello_rejected(&h, KVR_E_STALE_EPOCH,
-			      "epoch: got 5, the last life had 5; a new one has a greater", 5, 0);
+			      "epoch: got 5, needed: greater than 5, that of the last incarnation",
+			      5, 0);
 	h = make_good_hello();
 	h.w.total_kv_blocks = 7;
 	expect_hello_rejected(&h, KVR_E_WORKER_CONFIG,
-			      "a life does not change: HELLO needs a greater epoch", 0, 0);
+			      "HELLO changed within an epoch; restart with a greater epoch", 0, 0);
 	h = make_good_hello();
 	h.from = PEER_OTHER;
 	h.epoch = 6;
-	expect_hello_rejected(&h, KVR_E_WORKER_ALIVE, "another address speaks for this worker",
+	expect_hello_rejected(&h, KVR_E_WORKER_ALIVE,
+			      "this worker is registered from another address",
 			      rt->conf.opt.suspect_ms, 0);
 	pipeline_stop();
 }

@@ -94,7 +94,7 @@ def in_order(program):
     router.process.send_signal(signal.SIGUSR1)
     s.until('SIGUSR1 does no harm', router.alive)
     begin = time.monotonic()
-    stop(router, s, '6 requests are live')
+    stop(router, s, '6 requests in flight')
     late = s.route()
     s.until('a new request is rejected', lambda: late.rejected)
     s.check('with Shutdown', late.rejected and late.rejected.name == 'Shutdown' and late.rejected.retryable, late.rejected)
@@ -108,7 +108,7 @@ def in_order(program):
     s.until('workers get ABORT', lambda: all(s.job(r) is None or s.job(r).aborted for r in rest))
     s.until('workers are notified of the stop', lambda: s.agent.shutdown)
     s.check('and end their requests', all(s.job(r).gone for r in rest))
-    over(router, s, 'of 6 requests 5 were cut off')
+    over(router, s, 'of 6 requests, 5 ended early')
     # Ended requests are kept for another 17 s: the stop does not wait for that.
     took = int(log(router).partition('stopped after ')[2].split()[0])
     s.check('within stop_ms', 5000 <= took < 12000, took)
@@ -153,7 +153,7 @@ def pair(program):
     s.until('decode legs are there', lambda: all(s.job(s.decoder, r) for r in (both, late, last)))
     s.decoder.item(s.job(s.decoder, last), b'token', tokens=1)
     s.until('one streams', lambda: last.next == 1)
-    stop(router, s, '4 requests are live')
+    stop(router, s, '4 requests in flight')
     s.decoder.item(s.job(s.decoder, late), b'ok', tokens=1, fin=True)
     s.until('a live request ends well', lambda: late.ended and not late.rejected, lambda: late.rejected)
     rest = (early, both, last)
@@ -164,7 +164,7 @@ def pair(program):
             lambda: [s.job(*leg).aborted for leg in legs])
     s.check('no leg is dispatched only to be aborted', s.job(s.decoder, early) is None)
     s.until('workers are notified of the stop', lambda: all(a.shutdown for a in s.agents))
-    over(router, s, 'of 4 requests 3 were cut off (their clients know), 0 left')
+    over(router, s, 'of 4 requests, 3 ended early with a notice to their clients, 0 without')
     return router
 
 
@@ -181,7 +181,7 @@ def booked(program):
     s.until('three', lambda: client_bookings(router, 'llama') == 3, lambda: client_bookings(router, 'llama'))
     s.client.report(bookings[0], 3, fin=True)
     s.until('one has ended', lambda: client_bookings(router, 'llama') == 2, lambda: client_bookings(router, 'llama'))
-    stop(router, s, '3 requests are live, 1 of them with workers have 600000 ms, 2 that clients run themselves')
+    stop(router, s, '3 requests in flight; 1 at workers may finish within 600000 ms, 2 bookings of clients')
     s.client.report(bookings[1], 5)
     s.until('they are still served', lambda: bookings[1].report_acked)
     s.check('no request is cut off', not any(r.rejected for r in bookings))
@@ -189,7 +189,7 @@ def booked(program):
     s.until('the live request ends well', lambda: running.ended and not running.rejected, lambda: running.rejected)
     s.until('clients of bookings are notified', lambda: all(r.rejected for r in bookings[1:]), lambda: [r.rejected for r in bookings])
     s.check('with Shutdown', all(r.rejected.name == 'Shutdown' for r in bookings[1:]), [r.rejected for r in bookings])
-    over(router, s, 'of 3 requests 2 were cut off (their clients know), 0 left')
+    over(router, s, 'of 3 requests, 2 ended early with a notice to their clients, 0 without')
     return router
 
 
@@ -203,7 +203,7 @@ def booked_pair(program):
     s.client.cancel(bookings[0])
     s.until('two', lambda: client_bookings(router, 'llama') == 2, lambda: client_bookings(router, 'llama'))
     router.process.terminate()
-    over(router, s, 'of 2 requests 2 were cut off (their clients know), 0 left')
+    over(router, s, 'of 2 requests, 2 ended early with a notice to their clients, 0 without')
     return router
 
 
@@ -218,7 +218,7 @@ def in_haste(program):
     s.check('with Shutdown', all(r.rejected and r.rejected.name == 'Shutdown' and r.rejected.retryable for r in requests))
     s.until('workers get ABORT', lambda: all(s.job(r) is None or s.job(r).aborted for r in requests))
     s.until('workers are notified of the stop', lambda: s.agent.shutdown)
-    over(router, s, 'of 3 requests 3 were cut off (their clients know), 0 left')
+    over(router, s, 'of 3 requests, 3 ended early with a notice to their clients, 0 without')
     s.check('a second signal does not wait', time.monotonic() - begin < 20, time.monotonic() - begin)
     return router
 
@@ -249,11 +249,11 @@ def reload(program):
         f.write(text.replace('dead_ms = 3000', 'dead_ms = 4000\nstop_ms = 7').replace('max_ranks = 8', 'max_ranks = 9'))
     router.process.send_signal(signal.SIGHUP)
     s.until('a reload reports its changes', lambda: 'reload: changed: [router] dead_ms 3000 -> 4000, [router] stop_ms 5000 -> 7; '
-            'only with a restart: [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
+            'need a restart: [pool llama] max_ranks' in log(router), lambda: log(router)[-400:])
     with open(config, 'w') as f:
         f.write(text.replace('dead_ms = 3000', 'dead_ms = never'))
     router.process.send_signal(signal.SIGHUP)
-    s.until('an invalid file changes nothing', lambda: 'reload: nothing is changed' in log(router) and 'dead_ms' in log(router),
+    s.until('an invalid file changes nothing', lambda: 'reload failed: configuration unchanged' in log(router) and 'dead_ms' in log(router),
             lambda: log(router)[-400:])
     s.begin()
     s.live(1)
@@ -297,7 +297,7 @@ def reload_live(program):
         s.check('it is reported', all(w in line for w in words), line)
         s.check('the list is in effect', is_accepted() == want, line)
 
-    reload_with(again('allow = 10.8.0.0/16 fd00::/8\n'), False, 'changed: [port p0] allow;', 'only with a restart: nothing')
+    reload_with(again('allow = 10.8.0.0/16 fd00::/8\n'), False, 'changed: [port p0] allow;', 'need a restart: nothing')
     # All 64 prefixes are replaced: no step in between has 128. They are written in four lines of one key.
     many = [' '.join(f'10.8.{k}.{i}' for i in range(16)) for k in range(4)]
     reload_with(again(''.join(f'allow = {m}\n' for m in many)), False, '[port p0] allow;')
@@ -306,7 +306,7 @@ def reload_live(program):
     reload_with(again('udp_port = 9\n', 'router_temperature = 0.5\nrouter_queue_threshold = 3\ndecision_sample = 7\n',
               '[port p1]\ndevice = net_null0\nipv4 = 10.7.0.1\n', 5), True, '[port p0] allow', '[pool llama] router_temperature 0', '-> 0.5',
         '[pool llama] decision_sample 1024 -> 7', '[class interactive] quantum 3 -> 5',
-        'only with a restart: [port p0] udp_port, [port p1] (new)"')
+        'need a restart: [port p0] udp_port, [port p1] (new)"')
     s.live(1)
     reload_with(again('source_rate = 9\nsource_burst = 9\nudp_port = 9\n'), True, 'source_rate 0 -> 9', 'quantum 5 -> 3', 'restart: [port p0] udp_port')
     # Values set by hand are replaced, too.

@@ -56,9 +56,9 @@ ends() {
 
 # Row 38: each of them one line.
 twice() { sed "s/^$1 = .*/$1 = $2/"; }
-conf net_af_packet0,iface=kvr-absent | refuse interface 'device: there is no interface "kvr-absent".*ip link'
-conf 0000:ff:1f.7 | refuse pci 'device: there is no PCI device "0000:ff:1f.7"'
-conf net_absent0 | refuse driver 'device: there is no driver of the device "net_absent0"'
+conf net_af_packet0,iface=kvr-absent | refuse interface 'device: no such interface: "kvr-absent".*ip link'
+conf 0000:ff:1f.7 | refuse pci 'device: no such PCI device: "0000:ff:1f.7"'
+conf net_absent0 | refuse driver 'device: no such driver of the device: "net_absent0"'
 conf net_memif0,role=server,id=0,bogus=1 | refuse argument 'device: net_memif has no argument "bogus"'
 conf net_af_packet0,iface=lo,bogus=1 | refuse packet-argument 'device: net_af_packet has no argument "bogus", allowed: iface, qpairs'
 conf net_af_packet0 | refuse packet-interface 'device: net_af_packet needs iface=NAME'

@@ -13,7 +13,7 @@ B = 16
 TALLY = Tally(60, patience=20.0)
 CASES = (('block_size: got 32, pool llama has 16', 'WorkerConfig', (32, 16), 'llama', 32, 1),
          ('pool: got "lama", this router has llama, tiny', 'UnknownPool', None, 'lama', 16, 1),
-         ('no room: [router] max_workers 10, there are 0; pool tiny: max_workers 2, there are 0, max_ranks 4, there are 0',
+         ('limit reached: [router] max_workers 10, registered 0; pool tiny: max_workers 2, registered 0, max_ranks 4, registered 0',
           'WorkerLimit', (0, 10), 'tiny', 16, 5))
 
 
@@ -80,9 +80,9 @@ class Says(Peers):
         self.all = [self.client]
         self.client.connect()
         self.until('connected', lambda: self.client.pools)
-        self.asked('UnknownPool', 'pool: no such number, this router has 3 (llama), 4 (tiny)', (9, 2, 0), 9, 8)
-        self.asked('PromptTooLong', 'the prompt has 65 blocks of 16 tokens, the pool takes 64', (65, 64, B), 3, 65)
-        none = 'pool llama: no rank can take it; workers {}, ranks {}, open {}'
+        self.asked('UnknownPool', 'pool: unknown number; pools of this router: 3 (llama), 4 (tiny)', (9, 2, 0), 9, 8)
+        self.asked('PromptTooLong', 'the prompt has 65 blocks of 16 tokens, the limit of the pool is 64', (65, 64, B), 3, 65)
+        none = 'pool llama: no eligible rank; workers {}, ranks {}, open {}'
         self.asked('NoEndpoints', none.format(0, 0, 0), (0, 0, 0), 3, 8)
         agent = proto.Agent(self.ip, 7, 'llama', B, ranks=2)
         self.all.append(agent)

@@ -136,7 +136,7 @@ class Others(Flows):
     def by_file(self, allow):
         self.hup(allow)
         self.until('the file is read', lambda: len(self.reloaded()) == self.reloads)
-        self.check('it says what has changed', 'changed: [port p0] allow; only with a restart: nothing' in self.reloaded()[-1], self.reloaded()[-1])
+        self.check('it says what has changed', 'changed: [port p0] allow; need a restart: nothing' in self.reloaded()[-1], self.reloaded()[-1])
 
     # what comes of it
 

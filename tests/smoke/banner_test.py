@@ -30,7 +30,7 @@ max_blocks = 64K
 """
 SAID = ["lcore 0 on CPU {cpu}: ingress and egress (queue 0 of every port), events of default, scheduler of default",
         "lcore 1 on CPU {cpu}: ingress and egress (queue 1 of 1 of the 2 ports)",
-        "lcore 2 on CPU {cpu}: ingress and egress (no queue: frames by way of lcores that have one)"]
+        "lcore 2 on CPU {cpu}: ingress and egress (no queue: sends through lcores with a queue)"]
 
 
 def run(directory):

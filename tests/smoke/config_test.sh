@@ -105,7 +105,7 @@ bad allow-repeated 's/^ipv4.*/&\nallow = 10.0.0.0\/8\nallow = 10.1.0.0\/33/' 'r.
 bad allow-host-bits 's/^ipv4.*/&\nallow = 10.0.0.5\/24/' 'r.conf:6: .*allow: got "10.0.0.5/24".*allowed: 10.0.0.0/24, or'
 bad allow-agents-host-bits 's/^ipv4.*/&\nallow_agents = fd00::1\/64/' 'r.conf:6: .*allow_agents: got "fd00::1/64".*allowed: fd00::/64, or'
 bad device-none '/^device/d' 'port p0.*device: not given'
-bad driver 's/^device.*/device = net_nul0/' 'r.conf:4: .*device: there is no driver of the device "net_nul0"'
+bad driver 's/^device.*/device = net_nul0/' 'r.conf:4: .*device: no such driver of the device: "net_nul0"'
 bad memif-argument 's/^device.*/device = net_memif0,role=server,sockets=x/' 'r.conf:4: .*net_memif has no argument "sockets"'
 bad memif-argument-value 's/^device.*/device = net_memif0,socket-abstract=no,sock=x/' 'no argument "sock", allowed: id, role, .*secret'
 bad packet-argument 's/^device.*/device = net_af_packet0,iface=lo,frames=3/' \
@@ -122,9 +122,9 @@ bad memif-buffer-large 's/^device.*/device = net_memif0,bsize=65536,role=client/
 bad memif-buffer-text 's/^device.*/device = net_memif0,role=client,bsize=2k/' 'r.conf:4: .*bsize: got "2k"'
 bad memif-ring 's/^device.*/device = net_memif0,role=client,rsize=15/' 'r.conf:4: .*rsize: got "15", allowed: 1 to 14'
 second='[port p1]\ndevice = net_null1\nipv4 = 10.0.0.2'
-bad address-twice "\$a ${second%2}1" 'r.conf:11: .*port p1.*ipv4: 10.0.0.1 with UDP port 7650 is the address of port p0'
+bad address-twice "\$a ${second%2}1" 'r.conf:11: .*port p1.*ipv4: 10.0.0.1 with UDP port 7650 is already the address of port p0'
 bad address6-twice "s/^ipv4.*/ipv6 = fd00::1/;\$a ${second%ipv4*}ipv6 = fd00:0::1" 'port p1.*ipv6: fd00:0::1.*port p0'
-bad device-twice "\$a ${second/null1/null0}" 'r.conf:10: .*port p1.*device: "net_null0" is the device of port p0'
+bad device-twice "\$a ${second/null1/null0}" 'r.conf:10: .*port p1.*device: "net_null0" is already the device of port p0'
 bad mac-twice "s/^ipv4.*/&\nmac = 02:00:00:00:00:0a/;\$a $second\nmac = 02:00:00:00:00:0A" 'port p1.*mac: .*port p0'
 # Pairs of pools: one decode and one prefill pool of a model, alike where they must be.
 pair='[pool p]\nmodel = m\nrole = prefill\nblock_size = 16'

@@ -208,7 +208,7 @@ class Doctor(Rig, Faults, More):
         self.all.append(well)
         well.hello()
         self.until('it is welcome', lambda: well.state == 'SERVING')
-        self.check_cause(self.doctor(['rejected-worker'], lambda: self.twin(102)), 'another address speaks for this worker', 'this number is also used by 10.9.0.2:')
+        self.check_cause(self.doctor(['rejected-worker'], lambda: self.twin(102)), 'this worker is registered from another address', 'this number is also used by 10.9.0.2:')
         well.hello()
         self.until('that is forgotten', self.asked('/kvroute/refused', lambda a: a['total'] == 0))
         well.goodbye()

@@ -105,7 +105,7 @@ static const struct kvr_opt pool_own_opts[] = {
 	{NULL},
 };
 
-/* The keys of [pool NAME]: the router's own, then those of lib/sched at their place. */
+/* The keys of [pool NAME]: the router's own, with those of lib/sched inserted. */
 static const struct kvr_opt *pool_opts(void)
 {
 	static struct kvr_opt all[96];
@@ -194,12 +194,12 @@ static void *get_pool(void *arg, const char *instance)
 	kvr_conf_defaults(pool_own_opts, p);
 	snprintf(p->name, sizeof(p->name), "%s", instance);
 	snprintf(p->sched.name, sizeof(p->sched.name), "%s", instance);
-	p->own.id = c->n_pools; /* the order of the file, unless it says otherwise */
+	p->own.id = c->n_pools; /* default: position in the file */
 	c->n_pools++;
 	return p;
 }
 
-/* "POOL NAME": the pool's section must come first. */
+/* "POOL NAME": the section of the pool must come first. */
 static void *get_class(void *arg, const char *instance)
 {
 	struct kvr_router_conf *c = arg;

@@ -4,7 +4,8 @@
 
 /**
  * @file
- * The router's configuration: one INI file, checked whole before anything starts.
+ * Reading of the router's configuration: one INI file, checked completely before anything starts.
+ * state/conf.h has the result.
  *
  *   [router]       lcore map, memory, liveness, reassembly bounds
  *   [port NAME]    one Ethernet port (lib/port)
@@ -16,28 +17,22 @@
 
 #include "state/conf.h"
 
-/**
- * Read and check @p path. On failure @p err holds one line that names file, line, key and what is
- * allowed. @return 0 or -errno.
- */
+/** Read and check @p path. On failure @p err is one line with file, line, key and allowed values.
+ * @return 0 or -errno. */
 int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err, size_t errlen);
 
-/**
- * Derive c->sizes: part of loading. @return 0, or -EINVAL with one line in @p err that names the
- * keys that contradict each other.
+/** Derive c->sizes; part of loading. @return 0, or -EINVAL with the contradicting keys in @p err.
  */
 int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen);
 
-/** Workers that may be alive at once: [router] max_workers, or when it is 0 those of all pools. */
+/** Largest number of workers: [router] max_workers, or the sum of all pools if it is 0. */
 uint32_t kvr_router_conf_workers(const struct kvr_router_conf *c);
 
-/** Free jobs that an lcore may keep to itself before it gives half as many again back. */
+/** Jobs in the mempool cache of an lcore. */
 #define KVR_ROUTER_JOB_CACHE(max_jobs) RTE_MIN((max_jobs) / 4, 64u)
 
-/**
- * Jobs that a pool has memory for: max_jobs, and those that lie free where only another lcore
- * finds them. A job is taken by an ingress lcore and freed by the scheduler's.
- */
+/** Jobs allocated for a pool: max_jobs, and those that may lie in caches of other lcores, because a
+ * job is allocated by an ingress lcore and freed by the scheduler lcore. */
 static inline uint32_t kvr_router_jobs(const struct kvr_router_conf *c, uint32_t max_jobs)
 {
 	return max_jobs + (c->n_lcores - 1) * (KVR_ROUTER_JOB_CACHE(max_jobs) * 3 / 2);
@@ -46,23 +41,21 @@ static inline uint32_t kvr_router_jobs(const struct kvr_router_conf *c, uint32_t
 /** Bytes of one packet buffer of a port. */
 uint32_t kvr_router_buffer_bytes(const struct kvr_port_conf *p);
 
-/**
- * Derive it from the sizes of everything; c->sizes are derived already. @p huge: with huge pages.
- * Without them a packet buffer takes a page of 4 KiB. Any thread, no EAL.
- * tests/eal/test_memory.c holds it against what is really taken: 1 % and 4 MiB.
- * @return 0; -ENOMEM.
- */
+/** Compute the memory needed; c->sizes must be set. @p huge: with huge pages; without them a packet
+ * buffer takes a page of 4 KiB. Any thread, no EAL. tests/eal/test_memory.c checks the result
+ * against the actual use, within 1 % and 4 MiB. @return 0; -ENOMEM. */
 int kvr_router_conf_memory(const struct kvr_router_conf *c, bool huge,
 			   struct kvr_router_memory *out);
 
-/** The row of a key of [router], or of [pool NAME] (of struct kvr_router_pool_conf); NULL: none. */
+/** The row of a key of [router], or of [pool NAME] (of struct kvr_router_pool_conf); NULL: unknown
+ * key. */
 const struct kvr_opt *kvr_router_opt(const char *key);
 const struct kvr_opt *kvr_router_pool_opt(const char *key);
 
-/** Whether the times of liveness agree. @return 0, or -EINVAL with one line in @p err. */
+/** Check that the times of liveness agree. @return 0, or -EINVAL with one line in @p err. */
 int kvr_router_conf_times(const struct kvr_router_options *o, char *err, size_t errlen);
 
-/** Print every option with its value, unit and help, as a file that could be loaded again. */
+/** Print every option with value, unit and help, as a file that can be loaded. */
 void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the keys of the configuration say together. Nothing here asks devices or memory: that is
+ * Checks between keys of the configuration. Devices and memory of the host are checked only by
  * --check=full.
  */
 #include "config/config_pvt.h"
@@ -20,7 +20,7 @@
 
 #define MIB 1048576u
 
-/* CPUs of this process; NULL: the kernel has more than fit. */
+/* CPUs of this process; NULL: the kernel has more than a cpu_set_t can hold. */
 static const cpu_set_t *allowed(cpu_set_t *set)
 {
 	return sched_getaffinity(0, sizeof(*set), set) == 0 ? set : NULL;
@@ -36,7 +36,8 @@ static int resolve_ingress(struct kvr_router_conf *c, const struct blame *b)
 	return 0;
 }
 
-/* An event or scheduler lcore: one of ingress, or one for this role (of any number of pools). */
+/* Resolve an event or scheduler lcore: an ingress lcore, or one for this role in any number of
+ * pools. */
 static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
 			const char *key, const char *text, uint32_t *lcore, const struct blame *b)
 {
@@ -49,8 +50,7 @@ static int resolve_role(struct kvr_router_conf *c, const struct kvr_router_pool_
 	return 0;
 }
 
-/* Telemetry shows both under one key, in which characters become '_': the second would be missing.
- */
+/* Telemetry replaces characters of a name by '_'. Two equal results would hide the second name. */
 static int check_key(const char *kind, const char *name, const char *other, const struct blame *b)
 {
 	char section[KVR_ROUTER_NAME + 8], key[KVR_ROUTER_NAME], taken[KVR_ROUTER_NAME];
@@ -61,8 +61,7 @@ static int check_key(const char *kind, const char *name, const char *other, cons
 	snprintf(section, sizeof(section), "%s %s", kind, name);
 	return complain(
 		b, section, NULL,
-		"telemetry shows it as \"%s\", and %s %s, too; allowed: names that differ in "
-		"letters or digits",
+		"its name in telemetry, \"%s\", is also that of %s %s; allowed: names that differ in letters or digits",
 		key, kind, other);
 }
 
@@ -77,7 +76,7 @@ static int check_pools(struct kvr_router_conf *c, const struct blame *b)
 		snprintf(section, sizeof(section), "pool %s", p->name);
 		for (uint32_t k = 0; k < i; k++) {
 			if (c->pool[k].own.id == p->own.id)
-				return complain(b, section, "id", "%u is the id of pool %s already",
+				return complain(b, section, "id", "%u is already the id of pool %s",
 						p->own.id, c->pool[k].name);
 			rc = check_key("pool", p->name, c->pool[k].name, b);
 			if (rc < 0)
@@ -115,23 +114,24 @@ static int check_pair(struct kvr_router_conf *c, uint32_t i, const struct blame 
 				"prefill pool without a decode pool of model \"%s\"", model_of(p));
 	d = &c->pool[p->peer];
 	if (p->sched.block_size != d->sched.block_size)
-		return complain(b, section, "block_size",
-				"%u, but the decode pool %s of the model has %u; equal is needed",
-				p->sched.block_size, d->name, d->sched.block_size);
+		return complain(
+			b, section, "block_size",
+			"got %u, but the decode pool %s of the model has %u; needed: the same",
+			p->sched.block_size, d->name, d->sched.block_size);
 	if (p->own.eagle != d->own.eagle)
 		return complain(
 			b, section, "eagle",
-			"\"%s\", but the decode pool %s of the model has \"%s\"; equal is needed",
+			"got \"%s\", but the decode pool %s of the model has \"%s\"; needed: the same",
 			p->own.eagle ? "on" : "off", d->name, d->own.eagle ? "on" : "off");
 	if (p->sched_lcore != d->sched_lcore)
 		return complain(
 			b, section, "scheduler_cpu",
-			"\"%s\", but the decode pool %s has \"%s\"; both are decided on one",
+			"got \"%s\", but the decode pool %s has \"%s\"; both are decided on one",
 			p->own.scheduler, d->name, d->own.scheduler);
 	return 0;
 }
 
-/* Pools of one model: at most one of each role, aggregated alone. */
+/* Pools of one model: one aggregated pool, or at most one of each other role. */
 static int check_models(struct kvr_router_conf *c, const struct blame *b)
 {
 	char section[KVR_ROUTER_NAME + 8];
@@ -153,8 +153,7 @@ static int check_models(struct kvr_router_conf *c, const struct blame *b)
 			if (is == KVR_POOLS_CONTRADICT)
 				return complain(
 					b, section, "role",
-					"pool %s serves model \"%s\" already; a model has "
-					"one aggregated pool, or one prefill and one decode",
+					"pool %s already serves model \"%s\"; a model has one aggregated pool, or one prefill and one decode",
 					q->name, model_of(p));
 			p->peer = k;
 			q->peer = i;
@@ -166,7 +165,8 @@ static int check_models(struct kvr_router_conf *c, const struct blame *b)
 	return rc;
 }
 
-/* Two ports of one device, or with one address and UDP port: no peer could tell them apart. */
+/* Two ports with one device, or with one address and UDP port, which peers could not distinguish.
+ */
 static int check_port_pair(const struct kvr_router_port_conf *p,
 			   const struct kvr_router_port_conf *q, const struct kvr_pkt_rules *a,
 			   const struct kvr_pkt_rules *o, const struct blame *b)
@@ -177,25 +177,26 @@ static int check_port_pair(const struct kvr_router_port_conf *p,
 
 	snprintf(section, sizeof(section), "port %s", p->name);
 	if (strcmp(p->port.device, q->port.device) == 0)
-		return complain(b, section, "device", "\"%s\" is the device of port %s already",
+		return complain(b, section, "device", "\"%s\" is already the device of port %s",
 				p->port.device, q->name);
 	if (same && p->port.ipv4[0] != '\0' && memcmp(a->local.ip4, o->local.ip4, 4) == 0 &&
 	    q->port.ipv4[0] != '\0')
 		return complain(b, section, "ipv4",
-				"%s with UDP port %u is the address of port %s already",
+				"%s with UDP port %u is already the address of port %s",
 				p->port.ipv4, p->port.udp_port, q->name);
 	if (same && p->port.ipv6[0] != '\0' && memcmp(a->local.ip6, o->local.ip6, 16) == 0 &&
 	    q->port.ipv6[0] != '\0')
 		return complain(b, section, "ipv6",
-				"%s with UDP port %u is the address of port %s already",
+				"%s with UDP port %u is already the address of port %s",
 				p->port.ipv6, p->port.udp_port, q->name);
 	if (p->port.mac[0] != '\0' && strcasecmp(p->port.mac, q->port.mac) == 0)
-		return complain(b, section, "mac", "%s is the address of port %s already",
+		return complain(b, section, "mac", "%s is already the address of port %s",
 				p->port.mac, q->name);
 	return 0;
 }
 
-/* Addresses, prefixes, device arguments and drivers: what can be seen without the devices. */
+/* Check addresses, prefixes, device arguments and drivers, as far as possible without the devices.
+ */
 static int check_ports(struct kvr_router_conf *c, const struct blame *b)
 {
 	struct kvr_pkt_rules *rules = calloc(c->n_ports, sizeof(*rules));
@@ -207,9 +208,9 @@ static int check_ports(struct kvr_router_conf *c, const struct blame *b)
 
 		rc = kvr_port_rules(&p->port, i, &rules[i], line, sizeof(line));
 		if (rc == 0 && p->port.device[0] == '\0') {
-			snprintf(line, sizeof(line),
-				 "device: not given, needed: a vdev with its "
-				 "arguments, a PCI address, a port name or index");
+			snprintf(
+				line, sizeof(line),
+				"device: not given, needed: a vdev with its arguments, a PCI address, a port name or index");
 			rc = -EINVAL;
 		}
 		if (rc == 0)
@@ -228,7 +229,7 @@ static int check_ports(struct kvr_router_conf *c, const struct blame *b)
 	return rc;
 }
 
-/* As many workers as the pools can have, unless the operator wants less of all together. */
+/* As many workers as the pools allow, unless the operator sets a lower total. */
 uint32_t kvr_router_conf_workers(const struct kvr_router_conf *c)
 {
 	uint32_t sum = 0;
@@ -250,22 +251,21 @@ static int check_workers(const struct kvr_router_conf *c, const struct blame *b)
 
 		if (c->opt.max_workers != 0 && p->max_workers > c->opt.max_workers)
 			return complain(b, "router", "max_workers",
-					"got %u, but pool %s may have max_workers %u alone",
+					"got %u, but pool %s alone allows max_workers %u",
 					c->opt.max_workers, p->name, p->max_workers);
 	}
 	return 0;
 }
 
-/* What cannot be had whatever the machine is: less than all parts. The sum may be off by a
- * hundredth, and then a start asks for that much more, or ends with the name of the pool that has
- * no room. */
+/* Reject less memory than the sum of all parts. The sum may be wrong by 1 %; then the start fails
+ * with the name of the pool that got no memory. */
 static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *b)
 {
 	struct kvr_router_memory m;
 	int rc = kvr_router_conf_memory(c, c->opt.hugepages != KVR_HUGEPAGES_OFF, &m);
 
 	if (rc < 0)
-		return complain(b, "router", "memory_mb", "no memory to check it");
+		return complain(b, "router", "memory_mb", "not enough memory to check the value");
 	if (m.heap <= (uint64_t)c->opt.memory_mb << 20)
 		return 0;
 	return complain(
@@ -277,7 +277,7 @@ static int check_memory_mb(const struct kvr_router_conf *c, const struct blame *
 		m.large / MIB, m.ranks / MIB, m.sessions / MIB, m.rings / MIB);
 }
 
-/* The device is asked at the start whether it has as many. */
+/* The start checks the capability of the device. */
 static int check_queues(const struct kvr_router_conf *c, const struct kvr_router_port_conf *p,
 			const struct blame *b)
 {
@@ -291,19 +291,20 @@ static int check_queues(const struct kvr_router_conf *c, const struct kvr_router
 			p->port.queues, c->n_ingress);
 }
 
-/* It becomes a folder of /run/dpdk, and must stay in there. */
+/* The prefix becomes a folder in /run/dpdk and must stay inside. */
 static int check_prefix(const struct kvr_router_conf *c, const struct blame *b)
 {
 	const char *name = c->opt.file_prefix;
 
 	if (isalnum((unsigned char)name[0]) &&
-	    name[strspn(name, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-			      "._-")] == '\0')
+	    name[strspn(name,
+			"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")] ==
+		    '\0')
 		return 0;
-	return complain(b, "router", "file_prefix",
-			"got \"%s\", allowed: letters, digits, \".\", \"_\" and \"-\", a letter or "
-			"digit first",
-			name);
+	return complain(
+		b, "router", "file_prefix",
+		"got \"%s\", allowed: letters, digits, \".\", \"_\" and \"-\", a letter or digit first",
+		name);
 }
 
 int kvr_router_conf_times(const struct kvr_router_options *o, char *err, size_t errlen)

@@ -4,19 +4,19 @@
 
 #include "config/config.h"
 
-/* Where complaints go. */
+/* Destination of error messages. */
 struct blame {
 	const char *path;
 	char *err;
 	size_t errlen;
 };
 
-/* One line about a key of the file; always -EINVAL. */
+/* Report an error of a key; the value is -EINVAL. */
 #define complain(b, section, key, ...)                                                             \
 	(kvr_conf_blame((b)->path, section, key, (b)->err, (b)->errlen, __VA_ARGS__), -EINVAL)
 
-/* What the keys say together: contradictions, the lcore map, pairs of pools. -EINVAL with a line.
- */
+/* Check keys against each other, and resolve the lcore map and pairs of pools. @return 0, or
+ * -EINVAL with an error message. */
 int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b);
 
 #endif

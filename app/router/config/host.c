@@ -22,12 +22,12 @@ void host_std_files(void)
 	for (int fd = 0; fd < 3; fd++)
 		if (fcntl(fd, F_GETFD) < 0 && errno == EBADF)
 			(void)!open("/dev/null",
-				    fd == 0 ? O_RDONLY : O_WRONLY); /* gets number fd */
+				    fd == 0 ? O_RDONLY : O_WRONLY); /* opens as number fd */
 }
 
 /* ---- memory ---- */
 
-/* The number in a file, or of the line that begins with @key; UINT64_MAX when there is none. */
+/* The number in a file, or in its line that begins with @key; UINT64_MAX: none. */
 static uint64_t number_in(const char *path, const char *key)
 {
 	FILE *f = fopen(path, "re");
@@ -66,7 +66,7 @@ static uint64_t free_hugepages_mb(void)
 	return mb;
 }
 
-/* What one group leaves: its limit less its use, of which file pages can be taken back. */
+/* Memory left in one control group: its limit minus its use, without reclaimable file pages. */
 static uint64_t group_left_mb(const char *folder, const char *limit, const char *use,
 			      const char *inactive)
 {
@@ -86,7 +86,7 @@ static uint64_t group_left_mb(const char *folder, const char *limit, const char 
 	return max > now ? (max - now) / MIB : 0;
 }
 
-/* Every group from ours to the root limits us. */
+/* The minimum over all groups from ours to the root. */
 static uint64_t walk_groups(const char *mount, char *group, const char *limit, const char *use,
 			    const char *inactive)
 {
@@ -151,12 +151,12 @@ void host_memory(struct host_memory *out)
 static int no_device(char *err, size_t errlen, const char *kind, const char *name,
 		     const char *remedy)
 {
-	snprintf(err, errlen, "device: there is no %s \"%s\", allowed: %s", kind, name, remedy);
+	snprintf(err, errlen, "device: no such %s: \"%s\", allowed: %s", kind, name, remedy);
 	return -ENODEV;
 }
 
-/* librte_net_NAME.so, with a version behind it where DPDK's development files are not installed,
- * and the device's name begins with NAME, of two letters or more. */
+/* librte_net_NAME.so, perhaps with a version suffix, drives devices whose name begins with NAME, of
+ * at least two letters. */
 static bool drives(const char *file, const char *device)
 {
 	static const char before[] = "librte_net_", behind[] = ".so";
@@ -168,10 +168,7 @@ static bool drives(const char *file, const char *device)
 	return end != NULL && end - name > 1 && strncmp(device, name, (size_t)(end - name)) == 0;
 }
 
-/*
- * The drivers of the packaged DPDK are libraries in one folder, by name but for a few. A driver
- * takes every device whose name begins with its own.
- */
+/* The drivers of the packaged DPDK are libraries in one folder, with a few exceptions in naming. */
 static bool have_driver(const char *device)
 {
 #ifdef RTE_EAL_PMD_PATH
@@ -183,7 +180,7 @@ static bool have_driver(const char *device)
 	DIR *folder;
 
 	if (access(RTE_EAL_PMD_PATH, R_OK) != 0)
-		return true; /* linked in, or elsewhere */
+		return true; /* linked statically, or installed elsewhere */
 	folder = opendir(RTE_EAL_PMD_PATH);
 	for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++)
 		if (strncmp(name, others[i][0], strlen(others[i][0])) == 0)
@@ -206,12 +203,12 @@ int host_driver(const char *device, char *err, size_t errlen)
 	name[strcspn(name, ",")] = '\0';
 	if (strncmp(device, "net_", 4) != 0 || have_driver(device))
 		return 0;
-	return no_device(err, errlen, "driver of the device", name,
-			 "net_memif0, net_af_packet0, net_af_xdp0, net_tap0 and others of the "
-			 "installed DPDK, or a PCI address");
+	return no_device(
+		err, errlen, "driver of the device", name,
+		"net_memif0, net_af_packet0, net_af_xdp0, net_tap0 and others of the installed DPDK, or a PCI address");
 }
 
-/* Capabilities that a driver of the kernel's own interfaces needs; 0: none. */
+/* Capabilities required by drivers for kernel interfaces; 0: none. */
 static uint64_t wanted(const char *device, const char **names)
 {
 	static const struct {
@@ -246,10 +243,10 @@ static int check_capabilities(const char *device, char *err, size_t errlen)
 		fclose(f);
 	if ((have & want) == want)
 		return 0;
-	snprintf(err, errlen,
-		 "device: %.*s needs %s, which this process lacks, allowed: to run as root, or the "
-		 "program with \"setcap\", or the service with AmbientCapabilities",
-		 (int)strcspn(device, ","), device, names);
+	snprintf(
+		err, errlen,
+		"device: %.*s needs %s, which this process lacks; run as root, set the capabilities with \"setcap\", or set AmbientCapabilities of the service",
+		(int)strcspn(device, ","), device, names);
 	return -EPERM;
 }
 
@@ -261,7 +258,7 @@ int host_device(const char *device, char *err, size_t errlen)
 
 	if (check_capabilities(device, err, errlen) < 0)
 		return -EPERM;
-	/* A tap's interface is made by its driver. */
+	/* The tap driver creates its interface. */
 	if (iface != NULL &&
 	    (strncmp(device, "net_af_packet", 13) == 0 || strncmp(device, "net_af_xdp", 10) == 0)) {
 		snprintf(name, sizeof(name), "%.*s", (int)strcspn(iface + 6, ","), iface + 6);

@@ -11,7 +11,7 @@
 #include "config/config.h"
 #include "state/conf.h"
 
-/* Where complaints go. */
+/* Destination of error messages. */
 struct why {
 	char *text;
 	size_t len;
@@ -34,7 +34,7 @@ struct item {
 	uint32_t id, first, last;
 };
 
-/* A number below @limit at *text, which moves behind it. */
+/* Parse a number below @limit at *text and advance. */
 static bool number(const char **text, uint32_t limit, uint32_t *n)
 {
 	unsigned long value;
@@ -48,7 +48,7 @@ static bool number(const char **text, uint32_t limit, uint32_t *n)
 	return value < limit;
 }
 
-/* What *text begins with; it moves behind it. */
+/* Parse an item at *text and advance. */
 static bool parse(const char **text, struct item *i)
 {
 	*i = (struct item){.named = false};
@@ -70,7 +70,7 @@ static bool parse(const char **text, struct item *i)
 	return i->first <= i->last;
 }
 
-/* The first lcore of @cpu; n_lcores: it has none. */
+/* The first lcore on @cpu; n_lcores: none. */
 static uint32_t lcore_of(const struct kvr_router_conf *c, uint32_t cpu)
 {
 	uint32_t i = 0;
@@ -80,7 +80,7 @@ static uint32_t lcore_of(const struct kvr_router_conf *c, uint32_t cpu)
 	return i;
 }
 
-/* "0-3,6": what @set has. */
+/* The CPUs of @set as "0-3,6". */
 static const char *cpus_text(const cpu_set_t *set, char *out, size_t len)
 {
 	size_t n = 0;
@@ -104,7 +104,7 @@ static int add(struct kvr_router_conf *c, uint32_t cpu, const cpu_set_t *may, co
 	char text[96];
 
 	if (may != NULL && !CPU_ISSET(cpu, may))
-		return say(w, "CPU %u may not be used by this process, allowed: %s", cpu,
+		return say(w, "CPU %u is not available to this process, allowed: %s", cpu,
 			   cpus_text(may, text, sizeof(text)));
 	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
 		return say(w, "more than %u polling lcores", KVR_ROUTER_MAX_LCORES);
@@ -134,10 +134,10 @@ int lcores_ingress(struct kvr_router_conf *c, const char *text, const cpu_set_t 
 			return wrong_id(c, &i, &w);
 		for (uint32_t cpu = i.first; cpu <= i.last; cpu++) {
 			if (!i.named && lcore_of(c, cpu) < c->n_lcores)
-				return say(&w,
-					   "\"%s\" has CPU %u twice, allowed: once, or lcores that "
-					   "share it by ID, like 0@%u,1@%u",
-					   text, cpu, cpu, cpu);
+				return say(
+					&w,
+					"\"%s\" names CPU %u twice, allowed: once, or lcores with IDs that share it, like 0@%u,1@%u",
+					text, cpu, cpu, cpu);
 			rc = add(c, cpu, may, &w);
 			if (rc < 0)
 				return rc;
@@ -183,9 +183,7 @@ int lcores_idle(const struct kvr_router_conf *c, char *why, size_t len)
 		if (first != i)
 			return say(
 				&(struct why){why, len},
-				"got \"poll\", but lcores %u and %u share CPU %u, where each would "
-				"wait for time slices of the other; allowed: sleep, interrupt, or "
-				"a CPU for each",
+				"got \"poll\", but lcores %u and %u share CPU %u and would block each other for whole time slices; allowed: sleep, interrupt, or one CPU per lcore",
 				first, i, c->cpu[i]);
 	}
 	return 0;

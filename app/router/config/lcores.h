@@ -4,16 +4,16 @@
 
 /**
  * @file
- * The lcore map: what [router] ingress, [pool] event_cpu and scheduler_cpu say, in the words of
+ * The lcore map: values of [router] ingress, [pool] event_cpu and scheduler_cpu, in the notation of
  * EAL's --lcores:
  *
  *   CPU          the polling lcore of that CPU
- *   FIRST-LAST   those of these CPUs; in a list only
- *   ID@CPU       polling lcore ID on that CPU, which may have others. IDs are those of telemetry
- *                (lcore0, ...) and begin in order, from 0
+ *   FIRST-LAST   the polling lcores of these CPUs; only in a list
+ *   ID@CPU       polling lcore ID on that CPU, which may be shared. IDs are those of telemetry
+ *                (lcore0, ...) and appear in order, from 0
  *
- * Each fills c->cpu[] and c->n_lcores on. Pure, any thread. @p may: CPUs that this process may use;
- * NULL: any. @return 0, or -EINVAL with what is wrong and what is allowed in @p why.
+ * Each function appends to c->cpu[] and c->n_lcores. Pure, any thread. @p may: CPUs available to
+ * this process; NULL: any. @return 0, or -EINVAL with fault and allowed values in @p why.
  */
 
 #include <sched.h>
@@ -22,16 +22,15 @@
 
 struct kvr_router_conf;
 
-/** The list @p text: every item is a new lcore. All of them are c->n_ingress then. */
+/** Parse the list @p text: every item is a new lcore. Sets c->n_ingress to their number. */
 int lcores_ingress(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, char *why,
 		   size_t len);
 
-/** One that is there already, or a new one; the first when @p text is empty. Its index is in
- * *lcore. */
+/** Parse an existing or new lcore; empty @p text is the first. Sets *lcore to its index. */
 int lcores_role(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, uint32_t *lcore,
 		char *why, size_t len);
 
-/** Two lcores that poll without a pause must not share a CPU: each would wait for a time slice of
+/** Reject two lcores that poll without pause on one CPU, where each would wait for a time slice of
  * the other. */
 int lcores_idle(const struct kvr_router_conf *c, char *why, size_t len);
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The memory that a configuration needs, part by part as start.c, pools.c, session_ctl.c and
- * control.c take it. What a library takes it says itself; what DPDK adds is told by DPDK where it
- * can be asked before there is an EAL.
+ * Memory needed by a configuration, part by part as start.c, pools.c, session_ctl.c and control.c
+ * allocate it. Libraries report their own needs, and DPDK its overhead where it can without an EAL.
  */
 #include "config/config.h"
 #include "sched/request.h"
@@ -22,20 +21,20 @@
 #include "sched/decision_log.h"
 #include "sched/measure.h"
 
-#define CTL_POOL  511u			 /* frames to control, and from it */
-#define REMEMBER  4096u			 /* messages put together lately */
-#define SOURCES	  (2 * UINT64_C(294912)) /* the two tables of sources of an ingress lcore */
-#define UNSEEN	  64u			 /* event frames counted after they are gone */
+#define CTL_POOL  511u			 /* frames to and from control */
+#define REMEMBER  4096u			 /* recently reassembled messages */
+#define SOURCES	  (2 * UINT64_C(294912)) /* both tables of sources of an ingress lcore */
+#define UNSEEN	  64u			 /* event frames that left the ring and are still counted */
 #define DEVICE	  (UINT64_C(512) << 10)	 /* queues and data of a port */
-#define EAL_OTHER (UINT64_C(1) << 20)	 /* its own lists, telemetry, views */
+#define EAL_OTHER (UINT64_C(1) << 20)	 /* EAL lists, telemetry, views */
 
-/* What the memory lies on. */
+/* Properties of the memory and the lcores. */
 struct host {
 	uint64_t page;
-	bool shared; /* some lcores have a CPU in common: kvr_rings.h */
+	bool shared; /* some lcores share a CPU: kvr_rings.h */
 };
 
-/* Objects do not lie across pages: a packet buffer has a small one for itself. */
+/* Objects do not cross pages, so a packet buffer has a small page for itself. */
 static uint64_t objects_bytes(uint32_t n, uint64_t size, uint64_t page)
 {
 	const uint64_t in_page = page / size;
@@ -59,7 +58,7 @@ static uint64_t ring_bytes(uint32_t entry, uint32_t n)
 	return (uint64_t)rte_ring_get_memsize_elem(entry, rte_align32pow2(n));
 }
 
-/* Buckets of eight places in 64 bytes, keys of a pointer and the key, and a ring of free ones. */
+/* Buckets of eight entries in 64 bytes, keys of a pointer and the key, and a ring of free keys. */
 static uint64_t hash_bytes(uint32_t entries, uint32_t key)
 {
 	return 8 * (uint64_t)rte_align32pow2(entries) +
@@ -67,7 +66,7 @@ static uint64_t hash_bytes(uint32_t entries, uint32_t key)
 	       ring_bytes(sizeof(uint32_t), entries + 2);
 }
 
-/* ---- the scheduler says what it takes by taking it ---- */
+/* ---- the scheduler: counted during a trial allocation ---- */
 
 struct taken {
 	uint64_t bytes;
@@ -78,7 +77,7 @@ static void *take(void *arg, size_t bytes)
 	struct taken *t = arg;
 
 	t->bytes += RTE_ALIGN_CEIL(bytes, (size_t)RTE_CACHE_LINE_SIZE) + RTE_CACHE_LINE_SIZE;
-	return calloc(1, bytes); /* pages that nobody touches are none */
+	return calloc(1, bytes); /* untouched pages take no memory */
 }
 
 static void release(void *arg, void *p)
@@ -87,7 +86,7 @@ static void release(void *arg, void *p)
 	free(p);
 }
 
-/* @return ranks it rounds to; 0: no memory. */
+/* @return ranks after rounding; 0: no memory. */
 static uint32_t sched_need(const struct kvr_pool_conf *conf, uint64_t *bytes)
 {
 	struct taken t = {0};
@@ -115,7 +114,7 @@ static void sessions_need(const struct kvr_router_pool_conf *p, struct kvr_route
 		       SESSION_BUCKETS * sizeof(struct session_closing);
 }
 
-/* See requests_create(). */
+/* As requests_create(). */
 static void requests_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
 			  struct kvr_router_memory *m)
 {

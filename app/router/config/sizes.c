@@ -12,8 +12,8 @@
 #define RESERVE_MOST  4096u
 #define RING_LEAST    64u
 #define RING_MOST     8192u /* unless configured */
-#define MESSAGE_LEAST 16u   /* frames; less is no router for prompts */
-/* Buffers that were not configured take this part of memory_mb, configured ones up to the other. */
+#define MESSAGE_LEAST 16u   /* in frames; smaller messages are useless for prompts */
+/* Derived buffers take 1/8 of memory_mb, configured ones at most 1/2. */
 #define MEMORY_PART 8u
 #define MEMORY_MOST 2u
 
@@ -36,7 +36,7 @@ static uint64_t bytes(const struct sizes_in *in, uint32_t part)
 	return ((uint64_t)in->memory_mb << 20) / part;
 }
 
-/* Buffers beside those of the devices that fit the configured pools, or a part of the memory. */
+/* Buffers besides those of devices: as the configured pools allow, or a part of the memory. */
 static uint32_t room_of(const struct sizes_in *in, bool *given)
 {
 	uint64_t per_frame = 0, devices = 0, budget = bytes(in, MEMORY_PART);
@@ -53,12 +53,12 @@ static uint32_t room_of(const struct sizes_in *in, bool *given)
 	}
 	if (*given)
 		return room;
-	/* What the devices need they get; small memories leave a little beside it. */
+	/* Devices get what they need; small memories leave little besides. */
 	budget = budget > 2 * devices ? budget - devices : budget / 2;
 	return least(budget / per_frame, UINT32_MAX / 2);
 }
 
-/* Share the room out. What is configured is taken as it is; the sum may then be too large. */
+/* Divide the room. Configured values are used unchanged, so the sum may be too large. */
 static uint64_t share(const struct sizes_in *in, uint32_t room, uint64_t extra, struct sizes *s)
 {
 	uint64_t left = room, rings;
@@ -91,16 +91,15 @@ static uint64_t share(const struct sizes_in *in, uint32_t room, uint64_t extra, 
 static int too_many(const struct sizes_in *in, const struct sizes *s, uint32_t port, uint64_t sum,
 		    char *err, size_t errlen)
 {
-	snprintf(err, errlen,
-		 "[port %s] mbufs = %u is too few: device and lcores hold %u, %u rings of [router] "
-		 "ring_size %u, reassembly_frames %u, waiting_frames %u, reserve %u: needed "
-		 "%" PRIu64,
-		 in->port[port], in->mbufs[port], in->device[port], in->rings, s->ring_size,
-		 s->reassembly, s->waiting, s->reserve, in->device[port] + sum);
+	snprintf(
+		err, errlen,
+		"[port %s] mbufs = %u is too few: device and lcores hold %u, %u rings of [router] ring_size %u, reassembly_frames %u, waiting_frames %u, reserve %u: needed %" PRIu64,
+		in->port[port], in->mbufs[port], in->device[port], in->rings, s->ring_size,
+		s->reassembly, s->waiting, s->reserve, in->device[port] + sum);
 	return -EINVAL;
 }
 
-/* Do the pools of all ports have room for the sum, and does the memory have room for them? */
+/* Check that the pools of all ports hold the sum, and that memory holds the pools. */
 static int place(const struct sizes_in *in, struct sizes *s, uint64_t sum, char *err, size_t errlen)
 {
 	uint64_t total = 0;
@@ -115,16 +114,16 @@ static int place(const struct sizes_in *in, struct sizes *s, uint64_t sum, char 
 	}
 	if (total <= bytes(in, MEMORY_MOST))
 		return 0;
-	snprintf(err, errlen,
-		 "[router] memory_mb = %u is too little: packet buffers take %" PRIu64
-		 " MiB and may take half: %u rings of ring_size %u, reassembly_frames %u, "
-		 "waiting_frames %u, devices %u",
-		 in->memory_mb, total >> 20, in->rings, s->ring_size, s->reassembly, s->waiting,
-		 in->device[0]);
+	snprintf(
+		err, errlen,
+		"[router] memory_mb = %u is too low: packet buffers take %" PRIu64
+		" MiB and may take half: %u rings of ring_size %u, reassembly_frames %u, waiting_frames %u, devices %u",
+		in->memory_mb, total >> 20, in->rings, s->ring_size, s->reassembly, s->waiting,
+		in->device[0]);
 	return -EINVAL;
 }
 
-/* The largest message, from what one source and one pool may hold. */
+/* The largest message, from the frames that one source and one pool may hold. */
 static int message(const struct sizes_in *in, struct sizes *s, char *err, size_t errlen)
 {
 	const uint32_t unit = (in->max_frame - KVR_WIRE_MIN_FRAME) & ~7u;
@@ -134,29 +133,27 @@ static int message(const struct sizes_in *in, struct sizes *s, char *err, size_t
 	s->reassembly_source = in->reassembly_source_frames != 0 ? in->reassembly_source_frames
 								 : s->reassembly_lcore / 2;
 	if (s->reassembly_source > s->reassembly_lcore) {
-		snprintf(err, errlen,
-			 "[router] reassembly_source_frames = %u is above the part of one ingress "
-			 "lcore: reassembly_frames %u of %u lcores",
-			 s->reassembly_source, s->reassembly, in->n_ingress);
+		snprintf(
+			err, errlen,
+			"[router] reassembly_source_frames = %u is above the part of one ingress lcore: reassembly_frames %u of %u lcores",
+			s->reassembly_source, s->reassembly, in->n_ingress);
 		return -EINVAL;
 	}
 	s->max_frames = least(s->reassembly_source / 2, s->waiting_pool / 2);
 	s->max_frames = least(s->max_frames, KVR_WIRE_MAX_FRAGMENTS);
 	if (s->max_frames < MESSAGE_LEAST) {
-		snprintf(err, errlen,
-			 "no room for messages: a source may hold %u fragments "
-			 "(reassembly_frames %u, %u ingress lcores), a pool %u (waiting_frames %u, "
-			 "%u pools); raise [router] memory_mb = %u, or [port] mbufs, or lower "
-			 "ring_size %u",
-			 s->reassembly_source, s->reassembly, in->n_ingress, s->waiting_pool,
-			 s->waiting, in->n_pools, in->memory_mb, s->ring_size);
+		snprintf(
+			err, errlen,
+			"buffers too small for messages: a source may hold %u fragments (reassembly_frames %u, %u ingress lcores), a pool %u (waiting_frames %u, %u pools); raise [router] memory_mb = %u, or [port] mbufs, or lower ring_size %u",
+			s->reassembly_source, s->reassembly, in->n_ingress, s->waiting_pool,
+			s->waiting, in->n_pools, in->memory_mb, s->ring_size);
 		return -EINVAL;
 	}
 	s->max_message = least((uint64_t)s->max_frames * unit, KVR_WIRE_MAX_MESSAGE);
 	return 0;
 }
 
-/* With `extra` more entries of rings than ring_size gives them. */
+/* Derive with `extra` ring entries beyond ring_size. */
 static int derive(const struct sizes_in *in, uint64_t extra, struct sizes *s, char *err,
 		  size_t errlen)
 {
@@ -177,12 +174,12 @@ static int derive(const struct sizes_in *in, uint64_t extra, struct sizes *s, ch
 
 int sizes_derive(const struct sizes_in *in, struct sizes *out, char *err, size_t errlen)
 {
-	/* Rings in which all of a message may lie at once. */
+	/* Rings that may hold a complete message. */
 	const uint32_t egress = in->apart != 0 ? in->n_ingress : 0, n = egress + in->joins;
 	int rc = derive(in, 0, out, err, errlen);
 	uint32_t size;
 
-	/* Longer rings leave less for messages, so what follows is not longer. */
+	/* Longer rings leave less for messages, so the result does not grow. */
 	if (rc < 0 || n == 0 || out->max_frames < out->ring_size)
 		return rc;
 	size = power_of_two(out->max_frames + 1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the configuration says about packet buffers, for sizes_derive(). */
+/* Input of sizes_derive() from the configuration. */
 #include "config/config.h"
 #include "config/sizes.h"
 
@@ -10,16 +10,16 @@
 #include "kvr_wire.h"
 
 #define HEADERS6 48u /* IPv6 and UDP */
-/* Frames in the hands of an ingress lcore: a burst received, one being sent, answers. */
+/* Bursts of frames held by an ingress lcore: one received, one being sent, one of answers. */
 #define BURSTS 3u
 
-/* Descriptors are rounded by drivers; net_af_xdp fills a ring of its own. */
+/* Drivers round descriptors; net_af_xdp fills a ring of its own. */
 static uint32_t driver_keeps(const struct kvr_port_conf *p)
 {
 	return strncmp(p->device, "net_af_xdp", strlen("net_af_xdp")) == 0 ? 4096 : 64;
 }
 
-/* One buffer: see create_pool() of lib/port. */
+/* As create_pool() of lib/port. */
 uint32_t kvr_router_buffer_bytes(const struct kvr_port_conf *p)
 {
 	const uint32_t frame = RTE_MAX(RTE_ALIGN_CEIL(p->mtu + 32u, 64u), 2048u);
@@ -35,9 +35,9 @@ int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen)
 		.n_ports = c->n_ports,
 		.n_ingress = c->n_ingress,
 		.n_pools = c->n_pools,
-		/* Notes and events of each pool, egress of each ingress lcore; fragments on their
-		 * way to the ingress lcore that joins them. What goes to control is copied, and
-		 * what it sends has buffers of its own. */
+		/* Mailbox and event ring of each pool, egress ring of each ingress lcore, rings for
+		   forwarded fragments. Frames to control are copied, and control sends from a pool
+		   of its own. */
 		.rings = 2 * c->n_pools + c->n_ingress + joins,
 		.joins = joins,
 		.apart = c->n_lcores > c->n_ingress,

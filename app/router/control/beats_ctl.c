@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the ingress lcores have left in the workers' beats: control notes who has been heard, and
- * passes the reports of their ranks on to the scheduler and event lcores. It does not wait for
- * them: a batch that is still under way is filled again at a later tick, and a report that finds no
- * room stays where it is and may be overwritten by a newer one.
+ * Reads the workers' beats that ingress lcores write: control records when each worker was last
+ * seen, and passes the reports of ranks to scheduler and event lcores. It does not wait for them: a
+ * batch in progress is filled again at a later tick, and a report that does not fit stays and may
+ * be overwritten by a newer one.
  */
 #include "control/log.h"
 #include "control/thread.h"
@@ -40,7 +40,7 @@ static bool on_event_loads(struct lcore *lc, void *arg)
 	return b->event_at == b->n;
 }
 
-/* @return false: no room for all of its ranks. */
+/* @return false: not enough space for all of its ranks. */
 static bool take_loads(struct load_batch *b, const struct kvr_worker *w)
 {
 	for (uint32_t i = 0; i < w->beat->n; i++) {
@@ -50,7 +50,7 @@ static bool take_loads(struct load_batch *b, const struct kvr_worker *w)
 			continue;
 		if (b->n == LOADS)
 			return false;
-		/* Pairs with the release store in mark(): the report is whole. */
+		/* Pairs with the release store in mark(): the report is complete. */
 		atomic_exchange_explicit(&l->fresh, 0, memory_order_acquire);
 		b->load[b->n++] = (struct rank_load){
 			.worker = w->id,
@@ -66,7 +66,7 @@ static bool take_loads(struct load_batch *b, const struct kvr_worker *w)
 	return true;
 }
 
-/* Who has no room this time is the first of the next. */
+/* A worker whose report does not fit is the first of the next tick. */
 static void pass_on(struct router *rt, struct load_batch *b)
 {
 	const uint32_t n = kvr_registry_count(rt->registry);
@@ -92,11 +92,9 @@ static void pass_on(struct router *rt, struct load_batch *b)
 	call_start(rt, b->pool->event_lcore, &b->event);
 }
 
-/*
- * Its frames come from another MAC: a gateway has failed over, or its machine or card is another.
- * The view that goes out at the end of this tick has all of these workers, so however often
- * somebody changes it costs one view in a tick; requests under way follow (lcore/agent_path.h).
- */
+/* The frames of a worker come from another MAC: a gateway failed over, or a machine or card was
+ * replaced. The view at the end of this tick contains all such workers, so frequent changes cost
+ * one view per tick. Live requests follow (lcore/agent_path.h). */
 static void other_hop(struct router *rt, const struct kvr_worker *w)
 {
 	char where[KVR_PATH_TEXT];
@@ -113,7 +111,7 @@ static void other_hop(struct router *rt, const struct kvr_worker *w)
 
 static void heard(struct router *rt, struct kvr_worker *w)
 {
-	/* Publishes nothing: a heartbeat that is seen late is seen at the next tick. */
+	/* Guards no other data: a heartbeat missed now is seen at the next tick. */
 	const uint64_t at = atomic_load_explicit(&w->beat->received_ns, memory_order_relaxed);
 
 	if (kvr_worker_adopt_hop(w))

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * How control reaches packet lcores: it has a function run by them (struct call), waits until they
- * have ended a turn, and publishes views.
+ * Access of control to packet lcores: run a function on them (struct call), wait for the end of
+ * their turns, and publish views.
  */
 #include "control/thread.h"
 #include "lcore/idle.h"
@@ -12,7 +12,7 @@
 
 /* ---- calling packet lcores ---- */
 
-/* Sleeps: an lcore that shares this thread's CPU needs it to come so far. */
+/* Sleep, because an lcore on this thread's CPU needs it to progress. */
 static void wait_a_bit(struct router *rt)
 {
 	if (rt->wait != NULL)
@@ -25,7 +25,7 @@ void call_start(struct router *rt, struct lcore *lc, struct call *c)
 {
 	rt->ctl->n_calls++;
 	if (!atomic_load_explicit(&rt->running, memory_order_relaxed)) {
-		while (!c->fn(lc, c->arg)) /* nobody polls: before the start, after the stop */
+		while (!c->fn(lc, c->arg)) /* no lcore polls: before the start, after the stop */
 			;
 		return;
 	}
@@ -98,7 +98,7 @@ int publish_view(struct router *rt)
 	atomic_store_explicit(&rt->view, v, memory_order_release);
 	if (atomic_load_explicit(&rt->running, memory_order_relaxed))
 		wait_for_lcores(rt);
-	else /* nobody polls: this thread plays the lcores, see call_lcore() */
+	else /* no lcore polls: this thread acts for them, see call_lcore() */
 		for (uint32_t i = 0; i < rt->n_lcores; i++)
 			rt->lcore[i]->view = v;
 	kvr_view_free(old);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The control thread: workers come and go, clients learn the pools, time passes. It owns the
- * registry; it changes what packet lcores own only by calling them (call_lcore()) and by publishing
- * views. It sleeps between rounds and never touches a packet of the data path.
+ * The control thread: registration of workers, CONNECT of clients, timers. It owns the registry. It
+ * changes data of packet lcores only through calls (call_lcore()) and by publishing views. It
+ * sleeps between rounds and never touches a packet of the data path.
  */
 #include "control/service.h"
 #include "control/snapshot.h"
@@ -25,14 +25,14 @@
 #define ROUND_NS     1000000 /* 1 ms */
 #define TICK_NS	     UINT64_C(10000000)
 #define FRAMES_ROUND 256u
-#define CTL_BUFS     511u /* HELLO, GOODBYE and CONNECT that wait */
+#define CTL_BUFS     511u /* waiting HELLO, GOODBYE and CONNECT */
 
 int control_create(struct router *rt)
 {
 	const unsigned int size = (unsigned int)sizeof(struct ctl_buf) + rt->ctl_frame;
 
 	rt->ctl = calloc(1, sizeof(*rt->ctl));
-	/* Room for every buffer: it is never full. */
+	/* One entry per buffer, so it is never full. */
 	rt->control_ring = kvr_rings_create("control", sizeof(void *),
 					    rte_align32pow2(CTL_BUFS + 1), SOCKET_ID_ANY);
 	rt->ctl_bufs = kvr_rings_pool_as("ring_sp_mc", "ctl_bufs", CTL_BUFS,
@@ -41,7 +41,7 @@ int control_create(struct router *rt)
 		control_destroy(rt);
 		return -ENOMEM;
 	}
-	/* Like the other clock, so that their times look alike to people. */
+	/* Start at the other clock's value, so that logged times agree. */
 	rt->ctl->live = (struct kvr_live_clock){now_ns(rt), now_ns(rt), LIVE_STEP};
 	atomic_init(&rt->live_ns, rt->ctl->live.now_ns);
 	return 0;
@@ -65,23 +65,21 @@ static void tick(struct router *rt)
 	workers_tick(rt);
 	snapshot_tick(rt);
 	shared_clock_look();
-	/* Publishes nothing: sched_tick() finds this one or a later one. */
+	/* Guards no other data: sched_tick() reads this value or a later one. */
 	atomic_store_explicit(&rt->live_ns, rt->ctl->live.now_ns, memory_order_relaxed);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		struct call *c = &rt->ctl->tick[i];
 
 		if (call_busy(c))
-			continue; /* the one before is not done: the next will do */
+			continue; /* the previous tick is not finished, the next one will do */
 		c->fn = sched_tick;
 		c->arg = &rt->pool[i];
 		call_start(rt, rt->pool[i].sched_lcore, c);
 	}
 }
 
-/*
- * Time passes for the silence of workers only while every ingress lcore reads what comes: see
- * struct kvr_live_clock.
- */
+/* Workers' silence is measured only while every ingress lcore reads its frames: see struct
+ * kvr_live_clock. */
 static void live_pass(struct router *rt)
 {
 	struct control *ctl = rt->ctl;
@@ -89,7 +87,8 @@ static void live_pass(struct router *rt)
 	bool read = true;
 
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
-		/* Pairs with the release store in read_so_far(): what it read is in the beats. */
+		/* Pairs with the release store in read_so_far(): heartbeats read before are in the
+		 * beats. */
 		up[i] = atomic_load_explicit(&rt->lcore[i]->read_up, memory_order_acquire);
 		read = read && up[i] != ctl->read_up[i];
 	}
@@ -98,7 +97,7 @@ static void live_pass(struct router *rt)
 	kvr_live_clock_advance(&ctl->live, rt->control.now_ns, read);
 }
 
-/* A frame that ingress has handed on. */
+/* Handle a frame from ingress. */
 static void serve(struct router *rt, struct ctl_buf *b)
 {
 	struct ctl_frame f = {
@@ -135,7 +134,7 @@ void control_round(struct router *rt)
 	links_round(rt);
 }
 
-/* [router] idle: packet lcores wake it when there are frames, so till the next tick. */
+/* [router] idle: packet lcores wake control for frames, so sleep until the next tick. */
 static void wait_idle(struct router *rt)
 {
 	const uint64_t passed = now_ns(rt) - rt->last_tick_ns;

@@ -4,8 +4,9 @@
 
 /**
  * @file
- * The control thread. What it shares with telemetry threads is under the lock of lib/ctl: they hold
- * it while they run a command, so functions other than control_run() need nothing more there.
+ * The control thread. Data shared with telemetry threads is protected by kvr_telemetry_lock(),
+ * which telemetry threads hold while they run a command. Functions other than control_run() need no
+ * further protection there.
  */
 
 #include <stdbool.h>
@@ -16,61 +17,55 @@ struct kvr_router_options;
 struct router;
 struct lcore;
 
-/** The control thread's own memory. @return 0 or -ENOMEM. */
+/** Allocate the memory of the control thread. @return 0 or -ENOMEM. */
 int control_create(struct router *rt);
 void control_destroy(struct router *rt);
 
 /** Run rounds until router::quit. Main thread. */
 void control_run(struct router *rt);
 
-/** Then: nobody new is let in, live requests have stop_ms to end, the rest is told. Takes the lock.
- */
+/** The stop: reject new workers and requests, give live requests stop_ms to end, then end the rest
+ * with a notice to their clients. Takes the lock. */
 void stop_in_order(struct router *rt);
 
-/** One round: frames for control, and the timers that are due. Takes the lock itself. */
+/** One round: frames for control, and due timers. Takes the lock. */
 void control_round(struct router *rt);
 
-/** Run @p fn on the lcore's own thread and wait for its end (or here when nothing is running). */
+/** Run @p fn on the lcore's thread and wait for its end; run it here if no lcore polls. */
 void call_lcore(struct router *rt, struct lcore *lc, void (*fn)(struct lcore *, void *), void *arg);
 
-/** Wait until every packet lcore has ended the turn it is in; they poll. Any thread but theirs. */
+/** Wait until every packet lcore has ended its current turn; they poll. Any thread except theirs.
+ */
 void wait_for_lcores(struct router *rt);
 
-/** The same, when they poll at all; @p arg = struct router. For drivers: see kvr_port_look_after().
- */
+/** The same, and return at once if they do not poll. @p arg is a struct router. For drivers: see
+ * kvr_port_look_after(). */
 void lcores_pass(void *arg);
 
-/** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids). */
+/** Start or stop draining a worker. @return 0, -ENOENT, -EALREADY, -EPERM (its state forbids it).
+ */
 int control_drain(struct router *rt, uint64_t id, bool draining);
 
-/** Workers that have gone without a drain since the start. Under the lock (kvr_telemetry_lock()).
- */
+/** Workers that left without a drain since the start. Under kvr_telemetry_lock(). */
 uint64_t control_lost(const struct router *rt);
 
-/**
- * A bound for the drain of worker @p id that is under way: @p seconds from now on its requests that
- * are left are cut off (WorkerLost: clients may send them again), so that it is DRAINED. 0: no
- * bound but the age limit of bookings. @return 0; -ENOENT; -EPERM: it does not drain.
- */
+/** Set a time limit for the drain of worker @p id: after @p seconds its remaining requests end with
+ * WorkerLost, which clients may retry, and it becomes DRAINED. 0: no limit except the expiry of
+ * bookings. @return 0; -ENOENT; -EPERM: the worker does not drain. */
 int control_drain_bound(struct router *rt, uint64_t id, uint32_t seconds);
 
-/**
- * May times be those of @p next: every worker lives by the interval that its WELCOME named, and a
- * silence that is no longer than that is none. With the lock of lib/ctl. @return 0; -EINVAL with
- * one line in @p err.
- */
+/** Check the times of @p next against the heartbeat intervals in the WELCOMEs of all workers:
+ * suspect_ms must exceed them. Under kvr_telemetry_lock(). @return 0; -EINVAL with one line in @p
+ * err. */
 int control_told(const struct router *rt, const struct kvr_router_options *next, char *err,
 		 size_t errlen);
 
-/**
- * Switch a prefill pool off, whatever workers it has, or leave it to its workers again. Requests
- * under way are not touched.
- * @return 1 active now, 0 inactive now, -ENOENT no such pool, -EINVAL not the prefill pool of a
- * pair.
- */
+/** Deactivate a prefill pool regardless of its workers, or activate it again. Live requests are not
+ * affected. @return 1 active now, 0 inactive now, -ENOENT no such pool, -EINVAL not the prefill
+ * pool of a pair. */
 int control_deactivate(struct router *rt, const char *name, bool off);
 
-/** Bring kvr_worker::bookings of @p n workers from number @p from on up to date. */
+/** Update kvr_worker::bookings of @p n workers from number @p from on. */
 void control_bookings(struct router *rt, uint32_t from, uint32_t n);
 
 #endif

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames for the control thread: agents that come and go, clients that learn the pools. */
+/* Frames for the control thread: HELLO and GOODBYE of agents, CONNECT of clients. */
 #include "control/thread.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 
 /* ---- HELLO ---- */
 
-/* Whether the HELLO fits the pool. */
+/* Check the HELLO against its pool. */
 static enum kvr_code check_hello(struct router *rt, const struct kvr_wire_hello *h,
 				 const struct kvr_hints *hints, struct pool **pool)
 {
@@ -29,7 +29,7 @@ static enum kvr_code check_hello(struct router *rt, const struct kvr_wire_hello 
 	return KVR_OK;
 }
 
-/* Where the blocks of a prefill worker can go, and how they are fetched. */
+/* Read the transfer properties of a prefill worker. */
 static enum kvr_code read_transfer(const struct kvr_hints *h, struct kvr_worker_transfer *t)
 {
 	const struct kvr_str *domain = &h->kv_transfer.domain;
@@ -63,7 +63,7 @@ static void read_addr(const struct kvr_hints *h, struct kvr_worker_addr *a)
 		memcpy(a->body, h->body_addr.p, h->body_addr.len);
 }
 
-/* What a worker says of itself but for the frame it takes: the same in all of a life. */
+/* Digest of all properties of a worker except its frame size; constant within an epoch. */
 static uint64_t hello_digest(const struct kvr_wire_hello *h)
 {
 	struct kvr_wire_hello fixed = *h;
@@ -82,7 +82,7 @@ static uint64_t hello_digest(const struct kvr_wire_hello *h)
 	return d;
 }
 
-/* @return whether @p f may speak for @p w, by its address or because the present one is silent. */
+/* @return whether @p f may act for @p w: it has its address, or the worker is silent. */
 static bool may_speak(struct router *rt, const struct kvr_worker *w, const struct ctl_frame *f,
 		      struct refusal *why)
 {
@@ -92,18 +92,18 @@ static bool may_speak(struct router *rt, const struct kvr_worker *w, const struc
 		return true;
 	*why = (struct refusal){.code = KVR_E_WORKER_ALIVE,
 				.detail = {rt->conf.opt.suspect_ms - silent_ms},
-				.text = "another address speaks for this worker"};
+				.text = "this worker is registered from another address"};
 	return false;
 }
 
-/* HELLO of the life that is known. */
+/* HELLO of the current incarnation. */
 static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worker *w,
 			const struct kvr_wire_hello *h, struct refusal *why)
 {
 	if (w->hello_digest != hello_digest(h)) {
-		*why = (struct refusal){.code = KVR_E_WORKER_CONFIG,
-					.text = "a life does not change: HELLO needs a greater "
-						"epoch"};
+		*why = (struct refusal){
+			.code = KVR_E_WORKER_CONFIG,
+			.text = "HELLO changed within an epoch; restart with a greater epoch"};
 		return;
 	}
 	w->last_seen_ns = rt->ctl->live.now_ns;
@@ -128,7 +128,7 @@ static enum kvr_code new_life(struct kvr_worker *w, const struct pool *p,
 	return kvr_worker_create_beat(w) < 0 ? KVR_E_NO_MEMORY : KVR_OK;
 }
 
-/* HELLO of a life that is not known. */
+/* HELLO of a new incarnation. */
 static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 		      const struct kvr_wire_hello *h, const struct kvr_hints *hints,
 		      struct refusal *why)
@@ -141,8 +141,8 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	if (why->code != KVR_OK)
 		return;
 	if (old != NULL)
-		kvr_registry_remove(rt->registry, old); /* nothing of it stays */
-	/* Here, too: those that the scheduler will refuse take no place that others may have. */
+		kvr_registry_remove(rt->registry, old); /* nothing of it is kept */
+	/* Checked here as well: workers that the scheduler would reject occupy no entries. */
 	if (hello_room(rt, p, &room) != 0)
 		w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
 	else
@@ -154,7 +154,9 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	if (why->code != KVR_OK && w != NULL)
 		kvr_registry_del(rt->registry, w);
 	if (old != NULL && (why->code != KVR_OK || old->pool != p->number)) {
-		worker_leave(rt, old, "another life of it was refused, or is of another pool");
+		worker_leave(
+			rt, old,
+			"replaced by a newer incarnation in another pool, or by one that was rejected");
 		old = NULL;
 	}
 	if (why->code != KVR_OK)
@@ -178,7 +180,8 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	f->buf = NULL;
 }
 
-/* Who says it, then what: a stranger learns nothing of the pool from a worker's name. */
+/* Check the sender before the content, so that other addresses learn nothing about a worker's pool.
+ */
 static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_hello *h,
 		  const struct kvr_hints *hints, struct refusal *why)
 {
@@ -188,11 +191,11 @@ static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_
 	uint32_t last;
 
 	if (w != NULL && w->state == KVR_WORKER_JOINING) {
-		workers_flush(rt); /* it has said so in this very round */
+		workers_flush(rt); /* it sent another HELLO in this round */
 		w = kvr_registry_find(rt->registry, f->hdr->source);
 	}
 	last = w != NULL ? w->epoch : kvr_registry_last_epoch(rt->registry, f->hdr->source);
-	/* A life that is over does not come back, and another process is another life. */
+	/* Epochs never return, and another process needs another epoch. */
 	if (epoch == 0 || epoch < last || (epoch == last && (w == NULL || w->boot != h->boot))) {
 		*why = (struct refusal){.code = KVR_E_STALE_EPOCH, .detail = {last}};
 		return;
@@ -226,7 +229,7 @@ void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 
 /* ---- GOODBYE, CONNECT ---- */
 
-/* Answered also when there is nothing to leave: the first copy's answer may have been lost. */
+/* Answered for unknown workers as well, because the first answer may have been lost. */
 void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
 {
 	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
@@ -264,7 +267,7 @@ static uint32_t ranks_of(struct router *rt, uint32_t pool)
 	return n;
 }
 
-/* Spec 9.1, can_serve_requests; prefill pools are not asked by clients. */
+/* Rule can_serve_requests; clients do not use prefill pools. */
 static bool pool_serves(struct router *rt, uint32_t pool)
 {
 	const struct pool *p = &rt->pool[pool];
@@ -280,8 +283,8 @@ static bool pool_serves(struct router *rt, uint32_t pool)
 		kvr_disagg_active(&p->prefill->pair.disagg));
 }
 
-/* The answer must fit what the client takes, what the path carries, and may not be longer than the
- * question: whoever asks has not proven his address yet. */
+/* The answer must fit the client and the path, and may not be longer than the question, because the
+ * address is not validated. */
 static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
 			   const struct kvr_path *path, uint32_t question)
 {
@@ -337,7 +340,7 @@ void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why
 	len = kvr_put_connected(buf, client_limit(rt, c, f->path, f->len), &ids, limits, pools,
 				names, n);
 	if (len < 0)
-		why->code = KVR_E_LENGTH; /* shorter than the least answer */
+		why->code = KVR_E_LENGTH; /* shorter than the shortest answer */
 	else
 		out_frame(&rt->control, f->path, buf, (size_t)len);
 }

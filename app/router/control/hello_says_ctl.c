@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Answers of HELLO: what a worker is welcomed with; of a refused one what is wrong, field, value
- * and what the pool has, for the engine's operator (REJECTED) and the router's (log).
+ * Answers to HELLO: WELCOME, or a rejection with field, value and requirement of the pool, for the
+ * engine's operator (REJECTED) and the router's (log).
  */
 #include "config/config.h"
 #include "control/log.h"
@@ -23,7 +23,7 @@ static void unknown_pool(const struct router *rt, const struct kvr_hints *h, cha
 				      rt->pool[i].name);
 }
 
-/* What a prefill worker says about transfers: the rest that read_transfer() refuses. */
+/* Faults in transfer properties that read_transfer() found. */
 static void wrong_transfer(const struct kvr_hints *h, struct refusal *why, char *text, size_t len)
 {
 	if (h->bootstrap_addr.host.len != 0 && h->bootstrap_addr.port == 0) {
@@ -39,7 +39,7 @@ static void wrong_transfer(const struct kvr_hints *h, struct refusal *why, char 
 		 why->detail[0], why->detail[1]);
 }
 
-/* The first field that does not fit the pool; details: what was said, what is needed. */
+/* Find the first field that does not fit the pool; details: value and requirement. */
 static void wrong_field(const struct pool *p, const struct kvr_wire_hello *h,
 			const struct kvr_hints *hints, struct refusal *why, char *text, size_t len)
 {
@@ -78,7 +78,7 @@ uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_
 	return room->workers < room->most_workers ? room->most_workers - room->workers : 0;
 }
 
-/* Which limit it is: of the router, of the pool, or of its ranks. */
+/* Describe the limit: of the router, of the pool, or of its ranks. */
 static void no_room(const struct router *rt, const struct pool *p, struct refusal *why, char *text,
 		    size_t len)
 {
@@ -91,14 +91,14 @@ static void no_room(const struct router *rt, const struct pool *p, struct refusa
 	why->detail[1] = most;
 	why->detail[2] = room.workers;
 	why->detail[3] = room.most_workers;
-	snprintf(text, len,
-		 "no room: [router] max_workers %u, there are %u; pool %s: max_workers %u, there "
-		 "are %u, max_ranks %u, there are %u",
-		 most, all, p->name, room.most_workers, room.workers, p->conf->max_ranks,
-		 room.ranks);
+	snprintf(
+		text, len,
+		"limit reached: [router] max_workers %u, registered %u; pool %s: max_workers %u, registered %u, max_ranks %u, registered %u",
+		most, all, p->name, room.most_workers, room.workers, p->conf->max_ranks,
+		room.ranks);
 }
 
-/* Words for what the code and the details alone do not tell. @return false: there are none. */
+/* Describe the fault if code and details do not suffice. @return false: no text. */
 static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct refusal *why,
 		     char *text, size_t len)
 {
@@ -109,7 +109,8 @@ static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct r
 
 	if (why->code == KVR_E_STALE_EPOCH) {
 		snprintf(text, len,
-			 "epoch: got %u, the last life had %" PRIu64 "; a new one has a greater",
+			 "epoch: got %u, needed: greater than %" PRIu64
+			 ", that of the last incarnation",
 			 hdr->epoch, why->detail[0]);
 		return true;
 	}
@@ -132,7 +133,7 @@ static bool in_words(struct router *rt, const struct kvr_wire_hdr *hdr, struct r
 	return true;
 }
 
-/* The entry of a worker, else the oldest one. */
+/* The entry of a worker, or the oldest one. */
 static struct hello_refused *refused_entry(struct control *ctl, uint64_t worker)
 {
 	struct hello_refused *oldest = &ctl->refused[0];
@@ -148,7 +149,7 @@ static struct hello_refused *refused_entry(struct control *ctl, uint64_t worker)
 	return oldest;
 }
 
-/* For who looks at telemetry. */
+/* Keep the rejection for telemetry. */
 static void keep(struct router *rt, const struct ctl_buf *b, const struct refusal *why)
 {
 	const struct kvr_wire_hdr *h = (const void *)b->frame;
@@ -162,11 +163,11 @@ static void keep(struct router *rt, const struct ctl_buf *b, const struct refusa
 	r->code = why->code;
 	kvr_path_text(&b->path, r->address, sizeof(r->address));
 	snprintf(r->text, sizeof(r->text), "%s", why->text != NULL ? why->text : "");
-	for (char *p = r->text; *p != '\0'; p++) /* it may quote what a stranger has sent */
+	for (char *p = r->text; *p != '\0'; p++) /* the text may quote untrusted bytes */
 		*p = *p >= ' ' && *p <= '~' ? *p : '?';
 }
 
-/* Complete and log the refusal of a HELLO (checked). @p text is memory for its words. */
+/* Complete and log the rejection of a checked HELLO. @p text is memory for its words. */
 static void hello_says(struct router *rt, const struct ctl_buf *b, struct refusal *why, char *text,
 		       size_t len)
 {
@@ -180,7 +181,7 @@ static void hello_says(struct router *rt, const struct ctl_buf *b, struct refusa
 		   KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &id,
 				 .addr = kvr_path_text(&b->path, where, sizeof(where)),
 				 .reason = kvr_code_name(why->code)),
-		   "worker %" PRIu64 " refused%s%s", id, why->text != NULL ? ": " : "",
+		   "worker %" PRIu64 " rejected%s%s", id, why->text != NULL ? ": " : "",
 		   why->text != NULL ? why->text : "");
 }
 
@@ -197,7 +198,7 @@ void hello_welcome(struct router *rt, struct kvr_worker *w, const struct ctl_buf
 	struct hello_refused *r = refused_entry(rt->ctl, w->id);
 
 	if (r->worker == w->id)
-		*r = (struct hello_refused){0}; /* it is well now */
+		*r = (struct hello_refused){0}; /* the worker is accepted now */
 	w->welcome_beat_ms = m.heartbeat_ms;
 	out_message(&rt->control, &b->path, KVR_WELCOME, w->id, h->id, 0, &m, sizeof(m));
 }

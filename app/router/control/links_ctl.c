@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The links of the ports: what an operator is told, and those that need help to come back. */
+/* Links of the ports: log changes, and reconnect those that need help. */
 #include "control/log.h"
 #include "control/thread.h"
 
@@ -14,15 +14,14 @@ static const char *said(const struct router *rt, uint32_t port, enum kvr_port_li
 
 	switch (state) {
 	case KVR_PORT_UP:
-		return memif ? "link to the memif peer" : "link up";
+		return memif ? "link to the memif peer up" : "link up";
 	case KVR_PORT_DOWN:
 		return !memif ? "link down"
 		       : strstr(device, "role=server")
 			       ? "no link: no memif client is connected"
-			       : "no link to the memif server, connecting again";
+			       : "no link to the memif server, reconnecting";
 	default:
-		return "its interface was removed: nothing comes or goes until kvroute is started "
-		       "again";
+		return "its interface was removed, so no frames pass; restart kvroute when the interface is back";
 	}
 }
 

@@ -16,16 +16,18 @@
 
 #include <rte_log.h>
 
-#define NAME	    "kvroute"
-#define CHUNK	    4096u /* PIPE_BUF: a pipe that polls writable takes it whole; a record, too */
+#define NAME "kvroute"
+#define CHUNK                                                                                      \
+	4096u /* PIPE_BUF: a pipe that polls writable accepts this much at once; also the size of  \
+		 a record */
 #define KEYS	    256u
 #define CAPTURE	    4096u
-#define WORKER_RATE 1.0 /* lines a second */
+#define WORKER_RATE 1.0 /* lines per second */
 #define ALL_RATE    200.0
-#define RETRY_MS    100	       /* until a socket that went away is looked for again */
-#define EAL_KEY	    UINT64_MAX /* lines of EAL and drivers share a limit */
+#define RETRY_MS    100	       /* interval of reconnects to a lost socket */
+#define EAL_KEY	    UINT64_MAX /* lines of EAL and drivers share one limit */
 
-/* Lines a second, with some saved up. */
+/* Token bucket of lines. */
 struct bucket {
 	uint64_t key;
 	double tokens, since;
@@ -33,19 +35,19 @@ struct bucket {
 };
 
 static struct {
-	pthread_mutex_t lock; /* never held while anything is written */
+	pthread_mutex_t lock; /* never held while writing to the sink */
 	pthread_cond_t more, written;
 	int fd;
 	enum kvr_log_sink sink;
 	const char *path;
 	bool on, verbose, capturing;
 	char ring[LOG_BYTES];
-	size_t head, tail; /* bytes ever put in, and written */
-	uint64_t reported; /* drops that have been told */
+	size_t head, tail; /* bytes put and written so far */
+	uint64_t reported; /* drops that were logged */
 	struct log_counts counts;
 	struct bucket key[KEYS], all;
 	char captured[CAPTURE];
-	char part[KVR_LOG_LINE]; /* a line of RTE_LOG that has no end yet */
+	char part[KVR_LOG_LINE]; /* incomplete line of RTE_LOG */
 	size_t part_len;
 } lg = {.lock = PTHREAD_MUTEX_INITIALIZER,
 	.more = PTHREAD_COND_INITIALIZER,
@@ -72,7 +74,7 @@ static void put(const char *text, size_t len)
 	lg.head += len;
 }
 
-/* A line, after one about those that were dropped before it; all or nothing. */
+/* Put a line, after a line about earlier drops; all or nothing. */
 static void put_line(const char *text, size_t len, const struct timespec *now)
 {
 	char told[KVR_LOG_RECORD];
@@ -107,7 +109,7 @@ static bool take(struct bucket *b, double burst, double rate)
 	return true;
 }
 
-/* May a line about @key pass? @left_out: how many did not before it. */
+/* Whether a line about @key may pass. Sets @left_out to the lines suppressed before it. */
 static bool allowed(uint64_t key, uint64_t *left_out)
 {
 	struct bucket *b = &lg.key[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 56];
@@ -201,7 +203,7 @@ static enum kvr_log_level level_of(int rte)
 					     : KVR_LOG_INFO;
 }
 
-/* A whole line, without its end. */
+/* A complete line without its newline. */
 static void rte_line(const char *text)
 {
 	static const char ours[] = "USER1: kvroute: ";
@@ -224,7 +226,7 @@ static void rte_line(const char *text)
 		limited(EAL_KEY, &about, line);
 }
 
-/* The stream is locked by the caller: one at a time. */
+/* The caller locks the stream: one call at a time. */
 static ssize_t rte_write(void *cookie, const char *text, size_t len)
 {
 	(void)cookie;
@@ -282,7 +284,7 @@ static void write_out(const char *text, size_t len)
 			return;
 		n = write(lg.fd, text, len);
 		if (n < 0 && errno != EINTR && errno != EAGAIN)
-			return; /* nobody will ever read it */
+			return; /* the sink is permanently closed */
 		if (n > 0) {
 			text += n;
 			len -= (size_t)n;
@@ -290,7 +292,7 @@ static void write_out(const char *text, size_t len)
 	}
 }
 
-/* A record to the socket; its reader may be away for a while: the ring keeps what comes. */
+/* Send a record to the socket. While its reader is away, the ring keeps new lines. */
 static void send_out(const char *text, size_t len)
 {
 	while (send(lg.fd, text, len, MSG_NOSIGNAL) < 0) {
@@ -299,7 +301,7 @@ static void send_out(const char *text, size_t len)
 		if (errno == EINTR)
 			continue;
 		if (errno != ECONNREFUSED && errno != ENOTCONN && errno != ENOENT)
-			return; /* not for lack of a reader: the next one may go */
+			return; /* another error: the next record may succeed */
 		poll(NULL, 0, RETRY_MS);
 		fd = kvr_log_connect(lg.sink, lg.path);
 		if (fd >= 0)
@@ -309,7 +311,7 @@ static void send_out(const char *text, size_t len)
 	}
 }
 
-/* One record for a socket, as much as a pipe takes whole for a file. */
+/* One record for a socket, or as much as a pipe accepts at once for a file. */
 static size_t next_part(char chunk[CHUNK])
 {
 	const size_t left = lg.head - lg.tail, n = left < CHUNK ? left : CHUNK;
@@ -337,7 +339,7 @@ static void *writer(void *arg)
 		if (lg.sink == KVR_LOG_TO_STDERR)
 			write_out(chunk, n);
 		else
-			send_out(chunk, n - 1); /* without its end */
+			send_out(chunk, n - 1); /* without its newline */
 		pthread_mutex_lock(&lg.lock);
 		lg.tail += n;
 		pthread_cond_broadcast(&lg.written);
@@ -373,7 +375,7 @@ int log_open(enum kvr_log_sink sink, int fd, const char *path, bool verbose)
 		return rc;
 	setvbuf(stream, NULL, _IOLBF, KVR_LOG_LINE);
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the main thread's */
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals go to the main thread */
 	rc = pthread_create(&thread, NULL, writer, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc != 0)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * SIGHUP: the file is read and checked again. What may change while the router runs, by
- * /kvroute/set, is now what the file says; other keys that differ are named, and keep their value
- * until a restart. A file with a mistake, and one that the kernel's maps refuse, changes nothing.
+ * SIGHUP: read and check the file again. Keys that /kvroute/set can change take the values of the
+ * file; other changed keys are logged and keep their values until a restart. A file with an error,
+ * or one that the kernel's maps reject, changes nothing.
  */
 #include "config/config.h"
 #include "control/log.h"
@@ -16,7 +16,7 @@
 
 #include "kvr_telemetry.h"
 
-/* What may change, in the order of their relation; the same in --dump-config's help: "SIGHUP". */
+/* Keys that may change, in the order of their relation; --dump-config marks them with "SIGHUP". */
 static const struct {
 	const char *name;
 	size_t offset;
@@ -39,7 +39,7 @@ static void add_name(struct names *n, const char *section, const char *key)
 					   n->len != 0 ? ", " : "", section, key);
 }
 
-/* The lines of @section, "[pool a]", up to an empty one; NULL: @text has none such. */
+/* The lines of @section, "[pool a]", up to an empty one; NULL: @text has no such section. */
 static const char *lines_of(const char *text, const char *section, size_t len)
 {
 	for (const char *p = text; p != NULL; p = strstr(p, "\n[")) {
@@ -50,7 +50,7 @@ static const char *lines_of(const char *text, const char *section, size_t len)
 	return NULL;
 }
 
-/* All sections of a kind have the same keys in one order. */
+/* All sections of a kind have the same keys in the same order. */
 static void compare_keys(const char *section, const char *a, const char *b, struct names *fixed)
 {
 	while (*a != '\0' && *a != '\n' && *b != '\0' && *b != '\n') {
@@ -65,7 +65,7 @@ static void compare_keys(const char *section, const char *a, const char *b, stru
 	}
 }
 
-/* The sections of @was: whether @is has them, and, when @keys, with what. */
+/* Compare the sections of @was with those of @is; if @keys, also their keys. */
 static void compare_sections(const char *was, const char *is, const char *missing, bool keys,
 			     struct names *fixed)
 {
@@ -85,7 +85,7 @@ static void compare_sections(const char *was, const char *is, const char *missin
 	}
 }
 
-/* What differs in two dumps, by key, and which sections only one of them has. */
+/* Collect changed keys of two dumps, and sections that only one of them has. */
 static void compare(const char *was, const char *is, struct names *fixed)
 {
 	compare_sections(was, is, "(gone)", true, fixed);
@@ -108,7 +108,7 @@ static char *dump(const struct kvr_router_conf *c)
 	return text;
 }
 
-/* Take the live keys over; @changed says them. */
+/* Apply the run-time keys; @changed collects their names. */
 static void apply(struct kvr_router_options *to, const struct kvr_router_options *from,
 		  struct names *changed)
 {
@@ -125,7 +125,7 @@ static void apply(struct kvr_router_options *to, const struct kvr_router_options
 	}
 }
 
-/* Take one key over into an object of the same kind. @return whether it was another one. */
+/* Copy one key to an object of the same kind. @return whether the value changed. */
 static bool take(const struct kvr_opt *o, void *to, const void *from, const char *section,
 		 const char *name, struct names *changed)
 {
@@ -137,7 +137,7 @@ static bool take(const struct kvr_opt *o, void *to, const void *from, const char
 	if (strcmp(was, is) == 0)
 		return false;
 	kvr_conf_set(o, to, o->name, is, err, sizeof(err));
-	/* Lists of prefixes are long. */
+	/* Lists of prefixes are long, so print the name alone. */
 	if (o->type == KVR_OPT_STRING)
 		snprintf(text, sizeof(text), "%s", o->name);
 	else
@@ -147,7 +147,7 @@ static bool take(const struct kvr_opt *o, void *to, const void *from, const char
 	return true;
 }
 
-/* A file may have more sections, fewer or others: they wait for a restart, the same ones do not. */
+/* A file may add and remove sections, which need a restart; common sections do not. */
 static const struct kvr_port_conf *file_port(const struct kvr_router_conf *c, const char *name)
 {
 	for (uint32_t i = 0; i < c->n_ports; i++)
@@ -182,7 +182,7 @@ static bool take_pool(struct kvr_pool_conf *to, const struct kvr_pool_conf *from
 			      "pool", name, changed);
 	for (uint32_t k = 0; k < to->n_classes && k < from->n_classes; k++) {
 		if (strcmp(to->classes[k].name, from->classes[k].name) != 0)
-			break; /* other classes: with a restart */
+			break; /* other classes need a restart */
 		for (const struct kvr_opt *o = kvr_pool_class_opts; o->name != NULL; o++)
 			if (kvr_sched_class_tunable(o->name))
 				other |= take(o, &to->classes[k], &from->classes[k], "class",
@@ -197,10 +197,10 @@ static bool take_sample(struct kvr_router_pool_conf *to, const struct kvr_router
 	return take(kvr_router_pool_opt("decision_sample"), to, from, "pool", to->name, changed);
 }
 
-/* What all that may change would be, beside what it is. */
+/* Complete new values of all that may change. */
 struct change_to {
 	struct kvr_port_conf port[KVR_ROUTER_MAX_PORTS];
-	struct kvr_pool_conf pool[KVR_ROUTER_MAX_POOLS]; /* as the scheduler has it */
+	struct kvr_pool_conf pool[KVR_ROUTER_MAX_POOLS]; /* as the scheduler uses it */
 	bool other[KVR_ROUTER_MAX_POOLS];
 };
 
@@ -229,7 +229,7 @@ static int prepare(struct router *rt, const struct kvr_router_conf *next, struct
 	return rc == 0 ? tune_ports_check(rt, to->port, err, errlen) : rc;
 }
 
-/* Nobody refuses any more. */
+/* Cannot fail any more. */
 static void change_pools(struct router *rt, const struct kvr_router_conf *next,
 			 const struct change_to *to, struct names *changed)
 {
@@ -249,7 +249,7 @@ static void change_pools(struct router *rt, const struct kvr_router_conf *next,
 	}
 }
 
-/* All of it, or nothing. */
+/* Apply all changes or none. */
 static int change(struct router *rt, const struct kvr_router_conf *next, struct names *changed,
 		  char *err, size_t errlen)
 {
@@ -261,7 +261,7 @@ static int change(struct router *rt, const struct kvr_router_conf *next, struct 
 	rc = control_told(rt, &next->opt, err, errlen);
 	if (rc == 0)
 		rc = prepare(rt, next, to, changed, err, errlen);
-	if (rc == 0) /* the kernel's maps: the last who may refuse */
+	if (rc == 0) /* the kernel's maps may reject, so they come last */
 		rc = tune_ports(rt, to->port, err, errlen);
 	if (rc == 0) {
 		change_pools(rt, next, to, changed);
@@ -271,7 +271,7 @@ static int change(struct router *rt, const struct kvr_router_conf *next, struct 
 	return rc;
 }
 
-/* What has been changed is no more for a restart. */
+/* Applied changes no longer need a restart. */
 static void remember(struct kvr_router_conf *loaded, const struct kvr_router_conf *next)
 {
 	struct names ignored = {.len = 0};
@@ -303,7 +303,7 @@ void reload(struct router *rt)
 	if (next == NULL || kvr_router_conf_load(next, rt->conf.path, err, sizeof(err)) < 0) {
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR,
 				       .reason = next == NULL ? "no memory" : err),
-			 "reload: nothing is changed");
+			 "reload failed: configuration unchanged");
 		free(next);
 		return;
 	}
@@ -313,7 +313,7 @@ void reload(struct router *rt)
 	kvr_telemetry_unlock();
 	if (rc < 0) {
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = err),
-			 "reload: nothing is changed");
+			 "reload failed: configuration unchanged");
 		free(next);
 		return;
 	}
@@ -323,7 +323,7 @@ void reload(struct router *rt)
 	if (was != NULL && is != NULL)
 		compare(was, is, &fixed);
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = "SIGHUP"),
-		 "reload: changed: %s; only with a restart: %s",
+		 "reload: changed: %s; need a restart: %s",
 		 changed.len != 0 ? changed.text : "nothing",
 		 fixed.len != 0 ? fixed.text : "nothing");
 	free(was);

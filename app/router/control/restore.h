@@ -12,16 +12,14 @@
 struct kvr_worker;
 struct router;
 
-/**
- * Read @p path for rt and make it ready. Before packet lcores run. A file that cannot be used says
- * so in the log and changes nothing. @return 0; or what kvr_snap_load() says, -ENOMEM.
- */
+/** Read @p path and prepare it for rt. Before packet lcores run. An unusable file is logged and
+ * changes nothing. @return 0; an error of kvr_snap_load(), -ENOMEM. */
 int restore_read(struct router *rt, const char *path, const struct kvr_snap_shape *shape);
 
-/** What there is for @p w, which has just come, or NULL; sets w->warm. Control. */
+/** The data for @p w, which has just registered, or NULL; sets w->warm. Control. */
 struct restore_worker *restore_take(struct router *rt, struct kvr_worker *w);
 
-/** Forget what nobody will come for; NULL is fine. Control, or the end. */
+/** Drop the rest; accepts NULL. Control, or the stop. */
 void restore_free(struct restore *r);
 
 #endif

@@ -10,17 +10,17 @@
 #include <string.h>
 #include <time.h>
 
-/* Agents of a router that has gone come back within seconds. */
+/* Agents register again within seconds after a restart of the router. */
 #define KEEP_NS	    UINT64_C(60000000000)
 #define FILE_BYTES  (UINT64_C(256) << 20) /* of a router with small tables */
-#define BLOCK_BYTES 64u			  /* and 4 for each rank that has it */
+#define BLOCK_BYTES 64u			  /* plus 4 for each rank with the block */
 
 static uint32_t place(const struct kvr_snap_piece *p, uint32_t owner)
 {
 	return p->pool * KVR_SNAP_MAX_OWNERS + kvr_snap_owners(p)[owner].rank;
 }
 
-/* Walk the file: count what there is, or put it in its place. */
+/* Walk the file: count entries, or store them. */
 static void walk(struct restore *r, bool count)
 {
 	struct kvr_snap_record x;
@@ -62,7 +62,7 @@ static int by_worker(const void *a, const void *b)
 	return ((*x)->worker > (*y)->worker) - ((*x)->worker < (*y)->worker);
 }
 
-/* The first session of a worker or behind. */
+/* The first session of a worker, or the next one behind. */
 static uint32_t session_from(const struct restore *r, uint64_t worker)
 {
 	uint32_t lo = 0, hi = r->n_sessions;
@@ -107,7 +107,7 @@ static int order(struct restore *r)
 		return -ENOMEM;
 	r->n_sessions = r->n_workers = 0;
 	walk(r, false);
-	/* Each place has moved to where the next begins. */
+	/* Each index has advanced to the beginning of the next one. */
 	memmove(&r->first[1], &r->first[0], places * sizeof(*r->first));
 	r->first[0] = 0;
 	qsort(r->session, r->n_sessions, sizeof(struct kvr_snap_session *), by_worker);
@@ -117,7 +117,7 @@ static int order(struct restore *r)
 	return 0;
 }
 
-/* More is no file of ours: all blocks in runs of their own, each at all ranks. */
+/* Upper bound of a valid file: every block in a run of its own, on all ranks. */
 static uint64_t most_bytes(const struct router *rt)
 {
 	uint64_t n = FILE_BYTES;
@@ -135,9 +135,8 @@ static void say(const struct restore *r, uint64_t took_ns)
 
 	clock_gettime(CLOCK_REALTIME, &now);
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
-		 "snapshot of router life %u, %" PRId64 " s old, read in %" PRIu64
-		 " ms: %u workers, %u runs of blocks, %u sessions, %u "
-		 "requests were live",
+		 "snapshot of router epoch %u, %" PRId64 " s old, read in %" PRIu64
+		 " ms: %u workers, %u runs of blocks, %u sessions, %u requests in flight",
 		 a->epoch, (int64_t)now.tv_sec - (int64_t)(a->made_ms / 1000), took_ns / 1000000,
 		 r->n_workers, r->n_pieces, r->n_sessions, r->n_live);
 }
@@ -157,7 +156,7 @@ int restore_read(struct router *rt, const char *path, const struct kvr_snap_shap
 	if (rc < 0) {
 		if (rc != -ENOENT)
 			log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .reason = why),
-				 "snapshot %s is not used; the router starts empty", path);
+				 "snapshot %s not used; starting without cached state", path);
 		restore_free(r);
 		return rc;
 	}

@@ -21,13 +21,13 @@ void service_open(struct service *s)
 	if (len < 2 || len >= sizeof(to.sun_path) || (path[0] != '/' && path[0] != '@'))
 		return;
 	memcpy(to.sun_path, path, len);
-	if (path[0] == '@') /* not in the file system */
+	if (path[0] == '@') /* abstract socket */
 		to.sun_path[0] = '\0';
 	s->fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
 	if (s->fd >= 0 && connect(s->fd, (struct sockaddr *)&to,
 				  (socklen_t)(offsetof(struct sockaddr_un, sun_path) + len)) < 0)
 		service_close(s);
-	/* Half of it for a round that is late, half of that to see the lcores. */
+	/* Half of the period for a late round, half of the rest for checking the lcores. */
 	if (s->fd >= 0 && usec != NULL && (pid == NULL || strtol(pid, NULL, 10) == getpid()))
 		s->period_ns = strtoull(usec, NULL, 10) * 1000 / 4;
 }
@@ -44,7 +44,7 @@ void service_turn(struct service *s, struct router *rt, uint64_t now_ns)
 		return;
 	s->next_ns = now_ns + s->period_ns;
 	if (s->asked && rte_rcu_qsbr_check(rt->qsbr, s->token, false) == 0)
-		return; /* one of them has not turned since */
+		return; /* one of them has not ended a turn since */
 	if (s->asked)
 		service_say(s, "WATCHDOG=1");
 	s->token = rte_rcu_qsbr_start(rt->qsbr);

@@ -4,10 +4,9 @@
 
 /**
  * @file
- * What a service manager is told (sd_notify(3)): datagrams to $NOTIFY_SOCKET, nothing when there is
- * none. The watchdog is fed by the control thread, and only when since the last time every packet
- * lcore has come to the end of a turn: an lcore that hangs ends in a restart, not in silence.
- * Control thread.
+ * Notifications to a service manager (sd_notify(3)): datagrams to $NOTIFY_SOCKET, if set. The
+ * control thread feeds the watchdog only if every packet lcore has ended a turn since the last
+ * time, so that a hanging lcore leads to a restart. Control thread.
  */
 
 #include <stdbool.h>
@@ -17,20 +16,21 @@ struct router;
 
 /** $NOTIFY_SOCKET and $WATCHDOG_USEC of this process. */
 struct service {
-	int fd;		    /* -1: nobody to tell */
-	uint64_t period_ns; /* between two looks; 0: no watchdog */
+	int fd;		    /* -1: no socket */
+	uint64_t period_ns; /* interval of checks; 0: no watchdog */
 	uint64_t next_ns;   /* the next look */
-	uint64_t token;	    /* of rt->qsbr, when `asked` */
-	bool asked;	    /* the lcores are being waited for */
+	uint64_t token;	    /* QSBR token, if `asked` */
+	bool asked;	    /* a grace period is being awaited */
 };
 
-/** Read the environment. A socket that cannot be reached is as none. */
+/** Read the environment. An unreachable socket counts as unset. */
 void service_open(struct service *s);
 
-/** Say it: "READY=1", "STOPPING=1", several lines. Nothing is waited for. */
+/** Send a state, such as "READY=1"; several lines are allowed. Does not block. */
 void service_say(const struct service *s, const char *what);
 
-/** Feed the watchdog when it is time and the lcores turn; a few ns else. @p now_ns any clock. */
+/** Feed the watchdog if it is due and the lcores turn; otherwise takes a few ns. @p now_ns of any
+ * clock. */
 void service_turn(struct service *s, struct router *rt, uint64_t now_ns);
 
 void service_close(struct service *s);

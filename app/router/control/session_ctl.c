@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sessions: memory, and the control thread's part of the table. */
+/* Memory of sessions, and the control thread's part of the table. */
 #include "sched/session.h"
 
 #include "control/thread.h"

@@ -43,7 +43,7 @@ void shared_clock_set(uint64_t tsc, uint64_t ns)
 			      memory_order_relaxed);
 }
 
-/* A pair that nothing came between. */
+/* Use the pair of clock reads with the shortest time between them. */
 void shared_clock_look(void)
 {
 	uint64_t least = UINT64_MAX, tsc = 0, ns = 0;
@@ -84,12 +84,12 @@ int shared_start(char *err, size_t errlen)
 		return 0;
 	rc = shared_clock_begin();
 	if (rc < 0) {
-		snprintf(err, errlen, "--multi-process: librte_pcapng is not there");
+		snprintf(err, errlen, "--multi-process: librte_pcapng is not available");
 		return rc;
 	}
 	if (rte_pdump_init() != 0) {
 		snprintf(err, errlen,
-			 "--multi-process: captures by other processes are refused: %s",
+			 "--multi-process: cannot serve captures by other processes: %s",
 			 rte_strerror(rte_errno));
 		return rte_errno > 0 ? -rte_errno : -1;
 	}

@@ -4,9 +4,9 @@
 
 /**
  * @file
- * A router whose memory other DPDK processes of this host may open, as dpdk-dumpcap, dpdk-pdump and
- * dpdk-proc-info do: huge pages in files, and an answer to their requests. Start and stop only,
- * main thread, where nothing else is said.
+ * Access of other DPDK processes on this host to the router's memory: dpdk-dumpcap, dpdk-pdump and
+ * dpdk-proc-info need huge pages in files and an answer to their requests. Start and stop, main
+ * thread, unless stated otherwise.
  */
 
 #include <stdatomic.h>
@@ -16,26 +16,25 @@
 
 #include <rte_pcapng.h>
 
-/** --multi-process was given. */
+/** Request it: --multi-process was given. */
 void shared_ask(void);
 bool shared_asked(void);
 
-/** After the EAL's start. @return 0, or -errno with a line in @p err. Nothing when not asked. */
+/** Start, after the EAL. Does nothing without shared_ask(). @return 0, or -errno with a line in @p
+ * err. */
 int shared_start(char *err, size_t errlen);
 
-/**
- * Time of day of frames that are copied for a file, by us or by librte_pdump. librte_pcapng of
- * 22.11 makes it from a state of the whole process that any frame moves on, and takes a TSC from
- * before that for one of centuries ahead, for good: that of the first frame, and what two lcores
- * race for. shared_dp.c stands before its rte_pcapng_copy(), in the executable, and sets the time
- * right.
- */
+/** Time of day of frames that kvroute or librte_pdump copies for a file. librte_pcapng of 22.11
+ * derives it from process-wide state that every frame advances. A TSC value before that state is
+ * taken for one centuries ahead, permanently; the first frame and races of two lcores cause that.
+ * shared_dp.c in the executable replaces its rte_pcapng_copy() and corrects the time. */
 extern struct shared_clock {
 	struct rte_mbuf *(*copy)(uint16_t port, uint32_t queue, const struct rte_mbuf *m,
 				 struct rte_mempool *pool, uint32_t length, uint64_t tsc,
-				 enum rte_pcapng_direction direction); /* the library's */
+				 enum rte_pcapng_direction direction); /* function of the library */
 	uint64_t hz;						       /* 0: not begun */
-	_Atomic uint64_t ahead; /* time of day less the TSC in ns; control: w, lcores: r */
+	_Atomic uint64_t
+		ahead; /* time of day minus TSC in ns; written by control, read by lcores */
 } shared_clock;
 
 /**
@@ -45,29 +44,27 @@ extern struct shared_clock {
  */
 int shared_clock_check(char *err, size_t errlen);
 
-/** Before any frame is copied; once or more. @return 0, or -errno. */
+/** Before the first frame is copied; may be repeated. @return 0, or -errno. */
 int shared_clock_begin(void);
 
-/**
- * @p tsc was at @p ns of the day: again and again, as DPDK rounds the TSC's rate to 10 MHz, which
- * is a second in ten minutes where it is worst, and as clocks are set. One thread at a time.
- */
+/** Set the clock: @p tsc was at @p ns of the day. Repeat it, because DPDK rounds the TSC rate to 10
+ * MHz, up to a second in ten minutes, and because clocks are adjusted. One thread at a time. */
 void shared_clock_set(uint64_t tsc, uint64_t ns);
 
-/** The same of now; nothing before shared_clock_begin(). */
+/** Set the clock to the current time; nothing before shared_clock_begin(). */
 void shared_clock_look(void);
 
 /** Nanoseconds since 1970 at @p tsc. Any thread. */
 uint64_t shared_time(uint64_t tsc);
 
-/** The router's devices are seen by who opens its memory: a port with an owner is not. And hidden
- * again, before they are closed. Nothing when not asked. */
+/** Show or hide the router's devices: secondary processes see only ports without an owner. Hide
+ * them before they are closed. Does nothing without shared_ask(). */
 void shared_ports(bool seen);
 
-/** Before its end. */
+/** Stop, before the end of the EAL. */
 void shared_stop(void);
 
-/** After its end: the files of its huge pages are removed, which the EAL leaves. */
+/** After the end of the EAL: remove the huge page files that the EAL leaves. */
 void shared_clean(const char *file_prefix);
 
 #endif

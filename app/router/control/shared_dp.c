@@ -13,17 +13,17 @@ uint64_t shared_time(uint64_t tsc)
 {
 	const struct shared_clock *k = &shared_clock;
 
-	/* Of the control thread; a word by itself. */
+	/* Written by the control thread; guards no other data. */
 	return atomic_load_explicit(&k->ahead, memory_order_relaxed) +
 	       (uint64_t)((unsigned __int128)tsc * 1000000000 / k->hz);
 }
 
 #if KVR_HOOK
 
-/* Bytes of an enhanced packet block before its time, two words, the high one first. */
+/* Offset of the time in an enhanced packet block: two words, the high one first. */
 #define STAMP 12u
 
-/* Instead of the library's: see shared.h. */
+/* Replaces the function of the library: see shared.h. */
 struct rte_mbuf *rte_pcapng_copy(uint16_t port, uint32_t queue, const struct rte_mbuf *m,
 				 struct rte_mempool *pool, uint32_t length, uint64_t tsc,
 				 enum rte_pcapng_direction direction)
@@ -43,7 +43,7 @@ struct rte_mbuf *rte_pcapng_copy(uint16_t port, uint32_t queue, const struct rte
 
 #endif
 
-/* Control thread; beside the hook whose address it checks. */
+/* Control thread; here because it needs the address of the hook. */
 int shared_clock_check(char *err, size_t errlen)
 {
 	if (!KVR_HOOK || kvr_hook_in_effect("rte_pcapng_copy", rte_pcapng_copy))

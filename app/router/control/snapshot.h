@@ -4,21 +4,20 @@
 
 /**
  * @file
- * Snapshots of a running router: who makes them, when, and what came of it. The file is that of
- * lib/snapshot, `state_dir`/`file_prefix`.snapshot; what the next life does with it is restore.h.
+ * Snapshots of a running router: creation, timing, result. lib/snapshot has the file format of
+ * `state_dir`/`file_prefix`.snapshot; restore.h describes its use after a restart.
  *
- * A thread of its own makes them, so that control goes on meanwhile: every snapshot_s, on command,
- * and at the end. It walks the prefix tables as one more reader under QSBR and writes between two
- * runs, off line; all else it has the lcore that owns it copy, by calls: cursors of ranks (64 a
- * turn), sessions (32), requests (64), 5 to 24 us each. So no packet lcore waits, and none does
- * more than such a copy a turn.
+ * A separate thread writes snapshots every snapshot_s, on command and at the stop, while control
+ * continues. It walks the prefix tables as another reader under QSBR and writes between two runs
+ * while offline. All other data is copied by the lcore that owns it, through calls: cursors of
+ * ranks (64 a turn), sessions (32), requests (64), 5 to 24 us each. So no packet lcore waits.
  *
- * What makes it exact: the cursor of a rank is taken before the first block is read. What the rank
- * held then and holds still is in the file, and every event from the cursor on is told again by its
- * agent, in order. A rank of which a dump has begun until the last block was read is no more than a
- * hint.
+ * Consistency: the cursor of a rank is copied before the first block is read. The file has the
+ * blocks that the rank held then and still holds, and the agent sends every event from the cursor
+ * on again, in order. If a dump of a rank began before the last block was read, its content is only
+ * a hint.
  *
- * Writers: `stat` under the lock of lib/ctl (control and the thread); the atomics as said.
+ * Writers: `stat` under kvr_telemetry_lock() (control and the thread); atomics as stated.
  */
 
 #include <pthread.h>
@@ -33,59 +32,60 @@
 struct router;
 struct restore;
 
-/** What the last snapshot had, and how it went. */
+/** Content and result of the last snapshot. */
 struct snapshot_stat {
-	uint64_t written, failed;  /* ever */
-	uint64_t restored, others; /* workers that took their part; that came in another life */
-	int rc;			   /* of the last one: 0 or -errno */
-	uint64_t at_ns;		   /* when it began, on the router's clock; 0: never */
+	uint64_t written, failed; /* so far */
+	uint64_t restored,
+		others; /* workers that were restored; workers that registered with another epoch */
+	int rc;		/* of the last one: 0 or -errno */
+	uint64_t at_ns; /* its begin, on the router's clock; 0: never */
 	uint64_t took_ns;
-	uint64_t bytes, runs, blocks; /* blocks: of all runs, each once */
+	uint64_t bytes, runs, blocks; /* blocks: of all runs, each counted once */
 	uint32_t workers, sessions, live;
 };
 
 struct snapshot {
 	char path[512];
 	struct kvr_snap_shape shape;
-	struct restore *old; /* of the life before; control */
+	struct restore *old; /* of the last incarnation; control */
 	struct snapshot_stat stat;
-	uint64_t last_ns; /* control: when one was last asked for */
+	uint64_t last_ns; /* control: time of the last request */
 	pthread_t thread;
-	bool threaded; /* `thread` runs, or who calls snapshot_serve(); else who asks does it */
-	int told;      /* what the last one came to; who serves */
+	bool threaded; /* a thread or a caller of snapshot_serve() writes snapshots; otherwise the
+			  requester does */
+	int told;      /* last logged result; the writing thread */
 	sem_t wake;
-	_Atomic int asked; /* 1: one is wanted; anybody: w, the thread takes it */
-	_Atomic int busy;  /* the thread is at it */
-	_Atomic int quit;  /* the end: what is under way is given up */
+	_Atomic int asked; /* 1: requested; set by any thread, cleared by the writing thread */
+	_Atomic int busy;  /* a snapshot is being written */
+	_Atomic int quit;  /* the router stops: abandon the current one */
 };
 
-/** The folder that `state_dir`, or the service manager, names. @return 0: it is there and may be
- * written to, or none is named; -EINVAL, @p err. */
+/** Find the folder of `state_dir` or of the service manager. @return 0: writable, or none is
+ * configured; -EINVAL with @p err. */
 int snapshot_check(const struct router *rt, char *err, size_t errlen);
 
-/** Two modules: before packet lcores run, read the snapshot there is; beside them, the thread that
- * makes more. @return 0 or -errno, @p err. */
+/** Two modules: read the existing snapshot before packet lcores run; run the thread that writes new
+ * ones. @return 0 or -errno with @p err. */
 int snapshot_open(struct router *rt, char *err, size_t errlen);
 void snapshot_close(struct router *rt);
 int start_snapshots(struct router *rt, char *err, size_t errlen);
 void stop_snapshots(struct router *rt);
 
-/** Ask for one. Any thread. @return 0; -ENOENT: there is no state_dir; -EALREADY: under way. */
+/** Request a snapshot. Any thread. @return 0; -ENOENT: no state_dir; -EALREADY: in progress. */
 int snapshot_ask(struct router *rt);
 
-/** Make the one that was asked for, if one was. The thread, or who plays it. */
+/** Write the requested snapshot, if any. The snapshot thread, or a program that acts for it. */
 void snapshot_serve(struct router *rt);
 
-/** What is due by time. Control, under the lock. */
+/** Request periodic snapshots. Control, under the lock. */
 void snapshot_tick(struct router *rt);
 
-/** Whether one is being made; when not, `stat` is of the last one. Any thread. */
+/** Whether a snapshot is being written; if not, `stat` is of the last one. Any thread. */
 bool snapshot_under_way(const struct snapshot *s);
 
-/**
- * Make one, now, here. Any thread but a packet lcore's, one at a time; not under the lock.
- * @return 0; -ECANCELED: the router ends; -EAGAIN: the table changed too fast; or of kvr_snap_*().
- */
+/** Write a snapshot now, on this thread. Any thread except packet lcores, one at a time, not under
+ * the lock. @return 0; -ECANCELED: the router stops; -EAGAIN: the table changed too fast; or an
+ * error of kvr_snap_*(). */
 int snapshot_write(struct router *rt);
 
 #endif

@@ -26,11 +26,11 @@ static void tell(const struct snapshot *s, int rc)
 
 	if (rc < 0)
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = strerror(-rc)),
-			 "snapshot %s failed; the one before stays", s->path);
+			 "snapshot %s failed; keeping the previous one", s->path);
 	else if (st->written == 1)
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 			 "snapshot %s: %" PRIu64 " bytes in %" PRIu64 " ms, %" PRIu64
-			 " blocks of %u workers; further ones are not told",
+			 " blocks of %u workers; later snapshots are not logged",
 			 s->path, st->bytes, st->took_ns / 1000000, st->blocks, st->workers);
 }
 
@@ -39,14 +39,14 @@ void snapshot_serve(struct router *rt)
 	struct snapshot *s = rt->snapshot;
 	int rc;
 
-	/* Acquire: what was asked for before is in it. */
+	/* Acquire: the data written before the request is visible. */
 	if (atomic_exchange_explicit(&s->asked, 0, memory_order_acquire) == 0)
 		return;
 	rc = snapshot_write(rt);
 	if (rc != s->told || rc == 0)
 		tell(s, rc);
 	s->told = rc;
-	/* Release: pairs with the load in snapshot_under_way(); `stat` is written. */
+	/* Release: pairs with the load in snapshot_under_way(); `stat` is complete. */
 	atomic_store_explicit(&s->busy, 0, memory_order_release);
 }
 
@@ -75,7 +75,7 @@ int snapshot_ask(struct router *rt)
 
 	if (s == NULL)
 		return -ENOENT;
-	/* One at a time; the store of `asked` goes before the wake. */
+	/* One at a time; the store of `asked` precedes the wake-up. */
 	if (atomic_exchange_explicit(&s->busy, 1, memory_order_acq_rel) != 0)
 		return -EALREADY;
 	atomic_store_explicit(&s->asked, 1, memory_order_release);
@@ -96,8 +96,8 @@ void snapshot_tick(struct router *rt)
 	}
 	if (s->last_ns == 0)
 		s->last_ns = now;
-	/* Not before what the last life left has been claimed, or has had its time: it is worth
-	 * more than what there is in the first moments. */
+	/* Not before the last snapshot has been claimed or has expired, because it has more than
+	 * the first moments of this incarnation. */
 	if (s->threaded && rt->conf.opt.snapshot_s != 0 && !rt->stopping && s->old == NULL &&
 	    now - s->last_ns >= rt->conf.opt.snapshot_s * SECOND && snapshot_ask(rt) == 0)
 		s->last_ns = now;
@@ -105,8 +105,7 @@ void snapshot_tick(struct router *rt)
 
 /* ---- the module ---- */
 
-/* For whom files are: what of the configuration makes blocks what they are, and how they are
- * hashed. */
+/* Properties of the configuration that define blocks and their hashes, for files. */
 static struct kvr_snap_shape shape_of(const struct router *rt)
 {
 	static const uint32_t tokens[32] = {1, 2, 3, 5, 8, 13};
@@ -126,7 +125,7 @@ static struct kvr_snap_shape shape_of(const struct router *rt)
 	return shape;
 }
 
-/* @return 0; -ENOENT: no folder is named; -EINVAL, with a line in @p err. */
+/* @return 0; -ENOENT: no folder is configured; -EINVAL with a line in @p err. */
 static int find_path(const struct router *rt, char *path, size_t len, char *err, size_t errlen)
 {
 	const char *folder = rt->conf.opt.state_dir, *env = getenv("STATE_DIRECTORY");
@@ -139,7 +138,7 @@ static int find_path(const struct router *rt, char *path, size_t len, char *err,
 	if (dir[0] == '\0')
 		return -ENOENT;
 	if (stat(dir, &st) != 0 || !S_ISDIR(st.st_mode) || access(dir, W_OK | X_OK) != 0) {
-		snprintf(err, errlen, "%s: [router] state_dir: %s is no folder to write to",
+		snprintf(err, errlen, "%s: [router] state_dir: %s is not a writable folder",
 			 rt->conf.path, dir);
 		return -EINVAL;
 	}
@@ -161,7 +160,7 @@ static int start_thread(struct router *rt)
 	sigset_t all, old;
 	int rc;
 
-	sigfillset(&all); /* signals are the main thread's */
+	sigfillset(&all); /* signals go to the main thread */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
 	rc = pthread_create(&s->thread, NULL, snapshot_thread, rt);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
@@ -182,7 +181,8 @@ int snapshot_open(struct router *rt, char *err, size_t errlen)
 	memcpy(rt->snapshot->path, path, sizeof(path));
 	rt->snapshot->shape = shape_of(rt);
 	sem_init(&rt->snapshot->wake, 0, 0);
-	restore_read(rt, path, &rt->snapshot->shape); /* it starts empty without */
+	restore_read(rt, path,
+		     &rt->snapshot->shape); /* without it the router starts with empty tables */
 	return 0;
 }
 

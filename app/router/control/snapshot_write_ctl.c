@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One snapshot, from the first cursor to the rename: snapshot.h says what is read where. */
+/* Writing of one snapshot, from the first cursor to the rename: snapshot.h describes the sources of
+ * the data. */
 #include "control/snapshot.h"
 #include "control/thread.h"
 #include "sched/session.h"
@@ -14,18 +15,18 @@
 #define RANKS_TURN    64u
 #define SESSIONS_TURN 32u
 #define SLOTS_TURN    64u
-#define BATCH	      256u		/* sessions or requests of a call */
-#define FLUSH_BYTES   ((size_t)1 << 20) /* then they are written */
+#define BATCH	      256u		/* sessions or requests per call */
+#define FLUSH_BYTES   ((size_t)1 << 20) /* bytes buffered before a write */
 
-/* A worker, as it was when the snapshot began. */
+/* A worker at the begin of the snapshot. */
 struct held_worker {
 	struct kvr_snap_worker w;
 	uint32_t dense[KVR_SNAP_MAX_RANKS];
 	struct kvr_snap_rank rank[KVR_SNAP_MAX_RANKS];
-	uint64_t dumps[KVR_SNAP_MAX_RANKS]; /* of each */
+	uint64_t dumps[KVR_SNAP_MAX_RANKS]; /* by rank */
 };
 
-/* A piece gathers its owners: the dump names them one after the other. */
+/* A piece whose owners are being collected: the walk names them one after the other. */
 struct open_piece {
 	struct kvr_snap_piece p;
 	uint64_t sh[KVR_SNAP_MAX_PIECE];
@@ -43,10 +44,10 @@ struct writing {
 	struct snapshot_stat stat;
 	struct held_worker *worker;
 	uint32_t n_workers;
-	/* what a call is about */
+	/* arguments of a call */
 	struct pool *pool;
 	uint32_t at, rank_at; /* next worker and rank, entry, or slot */
-	bool again;	      /* of cursors: the blocks are read */
+	bool again;	      /* of cursors: second pass after the blocks */
 	uint32_t n;
 	uint64_t next_flush;
 	struct open_piece piece;
@@ -61,7 +62,8 @@ static bool given_up(const struct writing *x)
 	return atomic_load_explicit(&x->rt->snapshot->quit, memory_order_relaxed) != 0;
 }
 
-/* Have a packet lcore do its part. The lock is held while it is asked, not while it works. */
+/* Run a function on a packet lcore. The lock is held while the call is queued, not while it runs.
+ */
 static void call_it(struct writing *x, struct lcore *lc, bool (*fn)(struct lcore *lc, void *arg))
 {
 	struct call c = {.fn = fn, .arg = x};
@@ -72,7 +74,7 @@ static void call_it(struct writing *x, struct lcore *lc, bool (*fn)(struct lcore
 	call_wait(x->rt, &c);
 }
 
-/* ---- workers and their cursors, before everything else and after it ---- */
+/* ---- workers and their cursors, before and after the blocks ---- */
 
 static int gather_workers(struct writing *x)
 {
@@ -97,8 +99,8 @@ static int gather_workers(struct writing *x)
 	return x->worker != NULL ? 0 : -ENOMEM;
 }
 
-/* Again after the blocks were read: a dump that has begun meanwhile had emptied the rank, and the
- * events from the cursor on do not tell what it brought back. */
+/* Second pass after the blocks: a dump that began in between has cleared the rank, and the events
+ * from the cursor on do not restore it. */
 static void take_cursor(struct writing *x, struct held_worker *h, uint32_t i)
 {
 	const uint32_t dense = h->dense[i];
@@ -145,7 +147,7 @@ static void look_at_cursors(struct writing *x, bool again)
 	}
 }
 
-/* Those who have not left meanwhile: ranks of others may have been given to somebody else. */
+/* Write the workers that are still registered; ranks of others may have new owners. */
 static void put_workers(struct writing *x)
 {
 	kvr_telemetry_lock();
@@ -201,7 +203,7 @@ static bool on_piece(void *ctx, const struct kvr_prefix_piece *d)
 	return true;
 }
 
-/* Between two runs: the owners of one are complete, and the disk may take its time. */
+/* Between two runs all owners of a run are known, and writing may block. */
 static bool on_rest(void *ctx)
 {
 	struct writing *x = ctx;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The state of a worker: how long it has been silent, a change and its line in the log, and the
- * times that it was told in its WELCOME and lives by. */
+/* The state of a worker: its silence, changes with their log lines, and the check of new times
+ * against its WELCOME. */
 #include "control/log.h"
 #include "control/thread.h"
 
@@ -9,10 +9,10 @@
 
 uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w)
 {
-	/* A heartbeat that nobody has looked at yet. */
+	/* A heartbeat that no tick has read yet. */
 	if (atomic_load_explicit(&w->beat->received_ns, memory_order_relaxed) != w->read_ns)
 		return 0;
-	/* A time ahead of the clock, which may stand, is no silence. */
+	/* A time ahead of the clock, which may stand still, is no silence. */
 	return rt->ctl->live.now_ns > w->last_seen_ns ? rt->ctl->live.now_ns - w->last_seen_ns : 0;
 }
 
@@ -27,13 +27,13 @@ void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_wor
 	if (kvr_worker_set_state(w, to, rt->control.now_ns) != 0)
 		return;
 	rt->ctl->lost += loss && to == KVR_WORKER_GONE;
-	log_worker(w->id,
-		   KVR_LOG_ABOUT(.level = loss ? KVR_LOG_WARNING : KVR_LOG_INFO, .worker = &w->id,
-				 .pool = pool_of(rt, w)->name,
-				 .addr = kvr_path_text(&w->path, where, sizeof(where)),
-				 .reason = why),
-		   "worker %" PRIu64 " %s -> %s: heard %" PRIu64 " ms ago, %u bookings", w->id,
-		   kvr_worker_state_name(from), kvr_worker_state_name(to), silent_ms, w->bookings);
+	log_worker(
+		w->id,
+		KVR_LOG_ABOUT(.level = loss ? KVR_LOG_WARNING : KVR_LOG_INFO, .worker = &w->id,
+			      .pool = pool_of(rt, w)->name,
+			      .addr = kvr_path_text(&w->path, where, sizeof(where)), .reason = why),
+		"worker %" PRIu64 " %s -> %s: last message %" PRIu64 " ms ago, %u bookings", w->id,
+		kvr_worker_state_name(from), kvr_worker_state_name(to), silent_ms, w->bookings);
 }
 
 uint64_t control_lost(const struct router *rt)
@@ -49,11 +49,11 @@ int control_told(const struct router *rt, const struct kvr_router_options *next,
 
 		if (w->state == KVR_WORKER_GONE || w->welcome_beat_ms < next->suspect_ms)
 			continue;
-		snprintf(err, errlen,
-			 "worker %" PRIu64
-			 " was told to report every %u ms, suspect_ms %u would find "
-			 "it silent; allowed: more, or when it has come anew",
-			 w->id, w->welcome_beat_ms, next->suspect_ms);
+		snprintf(
+			err, errlen,
+			"worker %" PRIu64
+			" reports every %u ms, so suspect_ms %u would make it suspect; set suspect_ms above that, or after the worker registers again",
+			w->id, w->welcome_beat_ms, next->suspect_ms);
 		return -EINVAL;
 	}
 	return 0;

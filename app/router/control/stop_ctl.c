@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * SIGTERM: nobody new is let in (ROUTE, CONNECT and the HELLO of a new life are refused with
- * Shutdown, which is retryable: elsewhere), waiting requests are refused, and those that workers
- * have get stop_ms. What is then left is cut off: its client is told, its worker gets ABORT, and
- * every worker hears that the router goes. A booking whose client runs the request itself is only
- * a count here, and nothing is lost with it: it ends then, too, and holds nobody up. A second
- * signal ends the wait: the rest is cut off now. A third one ends all of this at any point, without
- * a word.
+ * SIGTERM. ROUTE, CONNECT and HELLO of new incarnations are rejected with Shutdown, which clients
+ * may retry elsewhere; waiting requests are rejected; requests at workers get stop_ms. The rest
+ * ends then: clients get an answer, workers get ABORT, and every worker is notified of the stop. A
+ * booking of a client that contacts the engine itself only counts here and loses nothing, so it
+ * ends as well and delays nothing. A second signal ends the waiting, a third one ends the process
+ * at once.
  */
 #include "control/log.h"
 #include "control/snapshot.h"
@@ -20,15 +19,16 @@
 
 #define TICK_MS	  10u
 #define ROUND_NS  1000000u
-#define LINGER_NS UINT64_C(300000000) /* ended requests whose client may ask once more */
+#define LINGER_NS UINT64_C(300000000) /* for retransmissions of clients whose requests ended */
 #define LAST_NS	  UINT64_C(50000000)  /* for the last frames to leave */
 #define SNAPSHOT_NS                                                                                \
-	UINT64_C(10000000000) /* for the last snapshot; a service manager has no more patience */
+	UINT64_C(10000000000) /* for the last snapshot, within the patience of a service manager   \
+			       */
 
 struct left {
-	uint32_t live;	     /* workers have them */
-	uint32_t by_clients; /* booked for clients that run them themselves */
-	uint32_t lingering;  /* ended, and still answered for */
+	uint32_t live;	     /* at workers */
+	uint32_t by_clients; /* booked for clients that contact the engine themselves */
+	uint32_t lingering;  /* ended, with their answers kept */
 };
 
 static struct left requests_left(struct router *rt)
@@ -41,7 +41,7 @@ static struct left requests_left(struct router *rt)
 		uint32_t ended, all;
 
 		if (p->decode != NULL)
-			continue; /* legs of requests that the decode pool has */
+			continue; /* legs of requests that count in the decode pool */
 		ended = kvr_flight_lingering(p->requests);
 		all = kvr_flight_count(p->requests);
 		l.lingering += ended;
@@ -51,7 +51,7 @@ static struct left requests_left(struct router *rt)
 	return l;
 }
 
-/* Nobody is waited for any more, but all are told. */
+/* Whether to stop waiting, but still notify. */
 static bool in_haste(struct router *rt)
 {
 	return atomic_load_explicit(&rt->quit, memory_order_relaxed) > 1;
@@ -80,10 +80,8 @@ static void rounds_until(struct router *rt, uint64_t end_ns)
 	}
 }
 
-/*
- * One call a pool: its lcore goes on by itself in its next turns. A call for each slice would have
- * this thread wait for its CPU as often, which on a busy machine took longer than stop_ms.
- */
+/* One call per pool, which its lcore continues over its turns. A call per slice would make this
+ * thread wait for its CPU as often, which took longer than stop_ms on a busy machine. */
 static uint32_t all_pools(struct router *rt, bool (*fn)(struct lcore *lc, void *arg))
 {
 	struct stop_part s[KVR_ROUTER_MAX_POOLS] = {0};
@@ -131,12 +129,13 @@ static void tell_workers(struct router *rt)
 
 		out_reject(&rt->control, &w->path, KVR_HEARTBEAT, w->id, 0,
 			   &(const struct refusal){.code = KVR_E_SHUTDOWN,
-						   .text = "the router stops"});
+						   .text = "the router is stopping"});
 	}
 	kvr_telemetry_unlock();
 }
 
-/* Until no request is live, or none lingers, or it is @p end_ns. @return how many there are. */
+/* Run rounds until no request is live (or none lingers), or until @p end_ns. @return number left.
+ */
 static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
 {
 	struct left l = requests_left(rt);
@@ -148,8 +147,9 @@ static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
 	return lingering ? l.lingering : l.live;
 }
 
-/* One more snapshot, of what is left, unless those of the life before have not come back yet:
- * theirs is worth more. One that is under way began before the end: it is not the last. */
+/* Write one more snapshot of the remaining state, unless workers of the previous snapshot have not
+ * registered yet: theirs is worth more. One in progress began before the end, so it is not the
+ * last. */
 static void last_snapshot(struct router *rt)
 {
 	const uint64_t end = now_ns(rt) + SNAPSHOT_NS;
@@ -160,9 +160,9 @@ static void last_snapshot(struct router *rt)
 		return;
 	while (!in_haste(rt)) {
 		if (now_ns(rt) >= end) {
-			log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
-				 "the last snapshot is given up, its disk is too slow; the one "
-				 "before stays");
+			log_line(
+				KVR_LOG_ABOUT(.level = KVR_LOG_ERROR),
+				"last snapshot abandoned: disk too slow; keeping the previous one");
 			return;
 		}
 		if (!snapshot_under_way(s)) {
@@ -174,7 +174,7 @@ static void last_snapshot(struct router *rt)
 	}
 }
 
-/* Times are those of the signal, so that what is late is not added up. */
+/* Times count from the signal, so that delays do not add up. */
 void stop_in_order(struct router *rt)
 {
 	const uint64_t begin = now_ns(rt);
@@ -185,11 +185,10 @@ void stop_in_order(struct router *rt)
 	struct left left = at_first;
 	uint32_t cut = 0;
 
-	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
-		 "stopping: %u requests are live, %u of them with workers have %u ms, %u that "
-		 "clients run themselves (/pick) are not waited for; a second signal cuts them "
-		 "off now, a third ends at once",
-		 all, at_first.live, rt->conf.opt.stop_ms, at_first.by_clients);
+	log_line(
+		KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
+		"stopping: %u requests in flight; %u at workers may finish within %u ms, %u bookings of clients (/pick) are not waited for; a second signal ends requests now, a third exits at once",
+		all, at_first.live, rt->conf.opt.stop_ms, at_first.by_clients);
 	left.live = rounds_while(rt, false, end);
 	left.by_clients = requests_left(rt).by_clients;
 	if (left.live + left.by_clients > 0 && !at_once(rt))
@@ -200,9 +199,9 @@ void stop_in_order(struct router *rt)
 	tell_workers(rt);
 	rounds_until(rt, now_ns(rt) + LAST_NS);
 	left = requests_left(rt);
-	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
-		 "stopped after %u ms: of %u requests %u were cut off (their clients know), %u "
-		 "left without a word; %u MiB of memory go back to the system",
-		 (uint32_t)((now_ns(rt) - begin) / 1000000), all, cut, left.live + left.by_clients,
-		 rt->conf.opt.memory_mb);
+	log_line(
+		KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
+		"stopped after %u ms: of %u requests, %u ended early with a notice to their clients, %u without notice; releasing %u MiB",
+		(uint32_t)((now_ns(rt) - begin) / 1000000), all, cut, left.live + left.by_clients,
+		rt->conf.opt.memory_mb);
 }

@@ -7,7 +7,8 @@
 #include "sched/decision_log.h"
 #include "state/router.h"
 
-#define CONTROL_BURST 1024u /* CONNECT and HELLO of a source at once: a host's engines start */
+#define CONTROL_BURST                                                                              \
+	1024u /* CONNECT and HELLO of a source in a burst: the engines of a host start together */
 
 /* ---- ports ---- */
 
@@ -31,7 +32,7 @@ void rules_update(struct router *rt)
 	lcores_pass(rt);
 }
 
-/* `source_...` are the router's, all others the port's own. */
+/* `source_...` belong to the router, the others to lib/port. */
 const char *const tune_port_keys[] = {"source_rate",	"source_burst", "source_control",
 				      "source_answers", "allow",	"allow_agents",
 				      "xdp_rate",	"xdp_burst",	NULL};
@@ -72,7 +73,7 @@ static bool any_differs(const struct kvr_port_conf *a, const struct kvr_port_con
 	return false;
 }
 
-/* These fields alone: lcores read others. */
+/* Only these fields: lcores read the others. */
 static void store(struct kvr_port_conf *to, const struct kvr_port_conf *from)
 {
 	char text[KVR_CONF_MAX_VALUE + 1], err[8];
@@ -98,7 +99,7 @@ int tune_ports(struct router *rt, const struct kvr_port_conf next[], char *err, 
 			rc = kvr_port_tune(rt->port[i], &next[i], lcores_pass, rt, err, errlen);
 		if (rc == 0)
 			continue;
-		while (i-- > 0) /* those before it take back what they had */
+		while (i-- > 0) /* earlier ports get their values back */
 			if (any_differs(&rt->conf.port[i].port, &next[i], false))
 				kvr_port_tune(rt->port[i], &rt->conf.port[i].port, lcores_pass, rt,
 					      more, sizeof(more));

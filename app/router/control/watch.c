@@ -10,7 +10,7 @@
 #include "state/router.h"
 
 #define LOOK_MS	  50u
-#define PATIENCE  300u	/* from the signal to the end */
+#define PATIENCE  300u	/* ms from the signal to the exit */
 #define SAY_EVERY 1000u /* ms */
 
 static _Atomic(const char *) stage;
@@ -42,7 +42,7 @@ static void *watch(void *arg)
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
 			 "stopped during the start (%s)", now);
 		log_flush(200);
-		_exit(0); /* what is left is what kill -9 leaves: the next start takes it away */
+		_exit(0); /* as after kill -9; the next start cleans up */
 	}
 }
 
@@ -58,7 +58,7 @@ void watch_start(struct router *rt)
 
 	watch_stage("configuration");
 	sigfillset(&all);
-	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals are the main thread's */
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals go to the main thread */
 	if (pthread_create(&thread, NULL, watch, rt) == 0) {
 		pthread_setname_np(thread, "kvr-watch");
 		pthread_detach(thread);

@@ -4,16 +4,16 @@
 
 /**
  * @file
- * Somebody who looks at the start from outside: a start that takes more than a second says so, and
- * SIGTERM ends it although one of its steps (the EAL's, above all) cannot be interrupted.
+ * A thread that observes the start: it logs a start of more than a second, and lets SIGTERM end it
+ * even during a step that cannot be interrupted, such as that of the EAL.
  */
 
 struct router;
 
-/** Begin to look. Main thread. */
+/** Start the thread. Main thread. */
 void watch_start(struct router *rt);
 
-/** The step that begins now; NULL: the start is over, nobody looks any more. */
+/** Name the step that begins; NULL: the start is complete, and the thread ends. */
 void watch_stage(const char *name);
 
 #endif

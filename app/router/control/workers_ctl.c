@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The life of workers: what joining, leaving, draining and silence do on the scheduler and event
- * lcores. Changes are gathered and done together:
+ * Changes of workers on the scheduler and event lcores: join, leave, drain, silence. Changes are
+ * collected and applied together:
  *
- *   scheduler  joining: dense indices for the ranks, not chosen yet; leaving: bookings end with
- *              WorkerLost, a few hundred in a turn; suspect, heard again. A new life is one change
- *   event      joining, leaving: index and cursor of each rank are emptied
- *   view       published once, when all lcores have seen it:
- *   scheduler  who has joined may be chosen
+ *   scheduler  join: dense indexes for the ranks, not eligible yet; leave: bookings end with
+ *              WorkerLost, a few hundred a turn; suspect and back. A new incarnation is one change
+ *   event      join, leave: index and cursor of each rank are cleared
+ *   view       published once; then every lcore has it
+ *   scheduler  workers that joined become eligible
  *   answers    WELCOME, or REJECTED
  */
 #include "control/log.h"
@@ -24,7 +24,7 @@
 
 #include <rte_log.h>
 
-/* Waiting requests given up of a worker that leaves, in one turn of the lcore. */
+/* Waiting requests pinned to a leaving worker that are rejected in one turn of the lcore. */
 #define UNPIN_TURN 64u
 
 static void log_prefill(const struct pool *p, bool active)
@@ -37,16 +37,16 @@ static void log_prefill(const struct pool *p, bool active)
 
 /* ---- changes: on the lcores ---- */
 
-/* The changes that concern one lcore, in their order. */
+/* The changes that affect one lcore, in order. */
 struct walk {
 	struct router *rt;
 	bool (*mine)(const struct lcore *lc, const struct pool *p, const struct change *c);
-	bool (*step)(struct lcore *lc, struct pool *p, struct change *c); /* false: once more */
+	bool (*step)(struct lcore *lc, struct pool *p, struct change *c); /* false: call again */
 	uint32_t at;
 	struct call call;
 };
 
-/* One step a turn: it may take some microseconds. */
+/* One step a turn, as a step may take some microseconds. */
 static bool walk_on(struct lcore *lc, void *arg)
 {
 	struct walk *w = arg;
@@ -65,7 +65,7 @@ static bool walk_on(struct lcore *lc, void *arg)
 	return true;
 }
 
-/* Who can take requests has changed. @return a prefill side came or went: section 9.1. */
+/* Update the activation of a prefill pool. @return whether it changed. */
 static bool prefill_side(struct pool *p)
 {
 	return p->decode != NULL && kvr_disagg_workers(&p->pair.disagg, kvr_sched_n_able(p->sched));
@@ -93,7 +93,7 @@ static void sched_join(struct lcore *lc, struct pool *p, struct change *c)
 	c->rc = kvr_sched_worker_set(p->sched, &sw, lc->now_ns);
 	if (c->rc < 0)
 		return;
-	/* Not before every lcore can find it. */
+	/* Not before every lcore has the view. */
 	kvr_sched_worker_available(p->sched, w->id, false, lc->now_ns);
 	for (uint32_t i = 0; i < w->dp_size; i++)
 		w->rank[i] = kvr_sched_rank_find(p->sched, w->id, w->dp_start + i);
@@ -105,8 +105,8 @@ static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
 	if (!c->begun) {
 		c->begun = true;
 		kvr_sched_worker_available(p->sched, c->w->id, false, lc->now_ns);
-		/* First, so that its requests are not offered to a prefill side that nobody is
-		 * left of. */
+		/* Before the bookings end, so that their requests are not offered to an empty
+		 * prefill pool. */
 		c->side = prefill_side(p);
 	}
 	if (kvr_sched_worker_drop(p->sched, c->w->id, ENDS_TURN, lc->now_ns) != 0 ||
@@ -159,7 +159,7 @@ static bool joins(const struct change *c)
 	return c->kind == CHANGE_JOIN || c->kind == CHANGE_RENEW;
 }
 
-/* Whether workers, and not only paths or marks, are others after it. */
+/* Whether the change affects the set of workers, not only paths or flags. */
 static bool changes_lives(const struct change *c)
 {
 	return joins(c) || c->kind == CHANGE_LEAVE;
@@ -197,7 +197,7 @@ static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
 	if (c->warm != NULL && c->kind == CHANGE_JOIN && !session_restore(lc, p, c->warm))
 		return false;
 	if (c->kind != CHANGE_LEAVE) {
-		/* Emptied before this view was published, which all lcores have. */
+		/* Ranks were cleared before this view was published, and all lcores have it. */
 		ranks_begin(p, c->w->rank, c->w->dp_size, lc->view->number);
 		kvr_sched_worker_available(p->sched, c->w->id, true, lc->now_ns);
 	}
@@ -207,7 +207,7 @@ static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
 
 /* ---- changes: control ---- */
 
-/* One call to every lcore that has a part in it, all at the same time. */
+/* One call to every affected lcore, all in parallel. */
 static void walk(struct router *rt,
 		 bool (*mine)(const struct lcore *, const struct pool *, const struct change *),
 		 bool (*step)(struct lcore *, struct pool *, struct change *))
@@ -231,7 +231,8 @@ static void walk(struct router *rt,
 		call_wait(rt, &w[i].call);
 }
 
-/* Who cannot join is not known any more; `rc` says why. Its life before is over all the same. */
+/* Remove workers that failed to join, with the error in `rc`. Their earlier incarnation has ended
+ * nevertheless. */
 static void drop_failed(struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->ctl->n_changes; i++) {
@@ -239,7 +240,7 @@ static void drop_failed(struct router *rt)
 
 		if (!joins(c) || c->rc >= 0)
 			continue;
-		c->w->epoch = 0; /* it has never lived: the same epoch may try again */
+		c->w->epoch = 0; /* it never joined: the same epoch may try again */
 		kvr_registry_remove(rt->registry, c->w);
 		if (c->kind == CHANGE_JOIN)
 			continue;
@@ -253,7 +254,7 @@ static void drop_failed(struct router *rt)
 	}
 }
 
-/* There is no memory for a view in which they are. */
+/* No memory for a view with the new workers. */
 static void undo_joins(struct router *rt)
 {
 	struct control *ctl = rt->ctl;
@@ -287,7 +288,7 @@ static void refuse_join(struct router *rt, const struct change *c, int rc)
 	hello_refuse(rt, c->frame, &why);
 }
 
-/* The change is done everywhere. */
+/* Complete a change that all lcores have applied. */
 static void finish(struct router *rt, struct change *c)
 {
 	const struct pool *p = pool_of(rt, c->w);
@@ -335,7 +336,7 @@ void workers_flush(struct router *rt)
 	join_in_view(rt);
 	if (ctl->dirty && publish_view(rt) == 0)
 		ctl->dirty = false;
-	else if (ctl->dirty) /* the view of before stays until there is memory */
+	else if (ctl->dirty) /* the former view stays until there is memory */
 		undo_joins(rt);
 	walk(rt, of_open, at_open);
 	for (uint32_t i = 0; i < ctl->n_changes; i++)
@@ -362,7 +363,7 @@ static struct change *change(struct router *rt, struct kvr_worker *w, enum chang
 	return c;
 }
 
-/* The taints a worker says, and one for each place it is in. */
+/* Taints of a worker: those in HELLO, and one for each entry of its topology. */
 static void change_taints(struct change *c, const struct kvr_hints *h)
 {
 	for (uint32_t i = 0; i < h->n_taints; i++)
@@ -385,7 +386,7 @@ void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints
 	change_taints(c, hints);
 }
 
-/* From this moment on: the tick that looks at all pools comes later. */
+/* Set at once, because the tick that checks all pools comes later. */
 static void expect_back(struct router *rt, const struct kvr_worker *w)
 {
 	atomic_store_explicit(&pool_of(rt, w)->control.expected, true, memory_order_relaxed);
@@ -396,7 +397,7 @@ void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *
 {
 	struct change *c = change(rt, w, CHANGE_RENEW);
 
-	worker_set_state(rt, old, KVR_WORKER_GONE, "another life of it has come");
+	worker_set_state(rt, old, KVR_WORKER_GONE, "replaced by a newer incarnation");
 	expect_back(rt, old);
 	c->old = old;
 	c->frame = frame; /* the taints point into it */
@@ -434,7 +435,7 @@ static void on_sched_drain(struct lcore *lc, void *arg)
 	struct pool_call *c = arg;
 
 	c->rc = kvr_sched_worker_drain(c->pool->sched, c->id, c->flag, lc->now_ns);
-	/* It may have been suspect when it began; if it is silent still, it will be again. */
+	/* It may have been suspect before; if it is still silent, it becomes suspect again. */
 	if (!c->flag)
 		kvr_sched_worker_available(c->pool->sched, c->id, true, lc->now_ns);
 	c->side = prefill_side(c->pool);
@@ -471,7 +472,7 @@ int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why)
 
 int control_drain(struct router *rt, uint64_t id, bool draining)
 {
-	return worker_drain(rt, id, draining, "asked for by telemetry");
+	return worker_drain(rt, id, draining, "requested by a telemetry command");
 }
 
 int control_deactivate(struct router *rt, const char *name, bool off)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What time does to workers: those that are silent become suspect after suspect_ms (out of
- * selection) and are gone after dead_ms, measured with a clock that stands still while the router
- * does not listen (struct kvr_live_clock); those that drain and have no booking left are drained,
- * and what is left when their time is over is cut off; pools learn whether somebody may come soon.
+ * Timers of workers. A silent worker becomes suspect after suspect_ms and is not eligible; after
+ * dead_ms it is gone. The clock stands still while the router does not read frames (struct
+ * kvr_live_clock). A draining worker without bookings is drained; at its time limit the remaining
+ * requests end. Pools learn whether a worker is expected.
  */
 #include "control/log.h"
 #include "control/thread.h"
@@ -27,10 +27,10 @@ static void check_silence(struct router *rt, struct kvr_worker *w)
 	}
 }
 
-/* What heartbeats ask for. @return whether something was done. */
+/* Apply a drain request from a heartbeat. @return whether it was applied. */
 static bool check_wish(struct router *rt, struct kvr_worker *w)
 {
-	/* Publishes nothing. */
+	/* Guards no other data. */
 	const uint32_t wish = atomic_load_explicit(&w->beat->drain_request, memory_order_relaxed);
 	const enum kvr_drain_request what =
 		kvr_drain_request_classify(wish, w->drain_request_done, w->state);
@@ -40,15 +40,15 @@ static bool check_wish(struct router *rt, struct kvr_worker *w)
 		return false;
 	if (what != KVR_DRAIN_REQUEST_AS_IS)
 		rc = worker_drain(rt, w->id, what == KVR_DRAIN_REQUEST_DRAIN,
-				  "asked for by its agent");
-	if (rc < 0) /* its state forbids it yet */
+				  "requested by its agent");
+	if (rc < 0) /* not allowed in its state yet */
 		return false;
 	w->drain_request_done = wish;
 	w->drained_by_agent = (wish & KVR_BEAT_F_DRAIN) != 0;
 	return true;
 }
 
-/* Bookings of some workers of one scheduler lcore. */
+/* Workers of one scheduler lcore, for reading their bookings. */
 struct bookings {
 	struct router *rt;
 	uint32_t n;
@@ -76,7 +76,7 @@ static void bookings_get(struct bookings *b)
 	for (uint32_t i = 0; i < b->n; i++) {
 		struct kvr_worker *w = b->w[i];
 
-		/* Publishes nothing. */
+		/* Guards no other data. */
 		atomic_store_explicit(&w->beat->bookings, w->bookings, memory_order_relaxed);
 		if (w->state == KVR_WORKER_DRAINING && w->bookings == 0)
 			worker_set_state(b->rt, w, KVR_WORKER_DRAINED, NULL);
@@ -96,7 +96,8 @@ int control_drain_bound(struct router *rt, uint64_t id, uint32_t seconds)
 	return 0;
 }
 
-/* Its time is over: what is left is cut off. What is being decided now is found a second later. */
+/* End the remaining requests at the time limit of a drain. Requests that are being decided are
+ * found a second later. */
 static void cut_off(struct router *rt, struct kvr_worker *w)
 {
 	struct stop_part s = {.pool = pool_of(rt, w), .worker = w->id};
@@ -109,8 +110,8 @@ static void cut_off(struct router *rt, struct kvr_worker *w)
 	call_wait(rt, &s.call);
 	w->drain_ns = rt->control.now_ns + UINT64_C(1000000000);
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &w->id, .pool = s.pool->name,
-			       .reason = "drain time is over"),
-		 "worker %" PRIu64 " drains: %u requests are cut off", w->id, s.n);
+			       .reason = "drain time limit reached"),
+		 "worker %" PRIu64 " drain: %u requests ended before completion", w->id, s.n);
 }
 
 static void check_drained(struct router *rt)
@@ -142,7 +143,8 @@ void control_bookings(struct router *rt, uint32_t from, uint32_t n)
 	bookings_get(&b);
 }
 
-/* What heartbeats are answered: of everybody every 100 ms, of 64 workers a tick at most. */
+/* Update the bookings in answers to heartbeats: every worker each 100 ms, at most 64 workers a
+ * tick. */
 static void tell_bookings(struct router *rt)
 {
 	struct control *ctl = rt->ctl;
@@ -157,18 +159,16 @@ static void tell_bookings(struct router *rt)
 	ctl->tell_ns = rt->control.now_ns + TELL_NS;
 }
 
-/*
- * Whether a pool that has nobody to choose may have somebody soon: agents have not had the time to
- * say HELLO to a router that has just started, a worker has just left and may come again, or is
- * there and only not chosen now.
- */
+/* Whether a pool without eligible workers may get one soon: the router has just started and agents
+ * had no time for HELLO, a worker has just left and may return, or a worker is temporarily not
+ * eligible. */
 static void check_expected(struct router *rt)
 {
 	const uint64_t grace_ns = rt->conf.opt.dead_ms * UINT64_C(1000000);
 	const uint64_t now = rt->control.now_ns;
 	bool expected[KVR_ROUTER_MAX_POOLS];
 
-	if (rt->ctl->began_ns == 0) /* memory, ports and tables may have taken seconds before */
+	if (rt->ctl->began_ns == 0) /* earlier steps of the start may have taken seconds */
 		rt->ctl->began_ns = now;
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		expected[i] = now - rt->ctl->began_ns < grace_ns ||
@@ -178,14 +178,14 @@ static void check_expected(struct router *rt)
 
 		expected[w->pool] = expected[w->pool] || w->state != KVR_WORKER_SERVING;
 	}
-	for (uint32_t i = 0; i < rt->n_pools; i++) /* publishes nothing */
+	for (uint32_t i = 0; i < rt->n_pools; i++) /* guards no other data */
 		atomic_store_explicit(&rt->pool[i].control.expected, expected[i],
 				      memory_order_relaxed);
 }
 
 void workers_tick(struct router *rt)
 {
-	/* worker_leave() takes the worker out of the registry: walk from the end. */
+	/* worker_leave() removes the worker from the registry, so walk from the end. */
 	for (uint32_t i = kvr_registry_count(rt->registry); i-- > 0;)
 		if (i < kvr_registry_count(rt->registry))
 			check_silence(rt, kvr_registry_at(rt->registry, i));

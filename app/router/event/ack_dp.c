@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What agents are told about their events. */
+/* Answers to agents about their events: KV_ACK. */
 #include "event/event.h"
 #include "lcore/out.h"
 
@@ -10,7 +10,7 @@ void event_ack(struct lcore *lc, const struct kvr_path *to, const struct kvr_wir
 {
 	const struct kvr_wire_kv_ack a = {
 		.next_event_id = c != NULL ? c->next : 0,
-		/* Of the dump that the frame belongs to: 0 for another one's. */
+		/* Of the dump of this frame; 0 for a frame of another dump. */
 		.next_dump_pos =
 			c != NULL && (c->dump_id == h->id || !c->has_dump) ? c->dump_pos : 0,
 		.dp_rank = dp_rank,

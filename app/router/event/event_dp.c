@@ -2,19 +2,19 @@
 /*
  * KV events: from a worker's frame to the prefix table, in order.
  *
- * Each rank has a cursor (worker, its life, next event id). A frame of anybody else is refused; one
- * of its worker is applied from the cursor on: events below it are repeats, a frame that starts
- * above it is a gap, and the agent is told where to go on. A dump replaces what the rank holds; its
- * frames are numbered from 0 and must come in order too. Every frame is answered with the
- * cumulative KV_ACK, so any loss on the way repairs itself.
+ * Each rank has a cursor (worker, epoch, next event id). Frames from other senders are rejected.
+ * Frames of the worker are applied from the cursor on: earlier events are repetitions, a frame that
+ * starts later reveals a gap, and the answer tells the agent where to continue. A dump replaces the
+ * content of the rank; its frames are numbered from 0 and must arrive in order. Every frame is
+ * answered with a cumulative KV_ACK, so any loss repairs itself.
  *
- * A frame may say more than fits a turn: many short prompts at a full table, where room must be
- * made for each. It stays open then (pool_event::open), the next turn goes on where this one
- * stopped; so does a long prompt's prediction. What is behind it waits, so that the order stays.
+ * A frame can take more than a turn, for example many short prompts at a full table, where each
+ * needs an eviction. It then stays open (pool_event::open) and continues in the next turn, as does
+ * the prediction of a long prompt. Messages behind it wait, which preserves the order.
  *
- * Emptying a rank takes no time here, freeing what it had is sliced (lib/prefix). Until that is
- * done the rank scores nothing and blocks are not stored: the agent is told BUSY, with the event to
- * go on from. It is so for milliseconds at worst, and only for ranks that had many blocks.
+ * Clearing a rank takes constant time, and its entries are freed in slices (lib/prefix). Until then
+ * the rank scores nothing and stores nothing, and the answer is BUSY with the event to continue
+ * from. This takes milliseconds at most, and only for ranks with many blocks.
  */
 #include "event/event.h"
 #include "ingress/source.h"
@@ -25,22 +25,24 @@
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
-#define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks die at most 100 ms late */
-/* Units of kvr_prefix_work(), 16 to 50 ns each: then the turn takes no more pieces. */
+#define EXPIRE_EVERY_NS UINT64_C(50000000) /* predicted blocks expire at most 100 ms late */
+/* Budget of a turn in units of kvr_prefix_work(), 16 to 50 ns each; then no further piece begins.
+ */
 #define TURN_UNITS 512u
-/* Blocks of a piece, which is not divided: all that a usual frame has. So few when blocks have been
- * dear: room is made. */
+/* Blocks of an undivided piece: a whole common frame, or few if blocks are expensive because of
+ * evictions. */
 #define PIECE	   256u
 #define PIECE_DEAR 32u
-#define DEAR	   2u /* units a block */
-/* Events of so few blocks are applied together: most of their time is waiting for memory, and in a
- * burst they wait at the same time. All of a burst have at most a piece's blocks. */
+#define DEAR	   2u /* units per block */
+/* Events of at most this many blocks are applied together: most of their time is waiting for
+ * memory, and in a burst these waits overlap. A burst has at most the blocks of a piece. */
 #define SHORT	    16u
 #define SHORT_BURST 16u
 
 /* ---- ingress lcore ---- */
 
-/* No room. The cursor is the event lcore's: the agent goes on from what it knows. */
+/* The ring is full. The cursor belongs to the event lcore, so the agent continues from its own
+ * state. */
 static void busy(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		 enum in_counter why)
 {
@@ -107,10 +109,8 @@ static void authoritative(struct pool *p, uint32_t rank, bool is)
 	kvr_cell_set(&p->event_ranks[rank].v[ER_AUTHORITATIVE], is);
 }
 
-/*
- * What the rank can have on its device: a quarter more than the worker says, for what is under way
- * between an engine and its books. 0: it does not say.
- */
+/* Capacity of the rank's device tier: 1/4 more than the worker reports, for blocks in transition
+ * inside the engine. 0: not reported. */
 static uint64_t limit_of(const struct kvr_worker *w)
 {
 	const uint64_t n = w != NULL ? w->total_kv_blocks : 0;
@@ -133,17 +133,17 @@ void event_reset_rank(struct lcore *lc, struct pool *p, uint32_t rank, const str
 	authoritative(p, rank, w != NULL);
 }
 
-/* How far a frame got. */
+/* Result of applying a frame. */
 enum applied {
-	APPLIED, /* to its end */
-	BUSY,	 /* the rank is being emptied */
-	LATER	 /* the turn is over */
+	APPLIED, /* completely */
+	BUSY,	 /* the rank is being cleared */
+	LATER	 /* the budget of the turn is used up */
 };
 
-#define LAG_OF_DUMP (UINT64_C(1) << 63) /* event_cursor::lag is a position */
-#define NOT_YET	    (-1)		/* no answer: the frame stays open */
+#define LAG_OF_DUMP (UINT64_C(1) << 63) /* event_cursor::lag is a dump position */
+#define NOT_YET	    (-1)		/* no answer: the frame continues in the next turn */
 
-/* Some blocks of an event, from `at` on. @return how many. */
+/* Apply blocks of an event from `at` on. @return number applied. */
 static uint32_t apply_piece(struct pool *p, uint32_t rank, const struct kvr_kv_event *ev,
 			    uint32_t at)
 {
@@ -181,10 +181,8 @@ static bool is_short(const struct kvr_kv_event *ev)
 	return ev->type != KVR_KV_CLEARED && ev->n_blocks <= SHORT;
 }
 
-/*
- * Apply short events together: @p ev, which is one, and those behind it, but stores only when the
- * rank is @p ready. @p it then stands behind the last. @return how many.
- */
+/* Apply short events together: @p ev and those behind it; stores only if the rank is @p ready.
+ * Moves @p it behind the last. @return number applied. */
 static uint32_t apply_short(struct pool *p, uint32_t rank, struct kvr_kv_iter *it,
 			    struct kvr_kv_event ev, bool ready)
 {
@@ -219,10 +217,8 @@ static uint32_t apply_short(struct pool *p, uint32_t rank, struct kvr_kv_iter *i
 	return n;
 }
 
-/*
- * Apply all but the first @p skip events and what an earlier turn has done, until the table has
- * worked up to @p end. @p done: events done with, those included.
- */
+/* Apply all events except the first @p skip and those of an earlier turn, until the table has
+ * worked up to @p end. Sets @p done to the number of events done, including those. */
 static enum applied apply_from(struct pool *p, uint32_t rank, const struct kvr_wire_kv_events *e,
 			       uint64_t skip, uint64_t end, uint64_t *done)
 {
@@ -256,10 +252,8 @@ static enum applied apply_from(struct pool *p, uint32_t rank, const struct kvr_w
 	return APPLIED;
 }
 
-/*
- * A dump begins: the rank is emptied. All frames of a dump carry one header id, so a late copy
- * of the first one does not begin it again, and a late frame of another dump is not taken.
- */
+/* Begin a dump: clear the rank. All frames of a dump have one header id, so a late copy of the
+ * first frame does not restart it, and late frames of other dumps are ignored. */
 static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, uint64_t id)
 {
 	if (c->has_dump && c->dump_id == id)
@@ -273,8 +267,8 @@ static void dump_begin(struct pool *p, uint32_t rank, struct event_cursor *c, ui
 	authoritative(p, rank, false);
 }
 
-/* One frame of a dump, positions in order; next_dump_pos of the answer says where to go on.
- * @return a code, or NOT_YET. */
+/* Apply one frame of a dump, in order of position; next_dump_pos of the answer tells where to
+ * continue. @return a code, or NOT_YET. */
 static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		      const struct kvr_wire_kv_events *e, uint64_t id, uint64_t end)
 {
@@ -284,7 +278,7 @@ static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		dump_begin(p, rank, c, id);
 	if (!c->has_dump || c->dump_id != id) {
 		event_count(p, EC_ALREADY_APPLIED, 1);
-		return KVR_KV_DUMP_WANTED; /* its beginning was never seen, or it is over */
+		return KVR_KV_DUMP_WANTED; /* its first frame is missing, or it has ended */
 	}
 	if (!c->dumping || e->first_event_id != c->dump_pos) {
 		event_count(p,
@@ -293,7 +287,7 @@ static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 			    1);
 		return KVR_KV_OK;
 	}
-	/* A dump only stores: the first event is put off, or none. */
+	/* A dump only stores, so at most the first event is deferred. */
 	switch (apply_from(p, rank, e, p->event.skip, end, &done)) {
 	case LATER:
 		p->event.skip = done;
@@ -315,14 +309,14 @@ static int dump_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 	return KVR_KV_OK;
 }
 
-/* @return a code, or NOT_YET: the cursor says how far it has come. */
+/* @return a code, or NOT_YET; the cursor has the progress. */
 static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		      const struct kvr_wire_kv_events *e, uint64_t end)
 {
 	enum applied how;
 	uint64_t before, done;
 
-	/* Older than the dump that is being received, or its sender knows nothing of a dump. */
+	/* Older than the dump in progress, or its sender does not know that a dump is wanted. */
 	if (c->dumping || c->faith == CURSOR_HINT) {
 		event_count(p, EC_ALREADY_APPLIED, 1);
 		return KVR_KV_DUMP_WANTED;
@@ -333,7 +327,7 @@ static int live_frame(struct pool *p, uint32_t rank, struct event_cursor *c,
 		return KVR_KV_OK;
 	}
 	if (e->first_event_id > c->next && !kvr_prefix_ready(p->prefix, (uint16_t)rank)) {
-		event_count(p, EC_DEFERRED, 1); /* what is before it was put off, perhaps */
+		event_count(p, EC_DEFERRED, 1); /* earlier events may have been deferred */
 		return KVR_KV_BUSY;
 	}
 	if (e->first_event_id > c->next) {
@@ -367,14 +361,14 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 		return;
 	c = &p->cursor[load->rank];
 	if (c->worker != load->worker || c->epoch != load->epoch)
-		return; /* the rank has changed hands on the way here */
+		return; /* the rank changed its owner in the meantime */
 	kvr_cell_set(&p->event_ranks[load->rank].v[ER_LAG],
 		     load->next_event_id > c->next ? load->next_event_id - c->next : 0);
 	if (unlikely(c->faith != CURSOR_SURE) && event_unsure(lc, p, load, c))
 		return;
 	if (c->dumping) {
-		/* A whole heartbeat without a frame of it: a late one of an earlier dump has begun
-		 * that again, perhaps, and its agent has no more of it. */
+		/* No dump frame for a whole heartbeat: a late frame of an earlier dump may have
+		 * started it again, and the agent will send no more. */
 		if (c->lag == (LAG_OF_DUMP | c->dump_pos))
 			event_tell(lc, load, KVR_KV_DUMP_WANTED, c);
 		c->lag = LAG_OF_DUMP | c->dump_pos;
@@ -382,13 +376,13 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 	}
 	if (load->next_event_id <= c->next) {
 		c->lag = UINT64_MAX;
-		/* It has begun to say this, or its process begun anew with the same epoch: one that
-		 * has not said so much sends a dump. */
+		/* The agent restarted with the same epoch if it reports fewer events than were
+		 * applied: request a dump. */
 		if (load->next_event_id < c->next)
 			event_tell(lc, load, KVR_KV_OK, c);
 		return;
 	}
-	/* Events may be under way: it is a gap when nothing has come for a whole heartbeat. */
+	/* Events may be on the way: it is a gap if none arrived for a whole heartbeat. */
 	if (c->lag == c->next) {
 		authoritative(p, load->rank, false);
 		event_tell(lc, load, c->next == 0 ? KVR_KV_DUMP_WANTED : KVR_KV_GAP, c);
@@ -396,7 +390,7 @@ void event_heartbeat(struct lcore *lc, struct pool *p, const struct rank_load *l
 	c->lag = c->next;
 }
 
-/* @return false: it is not done with. */
+/* @return false: the frame continues in the next turn. */
 static bool event_frame(struct lcore *lc, struct pool *p, const struct event_note *n, uint64_t end)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);
@@ -404,7 +398,7 @@ static bool event_frame(struct lcore *lc, struct pool *p, const struct event_not
 	struct event_cursor *c = &p->cursor[n->rank];
 	int code = KVR_KV_HELLO;
 
-	/* The rank has changed hands on the way here. */
+	/* The rank changed its owner in the meantime. */
 	if (c->epoch == 0 || c->worker != h->source || c->epoch != h->epoch) {
 		event_count(p, EC_STALE_EPOCH, 1);
 		c = NULL;
@@ -421,14 +415,14 @@ static bool event_frame(struct lcore *lc, struct pool *p, const struct event_not
 	return true;
 }
 
-/* From block event.at on. @return false: it is not done with. */
+/* Continue from block event.at. @return false: continue in the next turn. */
 static bool event_prediction(struct lcore *lc, struct pool *p, const struct event_note *n,
 			     uint64_t end)
 {
 	const struct event_cursor *c = &p->cursor[n->rank];
 	const uint64_t *sh = n->p->of != NULL ? n->p->of->sh : n->p->sh;
 
-	/* Not of an earlier owner of the rank; nobody's rank is of life 0, as an unknown worker. */
+	/* Ignore predictions for an earlier owner. A rank without owner has epoch 0. */
 	if (c->worker == n->p->worker && c->epoch == n->p->epoch && c->epoch != 0)
 		p->event.at = kvr_prefix_predict_some(p->prefix, (uint16_t)n->rank, sh, p->event.at,
 						      n->p->n, lc->now_ns / 1000000,
@@ -446,7 +440,8 @@ static void event_expire(struct lcore *lc, struct pool *p)
 	if (!p->predict || lc->now_ns < p->event.expire_ns)
 		return;
 	if (kvr_prefix_expire(p->prefix, lc->now_ns / 1000000))
-		p->event.expire_ns = lc->now_ns + EXPIRE_EVERY_NS; /* else the next turn goes on */
+		p->event.expire_ns =
+			lc->now_ns + EXPIRE_EVERY_NS; /* otherwise continue in the next turn */
 }
 
 uint32_t event_poll(struct lcore *lc, struct pool *p)
@@ -455,7 +450,7 @@ uint32_t event_poll(struct lcore *lc, struct pool *p)
 	struct event_note n;
 	uint32_t got = 0;
 
-	/* One by one: what one costs is known when it is done. */
+	/* One by one, because the cost of a message is known only afterwards. */
 	for (; got < BURST && kvr_prefix_work(p->prefix) < end; got++) {
 		if (unlikely(event_open(&p->event))) {
 			n = p->event.open;

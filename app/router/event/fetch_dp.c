@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What frames of events that wait in the ring will read of the prefix table is on its way before
- * the first of them is applied: most of their time is misses, and what a worker says of one request
- * comes in several frames at once.
+ * Prefetch of the prefix table for waiting event frames. Applying them is mostly cache misses, and
+ * a worker sends several frames about one request at once.
  */
 #include "event/event.h"
 
@@ -12,9 +11,9 @@
 #include "kvr_message.h"
 
 #define NOTES  8u
-#define BLOCKS 1024u /* when there are so many, no further frame */
+#define BLOCKS 1024u /* no further frame above this number of blocks */
 
-/* The frame's events behind the @p n of @p e. @return how many there are then. */
+/* Append the frame's events to the @p n of @p e. @return new number. */
 static uint32_t add_frame(const struct event_note *note, struct kvr_prefix_event e[], uint32_t n,
 			  uint32_t *blocks)
 {
@@ -48,7 +47,7 @@ void event_fetch(struct pool *p)
 	uint32_t n = 0, i = 0, blocks = 0, got;
 
 	got = rte_ring_dequeue_burst_elem_start(p->events, note, sizeof(note[0]), NOTES, NULL);
-	rte_ring_dequeue_elem_finish(p->events, 0); /* they stay where they are */
+	rte_ring_dequeue_elem_finish(p->events, 0); /* leave the messages in the ring */
 	for (; i < got && blocks < BLOCKS && n < KVR_PREFIX_FETCH; i++)
 		if (note[i].m != NULL && p->events_used)
 			n = add_frame(&note[i], e, n, &blocks);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Decisions on their way to the event lcore, as predictions: what the scheduler lcore does. */
+/* Predictions: decisions on their way to the event lcore. Runs on the scheduler lcore. */
 #include "event/event.h"
 
 #include <string.h>
@@ -18,7 +18,8 @@ void predict(struct lcore *lc, struct pool *p, const struct job *j, uint32_t ran
 	const struct kvr_view_worker *w = kvr_view_find(lc->view, worker);
 	struct event_note n = {.rank = rank};
 
-	/* What a frame holds is copied, longer ones are shared: no turn is too short for that. */
+	/* Hashes in a frame are copied and hashes in a buffer are shared, so the cost is bounded.
+	 */
 	n.p = buf_get(lc->rt, lc->rt->hash_bufs,
 		      sizeof(*n.p) + (j->hash_buf == NULL ? j->n_hashes * sizeof(n.p->sh[0]) : 0));
 	if (likely(n.p != NULL)) {

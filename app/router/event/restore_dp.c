@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Blocks of a snapshot. They are what the rank had before event `next` of its worker's life, as far
- * as the router had been told, and perhaps some that came or went after it: events from `next` on,
- * applied in their order, make it exact. Until they have, or a dump has, the rank is not
- * authoritative; what nobody confirms in DOUBT_NS is dropped, so a wrong score never stays.
+ * Blocks from a snapshot: the content of a rank before event `next` of its worker's epoch, as known
+ * to the router, plus perhaps some later changes. Applying the events from `next` on in order makes
+ * it exact. Until then, or until a dump, the rank is not authoritative. Blocks that are not
+ * confirmed within DOUBT_NS are dropped, so a wrong score never stays.
  */
 #include "event/event.h"
 #include "state/restore.h"
 
 #define DOUBT_NS    UINT64_C(10000000000)
-#define DOUBT_RANKS 64u /* a turn */
+#define DOUBT_RANKS 64u /* per turn */
 
 static void store(struct pool *p, uint32_t rank, const struct restore_piece *x)
 {
@@ -18,7 +18,7 @@ static void store(struct pool *p, uint32_t rank, const struct restore_piece *x)
 	kvr_cell_add(&p->event_ranks[rank].v[ER_RESTORED], x->n);
 }
 
-/* @return false: the turn's work is done before the rank's is. */
+/* @return false: the budget is used up before the rank is complete. */
 static bool restore_rank(struct pool *p, uint32_t rank, const struct kvr_snap_rank *was,
 			 struct restore_worker *r, uint64_t end)
 {
@@ -54,7 +54,7 @@ bool event_restore(struct lcore *lc, struct pool *p, const struct kvr_worker *w,
 		c->next = w->warm ? was->next : 0;
 		kvr_cell_set(&p->event_ranks[rank].v[ER_AUTHORITATIVE], 0);
 	}
-	/* All of them, and from the first on: a look at some may be under way. */
+	/* Check all ranks, from the first: a check may be in progress. */
 	p->event.doubt_ns = lc->now_ns + DOUBT_NS;
 	p->event.doubt_rank = 0;
 	return true;
@@ -64,12 +64,12 @@ bool event_unsure(struct lcore *lc, struct pool *p, const struct rank_load *load
 		  struct event_cursor *c)
 {
 	if (c->faith == CURSOR_ASKED && load->next_event_id == c->next) {
-		c->faith = CURSOR_SURE; /* there was nothing since */
+		c->faith = CURSOR_SURE; /* no events since the snapshot */
 		kvr_cell_set(&p->event_ranks[load->rank].v[ER_AUTHORITATIVE], 1);
 		return false;
 	}
 	if (c->faith == CURSOR_ASKED && load->next_event_id < c->next)
-		return false; /* its process begun anew: it is told what any such is */
+		return false; /* the agent restarted: it gets the usual answer */
 	event_tell(lc, load, c->faith == CURSOR_HINT ? KVR_KV_DUMP_WANTED : KVR_KV_GAP, c);
 	return true;
 }
@@ -84,7 +84,7 @@ void event_doubt(struct pool *p)
 		if (c->faith == CURSOR_SURE)
 			continue;
 		kvr_prefix_clear_rank(p->prefix, (uint16_t)p->event.doubt_rank);
-		c->faith = CURSOR_HINT; /* a dump is still welcome */
+		c->faith = CURSOR_HINT; /* a dump is still accepted */
 		c->next = 0;
 	}
 	if (p->event.doubt_rank < p->max_ranks)

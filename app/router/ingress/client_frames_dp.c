@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What an ingress lcore only hands to the scheduler that has the request: CANCEL and PROBE, and the
- * first frames of messages that are whole already, whose senders want to know what became of them.
+ * Frames that an ingress lcore only passes to the scheduler of their request: CANCEL, PROBE, and
+ * retransmitted first fragments of complete messages, whose senders want their fate.
  */
 #include "ingress/ingress.h"
 #include "ingress/route.h"
@@ -41,7 +41,8 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		.m = m,
 	};
 
-	if (p == NULL && h->kind == KVR_CANCEL) { /* always answered so, unknown ones too */
+	if (p == NULL &&
+	    h->kind == KVR_CANCEL) { /* always the answer to CANCEL, also for an unknown request */
 		out_message(lc, from, KVR_CANCELLED, h->source, h->id, h->handle, NULL, 0);
 		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
@@ -51,8 +52,8 @@ void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		return;
 	}
 	path_keep(m, from);
-	/* Its ROUTE may have come just before it: a CANCEL that overtakes it is answered as one of
-	 * an unknown request, and the request runs for nobody. */
+	/* The ROUTE may be in the current batch. A CANCEL that overtook it would be answered as
+	 * unknown, and the request would run for no client. */
 	if (h->handle == 0 && lc->n_jobs != 0)
 		jobs_flush(lc);
 	if (notes_put(p, &n) != 0)

@@ -4,53 +4,54 @@
 
 /**
  * @file
- * Messages in fragments, until all of one is here and read: the reassembly table (lib/source), the
- * list of frames of each whole message, and lcore::reading, the queue of those. Ingress lcores,
- * each its own; what the scheduler lcore does is marked. Reading is cut into pieces of 32 KB a
- * turn, 8 to 15 us, freeing into 256 frames of each, 5 to 10 us.
+ * Fragmented messages until they are complete and read: the reassembly table (lib/source), the list
+ * of frames of each complete message, and lcore::reading, the queue of these lists. Each ingress
+ * lcore has its own. Budget: reading is cut into pieces of 32 KB a turn (8 to 15 us), freeing into
+ * 256 frames (5 to 10 us).
  */
 
 #include "message/frames.h"
 
 /* ---- fragment_dp.c ---- */
 
-/** A fragment of ROUTE, POTENTIAL_LOADS, or the result of a prefill leg. */
+/** Take a fragment of ROUTE, POTENTIAL_LOADS, or the result of a prefill leg. */
 void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
-/** The ingress lcore that joins the fragments of this sender; @p lc itself unless they may come to
- * several. Ingress lcores. */
+/** The ingress lcore that reassembles the messages of this sender: @p lc unless its frames may
+ * arrive at several lcores. Ingress lcores. */
 struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from);
 
-/** Give up and ask for what is due. */
+/** Drop expired messages and request missing fragments. */
 void fragments_poll(struct lcore *lc);
 
-/** kvr_reasm_conf::share: whatever the port, all of an address is one source. */
+/** kvr_reasm_conf::share: an address is one source whatever its port. */
 struct kvr_peer fragment_share(const struct kvr_peer *peer);
 
 /** kvr_reasm_conf::drop. @p lc is the struct lcore. */
 void ingress_reasm_drop(void *lc, void *frame);
 
-/* ---- read_dp.c: messages in fragments that are whole. Ingress lcores ---- */
+/* ---- read_dp.c: complete fragmented messages. Ingress lcores ---- */
 
-/** Whether there will be a list for the frames of the message of @p h: those of a long one could
- * not be freed in one turn. */
+/** Whether a list for the frames of the message of @p h will be available: the frames of a long
+ * message could not be freed in one turn. */
 bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h);
 
-/** All frames of a request are here, which it takes: it becomes a job within some turns. */
+/** Take a complete request; it becomes a job within some turns. */
 void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
 
-/** A list for so many frames; NULL: none is left, which may only be when they are few. */
+/** Allocate a list for @p frames frames. NULL: none is free, which happens only if the frames are
+ * few. */
 struct frame_list *read_list(struct lcore *lc, uint32_t frames);
 
-/** Read on, as far as a turn allows. */
+/** Continue reading for the budget of a turn. */
 void read_poll(struct lcore *lc);
 
-/** Give up what is being read; at the stop. */
+/** Drop all queued messages; at the stop. */
 void read_drop(struct lcore *lc);
 
 /* ---- result_dp.c: transfer results of several frames. Ingress lcores ---- */
 
-/** All of them are here: to the scheduler, which acknowledges them. */
+/** Pass a complete result to the scheduler, which acknowledges it. */
 void result_whole(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages in fragments, at ingress. A frame is kept until its message is whole, given up, or asked
- * for: what has become quiet is named to its sender (MISSING), who sends just that again.
+ * Fragmented messages at ingress. A frame is kept until its message is complete or dropped. When no
+ * fragment has arrived for some time, MISSING names the absent ones, and the sender retransmits
+ * them.
  *
- * How many buffers are kept is derived at start (sizes.h). They count here until the scheduler has
- * taken the message: `moved` is written by this lcore, pool::taken[] by the scheduler's. Should
- * buffers become scarce all the same, the oldest message goes and new fragments are refused, so
- * that there is always one to receive a heartbeat into.
+ * The number of kept buffers is derived at start (state/sizes.h). Frames count here until the
+ * scheduler has the message: this lcore writes `moved`, the scheduler lcore pool_live::taken. If
+ * buffers become scarce nevertheless, the oldest message is dropped and new fragments are rejected,
+ * so that a buffer to receive a heartbeat is always free.
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"
@@ -20,7 +21,7 @@
 #include "kvr_frame.h"
 #include "kvr_source.h"
 
-#define ASKS_TURN 4u /* MISSING sent, and messages given up, in one turn */
+#define ASKS_TURN 4u /* MISSING frames sent, and messages dropped, per turn */
 
 void ingress_reasm_drop(void *arg, void *frame)
 {
@@ -45,20 +46,21 @@ struct kvr_peer fragment_share(const struct kvr_peer *peer)
 	return out;
 }
 
-/* Frames of messages that are on their way to a scheduler, or out again. */
+/* Number of frames on their way to a scheduler or waiting to be freed. */
 static uint32_t in_transit(const struct lcore *lc)
 {
 	const struct router *rt = lc->rt;
 	uint32_t n = lc->reading.frames;
 
-	/* Relaxed: an old value is too large, and nothing is read because of it. Both wrap. */
+	/* Relaxed: an old value is only too large, and guards no other data. Both counters wrap. */
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		n += lc->moved[i] -
 		     atomic_load_explicit(&rt->pool[i].live.taken[lc->index], memory_order_relaxed);
 	return n;
 }
 
-/* Fewer free buffers than heartbeats shall find. Those in the caches of lcores do not count. */
+/* Whether so few buffers are free that heartbeats may not find one. Buffers in lcore caches do not
+ * count. */
 static bool low(const struct lcore *lc, uint32_t port)
 {
 	const struct rte_mempool *pool = kvr_port_pool(lc->rt->port[port]);
@@ -67,14 +69,14 @@ static bool low(const struct lcore *lc, uint32_t port)
 			lc->rt->sizes.low_water);
 }
 
-/* The oldest message goes. */
+/* Drop the oldest message. */
 static void evict(struct lcore *lc)
 {
 	kvr_reasm_evict(lc->reasm, 1);
 	kvr_stats_set(lc->in, IN_REASM_EVICTED, kvr_reasm_stats(lc->reasm)->evicted);
 }
 
-/* Above the bound its first fragment is answered, which is the one that is repeated. */
+/* Only the first fragment beyond the limit is answered, because that one is retransmitted. */
 static void too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -90,7 +92,8 @@ static void too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 		source_refuse_unsaid(lc, m, why.code);
 }
 
-/* A fragment of a message that is whole already: its first one asks what has become of it. */
+/* A fragment of a message that is complete already. The first fragment is a question about its
+ * fate. */
 static void again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -116,9 +119,9 @@ static struct kvr_peer sender(const struct kvr_path *from)
 }
 
 /*
- * The ingress lcore that joins the fragments of this sender. A device that spreads by flow gives
- * one lcore all of them; where the sender of a frame, or the kernel, chooses the queue, they may
- * come to several, and all but one hand them on. Without that no lcore had the whole message.
+ * A device that spreads by flow gives one lcore all fragments of a sender. If the sender of a frame
+ * or the kernel chooses the queue, fragments may arrive at several lcores, which then forward them
+ * to one; otherwise no lcore would have the complete message.
  */
 struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from)
 {
@@ -127,12 +130,12 @@ struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from)
 	uint32_t hash;
 
 	if (likely(lc->joins == NULL) || kvr_port_spreads(lc->queue[from->port]))
-		return lc; /* the port has brought it to the lcore of its address */
+		return lc; /* the port spreads by address already */
 	hash = rte_jhash(peer.b, sizeof(peer.b), (uint32_t)rt->seed);
 	return rt->lcore[hash % rt->conf.n_ingress];
 }
 
-/* Its owner counts it as received. */
+/* The joining lcore counts the frame as received. */
 static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
 		      const struct kvr_path *from)
 {
@@ -141,7 +144,7 @@ static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
 		lc->handed++;
 		return;
 	}
-	in_count(lc, IN_DROPPED); /* it comes again */
+	in_count(lc, IN_DROPPED); /* the sender retransmits it */
 	in_count(lc, IN_RING_FULL);
 	rte_pktmbuf_free(m);
 }
@@ -156,7 +159,7 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	struct kvr_reasm_msg msg = {.why = KVR_E_REASSEMBLY_FULL};
 
 	if (unlikely(to != lc)) {
-		/* What no lcore would join is refused by whoever has it. */
+		/* Fragments that no lcore would join are rejected where they arrive. */
 		if (unlikely(kvr_reasm_too_long(lc->reasm, h)))
 			too_large(lc, m, from);
 		else
@@ -171,7 +174,7 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	switch (rc) {
 	case KVR_REASM_HELD:
 		in_count(lc, IN_FRAGMENTS);
-		path_keep(m, from); /* MISSING goes there */
+		path_keep(m, from); /* address for MISSING */
 		break;
 	case KVR_REASM_COMPLETE:
 		in_count(lc, IN_FRAGMENTS);
@@ -218,11 +221,13 @@ void fragments_poll(struct lcore *lc)
 
 	if (likely(s->messages == 0 && s->frames == 0))
 		return;
-	kvr_reasm_expire(lc->reasm, lc->now_ns, ASKS_TURN); /* after a pause all may be overdue */
+	kvr_reasm_expire(lc->reasm, lc->now_ns,
+			 ASKS_TURN); /* after a stall all messages may be overdue */
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++)
 		if (low(lc, i))
 			evict(lc);
-	kvr_stats_set(lc->in, IN_REASM_EVICTED, s->evicted); /* for room, too */
+	kvr_stats_set(lc->in, IN_REASM_EVICTED,
+		      s->evicted); /* includes messages evicted for memory */
 	ask(lc);
 	kvr_reasm_allow(lc->reasm, FREE_TURN);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames that ingress hands on: to the control thread, or as a request to its pool. */
+/* Frames that ingress passes on: to the control thread, or as a request to its pool. */
 #include "lcore/frame_kind.h"
 
 #include <string.h>
@@ -18,11 +18,11 @@ void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 
 	if (!source_control(lc, from)) {
 		in_count(lc, IN_DROPPED);
-		in_count(lc, IN_RATE_LIMITED); /* it is repeated, ever more slowly */
+		in_count(lc, IN_RATE_LIMITED); /* the sender retransmits with growing intervals */
 		rte_pktmbuf_free(m);
 		return;
 	}
-	/* A copy: no number of them takes anything from the buffers to receive into. */
+	/* A copy, so that no number of these frames uses up receive buffers. */
 	if (m->data_len > lc->rt->ctl_frame || KVR_SIM_FAULT(CTL_BUF) ||
 	    rte_mempool_get(lc->rt->ctl_bufs, (void **)&b) != 0) {
 		source_refuse(lc, m, from, KVR_E_BUSY);
@@ -40,8 +40,8 @@ void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	rte_pktmbuf_free(m);
 }
 
-/* The address of a worker's first frame is the worker's: what else comes in its name is measured
- * against it. */
+/* The first frame defines the address of a worker, and later frames are checked against it. So only
+ * allowed addresses may send it. */
 void ingress_hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	if (unlikely(!kvr_port_agent_allowed(lc->rt->port[from->port], from->ip)))
@@ -62,9 +62,9 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 }
 
 /*
- * Overload: the device has been full for so long that requests of this source must be turned away,
- * before their cost is spent, or everything is lost in turn. A copy of a request that may be live
- * is left to its client's next repetition; anything else is refused, and may come again.
+ * Overload: the device has been full for so long that requests of this source must be shed before
+ * they cost anything. A copy of a live request is dropped, since its client retransmits it; other
+ * requests are rejected and may be sent again.
  */
 static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {

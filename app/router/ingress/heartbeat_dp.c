@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * HEARTBEAT, at ingress: who says it, its marks in the worker's beat, the answer in the same
- * buffer. Nothing here waits for another lcore or takes anything from a pool, so heartbeats pass
- * whatever else is going on. The control thread looks at the beats every 10 ms. ALIVE goes to the
- * scheduler, which owns the requests.
+ * HEARTBEAT at ingress: check the sender, record the report in the worker's beat, answer in the
+ * same buffer. This waits for no other lcore and allocates nothing, so heartbeats pass in any load.
+ * The control thread reads the beats every 10 ms. ALIVE goes to the scheduler, which owns the
+ * requests.
  */
 #include "ingress/ingress.h"
 #include "ingress/source.h"
@@ -27,7 +27,7 @@ static enum kvr_code known(const struct kvr_view_worker *w, const struct kvr_wir
 	return kvr_path_same(from, &w->path) ? KVR_OK : KVR_E_NOT_ALLOWED;
 }
 
-/* Every rank is the worker's, and said once. */
+/* Check that each rank belongs to the worker and appears once. */
 static enum kvr_code check_loads(const struct kvr_view_worker *w,
 				 const struct kvr_wire_rank_load *l, uint32_t n,
 				 struct refusal *why)
@@ -39,11 +39,11 @@ static enum kvr_code check_loads(const struct kvr_view_worker *w,
 
 		why->detail[0] = l[i].dp_rank;
 		if (l[i].dp_rank < w->dp_start || k >= w->dp_size) {
-			why->text = "a rank that HELLO did not name";
+			why->text = "rank not in HELLO";
 			return KVR_E_WORKER_CONFIG;
 		}
 		if ((seen[k / 64] >> k % 64 & 1) != 0) {
-			why->text = "a rank twice in one HEARTBEAT";
+			why->text = "rank repeated in HEARTBEAT";
 			return KVR_E_INVALID_REQUEST;
 		}
 		seen[k / 64] |= UINT64_C(1) << k % 64;
@@ -62,7 +62,7 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		atomic_store_explicit(&b->kv_used_blocks, l[i].kv_used_blocks,
 				      memory_order_relaxed);
 		atomic_store_explicit(&b->next_event_id, l[i].next_event_id, memory_order_relaxed);
-		/* Publish nothing: each is read by itself. */
+		/* Publish no other data: each word is read by itself. */
 		atomic_store_explicit(&b->active_requests, l[i].active_requests,
 				      memory_order_relaxed);
 		atomic_store_explicit(&b->events_unread, l[i].events_unread, memory_order_relaxed);
@@ -74,14 +74,14 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		/* Pairs with the exchange in take_loads(). */
 		atomic_store_explicit(&b->fresh, 1, memory_order_release);
 	}
-	/* Publishes nothing, nor do the next ones. */
+	/* This store and the next publish no other data. */
 	if (unlikely(!kvr_path_same_hop(from, &w->path)))
 		atomic_store_explicit(&w->beat->hop, kvr_beat_hop(from), memory_order_relaxed);
 	atomic_store_explicit(&w->beat->drain_request, wish, memory_order_relaxed);
 	atomic_store_explicit(&w->beat->received_ns, lc->now_ns, memory_order_relaxed);
 }
 
-/* The question's buffer carries the answer, which is never longer. */
+/* The buffer of the heartbeat carries the answer, which is never longer. */
 static void answer(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to,
 		   const struct kvr_view_worker *w)
 {
@@ -123,7 +123,7 @@ void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pa
 	answer(lc, m, from, w);
 }
 
-/* The next report repeats it. */
+/* Drop the frame: the next report replaces it. */
 static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 {
 	in_count(lc, IN_DROPPED);

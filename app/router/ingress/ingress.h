@@ -4,10 +4,10 @@
 
 /**
  * @file
- * The ingress stage and what it does with frames that are no ROUTE: streams are switched by the
- * relay part of a slot (lib/flight), what changes a request becomes a note, a heartbeat leaves its
- * marks in the worker's beat. Ingress lcores; each reads the slots and the view, and writes
- * counters and beats only. Budget: a burst of 32 from each port within a turn of 50 us.
+ * The ingress stage, and its handling of frames other than ROUTE. Answer streams are relayed by the
+ * relay part of a slot (lib/flight), changes of a request become messages to its scheduler, and a
+ * heartbeat is recorded in the worker's beat. Ingress lcores read slots and the view, and write
+ * only counters and beats. Budget: a burst of 32 from each port within a turn of 50 us.
  */
 
 #include "state/router.h"
@@ -19,27 +19,27 @@ uint32_t ingress_poll(struct lcore *lc);
 
 /* ---- handoff_dp.c ---- */
 
-/** Give it to the control thread, within the rate of its source. */
+/** Copy the frame to the control thread, within the rate of its source. */
 void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
-/** The same for HELLO, of agents that may. */
+/** The same for HELLO, if the sender's address may run agents. */
 void ingress_hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
-/** ROUTE and POTENTIAL_LOADS, whole or in fragments. */
+/** ROUTE and POTENTIAL_LOADS, complete or fragmented. */
 void ingress_request(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- heartbeat_dp.c ---- */
 
-/** HEARTBEAT: mark it and answer. */
+/** HEARTBEAT: record and answer. */
 void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
-/** ALIVE: to the scheduler of the worker's pool. Never answered. */
+/** ALIVE: to the scheduler of the worker's pool; never answered. */
 void ingress_alive(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- relay_dp.c ---- */
 
-/** RESPONSE from an agent, whole or in fragments, RESPONSE_ACK from a client, MISSING of either:
- * switch it by handle. */
+/** RESPONSE from an agent, complete or fragmented, RESPONSE_ACK from a client, MISSING from either:
+ * relay by handle. */
 void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 void relay_missing(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
@@ -49,7 +49,7 @@ void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path
 
 /* ---- client_frames_dp.c ---- */
 
-/** The first fragment once more of a transfer result that is whole. */
+/** The retransmitted first fragment of a complete transfer result. */
 void note_result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** CANCEL, PROBE from a client. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ingress: one burst from each queue, every frame checked and given to whoever handles its kind.
- * Each frame ends in exactly one of the counters of the equation in counters.h.
+ * Ingress: one burst from each queue; each frame is checked and passed to the handler of its kind,
+ * and is counted in exactly one term of the equation in state/counters.h.
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"
@@ -12,7 +12,7 @@
 #include "lcore/frame_kind.h"
 #include "lcore/out.h"
 
-/* Of a RESPONSE in fragments the first one has all that is looked at here. */
+/* The first fragment of a RESPONSE contains all fields checked here. */
 static enum kvr_code check_part(const struct kvr_wire_hdr *h, struct kvr_fault *fault)
 {
 	if (h->frag_off != 0)
@@ -20,7 +20,7 @@ static enum kvr_code check_part(const struct kvr_wire_hdr *h, struct kvr_fault *
 	return kvr_response_check_head(kvr_frame_body(h), h->msg_len, fault);
 }
 
-/* @return KVR_OK, or what is wrong with the body: words, what was seen, what is allowed. */
+/* @return KVR_OK, or the fault of the body: words, value seen, value allowed. */
 static enum kvr_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
 {
 	struct kvr_fault fault;
@@ -51,15 +51,15 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 	} else if (unlikely(code > 0)) {
 		source_refuse(lc, m, from, (enum kvr_code)code);
 	} else if (k = &frame_kinds[h->kind], unlikely(k->ingress == NULL)) {
-		source_refuse(lc, m, from, KVR_E_KIND); /* laid out, not served yet */
+		source_refuse(lc, m, from, KVR_E_KIND); /* defined, but not served yet */
 	} else if (!k->in_parts && unlikely(check_body(h, &why) != KVR_OK)) {
 		source_refuse_as(lc, m, from, &why);
 	} else {
-		k->ingress(lc, m, from); /* requests are checked when all of it is here */
+		k->ingress(lc, m, from); /* requests are checked when they are complete */
 	}
 }
 
-/* The slots that a burst of frames is about: their lines arrive while the first are handled. */
+/* Prefetch the slots of a burst of frames while the first ones are handled. */
 static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 {
 	for (uint16_t k = 0; k < n; k++) {
@@ -74,7 +74,8 @@ static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 	}
 }
 
-/* As many full bursts as a device ring holds: what they began with has been read, too. */
+/* Count full bursts: after as many as a device ring holds, all frames that waited at the first have
+ * been read. */
 static void read_so_far(struct lcore *lc, bool full)
 {
 	lc->full_polls = full ? lc->full_polls + 1 : 0;
@@ -85,7 +86,7 @@ static void read_so_far(struct lcore *lc, bool full)
 				      memory_order_release);
 }
 
-/* Fragments that other lcores have received: of one sender up to as many as each of them reads. */
+/* Take fragments received by other lcores. All lcores may forward fragments of one sender. */
 static uint32_t joins_poll(struct lcore *lc)
 {
 	struct rte_mbuf *m[JOINS_TURN];
@@ -119,7 +120,7 @@ uint32_t ingress_poll(struct lcore *lc)
 		for (uint16_t k = 0; k < n; k++)
 			frame(lc, m[k], &pkt[k].path);
 		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
-		/* Whatever the device gave, foreign frames too: they take their time. */
+		/* Include frames of other protocols, which take time as well. */
 		overload_seen(lc, &lc->load[i], kvr_port_rx_got(lc->queue[i]),
 			      kvr_port_rx_full(lc->queue[i]));
 		full = full || kvr_port_rx_full(lc->queue[i]);

@@ -5,18 +5,21 @@
 
 #define STEP_NS	   UINT64_C(1000000)
 #define FULL_STEPS 4u /* a device ring holds several milliseconds of a flood */
-/* Milliseconds of silence that are made up for: more than it takes from nothing to everything. */
+/* Longest silence in milliseconds that is made up for: more than `part` needs from nothing to all.
+ */
 #define STEPS_MOST 2048u
-/* All is let in, and the device emptied, for so long: it is over. A flood pauses for less. */
+/* An overload is over when everything has been admitted and the device emptied for this long.
+ * Floods pause for less. */
 #define OVER_NS UINT64_C(1000000000)
-/* A turn takes less, unless the machine has taken the core away. */
+/* A turn takes less, unless the machine preempted the lcore. */
 #define STALL_NS UINT64_C(4000000)
-/* Every ring holds so many bursts. */
+/* Every ring holds this many bursts. */
 #define SMALL_BURSTS 32u
-/* When of so many frames of the device less than one is a request let in, others overload it. */
+/* If fewer than one in FEW frames of the device is an admitted request, other frames cause the
+ * overload. */
 #define FEW 16u
 
-/* What the next verdict about `part` goes by. */
+/* Reset the observations for the next decision about `part`. */
 static void look_anew(struct port_load *l)
 {
 	l->drained = false;
@@ -26,16 +29,17 @@ static void look_anew(struct port_load *l)
 }
 
 /*
- * An eighth less after four looks, a millisecond apart, at a device that has not been emptied; a
- * 256th more after a millisecond in which it has: that is an eighth as fast, see the rule in
- * overload.h. One long gap between two looks is one look: what piles up while this lcore stalls is
- * no reason, but one that is put aside every few milliseconds has an overload like others. Nothing
- * is gained by refusing the few who are left when all others have been.
+ * Adjust `part`: 1/8 less after four steps of a millisecond in which the device was not emptied,
+ * 1/256 more after a millisecond in which it was, which is 1/8 of the speed (see overload.h). A
+ * long gap between two polls is one step, because frames that accumulate while this lcore stalls
+ * are no overload, but regular preemption every few milliseconds is. When few requests are left
+ * among the frames, shedding them gains nothing.
  */
 static void move(struct port_load *l, uint64_t now_ns, bool full)
 {
 	const uint64_t steps = (now_ns - l->step_ns) / STEP_NS;
-	/* Nobody has looked meanwhile: the device was silent when it is empty now, else we were. */
+	/* No poll in between: the device was silent if it is empty now, otherwise the lcore
+	 * stalled. */
 	const uint64_t silent = full ? 1 : RTE_MIN(steps, STEPS_MOST);
 
 	if (steps == 0)
@@ -68,10 +72,9 @@ static void begins(struct port_load *l, uint64_t now_ns)
 }
 
 /*
- * What has piled up while this lcore stood still is not overload, as far as a ring is deep, nor is
- * a burst of frames that any ring holds. Gaps take back an eighth of what they are long: who leaves
- * some lest he be found out gains little.
- * @return whether it tells anything.
+ * Frames that accumulated during a stall are not overload up to the depth of a ring, nor is a burst
+ * that any ring holds. Gaps count back 1/8 of their length, so that a flood gains little from
+ * pauses meant to avoid detection. @return whether the burst says anything about the load.
  */
 static bool weigh(struct port_load *l, uint64_t now_ns, bool full)
 {
@@ -111,11 +114,11 @@ void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got, bool ful
 	if (tells)
 		move(l, lc->now_ns, full);
 	else if (l->stalled)
-		l->step_ns = lc->now_ns; /* and says nothing about how much can be let in */
+		l->step_ns = lc->now_ns; /* no information about the rate that can be admitted */
 }
 
-/* Random to who sends it; the same for all frames of a message, but those of another window. So a
- * repetition has one of its own: a client waits for 20 ms at least, longer than a window. */
+/* A number that senders cannot predict, the same for all frames of a message within a window. A
+ * retransmission gets another one, because clients wait at least 20 ms, longer than a window. */
 static uint32_t draw_of(const struct lcore *lc, const struct kvr_wire_hdr *h)
 {
 	const uint64_t window = lc->now_ns / KVR_SOURCE_WINDOW_NS;

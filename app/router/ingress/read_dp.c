@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Messages in fragments that are whole: what is long about them (digest, hashing of tokens,
- * gathering of hashes, freeing of frames) is done a frame at a time, as much in a turn as it may
- * take. They are read in the order in which they became whole; one of 4 MB takes about 130 turns,
- * in which everything else goes on.
+ * Complete fragmented messages. The work that grows with their length (digest, hashing, gathering
+ * of hashes, freeing of frames) is done frame by frame within the budget of a turn. Messages are
+ * read in the order of completion; one of 4 MB takes about 130 turns, during which everything else
+ * continues.
  *
  *   read_start()  list of frames -> queue
- *   read_poll()   first of the queue: fixed part, hints, buffers; then frame by frame; then the
- *                 job goes into the lcore's batch, or the client is told why not
+ *   read_poll()   first of the queue: fixed part, hints, buffers; then frame by frame; then the job
+ *                 joins the lcore's batch, or the client gets a rejection
  *
  * Only the fixed part, the hashes and the hints are gathered, never the body. Frames in the queue
- * count with those of messages on their way to a scheduler.
+ * count with those on their way to a scheduler.
  */
 #include "ingress/fragment.h"
 #include "ingress/route.h"
@@ -20,8 +20,8 @@
 
 #include "kvr_frame.h"
 
-#define READ_TURN_BYTES 32768u /* of an ingress lcore: 8 to 15 us */
-#define READ_MESSAGE	1024u  /* what the beginning of one counts for, beside its hints */
+#define READ_TURN_BYTES 32768u /* per ingress lcore: 8 to 15 us */
+#define READ_MESSAGE	1024u  /* cost of a message besides its hints */
 #define SMALL_FRAMES                                                                               \
 	((uint32_t)((SMALL_BUF - sizeof(struct frame_list)) / sizeof(struct rte_mbuf *)))
 
@@ -39,7 +39,7 @@ bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h)
 	return rte_mempool_get(lc->rt->frame_lists, (void **)&lc->spare) == 0;
 }
 
-/* A small list is enough for most. */
+/* A small list suffices for most messages. */
 struct frame_list *read_list(struct lcore *lc, uint32_t frames)
 {
 	struct frame_list *l;
@@ -57,7 +57,7 @@ static void no_list(struct lcore *lc, const struct kvr_reasm_msg *msg, const str
 	const struct kvr_wire_hdr h = *rte_pktmbuf_mtod((struct rte_mbuf *)msg->frag[0].frame,
 							const struct kvr_wire_hdr *);
 
-	/* Its frames have been counted as fragments; the message is refused here. */
+	/* The frames were counted as fragments; only the message is rejected here. */
 	for (uint32_t i = 0; i < msg->n_frags; i++)
 		rte_pktmbuf_free(msg->frag[i].frame);
 	out_reject(lc, from, h.kind, h.source, h.id,
@@ -70,7 +70,7 @@ void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct 
 	struct reading *rd = &lc->reading;
 
 	if (unlikely(l == NULL)) {
-		no_list(lc, msg, from); /* at most SMALL_FRAMES: see read_may_start() */
+		no_list(lc, msg, from); /* at most SMALL_FRAMES frames: see read_may_start() */
 		return;
 	}
 	for (l->n = 0; l->n < msg->n_frags; l->n++)
@@ -82,7 +82,7 @@ void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct 
 	rd->frames += l->n;
 }
 
-/* Bytes [off, off + len) where they are, when one frame has them all. */
+/* Bytes [off, off + len) in place if one frame contains them all. */
 static const void *in_place(const struct reading *rd, uint32_t off, uint32_t len)
 {
 	const uint32_t k = off / rd->unit;
@@ -93,7 +93,7 @@ static const void *in_place(const struct reading *rd, uint32_t off, uint32_t len
 				       sizeof(struct kvr_wire_hdr) + off % rd->unit);
 }
 
-/* Padding from @p off on to the next multiple of 8 must be zero. */
+/* Check that the padding from @p off to the next multiple of 8 is zero. */
 static bool pad_ok(const struct reading *rd, uint32_t off)
 {
 	static const uint8_t zeros[8];
@@ -119,7 +119,7 @@ static enum kvr_code gather_hints(struct lcore *lc, struct reading *rd, const vo
 	return KVR_OK;
 }
 
-/* Where the hashes will be, and what has to be read for them. */
+/* Choose where the hashes are stored and what must be read for them. */
 static enum kvr_code begin_hashes(struct lcore *lc, struct reading *rd)
 {
 	const struct kvr_wire_request *f = &rd->q.fixed;
@@ -169,7 +169,7 @@ static enum kvr_code begin(struct lcore *lc, struct reading *rd, struct refusal 
 	return code;
 }
 
-/* What of [from, to) stands in a piece of @p n bytes at rd->at; NULL: nothing. */
+/* The part of [from, to) that lies in a piece of @p n bytes at rd->at; NULL: none. */
 static const uint8_t *overlap(const struct reading *rd, const uint8_t *p, uint32_t n, uint32_t from,
 			      uint32_t to, uint32_t *len)
 {
@@ -181,7 +181,7 @@ static const uint8_t *overlap(const struct reading *rd, const uint8_t *p, uint32
 	return p + (a - rd->at);
 }
 
-/* The rest of the frame that stands at rd->at. */
+/* Read the rest of the frame at rd->at. */
 static enum kvr_code read_frame(struct reading *rd)
 {
 	const uint32_t n = RTE_MIN(rd->unit - rd->at % rd->unit, rd->len - rd->at);
@@ -195,7 +195,7 @@ static enum kvr_code read_frame(struct reading *rd)
 	if (rd->tokens) {
 		part = overlap(rd, p, n, q->tokens_off, q->tokens_off + q->fixed.n_tokens * 4,
 			       &len);
-		/* Frames carry a multiple of 8 bytes: never a part of a token. */
+		/* Frames carry a multiple of 8 bytes, so no token is split. */
 		if (part != NULL && kvr_hash_stream_add(&rd->stream, part, len / 4, NULL,
 							j->hash_buf->sh, j->n_hashes) < 0)
 			return KVR_E_HINT;
@@ -211,7 +211,7 @@ static enum kvr_code read_frame(struct reading *rd)
 	return KVR_OK;
 }
 
-/* The first of the queue has been read, or is refused. */
+/* Finish the first message of the queue: pass it on or reject it. */
 static void end(struct lcore *lc, struct reading *rd, struct refusal *why)
 {
 	struct frame_list *l = rd->first;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames about requests that are under way. Streams are switched here, on the lcore that received
- * the frame; what changes the state of a request goes to its scheduler as a note. A note that
- * must not be lost and finds the ring full stops its frame too, so that the sender repeats it.
+ * Frames about live requests. Streams are relayed on the lcore that received the frame; changes of
+ * a request go to its scheduler as messages. If a message that must not be lost finds the mailbox
+ * full, its frame is dropped as well, so that the sender retransmits it.
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"
@@ -27,7 +27,7 @@ static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 	rte_pktmbuf_free(m);
 }
 
-/* What acknowledges an item that is the router's own. */
+/* The acknowledgement of an item for the router itself. */
 static struct kvr_wire_response_ack ack_of(const struct kvr_wire_response *w)
 {
 	return (struct kvr_wire_response_ack){
@@ -37,9 +37,10 @@ static struct kvr_wire_response_ack ack_of(const struct kvr_wire_response *w)
 }
 
 /*
- * Nobody knows the request. The sender of a stream must learn that nobody listens; others need
- * nothing. The last item of a prefill leg, though, was taken: only its acknowledgement was lost,
- * and an agent that is told to stop could drop what the decode worker still fetches.
+ * The request is unknown. The sender of a stream must learn that no client listens; other senders
+ * need no answer. The last item of a prefill leg was taken, and only its acknowledgement was lost:
+ * an agent that gets an error could drop data that the decode worker still fetches, so it is
+ * acknowledged.
  */
 static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		    const struct pool *p)
@@ -47,7 +48,7 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 	const struct kvr_wire_hdr *h = hdr_of(m);
 	struct kvr_wire_response_ack ack;
 
-	/* Of a message in fragments the first one is answered. */
+	/* Only the first fragment of a message is answered. */
 	if ((h->kind != KVR_RESPONSE && h->kind != KVR_PROGRESS) || h->frag_off != 0) {
 		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
@@ -64,7 +65,7 @@ static void unknown(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 	source_refuse(lc, m, from, KVR_E_UNKNOWN_REQUEST);
 }
 
-/* What an agent is told whose frame is of another life than the request. */
+/* The code for an agent whose frame has another epoch than the request. */
 static enum kvr_code other_life(const struct lcore *lc, const struct kvr_relay *relay,
 				uint32_t epoch)
 {
@@ -72,12 +73,12 @@ static enum kvr_code other_life(const struct lcore *lc, const struct kvr_relay *
 
 	if (w == NULL)
 		return KVR_E_UNKNOWN_WORKER;
-	/* The present life has not got this request: there is nothing to repeat. */
+	/* The current incarnation does not have this request: nothing to retransmit. */
 	return w->epoch == epoch ? KVR_E_UNKNOWN_REQUEST : KVR_E_STALE_EPOCH;
 }
 
-/* The client is reached by another next hop than when it sent its ROUTE. Slots are the scheduler's;
- * lost for want of room, its next frame says the same. */
+/* The client is now reached through another next hop than its ROUTE. The scheduler writes slots; if
+ * the mailbox is full, the next frame of the client reports the same. */
 static void client_hop(struct pool *p, uint64_t handle, const struct kvr_path *from)
 {
 	struct note n = {.type = NOTE_CLIENT_HOP, .handle = handle};
@@ -87,9 +88,9 @@ static void client_hop(struct pool *p, uint64_t handle, const struct kvr_path *f
 }
 
 /*
- * The slot behind the frame's handle, when the frame comes from the side of the request that may
- * send it, and from the life of the worker that has the request; else the frame has been dealt
- * with. What is only booked has one side: its client reports instead of an agent.
+ * Find the slot of the frame's handle, if the sender's side and the worker's epoch match the
+ * request; otherwise the frame has been handled. A booking has only one side: its client reports
+ * instead of an agent.
  */
 static struct kvr_flight *slot_of(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 				  bool agent, struct pool **p, struct kvr_relay *relay)
@@ -132,7 +133,7 @@ static uint32_t blocks(uint64_t tokens, uint32_t block_size)
 	return (uint32_t)((tokens + block_size - 1) / block_size);
 }
 
-/* Whether the scheduler must hear of @p generated tokens, having heard of seen - 1 (0: none). */
+/* Whether @p generated tokens change the state at the scheduler, which knows seen - 1 (0: none). */
 static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t generated)
 {
 	if (seen == 0)
@@ -143,9 +144,8 @@ static bool is_news(const struct pool *p, uint32_t isl, uint32_t seen, uint32_t 
 				    blocks((uint64_t)isl + seen - 1, p->block_size);
 }
 
-/* Notify the scheduler of an item that changes something; of an item that changes nothing once in
- * 8.6 s, because it renews the booking. @return -1 when the ring is full, 1: it is the first of its
- * stream. */
+/* Send a message about an item that changes the request. Items without a change send one every 8.6
+ * s to renew the booking. @return -1: mailbox full, 1: first item of its stream. */
 static int response_note(const struct lcore *lc, struct pool *p, struct kvr_flight *r,
 			 const struct kvr_relay *relay, const struct kvr_wire_hdr *h,
 			 const struct kvr_wire_response *w)
@@ -165,8 +165,8 @@ static int response_note(const struct lcore *lc, struct pool *p, struct kvr_flig
 	return seen == 0;
 }
 
-/* An item of a run that was given up: the client hears another one. While that is being decided it
- * is as if it had not come. */
+/* An item of an abandoned attempt: the client gets the items of another one. While that is
+ * undecided, the item is dropped. */
 static void quiet_item(struct lcore *lc, struct pool *p, const struct kvr_flight *r,
 		       const struct kvr_relay *relay, struct rte_mbuf *m)
 {
@@ -179,16 +179,14 @@ static void quiet_item(struct lcore *lc, struct pool *p, const struct kvr_flight
 		return;
 	}
 	if (ack.flags != 0)
-		notes_put(p, &n); /* lost for want of room, the end of lingering makes up for it */
+		notes_put(p, &n); /* if the mailbox is full, the end of lingering compensates */
 	out_message(lc, &relay->agent, KVR_RESPONSE_ACK, relay->source, relay->id, h->handle, &ack,
 		    sizeof(ack));
 	ignore(lc, m, IN_UNKNOWN_REQUEST);
 }
 
-/*
- * An item of a prefill leg is the router's: it is acknowledged here, and the last one goes to the
- * scheduler with its data, the result that the decode leg may need. The client never sees it.
- */
+/* An item of a prefill leg ends at the router, which acknowledges it. The data of the last one goes
+ * to the scheduler, as the decode leg may need it. */
 static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_relay *relay,
 			 struct rte_mbuf *m)
 {
@@ -210,8 +208,8 @@ static void prefill_item(struct lcore *lc, struct pool *p, const struct kvr_rela
 		rte_pktmbuf_free(m);
 }
 
-/* An item that does not fit its client can never arrive: its sender is told which one it is. Of one
- * in fragments the first one is answered. */
+/* An item that is too large for its client can never arrive: the sender gets its number. Only the
+ * first fragment is answered. */
 static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 			   uint32_t bytes, uint32_t most)
 {
@@ -226,8 +224,7 @@ static void item_too_large(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	source_refuse_passed(lc, m, from, &why);
 }
 
-/* The last item of a request whose client wants to know how it went: the scheduler says so in it,
- * and sends it. */
+/* The last item for a client that sent TRACK: the scheduler adds the timing and sends it. */
 static void tracked_item(struct lcore *lc, struct pool *p, struct kvr_flight *r, struct rte_mbuf *m)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
@@ -244,7 +241,7 @@ static void tracked_item(struct lcore *lc, struct pool *p, struct kvr_flight *r,
 	in_count(lc, IN_REQUEST_FRAMES);
 }
 
-/* A fragment of the last item of a prefill leg: other items of it are nobody's, and are short. */
+/* A fragment of the last item of a prefill leg; its other items are short and have no receiver. */
 static void result_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	const struct kvr_wire_hdr *h = hdr_of(m);
@@ -257,8 +254,8 @@ static void result_fragment(struct lcore *lc, struct rte_mbuf *m, const struct k
 }
 
 /*
- * A fragment of an item: it goes on like a frame, and its client puts the item together. All that
- * is to be known of the item is in its first fragment; one that is lost is asked for by the client
+ * A fragment of an item is relayed like a frame, and the client reassembles the item. The first
+ * fragment has all fields that the router needs. The client requests lost fragments
  * (relay_missing()), so nothing is kept here.
  */
 static void relay_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
@@ -290,7 +287,7 @@ static void relay_fragment(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	} else if (first && (news = response_note(lc, p, r, &relay, h, w)) < 0) {
 		ignore(lc, m, IN_RING_FULL);
 	} else if (news > 0 && !kvr_flight_may_pass_first(r)) {
-		ignore(lc, m, IN_UNKNOWN_REQUEST); /* its agent says it again */
+		ignore(lc, m, IN_UNKNOWN_REQUEST); /* the agent retransmits it */
 	} else {
 		if (first)
 			kvr_flight_set_passed(r, h->handle, w->seq,
@@ -340,7 +337,7 @@ void relay_response(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path 
 		return;
 	}
 	if (unlikely(news > 0 && !kvr_flight_may_pass_first(r))) {
-		ignore(lc, m, IN_UNKNOWN_REQUEST); /* its agent says it again */
+		ignore(lc, m, IN_UNKNOWN_REQUEST); /* the agent retransmits it */
 		return;
 	}
 	kvr_flight_set_passed(r, h->handle, w->seq, (w->flags & KVR_RESP_F_FIN) != 0);
@@ -361,17 +358,17 @@ void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	r = slot_of(lc, m, from, false, &p, &relay);
 	if (r == NULL)
 		return;
-	if (unlikely(relay.booked)) { /* no agent knows of it */
+	if (unlikely(relay.booked)) { /* no agent has the request */
 		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;
 	}
-	/* Its agent would forget an item that has not come here yet, perhaps the last one. When the
-	 * item comes again, so does a client's acknowledgement of it. */
+	/* The agent would forget an item that has not arrived here, perhaps the last one. When the
+	 * item is retransmitted, so is the client's acknowledgement. */
 	if (unlikely(!kvr_flight_may_ack(r, h->handle, a->next_seq, fin))) {
 		ignore(lc, m, IN_PREMATURE_ACK);
 		return;
 	}
-	/* Lost for want of room, it is made up for by the end of lingering. */
+	/* If the mailbox is full, the end of lingering compensates. */
 	if (fin)
 		notes_put(p, &n);
 	in_count(lc, IN_RELAYED);
@@ -390,7 +387,7 @@ void relay_missing(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	}
 	if (slot_of(lc, m, from, false, &p, &relay) == NULL)
 		return;
-	/* No agent knows of it, or its items are not for the client. */
+	/* No agent has the request, or its items are not for the client. */
 	if (unlikely(relay.booked || relay.leg == KVR_LEG_PREFILL)) {
 		ignore(lc, m, IN_UNKNOWN_REQUEST);
 		return;

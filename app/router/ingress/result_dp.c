@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Transfer results of several frames. The decode leg takes its DISPATCH from what the router has,
- * perhaps long after the prefill leg has ended, so unlike other items a result is put together
- * here: in the reassembly table that ROUTE uses (its bounds, its share by source address, MISSING,
- * the low-water mark), by the lcore that joins the fragments of its agent. Whole, it goes to the
- * scheduler as a list of frames, which count as moving (lcore::moved) until that has them among the
- * waiting ones (pool::held) or has let them go. Nothing is copied before it leaves in a DISPATCH.
+ * Transfer results of several frames. The decode leg needs the result perhaps long after the
+ * prefill leg has ended, so unlike other items it is reassembled here: in the table of ROUTE
+ * messages, with its limits, quota by source, MISSING and low-water mark, by the lcore that joins
+ * the fragments of the agent. A complete result goes to the scheduler as a list of frames. They
+ * count as moving (lcore::moved) until the scheduler counts them as waiting (pool_live::held) or
+ * frees them. Nothing is copied before the DISPATCH.
  *
- *   relay_fragment()   handle, path and life of every fragment are the leg's
- *   result_fragment()  -> fragment_in(), perhaps of another lcore
- *   result_whole()     padding; NOTE_LONG_RESULT
- *   scheduler          room: RESPONSE_ACK, the leg ends. No room: REJECTED NoMemory, and the agent
- *                      sends it anew, a little later, as another message
- *   note_result_again()  a copy of its first fragment: the scheduler says again which of the two
+ *   relay_fragment()     handle, path and epoch of every fragment match the leg
+ *   result_fragment()    -> fragment_in(), perhaps of another lcore
+ *   result_whole()       padding; NOTE_LONG_RESULT
+ *   scheduler            accepted: RESPONSE_ACK, the leg ends. No memory: REJECTED NoMemory, and
+ * the agent sends the result again later, as another message note_result_again()  a copy of the
+ * first fragment: the scheduler repeats its answer
  */
 #include "ingress/fragment.h"
 #include "ingress/ingress.h"
@@ -24,7 +24,7 @@
 
 #include "kvr_frame.h"
 
-/* Padding behind the data must be zero. */
+/* Check that the padding behind the data is zero. */
 static bool pad_ok(const struct frame_list *l)
 {
 	static const uint8_t zeros[8];
@@ -37,7 +37,7 @@ static bool pad_ok(const struct frame_list *l)
 	return memcmp(pad, zeros, n) == 0;
 }
 
-/* Its frames have been counted as fragments; the message is refused here. */
+/* The frames were counted as fragments; only the message is rejected here. */
 static void refuse(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_path *from,
 		   enum kvr_code code)
 {
@@ -69,7 +69,7 @@ void result_whole(struct lcore *lc, const struct kvr_reasm_msg *msg, const struc
 		refuse(lc, &h, from, KVR_E_FLAGS);
 		return;
 	}
-	/* They count before the scheduler can say that it has them. */
+	/* Count before the scheduler can take them. */
 	lc->moved[p->number] += l->n;
 	if (unlikely(notes_put(p, &n) != 0)) {
 		lc->moved[p->number] -= l->n;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place, at once;
- * one in fragments is read by read_dp.c, over some turns.
+ * ROUTE messages: check, hints, hashes, score. A message of one frame is used in place at once; a
+ * fragmented one is read by read_dp.c over some turns.
  */
 #include "ingress/fragment.h"
 #include "ingress/route.h"
@@ -16,7 +16,7 @@
 
 /* ---- hints ---- */
 
-/* The id stays where the hints are. */
+/* The id stays in the memory of the hints. */
 static void copy_session(struct job *j, const struct kvr_hints *h)
 {
 	j->session = (struct job_session){.action = h->session.action,
@@ -35,7 +35,7 @@ enum kvr_code job_hash_buf(struct lcore *lc, struct job *j, uint32_t n_hashes)
 	return j->hash_buf != NULL ? KVR_OK : KVR_E_NO_MEMORY;
 }
 
-/* The multimodal hashes of the hints, in the form the hash library takes. */
+/* Iterator over the multimodal hashes of the hints for lib/hash. */
 static bool next_mm(void *arg, struct kvr_hash_mm *out)
 {
 	struct kvr_mm mm;
@@ -62,7 +62,7 @@ void job_hash_begin(const struct job *j, struct kvr_tlv_iter *mm, struct kvr_has
 	kvr_hash_stream_init(stream, &params, NULL);
 }
 
-/* The hashes of a message of one frame, in place or of its tokens. */
+/* Find the hashes of a message of one frame: in place, or computed from its tokens. */
 static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct kvr_message *q)
 {
 	const uint32_t most = q->fixed.n_tokens / j->pool->block_size;
@@ -88,7 +88,6 @@ static enum kvr_code find_hashes(struct lcore *lc, struct job *j, const struct k
 
 /* ---- jobs ---- */
 
-/* The pool that is meant is none of this router's: what it has instead. */
 enum kvr_code job_unknown_pool(const struct router *rt, uint32_t id, struct refusal *why)
 {
 	why->detail[0] = id;
@@ -97,7 +96,6 @@ enum kvr_code job_unknown_pool(const struct router *rt, uint32_t id, struct refu
 	return KVR_E_UNKNOWN_POOL;
 }
 
-/* What the request says against the pool it is for. */
 enum kvr_code job_check(const struct pool *p, const struct kvr_wire_request *f, struct refusal *why)
 {
 	if (f->n_hashes != 0 && (uint64_t)f->n_hashes * p->block_size > f->isl)
@@ -121,7 +119,7 @@ enum kvr_code job_begin(struct lcore *lc, struct job *j, const struct kvr_wire_h
 	j->kind = h->kind;
 	j->flags = q->fixed.flags;
 	j->isl = q->fixed.isl;
-	/* The name will be looked for on this lcore, when the batch has been scored. */
+	/* This lcore will look the name up when the batch is scored. */
 	if (j->pool->sched_lcore == lc)
 		kvr_flight_prefetch_name(j->pool->requests, j->source, j->id);
 	j->msg.book = (j->flags & KVR_REQ_F_BOOK) != 0;
@@ -202,9 +200,9 @@ enum kvr_code job_add(struct lcore *lc, const struct kvr_path *from, struct rte_
 	code = job_begin(lc, j, h, &q, q.hints);
 	if (likely(code == KVR_OK))
 		code = find_hashes(lc, j, &q);
-	if (likely(code == KVR_OK)) /* beside the digest */
+	if (likely(code == KVR_OK)) /* overlaps with the digest */
 		kvr_prefix_prefetch(p->prefix, j->hashes, j->n_hashes);
-	/* Of what nothing is remembered no copy is known either. */
+	/* Requests that are not remembered need no digest. */
 	j->digest = job_compared(j) ? kvr_request_digest(&body, 1) : 0;
 	if (likely(code == KVR_OK))
 		code = job_end(lc, j, from, q.fixed.client_frame);
@@ -230,7 +228,7 @@ static void job_put(struct lcore *lc, struct job *j)
 	job_drop(lc, j);
 }
 
-/* The same for the prefill legs of @p n jobs. */
+/* Score the prefill legs of @p n jobs. */
 static void score_prefill(const struct pool *p, struct job *const job[], uint32_t n)
 {
 	struct kvr_prefix_query q[BURST];
@@ -250,7 +248,7 @@ void jobs_flush(struct lcore *lc)
 	for (uint32_t i = 0, n; i < lc->n_jobs; i += n) {
 		struct pool *p = lc->job[i]->pool;
 
-		/* A stretch of jobs of one pool; with one pool that is the whole batch. */
+		/* Consecutive jobs of one pool; with one pool the whole batch. */
 		for (n = 0; i + n < lc->n_jobs && n < BURST && lc->job[i + n]->pool == p; n++) {
 			const struct job *j = lc->job[i + n];
 

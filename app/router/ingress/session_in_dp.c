@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Frames about sessions, at ingress: who may send them, and to which pool they go. */
+/* Frames about sessions at ingress: check the sender, and pass a message to the pool. */
 #include "ingress/ingress.h"
 #include "ingress/source.h"
 #include "lcore/mailbox.h"
@@ -7,7 +7,8 @@
 
 #include "kvr_frame.h"
 
-/* Hand the note of frame @p m over; a full ring drops it, and its sender or the ask repeats. */
+/* Send the message of frame @p m. A full mailbox drops it; the sender or the pending question
+ * retransmits. */
 static void note_put(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m)
 {
 	if (likely(notes_put(p, n) == 0)) {

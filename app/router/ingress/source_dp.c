@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What one source address may use of an ingress lcore; lib/source says what a source is. Who has
- * shown a good cookie is charged in a table of its own: nobody else can use up what is his by
- * forging his address, or his place by inventing addresses.
+ * Limits of one source address at an ingress lcore; lib/source defines a source. Sources with a
+ * valid cookie have a table of their own, so that forged addresses can neither use up their rates
+ * nor evict them.
  */
 #include "ingress/overload.h"
 #include "ingress/source.h"
@@ -15,7 +15,7 @@ static const struct source_rules *rules_of(const struct lcore *lc, const struct 
 	return rules_of_port(lc->rt, from->port);
 }
 
-/* @p excess: how much its source is said to have been refused when the bucket is empty. */
+/* @p excess: rejections to count for the source if the bucket is empty. */
 static bool take(struct lcore *lc, const struct kvr_path *from, enum kvr_source_bucket b,
 		 uint32_t excess)
 {
@@ -36,7 +36,8 @@ bool source_control(struct lcore *lc, const struct kvr_path *from)
 	return take(lc, from, KVR_SOURCE_CONTROL, 1);
 }
 
-/* A later fragment has no cookie: its source is believed when it has shown one of late. */
+/* Later fragments carry no cookie: the source counts as proven if it showed a valid one recently.
+ */
 static struct kvr_source *source_of_fragment(struct lcore *lc, struct kvr_source_table *t,
 					     uint64_t key)
 {
@@ -61,7 +62,7 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 		if (rules->cookie &&
 		    unlikely(!kvr_cookie_ok(&lc->rt->cookie_key, from, lc->now_ns, q->worker)))
 			return KVR_E_COOKIE;
-		q->worker = 0; /* from now on the field is the router's */
+		q->worker = 0; /* from here on, the field belongs to the router */
 		s = kvr_source_get(t, key, lc->now_ns);
 	} else {
 		s = source_of_fragment(lc, t, key);
@@ -79,7 +80,7 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 	return KVR_OK;
 }
 
-/* As configured, but for rounding. */
+/* The configured rate, but for rounding. */
 static uint64_t per_s(const struct kvr_source_rate *r)
 {
 	return r->each_ns != 0 ? (UINT64_C(1000000000) + r->each_ns / 2) / r->each_ns : 0;
@@ -97,7 +98,7 @@ void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 	source_refuse_as(lc, m, from, &why);
 }
 
-/* Answered as far as its source may have answers; @p excess as in take(). */
+/* Answer within the source's rate of answers; @p excess as in take(). */
 static void refuse_within(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 			  const struct refusal *why, uint32_t excess)
 {

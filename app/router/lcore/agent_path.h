@@ -4,12 +4,11 @@
 
 /**
  * @file
- * Where the worker of a request is. A slot keeps the path its request was dispatched to; a worker
- * that has moved since takes its requests along, as its path in the view is what counts. Nothing is
- * written into slots, which ingress lcores read at any time: the one store that publishes the view
- * moves them all. The look-up is made only while some worker is not where it joined, or is reached
- * by another next hop. Another life
- * of the worker has nothing to do with its requests, wherever it is.
+ * The path to the worker of a request. A slot stores the path its request was dispatched to, but
+ * the worker may have moved since; then its path in the view applies. Slots are not rewritten,
+ * because ingress lcores read them at any time: the store that publishes the view moves all
+ * requests. The lookup happens only while some worker has moved or is reached through another next
+ * hop. A later epoch of the worker does not apply to its old requests.
  */
 
 #include "state/router.h"

@@ -4,9 +4,9 @@
 
 /**
  * @file
- * Who serves each kind of frame: a row of loop/frame_kinds.c. What a kind looks like, who may send
- * it to whom and whether a refusal is answered stands in lib/wire (struct kvr_kind_info); a frame
- * comes here when it is as that says. Constant; every thread reads it, one load a frame.
+ * Handlers of each kind of frame: a row of loop/frame_kinds.c. The format of a kind, its allowed
+ * senders, and whether rejections are answered are in lib/wire (struct kvr_kind_info); handlers get
+ * frames that passed those checks. Constant, one load per frame.
  */
 
 #include "lcore/out.h"
@@ -17,17 +17,17 @@ struct ctl_frame {
 	const uint8_t *body;
 	const struct kvr_path *path;
 	uint32_t len;	     /* of the frame */
-	struct ctl_buf *buf; /* NULL: somebody else answers, and has taken it */
+	struct ctl_buf *buf; /* NULL: another thread has taken it and answers */
 };
 
 struct frame_kind {
-	/** On the ingress lcore it came to: takes the frame, and counts it in one of the terms of
-	 * `frames`. NULL: nobody sends it to a router. */
+	/** On the receiving ingress lcore: takes the frame and counts it in one term of `frames`.
+	 * NULL: never sent to a router. */
 	void (*ingress)(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
-	/** On the control thread, for those that ingress hands on; else NULL. Says in *why when it
-	 * refuses. */
+	/** On the control thread, if ingress passes the kind on; else NULL. Fills *why on
+	 * rejection. */
 	void (*control)(struct router *rt, struct ctl_frame *f, struct refusal *why);
-	/** May come in fragments: its body is checked when all of it is here. */
+	/** May be fragmented: its body is checked when the message is complete. */
 	bool in_parts;
 };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sleeping and waking of packet lcores and of control. The only file of the packet path that calls
- * the kernel; see idle.h.
+ * Sleep and wake-up of packet lcores and of control: the only file of the packet path that calls
+ * the kernel. See idle.h.
  */
 #include "lcore/idle.h"
 
@@ -39,7 +39,7 @@ void idle_begin(struct idle *d)
 		kvr_timer_slack_set(&d->slack, KVR_TIMER_SLACK_LEAST_NS);
 }
 
-/* Waker and sleeper: write, fence, look. The two fences pair with each other. */
+/* Waker and sleeper each write, fence and then read. The two fences pair with each other. */
 void idle_wake(struct idle *d)
 {
 	const uint64_t one = 1;
@@ -48,7 +48,7 @@ void idle_wake(struct idle *d)
 		return;
 	atomic_thread_fence(memory_order_seq_cst);
 	if (atomic_load_explicit(&d->asleep, memory_order_relaxed) != 0)
-		(void)!write(d->fd, &one, sizeof(one)); /* full: it is being woken already */
+		(void)!write(d->fd, &one, sizeof(one)); /* full: a wake-up is pending already */
 }
 
 static void wake_others(struct lcore *lc)
@@ -69,8 +69,8 @@ static void wake_others(struct lcore *lc)
 		idle_wake(&rt->control.idle);
 }
 
-/* What the devices of @p lc can wake it by, from fds[*n] on. @return the longest sleep; 0: there
- * are frames. */
+/* Arm the devices of @p lc to wake it, from fds[*n] on. @return longest sleep; 0: frames are
+ * waiting. */
 static uint64_t arm(struct lcore *lc, struct pollfd fds[], uint32_t *n)
 {
 	uint64_t most = lcore_timers(lc) ? IDLE_SLEEP_NS : IDLE_WOKEN_NS;
@@ -107,7 +107,7 @@ static void wait_for(struct idle *d, struct pollfd fds[], uint32_t n, uint64_t n
 		return;
 	if ((fds[0].revents & POLLIN) != 0)
 		(void)!read(d->fd, &count, sizeof(count));
-	for (uint32_t i = 1; i < n; i++) /* an interface that is down says so until it is heard */
+	for (uint32_t i = 1; i < n; i++) /* an interface that is down stays readable until read */
 		if ((fds[i].revents & POLLERR) != 0)
 			(void)getsockopt(fds[i].fd, SOL_SOCKET, SO_ERROR, &error, &len);
 }
@@ -122,7 +122,8 @@ void idle_after_turn(struct lcore *lc)
 	uint64_t ns;
 
 	lc->idle.done = done;
-	wake_others(lc); /* a call, a resend or a timer may have given them something, too */
+	wake_others(lc); /* a call, a retransmission or a timer may have created work for other
+			    lcores */
 	ns = idle_turn(&lc->idle, worked || lcore_goes_on(lc), IDLE_SLEEP_NS);
 	if (ns == 0)
 		return;
@@ -133,14 +134,14 @@ void idle_after_turn(struct lcore *lc)
 	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
 	if (ns > 0 && !lcore_given(lc) &&
 	    !atomic_load_explicit(&lc->rt->stop, memory_order_relaxed)) {
-		/* Who looks now and then gets what it asks for. */
+		/* Frequent wake-ups need exact timers. */
 		kvr_timer_slack_set(&lc->idle.slack, interrupt && ns >= IDLE_SLEEP_NS
 							     ? KVR_TIMER_SLACK_TICK_NS
 							     : KVR_TIMER_SLACK_LEAST_NS);
 		wait_for(&lc->idle, fds, n, ns);
 		kvr_cell_add(&lc->turns.sleeps, 1);
 	}
-	lc->began = 0; /* it slept, and did not stand still */
+	lc->began = 0; /* a sleep is no stall */
 	atomic_store_explicit(&lc->idle.asleep, 0, memory_order_relaxed);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
 	if (interrupt)

@@ -4,29 +4,24 @@
 
 /**
  * @file
- * What a packet lcore does when it has nothing to do: [router] idle. This is the one exception from
- * the rule that packet lcores do not call the kernel, all of it is in idle.c, and in `poll` nothing
- * of it runs.
+ * Behaviour of a packet lcore without work: [router] idle. This is the one exception from the rule
+ * that packet lcores do not call the kernel. All of it is in idle.c, and `poll` runs none of it.
  *
- *   poll       it turns again at once
- *   sleep      after IDLE_SPIN empty turns it sleeps, 50 us first, twice as long after each empty
- *              turn, at most 2 ms
- *   interrupt  after at most IDLE_SPIN_INT empty turns, which take about as long as to sleep and to
- *              be woken, it sleeps until a device of its queues wakes it, at most 6 ms, or 2 ms
- *              while anything has timers, and 4 ms more, till the kernel's tick
- * (kvr_timer_slack.h). Each sleep after turns that found nothing halves their number, to
- * IDLE_SPIN_LEAST; work that comes in such turns doubles it: frames that come one by one are not
- *              waited for in vain. A device that cannot (kvr_port_wait_arm()) is looked at every
- *              50 us
+ *   poll       turn again at once
+ *   sleep      after IDLE_SPIN empty turns sleep 50 us, twice as long after each further empty
+ * turn, at most 2 ms interrupt  after IDLE_SPIN_INT empty turns, about the time of a sleep and
+ * wake-up, sleep until a device wakes the lcore: at most 6 ms, at most 2 ms while any timer runs,
+ * plus up to 4 ms of timer slack (kvr_timer_slack.h). A sleep after empty turns halves their
+ * number, down to IDLE_SPIN_LEAST; work during empty turns doubles it, so that single frames do not
+ *              cost spinning. A device without wake-up (kvr_port_wait_arm()) is polled every 50 us
  *
- * Whoever has given work to a sleeping lcore, or to control, wakes it: idle_after_turn() behind a
- * turn with work, idle_wake() after a call. Waker and sleeper each write first (the ring, `asleep`)
- * and look then, with a full fence between: one of them sees the other. A sleep has an end besides,
- * so timers are late by that much at most and nothing hangs on a wake-up that was missed.
+ * A thread that gives work to a sleeping lcore or to control wakes it: idle_after_turn() after a
+ * turn with work, idle_wake() after a call. Waker and sleeper first write (the ring, `asleep`) and
+ * then read, with a full fence between, so one of them sees the other. Every sleep is bounded, so a
+ * missed wake-up delays timers and work, but loses nothing.
  *
- * `turns`, `fewer`, `ns`, `done` and `slack` are the thread's own; `asleep` is written by it and
- * read by wakers; the others are set at start. A sleeping lcore is offline for QSBR: nobody waits
- * for it.
+ * state/idle.h names the writers. A sleeping lcore is offline for QSBR, so grace periods do not
+ * wait for it.
  */
 
 #include <stdbool.h>
@@ -44,10 +39,8 @@ struct router;
 #define IDLE_SLEEP_NS	UINT64_C(2000000)
 #define IDLE_WOKEN_NS	UINT64_C(6000000)
 
-/**
- * The state machine: a turn has ended, and @p worked says whether it found anything to do.
- * @p most_ns bounds a sleep. Pure. @return nanoseconds to sleep now; 0: turn again at once.
- */
+/** The state machine after a turn; @p worked: the turn found work. @p most_ns bounds a sleep. Pure.
+ * @return nanoseconds to sleep; 0: turn again at once. */
 static inline uint64_t idle_turn(struct idle *d, bool worked, uint64_t most_ns)
 {
 	const bool woken = d->mode == IDLE_INTERRUPT;
@@ -73,35 +66,34 @@ static inline uint64_t idle_turn(struct idle *d, bool worked, uint64_t most_ns)
 
 /* ---- work_dp.c ---- */
 
-/** What @p lc has done so far: grows with every turn that found something to do, but for calls. Its
- * own thread. */
+/** A number that grows with every turn that found work other than calls. Own thread. */
 uint64_t lcore_done(const struct lcore *lc);
 
-/** Whether something waits in its rings. Any lcore, control. */
+/** Whether work waits in its rings. Any lcore, control. */
 bool lcore_given(const struct lcore *lc);
 
-/** Whether its next turn goes on with what earlier ones have not ended. Its own thread. */
+/** Whether its next turn continues unfinished work. Own thread. */
 bool lcore_goes_on(const struct lcore *lc);
 
-/** Whether anything is live on it that has timers. Its own thread. */
+/** Whether anything on it has a timer. Own thread. */
 bool lcore_timers(const struct lcore *lc);
 
 /* ---- idle.c ---- */
 
-/** Set up, and undo. Start. @return 0 or -errno. */
+/** Set up and tear down. Start. @return 0 or -errno. */
 int idle_init(struct idle *d, int mode);
 void idle_fini(struct idle *d);
 
-/** Its thread begins. */
+/** Called when its thread begins. */
 void idle_begin(struct idle *d);
 
-/** After a turn of @p lc: sleep when it is time to. Not in `poll`. Its own thread. */
+/** Sleep after a turn of @p lc if it is time to. Not called in `poll`. Own thread. */
 void idle_after_turn(struct lcore *lc);
 
-/** Wake its owner when it sleeps. Any thread; after the work was given. */
+/** Wake its owner if it sleeps. Any thread, after the work was queued. */
 void idle_wake(struct idle *d);
 
-/** Control: wait for work, at most @p ns. */
+/** Control: wait for work for at most @p ns. */
 void idle_control(struct router *rt, uint64_t ns);
 
 #endif

@@ -4,12 +4,12 @@
 
 /**
  * @file
- * Notes on their way to the scheduler of a pool (state/ring_msg.h): an rte_ring with any number of
- * producers, or, when the router has one polling lcore, an array that this lcore fills and empties
- * in the same turn. The array begins anew when it is empty, so the same few lines of the cache
- * serve every turn, and nothing is atomic but what telemetry reads. Both have the same size, and
- * drop nothing: who finds no room is told. Writers: packet lcores; with the array the one there is.
- * Budget: 4 ns a note, without the array 15.
+ * The mailbox of a pool's scheduler: messages of state/ring_msg.h. It is an rte_ring with any
+ * number of producers, or an array if the router has one polling lcore, which then fills and
+ * empties it in the same turn. The array restarts at 0 when it is empty, so that every turn uses
+ * the same cache lines, and only the words that telemetry reads are atomic. Both forms have the
+ * same size and drop nothing: a full mailbox returns an error. Writers: packet lcores. Budget: 4 ns
+ * a message with the array, 15 ns with the ring.
  */
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include "kvr_sim.h"
 #include "state/pool.h"
 
-/** Notes that wait. Any thread; may be a moment old. */
+/** Number of waiting messages, approximate. Any thread. */
 static inline uint32_t notes_count(const struct pool *p)
 {
 	const struct note_array *a = &p->live.notes;
@@ -29,13 +29,13 @@ static inline uint32_t notes_count(const struct pool *p)
 
 	if (p->notes != NULL)
 		return rte_ring_count(p->notes);
-	/* Pairs with the release store in notes_take_finish(): who sees the new tail sees the new
-	 * head. */
+	/* Pairs with the release store in notes_take_finish(): a reader of the new tail also reads
+	 * the new head. */
 	tail = atomic_load_explicit(&a->tail, memory_order_acquire);
 	return (tail - atomic_load_explicit(&a->head, memory_order_relaxed)) & a->mask;
 }
 
-/** Put one. @return 0, or -ENOBUFS: there is no room, and it is still the caller's. */
+/** Put a message. @return 0, or -ENOBUFS: full, the caller keeps it. */
 static inline int notes_put(struct pool *p, const struct note *n)
 {
 	struct note_array *a = &p->live.notes;
@@ -45,7 +45,7 @@ static inline int notes_put(struct pool *p, const struct note *n)
 		return -ENOBUFS;
 	if (p->notes != NULL)
 		return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
-	/* Publishes nothing, here and below: notes are read by their writer only. */
+	/* Publishes nothing, here and below: the writer is the only reader of messages. */
 	tail = atomic_load_explicit(&a->tail, memory_order_relaxed);
 	next = (tail + 1) & a->mask;
 	if (unlikely(next == atomic_load_explicit(&a->head, memory_order_relaxed)))
@@ -55,8 +55,8 @@ static inline int notes_put(struct pool *p, const struct note *n)
 	return 0;
 }
 
-/** Read up to @p most, in their order; the first of them are taken by notes_take_finish(), and
- * nothing is put meanwhile by this lcore. Scheduler lcore. @return how many. */
+/** Read up to @p most messages in order. notes_take_finish() then removes some; this lcore puts
+ * none in between. Scheduler lcore. @return number read. */
 static inline uint32_t notes_take_start(const struct pool *p, struct note out[], uint32_t most)
 {
 	const struct note_array *a = &p->live.notes;
@@ -71,7 +71,7 @@ static inline uint32_t notes_take_start(const struct pool *p, struct note out[],
 	return n;
 }
 
-/** Take @p n of those that have been read; the others stay. */
+/** Remove the first @p n messages read; the others stay. */
 static inline void notes_take_finish(struct pool *p, uint32_t n)
 {
 	struct note_array *a = &p->live.notes;
@@ -91,7 +91,7 @@ static inline void notes_take_finish(struct pool *p, uint32_t n)
 		atomic_store_explicit(&a->tail, 0, memory_order_release);
 }
 
-/** Both at once. */
+/** Read and remove. */
 static inline uint32_t notes_take(struct pool *p, struct note out[], uint32_t most)
 {
 	const uint32_t n = notes_take_start(p, out, most);

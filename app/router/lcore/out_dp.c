@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sending. A frame leaves through the lcore's own queue on the path's port, or through the egress
- * ring of the ingress lcore that sends for it. Frames larger than the path takes are cut: any frame
- * can be, because every frame says which bytes of which message it carries.
+ * Sending. A frame leaves through the lcore's own queue of the path's port, or through the egress
+ * ring of the ingress lcore that sends for it. Frames larger than the path allows are fragmented;
+ * this is possible for any frame, because every frame names its part of the message.
  */
 #include "lcore/out.h"
 
@@ -29,7 +29,7 @@ void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	struct egress_note e;
 
 	if (likely(q != NULL)) {
-		kvr_port_send(q, to, m); /* refusals are counted by the port */
+		kvr_port_send(q, to, m); /* the port counts drops */
 		return;
 	}
 	e = (struct egress_note){m, *to};
@@ -39,7 +39,7 @@ void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_pat
 	}
 }
 
-/* Cut the message of header @p h, whose body is @p s, into frames of at most @p limit bytes. */
+/* Send the message of header @p h and body @p s in frames of at most @p limit bytes. */
 static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
 		     uint32_t n, const struct kvr_path *to, uint32_t limit)
 {
@@ -59,7 +59,9 @@ static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struc
 		if (m != NULL)
 			p = (void *)rte_pktmbuf_append(m, (uint16_t)(FRAME_HDR + len));
 		if (p == NULL) {
-			in_count(lc, IN_NO_MBUF); /* the message stays incomplete and is repeated */
+			in_count(
+				lc,
+				IN_NO_MBUF); /* the message stays incomplete and is retransmitted */
 			rte_pktmbuf_free(m);
 			return;
 		}
@@ -84,7 +86,8 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 		out_send_fitting(lc, m, to);
 		return;
 	}
-	/* A fragment alone cannot be cut: all of a message have the same length. */
+	/* A single fragment cannot be cut again: all fragments of a message have the same length.
+	 */
 	if (kvr_frame_whole(h)) {
 		in_count(lc, IN_REFRAGMENTED);
 		send_cut(lc, h, &(struct kvr_slice){kvr_frame_body(h), h->frag_len}, 1, to, limit);
@@ -108,10 +111,8 @@ struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t
 	return h;
 }
 
-/*
- * A message of ours that the path does not take in one frame. It is cut before there is a frame of
- * it: who sends never gives a buffer back, for the control thread may not (see ctl_mbufs).
- */
+/* A message of the router that is too long for one frame of the path. It is cut before it becomes a
+ * frame, because the sender may be control, which must not free buffers (see ctl_mbufs). */
 static void cut_message(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
 			uint32_t n, const struct kvr_path *to)
 {
@@ -164,8 +165,8 @@ void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, s
 	out_send_fitting(lc, m, to);
 }
 
-/* As much of a REJECTED with @p text bytes of text as an answer of @p room bytes has place for:
- * all, without the text, without details, or nothing. */
+/* Length of a REJECTED with @p text bytes of text in an answer of at most @p room bytes: complete,
+ * without text, without details, or 0. */
 static size_t reject_len(struct kvr_wire_rejected *r, size_t text, uint32_t room)
 {
 	const size_t whole = FRAME_HDR + sizeof(*r) + RTE_ALIGN_CEIL(text, 8u);
@@ -178,7 +179,7 @@ static size_t reject_len(struct kvr_wire_rejected *r, size_t text, uint32_t room
 	return FRAME_HDR + KVR_WIRE_REJECTED_LEAST <= room ? KVR_WIRE_REJECTED_LEAST : 0;
 }
 
-/* Words for a refusal that has none of its own, with the numbers of its details. */
+/* Default words for a rejection, with the numbers of its details. */
 static void say_plainly(struct kvr_reason *t, const struct refusal *why)
 {
 	const uint64_t *d = why->detail;
@@ -186,7 +187,7 @@ static void say_plainly(struct kvr_reason *t, const struct refusal *why)
 	if (why->code == KVR_E_PROMPT_TOO_LONG && d[2] != 0) {
 		kvr_reason_count(t, "the prompt has ", d[0]);
 		kvr_reason_count(t, " blocks of ", d[2]);
-		kvr_reason_count(t, " tokens, the pool takes ", d[1]);
+		kvr_reason_count(t, " tokens, the limit of the pool is ", d[1]);
 		return;
 	}
 	kvr_reason_say(t, kvr_code_text(why->code));
@@ -196,7 +197,7 @@ static void say_plainly(struct kvr_reason *t, const struct refusal *why)
 	} else if (why->code == KVR_E_RATE_LIMITED && d[1] != 0) {
 		kvr_reason_count(t, ": ", d[1]);
 	} else if (why->code == KVR_E_STALE_EPOCH && d[0] != 0) {
-		kvr_reason_count(t, "; what counts is epoch ", d[0]);
+		kvr_reason_count(t, "; the current epoch is ", d[0]);
 	}
 }
 
@@ -265,9 +266,9 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 		q->flags &= ~KVR_REQ_F_DIRECT;
 	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
 	q->client_port = j->client.udp_port;
-	/* What agents may put into a frame that is relayed as it is, or stays here. */
+	/* Largest frame of the agent, which is relayed unchanged or ends here. */
 	q->client_frame = (uint16_t)(f->internal ? lc->rt->max_frame : out_limit(lc, &j->client));
-	/* What the last one gets besides, if it can. */
+	/* Space for the hint that the router adds to the last item. */
 	if (!f->internal && unlikely((q->flags & KVR_REQ_F_TRACK) != 0) &&
 	    q->client_frame >= KVR_WIRE_LEAST_MAX_FRAME + KVR_WIRE_TRACKER_ROOM)
 		q->client_frame = (uint16_t)(q->client_frame - KVR_WIRE_TRACKER_ROOM);
@@ -302,7 +303,8 @@ uint32_t out_egress(struct lcore *lc)
 	return egress(lc, lc->egress) + (lc->egress_ctl != NULL ? egress(lc, lc->egress_ctl) : 0);
 }
 
-/* The headroom's first bytes: headers are written right before the data, at most 70 bytes. */
+/* The first bytes of the headroom: headers are written right before the data and take at most 70
+ * bytes. */
 _Static_assert(RTE_PKTMBUF_HEADROOM >= sizeof(struct kvr_path) + KVR_PATH_MAX_HEADERS,
 	       "path and headers share the headroom");
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What an lcore has done and has still to do: what its idle mode asks. Not called in `poll`. */
+/* Finished and pending work of an lcore, for its idle mode. Not called in `poll`. */
 #include "lcore/idle.h"
 #include "lcore/mailbox.h"
 #include "state/router.h"

@@ -6,7 +6,7 @@
 #include "ingress/ingress.h"
 
 const struct frame_kind frame_kinds[KVR_WIRE_KIND_MAX] = {
-	/* of clients */
+	/* sent by clients */
 	[KVR_CONNECT] = {ingress_to_control, control_connect, false},
 	[KVR_ROUTE] = {ingress_request, NULL, true},
 	[KVR_POTENTIAL_LOADS] = {ingress_request, NULL, true},
@@ -14,7 +14,7 @@ const struct frame_kind frame_kinds[KVR_WIRE_KIND_MAX] = {
 	[KVR_PROBE] = {note_from_client, NULL, false},
 	[KVR_RESPONSE_ACK] = {relay_response_ack, NULL, false},
 	[KVR_SESSION_RELEASE] = {session_from_client, NULL, false},
-	/* of agents */
+	/* sent by agents */
 	[KVR_HELLO] = {ingress_hello, control_hello, false},
 	[KVR_HEARTBEAT] = {ingress_heartbeat, NULL, false},
 	[KVR_ALIVE] = {ingress_alive, NULL, false},

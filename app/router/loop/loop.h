@@ -4,24 +4,22 @@
 
 /**
  * @file
- * What the loop of a packet lcore offers: start and one turn. Everything is the lcore's own (struct
- * lcore). Budget: a turn of 50 us, each stage one burst.
+ * The loop of a packet lcore. Writer: the lcore itself (struct lcore). Budget: 50 us a turn, one
+ * burst per stage.
  */
 
 #include "state/router.h"
 
-/** EAL lcore function: poll until router::stop. @p arg is the struct lcore. */
+/** EAL lcore function: poll until router::stop. @p arg is a struct lcore. */
 int lcore_loop(void *arg);
 
-#define LCORE_STACK (256u << 10) /* a burst of prompts that are scored takes 72 KiB of it */
+#define LCORE_STACK (256u << 10) /* scoring a burst of prompts takes 72 KiB of it */
 
-/**
- * The stack of this thread gets the pages that a turn may need, LCORE_STACK bytes, once, before the
- * first turn: they would be page faults of the first bursts. Any thread, for itself.
- */
+/** Touch the LCORE_STACK bytes of this thread's stack before the first turn, which would otherwise
+ * take page faults. Any thread, for itself. */
 void lcore_stack(void);
 
-/** One turn of the loop: every stage once, then housekeeping. */
+/** One turn: every stage once, then housekeeping. */
 void lcore_turn(struct lcore *lc);
 
 #endif

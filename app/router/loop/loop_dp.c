@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loop of a packet lcore. The clock is read once a turn; what a stage calls "now" is at most
- * one turn old. A stage is timed only when it found work, so that idle polling costs no clock reads
- * and cycles per item mean something.
+ * The loop of a packet lcore. The clock is read once a turn, so a stage's "now" is at most one turn
+ * old. A stage is timed only if it found work: idle polling then costs no clock reads, and cycles
+ * per item are meaningful.
  */
 #include "event/event.h"
 #include "ingress/ingress.h"
@@ -35,7 +35,7 @@ static void most(kvr_cell_t *gauge, uint64_t v)
 		kvr_cell_set(gauge, v);
 }
 
-/* Time since the last lap, charged to `stage` when it did something. */
+/* Charge the time since the last lap to `stage` if it did work. */
 static __rte_always_inline uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items,
 					uint64_t since)
 {
@@ -83,7 +83,7 @@ void lcore_turn(struct lcore *lc)
 	uint64_t t = begin;
 	uint32_t n;
 
-	/* From turn to turn: wherever it stands still, frames wait. */
+	/* Measured from turn to turn, because frames wait wherever an lcore stalls. */
 	if (likely(lc->began != 0))
 		most(&lc->turns.max_turn_cycles, begin - lc->began);
 	lc->began = begin;

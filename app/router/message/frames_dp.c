@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames of messages in fragments, from when the message is whole: on their way to a scheduler they
- * count in two words of one writer each, lcore::moved (ingress lcore) and pool::live.taken
- * (scheduler lcore); when nobody needs them any more they are freed, few at once, many over some
- * turns.
+ * Frames of fragmented messages after the message is complete. Two words with one writer each count
+ * the frames on their way to a scheduler, so that an ingress lcore knows how many buffers are out
+ * without an atomic read-modify-write. Freeing is spread over turns.
  */
 #include "message/frames.h"
 
@@ -11,7 +10,7 @@
 
 #include "kvr_frame.h"
 
-/* ---- on their way ---- */
+/* ---- count on the way to a scheduler ---- */
 
 void fragments_taken(struct job *j)
 {
@@ -19,7 +18,7 @@ void fragments_taken(struct job *j)
 
 	if (likely(j->moved == 0))
 		return;
-	/* One writer, the pool's scheduler lcore; the frames themselves came through the ring. */
+	/* One writer, the pool's scheduler lcore; the ring has published the frames. */
 	atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + j->moved,
 			      memory_order_relaxed);
 	j->moved = 0;

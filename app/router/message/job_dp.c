@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory of jobs and of what a pair of pools adds to them, and access to the bytes of a message.
- * Everything comes from mempools, so that an ingress lcore may give back what a scheduler took.
+ * Memory of jobs and pairs, and access to the bytes of a message. All memory comes from mempools,
+ * so any lcore may free what another allocated.
  */
 #include "message/job.h"
 
@@ -10,8 +10,7 @@
 #include "kvr_frame.h"
 #include "message/frames.h"
 
-/* Bytes that the hints of a leg add to those of the client: PREFILL_WORKER, BOOTSTRAP,
- * PREFILL_RESULT. */
+/* Bytes that the router adds to the hints of a leg: PREFILL_WORKER, BOOTSTRAP, PREFILL_RESULT. */
 #define LEG_HINTS (16u + 288u + KVR_WIRE_MAX_FRAME)
 
 struct job *job_new(struct lcore *lc, struct pool *p)
@@ -61,7 +60,7 @@ void pair_detach(struct job *j)
 	j->pair = NULL;
 }
 
-/* Touches pools of memory only, which any thread may use: never a word of the scheduler's. */
+/* Uses mempools only, never a word of the scheduler. */
 void job_drop(struct lcore *lc, struct job *j)
 {
 	rte_pktmbuf_free(j->frame);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* ABORT, which a slot repeats until its worker has heard it. When the slot is needed the
- * repetitions end with it: the next item of the run is answered UnknownRequest, which stops its
- * engine as well. */
+/*
+ * ABORT, retransmitted by a slot until its worker acknowledges it. If the slot is needed earlier,
+ * the next item of the attempt is answered UnknownRequest, which also stops the engine.
+ */
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
 #include "sched/request.h"
@@ -43,7 +44,7 @@ void abort_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *slot;
 
-	/* After a pause all may be due. */
+	/* After a stall all may be due. */
 	for (uint32_t i = 0; i < BURST; i++) {
 		slot = TAILQ_FIRST(&p->live.aborts);
 		if (slot == NULL || slot->abort_ns > lc->now_ns)

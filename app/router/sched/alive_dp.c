@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reports of live requests, and what every message about a request means beside its event. */
+/* Reports of live requests, and the effect of every message about a request besides its event. */
 #include "sched/request.h"
 
 #include "kvr_frame.h"
 
-/* The request may have left the slot already. */
+/* The request may have released the slot already. */
 void worker_said(const struct lcore *lc, struct pool *p, const struct kvr_flight *slot)
 {
 	struct request *r = slot != NULL ? request_of(slot) : NULL;
@@ -16,7 +16,7 @@ void worker_said(const struct lcore *lc, struct pool *p, const struct kvr_flight
 		r->heard_ns = lc->quiet.now_ns;
 }
 
-/* Whether the sender, in this epoch, runs the leg of a slot. */
+/* Whether the sender, in this epoch, works on the leg of a slot. */
 static bool has_leg(const struct kvr_flight *slot, const struct kvr_wire_hdr *h)
 {
 	const struct request *r = slot != NULL ? request_of(slot) : NULL;
@@ -42,8 +42,8 @@ static void prefetch_alive(const struct pool *p, const uint64_t handle[], uint32
 	}
 }
 
-/* A handle of no request, of another worker or of a leg that has ended is counted and skipped: the
- * request may have ended while the report was under way. */
+/* A handle without request, of another worker or of an ended leg is counted and skipped: the
+ * request may have ended while the report was on its way. */
 void alive_on_note(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);

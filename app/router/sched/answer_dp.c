@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the clients of requests are told: ACCEPTED, REJECTED, LOADS. */
+/* Answers to the clients of requests: ACCEPTED, REJECTED, LOADS. */
 #include "lcore/out.h"
 #include "message/job.h"
 #include "sched/reason.h"
@@ -11,14 +11,14 @@
 
 /* ---- ACCEPTED ---- */
 
-/* Where the main leg is, to its client. */
+/* State of the main leg for its client. */
 static uint8_t wire_state(const struct request *r)
 {
 	switch (leg_state(r, MAIN)) {
 	case KVR_RQS_SENT:
 		return KVR_STATE_DISPATCHED;
 	case KVR_RQS_RUNNING:
-	case KVR_RQS_ENDED: /* its last item has not got there */
+	case KVR_RQS_ENDED: /* the client lacks the last item */
 		return KVR_STATE_RUNNING;
 	default:
 		return KVR_STATE_QUEUED;
@@ -51,8 +51,8 @@ static void answer_query(const struct life *x)
 	out_message(x->lc, &j->client, KVR_ACCEPTED, j->source, j->id, 0, &a, sizeof(a));
 }
 
-/* Hints: where the worker of a leg is found, by a client that goes to the engine itself, or gives
- * the body to its agent. A worker that has begun another life is not the one that was chosen. */
+/* Hints with the address of a leg's worker, for a client that contacts the engine itself or sends
+ * the body to the agent. A later incarnation of the worker is not the chosen one. */
 static void put_addr(const struct life *x, uint32_t leg, struct kvr_hint_buf *b)
 {
 	static const uint16_t
@@ -113,7 +113,7 @@ void answer_accepted(const struct life *x)
 
 /* ---- REJECTED ---- */
 
-/* How long it was allowed to take, in ms. */
+/* Time limit of the request in ms. */
 static uint64_t limit_ms(const struct pool *p, const struct job *j, uint64_t kind)
 {
 	if (kind == KVR_RQ_DEADLINE)
@@ -121,7 +121,7 @@ static uint64_t limit_ms(const struct pool *p, const struct job *j, uint64_t kin
 	return kind == KVR_RQ_SILENT ? p->rt->conf.opt.client_timeout_ms : 0;
 }
 
-/* What the code alone does not say. */
+/* Add details that the code does not contain. */
 static void explain(const struct pool *p, const struct job *j, struct refusal *why)
 {
 	uint32_t ranks, open;
@@ -152,7 +152,7 @@ void answer_rejected(const struct life *x, const struct kvr_rq_why *why)
 
 	memcpy(say.detail, why->detail, sizeof(say.detail));
 	explain(x->p, r->job, &say);
-	if (r->rq.end.code == why->code) /* a PROBE is told the same */
+	if (r->rq.end.code == why->code) /* PROBE gets the same answer */
 		memcpy(r->rq.end.detail, say.detail, sizeof(r->rq.end.detail));
 	say.text = reason_text(x->p, r, &say, text);
 	out_reject(x->lc, request_client(r), x->asked.kind,
@@ -200,7 +200,7 @@ void answer_loads(struct lcore *lc, struct pool *p, struct job *j)
 	struct kvr_wire_hdr h = *job_header(j);
 	uint32_t ranks;
 
-	/* What every rank would have to do, draining ones too; nothing is chosen. */
+	/* Load of every rank with this request, draining ranks included; no rank is chosen. */
 	sched_overlap(p, j->overlap, j->view, &ov);
 	kvr_sched_pending(p->sched, &waiting);
 	j->msg.req.hints = &j->msg.hints;
@@ -222,7 +222,7 @@ void answer_loads(struct lcore *lc, struct pool *p, struct job *j)
 	h.epoch = lc->rt->epoch;
 	h.handle = 0;
 	h.msg_len = (uint32_t)(sizeof(head) + ranks * sizeof(p->loads_wire[0]));
-	h.msg_seq = (uint32_t)kvr_stats_get(p->count, PC_LOAD_QUERIES); /* answers differ */
+	h.msg_seq = (uint32_t)kvr_stats_get(p->count, PC_LOAD_QUERIES); /* makes answers differ */
 	out_slices(lc, &h,
 		   (const struct kvr_slice[]){
 			   {&head, sizeof(head)},

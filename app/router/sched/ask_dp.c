@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * What lib/request asks while it takes a step: workers of the view, both pools and shares.
- */
+/* Questions of lib/request during a step: workers of the view, both pools, and quotas. */
 #include "sched/quota.h"
 #include "sched/request.h"
 #include "sched/sched.h"
@@ -27,7 +25,7 @@ static bool ask_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
 
 static struct request *of_life(const struct kvr_request *rq)
 {
-	return (struct request *)(uintptr_t)rq; /* its first member */
+	return (struct request *)(uintptr_t)rq; /* the first member */
 }
 
 static bool ask_alone(void *arg, const struct kvr_request *rq, const struct kvr_sched_req *prefill,

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The scheduler's side of the decision log: one decrement a decision, the rest only when it is
- * kept. */
+/* Writer of the decision log: one decrement per decision, more only if the decision is kept. */
 #include "sched/decision_log.h"
 
 #include <errno.h>
@@ -12,7 +11,7 @@
 #include "sched/request.h"
 #include "state/router.h"
 
-#define FAILED_TERMS_NS UINT64_C(1000000) /* terms of failed decisions, at most one a ms */
+#define FAILED_TERMS_NS UINT64_C(1000000) /* between terms of failed decisions */
 
 void decision_log_sample(struct decision_log *log, uint64_t every)
 {
@@ -22,7 +21,7 @@ void decision_log_sample(struct decision_log *log, uint64_t every)
 
 /* ---- what is kept ---- */
 
-/* The cheapest ranks, ascending; the chosen one is among them whatever it costs. */
+/* The cheapest ranks in ascending order; the chosen one is included whatever its cost. */
 static uint32_t best_terms(const struct kvr_sched_terms *t, uint32_t chosen,
 			   struct kvr_sched_term out[])
 {
@@ -50,7 +49,7 @@ static uint32_t best_terms(const struct kvr_sched_terms *t, uint32_t chosen,
 	return n;
 }
 
-/* Nothing was selected: what every rank would have to carry, as far as that is known. */
+/* No rank was selected: the load that every rank would carry, as far as known. */
 static void failed_terms(struct pool *p, const struct kvr_sched_req *req,
 			 const struct kvr_sched_overlap *ov, uint64_t now)
 {
@@ -84,7 +83,7 @@ static uint32_t rank_flags(const struct pool *p, uint32_t rank)
 	       (r.worker_overloaded ? DECISION_OVERLOADED : 0);
 }
 
-/* Takes what stands in log->terms. */
+/* Takes log->terms. */
 static void keep(struct pool *p, const struct decision *head)
 {
 	struct decision_log *log = p->log;
@@ -118,7 +117,7 @@ static void keep_failed(struct lcore *lc, struct pool *p, const struct decision 
 	keep(p, head);
 }
 
-/* The sampled decision is made, or waits: then the next one is sampled instead. */
+/* The sampled decision is made. If it waits, the next one is sampled instead. */
 static void sampled(struct pool *p, const struct decision *head)
 {
 	struct decision_log *log = p->log;
@@ -133,7 +132,7 @@ static void sampled(struct pool *p, const struct decision *head)
 
 /* ---- decisions ---- */
 
-/* What is kept and counted of each of them, but of those that wait. */
+/* Keep and count a decision unless it waits. */
 static void taken(struct lcore *lc, struct pool *p, const struct job *j, struct request *r,
 		  bool prefill, const struct kvr_sched_decision *d)
 {

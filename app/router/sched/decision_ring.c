@@ -24,7 +24,8 @@ int decision_ring_init(struct decision_ring *r, uint32_t n)
 				RTE_ALIGN_CEIL(decision_ring_bytes(n), RTE_CACHE_LINE_SIZE));
 	if (r->line == NULL)
 		return -ENOMEM;
-	memset(r->line, 0, decision_ring_bytes(n)); /* a packet lcore must not fault on it */
+	memset(r->line, 0,
+	       decision_ring_bytes(n)); /* a packet lcore must not take page faults on it */
 	r->mask = rte_align32pow2(n) - 1;
 	r->newest = (_Atomic uint32_t *)(r->line + r->mask + 1);
 	r->older = r->newest + r->mask + 1;

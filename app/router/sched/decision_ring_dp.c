@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The ring of decisions: words in, words out. */
+/* Encoding and decoding of the ring of decisions. */
 #include "sched/decision_ring.h"
 
 #include <errno.h>
@@ -7,7 +7,8 @@
 
 enum { W_STAMP, W_SOURCE, W_ID, W_AT, W_WORKER, W_WHAT, W_OVERLAP, W_SIZES };
 
-/* W_WHAT: dp_rank:32 | tries:4 | prefill:1 | pinned:1 | class:8 | err:12 | result:4, from above. */
+/* W_WHAT, from the highest bit: dp_rank:32 | tries:4 | prefill:1 | pinned:1 | class:8 | err:12 |
+ * result:4. */
 #define SIXTEENTHS 16.0
 
 static void put(struct decision_line *l, uint32_t i, uint64_t v)
@@ -42,7 +43,7 @@ static uint64_t what(const struct decision_about *who, const struct kvr_sched_de
 	       ((uint32_t)d->err & 0xfffu) << 4 | (uint32_t)d->result;
 }
 
-/* After the line and the number are there: pairs with the acquire load in decision_ring_find(). */
+/* Called after line and number are written: pairs with the acquire load in decision_ring_find(). */
 static void chain(struct decision_ring *r, uint64_t id, uint64_t number)
 {
 	_Atomic uint32_t *newest = &r->newest[decision_ring_bucket(r, id)];
@@ -66,7 +67,7 @@ void decision_ring_put(struct decision_ring *r, const struct decision_about *who
 		return;
 	l = &r->line[n & r->mask];
 	put(l, W_STAMP, 0);
-	/* The words come after the stamp that calls them unfit; pairs with the fence in
+	/* The words follow the stamp that invalidates them; pairs with the fence in
 	 * decision_ring_read(). */
 	atomic_thread_fence(memory_order_release);
 	put(l, W_SOURCE, who->source);
@@ -83,7 +84,7 @@ void decision_ring_put(struct decision_ring *r, const struct decision_about *who
 	put(l, W_SIZES,
 	    (uint64_t)(error ? at_most_32(d->reject.limit) : d->required_blocks) << 32 |
 		    at_most_32(d->waited_ns >> 10));
-	/* Pairs with the acquire load in decision_ring_read(): the words are there. */
+	/* Pairs with the acquire load in decision_ring_read(): publishes the words. */
 	atomic_store_explicit(&l->w[W_STAMP],
 			      (uint64_t)bits_of(error ? 0 : (float)d->cost) << 32 |
 				      (uint32_t)(n + 1),
@@ -125,7 +126,7 @@ static void spell_out(const uint64_t w[DECISION_WORDS], uint64_t number, struct 
 		.overlap = (double)(w[W_OVERLAP] >> 32) / SIXTEENTHS,
 		.best = (double)(uint32_t)w[W_OVERLAP] / SIXTEENTHS,
 		.required = (uint32_t)(w[W_SIZES] >> 32),
-		/* kept in units of 1,024 ns */
+		/* stored in units of 1,024 ns */
 		.waited_us = at_most_32((uint64_t)(uint32_t)w[W_SIZES] * 1024 / 1000),
 	};
 	memcpy(&out->cost, &bits, sizeof(out->cost));
@@ -147,12 +148,12 @@ int decision_ring_read(const struct decision_ring *r, uint64_t number, struct de
 		w[i] = get(l, i);
 	atomic_thread_fence(memory_order_acquire);
 	if (get(l, W_STAMP) != w[W_STAMP])
-		return -ENOENT; /* it has just been overwritten */
+		return -ENOENT; /* overwritten while it was read */
 	spell_out(w, number, out);
 	return 0;
 }
 
-/* The number that a link means, of those kept below @limit. @return UINT64_MAX: none. */
+/* The number that a link refers to, if it is kept and below @limit. @return UINT64_MAX: none. */
 static uint64_t follow(const struct decision_ring *r, uint32_t link, uint64_t limit,
 		       uint64_t written)
 {
@@ -171,7 +172,7 @@ int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_
 
 	if (r->line == NULL)
 		return -ENOENT;
-	/* Pairs with the release store in chain(): what it leads to is there, and `written`. */
+	/* Pairs with the release store in chain(): the target line and `written` are visible. */
 	link = atomic_load_explicit(&r->newest[decision_ring_bucket(r, id)], memory_order_acquire);
 	written = decision_ring_written(r);
 	for (n = follow(r, link, written, written); n != UINT64_MAX;

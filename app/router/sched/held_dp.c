@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Jobs that a scheduler has got: the frames they may wait with. The scheduler lcore of the pool is
- * the only writer; an ingress lcore gives back a job with job_drop(), which does not know them.
+ * Waiting budget: frames of jobs that wait at a scheduler. The scheduler lcore of the pool is the
+ * only writer. An ingress lcore frees jobs with job_drop(), which does not touch these counts.
  */
 #include "message/frames.h"
 #include "message/job.h"
@@ -13,7 +13,7 @@
 
 static void held_set(struct pool *p, uint32_t n)
 {
-	/* One writer; telemetry reads a word that is whole, nothing is published. */
+	/* One writer; telemetry reads whole words, and no other data is published. */
 	atomic_store_explicit(&p->live.held, n, memory_order_relaxed);
 }
 
@@ -32,7 +32,7 @@ enum kvr_code job_hold(struct job *j)
 		return code;
 	j->held = n;
 	held_set(j->pool, held + n);
-	fragments_taken(j); /* they count here from now on */
+	fragments_taken(j); /* from now on they count here */
 	return KVR_OK;
 }
 
@@ -71,7 +71,7 @@ void job_free(struct lcore *lc, struct job *j)
 {
 	struct pool *p = j->pool;
 
-	/* At the stop control frees what is left, and nobody else runs. */
+	/* At the stop the control thread frees the rest, while no lcore runs. */
 	assert(lc == p->sched_lcore || lc == &lc->rt->control);
 	fragments_taken(j);
 	if (j->pair != NULL)

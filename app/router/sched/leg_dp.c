@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * What the workers of a pair of pools are sent, which the client's ROUTE does not carry, and the
- * memory that such a message needs besides.
+/* Messages to the workers of a pair of pools: the parts that the client's ROUTE does not contain.
  */
 #include "lcore/out.h"
 #include "message/frames.h"
@@ -16,7 +14,7 @@
 
 void leg_result(struct lcore *lc, struct job *j, struct rte_mbuf *m)
 {
-	result_free(lc, j); /* of a try before */
+	result_free(lc, j); /* of an earlier attempt */
 	j->pair->result = m;
 }
 
@@ -40,7 +38,7 @@ void leg_prefill_known(const struct life *x)
 
 /* ---- messages ---- */
 
-/* What the prefill agent says of its prompt, for the decode agent: see PROTOCOL.md 6.4. */
+/* Data of the prefill agent about its prompt for the decode agent: see PROTOCOL.md 6.4. */
 static void pass_on(struct kvr_hint_buf *b, const uint8_t *hints, uint32_t len)
 {
 	struct kvr_tlv_iter it = kvr_tlv_begin(hints, len);
@@ -51,7 +49,7 @@ static void pass_on(struct kvr_hint_buf *b, const uint8_t *hints, uint32_t len)
 			kvr_hint_put(b, t.type, t.value, t.len, NULL, 0);
 }
 
-/* The same of a result of several frames. */
+/* The same for a result of several frames. */
 static void pass_on_long(struct kvr_hint_buf *b, const struct frame_list *l)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(l->m[0], const void *);
@@ -64,7 +62,7 @@ static void pass_on_long(struct kvr_hint_buf *b, const struct frame_list *l)
 	pass_on(b, said, w->hints_len);
 }
 
-/* The client's hints with those of the leg, in lc->hints. @return their length. */
+/* The client's hints with those of the leg, in lc->hints. @return length. */
 static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t leg)
 {
 	static const uint16_t ours[] = {KVR_HINT_PREFILL_WORKER};
@@ -88,7 +86,7 @@ static uint32_t leg_hints(struct lcore *lc, const struct request *r, uint32_t le
 	}
 	if (leg == MAIN && r->rq.way == KVR_WAY_SYNC && j->pair->long_result != NULL)
 		pass_on_long(&b, j->pair->long_result);
-	return b.len; /* it fits: see pair_attach() */
+	return b.len; /* pair_attach() checked that it fits */
 }
 
 void leg_fields(const struct pool *p, const struct kvr_flight *slot, struct dispatch_fields *f)
@@ -109,7 +107,7 @@ void leg_fields(const struct pool *p, const struct kvr_flight *slot, struct disp
 	};
 }
 
-/* What the message of a leg says of the pair. */
+/* Fields of the pair in the message of a leg. */
 static void of_pair(const struct request *r, uint32_t leg, struct kvr_wire_request *q)
 {
 	if (leg == PREFILL) {
@@ -157,6 +155,7 @@ void leg_message(struct lcore *lc, const struct pool *p, const struct kvr_flight
 		q->result_len = w->data_len;
 		d->h.msg_len += RTE_ALIGN_CEIL(w->data_len, 8u);
 	}
-	/* Copies complete one another; another try of the request is another message. */
+	/* Copies of a message may be combined; another attempt of the request is another message.
+	 */
 	d->h.msg_seq = (uint32_t)(f.handle >> 32);
 }

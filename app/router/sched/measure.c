@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is measured: definitions and memory. */
+/* Statistics of requests: definitions and memory. */
 #include "sched/measure.h"
 
 #include <assert.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is measured of requests, as their orders are carried out. */
+/* Statistics of requests, recorded as their orders are carried out. */
 #include "sched/measure.h"
 
 #include <string.h>
@@ -7,7 +7,7 @@
 #include "event/event.h"
 #include "sched/request.h"
 
-/* A value of a leg's policy class. */
+/* Add a value to a histogram of the leg's policy class. */
 static void measure(struct pool *p, uint32_t class, enum measure m, uint64_t v)
 {
 	kvr_buckets_add(&measure_buckets[m], &p->measures[class].v[m], v);
@@ -32,7 +32,7 @@ void measure_again(struct request *r)
 	r->times.anew = false;
 }
 
-/* Blocks as tokens: overlaps are blocks, halves of them when a weight says so. */
+/* Blocks in tokens: overlaps are blocks, and fractions of blocks if a tier has a weight. */
 static uint64_t as_tokens(const struct pool *p, double blocks)
 {
 	return (uint64_t)(blocks * p->block_size);
@@ -68,7 +68,7 @@ void measure_sent(const struct life *x, uint32_t leg)
 	const uint32_t class = t->class[leg], isl = x->r->job->isl;
 
 	if (unlikely(t->sent_ns[leg] != 0 || x->r->rq.probe))
-		return; /* its client has repeated it; or nothing is measured of it */
+		return; /* retransmitted by the client, or not recorded */
 	t->sent_ns[leg] = now_ns(x->lc->rt);
 	t->removed[leg] = (uint32_t)kvr_cell_get(&p->event_ranks[l->rank].v[ER_REMOVED]);
 	rank_count(p, l->rank, RC_ROUTED, 1);
@@ -77,7 +77,7 @@ void measure_sent(const struct life *x, uint32_t leg)
 	kvr_cell_set(&p->rank_counts[l->rank].v[RC_LAST_ISL], isl);
 	measure(p, class, MEASURE_ISL, isl);
 	measure(p, class, MEASURE_HIT, kvr_ratio_parts(l->cached_tokens, isl));
-	/* The decode leg of a pair waits for its other leg. */
+	/* The decode leg of a pair waits for its prefill leg. */
 	if ((leg == PREFILL || !x->r->rq.paired) && t->waited == 0) {
 		measure(p, class, MEASURE_DISPATCH, since_ns(t->sent_ns[leg], t->arrival_ns));
 		measure(p, class, MEASURE_OVERHEAD, since_ns(t->sent_ns[leg], t->arrival_ns));
@@ -111,7 +111,7 @@ void measure_output(const struct life *x, uint32_t tokens)
 		rank_set(x, RC_LAST_ITL, likely(n == 1) ? passed : passed / n);
 		t->tokens = tokens;
 	} else {
-		return; /* its first token is known */
+		return; /* not the first token */
 	}
 	t->last_ns = now;
 }
@@ -127,7 +127,7 @@ void measure_freed(const struct life *x, uint32_t leg, uint32_t how)
 	if (unlikely(how == KVR_RQ_UNHEARD))
 		rank_count(p, x->r->rq.leg[leg].rank, RC_UNACKNOWLEDGED, 1);
 	if (unlikely(sent == 0))
-		return; /* booked, and never dispatched */
+		return; /* a booking, never dispatched */
 	rank_count(p, x->r->rq.leg[leg].rank,
 		   how == KVR_RQ_FINISHED ? RC_FINISHED
 		   : cancelled		  ? RC_CANCELLED
@@ -145,14 +145,14 @@ void measure_freed(const struct life *x, uint32_t leg, uint32_t how)
 
 /* ---- predicted and found ---- */
 
-/* What is known of the reason; the first that fits. */
+/* The first reason that applies. */
 static enum shortfall why_short(const struct pool *p, const struct request *r, uint32_t leg,
 				uint32_t rank, uint32_t actual)
 {
 	const struct event_rank *e = &p->event_ranks[rank];
 
 	if (!p->events_used)
-		return SHORT_ENGINE; /* nobody tells what it removes */
+		return SHORT_ENGINE; /* the worker does not report removals */
 	if (kvr_cell_get(&e->v[ER_AUTHORITATIVE]) == 0)
 		return SHORT_MISSING;
 	if ((uint32_t)kvr_cell_get(&e->v[ER_REMOVED]) != r->times.removed[leg])

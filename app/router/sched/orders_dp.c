@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Orders of lib/request, carried out: calls of the scheduler library, frames, slots, books. An
- * order that is a question is answered here, and the request goes on.
+ * Carries out orders of lib/request: calls of lib/sched, frames, slots, statistics. An order that
+ * is a question is answered here, and the request continues.
  */
 #include "event/event.h"
 #include "lcore/agent_path.h"
@@ -51,7 +51,7 @@ static bool make_room(struct lcore *lc, struct pool *p)
 	return true;
 }
 
-/* The slot of a leg, taken now when it has none. @return false: all are in use. */
+/* Take a slot for a leg that has none. @return false: all are in use. */
 static bool slot_need(const struct life *x, uint32_t leg)
 {
 	return x->r->slot[leg] != NULL || (make_room(x->lc, leg_pool(x, leg)) && slot_take(x, leg));
@@ -65,7 +65,7 @@ static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
 	const struct job *j = x->r->job;
 	struct pool *p = leg_pool(x, o->leg);
 	struct kvr_sched_overlap ov;
-	uint32_t slot = 0; /* a query touches none */
+	uint32_t slot = 0; /* a query uses no slot */
 
 	if (!x->r->rq.query) {
 		if (o->leg == PREFILL && x->r->slot[PREFILL] == NULL)
@@ -77,7 +77,7 @@ static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
 		}
 		slot = x->r->slot[o->leg]->slot;
 	}
-	/* At its arrival it has just been looked up. */
+	/* At arrival the overlap is fresh. */
 	if (x->r->rq.told == KVR_RQ_NOTHING && x->r->rq.tries == 0)
 		sched_overlap(p, o->leg == MAIN ? j->overlap : j->pair->overlap, j->view, &ov);
 	else
@@ -153,7 +153,7 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 		[KVR_RQ_LEFT] = PC_CANCELLED,
 		[KVR_RQ_NOT_ADMITTED] = PC_WORKER_REJECTED,
 	};
-	_Static_assert(RTE_DIM(as) == KVR_RQ_CUT + 1, "each way to end is counted");
+	_Static_assert(RTE_DIM(as) == KVR_RQ_CUT + 1, "one counter per outcome");
 	struct pool *p = leg_pool(x, o->leg);
 
 	kvr_sched_outcome(p->sched, x->r->slot[o->leg]->slot, (enum kvr_sched_outcome)o->n,
@@ -186,7 +186,7 @@ static void send(const struct life *x, uint32_t leg)
 
 	slot_bind(x, leg);
 	measure_sent(x, leg);
-	kvr_flight_publish(slot); /* before this its worker has nothing to say about it */
+	kvr_flight_publish(slot); /* from now on the worker may send messages about it */
 	if (unlikely(r->rq.paired)) {
 		send_start(x->lc, p, slot);
 		return;
@@ -196,13 +196,13 @@ static void send(const struct life *x, uint32_t leg)
 		send_start(x->lc, p, slot);
 		return;
 	}
-	prompts_keep(p, r->job); /* its hashes are in the frame that goes out */
+	prompts_keep(p, r->job); /* the frame that leaves contains its hashes */
 	leg_fields(p, slot, &f);
 	out_dispatch(x->lc, r->job, agent_path(x->lc, &slot->relay), &f);
 	request_count(p, r, PC_DISPATCHES, 1);
 }
 
-/* Nothing goes to its worker; what its client says of it is found by its handle. */
+/* No frame goes to the worker. Messages of the client find the booking by its handle. */
 static void booked(const struct life *x, uint32_t leg)
 {
 	slot_bind(x, leg);
@@ -217,8 +217,8 @@ static void stop(const struct life *x, const struct kvr_rq_order *o)
 	struct kvr_flight *slot = x->r->slot[o->leg];
 	struct pool *p = leg_pool(x, o->leg);
 
-	/* A decode worker that only releases what was made ready for it needs the message for that;
-	 * it knows nothing of half of one. At the stop there is no time for it. */
+	/* A decode worker that only releases resources prepared for it needs the complete message.
+	 * At the stop there is no time for that. */
 	if (x->r->rq.paired && o->leg == MAIN && o->how != KVR_RQ_STOPPED && o->how != KVR_RQ_CUT &&
 	    send_then_abort(slot, o->why.code))
 		return;
@@ -231,9 +231,9 @@ void message_over(const struct life *x)
 	struct job *j = x->r->job;
 
 	if (j == NULL)
-		return; /* gone with its last frame */
+		return; /* freed with its last frame */
 	if (j->sent && leg_state(x->r, MAIN) == KVR_RQS_SENT)
-		return; /* it is kept for its repetition, send_settle() */
+		return; /* kept for retransmission, send_settle() */
 	if (unlikely(send_keeps(x->r)))
 		return;
 	send_stop(x->r);
@@ -290,7 +290,7 @@ void orders_beside(struct lcore *lc, struct pool *p, const struct kvr_rq_orders 
 		if (out->v[i].kind == KVR_RQO_CLOSE)
 			session_close(lc, p, &out->v[i]);
 		else
-			session_said(p, NULL, &out->v[i]); /* nothing is bound here */
+			session_said(p, NULL, &out->v[i]); /* no order of a request here */
 }
 
 /* ---- all of them ---- */
@@ -377,14 +377,14 @@ static void carry_out(const struct life *x, const struct kvr_rq_order *o)
 	case KVR_RQO_MESSAGE_OVER:
 		message_over(x);
 		break;
-	default: /* questions; DONE is the last of all */
+	default: /* questions; DONE comes last */
 		break;
 	}
 }
 
-/* Whether the question at the end of a step, if it is one, can be answered in this turn; else it
- * waits in pool_live::asking, and all that could happen to others with it. There is room for one:
- * nothing is let happen to a second, and if it does it is answered at once. */
+/* Whether the question at the end of a step can be answered in this turn. Otherwise it waits in
+ * pool_live::asking, and the events of other requests wait with it. There is room for one question:
+ * a second one is answered at once. */
 static bool may_ask(const struct life *x, const struct kvr_rq_order *o)
 {
 	const bool taken = x->p->live.asking.r != NULL;
@@ -399,7 +399,7 @@ static bool may_ask(const struct life *x, const struct kvr_rq_order *o)
 	return false;
 }
 
-/* Carry the orders of a step out, and answer its question. */
+/* Carry out the orders of a step and answer its question. */
 static void carry(const struct life *x, const struct kvr_rq_ctx *c, struct kvr_rq_orders *out)
 {
 	struct kvr_sched_decision d;
@@ -488,7 +488,7 @@ bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
 		bool held = false;
 
 		e.leg = (uint8_t)leg_of(slot);
-		/* What has gone to the client cannot be taken back for another try. */
+		/* Items that went to the client exclude another attempt. */
 		if (unlikely((e.leg == PREFILL || e.kind == KVR_RQE_UNHEARD) && main != NULL)) {
 			held = slot_hold(r, &e);
 			if (!held && kvr_flight_answered(main))

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a request's prompt shares with each rank, as lib/sched takes it. It was looked up when the
- * request arrived, and may have waited for the scheduler lcore since: longer than a worker takes to
- * come back with nothing, or another one to get its rank.
+ * Overlap of a prompt with each rank in the form of lib/sched. It was looked up on arrival and may
+ * have waited for the scheduler lcore since, while a worker restarted empty or its rank passed to
+ * another worker.
  */
 #include "message/job.h"
 #include "sched/request.h"
@@ -20,7 +20,7 @@ void ranks_begin(struct pool *p, const uint32_t rank[], uint32_t n, uint64_t vie
 	p->live.begun = last;
 }
 
-/* Nothing at ranks that have begun since. */
+/* Clear the overlap of ranks whose owner changed since. */
 static void forget(const struct pool *p, struct kvr_overlap *o, uint64_t view)
 {
 	for (uint32_t r = 0; r < RTE_MIN(p->max_ranks, o->stride); r++)
@@ -45,7 +45,7 @@ bool sched_refresh(void *arg, uint32_t slot, const struct kvr_sched_req *req,
 	struct kvr_overlap *o = leg_of(s) == PREFILL ? j->pair->overlap : j->overlap;
 	const struct kvr_prefix_query q = {req->sh, req->n, o};
 
-	/* The scheduler lcore is a reader of the table like the ingress lcores. */
+	/* The scheduler lcore reads the table like an ingress lcore. */
 	kvr_prefix_score_burst(p->prefix, &q, 1);
 	kvr_overlap_pad(o);
 	sched_overlap(p, o, p->sched_lcore->view->number, out);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What of a turn waits while a long prompt is in the middle of its slices: prompts.h. */
+/* Scheduling around long prompts that are processed in slices: prompts.h. */
 #include "sched/prompts.h"
 
 #include "message/job.h"
@@ -38,7 +38,7 @@ static bool enters(const struct pool *p, const void *hashes)
 	return kvr_sched_enters(p->sched, hashes) || kvr_sched_enters(p->other->sched, hashes);
 }
 
-/* What was kept is not needed any more. */
+/* Free what is no longer needed. */
 static void give_back(struct pool *p)
 {
 	if (p->live.entering == NULL || enters(p, p->live.entering->sh))
@@ -66,10 +66,10 @@ void prompts_finish(struct pool *p)
 
 void prompts_keep(struct pool *p, struct job *j)
 {
-	if (unlikely(p->other->sched == NULL)) /* at the stop it goes before its notes */
+	if (unlikely(p->other->sched == NULL)) /* at the stop it goes before its messages */
 		return;
 	if (unlikely(j->n_hashes > PROMPTS_LONG))
-		prompts_handled(p); /* others will stand where its hashes have stood */
+		prompts_handled(p); /* the memory of its hashes will be reused */
 	if (likely(settled(p)) || !enters(p, j->hashes))
 		return;
 	give_back(p);

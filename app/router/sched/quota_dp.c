@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What one source may have of a pool: live requests, room to wait, sessions. The tables belong to
- * the pool's scheduler lcore, as do the things that are shared. Places in the event ring are given
- * out by the ingress lcores, each from a table of its own.
+ * Quotas of one source in a pool: live requests, waiting jobs and frames, sessions. The tables
+ * belong to the pool's scheduler lcore, like the resources.
  */
 #include "sched/quota.h"
 #include "sched/session.h"
 
-/* Whether the source of the job may have @p n more; else the job remembers why not. */
+/* Whether the source of the job may have @p n more; otherwise store the reason in the job. */
 static bool may(struct job *j, const struct kvr_quota *s, enum kvr_wire_source_limit what,
 		uint32_t n, uint64_t free)
 {
@@ -19,11 +18,11 @@ static bool may(struct job *j, const struct kvr_quota *s, enum kvr_wire_source_l
 
 bool share_slot_may(struct pool *p, struct job *j)
 {
-	/* Those that linger make room when it is needed. */
+	/* Lingering slots are reclaimed when needed. */
 	const uint64_t free = kvr_flight_size(p->requests) - kvr_flight_count(p->requests) +
 			      kvr_flight_lingering(p->requests);
 
-	/* Without a free slot it is not the share that is missing. */
+	/* Without a free slot the quota is not the reason. */
 	return free == 0 || may(j, p->live.shares.slots, KVR_QUOTA_REQUESTS, 1, free);
 }
 
@@ -89,7 +88,7 @@ bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr
 {
 	const uint64_t free = kvr_session_room(p->sessions->table);
 
-	/* Without room it is not the share that is missing. */
+	/* Without a free entry the quota is not the reason. */
 	return free == 0 ||
 	       kvr_quota_allows(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
 }

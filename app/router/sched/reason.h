@@ -4,9 +4,9 @@
 
 /**
  * @file
- * Why a request is refused, in words with numbers: the text of REJECTED. The code and the details
- * say the same to programs. On the scheduler lcore; what it reads is the pool's and the request's,
- * what it writes is the caller's. Budget: some hundred instructions, of refusals alone.
+ * The text of REJECTED: the reason of a rejection for people, with numbers. Code and details are
+ * for programs. Scheduler lcore; reads pool and request, writes only the caller's buffer. Budget:
+ * some hundred instructions per rejection.
  */
 
 #include "kvr_reason.h"
@@ -16,8 +16,8 @@
 
 struct request;
 
-/** Words for @p why, whose details are complete; @p r may be NULL: it has become no request. The
- * text lies in @p buf, or is a constant. @return NULL: the code says it all. */
+/** Words for @p why, whose details are complete; @p r NULL: no request was created. The text is in
+ * @p buf or constant. @return NULL: the words for the code suffice. */
 const char *reason_text(const struct pool *p, const struct request *r, const struct refusal *why,
 			char buf[REASON_TEXT]);
 

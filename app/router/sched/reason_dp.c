@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Refusals in words: what the pool and the request know besides the code. */
+/* Texts of rejections, with knowledge of the pool and the request besides the code. */
 #include "sched/reason.h"
 
 #include "sched/request.h"
@@ -17,7 +17,7 @@ static void queue_limit(struct kvr_reason *t, const struct pool *p, const struct
 	kvr_reason_count(t, ": ", why->detail[1]);
 	kvr_reason_say(t, " ");
 	kvr_reason_say(t, kind >= 1 && kind <= RTE_DIM(what) ? what[kind - 1] : "?");
-	kvr_reason_count(t, " wait, at most ", why->detail[2]);
+	kvr_reason_count(t, " waiting, limit ", why->detail[2]);
 }
 
 static void source_limit(struct kvr_reason *t, const struct refusal *why)
@@ -29,18 +29,18 @@ static void source_limit(struct kvr_reason *t, const struct refusal *why)
 	};
 	const uint64_t kind = why->detail[0];
 
-	kvr_reason_count(t, "this source has ", why->detail[1]);
+	kvr_reason_count(t, "quota of this source: ", why->detail[1]);
 	kvr_reason_say(t, " of ");
 	kvr_reason_say(t, kind >= KVR_QUOTA_REQUESTS && kind < RTE_DIM(what) ? what[kind]
 									     : "something");
-	kvr_reason_count(t, ", may have ", why->detail[2]);
+	kvr_reason_count(t, ", limit ", why->detail[2]);
 }
 
 static void nobody(struct kvr_reason *t, const struct pool *p, const struct refusal *why)
 {
 	kvr_reason_say(t, "pool ");
 	kvr_reason_say(t, p->name);
-	kvr_reason_count(t, ": no rank can take it; workers ", why->detail[0]);
+	kvr_reason_count(t, ": no eligible rank; workers ", why->detail[0]);
 	kvr_reason_count(t, ", ranks ", why->detail[1]);
 	kvr_reason_count(t, ", open ", why->detail[2]);
 }
@@ -52,7 +52,7 @@ static void overloaded(struct kvr_reason *t, const struct pool *p)
 	kvr_sched_n_ranks(p->sched, &ranks, &open);
 	kvr_reason_say(t, "pool ");
 	kvr_reason_say(t, p->name);
-	kvr_reason_count(t, ": all eligible ranks are over a threshold; ranks ", ranks);
+	kvr_reason_count(t, ": all eligible ranks exceed a threshold; ranks ", ranks);
 	kvr_reason_count(t, ", open ", open);
 }
 
@@ -69,7 +69,7 @@ static uint64_t worker_of(const struct request *r, uint32_t leg)
 	return r != NULL ? r->rq.leg[leg].worker : 0;
 }
 
-/* The worker that the client has named for its request, or its session has; 0: none. */
+/* The worker pinned by the client or by its session; 0: none. */
 static uint64_t pinned(const struct request *r)
 {
 	const struct kvr_hints *h = r != NULL && r->job != NULL ? &r->job->msg.hints : NULL;
@@ -83,7 +83,7 @@ static uint64_t pinned(const struct request *r)
 	return (h->present & KVR_HAS(KVR_HINT_PREFILL_WORKER)) != 0 ? h->prefill_worker : 0;
 }
 
-/* A worker that is not there has no only rank either: the code is the same. */
+/* The code does not distinguish a missing worker from one with several ranks. */
 static void rank_missing(struct kvr_reason *t, const struct pool *p, const struct request *r)
 {
 	const struct pool *prefill = p->prefill;
@@ -93,10 +93,10 @@ static void rank_missing(struct kvr_reason *t, const struct pool *p, const struc
 	    (prefill == NULL || kvr_sched_worker_ranks(prefill->sched, id) == 0)) {
 		kvr_reason_say(t, "pool ");
 		kvr_reason_say(t, p->name);
-		kvr_reason_count(t, " has no such worker as the pin names: worker ", id);
+		kvr_reason_count(t, ": the pinned worker is not registered: worker ", id);
 		return;
 	}
-	worker(t, "the pinned worker has several ranks: say which", id);
+	worker(t, "the pinned worker has several ranks; give dp_rank", id);
 }
 
 static void prefill_failed(struct kvr_reason *t, const struct request *r, const struct refusal *why)
@@ -114,8 +114,8 @@ static void prefill_failed(struct kvr_reason *t, const struct request *r, const 
 static void expired(struct kvr_reason *t, const struct refusal *why)
 {
 	static const char *const what[] = {
-		[KVR_RQ_DEADLINE] = "it has waited for as long as it wanted to",
-		[KVR_RQ_SILENT] = "nothing has been heard of its client",
+		[KVR_RQ_DEADLINE] = "the deadline of the request passed",
+		[KVR_RQ_SILENT] = "the client stopped sending",
 	};
 	const uint64_t kind = why->detail[0];
 
@@ -129,9 +129,9 @@ static void no_memory(struct kvr_reason *t, const struct pool *p)
 {
 	kvr_reason_say(t, "pool ");
 	kvr_reason_say(t, p->name);
-	kvr_reason_count(t, " has no room: requests ", kvr_flight_count(p->requests));
+	kvr_reason_count(t, " is full: requests ", kvr_flight_count(p->requests));
 	kvr_reason_count(t, " of ", kvr_flight_size(p->requests));
-	kvr_reason_count(t, ", frames that wait ",
+	kvr_reason_count(t, ", waiting frames ",
 			 atomic_load_explicit(&p->live.held, memory_order_relaxed));
 	kvr_reason_count(t, " of ", p->max_held);
 }
@@ -141,9 +141,9 @@ static void session_limit(struct kvr_reason *t, const struct pool *p)
 	kvr_reason_say(t, "pool ");
 	kvr_reason_say(t, p->name);
 	if (p->sessions == NULL)
-		kvr_reason_say(t, " has no sessions");
+		kvr_reason_say(t, " has no sessions; set max_sessions");
 	else
-		kvr_reason_count(t, ": no room for another session, at most ", p->sessions->max);
+		kvr_reason_count(t, ": session limit reached: ", p->sessions->max);
 }
 
 static void not_opened(struct kvr_reason *t, const struct request *r, const struct refusal *why)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Frames about requests, as events: which request is meant, whether the sender may speak of it, and
- * what it says. What follows is lib/request's.
+ * Frames about requests as events: find the request, check that the sender may act on it, and
+ * decode the content. lib/request decides what follows.
  */
 #include "lcore/mailbox.h"
 #include "lcore/out.h"
@@ -19,9 +19,9 @@
 #include "kvr_frame.h"
 #include "kvr_reason.h"
 
-/* All that goes to the client of a request takes this next hop from now on. */
-/* Pass a message on when it may be for another pool. @return 0, or -1: this was the last pool, or
- * the ring is full and the frame was dropped (counted). */
+/* All answers to the client take this next hop from now on. */
+/* Pass a message to the next pool if it may belong there. @return 0, or -1: this was the last pool,
+ * or its mailbox is full and the frame was dropped and counted. */
 static int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	if (n->handle != 0 || p->number + 1 >= lc->rt->n_pools)
@@ -29,7 +29,7 @@ static int note_next_pool(struct lcore *lc, struct pool *p, const struct note *n
 	if (notes_put(&lc->rt->pool[p->number + 1], n) == 0)
 		return 0;
 	pool_count(p, PC_MAILBOX_FULL, 1);
-	rte_pktmbuf_free(n->m); /* the client repeats it */
+	rte_pktmbuf_free(n->m); /* the client retransmits it */
 	return 0;
 }
 
@@ -45,8 +45,8 @@ static void client_hop(struct kvr_flight *slot, const uint8_t mac[6])
 		memcpy(r->job->client.mac, mac, sizeof(r->job->client.mac));
 }
 
-/* Whether a frame about a request comes from where its ROUTE came from; then what is sent to the
- * client goes the way that it has come by. */
+/* Whether a frame comes from the client of the request. If so, answers take the path of this frame.
+ */
 static bool from_its_client(struct pool *p, struct kvr_flight *slot, const struct kvr_path *from)
 {
 	if (unlikely(!kvr_path_same(from, &slot->relay.client))) {
@@ -58,7 +58,7 @@ static bool from_its_client(struct pool *p, struct kvr_flight *slot, const struc
 	return true;
 }
 
-/* Whether (source, id) has ended lately; then what its client has been told. */
+/* Whether (source, id) ended recently; if so, its last answer. */
 static bool has_ended(const struct pool *p, uint64_t source, uint64_t id, struct refusal *why)
 {
 	struct kvr_flight_end end;
@@ -71,7 +71,7 @@ static bool has_ended(const struct pool *p, uint64_t source, uint64_t id, struct
 
 /* ---- ROUTE ---- */
 
-/* ROUTE of a request that is known. */
+/* ROUTE of a known request. */
 static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, struct job *j)
 {
 	struct request *r = request_of(slot);
@@ -86,25 +86,26 @@ static void repeated(struct lcore *lc, struct pool *p, struct kvr_flight *slot, 
 	r->heard_ns = lc->quiet.now_ns;
 	if (j->digest == r->digest)
 		e.flags |= KVR_RQEF_SAME;
-	/* What it has sent in vain for long may go elsewhere with what has come now. */
+	/* A message that was sent without success for long may be rerouted with the retransmission.
+	 */
 	if (r->job != NULL && (j->flags & KVR_REQ_F_RESEND) != 0 &&
 	    (e.flags & KVR_RQEF_SAME) != 0 && send_in_vain(lc, r))
 		send_end(r);
-	/* Legs, and messages of several frames while they are here, are sent again by the router
-	 * itself. */
+	/* The router itself retransmits legs, and messages of several frames while it keeps them.
+	 */
 	if (r->job != NULL || r->rq.paired || (j->flags & KVR_REQ_F_RESEND) == 0) {
 		life_event(&x, &e);
 		job_free(lc, j);
 		return;
 	}
-	/* The client's limit is for the request, whichever copy it moves with. */
+	/* The deadline belongs to the request, whichever copy reroutes it. */
 	if (j->deadline_ns != 0)
 		j->deadline_ns = r->times.arrival_ns + (j->deadline_ns - j->arrival_ns);
 	j->arrival_ns = r->times.arrival_ns;
 	e.flags |= KVR_RQEF_RESEND;
 	e.msg = send_may_move(r) ? &j->msg : NULL;
 	r->job = j;
-	/* What has gone to the client cannot be taken back for another try. */
+	/* Items that went to the client exclude another attempt. */
 	if (!kvr_flight_hold_items(slot))
 		e.flags |= KVR_RQEF_ANSWERED;
 	life_event(&x, &e);
@@ -178,7 +179,7 @@ static void on_dispatch_ack(struct lcore *lc, struct pool *p, const struct note 
 	slot_event(lc, p, slot, e);
 }
 
-/* What an engine says of its failure: the first line. */
+/* Keep the first line of an engine's error. */
 static void keep_words(struct pair *l, const void *data, uint32_t len)
 {
 	struct kvr_reason t = kvr_reason_init(l->said, sizeof(l->said));
@@ -186,15 +187,15 @@ static void keep_words(struct pair *l, const void *data, uint32_t len)
 	kvr_reason_quote(&t, data, len);
 }
 
-/* Whether the decode leg will take what its prefill leg ends with now. */
+/* Whether the decode leg will use the result of its prefill leg. */
 static bool awaits_result(const struct request *r)
 {
 	return r->rq.way == KVR_WAY_SYNC && r->job != NULL &&
 	       kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO;
 }
 
-/* The last item of a prefill leg: its data are what the decode leg needs, on the way without an
- * address. The frame is taken. */
+/* The last item of a prefill leg: data for the decode leg, sent without an address. Takes the
+ * frame. */
 static void prefill_result(struct lcore *lc, struct request *r, struct rte_mbuf *m,
 			   struct kvr_rq_event *e)
 {
@@ -222,8 +223,8 @@ static uint16_t progress_flags(uint16_t wire)
 			  ((wire & KVR_PROG_F_REFUSED) != 0 ? KVR_RQEF_REFUSED : 0));
 }
 
-/* What NOTE_PROGRESS says. @p m: the frame of the last item of a prefill leg, which it takes; NULL:
- * none. @p flags: KVR_RQEF_* besides. */
+/* Handle NOTE_PROGRESS. @p m: frame of the last item of a prefill leg, taken; NULL: none. @p flags:
+ * additional KVR_RQEF_*. */
 static void item(struct lcore *lc, struct pool *p, const struct note *n, struct rte_mbuf *m,
 		 uint16_t flags)
 {
@@ -265,7 +266,8 @@ static void on_result(struct lcore *lc, struct pool *p, const struct note *n)
 	item(lc, p, &says, n->m, 0);
 }
 
-/* The agent of a prefill leg may forget its last item, of several frames, or must send it anew. */
+/* Answer the agent of a prefill leg whose last item had several frames: it may forget the item, or
+ * must send it again. */
 static void answer_result(struct lcore *lc, const struct rte_mbuf *m, enum kvr_code code)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
@@ -294,7 +296,7 @@ static void on_long_result(struct lcore *lc, struct pool *p, const struct note *
 	if (wanted)
 		code = leg_long_result(lc, r->job, n->frames);
 	answer_result(lc, n->frames->m[0], code);
-	/* One writer; they wait from now on, or are nobody's. Publishes nothing. */
+	/* One writer; the frames now wait or are freed. Guards no other data. */
 	atomic_store_explicit(taken,
 			      atomic_load_explicit(taken, memory_order_relaxed) + n->frames->n,
 			      memory_order_relaxed);
@@ -311,7 +313,7 @@ static void on_result_again(struct lcore *lc, struct pool *p, const struct note 
 	const struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 	const struct request *r = slot != NULL ? request_of(slot) : NULL;
 
-	/* It has not ended the leg: there was no room for it. */
+	/* The leg has not ended, because there was no memory for the result. */
 	answer_result(lc, n->m,
 		      r != NULL && kvr_request_may(leg_state(r, PREFILL), KVR_RQE_FIN) == KVR_RQ_GO
 			      ? KVR_E_NO_MEMORY
@@ -327,7 +329,7 @@ static void on_last(struct lcore *lc, struct pool *p, const struct note *n)
 
 	item(lc, p, &says, NULL, 0);
 	slot = kvr_flight_by_handle(p->requests, n->handle);
-	/* Its room was needed, or the request goes on elsewhere: its agent says it again. */
+	/* Its slot was reclaimed or the request was rerouted: the agent retransmits. */
 	if (unlikely(slot == NULL || kvr_flight_relay_mode(slot) == KVR_FLIGHT_DROP)) {
 		rte_pktmbuf_free(n->m);
 		return;
@@ -373,7 +375,7 @@ static void on_fin_acked(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	struct kvr_flight *slot = kvr_flight_by_handle(p->requests, n->handle);
 
-	if (slot != NULL && request_of(slot) == NULL) { /* a try that was given up */
+	if (slot != NULL && request_of(slot) == NULL) { /* an abandoned attempt */
 		abort_stop(p, slot);
 		slot_release(p, slot);
 		return;
@@ -381,7 +383,7 @@ static void on_fin_acked(struct lcore *lc, struct pool *p, const struct note *n)
 	slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_FIN_ACKED});
 }
 
-/* The client's own frame about a request of @p p, which it frees. */
+/* Handle a client's frame about a request of @p p, and free it. */
 static void from_client(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
 			struct rte_mbuf *m, enum kvr_rq_event_kind kind)
 {
@@ -399,8 +401,8 @@ static void from_client(struct lcore *lc, struct pool *p, struct kvr_flight *slo
 	rte_pktmbuf_free(m);
 }
 
-/* CANCEL and PROBE name (source, id) alone when the client has no handle yet: the pools are asked
- * in turn, and the last one answers for all. */
+/* CANCEL and PROBE contain only (source, id) if the client has no handle yet. The pools are asked
+ * in order, and the last one answers. */
 static void on_cancel(struct lcore *lc, struct pool *p, const struct note *n)
 {
 	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(n->m, const struct kvr_wire_hdr *);
@@ -451,7 +453,7 @@ static void (*const handlers[])(struct lcore *, struct pool *, const struct note
 	[NOTE_LOADS] = on_loads,
 	[NOTE_CLIENT_HOP] = on_client_hop,
 };
-_Static_assert(RTE_DIM(handlers) == NOTE_TYPES, "a handler for each type");
+_Static_assert(RTE_DIM(handlers) == NOTE_TYPES, "one handler per type");
 
 void request_note(struct lcore *lc, struct pool *p, const struct note *n)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sessions of a snapshot, bound as they were. */
+/* Sessions of a snapshot: restore their bindings. */
 #include "sched/request.h"
 #include "sched/session.h"
 #include "state/restore.h"
@@ -17,7 +17,7 @@ bool session_restore(struct lcore *lc, struct pool *p, struct restore_worker *r)
 		const struct kvr_session_binding to = {s->worker, s->dp_rank, s->tag};
 		struct kvr_session_key key;
 
-		/* One for which there is no room is counted by the table; its client opens anew. */
+		/* The table counts sessions without space; their clients open them again. */
 		if (s->pool == p->number &&
 		    kvr_session_key(p->sessions->table, s + 1, s->id_len, &key) &&
 		    kvr_session_restore(p->sessions->table, &key, &to, s->ttl_ns, s->left_ns,

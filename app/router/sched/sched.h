@@ -4,50 +4,48 @@
 
 /**
  * @file
- * The scheduler stage: what others need of it; request.h has the rest. It owns the pool's load
- * model, queue, requests and slots (pool::live and what it leads to) and is their only writer.
- * Scheduler lcore of the pool, unless said otherwise. Budget: a turn of 50 us takes one burst of
- * notes, what can be admitted, and what time brings.
+ * The scheduler stage for other folders; request.h has its internal interface. It is the only
+ * writer of the pool's load model, queue, requests and slots (pool::live and the data behind it).
+ * Scheduler lcore of the pool, unless stated otherwise. Budget: 50 us a turn for one burst of
+ * messages, possible admissions and timers.
  */
 
 #include "state/router.h"
 
-/** Requests that end in one turn for one reason that is none of their own: 3 to 8 us each, as
- * nothing of them has been fetched. */
+/** Requests that end in one turn for an external reason, such as the loss of a worker: 3 to 8 us
+ * each, as their memory is not prefetched. */
 #define ENDS_TURN 4u
 
-/* ---- held_dp.c: jobs at their pool's scheduler lcore, and nowhere else ---- */
+/* ---- held_dp.c: waiting budget ---- */
 
-/**
- * The job is going to wait with its frames: they are the buffers that ports receive into, and only
- * a part of them may wait, and of that part each source has a share. Idempotent.
- * @return KVR_OK; KVR_E_NO_MEMORY, KVR_E_SOURCE_LIMIT: nothing has changed.
- */
+/** The job will wait with its frames. They are receive buffers, so only a part of them may wait,
+ * and each source has a quota of that part. Idempotent. @return KVR_OK; KVR_E_NO_MEMORY,
+ * KVR_E_SOURCE_LIMIT: nothing changed. */
 enum kvr_code job_hold(struct job *j);
 
-/** The result of its prefill leg waits with a job of a pair, which has none yet; the frames count
- * like its own. @return the same; on failure the caller keeps @p l. */
+/** The result of the prefill leg waits with the job of a pair, which has none yet; its frames count
+ * like the job's. @return the same; on failure the caller keeps @p l. */
 enum kvr_code result_hold(struct job *j, struct frame_list *l);
 
-/** Let go of the result of a job of a pair, of whatever form. Idempotent. */
+/** Free the result of a pair's job, in either form. Idempotent. */
 void result_free(struct lcore *lc, struct job *j);
 
-/** Free a job, whatever frames it still has, and what is kept for it. */
+/** Free a job with its frames and charges. */
 void job_free(struct lcore *lc, struct job *j);
 
-/* ---- the scheduler stage: what others need of it; request.h has the rest ---- */
+/* ---- sched_dp.c, timers_dp.c ---- */
 
-/** Handle one burst of notes of @p p, admit waiting requests, serve timers. @return notes. */
+/** Handle one burst of messages of @p p, admit waiting requests, serve timers. @return messages. */
 uint32_t sched_poll(struct lcore *lc, struct pool *p);
 
-/** Expire bookings and look after deadlines, every 10 ms. A struct call's function: @p pool is the
- * struct pool. */
+/** Expire bookings and check deadlines, every 10 ms. Function of a struct call; @p pool is a struct
+ * pool. */
 bool sched_tick(struct lcore *lc, void *pool);
 
-/** Bring the gauges among the pool's counters up to date. */
+/** Update the gauges among the pool's counters. */
 void sched_gauges(struct pool *p);
 
-/** kvr_sched_ops::dropped: a booking ended because its rank went. */
+/** kvr_sched_ops::dropped: a booking ended because its rank was removed. */
 void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 
 /* ---- mailbox.c ---- */
@@ -55,24 +53,22 @@ void sched_dropped(void *pool, uint32_t slot, uint32_t rank);
 /** Free what an unhandled message owns. Control thread, when the lcores have ended. */
 void note_drop(struct lcore *control, const struct note *n);
 
-/** Start: room for @p size - 1 notes, a power of two. @p alone: one lcore does everything.
- * @return 0 or -ENOMEM. */
+/** Start: create a mailbox for @p size - 1 messages, @p size a power of two. @p alone: one lcore
+ * does everything. @return 0 or -ENOMEM. */
 int notes_create(struct pool *p, uint32_t size, bool alone);
 
-/** Stop: give back what the notes own that nobody has taken, and the memory. */
+/** Stop: free waiting messages and the memory. */
 void notes_destroy(struct pool *p);
 
 /* ---- overlap_dp.c ---- */
 
-/**
- * What lcores look up with @p view (kvr_view::number) or a later one is true of these ranks; what
- * they did before is of whoever had them then. UINT64_MAX: nothing yet, they are not open; 0: they
- * are nobody's. Cost: max_ranks words.
+/** Lookups with view @p view (kvr_view::number) or later are valid for these ranks; earlier ones
+ * belong to their former owners. UINT64_MAX: not eligible yet; 0: no owner. Cost: max_ranks words.
  */
 void ranks_begin(struct pool *p, const uint32_t rank[], uint32_t n, uint64_t view);
 
-/** @p o, looked up in @p p with @p view, as lib/sched takes it: without what it says of ranks that
- * have begun since, for good. */
+/** Convert @p o, looked up in @p p with @p view, to the form of lib/sched, and clear the overlap of
+ * ranks whose owner changed since. */
 void sched_overlap(const struct pool *p, struct kvr_overlap *o, uint64_t view,
 		   struct kvr_sched_overlap *out);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The scheduler stage of a pool: the only writer of its load model, queue, requests and slots. Its
- * turn: what has been lost, a burst of notes, the queue, time. Each note is an event of a request
- * (request_dp.c), whose orders are carried out at once (orders_dp.c).
+ * The scheduler stage of a pool, the only writer of its load model, queue, requests and slots. A
+ * turn: lost bookings, a burst of messages, the queue, timers. Each message is an event of a
+ * request (request_dp.c), whose orders are carried out at once (orders_dp.c).
  */
 #include "lcore/mailbox.h"
 #include "sched/measure.h"
@@ -13,9 +13,9 @@
 
 #include <string.h>
 
-#define LOADS_TURN  1024u		      /* ranks in answers to POTENTIAL_LOADS, 30 ns each */
-#define ALIVE_RANKS (8 * KVR_WIRE_ALIVE_MOST) /* the cost of an ALIVE, in such ranks */
-#define STEPS_AHEAD (1 + KVR_SCHED_AHEAD)     /* the job, then what it or the slot leads to */
+#define LOADS_TURN  1024u /* ranks in answers to POTENTIAL_LOADS per turn, 30 ns each */
+#define ALIVE_RANKS (8 * KVR_WIRE_ALIVE_MOST) /* cost of an ALIVE in such ranks */
+#define STEPS_AHEAD (1 + KVR_SCHED_AHEAD)     /* the job, then the data behind the job or slot */
 
 /* ---- what is fetched ahead ---- */
 
@@ -33,7 +33,7 @@ static void prefetch_job(struct pool *p, const struct job *j, struct kvr_active_
 	kvr_sched_prefetch_route(p->sched, &j->msg.req, ahead);
 }
 
-/* What lies behind the slot of a handle. Its own lines have been fetched. */
+/* Prefetch the data behind the slot of a handle, whose own lines are loaded. */
 static void prefetch_request(struct pool *p, uint64_t handle)
 {
 	const struct kvr_flight *slot = kvr_flight_by_handle(p->requests, handle);
@@ -47,7 +47,7 @@ static void prefetch_request(struct pool *p, uint64_t handle)
 	rte_prefetch0(&r->times);
 }
 
-/* Only the end of a booking goes up its prompt; what else is said of it needs the booking. */
+/* Only the end of a booking walks its prompt; other messages need just the booking. */
 static bool goes_on(const struct note *n, int step)
 {
 	return n->type == NOTE_RESULT || n->type == NOTE_LONG_RESULT ||
@@ -69,9 +69,8 @@ static void prefetch_note(struct pool *p, const struct note *n, struct kvr_activ
 				   step - 1);
 }
 
-/* Before note i is handled: the next step of some notes behind it. Each step reads what the one
- * before has fetched; see kvr_sched_prefetch().
- */
+/* Before message i is handled: the next prefetch step of messages behind it. Each step reads lines
+ * that the previous one loaded; see kvr_sched_prefetch(). */
 static void fetch_ahead(struct pool *p, const struct note n[], int got,
 			struct kvr_active_ahead ahead[], int i)
 {
@@ -99,10 +98,9 @@ void sched_gauges(struct pool *p)
 	kvr_stats_set(s->count, SC_LIVE, kvr_session_count(s->table));
 }
 
-/*
- * Notes of this turn, read and not taken yet. A question about all ranks costs what ten decisions
- * cost, and a report of live requests half of that: further ones wait for the next turn.
- */
+/* Read the messages of this turn without removing them. A query about all ranks costs as much as
+ * ten decisions, and a report of live requests half of that, so further ones wait for the next
+ * turn. */
 static uint32_t turn_notes(const struct pool *p, struct note n[])
 {
 	const uint32_t got = notes_take_start(p, n, BURST);
@@ -120,7 +118,7 @@ static uint32_t turn_notes(const struct pool *p, struct note n[])
 	return take;
 }
 
-/* @return false: a long prompt is under way; it is not handled yet. */
+/* @return false: a long prompt is in progress; the message is not handled yet. */
 static bool handle(struct lcore *lc, struct pool *p, const struct note *n, uint32_t runs)
 {
 	if (likely(prompts_short(p, n))) {
@@ -134,8 +132,8 @@ static bool handle(struct lcore *lc, struct pool *p, const struct note *n, uint3
 	return true;
 }
 
-/* A burst of notes, or what of it there is time for: the others stay in the ring. @return how many
- * were handled. */
+/* Handle a burst of messages, or the part that fits the turn; the others stay in the mailbox.
+ * @return number handled. */
 static uint32_t burst(struct lcore *lc, struct pool *p, uint64_t most)
 {
 	struct kvr_active_ahead ahead[BURST];
@@ -143,7 +141,7 @@ static uint32_t burst(struct lcore *lc, struct pool *p, uint64_t most)
 	uint32_t got = turn_notes(p, n), done = 0;
 	uint64_t walked = prompts_walked(p);
 
-	memset(ahead, 0, got * sizeof(ahead[0])); /* most turns have a note or two */
+	memset(ahead, 0, got * sizeof(ahead[0])); /* most turns have one or two messages */
 	for (uint32_t i = 0; i < got; i++)
 		if (n[i].handle != 0)
 			kvr_flight_prefetch(p->requests, n[i].handle);

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * DISPATCH of several frames, and of legs. A message leaves in slices over the turns, at the pace
- * of section 4 of PROTOCOL.md, and is repeated until its worker has acknowledged it: losing one
- * frame of hundreds must not mean sending all of them again, from the client on.
+ * of PROTOCOL.md section 4, and is retransmitted until its worker acknowledges it: the loss of one
+ * frame in hundreds must not make the client send all of them again.
  *
  *   first copy         SLICE frames, then a pause of SLICE gaps: 64 frames a millisecond
- *   MISSING            the fragments it names, as far as they have been sent, at the same pace;
- *                      much of it: half the pace
- *   20 ms, doubling    from the last frame on: the first fragment alone. The worker says what it
- *                      lacks, or acknowledges again
+ *   MISSING            the named fragments, as far as they were sent, at the same pace; at half the
+ *                      pace if there are many
+ *   20 ms, doubling    after the last frame: the first fragment alone. The worker answers with its
+ *                      missing fragments, or acknowledges again
  *   acknowledged, an item, ended   send_settle()
  *
- * The job is what is kept. Its frames count as waiting ones (job_hold()). Without room for them it
- * goes as soon as they are out, as fast as the turns allow, and the client's repetition serves, as
- * it does for messages of one frame. Every frame is a copy: job_part() finds its bytes without a
- * search, so that a slice costs what its bytes cost, whatever the length of the message.
+ * The job is kept. Its frames count as waiting (job_hold()). If they may not wait, the job is freed
+ * as soon as all frames are out, as fast as turns allow, and the client retransmits, as for
+ * messages of one frame. Every frame is a copy: job_part() finds its bytes directly, so that the
+ * cost of a slice does not depend on the length of the message.
  */
 #include "lcore/agent_path.h"
 #include "lcore/out.h"
@@ -31,10 +31,10 @@
 
 #define RESEND_NS     UINT64_C(20000000)
 #define RESEND_MAX_NS UINT64_C(1000000000)
-#define SLICE	      16u     /* frames of one message, then it is another's turn */
+#define SLICE	      16u     /* frames of one message before the next message */
 #define GAP_NS	      15625u  /* 64 frames a millisecond */
-#define GAP_MAX_NS    125000u /* 8, after losses */
-#define LOOK	      64u     /* messages looked at in a turn */
+#define GAP_MAX_NS    125000u /* 8 frames a millisecond, after losses */
+#define LOOK	      64u     /* messages considered in a turn */
 
 /* ---- what is sent ---- */
 
@@ -57,8 +57,8 @@ static void message(struct lcore *lc, const struct pool *p, const struct kvr_fli
 	}
 }
 
-/* The bytes from `from` to `to` of the DISPATCH that are at most `end`, from the client's message
- * or from memory; moves on. */
+/* Append bytes [from, to) of the DISPATCH, up to `end`, from the client's message or from memory,
+ * and advance. */
 static void part(const struct dispatch_msg *d, const uint8_t *mem, uint32_t shift, uint32_t end,
 		 uint32_t *off, uint32_t to, uint8_t **dst)
 {
@@ -82,7 +82,7 @@ static void copy(const struct dispatch_msg *d, uint32_t off, uint32_t len, uint8
 	part(d, NULL, 0, d->hints_off, &off, to, &dst);
 	part(d, d->hints, d->hints_off, body, &off, to, &dst);
 	part(d, NULL, body - d->body_off, d->result_off, &off, to, &dst);
-	if (off < to) /* its data stand behind the fixed part of the RESPONSE */
+	if (off < to) /* the data follow the fixed part of the RESPONSE */
 		frames_part(d->result->m, d->result_unit,
 			    (uint32_t)sizeof(struct kvr_wire_response) + off - d->result_off,
 			    to - off, dst);
@@ -96,7 +96,7 @@ static int cut(const struct dispatch_msg *d, uint32_t limit, struct kvr_frag *f)
 	return kvr_frag_init(f, KVR_DISPATCH, &ids, d->h.msg_len, limit);
 }
 
-/* Fragment number @p k; without a buffer it is lost, and asked for again. */
+/* Send fragment @p k; without a buffer it counts as lost and will be requested. */
 static void send_frame(struct lcore *lc, const struct dispatch_msg *d, struct kvr_frag *f,
 		       uint32_t k, const struct kvr_path *to)
 {
@@ -118,7 +118,7 @@ static void send_frame(struct lcore *lc, const struct dispatch_msg *d, struct kv
 
 /* ---- repetitions ---- */
 
-/* The list for the attempts made so far: all that stand in it wait equally long, so in order. */
+/* The list for the number of attempts so far; its members wait equally long and are in order. */
 static uint32_t resend_step(const struct kvr_flight *slot)
 {
 	return RTE_MIN(slot->attempt, LEG_STEPS - 1);
@@ -222,7 +222,7 @@ bool send_may_move(const struct request *r)
 	return kvr_flight_count(t) < kvr_flight_size(t) || kvr_flight_oldest(t) != NULL;
 }
 
-/* All of its message is out, and another handle is to be had. */
+/* Whether all of the message is sent, and another handle is available. */
 static bool may_leave(struct lcore *lc, const struct kvr_flight *slot)
 {
 	const struct request *r = request_of(slot);
@@ -238,7 +238,7 @@ bool send_in_vain(struct lcore *lc, const struct request *r)
 	return send_kept(r) && !r->rq.paired && may_leave(lc, r->slot[MAIN]);
 }
 
-/* What the scheduler does not need any more of a job that it has decided. */
+/* Free the parts of a decided job that the scheduler no longer needs. */
 static void strip(struct job *j)
 {
 	prompts_keep(j->pool, j);
@@ -261,14 +261,14 @@ void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 
 	if (!r->rq.paired) {
 		strip(j);
-		job_hold(j); /* or it goes with its last frame */
+		job_hold(j); /* otherwise freed with its last frame */
 		j->sent = true;
 	}
 	message(lc, p, slot, &d);
 	s = sending_of(slot);
 	*s = (struct sending){.r = slot, .due_ns = lc->now_ns, .gap_ns = GAP_NS};
 	s->limit = out_limit(lc, to);
-	if (!r->rq.paired) /* in the client's cut when the path takes it */
+	if (!r->rq.paired) /* keep the client's fragment size if the path allows */
 		s->limit = RTE_MIN(s->limit, j->frames->m[0]->pkt_len);
 	pool_count(p, PC_DISPATCHES, 1);
 	if (cut(&d, s->limit, &f) < 0) {
@@ -287,7 +287,7 @@ void send_start(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 	resend_start(lc, p, slot);
 }
 
-/* The next fragment that is to be sent. */
+/* The next fragment to send. */
 static uint32_t take_next(struct sending *s)
 {
 	uint32_t w = 0;
@@ -302,7 +302,7 @@ static uint32_t take_next(struct sending *s)
 	return w;
 }
 
-/* All that is to be sent now is out. */
+/* All pending frames are sent. */
 static void sent(struct lcore *lc, struct pool *p, struct sending *s)
 {
 	struct kvr_flight *slot = s->r;
@@ -315,8 +315,9 @@ static void sent(struct lcore *lc, struct pool *p, struct sending *s)
 		if (r->job->pair->over)
 			send_end(r);
 	} else if (send_kept(r)) {
-		/* Its worker is waited for from here: it has all, or has named what it lacks. By
-		 * the clock of life_ctx(), which stands still when the router does. */
+		/* The acknowledgement timeout begins: the worker has all fragments, or those that
+		 * it requested. By the clock of life_ctx(), which stands still while the router
+		 * stalls. */
 		if (slot->attempt == 0)
 			r->rq.sent_ns[leg_of(slot)] = lc->quiet.now_ns;
 		resend_start(lc, p, slot);
@@ -335,7 +336,7 @@ static void slice(struct lcore *lc, struct pool *p, struct sending *s)
 
 	message(lc, p, slot, &d);
 	if (unlikely(s->limit > out_limit(lc, to) || cut(&d, s->limit, &f) < 0)) {
-		in_count(lc, IN_UNSENDABLE); /* it has moved to where frames are shorter */
+		in_count(lc, IN_UNSENDABLE); /* the worker moved to a path with smaller frames */
 		s->next = s->n_frames;
 		s->n_lack = 0;
 	}
@@ -394,13 +395,13 @@ void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
 
 		if (at < lack->n_words)
 			memcpy(&word, (const uint8_t *)(lack + 1) + at * 8u, sizeof(word));
-		/* What has not been sent yet is on its way anyway. */
+		/* Fragments that were never sent are on their way anyway. */
 		s->lack[i] = sent < 64 ? word & ((UINT64_C(1) << sent) - 1) : word;
 		s->n_lack += (uint32_t)__builtin_popcountll(s->lack[i]);
 	}
 	if (s->n_lack > s->next / 4)
 		s->gap_ns = RTE_MIN(2 * s->gap_ns, GAP_MAX_NS);
-	/* It is being heard: from here on it is waited for as at first. */
+	/* The worker responds: the timeout restarts at its first step. */
 	resend_stop(p, slot);
 	slot->attempt = 0;
 	if (s->n_lack > 0 || s->next < s->n_frames)
@@ -409,7 +410,7 @@ void send_missing(struct lcore *lc, struct pool *p, struct kvr_flight *slot,
 		resend_start(lc, p, slot);
 }
 
-/* Nobody has acknowledged it: its first fragment, which may be all of it. */
+/* Unacknowledged: retransmit the first fragment, which may be the whole message. */
 static void again(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 {
 	const struct kvr_path *to = agent_path(lc, &slot->relay);
@@ -428,7 +429,7 @@ static void again(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
 	resend_start(lc, p, slot);
 }
 
-/* Whether any waits in any of the lists: one look a turn. */
+/* Whether any list has a member: one check per turn. */
 static inline bool any_waits(const struct pool *p)
 {
 	uintptr_t any = 0;
@@ -445,7 +446,7 @@ struct kvr_flight *send_unheard(struct lcore *lc, struct pool *p)
 
 	if (likely(!any_waits(p)))
 		return NULL;
-	/* Who has been repeated most has been silent for longest; after a pause all may be due. */
+	/* The most retransmitted messages have waited longest; after a stall all may be due. */
 	for (uint32_t i = LEG_STEPS; i-- > 0;)
 		TAILQ_FOREACH (slot, &p->live.resends[i], resend_link) {
 			if (slot->resend_ns > lc->now_ns || looks == 0)
@@ -461,7 +462,7 @@ void send_poll(struct lcore *lc, struct pool *p)
 {
 	struct sending *s, *first = NULL;
 	struct kvr_flight *slot;
-	uint32_t room = BURST; /* after a pause all may be due */
+	uint32_t room = BURST; /* after a stall all may be due */
 
 	for (uint32_t i = 0; i < LOOK && lc->send_left > 0; i++) {
 		s = TAILQ_FIRST(&p->live.sends);
@@ -475,8 +476,7 @@ void send_poll(struct lcore *lc, struct pool *p)
 	}
 	if (likely(!any_waits(p)))
 		return;
-	/* From the longest wait down: what is sent now comes into a list that has been looked at.
-	 */
+	/* From the longest wait down: a message sent now joins a list that was checked already. */
 	for (uint32_t i = LEG_STEPS; i-- > 0;)
 		while (room > 0 && lc->send_left > 0 &&
 		       (slot = TAILQ_FIRST(&p->live.resends[i])) != NULL &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What workers are asked about sessions until they answer, and what orders of lib/request do to the
- * books of a pool's sessions; session.h.
+ * Session messages to workers with retransmission, and the effect of lib/request's orders on the
+ * pool's sessions; session.h.
  */
 #include "lcore/out.h"
 #include "sched/session.h"
@@ -16,7 +16,7 @@
 
 #define MS UINT64_C(1000000)
 
-/* Milliseconds before each repetition, and after the last before giving up. */
+/* Milliseconds before each retransmission, and after the last one before giving up. */
 #define WAITS(X) X(20) X(40) X(80) X(160) X(320) X(640) X(1000) X(1000) X(1000) X(740)
 #define WAIT(ms) (ms) * MS,
 #define PLUS(ms) +(ms)*MS
@@ -24,7 +24,7 @@
 static const uint64_t waits[SESSION_WAITS] = {WAITS(WAIT)};
 _Static_assert(0 WAITS(PLUS) == KVR_RQ_OPEN_NS, "an open is given up in time");
 
-/* By its address: a front end that has started anew, or has several sockets, has other ports. */
+/* By address only: a restarted front end, or one with several sockets, has other ports. */
 uint64_t session_client_tag(const struct router *rt, const struct kvr_path *client)
 {
 	struct kvr_path host = *client;
@@ -56,7 +56,7 @@ static enum session_counter ask_gauge(const struct session_ask *a)
 	return a->kind == KVR_SESSION_OPEN ? SC_OPENING : SC_CLOSING;
 }
 
-/* Send it and wait. @return false: the worker has left; the ask is not waiting. */
+/* Send and wait. @return false: the worker has left, so the question does not wait. */
 static bool ask_send(struct lcore *lc, struct pool *p, struct session_ask *a)
 {
 	struct sessions *s = p->sessions;
@@ -68,7 +68,7 @@ static bool ask_send(struct lcore *lc, struct pool *p, struct session_ask *a)
 	int len;
 
 	if (w == NULL || w->epoch != a->epoch)
-		return false; /* and the session with it */
+		return false; /* and its sessions with it */
 	len = kvr_put_session(buf, sizeof(buf), a->kind, &ids, body,
 			      (struct kvr_str){a->id, a->id_len});
 	assert(len > 0);
@@ -93,7 +93,7 @@ static void close_over(struct sessions *s, struct session_ask *a, enum session_c
 	count(s, how);
 }
 
-/* The close that has waited longest: the first of the last step that has any. */
+/* Drop the close that waited longest: the first of the last non-empty step. */
 static void give_up_oldest(struct sessions *s)
 {
 	for (uint32_t step = SESSION_WAITS; step-- > 0;) {
@@ -113,7 +113,7 @@ void session_close(struct lcore *lc, struct pool *p, const struct kvr_rq_order *
 	struct kvr_session_key key = {0};
 	struct session_ask *a;
 
-	/* It was legal once. */
+	/* It was valid before. */
 	kvr_session_key(s->table, o->session.id, o->session.id_len, &key);
 
 	count(s, SC_CLOSES);
@@ -137,7 +137,7 @@ void session_close(struct lcore *lc, struct pool *p, const struct kvr_rq_order *
 
 /* ---- opens ---- */
 
-/* Closes of the session at the worker that is to open it come too late now. */
+/* Drop closes of the session at the worker that is to open it, which would arrive too late. */
 static void closes_stop(struct sessions *s, const struct session_ask *open)
 {
 	struct session_ask *a, *next;
@@ -172,7 +172,7 @@ void session_open(const struct life *x)
 	a->hash = key->hash;
 	closes_stop(x->p->sessions, a);
 	sent = ask_send(x->lc, x->p, a);
-	assert(sent); /* its worker was found a moment ago, in this view */
+	assert(sent); /* this view contains its worker */
 	RTE_SET_USED(sent);
 }
 
@@ -183,12 +183,12 @@ void session_unopen(const struct life *x, const struct kvr_rq_order *o)
 	if (o->how == KVR_RQ_MAYBE_OPEN)
 		count(x->p->sessions, SC_OPEN_ENDED);
 	if (a->kind == 0)
-		return; /* it is not waiting any more */
+		return; /* not waiting any more */
 	ask_stop(x->p->sessions, a);
 	a->kind = 0;
 }
 
-/* ---- what is said of a request ---- */
+/* ---- session hints of a request ---- */
 
 struct kvr_rq_session *session_of(struct lcore *lc, struct request *r, struct kvr_rq_session *none)
 {
@@ -290,7 +290,7 @@ void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
 	RTE_SET_USED(lc);
 	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle ||
 	    !session_was_asked(a, n)) {
-		pool_count(p, PC_LATE_FRAMES, 1); /* repeated, or not its business */
+		pool_count(p, PC_LATE_FRAMES, 1); /* repeated, or from another worker */
 		return;
 	}
 	ask_stop(p->sessions, a);

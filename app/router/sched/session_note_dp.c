@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What is said about sessions, and their time, as events of requests; session.h. */
+/* Messages about sessions, and their timers, as events of requests; session.h. */
 #include "lcore/out.h"
 #include "sched/request.h"
 #include "sched/session.h"
@@ -18,10 +18,10 @@ void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n)
 
 	if (r != NULL && leg_of(slot) == MAIN && leg_state(r, MAIN) == KVR_RQS_HELD &&
 	    !session_was_asked(&p->use[r->number].ask, n)) {
-		pool_count(p, PC_UNEXPECTED_STATE, 1); /* not its business */
+		pool_count(p, PC_UNEXPECTED_STATE, 1); /* from another worker */
 		return;
 	}
-	/* Late: ended meanwhile, and it has been closed; or repeated. */
+	/* Late: the open ended in the meantime and was closed, or this is a repetition. */
 	if (slot_event(lc, p, slot, e) && n->session.code != 0)
 		kvr_stats_add(p->sessions->count, SC_OPEN_REJECTED, 1);
 }
@@ -62,7 +62,7 @@ void session_due(struct lcore *lc, struct pool *p, struct kvr_session_ref ref)
 	orders_beside(lc, p, &out);
 }
 
-/* The first of a list, when it is due. An open that nobody has answered is an event. */
+/* Retransmit the first of a list if it is due. An unanswered open is an event. */
 static bool repeat(struct lcore *lc, struct pool *p, struct session_asks *list)
 {
 	uint64_t unanswered;

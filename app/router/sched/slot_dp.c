@@ -22,7 +22,7 @@ struct request *request_get(struct pool *p)
 	r->counted = false;
 	r->unwanted_ms = 0;
 	r->asked = 0;
-	r->decided = true; /* until a try of a pair begins */
+	r->decided = true; /* until an attempt of a pair begins */
 	return r;
 }
 
@@ -70,11 +70,11 @@ void slot_renew(const struct life *x)
 	send_stop_leg(x->p, old);
 	kvr_flight_unname(x->p->requests, old);
 	slot = take(x, MAIN);
-	assert(slot != NULL);		  /* there is room, and its name is free */
-	slot->quota_ref = old->quota_ref; /* one request, whatever lingers */
+	assert(slot != NULL);		  /* a slot and the name are free */
+	slot->quota_ref = old->quota_ref; /* one charge per request, lingering slots excluded */
 	old->quota_ref = 0;
 	old->owner = NULL;
-	kvr_flight_drop_items(old); /* its last item would be taken for the end */
+	kvr_flight_drop_items(old); /* its last item would end the request */
 	slot_end(x->p, old, x->lc->now_ns);
 }
 
@@ -87,13 +87,13 @@ void slot_bind(const struct life *x, uint32_t leg)
 
 	if (slot->bound)
 		return;
-	w = kvr_view_find(x->lc->view, l->worker); /* the library has found it a moment ago */
+	w = kvr_view_find(x->lc->view, l->worker); /* the library has just found it */
 	slot->bound = true;
 	slot->relay.worker = l->worker;
 	slot->relay.isl = j->msg.req.exec_isl;
 	slot->relay.agent = w->path;
 	slot->relay.epoch = w->epoch;
-	/* From one address family to the other the agent's socket does not reach the client. */
+	/* Across address families, the agent's socket cannot reach the client. */
 	slot->relay.direct =
 		(j->flags & (KVR_REQ_F_DIRECT | KVR_REQ_F_TRACK)) == KVR_REQ_F_DIRECT &&
 		j->client.family == w->path.family;

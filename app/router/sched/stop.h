@@ -4,32 +4,32 @@
 
 /**
  * @file
- * The end of a router in good order, on the scheduler lcore of each pool, whose words it writes;
- * control calls it there. Budget: STOP_SLICE slots a turn.
+ * The orderly end of a router on the scheduler lcore of each pool, called by control. Budget:
+ * STOP_SLICE slots a turn.
  */
 
 #include "state/router.h"
 
-/** What is done to all requests of a pool, STOP_SLICE slots a turn of its lcore: 3 to 7 us each. */
+/** Progress through all requests of a pool: STOP_SLICE slots a turn, 3 to 7 us each. */
 #define STOP_SLICE 8u
 struct stop_part {
 	struct pool *pool;
 	uint64_t worker; /* stop_worker */
 	uint32_t from;
-	uint32_t n; /* out: requests that have ended with it */
+	uint32_t n; /* out: requests that were ended */
 	struct call call;
 };
 
-/* Functions of `call`; its argument is the part. */
+/* Functions for `call`; their argument is the struct stop_part. */
 
-/** Waiting requests are refused, and from its first turn on all new ones. */
+/** Reject waiting requests, and from the first turn on all new ones. */
 bool stop_admission(struct lcore *lc, void *arg);
 
-/** All its requests end with Shutdown, their workers are told. */
+/** End all requests with Shutdown and abort them at their workers. */
 bool stop_cut(struct lcore *lc, void *arg);
 
-/** Those at `worker`, of this pool, end with WorkerLost, which clients may send again; STOP_LOOK
- * slots are looked at in a turn. */
+/** End the requests at `worker` of this pool with WorkerLost, so that clients may retry. At most
+ * STOP_LOOK slots are visited in a turn. */
 #define STOP_LOOK 256u
 bool stop_worker(struct lcore *lc, void *arg);
 

@@ -12,8 +12,8 @@ bool stop_admission(struct lcore *lc, void *arg)
 
 	if (!lost_poll(lc, p))
 		return false;
-	p->live.rq.closed = true; /* whatever waits has waited before */
-	if (p->decode != NULL)	  /* requests for it come in there, on the same lcore */
+	p->live.rq.closed = true; /* every waiting request waits already */
+	if (p->decode != NULL)	  /* its requests arrive there, on the same lcore */
 		p->decode->live.rq.closed = true;
 	got = kvr_sched_close_queue(p->sched, s->from, s->from + STOP_SLICE, d);
 	for (uint32_t i = 0; i < got; i++)
@@ -35,10 +35,11 @@ bool stop_cut(struct lcore *lc, void *arg)
 	for (uint32_t i = s->from; i < end; i++) {
 		struct kvr_flight *slot = kvr_flight_slot(s->pool->requests, i);
 
-		/* A prefill leg ends with its request, whose slot is the decode pool's. */
+		/* A prefill leg ends with its request, which has a slot in the decode pool. */
 		if (slot->state != KVR_FLIGHT_LIVE || leg_of(slot) == PREFILL)
 			continue;
-		s->n += request_of(slot)->rq.told != KVR_RQ_OVER; /* else its client has gone */
+		s->n += request_of(slot)->rq.told !=
+			KVR_RQ_OVER; /* otherwise its client has gone */
 		slot_event(lc, s->pool, slot, (struct kvr_rq_event){.kind = KVR_RQE_STOP});
 	}
 	s->from = end;
@@ -61,7 +62,7 @@ bool stop_worker(struct lcore *lc, void *arg)
 		if (slot->state != KVR_FLIGHT_LIVE || !slot->bound ||
 		    slot->relay.worker != s->worker)
 			continue;
-		/* A prefill leg takes its request with it, which is the decode pool's. */
+		/* A prefill leg ends its request, which belongs to the decode pool. */
 		r = request_of(slot);
 		left--;
 		s->n++;

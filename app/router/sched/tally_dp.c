@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What requests are counted as, so that the counters of a pool add up: request.h. */
+/* Outcome counters of requests, kept such that the counters of a pool add up: request.h. */
 #include "sched/measure.h"
 #include "sched/request.h"
 
@@ -33,7 +33,7 @@ void tally_not_admitted(const struct life *x, const struct kvr_rq_event *e,
 		pool_count(leg_pool(x, e->leg), PC_ADMISSION_REJECTED, 1);
 }
 
-/* A leg that has waited is decided once more: as if it had not left the queue in between. */
+/* A leg that waited is decided again: count it as if it had not left the queue. */
 static void asked_once_more(const struct life *x, const struct kvr_rq_event *e)
 {
 	const enum kvr_sched_result result = e->d->result;
@@ -52,7 +52,7 @@ void tally_decision(const struct life *x, const struct kvr_rq_event *e,
 	if (r->rq.query || r->rq.probe)
 		return;
 	if (result == KVR_SCHED_ERROR && is_asked_again(e, out))
-		return; /* for other hints */
+		return; /* because of other hints */
 	if (unlikely((r->asked >> e->leg & 1) != 0)) {
 		asked_once_more(x, e);
 	} else if (result == KVR_SCHED_ERROR) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Time, and what the scheduler library tells unasked, as events. */
+/* Timers, and notifications of lib/sched, as events. */
 #include "message/job.h"
 #include "sched/decision_log.h"
 #include "sched/prompts.h"
@@ -11,19 +11,18 @@
 #include <assert.h>
 #include <string.h>
 
-/* Choices for waiting requests in a turn, 1 to 5 us each: who goes, and who waits for another rank
- * from then on. The last call may make as many again. */
+/* Decisions for waiting requests per turn, 1 to 5 us each; the last call may make twice as many. */
 #define ADMIT_TURN 8u
 
 /* ---- what the library tells ---- */
 
-/* From inside a call of the library: handed on after it. */
+/* Called inside the library; handled after its return. */
 void sched_dropped(void *arg, uint32_t slot, uint32_t rank)
 {
 	struct pool *p = arg;
 
 	RTE_SET_USED(rank);
-	assert(p->live.n_lost < kvr_flight_size(p->requests)); /* one booking a slot */
+	assert(p->live.n_lost < kvr_flight_size(p->requests)); /* one booking per slot */
 	p->lost[p->live.n_lost++] = slot;
 }
 
@@ -47,8 +46,8 @@ static bool lost_of(struct lcore *lc, struct pool *p)
 	return p->live.n_lost == 0;
 }
 
-/* Of both pools of a pair: what is said of a leg in one ends a leg in the other, whose slot would
- * be another request's when it is told. */
+/* Both pools of a pair together: an event of a leg in one pool ends a leg in the other, whose slot
+ * might belong to another request later. */
 bool lost_poll(struct lcore *lc, struct pool *p)
 {
 	struct pool *other = p->other;
@@ -66,9 +65,8 @@ void admit_one(struct lcore *lc, struct pool *p, const struct kvr_sched_decision
 	slot_event(lc, p, kvr_flight_slot(p->requests, d->slot), e);
 }
 
-/* One by one: what follows from an admission (a leg that is stopped at once, a question about the
- * next leg that has to wait) comes before the next one is decided. Whoever is not reached is the
- * first of the next turn. */
+/* One by one: the consequences of an admission (a leg that is stopped at once, a question about the
+ * next leg) come before the next decision. The rest is decided in the next turn. */
 void admit_poll(struct lcore *lc, struct pool *p)
 {
 	const uint64_t most = prompts_walked(p) + PROMPTS_TURN, moves = kvr_sched_moves(p->sched);
@@ -83,10 +81,11 @@ void admit_poll(struct lcore *lc, struct pool *p)
 
 /* ---- requests that no worker has, and those that their clients run ---- */
 
-#define LOOK_TURN 64u  /* slots looked at in a turn: two lines each, that nobody has fetched */
-#define LOOK_MOST 128u /* ... and in a tick when nothing waits */
+#define LOOK_TURN 64u  /* slots checked per turn: two cache lines each, not prefetched */
+#define LOOK_MOST 128u /* per tick if no request waits */
 
-/* Nobody waits for its prefill leg: from the first look on its worker has a while to end it. */
+/* Whether the client is silent about the prefill leg: from the first check on, its worker gets some
+ * time to end it. */
 static bool is_unwanted(const struct lcore *lc, struct request *r, struct kvr_rq_event *e)
 {
 	const uint32_t now_ms = (uint32_t)(lc->quiet.now_ns / 1000000) | 1;
@@ -97,16 +96,16 @@ static bool is_unwanted(const struct lcore *lc, struct request *r, struct kvr_rq
 	return (int32_t)(now_ms - r->unwanted_ms) > (int32_t)(KVR_FLIGHT_LINGER_NS / 1000000);
 }
 
-/* What the router keeps comes to its worker without its client; for so long. */
+/* Whether the router retransmits the message without its client, and for how long. */
 static bool is_repeated(const struct lcore *lc, const struct request *r)
 {
 	return leg_state(r, MAIN) == KVR_RQS_SENT && send_kept(r) &&
 	       since_ns(lc->quiet.now_ns, r->rq.sent_ns[MAIN]) <= KVR_FLIGHT_LINGER_NS;
 }
 
-/* Whether its client may have gone, or wanted its answer earlier. One that waits keeps others
- * waiting; one that was sent may be with its worker, so its client gets all the time that clients
- * take. After a release, both sides must have been silent for that time. */
+/* Whether the client is lost or its deadline has passed. A waiting request occupies the queue. A
+ * sent request may be at its worker, so its client gets the full timeout. After a release, both
+ * sides must have been silent for that time. */
 static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_rq_event *e)
 {
 	const uint64_t waits_ns = lc->rt->conf.opt.client_timeout_ms * UINT64_C(1000000);
@@ -124,7 +123,7 @@ static bool is_late(const struct lcore *lc, const struct request *r, struct kvr_
 	       (leg_state(r, MAIN) == KVR_RQS_QUEUED || leg_state(r, PREFILL) == KVR_RQS_QUEUED);
 }
 
-/* Its engine may wait for what a prefill worker had that has gone. */
+/* Whether the engine may wait for data of a lost prefill worker. */
 static bool is_in_vain(struct lcore *lc, struct pool *p, const struct request *r,
 		       struct kvr_rq_event *e)
 {
@@ -146,9 +145,8 @@ static bool is_over(struct lcore *lc, struct pool *p, const struct kvr_flight *s
 	return (r->rq.leg[MAIN].released && is_late(lc, r, e)) || is_in_vain(lc, p, r, e);
 }
 
-/* The next slot of the round, when the main leg of a request has it that no worker has, or that is
- * its client's to run, or whose booking was released, or that lives on the result of
- * another worker, or a prefill leg for which nobody waits. */
+/* The next slot with a main leg without a worker, of a booking, of a released booking or with
+ * another worker's result, or with a prefill leg without a client; slots are visited in turn. */
 static struct kvr_flight *look(struct pool *p)
 {
 	uint32_t states = 1u << KVR_RQS_UNDECIDED | 1u << KVR_RQS_QUEUED | 1u << KVR_RQS_SENT;
@@ -165,7 +163,7 @@ static struct kvr_flight *look(struct pool *p)
 	return slot;
 }
 
-/* Slots to look at in this tick. */
+/* Slots to check in this tick. */
 static uint32_t look_most(const struct pool *p)
 {
 	const uint32_t part = kvr_flight_size(p->requests) / 16 + 1;
@@ -177,12 +175,10 @@ static uint32_t look_most(const struct pool *p)
 	return part;
 }
 
-/*
- * Look at a part of the slots each tick (10 ms), LOOK_TURN of them a turn, fewer when many end:
- * requests whose client has said how long it wants to wait, or has not been heard for long. Clients
- * that wait send PROBE every 2 s at least. While any waits, all slots every 160 ms; else at most
- * LOOK_MOST, which is all 65,536 of a pool in 5 s.
- */
+/* Check part of the slots each tick (10 ms), LOOK_TURN of them a turn, fewer if many end: for
+ * requests with a deadline or a silent client. Waiting clients send PROBE at least every 2 s. While
+ * requests wait, all slots are visited every 160 ms; otherwise at most LOOK_MOST per tick, which is
+ * all 65,536 of a pool in 5 s. */
 bool deadlines_poll(struct lcore *lc, struct pool *p)
 {
 	uint32_t ended = 0;
@@ -210,9 +206,10 @@ bool deadlines_poll(struct lcore *lc, struct pool *p)
 
 /* ---- the rest of a turn ---- */
 
-#define UNHEARD_TURN 4u /* requests that start over in a turn: two decisions each */
+#define UNHEARD_TURN 4u /* requests rerouted per turn: two decisions each */
 
-/* Legs that their workers do not acknowledge. One that must stay is repeated by send_poll(). */
+/* Reroute legs that their workers do not acknowledge. Those that must stay are retransmitted by
+ * send_poll(). */
 static void unheard_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *slot;
@@ -228,7 +225,7 @@ void timers_poll(struct lcore *lc, struct pool *p)
 {
 	struct kvr_flight *slot;
 
-	/* As many as can end in a turn, and a few of what has piled up. */
+	/* As many as can end in a turn, and some of the backlog. */
 	for (uint32_t i = 0; i < 2 * BURST; i++) {
 		slot = kvr_flight_lingered(p->requests, lc->now_ns);
 		if (slot == NULL)

@@ -4,16 +4,15 @@
 
 /**
  * @file
- * How a request went, in the last item of its answer when its client has asked for that (TRACK):
- * the hint TRACKER. It is made from what lib/request and measure.h keep anyway. Scheduler lcore of
- * the pool, which owns what is read; it writes the frame alone. Budget: some hundred instructions,
- * of such requests alone.
+ * Timing of a request for a client that sent TRACK: hint TRACKER in the last item of the answer,
+ * made from data that lib/request and measure.h keep anyway. Scheduler lcore of the pool, the owner
+ * of the data; writes only the frame. Budget: some hundred instructions per such request.
  */
 
 #include "state/router.h"
 
-/** Put the hint behind the last item @p m of the request of @p slot, one segment; an item without
- * room for it stays as it is. */
+/** Append the hint to the last item @p m (one segment) of the request of @p slot. An item without
+ * space stays unchanged. */
 void track_item(const struct lcore *lc, const struct kvr_flight *slot, struct rte_mbuf *m);
 
 #endif

@@ -15,7 +15,7 @@ static uint32_t us(uint64_t to, uint64_t from)
 	return (uint32_t)RTE_MIN(n, KVR_NONE32 - UINT64_C(1));
 }
 
-/* Mean gap between tokens, from the first report of some to the last. */
+/* Mean time between tokens, from the first to the last report. */
 static uint32_t gap_us(const struct request_times *t)
 {
 	if (t->tokens < 2 || t->last_ns <= t->first_ns)

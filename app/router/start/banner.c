@@ -40,7 +40,7 @@ static void add(struct words *w, const char *fmt, ...)
 
 /* ---- lcores ---- */
 
-/* ", KIND of a, b": the pools that @lc serves. */
+/* ", KIND of a, b": the pools served by @lc. */
 static void add_pools(const struct router *rt, struct words *w, const struct lcore *lc, bool events)
 {
 	const char *before = events ? "events of " : "scheduler of ";
@@ -55,8 +55,8 @@ static void add_pools(const struct router *rt, struct words *w, const struct lco
 	}
 }
 
-/* Which ports polling lcore @i has a queue of: where they have fewer, others receive and send for
- * it. */
+/* The ports with a queue of polling lcore @i. Other lcores receive and send for it on the other
+ * ports. */
 static void add_queues(const struct router *rt, struct words *w, uint32_t i)
 {
 	uint32_t with = 0;
@@ -70,7 +70,7 @@ static void add_queues(const struct router *rt, struct words *w, uint32_t i)
 	if (with == rt->n_ports)
 		add(w, "ingress and egress (queue %u of every port)", i);
 	else if (with == 0)
-		add(w, "ingress and egress (no queue: frames by way of lcores that have one)");
+		add(w, "ingress and egress (no queue: sends through lcores with a queue)");
 	else
 		add(w, "ingress and egress (queue %u of %u of the %u ports)", i, with, rt->n_ports);
 }
@@ -119,8 +119,7 @@ static void ports(const struct router *rt)
 		if (memcmp(l->ip6, none, sizeof(none)) != 0)
 			add(&w, ", %s", inet_ntop(AF_INET6, l->ip6, ip, sizeof(ip)));
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .port = rt->conf.port[p].name),
-			 "port %s: %s, MAC %s%s, UDP %u, MTU %u, %u %s of %u %s%s, %u buffers, "
-			 "%s",
+			 "port %s: %s, MAC %s%s, UDP %u, MTU %u, %u %s of %u %s%s, %u buffers, %s",
 			 rt->conf.port[p].name, i.driver, mac, w.text, l->udp_port, i.mtu, i.queues,
 			 i.queues == 1 ? "queue" : "queues", i.lcores,
 			 i.lcores == 1 ? "lcore" : "lcores", i.rss ? ", RSS" : "", i.mbufs,
@@ -141,8 +140,8 @@ static void pools(const struct router *rt)
 		if (p->decode != NULL)
 			add(&w, ", prefill for %s", p->decode->name);
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .pool = p->name),
-			 "pool %s: id %u, blocks of %u tokens, %" PRIu64 " of them in the table, "
-			 "%u ranks, %u requests%s",
+			 "pool %s: id %u, blocks of %u tokens, %" PRIu64
+			 " of them in the table, %u ranks, %u requests%s",
 			 p->name, p->wire_id, p->block_size, rt->conf.pool[i].own.max_blocks,
 			 p->max_ranks, kvr_flight_size(p->requests), w.text);
 	}
@@ -168,8 +167,8 @@ void banner(const struct router *rt)
 	struct words pages = {.len = 0};
 
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
-		 "kvroute " KVROUTE_VERSION " (%s) runs as process %d with %s, started in %" PRIu64
-		 " ms",
+		 "kvroute " KVROUTE_VERSION
+		 " (%s) running as process %d with %s, started in %" PRIu64 " ms",
 		 rte_version(), (int)getpid(), rt->conf.path,
 		 (now_ns(rt) - rt->start_ns) / 1000000);
 	lcores(rt);
@@ -182,7 +181,7 @@ void banner(const struct router *rt)
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO), "telemetry: %s/dpdk_telemetry.v2",
 		 rte_eal_get_runtime_dir());
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
-		 "ready: %u pool%s, %u port%s, %u polling lcore%s, router life %u", rt->n_pools,
+		 "ready: %u pool%s, %u port%s, %u polling lcore%s, router epoch %u", rt->n_pools,
 		 plural(rt->n_pools), rt->n_ports, plural(rt->n_ports), rt->n_lcores,
 		 plural(rt->n_lcores), rt->epoch);
 }

@@ -4,15 +4,18 @@
 
 #include <stdint.h>
 
-/** @file What the log says of a start: what runs where. Main thread. */
+/**
+ * @file
+ * Log lines about a completed start: version, mapping of lcores, ports, pools. Main thread.
+ */
 
 struct router;
 
-/** After the start: version, lcores with their stages and CPUs, ports, pools, memory, telemetry. A
- * start that fails is one line, its reason. */
+/** Log version, lcores with stages and CPUs, ports, pools, memory, telemetry. A failed start logs
+ * one line with the reason instead. */
 void banner(const struct router *rt);
 
-/** The end of a noun behind @p n. */
+/** Plural suffix of a noun for @p n. */
 static inline const char *plural(uint32_t n)
 {
 	return n == 1 ? "" : "s";

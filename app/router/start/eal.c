@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The EAL: its arguments from the configuration, its start, and one line with a remedy when it does
- * not start. What it prints itself is kept, and shown with --verbose.
+ * The EAL: arguments from the configuration, start, and one line with a remedy if it fails. Output
+ * of the EAL is captured, and shown with --verbose.
  */
 #include "start/start.h"
 
@@ -28,7 +28,7 @@
 #include "start/folders.h"
 
 #define EAL_ARGS   64
-#define RESERVE_MB 64u /* of the program itself */
+#define RESERVE_MB 64u /* for the program itself */
 
 static bool use_hugepages(const struct kvr_router_options *o, const struct host_memory *m)
 {
@@ -56,8 +56,7 @@ static void add_value(struct eal_args *a, const char *name, const char *value)
 	add(a, value);
 }
 
-/* "0@(0,1,2,3),1@2,2@3": control floats, each polling lcore has its CPU, which others may have,
- * too. */
+/* "0@(0,1,2,3),1@2,2@3": control floats, each polling lcore has its CPU, which may be shared. */
 static void add_lcores(struct eal_args *a, const struct kvr_router_conf *c)
 {
 	char map[8192]; /* 1,024 CPUs and all lcores */
@@ -82,7 +81,7 @@ static void add_lcores(struct eal_args *a, const struct kvr_router_conf *c)
 	add_value(a, "--main-lcore", "0");
 }
 
-/* Only the devices of the ports are probed: the host's other NICs are none of our business. */
+/* Only the devices of the ports are probed, not other NICs of the host. */
 static void add_devices(struct eal_args *a, const struct kvr_router_conf *c)
 {
 	struct rte_pci_addr pci;
@@ -104,9 +103,9 @@ static void add_devices(struct eal_args *a, const struct kvr_router_conf *c)
 		add(a, "--no-pci");
 }
 
-/* ---- what it says ---- */
+/* ---- captured output ---- */
 
-/* Where standard output and error of this process go while the EAL starts. */
+/* Standard output and error of this process while the EAL starts. */
 struct said {
 	int out, err, file;
 };
@@ -126,7 +125,7 @@ static void catch_output(struct said *s, bool verbose)
 	dup2(s->file, 2);
 }
 
-/* Put them back; what was printed goes to @text. */
+/* Restore them and copy the output to @text. */
 static void release_output(struct said *s, char *text, size_t len)
 {
 	ssize_t n = 0;
@@ -144,7 +143,7 @@ static void release_output(struct said *s, char *text, size_t len)
 	close(s->file);
 }
 
-/* The line of @text with @word in it, without "EAL: " before it; NULL. */
+/* The line of @text that contains @word, without "EAL: "; NULL: none. */
 static const char *line_with(const char *text, const char *word, char *out, size_t len)
 {
 	const char *at = strstr(text, word), *begin = at;
@@ -163,12 +162,11 @@ static void prefix_used(const struct router *rt, char *err, size_t errlen)
 {
 	kvr_conf_blame(
 		rt->conf.path, "router", "file_prefix", err, errlen,
-		"\"%s\" is used by another process, allowed: one of its own for each router; "
-		"stop the other or give another name",
+		"\"%s\" is in use by another process; stop that process, or choose another prefix",
 		rt->conf.opt.file_prefix);
 }
 
-/* One line: what is wrong and what helps. */
+/* Write one line with cause and remedy. */
 static void explain(const struct router *rt, const char *logged, const char *printed, char *err,
 		    size_t errlen)
 {
@@ -188,24 +186,23 @@ static void explain(const struct router *rt, const char *logged, const char *pri
 		   line_with(logged, "annot create lock", line, sizeof(line)) != NULL) {
 		kvr_conf_blame(
 			path, "router", "file_prefix", err, errlen,
-			"no runtime folder for \"%s\": %s; needed: a folder this user may "
-			"write to (root: /var/run/dpdk, others: XDG_RUNTIME_DIR, else /tmp/dpdk)",
+			"cannot create the runtime folder of \"%s\": %s; needed: a folder that this user may write to (root: /var/run/dpdk, others: XDG_RUNTIME_DIR, else /tmp/dpdk)",
 			o->file_prefix, line);
 	} else if (strstr(logged, "hugepage") != NULL || strstr(logged, "hugetlb") != NULL) {
 		kvr_conf_blame(
 			path, "router", "hugepages", err, errlen,
-			"the EAL gets no huge pages for %u MiB; reserve some "
-			"(drivers-cfg/host/hugepages.sh), mount hugetlbfs, or hugepages = off",
+			"the EAL found no huge pages for %u MiB; reserve some (drivers-cfg/host/hugepages.sh), mount hugetlbfs, or set hugepages = off",
 			o->memory_mb);
 	} else if (strstr(logged, "memory") != NULL || rte_errno == ENOMEM) {
 		kvr_conf_blame(path, "router", "memory_mb", err, errlen,
-			       "the EAL gets no %u MiB (%s); lower it", o->memory_mb,
+			       "the EAL cannot allocate %u MiB (%s); lower memory_mb", o->memory_mb,
 			       rte_strerror(rte_errno));
 	} else {
 		if (line_with(logged, "EAL: ", line, sizeof(line)) == NULL)
 			snprintf(line, sizeof(line), "%s", rte_strerror(rte_errno));
 		kvr_conf_blame(path, "router", o->eal[0] != '\0' ? "eal" : NULL, err, errlen,
-			       "the EAL does not start: %s; --verbose shows all it says", line);
+			       "the EAL failed to start: %s; --verbose shows all its messages",
+			       line);
 	}
 }
 
@@ -214,12 +211,12 @@ static void explain(const struct router *rt, const char *logged, const char *pri
 static int too_much(const struct router *rt, uint64_t have, uint64_t apart_mb, const char *whose,
 		    char *err, size_t errlen)
 {
-	kvr_conf_blame(rt->conf.path, "router", "memory_mb", err, errlen,
-		       "got \"%u\", but %s leaves %" PRIu64
-		       " MiB, and %u of them are the program's, %" PRIu64
-		       " those of block tables (max_blocks), sessions (max_sessions) and shares; "
-		       "lower it or these, or make room",
-		       rt->conf.opt.memory_mb, whose, have, RESERVE_MB, apart_mb);
+	kvr_conf_blame(
+		rt->conf.path, "router", "memory_mb", err, errlen,
+		"got \"%u\", but %s leaves %" PRIu64
+		" MiB, and %u of them are the program's, %" PRIu64
+		" those of block tables (max_blocks), sessions (max_sessions) and shares; lower it or these, or make room",
+		rt->conf.opt.memory_mb, whose, have, RESERVE_MB, apart_mb);
 	return -ENOMEM;
 }
 
@@ -241,11 +238,11 @@ int check_memory(struct router *rt, char *err, size_t errlen)
 	apart = (apart >> 20) + 1;
 	need += apart;
 	if (o->hugepages == KVR_HUGEPAGES_ON && m.huge_mb < o->memory_mb) {
-		kvr_conf_blame(rt->conf.path, "router", "hugepages", err, errlen,
-			       "on, but %" PRIu64
-			       " MiB of them are free and memory_mb is %u; reserve "
-			       "some (drivers-cfg/host/hugepages.sh), or hugepages = off",
-			       m.huge_mb, o->memory_mb);
+		kvr_conf_blame(
+			rt->conf.path, "router", "hugepages", err, errlen,
+			"on, but %" PRIu64
+			" MiB of them are free and memory_mb is %u; reserve some (drivers-cfg/host/hugepages.sh), or hugepages = off",
+			m.huge_mb, o->memory_mb);
 		return -ENOMEM;
 	}
 	if (m.cgroup_mb < need)
@@ -297,14 +294,14 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 		return rc;
 	host_memory(&m);
 	if (shared_asked() && !use_hugepages(&rt->conf.opt, &m)) {
-		kvr_conf_blame(rt->conf.path, "router", "hugepages", err, errlen,
-			       "--multi-process needs huge pages, and %" PRIu64
-			       " MiB of them are free; reserve some "
-			       "(drivers-cfg/host/hugepages.sh) and leave hugepages at auto or on",
-			       m.huge_mb);
+		kvr_conf_blame(
+			rt->conf.path, "router", "hugepages", err, errlen,
+			"--multi-process needs huge pages, and %" PRIu64
+			" MiB of them are free; reserve some (drivers-cfg/host/hugepages.sh) and leave hugepages at auto or on",
+			m.huge_mb);
 		return -ENOMEM;
 	}
-	/* With huge pages the EAL takes a folder that is another one's, and names its socket anew.
+	/* With huge pages the EAL takes over the folder of another process and replaces its socket.
 	 */
 	if (folders_hold(rt->conf.opt.file_prefix) < 0) {
 		prefix_used(rt, err, errlen);
@@ -318,7 +315,7 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 		explain(rt, log_captured(), printed, err, errlen);
 		return rte_errno > 0 ? -rte_errno : -EIO;
 	}
-	/* The EAL keeps pointers into the arguments: they live as long as the process. */
+	/* The EAL keeps pointers to the arguments until the end of the process. */
 	start_clock(rt);
 	folders_start();
 	rc = shared_start(err, errlen);
@@ -342,9 +339,8 @@ void start_clock(struct router *rt)
 void stop_eal(struct router *rt)
 {
 	shared_stop();
-	/* With memory that other processes open the EAL unmaps it while its interrupt thread may
-	 * still look at what lies there (SIGSEGV after dpdk-pdump, 22.11). The process ends now
-	 * anyhow. */
+	/* With shared memory the EAL unmaps it while its interrupt thread may still access it
+	 * (SIGSEGV after dpdk-pdump, 22.11). The process ends now anyway. */
 	if (!shared_asked())
 		rte_eal_cleanup();
 	folders_stop();

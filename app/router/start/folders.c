@@ -16,11 +16,11 @@
 
 #include <rte_eal.h>
 
-/* Somebody may be removing the folder; or a router was killed, and gives its memory back before its
+/* The folder may be in the process of removal, or a killed router releases its memory before its
  * locks: half a second, more on a busy machine. */
 #define HOLD_TRIES 200
 
-static int mark = -1;	   /* of our own folder */
+static int mark = -1;	   /* lock file of the own folder */
 static char own[PATH_MAX]; /* its path */
 
 static int claim_at(int folder, int flags)
@@ -49,7 +49,8 @@ int folders_claim(const char *folder)
 	return fd;
 }
 
-/* Whether an EAL holds its configuration: a process that has begun and has not come to its mark. */
+/* Whether an EAL holds its configuration lock: a process that started but has not locked its mark
+ * yet. */
 static bool eal_lives(int folder)
 {
 	struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
@@ -63,7 +64,7 @@ static bool eal_lives(int folder)
 	return lives;
 }
 
-/* What lies in the folder, the mark last: who comes meanwhile finds it locked. */
+/* Remove the files of the folder, the mark last, so that a new process finds it locked. */
 static void empty(int folder)
 {
 	DIR *d = fdopendir(dup(folder));
@@ -77,7 +78,7 @@ static void empty(int folder)
 	unlinkat(folder, FOLDERS_MARK, 0);
 }
 
-/* Remove @p name in @p base when it is a dead router's. */
+/* Remove @p name in @p base if it belongs to a dead router. */
 static bool remove_dead(int base, const char *name)
 {
 	const int folder = openat(base, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -118,7 +119,7 @@ int folders_hold(const char *file_prefix)
 	const char *user = getenv("XDG_RUNTIME_DIR");
 	const struct timespec moment = {0, 10000000};
 
-	/* Where the EAL will have it. */
+	/* the folder that the EAL will use */
 	if (geteuid() == 0)
 		snprintf(own, sizeof(own), "/var/run/dpdk/%s", file_prefix);
 	else
@@ -139,9 +140,9 @@ uint32_t folders_start(void)
 	int anew;
 
 	snprintf(own, sizeof(own), "%s", rte_eal_get_runtime_dir());
-	anew = folders_claim(own); /* refused when it is ours already */
+	anew = folders_claim(own); /* fails if this process holds it already */
 	if (anew >= 0 && mark >= 0)
-		close(mark); /* of a folder that has been removed meanwhile */
+		close(mark); /* of a folder that was removed in the meantime */
 	mark = anew >= 0 ? anew : mark;
 	snprintf(base, sizeof(base), "%s", own);
 	name = strrchr(base, '/');

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Start and stop of pools: tables, rings, scheduler, and the lcores they are given to. */
+/* Start and stop of pools: tables, rings, scheduler, and assignment to lcores. */
 #include "sched/sched.h"
 #include "start/start.h"
 
@@ -22,7 +22,7 @@
 #include "sched/request.h"
 #include "sched/session.h"
 
-/* The overlap arrays follow each job; pointers in it never change. */
+/* The overlap arrays follow each job; the pointers to them are constant. */
 static void job_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)
 {
 	struct job *j = obj;
@@ -129,7 +129,7 @@ static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 		       : 0;
 }
 
-/* A frame may be out of the ring already when another one is counted. */
+/* A frame may have left the ring before the next one is counted. */
 #define EVENTS_UNSEEN 64u
 
 static void event_shares_fini(struct router *rt, uint32_t pool)
@@ -221,18 +221,18 @@ static void pool_fini(struct pool *p)
 	memset(p, 0, sizeof(*p));
 }
 
-/* What lib/request knows of the pool; its other half comes with pool_pair(). */
+/* The part of the pool that lib/request uses; pool_pair() adds the other half. */
 static void life_init(struct pool *p, const struct kvr_pool_conf *c)
 {
 	kvr_request_pool_init(&p->live.rq, c, p->sessions != NULL ? p->sessions->table : NULL,
 			      kvr_stats_row(p->rq_stats, 0));
 	p->live.rq.owner = p;
 	p->live.rq.disagg = &p->pair.disagg;
-	/* Who says nothing at all is gone before it loses what it was sent. */
+	/* Without dispatch_ms, a silent worker is lost before its messages are given up. */
 	if (c->dispatch_ms == KVR_POOL_NONE)
 		p->live.rq.dispatch_ns = p->rt->conf.opt.dead_ms * UINT64_C(2000000);
 	p->predict = p->live.rq.predict;
-	if (p->predict) /* a time that is not given is not a number */
+	if (p->predict) /* an unset time is not a number */
 		p->predict_ttl_ms =
 			(uint32_t)(1000 * (p->events_used ? c->predicted_ttl_s : c->ttl_s));
 }
@@ -253,7 +253,8 @@ static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_c
 	p->eagle = c->own.eagle;
 	p->events_used = c->sched.use_kv_events;
 	p->opt = &c->own;
-	atomic_init(&p->control.expected, true); /* until control has looked: this is a start */
+	atomic_init(&p->control.expected,
+		    true); /* until the first check of control: the router is starting */
 	TAILQ_INIT(&p->live.aborts);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
 		TAILQ_INIT(&p->live.resends[i]);
@@ -285,7 +286,7 @@ static void pool_assign(struct router *rt, struct pool *p, const struct kvr_rout
 	s->sched_pool[s->n_sched++] = p;
 }
 
-/* A decode pool and its prefill pool learn of each other when both are there. */
+/* Connect a decode pool with its prefill pool when both exist. */
 static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_pool_conf *c)
 {
 	struct lcore *s = d->sched_lcore;
@@ -310,19 +311,19 @@ static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_
 
 static int no_memory(struct router *rt, const char *pool, char *err, size_t errlen)
 {
-	snprintf(err, errlen,
-		 "no memory for pool %s: raise [router] memory_mb (now %u), or lower max_blocks, "
-		 "max_requests, max_jobs or max_ranks of the pool",
-		 pool, rt->conf.opt.memory_mb);
+	snprintf(
+		err, errlen,
+		"no memory for pool %s: raise [router] memory_mb (now %u), or lower max_blocks, max_requests, max_jobs or max_ranks of the pool",
+		pool, rt->conf.opt.memory_mb);
 	stop_pools(rt);
 	return -ENOMEM;
 }
 
-/* For who names a pool that is not there. */
+/* List the pools for rejections with UnknownPool. */
 static void name_pools(struct router *rt)
 {
 	size_t n = (size_t)snprintf(rt->pool_names, sizeof(rt->pool_names),
-				    "pool: no such number, this router has");
+				    "pool: unknown number; pools of this router:");
 
 	for (uint32_t i = 0; i < rt->n_pools && n < sizeof(rt->pool_names); i++)
 		n += (size_t)snprintf(rt->pool_names + n, sizeof(rt->pool_names) - n, "%s %u (%s)",
@@ -353,7 +354,7 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 
 void stop_pools(struct router *rt)
 {
-	/* Messages that are being read have jobs of their pools. */
+	/* Messages being read hold jobs of their pools. */
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		read_drop(rt->lcore[i]);
 	for (uint32_t i = 0; i < rt->n_pools; i++)

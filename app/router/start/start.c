@@ -23,13 +23,13 @@
 #include "lcore/idle.h"
 
 #define CTL_MBUFS 511u	/* frames of control on their way out */
-#define SOURCES	  4096u /* that an ingress lcore tells apart: 288 KiB */
+#define SOURCES	  4096u /* sources that an ingress lcore distinguishes: 288 KiB */
 
 /* ---- counters ---- */
 
 int start_counters(struct router *rt, char *err, size_t errlen)
 {
-	/* One row for each polling lcore and one for the control thread. */
+	/* One row per polling lcore and one for the control thread. */
 	const unsigned int writers = rt->conf.n_lcores + 1;
 
 	RTE_SET_USED(err);
@@ -52,7 +52,7 @@ void stop_counters(struct router *rt)
 
 /* ---- ports ---- */
 
-/* What the driver has said last: it knows more than its number. */
+/* Append the last message of the driver, which says more than its error number. */
 static void add_reason(char *line, size_t len)
 {
 	const char *said = log_captured(), *last = said;
@@ -61,12 +61,12 @@ static void add_reason(char *line, size_t len)
 	for (const char *p = said; (p = strchr(p, '\n')) != NULL && *++p != '\0';)
 		last = p;
 	if (said[0] != '\0')
-		snprintf(line + n, len - n, "; the driver says: %.*s", (int)strcspn(last, "\n"),
+		snprintf(line + n, len - n, "; driver message: %.*s", (int)strcspn(last, "\n"),
 			 last);
 	if (strstr(said, "mmap failed on AF_PACKET") != NULL)
 		snprintf(
 			line + strlen(line), len - strlen(line),
-			"; its rings are locked memory: raise that (ulimit -l), or lower framecnt");
+			"; its rings are locked memory: raise the limit (ulimit -l), or lower framecnt");
 }
 
 static struct kvr_port *start_port(struct kvr_router_port_conf *c, uint32_t index, uint32_t lcores,
@@ -120,14 +120,13 @@ int start_ports(struct router *rt, char *err, size_t errlen)
 		rt->ctl_frame = RTE_MAX(rt->ctl_frame, (uint32_t)l->max_frame4);
 		rt->ctl_frame = RTE_MAX(rt->ctl_frame, (uint32_t)l->max_frame6);
 	}
-	/* As long as the ports: they may hold what control has sent to the very end. */
+	/* Freed after the ports, which may hold the last frames of control. */
 	rt->ctl_mbufs = kvr_rings_mbufs_as("ring_mp_sc", "ctl_mbufs", CTL_MBUFS, 0,
 					   rte_pktmbuf_data_room_size(kvr_port_pool(rt->port[0])),
 					   SOCKET_ID_ANY);
 	if (rt->ctl_mbufs == NULL) {
 		snprintf(err, errlen,
-			 "no memory for the buffers of control: raise [router] "
-			 "memory_mb (now %u)",
+			 "no memory for control buffers: raise [router] memory_mb (now %u)",
 			 rt->conf.opt.memory_mb);
 		stop_ports(rt);
 		return -ENOMEM;
@@ -157,21 +156,21 @@ int start_buffers(struct router *rt, char *err, size_t errlen)
 	for (uint32_t i = 0; i < rt->conf.n_pools; i++)
 		blocks = RTE_MAX(blocks, rt->conf.pool[i].sched.max_prompt_blocks);
 	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);
-	/* Hashes and the list of frames of every job: 1,024 blocks are enough for most. */
+	/* Hashes and frame list of every job: 1,024 blocks suffice for most. */
 	rt->small_bufs = kvr_rings_pool("small_bufs", 2 * jobs, SMALL_BUF, 0, NULL);
 	rt->hash_bufs = kvr_rings_pool(
 		"hash_bufs", n, (unsigned int)(sizeof(struct prediction) + blocks * 8), 0, NULL);
 	rt->hint_bufs = kvr_rings_pool("hint_bufs", n, KVR_WIRE_MAX_HINTS, 0, NULL);
 	rt->frame_lists = kvr_rings_pool(
-		"frame_lists", n + rt->conf.n_ingress, /* and the spare ones */
+		"frame_lists", n + rt->conf.n_ingress, /* and the spare lists */
 		sizeof(struct frame_list) + KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *), 0,
 		NULL);
 	if (rt->small_bufs == NULL || rt->hash_bufs == NULL || rt->hint_bufs == NULL ||
 	    rt->frame_lists == NULL) {
-		snprintf(err, errlen,
-			 "no memory for %u large buffers: raise [router] memory_mb (now %u) or "
-			 "lower large_buffers or the pools' max_jobs",
-			 n, rt->conf.opt.memory_mb);
+		snprintf(
+			err, errlen,
+			"no memory for %u large buffers: raise [router] memory_mb (now %u) or lower large_buffers or the pools' max_jobs",
+			n, rt->conf.opt.memory_mb);
 		stop_buffers(rt);
 		return -ENOMEM;
 	}
@@ -205,7 +204,7 @@ int start_registry(struct router *rt, char *err, size_t errlen)
 		stop_registry(rt);
 		return -ENOMEM;
 	}
-	rte_rcu_qsbr_init(rt->qsbr, rt->conf.n_lcores + 1); /* and who makes snapshots */
+	rte_rcu_qsbr_init(rt->qsbr, rt->conf.n_lcores + 1); /* plus the snapshot thread */
 	atomic_init(&rt->view, v);
 	return 0;
 }
@@ -223,7 +222,7 @@ void stop_registry(struct router *rt)
 
 /* ---- lcores ---- */
 
-/* What every context has, the control thread's too; `row` is its row of counters. */
+/* Fields of every context, also of the control thread; `row` is its row of counters. */
 static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 {
 	lc->rt = rt;
@@ -241,12 +240,13 @@ static void lcore_init(struct router *rt, struct lcore *lc, uint32_t row)
 		lc->load[p].seen_ns = lc->now_ns;
 }
 
-/* Fragments of messages that are whole are known for reassembly_ms. */
+/* Complete fragmented messages are remembered for reassembly_ms. */
 #define REMEMBER 4096u
-/* A message that nothing came to for so long is asked for: PROTOCOL.md, section 4. */
+/* Fragments of a message are requested after this time without a new one: PROTOCOL.md, section 4.
+ */
 #define QUIET_NS UINT64_C(5000000)
 
-/* Whether frames of one sender may arrive on several queues of a port. */
+/* Whether frames of one sender may arrive at several queues of a port. */
 static bool spreads_frames(const struct router *rt)
 {
 	struct kvr_port_info info;
@@ -308,7 +308,7 @@ int start_lcores(struct router *rt, char *err, size_t errlen)
 {
 	rules_update(rt);
 	if (kvr_cookie_key_init(&rt->cookie_key) < 0) {
-		snprintf(err, errlen, "no randomness for cookies");
+		snprintf(err, errlen, "no random numbers for cookies");
 		return -EIO;
 	}
 	for (uint32_t i = 0; i < rt->conf.n_lcores; i++) {
@@ -343,7 +343,7 @@ fail:
 	return -ENOMEM;
 }
 
-/* Frames that were on their way when the lcores stopped. */
+/* Frees frames that were in the ring when the lcores stopped. */
 static void drain_egress(struct rte_ring *r)
 {
 	struct egress_note e;

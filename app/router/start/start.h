@@ -4,16 +4,17 @@
 
 /**
  * @file
- * Start and stop, in the order of the table in main.c. Each start undoes itself when it fails and
- * leaves one line in @p err; each stop undoes its start and accepts what start left. Main thread.
+ * Start and stop, in the order of the table in main.c. A failing start undoes itself and leaves one
+ * line in @p err; a stop undoes its start and accepts a partial one. Main thread.
  */
 
 #include "state/router.h"
 
-/** EAL lcore 0 is control; polling lcore i is EAL lcore i + 1 on the CPU of the configuration. */
+/** EAL lcore 0 is control; polling lcore i is EAL lcore i + 1 on its configured CPU. */
 #define EAL_LCORE(i) ((i) + 1)
 
-/** Is there the memory that is asked for? -ENOMEM. No EAL; part of start_eal(). */
+/** Check that the host has the configured memory. @return 0, -ENOMEM. No EAL; part of start_eal().
+ */
 int check_memory(struct router *rt, char *err, size_t errlen);
 
 int start_eal(struct router *rt, char *err, size_t errlen);
@@ -25,7 +26,7 @@ void start_clock(struct router *rt);
 int start_counters(struct router *rt, char *err, size_t errlen);
 void stop_counters(struct router *rt);
 
-/** Ports are created and started. */
+/** Create and start the ports. */
 int start_ports(struct router *rt, char *err, size_t errlen);
 void stop_ports(struct router *rt);
 
@@ -41,11 +42,11 @@ void stop_registry(struct router *rt);
 int start_lcores(struct router *rt, char *err, size_t errlen);
 void stop_lcores(struct router *rt);
 
-/** Pools: tables, rings, scheduler; given to their lcores. */
+/** Pools: tables, rings, scheduler; assigned to their lcores. */
 int start_pools(struct router *rt, char *err, size_t errlen);
 void stop_pools(struct router *rt);
 
-/** Give all memory its pages; ends early when the router shall quit. */
+/** Populate the pages of all memory; ends early at a signal to quit. */
 int start_memory(struct router *rt, char *err, size_t errlen);
 void stop_memory(struct router *rt);
 

@@ -26,12 +26,12 @@
 
 enum kvr_hugepages { KVR_HUGEPAGES_AUTO, KVR_HUGEPAGES_ON, KVR_HUGEPAGES_OFF };
 
-/** Section [router]. */
+/** Section [router]; config/config.c has the meaning of each key. */
 struct kvr_router_options {
 	char ingress[256];     /* polling lcores: config/lcores.h */
-	char control_cpus[64]; /* CPUs the control thread may float over; "" = all */
+	char control_cpus[64]; /* CPUs of the control thread; "" = all */
 	char file_prefix[32];
-	char eal[256]; /* more EAL arguments, separated by blanks */
+	char eal[256]; /* further EAL arguments, separated by blanks */
 	uint32_t memory_mb;
 	int hugepages; /* enum kvr_hugepages */
 	int idle;      /* enum idle_mode */
@@ -49,12 +49,12 @@ struct kvr_router_options {
 	uint32_t client_timeout_ms;
 	uint32_t large_buffers;
 	uint32_t stop_ms;
-	uint32_t source_share; /* 0: none */
+	uint32_t source_share; /* 0: no quota */
 	char state_dir[256];   /* "" = $STATE_DIRECTORY, or none */
-	uint32_t snapshot_s;   /* 0: on command, and at the end */
+	uint32_t snapshot_s;   /* 0: only on command and at the stop */
 };
 
-/** Keys of [pool NAME] beside those of struct kvr_pool_conf. */
+/** Keys of [pool NAME] that are not in struct kvr_pool_conf. */
 struct kvr_router_pool_options {
 	uint32_t id;
 	uint32_t max_jobs;
@@ -63,7 +63,7 @@ struct kvr_router_pool_options {
 	uint32_t decision_sample;
 	uint32_t decision_ring;
 	bool eagle;
-	char event[16];	    /* polling lcore; "" = the first */
+	char event[16];	    /* polling lcore; "" = the first ingress lcore */
 	char scheduler[16]; /* the same */
 };
 
@@ -78,38 +78,39 @@ struct kvr_router_pool_conf {
 	struct kvr_pool_conf sched;
 	uint32_t event_lcore; /* resolved: index into kvr_router_conf::cpu[] */
 	uint32_t sched_lcore;
-	uint32_t peer; /* the other pool of a prefill and decode pair, else KVR_ROUTER_NO_POOL */
+	uint32_t peer; /* the other pool of a pair, or KVR_ROUTER_NO_POOL */
 };
 
 struct kvr_router_conf {
-	char path[512]; /* of the file, for messages at start */
+	char path[512]; /* of the file, for error messages */
 	struct kvr_router_options opt;
 	uint32_t n_ports;
 	uint32_t n_pools;
 	struct kvr_router_port_conf port[KVR_ROUTER_MAX_PORTS];
 	struct kvr_router_pool_conf pool[KVR_ROUTER_MAX_POOLS];
-	/* resolved lcore map: polling lcore i runs on CPU cpu[i]; the first n_ingress own queues */
+	/* resolved lcore map: polling lcore i runs on CPU cpu[i]; the first n_ingress lcores own
+	 * queues */
 	uint32_t n_lcores;
 	uint32_t n_ingress;
 	uint32_t cpu[KVR_ROUTER_MAX_LCORES];
-	struct sizes sizes; /* of the packet buffers, derived from all this */
+	struct sizes sizes; /* derived numbers of packet buffers */
 };
 
-/** What a router takes when it has started, in bytes: it takes no more later. */
+/** Memory of a running router, in bytes. The router allocates nothing more after its start. */
 struct kvr_router_memory {
-	/* of memory_mb */
-	uint64_t buffers;  /* of packets */
+	/* parts of memory_mb */
+	uint64_t buffers;  /* packet buffers */
 	uint64_t rings;	   /* between stages */
-	uint64_t requests; /* max_jobs, max_requests of all pools */
-	uint64_t ranks;	   /* load model, queues, reports of ranks */
-	uint64_t sessions; /* what requests have to do with them */
+	uint64_t requests; /* max_jobs and max_requests of all pools */
+	uint64_t ranks;	   /* load model, queues, statistics of ranks */
+	uint64_t sessions; /* session state of requests */
 	uint64_t large;	   /* large_buffers */
-	uint64_t other;	   /* control, contexts of lcores, drivers */
-	uint64_t heap;	   /* the sum of these */
-	/* of memory_mb when there are huge pages and room, else beside it */
-	uint64_t tables; /* of blocks */
-	/* beside it */
-	uint64_t apart; /* sessions, shares of sources, reassembly */
+	uint64_t other;	   /* control thread, lcore contexts, drivers */
+	uint64_t heap;	   /* sum of the parts above */
+	/* part of memory_mb if there are enough huge pages, otherwise outside */
+	uint64_t tables; /* prefix tables */
+	/* always outside memory_mb */
+	uint64_t apart; /* sessions, quotas of sources, reassembly */
 };
 
 #endif

@@ -20,9 +20,9 @@ enum idle_mode { IDLE_POLL, IDLE_SLEEP, IDLE_INTERRUPT };
 struct idle {
 	int mode;	/* enum idle_mode */
 	int fd;		/* eventfd that ends its sleep */
-	uint32_t turns; /* empty ones in a row */
-	uint32_t fewer; /* interrupt: so often the number of empty turns is halved */
-	uint64_t ns;	/* last sleep; 0: none since there was work */
+	uint32_t turns; /* consecutive empty turns */
+	uint32_t fewer; /* interrupt: the number of empty turns is halved this many times */
+	uint64_t ns;	/* last sleep; 0: none since the last work */
 	uint64_t done;	/* lcore_done() after the last turn */
 	struct kvr_timer_slack slack;
 	_Atomic int asleep;

@@ -4,14 +4,13 @@
 
 /**
  * @file
- * What travels on the rings between lcores. Each element is written by its sender and read once, by
- * the one consumer of its ring, which then owns what it points at.
+ * Elements of the rings between lcores. The sender writes an element; the one consumer of the ring
+ * reads it once and then owns the data behind its pointers.
  *
- * Notes: what ingress lcores tell the scheduler of a pool, half a cache line each, through
- * pool::notes. One row of NOTE_LIST says for each type which part of the union it has, and with it
- * who owns what the note points at. Written by the ingress lcore that sends it (CANCEL and PROBE
- * also by a scheduler lcore, for the next pool), read once by the pool's scheduler lcore. Budget: a
- * burst of 32 is one ring operation.
+ * Messages to the scheduler of a pool (struct note) are half a cache line and go through its
+ * mailbox, lcore/mailbox.h. The row of NOTE_LIST names the valid part of the union, and thereby the
+ * owned data. Senders: ingress lcores; for CANCEL and PROBE also the scheduler lcore of the pool
+ * before. Budget: a burst of 32 is one ring operation.
  */
 
 #include <stdint.h>
@@ -25,14 +24,14 @@ struct job;
 struct lcore;
 struct pool;
 
-/* ---- notes: ingress -> scheduler ---- */
+/* ---- messages to a scheduler ---- */
 
-/** Parts of a note. Whoever has taken the note out of the ring owns what it points at. */
+/** Parts of a message. The reader owns the named data. */
 enum note_part {
-	NOTE_PART_NONE,	    /* the handle says all */
-	NOTE_PART_JOB,	    /* job: the job and its frames */
-	NOTE_PART_FRAME,    /* m: the frame */
-	NOTE_PART_FRAMES,   /* frames: the list and the frames in it */
+	NOTE_PART_NONE,	    /* the handle is enough */
+	NOTE_PART_JOB,	    /* job: the job with its frames */
+	NOTE_PART_FRAME,    /* m: a frame */
+	NOTE_PART_FRAMES,   /* frames: a list with its frames */
 	NOTE_PART_CODE,	    /* code; owns nothing */
 	NOTE_PART_PROGRESS, /* progress; owns nothing */
 	NOTE_PART_SESSION,  /* session; owns nothing */
@@ -60,12 +59,17 @@ enum note_part {
 	X(NOTE_MISSING, "MISSING", NOTE_PART_FRAME)                                                \
 	X(NOTE_CLIENT_HOP, "CLIENT_HOP", NOTE_PART_MAC)
 
-/** NOTE_PROGRESS: an item of a stream, or PROGRESS, has changed something. NOTE_RESULT: the last
- * item of a prefill leg, a RESPONSE; NOTE_LONG_RESULT: the same of several frames, which count in
- * lcore::moved; NOTE_RESULT_AGAIN: the first of these once more. NOTE_LAST: that of an answer whose
- * client has asked for TRACK. NOTE_FIN_ACKED: the client has the last item. NOTE_MISSING: what a
- * worker lacks of a DISPATCH. NOTE_CLIENT_HOP: frames of the client come by another next hop. The
- * others are called after their frame. */
+/**
+ * NOTE_PROGRESS: an item of a stream, or PROGRESS, that changes the request.
+ * NOTE_RESULT: last item of a prefill leg, a RESPONSE of one frame.
+ * NOTE_LONG_RESULT: the same of several frames, which count in lcore::moved.
+ * NOTE_RESULT_AGAIN: the first frame of such a result, retransmitted.
+ * NOTE_LAST: last item of an answer whose client sent TRACK.
+ * NOTE_FIN_ACKED: the client acknowledged the last item.
+ * NOTE_MISSING: fragments of a DISPATCH that a worker lacks.
+ * NOTE_CLIENT_HOP: frames of the client now arrive through another next hop.
+ * The other types have the name of their frame.
+ */
 enum note_type {
 #define NOTE_ENUM(type, name, part) type,
 	NOTE_LIST(NOTE_ENUM)
@@ -73,11 +77,11 @@ enum note_type {
 		NOTE_TYPES
 };
 
-/** Element of a pool's note ring. */
+/** Element of a pool's mailbox. */
 struct note {
 	uint8_t type; /* enum note_type */
 	uint8_t pad[7];
-	uint64_t handle; /* of the request; of a session: number of the ask; 0: none */
+	uint64_t handle; /* of the request, or number of a session message; 0: none */
 	union {
 		struct job *job;
 		struct rte_mbuf *m;
@@ -85,12 +89,13 @@ struct note {
 		uint32_t code; /* enum kvr_code of a DISPATCH_ACK */
 		struct {
 			uint32_t tokens; /* generated so far */
-			uint32_t cached; /* prompt tokens that the engine had; KVR_NONE32 */
+			uint32_t cached; /* cached prompt tokens according to the engine, or
+					    KVR_NONE32 */
 			uint16_t flags;	 /* KVR_PROG_F_* */
 		} progress;
 		struct {
-			uint64_t worker; /* who says so */
-			uint32_t epoch;	 /* and its life */
+			uint64_t worker; /* sender */
+			uint32_t epoch;	 /* epoch of the sender */
 			uint32_t code;
 		} session;
 		uint8_t mac[6];
@@ -98,7 +103,7 @@ struct note {
 };
 _Static_assert(sizeof(struct note) == 32, "two notes a cache line");
 
-/** NOTE_PROGRESS of an item. */
+/** NOTE_PROGRESS for an item. */
 static inline struct note note_item(uint64_t handle, const struct kvr_wire_response *w)
 {
 	const uint32_t flags = (w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
@@ -124,12 +129,14 @@ extern const struct note_info note_types[NOTE_TYPES];
 
 /* ---- elements of other rings ---- */
 
-/** Element of a pool's event ring: a KV_EVENTS frame (data = frame header), or a prediction. */
+/** Element of a pool's event ring: a KV_EVENTS frame (data at the frame header), or a prediction.
+ */
 struct event_note {
 	struct rte_mbuf *m;
-	struct prediction *p; /* when m is NULL; the event stage puts it back */
+	struct prediction *p; /* if m is NULL; freed by the event stage */
 	uint32_t rank;	      /* dense index */
-	uint32_t charged;     /* ingress lcore that has charged the frame to its source, + 1 */
+	uint32_t charged; /* index of the ingress lcore that charged the frame to its source, + 1;
+			     0: none */
 };
 
 /** Element of an egress ring. */
@@ -139,7 +146,7 @@ struct egress_note {
 };
 _Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
 
-/** A frame for control, copied out of its mbuf at ingress. From router::ctl_bufs. */
+/** A frame for control, copied from its mbuf at ingress. From router::ctl_bufs. */
 struct ctl_buf {
 	struct kvr_path path;
 	uint32_t len; /* of the frame */
@@ -147,33 +154,31 @@ struct ctl_buf {
 	uint64_t frame[]; /* header and body, aligned */
 };
 
-/**
- * Hashes of a prompt that do not stand in its frame; hashes_get(). Who has it (its job, a booking
- * that goes on, a prediction) has a reference; the last one to let go gives it back. Nobody writes
- * the hashes once the job is made.
- */
+/** Hashes of a prompt that are not stored in its frame: hashes_get(). The job, an unfinished
+ * booking and a prediction hold a reference each; the last hashes_put() frees them. The hashes are
+ * constant after the job is made. */
 struct prompt_hashes {
-	/* Whoever lets go releases, the last one acquires: nobody reads what has been given back.
-	 */
+	/* Each put releases; the last one acquires, so that no reader uses freed memory. */
 	_Atomic uint32_t refs;
 	uint32_t pad;
 	uint64_t sh[];
 };
 
-/** Hashes of a decision on their way to the event stage; buf_get() of router::hash_bufs. */
+/** Hashes of a decision for the event stage; buf_get() of router::hash_bufs. */
 struct prediction {
-	uint64_t worker; /* and its life: the rank may pass to another on the way */
+	uint64_t worker; /* with `epoch`: the rank may change its owner on the way */
 	uint32_t epoch;
 	uint32_t n;
-	struct prompt_hashes *of; /* its hashes; NULL: they follow, copied from the frame */
+	struct prompt_hashes *of; /* source of the hashes; NULL: they follow */
 	uint64_t sh[];
 };
 
-/** Frames of a message longer than one; buf_get() of router::frame_lists. */
+/** Frames of a message of several frames; buf_get() of router::frame_lists. */
 struct frame_list {
-	struct frame_list *next; /* in the queue of an lcore */
+	struct frame_list *next; /* next list in the queue of an lcore */
 	uint32_t n;
-	uint32_t lcore; /* of a result: ingress lcore that has counted it in `moved` */
+	uint32_t lcore; /* of a result: index of the ingress lcore that counts the frames in `moved`
+			 */
 	struct rte_mbuf *m[];
 };
 

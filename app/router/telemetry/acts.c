@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: workers and prefill pools out of service, and back. */
+/* Telemetry commands that take workers and prefill pools out of service and back. */
 #include <errno.h>
 
 #include "control/control.h"
@@ -27,7 +27,8 @@ static int drain(struct router *rt, const char *params, bool on, struct rte_tel_
 	if (rc == -ENOENT)
 		return kvr_telemetry_error(d, ENOENT, "no worker %" PRIu64, id);
 	if (rc == -EPERM)
-		return kvr_telemetry_error(d, EPERM, "not in the state the worker is in");
+		return kvr_telemetry_error(d, EPERM,
+					   "not allowed in the current state of the worker");
 	w = kvr_registry_find(rt->registry, id);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "id", id);
@@ -80,11 +81,11 @@ static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/drain", "ID[,SECONDS]",
-	 "no new requests for worker ID; what is left after SECONDS is cut off", cmd_drain, true},
-	{"/kvroute/resume", "ID", "take worker ID back into service", cmd_resume, true},
+	 "no new requests for worker ID; requests left after SECONDS are ended", cmd_drain, true},
+	{"/kvroute/resume", "ID", "return worker ID to service", cmd_resume, true},
 	{"/kvroute/deactivate", "POOL", "no new requests for prefill pool POOL", cmd_deactivate,
 	 true},
-	{"/kvroute/reactivate", "POOL", "prefill pool POOL again, if it has workers",
+	{"/kvroute/reactivate", "POOL", "use prefill pool POOL again, if it has workers",
 	 cmd_reactivate, true},
 	{NULL, NULL, NULL, NULL, false},
 };

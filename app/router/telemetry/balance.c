@@ -11,7 +11,7 @@
 #include "sched/request.h"
 #include "sched/session.h"
 
-/* The rows one thread writes: its own two, of each port's queue, four for each of its pools. */
+/* Rows of counters written by one thread: its own two, one per port queue, four per pool. */
 #define ROWS_MAX (2u + KVR_ROUTER_MAX_PORTS + 4 * KVR_ROUTER_MAX_POOLS)
 
 struct row {
@@ -59,7 +59,7 @@ static void list(struct router *rt, const struct lcore *lc, struct rows *r)
 	}
 }
 
-/* On the lcore that writes them, between two turns. */
+/* On the writing lcore, between two turns. */
 static void on_copy(struct lcore *lc, void *arg)
 {
 	struct rows *r = arg;
@@ -97,7 +97,7 @@ int balance_read(struct router *rt, struct balance *b)
 
 	if (r == NULL)
 		return -ENOMEM;
-	memset(r, 0, sizeof(*r)); /* its pages are there before a packet lcore writes them */
+	memset(r, 0, sizeof(*r)); /* populate its pages before a packet lcore writes to them */
 	memset(b, 0, sizeof(*b));
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		list(rt, rt->lcore[i], r);

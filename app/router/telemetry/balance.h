@@ -4,9 +4,8 @@
 
 /**
  * @file
- * Whether the counters add up, while traffic runs. Each equation holds for every single row of
- * counters whenever its writer is between two turns: so each lcore copies its own rows there, and
- * the copies are checked. Nothing is in motion in them.
+ * The balance equations during traffic. Each equation holds for every row of counters between two
+ * turns of its writer, so each lcore copies its own rows at that point, and the copies are checked.
  */
 
 #include <stdint.h>
@@ -14,13 +13,14 @@
 struct router;
 
 struct balance {
-	char violation[512]; /* the first equation that does not hold, with its numbers; "": none */
+	char violation[512]; /* the first violated equation with its numbers; "": none */
 	uint64_t bookings;
 	uint64_t waiting;
-	uint64_t slots; /* of requests, lingering ones too */
+	uint64_t slots; /* used by requests, lingering ones included */
 };
 
-/** Ask every lcore. Control thread, or under its lock. @return 0, -ENOMEM. */
+/** Collect the rows of every lcore. Control thread, or under kvr_telemetry_lock(). @return 0,
+ * -ENOMEM. */
 int balance_read(struct router *rt, struct balance *b);
 
 #endif

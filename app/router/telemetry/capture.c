@@ -13,7 +13,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include <pcap/namedb.h> /* behind pcap.h */
+#include <pcap/namedb.h> /* after pcap.h */
 
 #include <rte_errno.h>
 #include <rte_ethdev.h>
@@ -27,31 +27,31 @@
 #include "kvr_rings.h"
 #include "kvr_telemetry.h"
 
-#define COPIES	    2047u /* buffers, and places in the ring */
+#define COPIES	    2047u /* buffers, and entries of the ring */
 #define SECONDS_MAX 3600u
-#define PAUSE_NS    1000000 /* of the thread, when there is nothing to write */
+#define PAUSE_NS    1000000 /* sleep of the thread without work */
 
 uint64_t capture_most = UINT64_C(1) << 30;
 
-/* The one capture; the ctl lock, where nothing else is said. */
+/* The one capture; under kvr_telemetry_lock() unless stated otherwise. */
 static struct {
 	struct router *rt;
 	struct capture c;
 	rte_pcapng_t *file;
 	pthread_t thread;
-	bool running; /* the thread is to be joined */
+	bool running; /* the thread must be joined */
 	struct kvr_port *of;
 	uint16_t ethdev, queues;
 	int fd; /* of the file */
 	char name[256], port[64];
 	uint32_t seconds;
-	uint64_t bound;		/* bytes of frames */
-	bool full;		/* the next do not fit; the thread */
-	_Atomic int quit;	/* asked to end; whoever asks: w, the thread: r */
-	_Atomic int ended;	/* the thread: w, at its end */
-	_Atomic uint64_t bytes; /* written; the thread: w */
-	_Atomic uint64_t lost;	/* copies that the file did not take; the thread: w */
-	_Atomic int error;	/* of the file, negative errno; the thread: w */
+	uint64_t bound;		/* limit in bytes */
+	bool full;		/* the next frames do not fit; the thread */
+	_Atomic int quit;	/* request to end; written by the requester, read by the thread */
+	_Atomic int ended;	/* written by the thread at its end */
+	_Atomic uint64_t bytes; /* bytes written; written by the thread */
+	_Atomic uint64_t lost;	/* copies that the file did not take; written by the thread */
+	_Atomic int error;	/* error of the file, negative errno; written by the thread */
 } cap;
 
 /* ---- the thread ---- */
@@ -64,10 +64,8 @@ static uint64_t clock_ns(void)
 	return (uint64_t)t.tv_sec * 1000000000 + (uint64_t)t.tv_nsec;
 }
 
-/*
- * A file system that has no room for all of it takes a part, and librte_pcapng does not look. What
- * is cut off is taken back, as readers go by the blocks.
- */
+/* A full file system accepts part of a block, and librte_pcapng does not check. The incomplete
+ * block is removed, because readers follow the blocks. */
 static int write_whole(struct rte_mbuf *m[], unsigned int n, uint64_t bytes)
 {
 	const off_t at = lseek(cap.fd, 0, SEEK_CUR);
@@ -76,13 +74,13 @@ static int write_whole(struct rte_mbuf *m[], unsigned int n, uint64_t bytes)
 
 	if (rc == (ssize_t)bytes)
 		return 0;
-	if (rc >= 0) /* the next byte is told why */
+	if (rc >= 0) /* the next write returns the reason */
 		why = write(cap.fd, "", 1) < 0 ? errno : EIO;
 	(void)!ftruncate(cap.fd, at);
 	return -why;
 }
 
-/* @return frames done with, or -errno; the copies are freed in any case. */
+/* @return frames processed, or -errno; the copies are freed in any case. */
 static int write_some(void)
 {
 	struct rte_mbuf *m[32];
@@ -97,7 +95,7 @@ static int write_some(void)
 	if (n > 0 && !cap.full)
 		rc = write_whole(m, n, bytes);
 	rte_pktmbuf_free_bulk(m, n);
-	/* Telemetry reads words; nothing is published with them. */
+	/* Telemetry reads whole words; guards no other data. */
 	if (rc < 0 || cap.full)
 		atomic_fetch_add_explicit(&cap.lost, n, memory_order_relaxed);
 	else
@@ -113,7 +111,7 @@ static void remove_taps(void)
 		if (cap.c.tx[q].callback != NULL)
 			rte_eth_remove_tx_callback(cap.ethdev, q, cap.c.tx[q].callback);
 	}
-	lcores_pass(cap.rt); /* none is inside one any more */
+	lcores_pass(cap.rt); /* no lcore is inside a callback any more */
 	for (uint16_t q = 0; q < cap.queues; q++) {
 		rte_free((void *)(uintptr_t)cap.c.rx[q].callback);
 		rte_free((void *)(uintptr_t)cap.c.tx[q].callback);
@@ -140,7 +138,7 @@ static void release(void)
 	cap.c.pool = NULL;
 }
 
-/* Frames in the file, or missed for want of a buffer, a place or a file that takes them. */
+/* Frames in the file, or missed because a buffer, a ring entry or space in the file was missing. */
 static uint64_t sum(bool missed)
 {
 	const uint64_t lost = atomic_load_explicit(&cap.lost, memory_order_relaxed);
@@ -149,7 +147,7 @@ static uint64_t sum(bool missed)
 	for (uint16_t q = 0; q < cap.queues; q++)
 		n += missed ? kvr_cell_get(&cap.c.rx[q].missed) + kvr_cell_get(&cap.c.tx[q].missed)
 			    : kvr_cell_get(&cap.c.rx[q].kept) + kvr_cell_get(&cap.c.tx[q].kept);
-	/* A tap counts what it has put into the ring when the thread may have lost it already. */
+	/* A tap counts frames put into the ring, which the thread may have lost later. */
 	return missed ? n + lost : n - RTE_MIN(n, lost);
 }
 
@@ -177,15 +175,15 @@ static void *write_file(void *arg)
 		"capture of port %s to %s ended: %s%s%" PRIu64 " frames, %" PRIu64 " missed",
 		cap.port, cap.name,
 		rc < 0	   ? strerror(-rc)
-		: cap.full ? "no file is longer"
+		: cap.full ? "file size limit reached"
 			   : "",
 		rc < 0 || cap.full ? ", " : "", sum(false), sum(true));
-	/* Pairs with the acquire load in under_way(): the file is as it will be. */
+	/* Pairs with the acquire load in under_way(): the file is complete. */
 	atomic_store_explicit(&cap.ended, 1, memory_order_release);
 	return NULL;
 }
 
-/* ---- start and end; the ctl lock ---- */
+/* ---- start and end; under kvr_telemetry_lock() ---- */
 
 static bool under_way(void)
 {
@@ -203,10 +201,8 @@ static void end_capture(void)
 	cap.running = false;
 }
 
-/*
- * libpcap asks these for names in a filter. Addresses alone are known here: a name server that does
- * not answer would hold the ctl lock for as long, and with it workers and clients.
- */
+/* libpcap resolves names in a filter with these functions. Only addresses are supported: a slow
+ * name server would hold kvr_telemetry_lock(), and thereby workers and clients. */
 struct addrinfo *pcap_nametoaddrinfo(const char *name)
 {
 	const struct addrinfo how = {.ai_flags = AI_NUMERICHOST, .ai_socktype = SOCK_STREAM};
@@ -234,7 +230,7 @@ static struct rte_bpf *compile(const char *text, uint32_t snap, char *err, size_
 		pcap_freecode(&program);
 		bpf = prm != NULL ? rte_bpf_load(prm) : NULL;
 		if (bpf == NULL)
-			snprintf(err, errlen, "it cannot be translated: %s",
+			snprintf(err, errlen, "cannot compile the filter: %s",
 				 rte_strerror(rte_errno));
 	} else {
 		snprintf(err, errlen, "%s", p != NULL ? pcap_geterr(p) : "no memory");
@@ -286,11 +282,9 @@ static int add_taps(void)
 	return 0;
 }
 
-/*
- * With our port, and it alone, as the interface: rte_pcapng_fdopen() describes only ports that
- * nobody owns, and the frames of others refer to an interface that is not in the file, which no
- * reader takes.
- */
+/* Declare only the captured port as interface: rte_pcapng_fdopen() describes only ports without
+ * owner, and frames of other ports would refer to an interface that the file lacks, which readers
+ * reject. */
 static rte_pcapng_t *open_file(int fd, int *why)
 {
 	struct rte_eth_dev_owner owner = {.id = RTE_ETH_DEV_NO_OWNER};
@@ -306,7 +300,8 @@ static rte_pcapng_t *open_file(int fd, int *why)
 	return file;
 }
 
-/* Everything that can fail, then the taps, then the thread; false: the answer is why not. */
+/* Set up everything that can fail, then the taps, then the thread. @return false: the answer
+ * contains the error. */
 static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d)
 {
 	struct kvr_port_info i;
@@ -342,7 +337,7 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 	cap.bound = capture_most - RTE_MIN(capture_most, (uint64_t)lseek(fd, 0, SEEK_CUR));
 	rc = add_taps();
 	if (rc < 0)
-		return kvr_telemetry_error(d, -rc, "the device takes no callbacks: %s",
+		return kvr_telemetry_error(d, -rc, "the device does not support callbacks: %s",
 					   strerror(-rc)) != 0;
 	atomic_store_explicit(&cap.quit, 0, memory_order_relaxed);
 	atomic_store_explicit(&cap.ended, 0, memory_order_relaxed);
@@ -393,16 +388,15 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	if (params == NULL || params[0] == '\0')
 		return status(d);
 	if (!under_way())
-		end_capture(); /* the last one's file is closed */
+		end_capture(); /* the file of the last capture is closed */
 	if (strcmp(params, "stop") == 0) {
 		end_capture();
 		return status(d);
 	}
 	if (cap.running)
-		return kvr_telemetry_error(d, EBUSY,
-					   "a capture of port %s to \"%s\" is running; "
-					   "\"stop\" ends it",
-					   cap.port, cap.name);
+		return kvr_telemetry_error(
+			d, EBUSY, "a capture of port %s to \"%s\" is running; \"stop\" ends it",
+			cap.port, cap.name);
 	snprintf(text, sizeof(text), "%s", params);
 	port = strtok_r(text, ",", &save);
 	file = strtok_r(NULL, ",", &save);
@@ -415,8 +409,7 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	    end == NULL || *end != '\0' || cap.seconds < 1 || cap.seconds > SECONDS_MAX)
 		return kvr_telemetry_error(
 			d, EINVAL,
-			"got \"%.64s\", allowed: PORT,/NEW/FILE,SECONDS[,FILTER] with "
-			"1 to %u seconds, or stop",
+			"got \"%.64s\", allowed: PORT,/NEW/FILE,SECONDS[,FILTER] with 1 to %u seconds, or stop",
 			params, SECONDS_MAX);
 	cap.rt = rt;
 	cap.full = false;
@@ -426,20 +419,20 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	if (!begin(p, save != NULL ? save : "", d)) {
 		release();
 		if (cap.fd >= 0)
-			unlink(cap.name); /* it is ours, and has nothing */
+			unlink(cap.name); /* created here, and empty */
 		cap.name[0] = cap.port[0] = '\0';
 		cap.queues = 0;
 		return 0;
 	}
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .port = cap.port),
-		 "capture of port %s to %s for %u s begins", cap.port, cap.name, cap.seconds);
+		 "capture of port %s to %s started for %u s", cap.port, cap.name, cap.seconds);
 	return status(d);
 }
 
 static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/capture", "[PORT,FILE,SECONDS[,FILTER]|stop]",
-	 "frames of a port into a new pcapng file, 1 GiB at most; alone: how it goes", cmd_capture,
-	 true},
+	 "capture frames of a port to a new pcapng file, at most 1 GiB; without arguments: status",
+	 cmd_capture, true},
 	{NULL, NULL, NULL, NULL, false},
 };
 

@@ -4,18 +4,18 @@
 
 /**
  * @file
- * /kvroute/capture: frames of one port into a pcapng file, whatever the port and the memory are
- * (memif and --no-huge included, where dpdk-dumpcap cannot attach).
+ * /kvroute/capture: frames of one port to a pcapng file, with any kind of port and memory,
+ * including memif and --no-huge, where dpdk-dumpcap cannot attach.
  *
- * Callbacks of the ethdev copy what the filter takes into buffers of the capture's own and put them
- * into a ring: per frame one run of the filter and one copy, no waiting; without a buffer or a
- * place the copy is missed and counted, the frame is not touched. A thread of its own writes the
- * file. One capture at a time, bounded by time and by bytes; nothing is left installed after it.
- * What leaves is in the file once, as it is given to the device, whether the device takes it or
- * not.
+ * Callbacks of the ethdev copy frames that match the filter into buffers of the capture and put
+ * them into a ring: one run of the filter and one copy per frame, without waiting. Without a free
+ * buffer or entry, the copy is counted as missed and the frame passes unchanged. A separate thread
+ * writes the file. One capture at a time, limited in time and bytes; afterwards no callback stays
+ * installed. Sent frames are captured once, as given to the device, even if the device rejects
+ * them.
  *
- * Writers: a tap's counts by the lcore that owns its queue; state by whoever holds the ctl lock,
- * but `quit` and `bytes`, which are atomic.
+ * Writers: a tap's counters by the lcore of its queue; state under kvr_telemetry_lock(); atomics as
+ * stated.
  */
 
 #include <rte_bpf.h>
@@ -24,19 +24,19 @@
 
 #include "state/router.h"
 
-/** One direction of a queue; arg of its callback. */
+/** One direction of a queue; argument of its callback. */
 struct capture_tap {
 	struct capture *capture;
-	const struct kvr_port_queue *queue;	      /* its lcore: r */
+	const struct kvr_port_queue *queue;	      /* read by its lcore */
 	const struct rte_eth_rxtx_callback *callback; /* NULL: not installed */
-	kvr_cell_t kept, missed;		      /* frames; the queue's lcore */
+	kvr_cell_t kept, missed;		      /* frames; written by the queue's lcore */
 } __rte_cache_aligned;
 
 struct capture {
 	struct rte_mempool *pool;
-	struct rte_ring *ring;	/* copies, to the thread */
-	struct rte_bpf *filter; /* NULL: every frame */
-	uint32_t snap;		/* bytes kept of a frame */
+	struct rte_ring *ring;	/* copies for the thread */
+	struct rte_bpf *filter; /* NULL: all frames */
+	uint32_t snap;		/* bytes kept per frame */
 	struct capture_tap rx[KVR_PORT_MAX_QUEUES], tx[KVR_PORT_MAX_QUEUES];
 };
 
@@ -45,13 +45,13 @@ uint16_t capture_rx(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_
 		    void *tap);
 uint16_t capture_tx(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n, void *tap);
 
-/** Bytes of a file at most; a test has less. */
+/** Largest file in bytes; a test sets less. */
 extern uint64_t capture_most;
 
 /** Register the command. @return 0 or -errno. */
 int captures_start(struct router *rt);
 
-/** Ends a capture, too; packet lcores may poll. */
+/** End a running capture; packet lcores may poll. */
 void captures_stop(struct router *rt);
 
 #endif

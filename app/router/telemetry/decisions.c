@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: why requests went where they went, and the load of each LoRA adapter. */
+/* Telemetry: decisions with their terms, and the load of each LoRA adapter. */
 #include "telemetry/decisions.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@
 
 #define PAGE 32u /* decisions or adapters in one answer */
 
-/* POOL[,NUMBER]; an error is already in d when it returns NULL. */
+/* Parse POOL[,NUMBER]. @return NULL: the error is in d. */
 static struct pool *pool_arg(struct router *rt, const char *params, bool need, uint64_t *number,
 			     bool *given, struct rte_tel_data *d)
 {
@@ -39,7 +39,8 @@ static struct pool *pool_arg(struct router *rt, const char *params, bool need, u
 	return p;
 }
 
-/* A dictionary in a dictionary, by number: arrays of dictionaries are not shown inside one. */
+/* Add a dictionary to a dictionary by number, because arrays of dictionaries are not shown inside
+ * one. */
 static void add_numbered(struct rte_tel_data *list, uint64_t number, struct rte_tel_data *part)
 {
 	char key[24];
@@ -62,7 +63,7 @@ static const char *result_name(const struct kvr_sched_decision *d)
 	return d->result == KVR_SCHED_ERROR ? kvr_code_name(d->err) : name[d->result];
 }
 
-/* The class that counted, and whether its client has named another one. */
+/* The class that applied, and whether the client named an unknown one. */
 static void add_class(const struct pool *p, struct rte_tel_data *t, const struct decision *v)
 {
 	const struct kvr_pool_conf *c = p->conf;
@@ -228,7 +229,7 @@ static void on_adapters(struct lcore *lc, void *arg)
 	kvr_sched_lora_other(a->sched, &a->other);
 }
 
-/* The socket's strings are shorter than a name may be: parts, cut between characters. */
+/* A string of the socket is shorter than a name may be: add parts, cut between characters. */
 static void add_name(struct rte_tel_data *list, const char *name)
 {
 	while (*name != '\0') {

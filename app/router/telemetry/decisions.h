@@ -2,16 +2,13 @@
 #ifndef ROUTER_DECISIONS_H
 #define ROUTER_DECISIONS_H
 
-/**
- * @file
- * The /kvroute/ commands about what schedulers have decided, registered by telemetry_start().
- */
+/** @file The /kvroute/ commands about decisions of schedulers, registered by telemetry_start(). */
 
 struct decision;
 struct router;
 struct rte_tel_data;
 
-/** What the best ranks would have cost, as a dictionary by number; NULL: no memory. */
+/** Terms of the best ranks as a dictionary by number; NULL: no memory. */
 struct rte_tel_data *decision_terms(const struct decision *v);
 
 int decisions_start(struct router *rt);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: why a request went where it went, found by its id. */
+/* Telemetry: the decisions about a request, found by its id. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "telemetry/parts.h"
 
 #define MOST  8u    /* decisions in one answer */
-#define STEPS 4096u /* lines looked at for it: a client may use one id for all */
+#define STEPS 4096u /* lines searched: a client may use one id for all requests */
 
 static const char *result_name(const struct decision_brief *b)
 {
@@ -33,7 +33,7 @@ static void add_choice(struct rte_tel_data *d, const struct decision_brief *b)
 	rte_tel_data_add_dict_string(d, "why",
 				     b->pinned ? "pinned"
 				     : b->best > b->overlap
-					     ? "lowest cost, though another had more overlap"
+					     ? "lowest cost, although another rank had more overlap"
 					     : "lowest cost");
 }
 
@@ -46,7 +46,7 @@ static void add_refusal(struct rte_tel_data *d, const struct decision_brief *b)
 	rte_tel_data_add_dict_u64(d, "limit", b->required);
 }
 
-/* The same decision in the log of sampled and failed ones, with its terms. */
+/* Find the same decision in the log of sampled and failed ones, which has its terms. */
 static bool find_terms(const struct pool *p, const struct decision_brief *b, struct decision *out)
 {
 	for (uint64_t n = decision_written(p->log), i = 0; i < DECISIONS_KEPT && n > 0; i++)
@@ -86,18 +86,18 @@ static struct rte_tel_data *brief_dict(const struct router *rt, const struct poo
 	return d;
 }
 
-/* What there is instead of a decision that is not kept. */
+/* Error for a decision that is not kept. */
 static int not_kept(struct router *rt, uint64_t id, bool all, struct rte_tel_data *d)
 {
 	char text[RTE_TEL_MAX_STRING_LEN];
 	size_t n = 0;
 
 	if (!all)
-		return kvr_telemetry_error(d, ENOENT,
-					   "no decision about 0x%" PRIx64
-					   " among the %u newest that its "
-					   "bucket has: there may be older ones",
-					   id, STEPS);
+		return kvr_telemetry_error(
+			d, ENOENT,
+			"no decision about 0x%" PRIx64
+			" among the %u newest of its bucket; older ones may exist",
+			id, STEPS);
 	for (uint32_t i = 0; i < rt->n_pools && n + 1 < sizeof(text); i++) {
 		const struct decision_ring *r = &rt->pool[i].log->all;
 		const uint64_t written = decision_ring_written(r), size = decision_ring_size(r);
@@ -106,8 +106,8 @@ static int not_kept(struct router *rt, uint64_t id, bool all, struct rte_tel_dat
 
 		decision_ring_read(r, oldest, &b);
 		n += (size_t)snprintf(text + n, sizeof(text) - n,
-				      "; %s has %" PRIu64 " of %" PRIu64 ", the oldest %" PRIu64
-				      " s old",
+				      "; %s keeps %" PRIu64 " of %" PRIu64
+				      ", the oldest from %" PRIu64 " s ago",
 				      rt->pool[i].name, written - oldest, written,
 				      since_ns(now_ns(rt), b.at_ns) / UINT64_C(1000000000));
 	}
@@ -128,7 +128,7 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 	    kvr_telemetry_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT64_MAX, &source) < 0))
 		return kvr_telemetry_error(d, EINVAL,
-					   "expected a request id and perhaps its source");
+					   "expected a request id and optionally its source");
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");
@@ -161,8 +161,7 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/explain", "ID[,SOURCE]",
-	 "decisions about a request: where it went and why, with every candidate's terms if "
-	 "sampled",
+	 "decisions about a request: where it went and why, with every candidate's terms if sampled",
 	 cmd_explain, false},
 	{NULL, NULL, NULL, NULL, false},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: histograms, as quantiles for people and as metrics. */
+/* Telemetry: histograms, as quantiles in JSON and as metrics. */
 #include "telemetry/latency.h"
 
 #include <errno.h>
@@ -28,7 +28,7 @@ static void read_one(const struct pool *p, uint32_t class, enum measure m,
 			kvr_buckets_read(&p->measures[i].v[m], c);
 }
 
-/* ---- for people ---- */
+/* ---- JSON ---- */
 
 static void add_quantile(struct rte_tel_data *d, const char *name, const struct kvr_buckets *b,
 			 const struct kvr_bucket_counts *c, double q)
@@ -59,7 +59,7 @@ static struct rte_tel_data *one_dict(const struct kvr_buckets *b, const struct k
 	return d;
 }
 
-/* From the bucket before the first that is not empty to the last one that is not. */
+/* From the bucket before the first non-empty one to the last non-empty one. */
 static struct rte_tel_data *bucket_dict(const struct kvr_buckets *b,
 					const struct kvr_bucket_counts *c)
 {
@@ -91,7 +91,7 @@ static struct rte_tel_data *bucket_dict(const struct kvr_buckets *b,
 	return d;
 }
 
-/* Without the prefix of its family. */
+/* The name without the prefix of its family. */
 static const char *short_name(enum measure m)
 {
 	const char *name = measure_buckets[m].def->name;
@@ -134,7 +134,7 @@ static uint64_t decisions_of(const struct pool *p)
 	       kvr_cell_get(&kvr_sched_counters(p->sched)->admitted);
 }
 
-/* Since the last look that was a second ago or more; the first: since the start. */
+/* Since the last reading at least a second ago; the first time since the start. */
 static double decision_rate(const struct router *rt, const struct pool *p)
 {
 	static struct {
@@ -144,7 +144,8 @@ static double decision_rate(const struct router *rt, const struct pool *p)
 	const uint64_t now = now_ns(rt), n = decisions_of(p);
 
 	if (last[p->number].at_ns < rt->start_ns || last[p->number].n > n) {
-		last[p->number].at_ns = rt->start_ns; /* another router's, in a test */
+		last[p->number].at_ns =
+			rt->start_ns; /* of another router in the same test process */
 		last[p->number].n = 0;
 	}
 	if (now - last[p->number].at_ns >= UINT64_C(1000000000)) {
@@ -156,7 +157,7 @@ static double decision_rate(const struct router *rt, const struct pool *p)
 	return last[p->number].rate;
 }
 
-/* Pool and class of a command. @return 0; 1: @p d is the answer. */
+/* Parse pool and class of a command. @return 0; 1: the answer is in @p d. */
 static int which(struct router *rt, const struct kvr_telemetry_args *a, struct rte_tel_data *d,
 		 const struct pool **p, uint32_t *class)
 {
@@ -174,7 +175,7 @@ static int which(struct router *rt, const struct kvr_telemetry_args *a, struct r
 	return 0;
 }
 
-/* @p one of every histogram, under "histograms"; of empty ones when @p empty. */
+/* Call @p one for every histogram, result in "histograms"; for empty ones if @p empty. */
 static int put_histograms(const struct pool *p, uint32_t class, bool empty,
 			  struct rte_tel_data *(*one)(const struct kvr_buckets *b,
 						      const struct kvr_bucket_counts *c),
@@ -206,7 +207,7 @@ static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n > 2)
 		return kvr_telemetry_error(d, EINVAL,
-					   "expected nothing, or a pool and perhaps a class");
+					   "expected nothing, or a pool and optionally a class");
 	if (a.n == 0)
 		return list_pools(rt, d);
 	if (which(rt, &a, d, &p, &class) != 0)
@@ -224,7 +225,7 @@ static int cmd_buckets(void *arg, const char *params, struct rte_tel_data *d)
 	uint32_t class;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n == 0 || a.n > 2)
-		return kvr_telemetry_error(d, EINVAL, "expected a pool and perhaps a class");
+		return kvr_telemetry_error(d, EINVAL, "expected a pool and optionally a class");
 	return which(rt, &a, d, &p, &class) != 0 ? 0
 						 : put_histograms(p, class, false, bucket_dict, d);
 }
@@ -243,7 +244,7 @@ struct instances {
 	struct kvr_bucket_counts c[KVR_ROUTER_MAX_POOLS * KVR_POOL_CLASSES_MAX];
 };
 
-/* Names of pools and classes have no characters that the format escapes. */
+/* Names of pools and classes contain no characters that need escaping. */
 static void list_instances(const struct router *rt, struct instances *v)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++)
@@ -256,7 +257,7 @@ static void list_instances(const struct router *rt, struct instances *v)
 		}
 }
 
-/* Requests by outcome: the reference system has one counter. */
+/* Requests by outcome, in one counter as in Dynamo. */
 static void write_outcomes(const struct router *rt, FILE *out)
 {
 	static const struct {
@@ -297,7 +298,7 @@ static const char *worker_type(const struct pool *p)
 	return p->decode != NULL ? "prefill" : "decode";
 }
 
-/* Counts of the scheduler under the names of the reference system. */
+/* Counters of the scheduler under Dynamo's names. */
 static void write_choices(const struct router *rt, FILE *out)
 {
 	static const char *const reasons[] = {"request_limit", "raw_isl_token_limit",
@@ -307,8 +308,9 @@ static void write_choices(const struct router *rt, FILE *out)
 			 "Bookings on a rank although an eligible rank had a larger overlap", out);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		fprintf(out,
-			OF_DYNAMO "non_max_overlap_selections_total{pool=\"%s\",worker_type="
-				  "\"%s\"} %" PRIu64 "\n",
+			OF_DYNAMO
+			"non_max_overlap_selections_total{pool=\"%s\",worker_type=\"%s\"} %" PRIu64
+			"\n",
 			rt->pool[i].name, worker_type(&rt->pool[i]),
 			kvr_cell_get(&kvr_sched_counters(rt->pool[i].sched)->non_max_overlap));
 	kvr_metrics_head(OF_FRONTEND "queue_backpressure_total", "counter",
@@ -321,8 +323,9 @@ static void write_choices(const struct router *rt, FILE *out)
 
 		for (uint32_t k = 0; k < RTE_DIM(reasons); k++)
 			fprintf(out,
-				OF_FRONTEND "queue_backpressure_total{pool=\"%s\",worker_type="
-					    "\"%s\",reason=\"%s\"} %" PRIu64 "\n",
+				OF_FRONTEND
+				"queue_backpressure_total{pool=\"%s\",worker_type=\"%s\",reason=\"%s\"} %" PRIu64
+				"\n",
 				rt->pool[i].name, worker_type(&rt->pool[i]), reasons[k], v[k]);
 	}
 }
@@ -348,8 +351,8 @@ int latency_write_metrics(struct router *rt, FILE *out)
 static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/latency", "[POOL[,CLASS]]",
 	 "latencies, tokens and hit rate: counts, means, quantiles", cmd_latency, false},
-	{"/kvroute/buckets", "POOL[,CLASS]",
-	 "the same histograms bucket by bucket, those that are not empty", cmd_buckets, false},
+	{"/kvroute/buckets", "POOL[,CLASS]", "non-empty buckets of the same histograms",
+	 cmd_buckets, false},
 	{NULL, NULL, NULL, NULL, false},
 };
 

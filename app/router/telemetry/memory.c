@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: everything that can run out, in one place. */
+/* Telemetry: size and use of every limited resource. */
 #include <string.h>
 
 #include "lcore/mailbox.h"
@@ -21,7 +21,7 @@ static void add(struct rte_tel_data *list, const char *what, const char *of, uin
 	kvr_telemetry_dict_part(list, name, t);
 }
 
-/* Caches of lcores count as used. */
+/* Objects in lcore caches count as used. */
 static void add_mempool(struct rte_tel_data *list, const char *what, const char *of,
 			const struct rte_mempool *mp)
 {
@@ -79,8 +79,8 @@ static int cmd_buffers(void *arg, const char *params, struct rte_tel_data *d)
 }
 
 static const struct kvr_telemetry_cmd commands[] = {
-	{"/kvroute/buffers", NULL, "buffers, slots and rings: size and used, all in one place",
-	 cmd_buffers, false},
+	{"/kvroute/buffers", NULL, "size and use of all buffers, slots and rings", cmd_buffers,
+	 false},
 	{NULL, NULL, NULL, NULL, false},
 };
 

@@ -48,7 +48,7 @@ static int cmd_oldest(void *arg, const char *params, struct rte_tel_data *d)
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT64_MAX, &worker) < 0))
-		return kvr_telemetry_error(d, EINVAL, "expected a pool and perhaps a worker");
+		return kvr_telemetry_error(d, EINVAL, "expected a pool and optionally a worker");
 	p = tel_pool(rt, &a, d);
 	if (p == NULL)
 		return 0;

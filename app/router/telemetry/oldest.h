@@ -4,10 +4,9 @@
 
 /**
  * @file
- * The oldest requests in flight of a pool, for people: a walk over its slots by the scheduler
- * lcore, which alone may read them, 32 slots a turn (two lines each, that nobody has fetched).
- *
- * The telemetry thread owns struct oldest before and after the call, the lcore in between.
+ * The oldest requests in flight of a pool: the scheduler lcore, which alone may read slots, walks
+ * them, 32 a turn (two cache lines each, not prefetched). struct oldest belongs to the telemetry
+ * thread before and after the call, and to the lcore during it.
  */
 
 #include <stdbool.h>
@@ -31,15 +30,15 @@ struct oldest_one {
 
 struct oldest {
 	const struct pool *p;
-	uint64_t worker; /* only what is there */
+	uint64_t worker; /* only requests of this worker, if set */
 	bool of_worker;
 	uint32_t at;			  /* next slot */
-	uint32_t n, live;		  /* kept; in use of those seen */
+	uint32_t n, live;		  /* entries kept; slots in use among those visited */
 	uint64_t now_ns;		  /* the lcore's clock at the end */
 	struct oldest_one v[OLDEST_KEPT]; /* oldest first */
 };
 
-/** A part of the walk, as struct call wants it; @p arg is a struct oldest. Scheduler lcore. */
+/** Part of the walk; function of a struct call with a struct oldest as @p arg. Scheduler lcore. */
 bool oldest_walk(struct lcore *lc, void *arg);
 
 #endif

@@ -5,7 +5,7 @@
 
 #define TURN 32u
 
-/* Kept sorted, the oldest first; the youngest of too many goes. */
+/* Insert in order, the oldest first; drops the youngest if full. */
 static void keep(struct oldest *o, const struct oldest_one *one)
 {
 	uint32_t i;

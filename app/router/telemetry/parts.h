@@ -4,8 +4,9 @@
 
 /**
  * @file
- * The groups of /kvroute/ commands, each a file of this folder that registers its own. Handlers run
- * on telemetry threads, one at a time, under the lock of lib/ctl; the JSON stands in COMMANDS.md.
+ * Groups of /kvroute/ commands, one file of this folder each, which registers its commands.
+ * Handlers run on telemetry threads, one at a time, under kvr_telemetry_lock(). COMMANDS.md
+ * describes the JSON.
  */
 
 #include <inttypes.h>
@@ -36,7 +37,7 @@ void memory_stop(void);
 void oldest_stop(void);
 void snapshot_tel_stop(void);
 
-/** Ids of requests and sources, as people see them. */
+/** Length of an id of a request or source as text. */
 #define TEL_ID_TEXT 24u
 
 /** Add an id to a dictionary: 16 hexadecimal digits after 0x. */
@@ -48,14 +49,14 @@ static inline void tel_id(struct rte_tel_data *d, const char *name, uint64_t id)
 	rte_tel_data_add_dict_string(d, name, text);
 }
 
-/** A share of two counts; left out when there is nothing to share. */
+/** Add the quotient of two counts; nothing if the divisor is 0. */
 static inline void tel_share(struct rte_tel_data *d, const char *name, uint64_t part, uint64_t all)
 {
 	if (all != 0)
 		kvr_telemetry_dict_f64(d, name, (double)part / (double)all, 3);
 }
 
-/** The pool that argument 0 names; NULL: an error is in @p d. */
+/** The pool named by argument 0; NULL: the error is in @p d. */
 struct pool *tel_pool(struct router *rt, const struct kvr_telemetry_args *a,
 		      struct rte_tel_data *d);
 

@@ -13,7 +13,7 @@
 
 /* ---- /kvroute/ports ---- */
 
-/* What the device has lost before or behind our counters. */
+/* Losses of the device before or behind the router's counters. */
 static struct rte_tel_data *device_dict(uint16_t ethdev)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
@@ -88,7 +88,7 @@ static int cmd_ports(void *arg, const char *params, struct rte_tel_data *d)
 /* ---- for /kvroute/balance ---- */
 
 /* rx_offered = rx_frames + imissed + ierrors + rx_nombuf; of rx_frames, spread_full are lost later.
- * tx_offered = tx_sent + tx_dropped + what was refused or waits; of tx_sent, oerrors are lost. */
+ * tx_offered = tx_sent + tx_dropped + frames rejected or pending; of tx_sent, oerrors are lost. */
 static uint64_t port_losses(struct kvr_port *p, struct rte_tel_data *d)
 {
 	uint64_t v[KVR_PORT_COUNTERS], before, after;
@@ -187,10 +187,10 @@ static int cmd_redirect(void *arg, const char *params, struct rte_tel_data *d)
 					   text);
 	rc = kvr_port_xdp_redirect(p, on);
 	if (rc == -ENOTSUP)
-		return kvr_telemetry_error(d, ENOTSUP, "port \"%.*s\" has no XDP program of ours",
-					   (int)len, text);
+		return kvr_telemetry_error(
+			d, ENOTSUP, "port \"%.*s\" has no XDP program of kvroute", (int)len, text);
 	if (rc < 0)
-		return kvr_telemetry_error(d, -rc, "the kernel refuses: %s", strerror(-rc));
+		return kvr_telemetry_error(d, -rc, "rejected by the kernel: %s", strerror(-rc));
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE), "port %.*s: the XDP program %s", (int)len,
 		 text, on ? "sends frames to the router" : "leaves every frame to the kernel");
 	rte_tel_data_start_dict(d);
@@ -200,7 +200,7 @@ static int cmd_redirect(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/ports", NULL,
-	 "every port: link, addresses, counters, queues, what the device lost", cmd_ports, false},
+	 "every port: link, addresses, counters, queues, drops of the device", cmd_ports, false},
 	{"/kvroute/xdp", NULL, "frames at the XDP program of every AF_XDP port", cmd_xdp, false},
 	{"/kvroute/xdp/redirect", "PORT,on|off",
 	 "off: the XDP program leaves every frame to the kernel", cmd_redirect, true},

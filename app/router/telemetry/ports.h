@@ -2,14 +2,14 @@
 #ifndef ROUTER_PORTS_H
 #define ROUTER_PORTS_H
 
-/** @file /kvroute/ports and /kvroute/xdp: devices, their queues and losses, their XDP program. */
+/** @file /kvroute/ports and /kvroute/xdp: devices, queues, losses, XDP programs. */
 
 #include "state/router.h"
 
 struct rte_tel_data;
 
-/** What devices and rings of the ports had and lost, as terms of the balance: a dictionary
- * "losses_PORT" for each. @return frames lost in all. Control thread. */
+/** Add a dictionary "losses_PORT" per port with frames offered and lost, as terms of the balance.
+ * @return frames lost in total. Control thread. */
 uint64_t ports_losses(struct router *rt, struct rte_tel_data *d);
 
 /** Register the commands. @return 0 or -errno. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: ranks, by load, events and hits; workers; queues. 16 ranks in an answer. */
+/* Telemetry: ranks by load, events and hits; workers; queues. 16 ranks per answer. */
 #include <errno.h>
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "state/router.h"
 #include "telemetry/parts.h"
 
-#define PAGE 16u /* the socket's answers have 16 KiB */
+#define PAGE 16u /* answers of the socket are limited to 16 KiB */
 
 struct pool *tel_pool(struct router *rt, const struct kvr_telemetry_args *a, struct rte_tel_data *d)
 {
@@ -17,7 +17,7 @@ struct pool *tel_pool(struct router *rt, const struct kvr_telemetry_args *a, str
 	struct pool *p = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
 
 	if (p == NULL)
-		kvr_telemetry_error(d, ENOENT, "no pool %s", name != NULL ? name : "of no name");
+		kvr_telemetry_error(d, ENOENT, "no pool %s", name != NULL ? name : "unnamed");
 	return p;
 }
 
@@ -26,9 +26,9 @@ struct pool *tel_pool(struct router *rt, const struct kvr_telemetry_args *a, str
 struct page {
 	const struct router *rt;
 	const struct pool *p;
-	const struct kvr_worker *only; /* its ranks alone; NULL: all */
+	const struct kvr_worker *only; /* only its ranks; NULL: all */
 	uint32_t from, n, total;
-	uint64_t now_ns; /* of the scheduler */
+	uint64_t now_ns; /* the scheduler's clock */
 	struct kvr_sched_rank_info v[PAGE];
 	struct event_cursor cursor[PAGE];
 	uint64_t held[PAGE];
@@ -66,7 +66,7 @@ static void page_read(struct router *rt, struct page *g, struct pool *p,
 	call_lcore(rt, p->sched_lcore, on_page, g);
 }
 
-/* POOL[,FROM]. @return NULL: an error is in d. */
+/* Parse POOL[,FROM]. @return NULL: the error is in d. */
 static struct pool *page_of(struct router *rt, const char *params, struct page *g,
 			    struct rte_tel_data *d)
 {
@@ -77,7 +77,7 @@ static struct pool *page_of(struct router *rt, const char *params, struct page *
 	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0)) {
 		kvr_telemetry_error(d, EINVAL,
-				    "expected a pool and perhaps the number to start from");
+				    "expected a pool and optionally the number to start from");
 		return NULL;
 	}
 	p = tel_pool(rt, &a, d);
@@ -86,7 +86,7 @@ static struct pool *page_of(struct router *rt, const char *params, struct page *
 	return p;
 }
 
-/* The dictionary of the answer: pool, total, next; then each rank as @p one makes it. */
+/* Build the answer: pool, total, next, and the result of @p one for each rank. */
 static void page_answer(const struct page *g, struct rte_tel_data *d, bool by_rank,
 			void (*one)(const struct page *g, uint32_t i, struct rte_tel_data *t))
 {
@@ -123,7 +123,7 @@ static uint64_t count_of(const struct page *g, uint32_t i, enum rank_counter c)
 
 /* ---- loads ---- */
 
-/* Why nothing new goes there, or "open". */
+/* The reason why the rank is not eligible, or "open". */
 static const char *why(const struct kvr_sched_rank_info *r)
 {
 	if (r->draining)
@@ -144,7 +144,7 @@ static bool eligible(const struct kvr_sched_rank_info *r)
 	return r->available && !r->draining && !r->worker_overloaded;
 }
 
-/* Why others are preferred, and until when; nothing when they are not. */
+/* Add the reason why other ranks are preferred, and until when; nothing if they are not. */
 static void add_avoided(const struct page *g, const struct kvr_sched_rank_info *r,
 			struct rte_tel_data *t)
 {
@@ -155,7 +155,7 @@ static void add_avoided(const struct page *g, const struct kvr_sched_rank_info *
 	rte_tel_data_add_dict_u64(t, "failure_percent", (uint64_t)(r->failure_ratio * 100 + 0.5));
 	if (r->breaker == KVR_SCHED_CLOSED)
 		return;
-	n = r->refuses ? snprintf(text, sizeof(text), "its engine has no room; ")
+	n = r->refuses ? snprintf(text, sizeof(text), "its engine is at capacity; ")
 		       : snprintf(text, sizeof(text), "%.0f %% of its last requests failed; ",
 				  r->failure_ratio * 100);
 	if (r->breaker == KVR_SCHED_OPEN && left != 0)
@@ -205,7 +205,7 @@ static int cmd_loads(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- one worker ---- */
 
-/* Its ranks of this page, or its state when that is not one that serves. */
+/* Reasons of its ranks on this page, or its state if it is not serving. */
 static void add_why(const struct kvr_worker *w, struct rte_tel_data *d)
 {
 	bool open = false;
@@ -232,7 +232,7 @@ static int cmd_worker(void *arg, const char *params, struct rte_tel_data *d)
 	    kvr_telemetry_arg_u64(&a, 0, 0, UINT64_MAX, &id) < 0 ||
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0))
 		return kvr_telemetry_error(
-			d, EINVAL, "expected a worker id and perhaps the rank to start from");
+			d, EINVAL, "expected a worker id and optionally the rank to start from");
 	w = kvr_registry_find(rt->registry, id);
 	if (w == NULL)
 		return kvr_telemetry_error(d, ENOENT, "no worker %" PRIu64, id);
@@ -253,7 +253,7 @@ static int cmd_worker(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- events ---- */
 
-/* What the agent has said of its engine, with its last heartbeat. */
+/* The agent's report about its engine in the last heartbeat. */
 static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
 {
 	const struct kvr_worker *w = kvr_registry_find(g->rt->registry, g->v[i].worker);
@@ -264,7 +264,7 @@ static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
 	if (w == NULL || at >= w->beat->n)
 		return;
 	b = &w->beat->load[at];
-	/* Each by itself; written by ingress_heartbeat(). */
+	/* Single words; written by ingress_heartbeat(). */
 	rte_tel_data_add_dict_u64(t, "engine_requests",
 				  atomic_load_explicit(&b->active_requests, memory_order_relaxed));
 	rte_tel_data_add_dict_u64(t, "unread",
@@ -441,15 +441,15 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 
 static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/loads", "POOL[,FROM]",
-	 "load and counts of every rank, whether it is eligible and why not, 16 at a time",
-	 cmd_loads, false},
-	{"/kvroute/worker", "ID[,FROM]", "all about one worker and its ranks", cmd_worker, false},
-	{"/kvroute/queue", "POOL", "what waits, by policy class, and what became of it", cmd_queue,
+	 "load and counts of every rank, and the reason if not eligible, 16 at a time", cmd_loads,
 	 false},
+	{"/kvroute/worker", "ID[,FROM]", "details of one worker and its ranks", cmd_worker, false},
+	{"/kvroute/queue", "POOL", "waiting requests by policy class, and their outcomes",
+	 cmd_queue, false},
 	{"/kvroute/events", "POOL[,FROM]", "KV event streams of every rank: lag, gaps, dumps",
 	 cmd_events, false},
 	{"/kvroute/hits", "POOL[,FROM]",
-	 "cached tokens achieved and achievable, predicted and found, and why less was found",
+	 "cached tokens achieved and achievable, predicted and found, and reasons for shortfalls",
 	 cmd_hits, false},
 	{NULL, NULL, NULL, NULL, false},
 };

@@ -4,7 +4,7 @@
 
 struct rte_tel_data;
 
-/** Telemetry command: the workers whose newest HELLO was refused, with code, words and address. */
+/** Telemetry command: workers whose last HELLO was rejected, with code, text and address. */
 int refused_list(void *arg, const char *params, struct rte_tel_data *d);
 
 #endif

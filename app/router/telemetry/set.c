@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Another value for a key while the router runs. Four kinds of keys: of pools, of their policy
- * classes, of ports, of the router. A value is tried on everybody whom it is for before anybody
- * gets it, so that a refused one changes nothing.
+ * Run-time changes of keys: of pools, policy classes, ports and the router. A value is checked at
+ * all its targets before it is set at any, so a rejected value changes nothing.
  */
 #include "telemetry/set.h"
 
@@ -19,11 +18,11 @@
 struct setting {
 	struct router *rt;
 	const char *key, *value;
-	const char *name;	   /* of a pool or port; NULL: all */
-	const char *policy_class;  /* of a pool; NULL: all */
-	struct rte_tel_data *list; /* what has been set; NULL: it is only tried */
-	uint32_t n;		   /* whom it is for */
-	bool unknown;		   /* no such key: which there are is told */
+	const char *name;	   /* a pool or port; NULL: all */
+	const char *policy_class;  /* a policy class; NULL: all */
+	struct rte_tel_data *list; /* results; NULL: only check */
+	uint32_t n;		   /* number of targets */
+	bool unknown;		   /* unknown key: the error lists the known ones */
 	char err[240];
 };
 
@@ -35,7 +34,7 @@ static void show(struct setting *s, const char *name, const struct kvr_opt *o, c
 	kvr_telemetry_dict_text(s->list, name, text);
 }
 
-/* kvr_conf_set() says what is allowed, not of which key. */
+/* kvr_conf_set() reports the allowed values, not the key. */
 static int take(struct setting *s, const struct kvr_opt *table, void *obj)
 {
 	char why[160];
@@ -99,14 +98,15 @@ static bool is_for(const struct setting *s, uint32_t port)
 	return s->name == NULL || strcmp(s->rt->conf.port[port].name, s->name) == 0;
 }
 
-/* What the XDP program does: at a port without one of ours it would say "set" and be nothing. */
+/* Keys of the XDP program: a port without a program of kvroute would report success and do nothing.
+ */
 static bool can(const struct setting *s, uint32_t port)
 {
 	return strncmp(s->key, "xdp_", 4) != 0 ||
 	       kvr_port_xdp_redirects(s->rt->port[port]) != -ENOTSUP;
 }
 
-/* @p next: of every port. @return 0; what the value is refused with; -ENOTSUP nobody can. */
+/* @p next: of every port. @return 0; the error of the value; -ENOTSUP: no port can. */
 static int next_ports(struct setting *s, struct kvr_port_conf next[])
 {
 	uint32_t who = 0;
@@ -124,8 +124,9 @@ static int next_ports(struct setting *s, struct kvr_port_conf next[])
 			next[i] = s->rt->conf.port[i].port;
 	}
 	if (rc == 0 && s->n != 0 && who == 0) {
-		snprintf(s->err, sizeof(s->err), "%.64s: no XDP program of ours at %s%.64s", s->key,
-			 s->name != NULL ? "port " : "any port", s->name != NULL ? s->name : "");
+		snprintf(s->err, sizeof(s->err), "%.64s: no XDP program of kvroute at %s%.64s",
+			 s->key, s->name != NULL ? "port " : "any port",
+			 s->name != NULL ? s->name : "");
 		rc = -ENOTSUP;
 	}
 	return rc;
@@ -150,7 +151,7 @@ static int set_ports(struct setting *s)
 
 /* ---- policy classes ---- */
 
-/* Pools that have no classes of their own are passed over, unless one is named. */
+/* Pools without policy classes are skipped, unless one is named. */
 static int set_classes(struct setting *s, uint32_t i)
 {
 	static struct kvr_pool_conf next; /* handlers run one at a time */
@@ -199,7 +200,7 @@ static int set_router(struct setting *s)
 		rc = control_told(s->rt, &next, s->err, sizeof(s->err));
 	if (rc < 0 || s->list == NULL)
 		return rc;
-	/* This field alone: lcores read others. */
+	/* Only this field: lcores read the others. */
 	kvr_conf_set(o, &s->rt->conf.opt, s->key, s->value, s->err, sizeof(s->err));
 	show(s, "router", o, &s->rt->conf.opt);
 	return 0;
@@ -232,7 +233,7 @@ static bool is_one_of(const char *key, const char *const keys[])
 	return false;
 }
 
-/* `log`, last, is no key of the configuration. */
+/* `log`, the last one, is no key of the configuration. */
 static const char *const of_router[] = {"heartbeat_ms", "suspect_ms", "dead_ms",
 					"stop_ms",	"log",	      NULL};
 
@@ -254,7 +255,7 @@ static struct rte_tel_data *words_of(const char *const keys[])
 	return list;
 }
 
-/* An error says which keys there are. */
+/* Add the known keys to an error. */
 static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
 {
 	struct rte_tel_data *all = rte_tel_data_alloc(), *pools = words(), *classes = words();
@@ -281,7 +282,7 @@ static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
 	return 0;
 }
 
-/* @return 0; -ENOENT no such key, or nobody of that name; what the value is refused with. */
+/* @return 0; -ENOENT: unknown key or name; or the error of the value. */
 static int set(struct setting *s)
 {
 	int rc = -ENOENT;
@@ -292,8 +293,7 @@ static int set(struct setting *s)
 	else if (s->policy_class != NULL) {
 		s->unknown = true;
 		snprintf(s->err, sizeof(s->err),
-			 "%.64s is no key of a policy class that can be set while the router runs",
-			 s->key);
+			 "%.64s: not a key of a policy class that can be set at run time", s->key);
 	} else if (kvr_sched_tunable(s->key))
 		rc = set_pools(s, set_tunable);
 	else if (strcmp(s->key, "decision_sample") == 0)
@@ -306,9 +306,8 @@ static int set(struct setting *s)
 		rc = set_router(s);
 	else {
 		s->unknown = true;
-		snprintf(s->err, sizeof(s->err),
-			 "%.64s is no key that can be set while the router runs%s", s->key,
-			 s->name != NULL ? ", or not of one alone" : "");
+		snprintf(s->err, sizeof(s->err), "%.64s: not a key that can be set at run time%s",
+			 s->key, s->name != NULL ? ", or not for one pool or port alone" : "");
 	}
 	if (rc == 0 && s->n == 0) {
 		snprintf(s->err, sizeof(s->err), "no pool, port or policy class %.64s%s%.64s",
@@ -329,15 +328,15 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	value = kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 3 ? NULL
 									 : strchr(a.v[0], '=');
 	if (value == NULL || value == a.v[0])
-		return refuse_key(d, EINVAL,
-				  "expected KEY=VALUE and perhaps a pool or port, or a pool and a "
-				  "policy class");
+		return refuse_key(
+			d, EINVAL,
+			"expected KEY=VALUE and optionally a pool or port, or a pool and a policy class");
 	*value = '\0';
 	s.key = a.v[0];
 	s.value = value + 1;
 	s.name = a.n >= 2 ? a.v[1] : NULL;
 	s.policy_class = a.n == 3 ? a.v[2] : NULL;
-	rc = set(&s); /* a try: nothing is changed */
+	rc = set(&s); /* check only, nothing is changed */
 	if (rc < 0)
 		return s.unknown ? refuse_key(d, rc, s.err)
 				 : kvr_telemetry_error(d, rc, "%s", s.err);
@@ -346,7 +345,7 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(s.list);
 	rc = set(&s);
-	if (rc < 0) { /* the kernel */
+	if (rc < 0) { /* the kernel rejected it */
 		rte_tel_data_free(s.list);
 		return kvr_telemetry_error(d, rc, "%s", s.err);
 	}

@@ -2,7 +2,7 @@
 #ifndef ROUTER_SET_H
 #define ROUTER_SET_H
 
-/** @file /kvroute/set: keys that take another value while the router runs. */
+/** @file /kvroute/set: change a key at run time. */
 
 struct rte_tel_data;
 

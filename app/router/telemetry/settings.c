@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: the configuration of now, what of it may change while the router runs, sessions. */
+/* Telemetry: the current configuration, the bindings of sessions. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +12,7 @@
 #include "telemetry/parts.h"
 #include "telemetry/set.h"
 
-#define PAGE 64u /* keys in one answer */
+#define PAGE 64u /* keys per answer */
 
 /* ---- config ---- */
 
@@ -39,7 +39,7 @@ static void add_option(struct rte_tel_data *list, const char *section, char *lin
 	kvr_telemetry_dict_text(list, name, value);
 }
 
-/* @return keys there are; those of the page go into @p list. */
+/* @return number of keys; those of the page are added to @p list. */
 static uint32_t add_options(char *text, uint32_t from, struct rte_tel_data *list)
 {
 	char section[2 * KVR_ROUTER_NAME + 16] = "", *save;
@@ -151,8 +151,7 @@ static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/config", "[FROM]", "values of all configuration keys, 64 at a time", cmd_config,
 	 false},
 	{"/kvroute/set", "KEY=VALUE[,NAME[,CLASS]]",
-	 "another value for a key, of pool or port NAME, of a pool's policy class, or of all",
-	 cmd_set, true},
+	 "set a key, of all, of pool or port NAME, or of a policy class of a pool", cmd_set, true},
 	{"/kvroute/session/release", "POOL,ID", "end the binding of a session", cmd_release, true},
 	{NULL, NULL, NULL, NULL, false},
 };

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: the snapshot that makes a restart warm. */
+/* Telemetry: the snapshot for restarts with a warm cache. */
 #include <errno.h>
 #include <string.h>
 
@@ -49,7 +49,8 @@ static int cmd_snapshot(void *arg, const char *params, struct rte_tel_data *d)
 }
 
 static const struct kvr_telemetry_cmd commands[] = {
-	{"/kvroute/snapshot", "[now]", "the last snapshot; now: make one", cmd_snapshot, true},
+	{"/kvroute/snapshot", "[now]", "state of the last snapshot; now: make one", cmd_snapshot,
+	 true},
 	{NULL, NULL, NULL, NULL, false},
 };
 

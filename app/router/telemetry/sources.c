@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Telemetry: source addresses. Tables are read on the lcores that own them, a slice a call. */
+/* Telemetry: source addresses. Tables are read on the lcores that own them, a slice per call. */
 #include "telemetry/sources.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define TOP 8u
 
-/* ---- requests of late, by ingress lcore ---- */
+/* ---- recent requests, by ingress lcore ---- */
 
 struct busy_call {
 	uint32_t at, n;
@@ -58,7 +58,7 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 	return list;
 }
 
-/* ---- what sources have of a pool ---- */
+/* ---- use of quotas in a pool ---- */
 
 struct have_call {
 	const struct kvr_quota *share;
@@ -165,8 +165,8 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 }
 
 static const struct kvr_telemetry_cmd commands[] = {
-	{"/kvroute/sources", NULL, "busiest source addresses, what they have, refusals by reason",
-	 cmd_sources, false},
+	{"/kvroute/sources", NULL,
+	 "busiest source addresses, their use of quotas, rejections by reason", cmd_sources, false},
 	{NULL, NULL, NULL, NULL, false},
 };
 

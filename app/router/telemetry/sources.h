@@ -2,7 +2,7 @@
 #ifndef ROUTER_SOURCES_H
 #define ROUTER_SOURCES_H
 
-/** @file /kvroute/sources: who uses the router most, and what was refused to whom. */
+/** @file /kvroute/sources: the busiest sources, and rejections by source. */
 
 #include "state/router.h"
 

@@ -19,7 +19,7 @@
 #define KVROUTE_VERSION "unknown"
 #endif
 
-/* ---- how many there are, and their names ---- */
+/* ---- numbers and names of instances ---- */
 
 static uint32_t one(const struct router *rt)
 {
@@ -383,8 +383,8 @@ static int cmd_counters(void *arg, const char *params, struct rte_tel_data *d)
 				   t->def->lib);
 }
 
-/* The lines of @p text from number @p from on, as many as one answer holds. Their number does not
- * change while the router runs, so a reader goes on with the number of lines it has. */
+/* Lines of @p text from number @p from on, as many as one answer holds. Their number is constant,
+ * so a reader continues with the number of lines that it has. */
 static void some_lines(const char *text, uint64_t from, char *buf, size_t len)
 {
 	size_t n = 0, line;
@@ -428,8 +428,8 @@ static int cmd_metrics(void *arg, const char *params, struct rte_tel_data *d)
 }
 
 static const struct kvr_telemetry_cmd commands[] = {
-	{"/kvroute/counters", "[TABLE[,NAME]]",
-	 "every counter: the tables and whose they are, or one of them", cmd_counters, false},
+	{"/kvroute/counters", "[TABLE[,NAME]]", "every counter: list of tables, or one of them",
+	 cmd_counters, false},
 	{"/kvroute/metrics", "[FROM]",
 	 "metrics as Prometheus text: lines from number FROM on, to '# EOF'", cmd_metrics, false},
 	{NULL, NULL, NULL, NULL, false},

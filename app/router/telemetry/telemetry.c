@@ -27,7 +27,7 @@
 #define KVROUTE_VERSION "unknown"
 #endif
 
-#define PAGE 32u /* workers in one answer: the socket's answers are bounded */
+#define PAGE 32u /* workers per answer, whose size is limited */
 
 static int cmd_info(void *arg, const char *params, struct rte_tel_data *d)
 {
@@ -81,7 +81,7 @@ static void add_worker(struct router *rt, struct rte_tel_data *list, const struc
 	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - w->since_ns) / 1000000);
 	rte_tel_data_add_dict_u64(d, "total_kv_blocks", w->total_kv_blocks);
 	rte_tel_data_add_dict_string(d, "address", kvr_path_text(&w->path, text, sizeof(text)));
-	/* By id, as arrays of dictionaries are not shown inside a dictionary. */
+	/* By id, because arrays of dictionaries are not shown inside a dictionary. */
 	snprintf(id, sizeof(id), "%" PRIu64, w->id);
 	if (rte_tel_data_add_dict_container(list, id, d, 0) != 0)
 		rte_tel_data_free(d);
@@ -147,7 +147,7 @@ static struct rte_tel_data *stats_dict(struct kvr_stats *s)
 	return d;
 }
 
-/* Of max_jobs: there are some more than that, which lcores keep for themselves. */
+/* Relative to max_jobs: further jobs lie in lcore caches. */
 static uint32_t jobs_free(const struct pool *p)
 {
 	const uint32_t used = rte_mempool_in_use_count(p->jobs);
@@ -251,7 +251,7 @@ static int cmd_sessions(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- drops and stages ---- */
 
-/* Counters of one set that say why something was not served, when they are not zero. */
+/* Add the non-zero counters of a table that give reasons for requests not served. */
 static void add_nonzero(struct rte_tel_data *d, const char *prefix, struct kvr_stats *s,
 			unsigned int from, unsigned int to)
 {
@@ -414,20 +414,19 @@ static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/info", NULL, "version, uptime, sizes", cmd_info, false},
 	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time", cmd_workers,
 	 false},
-	{"/kvroute/refused", NULL, "workers whose newest HELLO was refused, and why", refused_list,
-	 false},
+	{"/kvroute/refused", NULL, "workers whose last HELLO was rejected, and the reason",
+	 refused_list, false},
 	{"/kvroute/pools", "[FROM]", "requests, events and prefix table of every pool", cmd_pools,
 	 false},
 	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions, false},
-	{"/kvroute/drops", NULL, "what was not served, by reason; zeros left out", cmd_drops,
-	 false},
-	{"/kvroute/log", NULL, "lines logged, dropped for want of room, left out by a limit",
+	{"/kvroute/drops", NULL, "requests not served, by reason, without zeros", cmd_drops, false},
+	{"/kvroute/log", NULL,
+	 "lines logged, dropped because the buffer was full, and suppressed by a rate limit",
 	 cmd_log, false},
 	{"/kvroute/stages", NULL,
 	 "cycles per item and burst of every stage, longest turns, ring depths", cmd_stages, false},
-	{"/kvroute/ingress", NULL, "datagrams by what became of them", cmd_ingress, false},
-	{"/kvroute/balance", NULL,
-	 "whether the counters add up, and what devices and rings of the ports have lost",
+	{"/kvroute/ingress", NULL, "datagrams by result", cmd_ingress, false},
+	{"/kvroute/balance", NULL, "balance of the counters, and drops of devices and rings",
 	 cmd_balance, false},
 	{NULL, NULL, NULL, NULL, false},
 };
@@ -446,8 +445,7 @@ static const struct {
 	{oldest_start, oldest_stop},	   {snapshot_tel_start, snapshot_tel_stop},
 };
 
-/* Who has changed what, and whether it was done. A question is none, also of a command that acts.
- */
+/* Log acting commands with parameters and result; queries are not logged. */
 static void log_act(const char *path, const char *params, const char *error)
 {
 	if (params[0] != '\0')

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The /kvroute/ commands on DPDK's telemetry socket. Handlers run on telemetry threads under the
- * lock of lib/ctl, which the control thread holds while it works.
+ * The /kvroute/ commands on DPDK's telemetry socket. Handlers run on telemetry threads under
+ * kvr_telemetry_lock(), which the control thread holds while it works.
  */
 
 #include <stddef.h>

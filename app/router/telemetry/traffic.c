@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * The last steps of the start: memory gets its pages, then the packet lcores run.
- */
+/* The last steps of the start: populate memory, then run the packet lcores. */
 #include "start/start.h"
 
 #include <errno.h>
@@ -16,9 +14,9 @@
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23 /* Linux 5.14 */
 #endif
-#define SLICE (UINT64_C(16) << 20) /* a few ms, between looks at the signals */
+#define SLICE (UINT64_C(16) << 20) /* between checks for signals: a few ms */
 
-/* A stretch of the EAL's memory: give it its pages now. @return 1 when the router shall stop. */
+/* Populate a part of the EAL's memory. @return 1: the router stops. */
 static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *ms, size_t len,
 		    void *arg)
 {
@@ -31,12 +29,11 @@ static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *
 
 		if (atomic_load_explicit(&rt->quit, memory_order_relaxed))
 			return 1;
-		/* Kernels before 5.14 do not know the advice: touch the pages, whose content is
-		 * kept. */
+		/* Kernels before 5.14 lack the advice: touch the pages without changing them. */
 		if (madvise(p, n, MADV_POPULATE_WRITE) == 0)
 			continue;
 		for (size_t i = 0; i < n; i += 4096)
-			/* Publishes nothing; a driver may write the page meanwhile. */
+			/* Guards no other data; a driver may write to the page at the same time. */
 			atomic_fetch_or_explicit((_Atomic uint8_t *)(p + i), 0,
 						 memory_order_relaxed);
 	}
@@ -47,7 +44,8 @@ int start_memory(struct router *rt, char *err, size_t errlen)
 {
 	RTE_SET_USED(err);
 	RTE_SET_USED(errlen);
-	/* Without huge pages memory comes by page faults; packet lcores shall have none. */
+	/* Without huge pages, memory is populated by page faults, which packet lcores must not
+	 * take. */
 	rte_memseg_contig_walk(populate, rt);
 	return 0;
 }

@@ -105,7 +105,7 @@ static void so_many_lcores_and_cpus_there_are(void)
 	CPU_SET(1, &may);
 	conf = (struct kvr_router_conf){0};
 	CU_ASSERT_EQUAL(lcores_ingress(&conf, "0@1,1@2", &may, why, sizeof(why)), -EINVAL);
-	CU_ASSERT_STRING_EQUAL(why, "CPU 2 may not be used by this process, allowed: 1");
+	CU_ASSERT_STRING_EQUAL(why, "CPU 2 is not available to this process, allowed: 1");
 	for (size_t cpu = 3; cpu < 200; cpu += cpu % 5 == 0 ? 2 : 1)
 		CPU_SET(cpu, &may);
 	conf = (struct kvr_router_conf){0};
