@@ -45,13 +45,14 @@ static void on_signal(int sig)
 
 static struct router *guarded; /* for the interrupt thread, while the guard is active */
 
-static void say(const char *line)
+static void print_error(const char *line)
 {
 	log_worker(0, KVR_LOG_ABOUT(.level = KVR_LOG_WARNING), "%s", line);
 }
 
 /* [router] idle = interrupt: wake the lcores that poll the rings. */
-static void ring(const char *socket, uint32_t id, uint32_t queue, const struct memif_guard_ring *at)
+static void wake_ring_owner(const char *socket, uint32_t id, uint32_t queue,
+			    const struct memif_guard_ring *at)
 {
 	struct kvr_port_ring_at to = {0};
 
@@ -61,7 +62,7 @@ static void ring(const char *socket, uint32_t id, uint32_t queue, const struct m
 }
 
 static struct memif_guard guard = {.wait = lcores_pass,
-				   .report = say,
+				   .report = print_error,
 				   .rings = kvr_port_memif_rings,
 				   .connected = kvr_port_memif_connected};
 
@@ -75,7 +76,7 @@ static int start_hooks(struct router *rt, char *err, size_t errlen)
 		return rc;
 	guard.arg = rt;
 	guarded = rt;
-	guard.ring = rt->conf.opt.idle == IDLE_INTERRUPT ? ring : NULL;
+	guard.ring = rt->conf.opt.idle == IDLE_INTERRUPT ? wake_ring_owner : NULL;
 	guard.queues = rt->conf.n_ingress;
 	memif_guard_set(&guard);
 	return 0;
@@ -115,7 +116,7 @@ static const struct module {
 
 enum action { RUN, CHECK, CHECK_FULL, DUMP, XDP_OFF };
 
-static void usage(FILE *out)
+static void print_usage(FILE *out)
 {
 	fputs("usage: kvroute --config FILE [--verbose] [--multi-process] [--check[=full] | "
 	      "--dump-config | --xdp-off]\n"
@@ -176,7 +177,7 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 			*verbose = true;
 			break;
 		case 'h':
-			usage(stdout);
+			print_usage(stdout);
 			exit(0);
 		default: /* getopt has printed the error */
 			fprintf(stderr, "kvroute: see --help\n");
@@ -196,16 +197,16 @@ static int parse_args(int argc, char **argv, const char **config, enum action *a
 }
 
 /* Announce the start on standard output, if it is read. */
-static void ready(const struct router *rt)
+static void print_ready(const struct router *rt)
 {
 	struct pollfd p = {.fd = STDOUT_FILENO, .events = POLLOUT};
 	char line[200];
-	const int n =
-		snprintf(line, sizeof(line),
-			 "kvroute: ready, %u pool%s, %u port%s, %u polling lcore%s, telemetry "
-			 "prefix %s\n",
-			 rt->n_pools, plural(rt->n_pools), rt->n_ports, plural(rt->n_ports),
-			 rt->n_lcores, plural(rt->n_lcores), rt->conf.opt.file_prefix);
+	const int n = snprintf(
+		line, sizeof(line),
+		"kvroute: ready, %u pool%s, %u port%s, %u polling lcore%s, telemetry "
+		"prefix %s\n",
+		rt->n_pools, plural_suffix(rt->n_pools), rt->n_ports, plural_suffix(rt->n_ports),
+		rt->n_lcores, plural_suffix(rt->n_lcores), rt->conf.opt.file_prefix);
 
 	if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT) != 0)
 		(void)!write(STDOUT_FILENO, line, (size_t)n);
@@ -228,7 +229,7 @@ static void handle_signals(struct router *rt)
 	sigaction(SIGUSR2, &sa, NULL);
 }
 
-static int run(struct router *rt, bool serve)
+static int run_router(struct router *rt, bool serve)
 {
 	char err[512] = "";
 	size_t up;
@@ -253,8 +254,8 @@ static int run(struct router *rt, bool serve)
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = router_signal(rt)),
 			 "stopped during the start");
 	} else if (serve) {
-		banner(rt);
-		ready(rt);
+		banner_log(rt);
+		print_ready(rt);
 		control_run(rt);
 		stop_in_order(rt);
 	}
@@ -337,7 +338,7 @@ int main(int argc, char **argv)
 		if (rc == 0 && action == CHECK_FULL)
 			rc = begin_check(rt);
 		if (rc == 0)
-			rc = run(rt, action == RUN);
+			rc = run_router(rt, action == RUN);
 		log_flush(500);
 	}
 	/* The log thread and the EAL's threads may still use the router. */

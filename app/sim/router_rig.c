@@ -14,7 +14,7 @@
 
 #include "config/config.h"
 #include "lcore/mailbox.h"
-#include "sched/prompts.h"
+#include "sched/long_prompt.h"
 #include "start/start.h"
 
 #define HEADERS4 42u /* Ethernet, IPv4, UDP */
@@ -278,7 +278,7 @@ bool rig_under_way(const struct router_rig *b)
 		any = any || rt->lcore[i]->reading.first != NULL || frees_frames(rt->lcore[i]);
 	for (uint32_t i = 0; i < rt->n_pools; i++)
 		any = any || !TAILQ_EMPTY(&rt->pool[i].live.sends) ||
-		      rt->pool[i].event.open.m != NULL || !prompts_idle(&rt->pool[i]);
+		      rt->pool[i].event.open.m != NULL || !long_prompt_idle(&rt->pool[i]);
 	return any;
 }
 
@@ -310,9 +310,9 @@ uint32_t rig_busy(const struct router_rig *b)
 		const struct pool *p = &rt->pool[i];
 
 		busy |= lcore_bit(p->event_lcore, ring_waits(p->events) || p->event.open.m != NULL);
-		busy |= lcore_bit(p->sched_lcore, notes_count(p) != 0 ||
+		busy |= lcore_bit(p->sched_lcore, mailbox_count(p) != 0 ||
 							  !TAILQ_EMPTY(&p->live.sends) ||
-							  !prompts_idle(p));
+							  !long_prompt_idle(p));
 	}
 	for (uint32_t i = 0; i < b->n_ports; i++) {
 		for (uint32_t q = 0; q < b->n_queues; q++)

@@ -1000,7 +1000,7 @@ static void without_buffers_nothing_is_lost(void)
 /* A frame that the scheduler cannot accept is not acknowledged, so its sender retransmits it. */
 static void a_full_ring_loses_no_result(void)
 {
-	const struct note nothing = {.type = NOTE_ABORT_ACK};
+	const struct sched_msg nothing = {.type = MSG_ABORT_ACK};
 	struct pair_attempt *r;
 
 	if (threads_used() != NULL && threads_used()->sched >= threads_used()->ingress)
@@ -1012,13 +1012,13 @@ static void a_full_ring_loses_no_result(void)
 	r = pair_leg(1, true);
 	pair_ack(r, 0);
 	pair_take_frames();
-	while (notes_put(find_wire_pool(6), &nothing) == 0)
+	while (mailbox_put(find_wire_pool(6), &nothing) == 0)
 		;
 	pair_item(r, KVR_RESP_F_FIN, "result");
 	SAID("");
 	CU_ASSERT_EQUAL(r->acks, 0);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->lcore[0]->in, IN_RING_FULL), 1);
-	while (notes_count(find_wire_pool(6)) > 1) /* one burst per turn */
+	while (mailbox_count(find_wire_pool(6)) > 1) /* one burst per turn */
 		pipeline_turn();
 	r->next_seq--;
 	pair_item(r, KVR_RESP_F_FIN, "result");

@@ -8,8 +8,8 @@
 #include "kvr_telemetry.h"
 #include "kvr_test.h"
 #include "sched/decision_log.h"
-#include "sched/measure.h"
-#include "telemetry/parts.h"
+#include "sched/request_stats.h"
+#include "telemetry/commands.h"
 
 #include <errno.h>
 #include <string.h>
@@ -70,12 +70,12 @@ static void expect_values(uint32_t pool, enum measure m, uint64_t n, uint64_t su
 {
 	const struct kvr_bucket_counts c = read_counts(pool, 0, m);
 
-	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[m], &c), n);
+	CU_ASSERT_EQUAL(kvr_buckets_count(&stats_buckets[m], &c), n);
 	CU_ASSERT_EQUAL(c.sum, sum);
-	if (c.sum != sum || kvr_buckets_count(&measure_buckets[m], &c) != n)
+	if (c.sum != sum || kvr_buckets_count(&stats_buckets[m], &c) != n)
 		fprintf(stderr, "%s: %lu values, sum %lu; expected %lu, %lu\n",
-			measure_buckets[m].def->name,
-			(unsigned long)kvr_buckets_count(&measure_buckets[m], &c),
+			stats_buckets[m].def->name,
+			(unsigned long)kvr_buckets_count(&stats_buckets[m], &c),
 			(unsigned long)c.sum, (unsigned long)n, (unsigned long)sum);
 }
 
@@ -131,7 +131,7 @@ static void a_request_is_measured_once(void)
 	send_measured_item(1, h, 3, 17, 8, KVR_RESP_F_FIN);
 	expect_values(0, MEASURE_ITL, 16, 80 * MS);
 	itl = read_counts(0, 0, MEASURE_ITL);
-	CU_ASSERT_EQUAL(itl.count[kvr_buckets_find(&measure_buckets[MEASURE_ITL], 5 * MS, 1)], 16);
+	CU_ASSERT_EQUAL(itl.count[kvr_buckets_find(&stats_buckets[MEASURE_ITL], 5 * MS, 1)], 16);
 	expect_values(0, MEASURE_OSL, 1, 17);
 	expect_values(0, MEASURE_DECODE, 1, 110 * MS);
 	expect_values(0, MEASURE_PREFILL, 0, 0);
@@ -202,10 +202,10 @@ static void waiting_is_measured_by_class(void)
 	pipeline_turn();
 	CU_ASSERT_EQUAL(kvr_sched_counters(rt->pool[0].sched)->waiting_now, 0);
 	c = read_counts(0, 1, MEASURE_QUEUE);
-	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[MEASURE_QUEUE], &c), 1);
+	CU_ASSERT_EQUAL(kvr_buckets_count(&stats_buckets[MEASURE_QUEUE], &c), 1);
 	CU_ASSERT_EQUAL(c.sum, 40 * MS);
 	c = read_counts(0, 1, MEASURE_DISPATCH); /* the waiting time is not the router's */
-	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[MEASURE_DISPATCH], &c), 0);
+	CU_ASSERT_EQUAL(kvr_buckets_count(&stats_buckets[MEASURE_DISPATCH], &c), 0);
 	c = read_counts(0, 1, MEASURE_ISL);
 	CU_ASSERT_EQUAL(c.sum, 40);
 	expect_values(0, MEASURE_QUEUE, 0, 0);
@@ -355,8 +355,8 @@ static void lost_overlap_is_counted(void)
 	CU_ASSERT(get_pool_counter(0, PC_HIT_TOKENS) <= get_pool_counter(0, PC_ACHIEVABLE_TOKENS));
 	CU_ASSERT_EQUAL(get_pool_counter(0, PC_PROMPT_TOKENS), 160);
 	lost = read_counts(0, 0, MEASURE_LOST);
-	CU_ASSERT(kvr_buckets_count(&measure_buckets[MEASURE_LOST], &lost) > 0);
-	CU_ASSERT_EQUAL(kvr_buckets_count(&measure_buckets[MEASURE_LOST], &lost),
+	CU_ASSERT(kvr_buckets_count(&stats_buckets[MEASURE_LOST], &lost) > 0);
+	CU_ASSERT_EQUAL(kvr_buckets_count(&stats_buckets[MEASURE_LOST], &lost),
 			kvr_cell_get(&kvr_sched_counters(rt->pool[0].sched)->non_max_overlap));
 	CU_ASSERT_EQUAL(lost.sum * 4, /* tokens of a block */
 			LOST_PARTS * (get_pool_counter(0, PC_ACHIEVABLE_TOKENS) -
@@ -663,16 +663,16 @@ static void times_are_not_below_those_of_welcome(void)
 
 	begin_measure_pool("");
 	next = rt->conf.opt;
-	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL(control_check_times(rt, &next, err, sizeof(err)), 0);
 	next.suspect_ms = rt->conf.opt.heartbeat_ms + 1;
-	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL(control_check_times(rt, &next, err, sizeof(err)), 0);
 	next.heartbeat_ms = 1; /* for workers that join from now on */
 	next.suspect_ms = rt->conf.opt.heartbeat_ms;
-	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), -EINVAL);
+	CU_ASSERT_EQUAL(control_check_times(rt, &next, err, sizeof(err)), -EINVAL);
 	CU_ASSERT_PTR_NOT_NULL(strstr(err, "reports every "));
 	rt->conf.opt.heartbeat_ms = 1;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 1)); /* it has joined again */
-	CU_ASSERT_EQUAL(control_told(rt, &next, err, sizeof(err)), 0);
+	CU_ASSERT_EQUAL(control_check_times(rt, &next, err, sizeof(err)), 0);
 	end_measure_pool();
 }
 

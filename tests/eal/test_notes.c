@@ -54,70 +54,70 @@ static struct frame_list *make_frames(void)
 /* The job of a ROUTE at the end of ingress. */
 static struct job *make_job(uint8_t kind)
 {
-	struct note n;
+	struct sched_msg n;
 
 	pipeline_kind = kind;
 	rt->lcore[0]->n_sched = 0; /* no thread takes the message */
 	pipeline_route(1, 100, 4, KVR_REQ_F_QUERY, NULL);
 	rt->lcore[0]->n_sched = 1;
 	pipeline_kind = KVR_ROUTE;
-	CU_ASSERT_EQUAL_FATAL(notes_take(pipeline_get_pool(), &n, 1), 1);
+	CU_ASSERT_EQUAL_FATAL(mailbox_take(pipeline_get_pool(), &n, 1), 1);
 	return n.job;
 }
 
 /* A message of the type with everything that its row lists. */
-static struct note fill_note(enum note_type type)
+static struct sched_msg fill_note(enum sched_msg_type type)
 {
-	struct note n = {.type = (uint8_t)type, .handle = UINT64_C(7) << 32};
+	struct sched_msg n = {.type = (uint8_t)type, .handle = UINT64_C(7) << 32};
 
-	switch (note_types[type].part) {
-	case NOTE_PART_JOB:
+	switch (sched_msg_types[type].part) {
+	case MSG_PART_JOB:
 		n.handle = 0;
-		n.job = make_job(type == NOTE_ROUTE ? KVR_ROUTE : KVR_POTENTIAL_LOADS);
+		n.job = make_job(type == MSG_ROUTE ? KVR_ROUTE : KVR_POTENTIAL_LOADS);
 		break;
-	case NOTE_PART_FRAME:
+	case MSG_PART_FRAME:
 		n.m = make_frame();
 		break;
-	case NOTE_PART_FRAMES:
+	case MSG_PART_FRAMES:
 		n.frames = make_frames();
 		break;
-	case NOTE_PART_CODE:
+	case MSG_PART_CODE:
 		n.code = 1;
 		break;
-	case NOTE_PART_PROGRESS:
+	case MSG_PART_PROGRESS:
 		n.progress.tokens = 1;
 		n.progress.cached = KVR_NONE32;
 		break;
-	case NOTE_PART_SESSION:
+	case MSG_PART_SESSION:
 		n.session.worker = 9;
 		break;
-	case NOTE_PART_MAC:
+	case MSG_PART_MAC:
 		n.mac[5] = 9;
 		break;
-	case NOTE_PART_NONE:
+	case MSG_PART_NONE:
 		break;
 	}
 	return n;
 }
 
-static void expect_nothing_left(enum note_type type)
+static void expect_nothing_left(enum sched_msg_type type)
 {
 	uint32_t left;
 
 	pipeline_flush();
 	left = pipeline_mbufs_used() + rte_mempool_in_use_count(pipeline_get_pool()->jobs);
 	if (left != 0)
-		printf("%s: %u buffers and jobs are left\n", note_types[type].name, left);
+		printf("%s: %u buffers and jobs are left\n", sched_msg_types[type].name, left);
 	CU_ASSERT_EQUAL(left, 0);
 }
 
 static void a_handled_message_frees_what_it_owns(void)
 {
 	start_notes();
-	for (enum note_type t = 0; t < NOTE_TYPES; t++) {
-		const struct note n = fill_note(t);
+	for (enum sched_msg_type t = 0; t < MSG_TYPES; t++) {
+		const struct sched_msg n = fill_note(t);
 
-		CU_ASSERT_EQUAL_FATAL(notes_put(pipeline_get_pool(), &n), 0);
+		CU_ASSERT_EQUAL_FATAL(mailbox_put(pipeline_get_pool(), &n), 0);
 		pipeline_turn();
 		expect_nothing_left(t);
 	}
@@ -128,10 +128,10 @@ static void a_handled_message_frees_what_it_owns(void)
 static void a_dropped_message_frees_what_it_owns(void)
 {
 	start_notes();
-	for (enum note_type t = 0; t < NOTE_TYPES; t++) {
-		const struct note n = fill_note(t);
+	for (enum sched_msg_type t = 0; t < MSG_TYPES; t++) {
+		const struct sched_msg n = fill_note(t);
 
-		note_drop(&rt->control, &n);
+		sched_msg_free(&rt->control, &n);
 		expect_nothing_left(t);
 	}
 	pipeline_stop();
@@ -146,32 +146,32 @@ static void messages_keep_their_order(void)
 	static struct router other_router; /* its control thread drops the rest */
 
 	for (int alone = 0; alone < 2; alone++) {
-		struct note out[8];
+		struct sched_msg out[8];
 		struct pool p = {.number = 77, .rt = &other_router};
 		uint64_t put = 0, took = 0;
 
-		CU_ASSERT_EQUAL_FATAL(notes_create(&p, 16, alone), 0);
-		CU_ASSERT_EQUAL(p.notes == NULL, alone);
+		CU_ASSERT_EQUAL_FATAL(mailbox_create(&p, 16, alone), 0);
+		CU_ASSERT_EQUAL(p.mailbox == NULL, alone);
 		for (uint32_t step = 0; step < 2000; step++) {
 			const uint32_t in = step * 7 % 11, most = 1 + step * 5 % 8;
 			uint32_t got;
 
 			for (uint32_t i = 0; i < in; i++) {
-				const struct note n = {.type = NOTE_ABORT_ACK, .handle = put};
-				const int rc = notes_put(&p, &n);
+				const struct sched_msg n = {.type = MSG_ABORT_ACK, .handle = put};
+				const int rc = mailbox_put(&p, &n);
 
 				CU_ASSERT_EQUAL_FATAL(rc, put - took < 15 ? 0 : -ENOBUFS);
 				put += rc == 0;
 			}
-			CU_ASSERT_EQUAL_FATAL(notes_count(&p), put - took);
-			got = notes_take(&p, out, most);
+			CU_ASSERT_EQUAL_FATAL(mailbox_count(&p), put - took);
+			got = mailbox_take(&p, out, most);
 			CU_ASSERT_EQUAL_FATAL(got, RTE_MIN(put - took, (uint64_t)most));
 			for (uint32_t i = 0; i < got; i++)
 				CU_ASSERT_EQUAL_FATAL(out[i].handle, took + i);
 			took += got;
 		}
 		CU_ASSERT_TRUE(took > 1000);
-		notes_destroy(&p);
+		mailbox_destroy(&p);
 	}
 }
 

@@ -202,7 +202,7 @@ static void begin_sessions(void)
 /* Sessions charged to the clients' host. */
 static uint32_t count_charged(void)
 {
-	return kvr_quota_held(pipeline_get_pool()->live.shares.sessions, UINT64_C(0xffff0a000002));
+	return kvr_quota_held(pipeline_get_pool()->live.quotas.sessions, UINT64_C(0xffff0a000002));
 }
 
 /* Check that only the `bound` bindings are left. */
@@ -221,7 +221,7 @@ static void end_sessions(uint32_t bound)
 		const struct session_use *u = &pipeline_get_pool()->use[i];
 
 		CU_ASSERT_FATAL(!u->s.reserved && u->s.part[0] == 0 && u->ask.kind == 0);
-		CU_ASSERT_FATAL(u->share == 0);
+		CU_ASSERT_FATAL(u->quota_ref == 0);
 	}
 	CU_ASSERT_EQUAL(count_charged(), bound);
 	/* Reservations were returned: all places but `bound` are free. */

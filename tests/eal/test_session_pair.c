@@ -70,10 +70,10 @@ static void end_session_pair(uint32_t decode_bound, uint32_t prefill_bound)
 			const struct session_use *u = &rt->pool[i].use[k];
 
 			CU_ASSERT_FATAL(!u->s.reserved && u->ask.kind == 0);
-			CU_ASSERT_FATAL(u->s.part[0] == 0 && u->s.part[1] == 0 && u->share == 0);
+			CU_ASSERT_FATAL(u->s.part[0] == 0 && u->s.part[1] == 0 && u->quota_ref == 0);
 		}
 		CU_ASSERT_EQUAL(
-			kvr_quota_held(rt->pool[i].live.shares.sessions, UINT64_C(0xffff0a000002)),
+			kvr_quota_held(rt->pool[i].live.quotas.sessions, UINT64_C(0xffff0a000002)),
 			i == 0 ? decode_bound : prefill_bound);
 	}
 	CU_ASSERT_EQUAL(read_pair_counter(0, SC_LIVE), decode_bound);

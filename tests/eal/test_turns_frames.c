@@ -6,7 +6,7 @@
 #include "turns.h"
 
 #include "ingress/fragment.h"
-#include "sched/prompts.h"
+#include "sched/long_prompt.h"
 
 #define WORKER 9u
 #define OTHER  10u
@@ -310,10 +310,10 @@ static uint64_t most_runs;
 
 static void run_step(void)
 {
-	const uint64_t before = prompts_walked(&rt->pool[0]);
+	const uint64_t before = long_prompt_walked(&rt->pool[0]);
 
 	run_timed_turn();
-	most_runs = RTE_MAX(most_runs, prompts_walked(&rt->pool[0]) - before);
+	most_runs = RTE_MAX(most_runs, long_prompt_walked(&rt->pool[0]) - before);
 }
 
 static void run_steps(uint32_t n)
@@ -333,7 +333,7 @@ static void begin_long_prompts(const char *keys)
 static void expect_bounded(const char *what)
 {
 	report_turns(what, most_runs);
-	CU_ASSERT(most_runs > 0 && most_runs <= PROMPTS_MOST);
+	CU_ASSERT(most_runs > 0 && most_runs <= LONG_PROMPT_MOST);
 	most_runs = 0;
 	begin_measure();
 }
@@ -393,7 +393,7 @@ static uint32_t count_active_blocks(void)
 
 static void expect_nothing_kept(void)
 {
-	CU_ASSERT_TRUE(prompts_idle(&rt->pool[0]));
+	CU_ASSERT_TRUE(long_prompt_idle(&rt->pool[0]));
 	CU_ASSERT_PTR_NULL(rt->pool[0].live.entering);
 	CU_ASSERT_EQUAL(count_active_blocks(), 0);
 	CU_ASSERT_PTR_NULL(kvr_active_check(kvr_sched_active(rt->pool[0].sched)));
@@ -428,7 +428,7 @@ static void long_prompts_are_booked_in_slices(void)
 		send_cancel(i);
 	for (uint32_t i = 0; i < 200; i++) {
 		run_step();
-		CU_ASSERT(kvr_sched_settled(rt->pool[0].sched) == prompts_idle(&rt->pool[0]));
+		CU_ASSERT(kvr_sched_settled(rt->pool[0].sched) == long_prompt_idle(&rt->pool[0]));
 	}
 	send_cancel(id);
 	run_steps(100);
@@ -467,7 +467,7 @@ static void waiting_long_prompts_are_booked_in_slices(void)
 
 static uint64_t count_walked(void)
 {
-	return prompts_walked(&rt->pool[0]);
+	return long_prompt_walked(&rt->pool[0]);
 }
 
 /*
@@ -552,7 +552,7 @@ static void begin_long_prompt_pair(const char *prefill_keys)
 static void expect_bounded_pair(const char *what)
 {
 	report_turns(what, most_runs);
-	CU_ASSERT(most_runs > 0 && most_runs <= PROMPTS_MOST_PAIR);
+	CU_ASSERT(most_runs > 0 && most_runs <= LONG_PROMPT_MOST_PAIR);
 	most_runs = 0;
 	begin_measure();
 }
@@ -606,7 +606,7 @@ static void finish_prefill(uint64_t request)
 
 static uint64_t count_runs_of_both(void)
 {
-	return prompts_walked(&rt->pool[0]);
+	return long_prompt_walked(&rt->pool[0]);
 }
 
 /*
@@ -705,7 +705,7 @@ static void predictions_of_long_prompts_are_added_in_slices(void)
 			run_timed_turn();
 			most = RTE_MAX(most, kvr_prefix_work(t) - before);
 			bufs = RTE_MAX(bufs, rte_mempool_in_use_count(rt->hash_bufs));
-			turns += event_open(&rt->pool[0].event);
+			turns += event_is_open(&rt->pool[0].event);
 		}
 		CU_ASSERT_EQUAL(get_counter(PC_PREDICTIONS), i + 1);
 	}
@@ -720,9 +720,9 @@ static void predictions_of_long_prompts_are_added_in_slices(void)
 	run_steps(200);
 	expect_nothing_kept();
 	send_prompt(KVR_ROUTE, 1, BLOCKS); /* in the middle the router stops and its worker goes */
-	for (uint32_t k = 0; k < 2000 && !event_open(&rt->pool[0].event); k++)
+	for (uint32_t k = 0; k < 2000 && !event_is_open(&rt->pool[0].event); k++)
 		run_timed_turn();
-	CU_ASSERT_TRUE(event_open(&rt->pool[0].event));
+	CU_ASSERT_TRUE(event_is_open(&rt->pool[0].event));
 	end_turn_router();
 }
 

@@ -11,7 +11,7 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "sched/measure.h"
+#include "sched/request_stats.h"
 #include "sched/request.h"
 
 #define FIRST  9u

@@ -226,7 +226,8 @@ bool threads_are_idle(void)
 	bool idle = rte_ring_empty(rt->control_ring);
 
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		idle = idle && notes_count(&rt->pool[i]) == 0 && rte_ring_empty(rt->pool[i].events);
+		idle = idle && mailbox_count(&rt->pool[i]) == 0 &&
+		       rte_ring_empty(rt->pool[i].events);
 	for (uint32_t i = 0; i < rt->n_lcores; i++)
 		idle = idle && is_ring_empty(rt->lcore[i]->egress) &&
 		       is_ring_empty(rt->lcore[i]->joins) && is_ring_empty(rt->lcore[i]->calls) &&

@@ -18,10 +18,10 @@ static void a_clock_ahead_does_not_count_as_silence(void)
 	r = request_of(kvr_flight_lookup(rt->pool[0].requests, 77, 2));
 	CU_ASSERT_EQUAL_FATAL(leg_state(r, KVR_LEG_MAIN), KVR_RQS_QUEUED);
 	/* as written by a clock that is 1 ms ahead */
-	r->heard_ns = rt->lcore[0]->quiet.now_ns + 1000000;
+	r->client_seen_ns = rt->lcore[0]->quiet.now_ns + 1000000;
 	rt->last_tick_ns = 0;
 	for (uint32_t i = 0; i < 20; i++) { /* each tick checks a sixteenth of the slots */
-		r->heard_ns = rt->lcore[0]->quiet.now_ns + 1000000;
+		r->client_seen_ns = rt->lcore[0]->quiet.now_ns + 1000000;
 		pipeline_turn();
 	}
 	CU_ASSERT_EQUAL(leg_state(r, KVR_LEG_MAIN), KVR_RQS_QUEUED);

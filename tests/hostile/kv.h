@@ -66,7 +66,7 @@ static inline void kv_send(struct kv_frame *f, uint64_t worker, uint32_t epoch)
 static inline void kv_queue(struct kv_frame *f, uint64_t worker, uint32_t epoch, uint32_t rank,
 			    const struct kvr_path *from)
 {
-	struct event_note n = {.m = rte_pktmbuf_alloc(rt->lcore[0]->mbufs), .rank = rank};
+	struct event_msg n = {.m = rte_pktmbuf_alloc(rt->lcore[0]->mbufs), .rank = rank};
 
 	kv_end(f, worker, epoch);
 	CU_ASSERT_FATAL(n.m != NULL);

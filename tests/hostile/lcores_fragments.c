@@ -64,7 +64,7 @@ static bool keep_lcore_away(struct lcore *lc, void *arg)
 
 static bool is_all_idle(void)
 {
-	return kvr_sched_settled(rt->pool[0].sched) && !event_open(&rt->pool[0].event) &&
+	return kvr_sched_settled(rt->pool[0].sched) && !event_is_open(&rt->pool[0].event) &&
 	       rte_mempool_in_use_count(rt->hash_bufs) == 0;
 }
 

@@ -18,14 +18,14 @@ static uint32_t count_answers(void)
 
 static void frames_beyond_the_ring_of_the_next_pool_are_counted(void)
 {
-	struct note n = {.type = NOTE_ABORT_ACK}; /* of an unknown request */
+	struct sched_msg n = {.type = MSG_ABORT_ACK}; /* of an unknown request */
 	uint64_t sent = 0, lost;
 	struct pool *a, *b;
 
 	pipeline_start(2);
 	a = &rt->pool[0];
 	b = &rt->pool[1];
-	while (notes_put(b, &n) == 0)
+	while (mailbox_put(b, &n) == 0)
 		;
 	/*
 	 * One burst: the scheduler of both pools handles the first, then finds the ring of the
@@ -45,7 +45,7 @@ static void frames_beyond_the_ring_of_the_next_pool_are_counted(void)
 	CU_ASSERT_TRUE(pipeline_balanced());
 	pipeline_flush();
 	CU_ASSERT_EQUAL(pipeline_mbufs_used(), 0);
-	while (notes_count(b) > BURST) /* each round of control ticks */
+	while (mailbox_count(b) > BURST) /* each round of control ticks */
 		pipeline_turn();
 	peers_empty(PEER_CLIENT, KVR_CANCEL, 1, 0); /* the retransmission finds space */
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_CLIENT, KVR_CANCELLED));

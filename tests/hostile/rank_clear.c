@@ -237,7 +237,7 @@ static void a_worker_of_many_ranks_restarts(void)
 static void a_full_ring_answers_busy(void)
 {
 	struct kvr_wire_kv_ack a;
-	struct event_note none = {.rank = 0};
+	struct event_msg none = {.rank = 0};
 	struct kv_frame f;
 	uint64_t sh[4];
 	struct rte_ring *ring;

@@ -119,7 +119,7 @@ static void a_new_incarnation_of_the_same_worker(void)
 
 static void queue_prediction(uint64_t worker, uint32_t epoch, uint32_t rank)
 {
-	struct event_note n = {.rank = rank};
+	struct event_msg n = {.rank = rank};
 
 	n.p = buf_get(rt, rt->hash_bufs, sizeof(*n.p) + sizeof(late));
 	CU_ASSERT_FATAL(n.p != NULL);

@@ -97,7 +97,7 @@ static void requests_of_one_source_leave_slots_for_others(void)
 	CU_ASSERT_EQUAL(why.detail[1], 160);
 	CU_ASSERT_EQUAL(why.detail[2], 160);
 	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 53);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.slots, top), 2);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.slots, top), 2);
 	CU_ASSERT_EQUAL(top[0].held, 160);
 	/* The requests end with their worker: everything is freed. */
 	pipeline_host = 2;
@@ -105,7 +105,7 @@ static void requests_of_one_source_leave_slots_for_others(void)
 	for (int i = 0; i < 40; i++)
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(kvr_flight_count(rt->pool[0].requests), 0);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.slots, top), 0);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.slots, top), 0);
 	end_quota();
 }
 
@@ -154,7 +154,7 @@ static void waiting_requests_of_one_source_leave_places_for_others(void)
 	CU_ASSERT_TRUE(route_until_refused(3, &id, 256, &why) >= 27);
 	for (uint8_t host = 10; host < 14; host++)
 		CU_ASSERT_TRUE(route_until_refused(host, &id, 256, &why) >= 1);
-	CU_ASSERT_EQUAL(rt->pool[1].live.shares.n_waiting, 128 - 7);
+	CU_ASSERT_EQUAL(rt->pool[1].live.quotas.n_waiting, 128 - 7);
 	for (uint8_t host = 20; host < 24; host++) { /* one for each source */
 		CU_ASSERT_EQUAL(route_until_refused(host, &id, 256, &why), 1);
 		CU_ASSERT_EQUAL(why.code, KVR_E_SOURCE_LIMIT);
@@ -172,9 +172,9 @@ static void waiting_requests_of_one_source_leave_places_for_others(void)
 		pipeline_host = 2;
 		pipeline_turn();
 	}
-	CU_ASSERT_EQUAL(rt->pool[1].live.shares.n_waiting, 0);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[1].live.shares.jobs, top), 0);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[1].live.shares.frames, top), 0);
+	CU_ASSERT_EQUAL(rt->pool[1].live.quotas.n_waiting, 0);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[1].live.quotas.jobs, top), 0);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[1].live.quotas.frames, top), 0);
 	end_quota();
 }
 
@@ -242,7 +242,7 @@ static void sessions_of_one_source_leave_places_for_others(void)
 		route_with_session(3, ++id, KVR_ACTION_OPEN);
 		CU_ASSERT_TRUE(answer_open());
 	}
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 2);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 2);
 	CU_ASSERT(top[0].held == 20 && top[1].held == 6);
 	for (uint64_t i = 0; i < 2; i++) {
 		route_with_session(10, ++id, KVR_ACTION_OPEN);
@@ -262,7 +262,7 @@ static void sessions_of_one_source_leave_places_for_others(void)
 	for (int i = 0; i < 100; i++) /* they have expired: everything is freed */
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(read_quota_counter(SC_LIVE), 0);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 0);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 0);
 	end_quota();
 }
 
@@ -310,21 +310,21 @@ static void sessions_count_across_a_restart_of_their_worker(void)
 	pipeline_host = 2;
 	worker_epoch = 2;
 	CU_ASSERT_TRUE_FATAL(pipeline_hello(WORKER, worker_epoch, "a", 2));
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 1);
 	CU_ASSERT_EQUAL(top[0].held, 20);
 	route_with_session(2, ++id, KVR_ACTION_OPEN); /* the new incarnation frees no places */
 	CU_ASSERT_EQUAL(peers_take_rejected(PEER_CLIENT).code, KVR_E_SOURCE_LIMIT);
 	for (uint64_t s = 1; s <= 5; s++)
 		release_number(2, s);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 1);
 	CU_ASSERT_EQUAL(top[0].held, 15);
 	CU_ASSERT_EQUAL(open_until_rejected(&id), 5);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 1);
 	CU_ASSERT_EQUAL(top[0].held, read_quota_counter(SC_LIVE));
 	for (int i = 0; i < 100; i++)
 		pipeline_advance(1000);
 	CU_ASSERT_EQUAL(read_quota_counter(SC_LIVE), 0);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 0);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 0);
 	worker_epoch = 1;
 	end_quota();
 }
@@ -339,12 +339,12 @@ static void sessions_are_counted_again_after_a_restart_of_the_router(void)
 	CU_ASSERT_EQUAL(open_until_rejected(&id), 20);
 	end_quota();
 	begin_quota_with("source_share = 2\n", "cookie = off\n", SESSION_POOL);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 0);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 0);
 	CU_ASSERT_EQUAL(read_quota_counter(SC_LIVE), 0);
 	CU_ASSERT_EQUAL(open_until_rejected(&id), 20);
 	for (int i = 0; i < 100; i++)
 		pipeline_advance(1000);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 0);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 0);
 	end_quota();
 }
 
@@ -372,12 +372,12 @@ static void opens_of_one_source_leave_places_for_others(void)
 		route_with_session(3, ++id, KVR_ACTION_OPEN);
 		CU_ASSERT_TRUE(answer_open());
 	}
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 2);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 2);
 	CU_ASSERT(top[0].held == 20 && top[1].held == 6);
 	for (int i = 0; i < 60; i++) /* unanswered opens are given up: everything is freed */
 		pipeline_advance(100);
 	CU_ASSERT_EQUAL(read_quota_counter(SC_OPENING), 0);
-	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.shares.sessions, top), 1);
+	CU_ASSERT_EQUAL(get_top_quota(rt->pool[0].live.quotas.sessions, top), 1);
 	CU_ASSERT_EQUAL(top[0].held, 6);
 	pipeline_host = 2;
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));

@@ -252,13 +252,13 @@ static void send_session_answer(uint8_t kind, uint64_t number, uint32_t epoch)
 /* The same answer from the ring, where it may have waited while the worker restarted. */
 static void put_session_message(uint8_t type, uint64_t number, uint32_t epoch)
 {
-	const struct note n = {
+	const struct sched_msg n = {
 		.type = type,
 		.handle = number,
 		.session = {.worker = WORKER, .epoch = epoch},
 	};
 
-	CU_ASSERT_EQUAL(notes_put(&rt->pool[0], &n), 0);
+	CU_ASSERT_EQUAL(mailbox_put(&rt->pool[0], &n), 0);
 	pipeline_turn();
 }
 
@@ -282,8 +282,8 @@ static void frames_of_another_epoch_do_not_change_a_session(void)
 	number = o->hdr.id;
 	send_session_answer(KVR_SESSION_OPENED, number, 4); /* does not reach the pool */
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_UNEXPECTED_STATE), 0);
-	put_session_message(NOTE_SESSION_OPENED, number, 4);
-	put_session_message(NOTE_SESSION_OPENED, number, 6);
+	put_session_message(MSG_SESSION_OPENED, number, 4);
+	put_session_message(MSG_SESSION_OPENED, number, 6);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_OPENING), 1);
 	CU_ASSERT_EQUAL(peers_take_dispatch(), 0);
 	send_session_answer(KVR_SESSION_OPENED, number, 5);
@@ -301,7 +301,7 @@ static void frames_of_another_epoch_do_not_change_a_session(void)
 	number = o->hdr.id;
 	send_session_answer(KVR_SESSION_CLOSED, number, 6);
 	CU_ASSERT_EQUAL(kvr_stats_get(rt->pool[0].count, PC_LATE_FRAMES), 0);
-	put_session_message(NOTE_SESSION_CLOSED, number, 4);
+	put_session_message(MSG_SESSION_CLOSED, number, 4);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_CLOSING), 1);
 	send_session_answer(KVR_SESSION_CLOSED, number, 5);
 	CU_ASSERT_EQUAL(kvr_stats_get(s->count, SC_CLOSING), 0);

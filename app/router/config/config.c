@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The option tables of [router], [pool] and [class], and reading the file into them. */
 #include "config/config.h"
 #include "config/config_pvt.h"
 
@@ -154,62 +155,63 @@ static int check_name(const char *name)
 
 static void *get_router(void *arg, const char *instance)
 {
-	struct kvr_router_conf *c = arg;
+	struct kvr_router_conf *conf = arg;
 
 	RTE_SET_USED(instance);
-	return &c->opt;
+	return &conf->opt;
 }
 
 static void *get_port(void *arg, const char *instance)
 {
-	struct kvr_router_conf *c = arg;
-	struct kvr_router_port_conf *p = &c->port[c->n_ports];
+	struct kvr_router_conf *conf = arg;
+	struct kvr_router_port_conf *p = &conf->port[conf->n_ports];
 
 	if (check_name(instance) < 0)
 		return kvr_null(EINVAL);
-	for (uint32_t i = 0; i < c->n_ports; i++)
-		if (strcmp(c->port[i].name, instance) == 0)
+	for (uint32_t i = 0; i < conf->n_ports; i++)
+		if (strcmp(conf->port[i].name, instance) == 0)
 			return kvr_null(EEXIST);
-	if (c->n_ports == KVR_ROUTER_MAX_PORTS)
+	if (conf->n_ports == KVR_ROUTER_MAX_PORTS)
 		return kvr_null(ENOSPC);
 	snprintf(p->name, sizeof(p->name), "%s", instance);
 	kvr_conf_defaults(kvr_port_opts, &p->port);
-	c->n_ports++;
+	conf->n_ports++;
 	return &p->port;
 }
 
 static void *get_pool(void *arg, const char *instance)
 {
-	struct kvr_router_conf *c = arg;
-	struct kvr_router_pool_conf *p = &c->pool[c->n_pools];
+	struct kvr_router_conf *conf = arg;
+	struct kvr_router_pool_conf *p = &conf->pool[conf->n_pools];
 
 	if (check_name(instance) < 0)
 		return kvr_null(EINVAL);
-	for (uint32_t i = 0; i < c->n_pools; i++)
-		if (strcmp(c->pool[i].name, instance) == 0)
+	for (uint32_t i = 0; i < conf->n_pools; i++)
+		if (strcmp(conf->pool[i].name, instance) == 0)
 			return kvr_null(EEXIST);
-	if (c->n_pools == KVR_ROUTER_MAX_POOLS)
+	if (conf->n_pools == KVR_ROUTER_MAX_POOLS)
 		return kvr_null(ENOSPC);
 	kvr_pool_conf_defaults(&p->sched);
 	kvr_conf_defaults(pool_own_opts, p);
 	snprintf(p->name, sizeof(p->name), "%s", instance);
 	snprintf(p->sched.name, sizeof(p->sched.name), "%s", instance);
-	p->own.id = c->n_pools; /* default: position in the file */
-	c->n_pools++;
+	p->own.id = conf->n_pools; /* default: position in the file */
+	conf->n_pools++;
 	return p;
 }
 
 /* "POOL NAME": the section of the pool must come first. */
 static void *get_class(void *arg, const char *instance)
 {
-	struct kvr_router_conf *c = arg;
+	struct kvr_router_conf *conf = arg;
 	const size_t len = strcspn(instance, " ");
 	const char *name = instance + len + strspn(instance + len, " ");
 	struct kvr_pool_conf *p = NULL;
 
-	for (uint32_t i = 0; i < c->n_pools; i++)
-		if (strlen(c->pool[i].name) == len && strncmp(c->pool[i].name, instance, len) == 0)
-			p = &c->pool[i].sched;
+	for (uint32_t i = 0; i < conf->n_pools; i++)
+		if (strlen(conf->pool[i].name) == len &&
+		    strncmp(conf->pool[i].name, instance, len) == 0)
+			p = &conf->pool[i].sched;
 	if (p == NULL || check_name(name) < 0)
 		return kvr_null(EINVAL);
 	for (uint32_t i = 0; i < p->n_classes; i++)
@@ -221,7 +223,7 @@ static void *get_class(void *arg, const char *instance)
 	return &p->classes[p->n_classes++];
 }
 
-int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err, size_t errlen)
+int kvr_router_conf_load(struct kvr_router_conf *conf, const char *path, char *err, size_t errlen)
 {
 	const struct kvr_conf_section sections[] = {
 		{"router", router_opts, get_router},
@@ -232,28 +234,28 @@ int kvr_router_conf_load(struct kvr_router_conf *c, const char *path, char *err,
 	};
 	int rc;
 
-	memset(c, 0, sizeof(*c));
-	snprintf(c->path, sizeof(c->path), "%s", path);
-	kvr_conf_defaults(router_opts, &c->opt);
-	rc = kvr_conf_load(path, sections, c, err, errlen);
-	return rc < 0 ? rc : kvr_router_conf__check(c, &(struct blame){path, err, errlen});
+	memset(conf, 0, sizeof(*conf));
+	snprintf(conf->path, sizeof(conf->path), "%s", path);
+	kvr_conf_defaults(router_opts, &conf->opt);
+	rc = kvr_conf_load(path, sections, conf, err, errlen);
+	return rc < 0 ? rc : kvr_router_conf__check(conf, &(struct blame){path, err, errlen});
 }
 
-void kvr_router_conf_dump(const struct kvr_router_conf *c, FILE *out)
+void kvr_router_conf_dump(const struct kvr_router_conf *conf, FILE *out)
 {
 	fprintf(out, "[router]\n");
-	kvr_conf_dump(router_opts, &c->opt, out);
-	for (uint32_t i = 0; i < c->n_ports; i++) {
-		fprintf(out, "\n[port %s]\n", c->port[i].name);
-		kvr_conf_dump(kvr_port_opts, &c->port[i].port, out);
+	kvr_conf_dump(router_opts, &conf->opt, out);
+	for (uint32_t i = 0; i < conf->n_ports; i++) {
+		fprintf(out, "\n[port %s]\n", conf->port[i].name);
+		kvr_conf_dump(kvr_port_opts, &conf->port[i].port, out);
 	}
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		fprintf(out, "\n[pool %s]\n", c->pool[i].name);
-		kvr_conf_dump(pool_opts(), &c->pool[i], out);
-		for (uint32_t k = 0; k < c->pool[i].sched.n_classes; k++) {
-			fprintf(out, "\n[class %s %s]\n", c->pool[i].name,
-				c->pool[i].sched.classes[k].name);
-			kvr_conf_dump(kvr_pool_class_opts, &c->pool[i].sched.classes[k], out);
+	for (uint32_t i = 0; i < conf->n_pools; i++) {
+		fprintf(out, "\n[pool %s]\n", conf->pool[i].name);
+		kvr_conf_dump(pool_opts(), &conf->pool[i], out);
+		for (uint32_t k = 0; k < conf->pool[i].sched.n_classes; k++) {
+			fprintf(out, "\n[class %s %s]\n", conf->pool[i].name,
+				conf->pool[i].sched.classes[k].name);
+			kvr_conf_dump(kvr_pool_class_opts, &conf->pool[i].sched.classes[k], out);
 		}
 	}
 }

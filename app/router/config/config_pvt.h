@@ -17,6 +17,6 @@ struct blame {
 
 /* Check keys against each other, and resolve the lcore map and pairs of pools. @return 0, or
  * -EINVAL with an error message. */
-int kvr_router_conf__check(struct kvr_router_conf *c, const struct blame *b);
+int kvr_router_conf__check(struct kvr_router_conf *conf, const struct blame *b);
 
 #endif

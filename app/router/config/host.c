@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Checks of the host before the start: memory, drivers, capabilities, devices. */
 #include "config/host.h"
 
 #include <dirent.h>
@@ -157,7 +158,7 @@ static int no_device(char *err, size_t errlen, const char *kind, const char *nam
 
 /* librte_net_NAME.so, perhaps with a version suffix, drives devices whose name begins with NAME, of
  * at least two letters. */
-static bool drives(const char *file, const char *device)
+static bool driver_matches(const char *file, const char *device)
 {
 	static const char before[] = "librte_net_", behind[] = ".so";
 	const char *name = file + sizeof(before) - 1, *end;
@@ -186,7 +187,7 @@ static bool have_driver(const char *device)
 		if (strncmp(name, others[i][0], strlen(others[i][0])) == 0)
 			name = others[i][1];
 	while (!found && folder != NULL && (e = readdir(folder)) != NULL)
-		found = drives(e->d_name, name);
+		found = driver_matches(e->d_name, name);
 	if (folder != NULL)
 		closedir(folder);
 	return found;
@@ -209,7 +210,7 @@ int host_driver(const char *device, char *err, size_t errlen)
 }
 
 /* Capabilities required by drivers for kernel interfaces; 0: none. */
-static uint64_t wanted(const char *device, const char **names)
+static uint64_t capabilities_of_device(const char *device, const char **names)
 {
 	static const struct {
 		const char *driver, *names;
@@ -231,7 +232,7 @@ static uint64_t wanted(const char *device, const char **names)
 static int check_capabilities(const char *device, char *err, size_t errlen)
 {
 	const char *names = "";
-	const uint64_t want = wanted(device, &names);
+	const uint64_t want = capabilities_of_device(device, &names);
 	FILE *f = want != 0 ? fopen("/proc/self/status", "re") : NULL;
 	uint64_t have = UINT64_MAX;
 	char line[128];

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Parser of the lcore map. */
 #include "config/lcores.h"
 
 #include <ctype.h>
@@ -17,8 +18,9 @@ struct why {
 	size_t len;
 };
 
-static int say(const struct why *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static int say(const struct why *w, const char *fmt, ...)
+static int report_error(const struct why *w, const char *fmt, ...)
+	__attribute__((format(printf, 2, 3)));
+static int report_error(const struct why *w, const char *fmt, ...)
 {
 	va_list ap;
 
@@ -35,7 +37,7 @@ struct item {
 };
 
 /* Parse a number below @limit at *text and advance. */
-static bool number(const char **text, uint32_t limit, uint32_t *n)
+static bool parse_number(const char **text, uint32_t limit, uint32_t *n)
 {
 	unsigned long value;
 	char *end;
@@ -49,33 +51,33 @@ static bool number(const char **text, uint32_t limit, uint32_t *n)
 }
 
 /* Parse an item at *text and advance. */
-static bool parse(const char **text, struct item *i)
+static bool parse_item(const char **text, struct item *i)
 {
 	*i = (struct item){.named = false};
-	if (!number(text, CPU_SETSIZE, &i->first))
+	if (!parse_number(text, CPU_SETSIZE, &i->first))
 		return false;
 	i->last = i->first;
 	if (**text == '@') {
 		++*text;
 		i->named = true;
 		i->id = i->first;
-		if (!number(text, CPU_SETSIZE, &i->first))
+		if (!parse_number(text, CPU_SETSIZE, &i->first))
 			return false;
 		i->last = i->first;
 	} else if (**text == '-') {
 		++*text;
-		if (!number(text, CPU_SETSIZE, &i->last))
+		if (!parse_number(text, CPU_SETSIZE, &i->last))
 			return false;
 	}
 	return i->first <= i->last;
 }
 
 /* The first lcore on @cpu; n_lcores: none. */
-static uint32_t lcore_of(const struct kvr_router_conf *c, uint32_t cpu)
+static uint32_t lcore_of(const struct kvr_router_conf *conf, uint32_t cpu)
 {
 	uint32_t i = 0;
 
-	while (i < c->n_lcores && c->cpu[i] != cpu)
+	while (i < conf->n_lcores && conf->cpu[i] != cpu)
 		i++;
 	return i;
 }
@@ -99,26 +101,27 @@ static const char *cpus_text(const cpu_set_t *set, char *out, size_t len)
 	return out;
 }
 
-static int add(struct kvr_router_conf *c, uint32_t cpu, const cpu_set_t *may, const struct why *w)
+static int add_lcore(struct kvr_router_conf *conf, uint32_t cpu, const cpu_set_t *may,
+		     const struct why *w)
 {
 	char text[96];
 
 	if (may != NULL && !CPU_ISSET(cpu, may))
-		return say(w, "CPU %u is not available to this process, allowed: %s", cpu,
-			   cpus_text(may, text, sizeof(text)));
-	if (c->n_lcores == KVR_ROUTER_MAX_LCORES)
-		return say(w, "more than %u polling lcores", KVR_ROUTER_MAX_LCORES);
-	c->cpu[c->n_lcores++] = cpu;
+		return report_error(w, "CPU %u is not available to this process, allowed: %s", cpu,
+				    cpus_text(may, text, sizeof(text)));
+	if (conf->n_lcores == KVR_ROUTER_MAX_LCORES)
+		return report_error(w, "more than %u polling lcores", KVR_ROUTER_MAX_LCORES);
+	conf->cpu[conf->n_lcores++] = cpu;
 	return 0;
 }
 
-static int wrong_id(const struct kvr_router_conf *c, const struct item *i, const struct why *w)
+static int wrong_id(const struct kvr_router_conf *conf, const struct item *i, const struct why *w)
 {
-	return say(w, "got \"%u@%u\", allowed: IDs in order, the next is %u", i->id, i->first,
-		   c->n_lcores);
+	return report_error(w, "got \"%u@%u\", allowed: IDs in order, the next is %u", i->id,
+			    i->first, conf->n_lcores);
 }
 
-int lcores_ingress(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, char *why,
+int lcores_ingress(struct kvr_router_conf *conf, const char *text, const cpu_set_t *may, char *why,
 		   size_t len)
 {
 	const struct why w = {why, len};
@@ -127,30 +130,30 @@ int lcores_ingress(struct kvr_router_conf *c, const char *text, const cpu_set_t 
 	int rc;
 
 	for (;; at++) {
-		if (!parse(&at, &i) || (*at != ',' && *at != '\0'))
-			return say(&w, "got \"%s\", allowed: CPUs like 0 or 0,2-3, or 0@0,1@0",
-				   text);
-		if (i.named && i.id != c->n_lcores)
-			return wrong_id(c, &i, &w);
+		if (!parse_item(&at, &i) || (*at != ',' && *at != '\0'))
+			return report_error(
+				&w, "got \"%s\", allowed: CPUs like 0 or 0,2-3, or 0@0,1@0", text);
+		if (i.named && i.id != conf->n_lcores)
+			return wrong_id(conf, &i, &w);
 		for (uint32_t cpu = i.first; cpu <= i.last; cpu++) {
-			if (!i.named && lcore_of(c, cpu) < c->n_lcores)
-				return say(
+			if (!i.named && lcore_of(conf, cpu) < conf->n_lcores)
+				return report_error(
 					&w,
 					"\"%s\" names CPU %u twice, allowed: once, or lcores with IDs that share it, like 0@%u,1@%u",
 					text, cpu, cpu, cpu);
-			rc = add(c, cpu, may, &w);
+			rc = add_lcore(conf, cpu, may, &w);
 			if (rc < 0)
 				return rc;
 		}
 		if (*at == '\0')
 			break;
 	}
-	c->n_ingress = c->n_lcores;
+	conf->n_ingress = conf->n_lcores;
 	return 0;
 }
 
-int lcores_role(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, uint32_t *lcore,
-		char *why, size_t len)
+int lcores_role(struct kvr_router_conf *conf, const char *text, const cpu_set_t *may,
+		uint32_t *lcore, char *why, size_t len)
 {
 	const struct why w = {why, len};
 	const char *at = text;
@@ -159,32 +162,33 @@ int lcores_role(struct kvr_router_conf *c, const char *text, const cpu_set_t *ma
 	*lcore = 0;
 	if (*text == '\0')
 		return 0;
-	if (!parse(&at, &i) || *at != '\0' || i.first != i.last)
-		return say(&w,
-			   "got \"%s\", allowed: a CPU like 2, or a polling lcore on it like 1@2",
-			   text);
-	*lcore = i.named ? i.id : lcore_of(c, i.first);
-	if (*lcore > c->n_lcores)
-		return wrong_id(c, &i, &w);
-	if (*lcore == c->n_lcores)
-		return add(c, i.first, may, &w);
-	return c->cpu[*lcore] == i.first ? 0
-					 : say(&w, "got \"%s\", but lcore %u is on CPU %u", text,
-					       *lcore, c->cpu[*lcore]);
+	if (!parse_item(&at, &i) || *at != '\0' || i.first != i.last)
+		return report_error(
+			&w, "got \"%s\", allowed: a CPU like 2, or a polling lcore on it like 1@2",
+			text);
+	*lcore = i.named ? i.id : lcore_of(conf, i.first);
+	if (*lcore > conf->n_lcores)
+		return wrong_id(conf, &i, &w);
+	if (*lcore == conf->n_lcores)
+		return add_lcore(conf, i.first, may, &w);
+	return conf->cpu[*lcore] == i.first
+		       ? 0
+		       : report_error(&w, "got \"%s\", but lcore %u is on CPU %u", text, *lcore,
+				      conf->cpu[*lcore]);
 }
 
-int lcores_idle(const struct kvr_router_conf *c, char *why, size_t len)
+int lcores_idle(const struct kvr_router_conf *conf, char *why, size_t len)
 {
-	if (c->opt.idle != IDLE_POLL)
+	if (conf->opt.idle != IDLE_POLL)
 		return 0;
-	for (uint32_t i = 0; i < c->n_lcores; i++) {
-		const uint32_t first = lcore_of(c, c->cpu[i]);
+	for (uint32_t i = 0; i < conf->n_lcores; i++) {
+		const uint32_t first = lcore_of(conf, conf->cpu[i]);
 
 		if (first != i)
-			return say(
+			return report_error(
 				&(struct why){why, len},
 				"got \"poll\", but lcores %u and %u share CPU %u and would block each other for whole time slices; allowed: sleep, interrupt, or one CPU per lcore",
-				first, i, c->cpu[i]);
+				first, i, conf->cpu[i]);
 	}
 	return 0;
 }

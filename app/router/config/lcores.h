@@ -22,16 +22,16 @@
 
 struct kvr_router_conf;
 
-/** Parse the list @p text: every item is a new lcore. Sets c->n_ingress to their number. */
-int lcores_ingress(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, char *why,
+/** Parse the list @p text: every item is a new lcore. Sets conf->n_ingress to their number. */
+int lcores_ingress(struct kvr_router_conf *conf, const char *text, const cpu_set_t *may, char *why,
 		   size_t len);
 
 /** Parse an existing or new lcore; empty @p text is the first. Sets *lcore to its index. */
-int lcores_role(struct kvr_router_conf *c, const char *text, const cpu_set_t *may, uint32_t *lcore,
-		char *why, size_t len);
+int lcores_role(struct kvr_router_conf *conf, const char *text, const cpu_set_t *may,
+		uint32_t *lcore, char *why, size_t len);
 
 /** Reject two lcores that poll without pause on one CPU, where each would wait for a time slice of
  * the other. */
-int lcores_idle(const struct kvr_router_conf *c, char *why, size_t len);
+int lcores_idle(const struct kvr_router_conf *conf, char *why, size_t len);
 
 #endif

@@ -19,7 +19,7 @@
 #include "kvr_reasm.h"
 #include "kvr_rings.h"
 #include "sched/decision_log.h"
-#include "sched/measure.h"
+#include "sched/request_stats.h"
 
 #define CTL_POOL  511u			 /* frames to and from control */
 #define REMEMBER  4096u			 /* recently reassembled messages */
@@ -72,7 +72,7 @@ struct taken {
 	uint64_t bytes;
 };
 
-static void *take(void *arg, size_t bytes)
+static void *alloc_counted(void *arg, size_t bytes)
 {
 	struct taken *t = arg;
 
@@ -80,7 +80,7 @@ static void *take(void *arg, size_t bytes)
 	return calloc(1, bytes); /* untouched pages take no memory */
 }
 
-static void release(void *arg, void *p)
+static void free_counted(void *arg, void *p)
 {
 	RTE_SET_USED(arg);
 	free(p);
@@ -90,7 +90,8 @@ static void release(void *arg, void *p)
 static uint32_t sched_need(const struct kvr_pool_conf *conf, uint64_t *bytes)
 {
 	struct taken t = {0};
-	const struct kvr_sched_ops ops = {.arg = &t, .alloc = take, .release = release};
+	const struct kvr_sched_ops ops = {
+		.arg = &t, .alloc = alloc_counted, .release = free_counted};
 	struct kvr_sched *s = kvr_sched_create(conf, &ops, 0);
 	const uint32_t ranks = s != NULL ? kvr_sched_max_ranks(s) : 0;
 
@@ -101,43 +102,43 @@ static uint32_t sched_need(const struct kvr_pool_conf *conf, uint64_t *bytes)
 
 /* ---- pools ---- */
 
-static void sessions_need(const struct kvr_router_pool_conf *p, struct kvr_router_memory *m)
+static void sessions_need(const struct kvr_router_pool_conf *p, struct kvr_router_memory *need)
 {
 	const uint32_t max = p->sched.max_sessions;
 
-	m->apart += kvr_quota_bytes(RTE_MAX(max, 1u));
-	m->sessions += RTE_MAX(max, 1u) * sizeof(uint32_t);
+	need->apart += kvr_quota_bytes(RTE_MAX(max, 1u));
+	need->sessions += RTE_MAX(max, 1u) * sizeof(uint32_t);
 	if (max == 0)
 		return;
-	m->apart += kvr_session_bytes(max);
-	m->sessions += sizeof(struct sessions) + SESSION_CLOSES * sizeof(struct session_ask) +
-		       SESSION_BUCKETS * sizeof(struct session_closing);
+	need->apart += kvr_session_bytes(max);
+	need->sessions += sizeof(struct sessions) + SESSION_CLOSES * sizeof(struct session_ask) +
+			  SESSION_BUCKETS * sizeof(struct session_closing);
 }
 
 /* As requests_create(). */
-static void requests_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
-			  struct kvr_router_memory *m)
+static void requests_need(const struct kvr_router_conf *conf, const struct kvr_router_pool_conf *p,
+			  struct kvr_router_memory *need)
 {
 	const struct kvr_router_pool_conf *prefill = NULL;
 	uint64_t n = REQUESTS_OF(p->sched.max_requests, 0);
 	uint32_t sessions = p->sched.max_sessions;
 
 	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_ROLE_DECODE)
-		prefill = &c->pool[p->peer];
+		prefill = &conf->pool[p->peer];
 	if (prefill != NULL) {
 		n = REQUESTS_OF(p->sched.max_requests, prefill->sched.max_requests);
 		sessions = RTE_MAX(sessions, prefill->sched.max_sessions);
 	}
-	m->requests += n * sizeof(struct request) + p->sched.max_requests * sizeof(uint32_t);
+	need->requests += n * sizeof(struct request) + p->sched.max_requests * sizeof(uint32_t);
 	if (sessions != 0)
-		m->sessions += n * sizeof(struct session_use);
+		need->sessions += n * sizeof(struct session_use);
 }
 
-static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_pool_conf *p,
-		     const struct host *h, struct kvr_router_memory *m)
+static int pool_need(const struct kvr_router_conf *conf, const struct kvr_router_pool_conf *p,
+		     const struct host *h, struct kvr_router_memory *need)
 {
-	const uint32_t ranks = sched_need(&p->sched, &m->ranks);
-	const uint32_t events = c->sizes.ring_size + UNSEEN;
+	const uint32_t ranks = sched_need(&p->sched, &need->ranks);
+	const uint32_t events = conf->sizes.ring_size + UNSEEN;
 	const struct kvr_prefix_conf pc = {.max_ranks = ranks,
 					   .max_blocks = (uint32_t)p->own.max_blocks,
 					   .max_runs = (uint32_t)p->own.max_runs};
@@ -146,67 +147,68 @@ static int pool_need(const struct kvr_router_conf *c, const struct kvr_router_po
 	if (ranks == 0)
 		return -ENOMEM;
 	kvr_prefix_need(&pc, &prefix);
-	m->tables += prefix.table_bytes;
-	m->requests += kvr_flight_bytes(p->sched.max_requests) + prefix.self_bytes;
-	requests_need(c, p, m);
-	m->requests += hash_bytes(prefix.index_entries, sizeof(uint64_t));
-	m->requests += pool_bytes(
-		kvr_router_jobs(c, p->own.max_jobs),
+	need->tables += prefix.table_bytes;
+	need->requests += kvr_flight_bytes(p->sched.max_requests) + prefix.self_bytes;
+	requests_need(conf, p, need);
+	need->requests += hash_bytes(prefix.index_entries, sizeof(uint64_t));
+	need->requests += pool_bytes(
+		kvr_router_jobs(conf, p->own.max_jobs),
 		(uint32_t)(sizeof(struct job) + RTE_CACHE_LINE_SIZE + kvr_overlap_size(ranks)),
 		KVR_ROUTER_JOB_CACHE(p->own.max_jobs), h);
 	if (p->peer != KVR_ROUTER_NO_POOL && p->sched.role == KVR_ROLE_DECODE)
-		m->requests += pool_bytes(kvr_router_jobs(c, p->own.max_jobs),
-					  (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
-						     kvr_overlap_size(ranks)),
-					  KVR_ROUTER_JOB_CACHE(p->own.max_jobs), h) +
-			       KVR_WIRE_MAX_HINTS;
-	m->ranks +=
+		need->requests += pool_bytes(kvr_router_jobs(conf, p->own.max_jobs),
+					     (uint32_t)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
+							kvr_overlap_size(ranks)),
+					     KVR_ROUTER_JOB_CACHE(p->own.max_jobs), h) +
+				  KVR_WIRE_MAX_HINTS;
+	need->ranks +=
 		ranks * (sizeof(*((struct pool *)0)->cursor) + sizeof(struct event_rank) +
 			 sizeof(*((struct pool *)0)->begun) + sizeof(*((struct pool *)0)->loads) +
 			 sizeof(*((struct pool *)0)->loads_wire) + sizeof(struct kvr_sched_term) +
 			 sizeof(uint64_t) * 4) +
-		sizeof(struct decision_log) + measures_bytes(p->sched.n_classes, ranks);
-	m->rings += ring_bytes(sizeof(struct note), c->sizes.ring_size) +
-		    ring_bytes(sizeof(struct event_note), c->sizes.ring_size) +
-		    c->n_ingress * (uint64_t)rte_align32pow2(events) * sizeof(uint32_t);
-	m->apart += decision_ring_bytes(p->own.decision_ring);
-	m->apart += kvr_quota_bytes(p->sched.max_requests) + 2 * kvr_quota_bytes(p->own.max_jobs) +
-		    c->n_ingress * kvr_quota_bytes(events);
-	sessions_need(p, m);
+		sizeof(struct decision_log) + stats_bytes(p->sched.n_classes, ranks);
+	need->rings += ring_bytes(sizeof(struct sched_msg), conf->sizes.ring_size) +
+		       ring_bytes(sizeof(struct event_msg), conf->sizes.ring_size) +
+		       conf->n_ingress * (uint64_t)rte_align32pow2(events) * sizeof(uint32_t);
+	need->apart += decision_ring_bytes(p->own.decision_ring);
+	need->apart += kvr_quota_bytes(p->sched.max_requests) +
+		       2 * kvr_quota_bytes(p->own.max_jobs) +
+		       conf->n_ingress * kvr_quota_bytes(events);
+	sessions_need(p, need);
 	return 0;
 }
 
 /* ---- all of it ---- */
 
-static void buffers_need(const struct kvr_router_conf *c, const struct host *h,
-			 struct kvr_router_memory *m)
+static void buffers_need(const struct kvr_router_conf *conf, const struct host *h,
+			 struct kvr_router_memory *need)
 {
-	const uint32_t n = c->opt.large_buffers;
+	const uint32_t n = conf->opt.large_buffers;
 	uint32_t jobs = 0, blocks = 0;
 
-	for (uint32_t i = 0; i < c->n_ports; i++) {
-		const struct kvr_port_conf *p = &c->port[i].port;
+	for (uint32_t i = 0; i < conf->n_ports; i++) {
+		const struct kvr_port_conf *p = &conf->port[i].port;
 
-		m->buffers += pool_bytes(c->sizes.mbufs[i], kvr_router_buffer_bytes(p) - 64,
-					 p->mbuf_cache, h);
-		m->other += DEVICE;
+		need->buffers += pool_bytes(conf->sizes.mbufs[i], kvr_router_buffer_bytes(p) - 64,
+					    p->mbuf_cache, h);
+		need->other += DEVICE;
 	}
-	m->other +=
-		pool_bytes(CTL_POOL, kvr_router_buffer_bytes(&c->port[0].port) - 64, 0, h) +
+	need->other +=
+		pool_bytes(CTL_POOL, kvr_router_buffer_bytes(&conf->port[0].port) - 64, 0, h) +
 		pool_bytes(CTL_POOL, (uint32_t)sizeof(struct ctl_buf) + KVR_WIRE_DEF_FRAME, 0, h) +
 		ring_bytes(sizeof(void *), CTL_POOL + 1);
-	for (uint32_t i = 0; i < c->n_pools; i++) {
-		jobs += kvr_router_jobs(c, c->pool[i].own.max_jobs);
-		blocks = RTE_MAX(blocks, c->pool[i].sched.max_prompt_blocks);
+	for (uint32_t i = 0; i < conf->n_pools; i++) {
+		jobs += kvr_router_jobs(conf, conf->pool[i].own.max_jobs);
+		blocks = RTE_MAX(blocks, conf->pool[i].sched.max_prompt_blocks);
 	}
 	blocks = RTE_MIN(blocks, KVR_WIRE_MAX_HASHES);
-	m->requests += pool_bytes(2 * jobs, SMALL_BUF, 0, h);
-	m->large += pool_bytes(n, (uint32_t)sizeof(struct prediction) + blocks * 8, 0, h) +
-		    pool_bytes(n, KVR_WIRE_MAX_HINTS, 0, h) +
-		    pool_bytes(n + c->n_ingress,
-			       (uint32_t)(sizeof(struct frame_list) +
-					  KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *)),
-			       0, h);
+	need->requests += pool_bytes(2 * jobs, SMALL_BUF, 0, h);
+	need->large += pool_bytes(n, (uint32_t)sizeof(struct prediction) + blocks * 8, 0, h) +
+		       pool_bytes(n, KVR_WIRE_MAX_HINTS, 0, h) +
+		       pool_bytes(n + conf->n_ingress,
+				  (uint32_t)(sizeof(struct frame_list) +
+					     KVR_WIRE_MAX_FRAGMENTS * sizeof(struct rte_mbuf *)),
+				  0, h);
 }
 
 static void drop_none(void *arg, void *frame)
@@ -215,9 +217,9 @@ static void drop_none(void *arg, void *frame)
 	RTE_SET_USED(frame);
 }
 
-static void lcores_need(const struct kvr_router_conf *c, struct kvr_router_memory *m)
+static void lcores_need(const struct kvr_router_conf *conf, struct kvr_router_memory *need)
 {
-	const struct sizes *s = &c->sizes;
+	const struct sizes *s = &conf->sizes;
 	const struct kvr_reasm_conf rc = {.max_frames = s->reassembly_lcore,
 					  .peer_max_frames = s->reassembly_source,
 					  .msg_max_frames = s->max_frames,
@@ -225,37 +227,38 @@ static void lcores_need(const struct kvr_router_conf *c, struct kvr_router_memor
 					  .timeout = 1,
 					  .drop = drop_none};
 
-	m->other += EAL_OTHER + c->n_lcores * (sizeof(struct lcore) + ring_bytes(8, 64));
-	m->rings += c->n_ingress * ring_bytes(sizeof(struct egress_note), s->egress_size) +
-		    ring_bytes(sizeof(struct egress_note), CTL_POOL + 1);
-	if (c->n_ingress > 1)
-		m->rings += c->n_ingress * (ring_bytes(sizeof(void *), s->joins_size) +
-					    2 * c->n_ports * ring_bytes(8, KVR_PORT_RING));
-	m->apart += c->n_ingress * (kvr_reasm_footprint(&rc) + SOURCES);
+	need->other += EAL_OTHER + conf->n_lcores * (sizeof(struct lcore) + ring_bytes(8, 64));
+	need->rings += conf->n_ingress * ring_bytes(sizeof(struct egress_msg), s->egress_size) +
+		       ring_bytes(sizeof(struct egress_msg), CTL_POOL + 1);
+	if (conf->n_ingress > 1)
+		need->rings += conf->n_ingress * (ring_bytes(sizeof(void *), s->joins_size) +
+						  2 * conf->n_ports * ring_bytes(8, KVR_PORT_RING));
+	need->apart += conf->n_ingress * (kvr_reasm_footprint(&rc) + SOURCES);
 }
 
-static bool cpus_shared(const struct kvr_router_conf *c)
+static bool cpus_shared(const struct kvr_router_conf *conf)
 {
-	for (uint32_t i = 0; i < c->n_lcores; i++)
+	for (uint32_t i = 0; i < conf->n_lcores; i++)
 		for (uint32_t k = 0; k < i; k++)
-			if (c->cpu[i] == c->cpu[k])
+			if (conf->cpu[i] == conf->cpu[k])
 				return true;
 	return false;
 }
 
-int kvr_router_conf_memory(const struct kvr_router_conf *c, bool huge,
+int kvr_router_conf_memory(const struct kvr_router_conf *conf, bool huge,
 			   struct kvr_router_memory *out)
 {
-	const struct host h = {.page = huge ? UINT64_C(2) << 20 : 4096, .shared = cpus_shared(c)};
-	struct kvr_router_memory *m = out;
+	const struct host h = {.page = huge ? UINT64_C(2) << 20 : 4096,
+			       .shared = cpus_shared(conf)};
+	struct kvr_router_memory *need = out;
 	int rc = 0;
 
-	*m = (struct kvr_router_memory){0};
-	buffers_need(c, &h, m);
-	lcores_need(c, m);
-	for (uint32_t i = 0; rc == 0 && i < c->n_pools; i++)
-		rc = pool_need(c, &c->pool[i], &h, m);
-	m->heap =
-		m->buffers + m->rings + m->requests + m->ranks + m->sessions + m->large + m->other;
+	*need = (struct kvr_router_memory){0};
+	buffers_need(conf, &h, need);
+	lcores_need(conf, need);
+	for (uint32_t i = 0; rc == 0 && i < conf->n_pools; i++)
+		rc = pool_need(conf, &conf->pool[i], &h, need);
+	need->heap = need->buffers + need->rings + need->requests + need->ranks + need->sessions +
+		     need->large + need->other;
 	return rc;
 }

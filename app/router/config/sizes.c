@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Derivation of the numbers of packet buffers: sizes.h has the model. */
 #include "config/sizes.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 #define MEMORY_PART 8u
 #define MEMORY_MOST 2u
 
-static uint32_t least(uint64_t a, uint64_t b)
+static uint32_t min_u32(uint64_t a, uint64_t b)
 {
 	return (uint32_t)(a < b ? a : b);
 }
@@ -31,7 +32,7 @@ static uint32_t power_of_two(uint32_t n)
 	return p;
 }
 
-static uint64_t bytes(const struct sizes_in *in, uint32_t part)
+static uint64_t buffer_bytes(const struct sizes_in *in, uint32_t part)
 {
 	return ((uint64_t)in->memory_mb << 20) / part;
 }
@@ -39,7 +40,7 @@ static uint64_t bytes(const struct sizes_in *in, uint32_t part)
 /* Buffers besides those of devices: as the configured pools allow, or a part of the memory. */
 static uint32_t room_of(const struct sizes_in *in, bool *given)
 {
-	uint64_t per_frame = 0, devices = 0, budget = bytes(in, MEMORY_PART);
+	uint64_t per_frame = 0, devices = 0, budget = buffer_bytes(in, MEMORY_PART);
 	uint32_t room = UINT32_MAX;
 
 	*given = false;
@@ -49,17 +50,19 @@ static uint32_t room_of(const struct sizes_in *in, bool *given)
 		if (in->mbufs[i] == 0)
 			continue;
 		*given = true;
-		room = least(room, in->mbufs[i] > in->device[i] ? in->mbufs[i] - in->device[i] : 0);
+		room = min_u32(room,
+			       in->mbufs[i] > in->device[i] ? in->mbufs[i] - in->device[i] : 0);
 	}
 	if (*given)
 		return room;
 	/* Devices get what they need; small memories leave little besides. */
 	budget = budget > 2 * devices ? budget - devices : budget / 2;
-	return least(budget / per_frame, UINT32_MAX / 2);
+	return min_u32(budget / per_frame, UINT32_MAX / 2);
 }
 
 /* Divide the room. Configured values are used unchanged, so the sum may be too large. */
-static uint64_t share(const struct sizes_in *in, uint32_t room, uint64_t extra, struct sizes *s)
+static uint64_t divide_room(const struct sizes_in *in, uint32_t room, uint64_t extra,
+			    struct sizes *s)
 {
 	uint64_t left = room, rings;
 
@@ -69,14 +72,14 @@ static uint64_t share(const struct sizes_in *in, uint32_t room, uint64_t extra, 
 	if (s->reserve > RESERVE_MOST)
 		s->reserve = RESERVE_MOST;
 	s->low_water = s->reserve;
-	left -= least(left, s->reserve);
+	left -= min_u32(left, s->reserve);
 	s->ring_size = power_of_two(in->ring_size);
 	if (in->ring_size == 0)
 		for (s->ring_size = RING_MOST; s->ring_size > RING_LEAST; s->ring_size /= 2)
 			if ((uint64_t)in->rings * s->ring_size <= left / 2)
 				break;
 	rings = (uint64_t)in->rings * s->ring_size + extra;
-	left -= least(left, rings);
+	left -= min_u32(left, rings);
 	s->reassembly = in->reassembly_frames;
 	s->waiting = in->waiting_frames;
 	if (s->reassembly == 0)
@@ -100,7 +103,8 @@ static int too_many(const struct sizes_in *in, const struct sizes *s, uint32_t p
 }
 
 /* Check that the pools of all ports hold the sum, and that memory holds the pools. */
-static int place(const struct sizes_in *in, struct sizes *s, uint64_t sum, char *err, size_t errlen)
+static int check_room(const struct sizes_in *in, struct sizes *s, uint64_t sum, char *err,
+		      size_t errlen)
 {
 	uint64_t total = 0;
 
@@ -110,9 +114,9 @@ static int place(const struct sizes_in *in, struct sizes *s, uint64_t sum, char 
 		if (in->mbufs[i] != 0 && in->mbufs[i] < need)
 			return too_many(in, s, i, sum, err, errlen);
 		total += (in->mbufs[i] != 0 ? in->mbufs[i] : need) * in->buffer[i];
-		s->mbufs[i] = in->mbufs[i] != 0 ? in->mbufs[i] : least(need, UINT32_MAX);
+		s->mbufs[i] = in->mbufs[i] != 0 ? in->mbufs[i] : min_u32(need, UINT32_MAX);
 	}
-	if (total <= bytes(in, MEMORY_MOST))
+	if (total <= buffer_bytes(in, MEMORY_MOST))
 		return 0;
 	snprintf(
 		err, errlen,
@@ -124,7 +128,7 @@ static int place(const struct sizes_in *in, struct sizes *s, uint64_t sum, char 
 }
 
 /* The largest message, from the frames that one source and one pool may hold. */
-static int message(const struct sizes_in *in, struct sizes *s, char *err, size_t errlen)
+static int derive_message(const struct sizes_in *in, struct sizes *s, char *err, size_t errlen)
 {
 	const uint32_t unit = (in->max_frame - KVR_WIRE_MIN_FRAME) & ~7u;
 
@@ -139,8 +143,8 @@ static int message(const struct sizes_in *in, struct sizes *s, char *err, size_t
 			s->reassembly_source, s->reassembly, in->n_ingress);
 		return -EINVAL;
 	}
-	s->max_frames = least(s->reassembly_source / 2, s->waiting_pool / 2);
-	s->max_frames = least(s->max_frames, KVR_WIRE_MAX_FRAGMENTS);
+	s->max_frames = min_u32(s->reassembly_source / 2, s->waiting_pool / 2);
+	s->max_frames = min_u32(s->max_frames, KVR_WIRE_MAX_FRAGMENTS);
 	if (s->max_frames < MESSAGE_LEAST) {
 		snprintf(
 			err, errlen,
@@ -149,13 +153,13 @@ static int message(const struct sizes_in *in, struct sizes *s, char *err, size_t
 			s->waiting, in->n_pools, in->memory_mb, s->ring_size);
 		return -EINVAL;
 	}
-	s->max_message = least((uint64_t)s->max_frames * unit, KVR_WIRE_MAX_MESSAGE);
+	s->max_message = min_u32((uint64_t)s->max_frames * unit, KVR_WIRE_MAX_MESSAGE);
 	return 0;
 }
 
 /* Derive with `extra` ring entries beyond ring_size. */
-static int derive(const struct sizes_in *in, uint64_t extra, struct sizes *s, char *err,
-		  size_t errlen)
+static int derive_with_rings(const struct sizes_in *in, uint64_t extra, struct sizes *s, char *err,
+			     size_t errlen)
 {
 	bool given;
 	uint64_t sum;
@@ -163,27 +167,27 @@ static int derive(const struct sizes_in *in, uint64_t extra, struct sizes *s, ch
 
 	*s = (struct sizes){0};
 	s->room = room_of(in, &given);
-	sum = share(in, s->room, extra, s);
-	rc = place(in, s, sum, err, errlen);
+	sum = divide_room(in, s->room, extra, s);
+	rc = check_room(in, s, sum, err, errlen);
 	if (rc < 0)
 		return rc;
-	s->room = least(sum, UINT32_MAX);
+	s->room = min_u32(sum, UINT32_MAX);
 	s->egress_size = s->joins_size = s->ring_size;
-	return message(in, s, err, errlen);
+	return derive_message(in, s, err, errlen);
 }
 
 int sizes_derive(const struct sizes_in *in, struct sizes *out, char *err, size_t errlen)
 {
 	/* Rings that may hold a complete message. */
 	const uint32_t egress = in->apart != 0 ? in->n_ingress : 0, n = egress + in->joins;
-	int rc = derive(in, 0, out, err, errlen);
+	int rc = derive_with_rings(in, 0, out, err, errlen);
 	uint32_t size;
 
 	/* Longer rings leave less for messages, so the result does not grow. */
 	if (rc < 0 || n == 0 || out->max_frames < out->ring_size)
 		return rc;
 	size = power_of_two(out->max_frames + 1);
-	rc = derive(in, (uint64_t)n * (size - out->ring_size), out, err, errlen);
+	rc = derive_with_rings(in, (uint64_t)n * (size - out->ring_size), out, err, errlen);
 	if (egress != 0)
 		out->egress_size = size;
 	if (in->joins != 0)

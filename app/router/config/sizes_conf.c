@@ -28,42 +28,42 @@ uint32_t kvr_router_buffer_bytes(const struct kvr_port_conf *p)
 	       RTE_CACHE_LINE_SIZE;
 }
 
-int kvr_router_conf_sizes(struct kvr_router_conf *c, char *err, size_t errlen)
+int kvr_router_conf_sizes(struct kvr_router_conf *conf, char *err, size_t errlen)
 {
-	const uint32_t joins = c->n_ingress > 1 ? c->n_ingress : 0;
+	const uint32_t joins = conf->n_ingress > 1 ? conf->n_ingress : 0;
 	struct sizes_in in = {
-		.n_ports = c->n_ports,
-		.n_ingress = c->n_ingress,
-		.n_pools = c->n_pools,
+		.n_ports = conf->n_ports,
+		.n_ingress = conf->n_ingress,
+		.n_pools = conf->n_pools,
 		/* Mailbox and event ring of each pool, egress ring of each ingress lcore, rings for
 		   forwarded fragments. Frames to control are copied, and control sends from a pool
 		   of its own. */
-		.rings = 2 * c->n_pools + c->n_ingress + joins,
+		.rings = 2 * conf->n_pools + conf->n_ingress + joins,
 		.joins = joins,
-		.apart = c->n_lcores > c->n_ingress,
+		.apart = conf->n_lcores > conf->n_ingress,
 		.max_frame = KVR_WIRE_MAX_FRAME,
-		.memory_mb = c->opt.memory_mb,
-		.ring_size = c->opt.ring_size,
-		.reassembly_frames = c->opt.reassembly_frames,
-		.reassembly_source_frames = c->opt.reassembly_source_frames,
-		.waiting_frames = c->opt.waiting_frames,
+		.memory_mb = conf->opt.memory_mb,
+		.ring_size = conf->opt.ring_size,
+		.reassembly_frames = conf->opt.reassembly_frames,
+		.reassembly_source_frames = conf->opt.reassembly_source_frames,
+		.waiting_frames = conf->opt.waiting_frames,
 	};
 	uint32_t sending = 0;
 
 	/* A frame may wait in the transmit ring of any port. */
-	for (uint32_t i = 0; i < c->n_ports; i++)
-		sending += c->n_ingress * c->port[i].port.tx_descriptors;
-	for (uint32_t i = 0; i < c->n_ports; i++) {
-		const struct kvr_port_conf *p = &c->port[i].port;
+	for (uint32_t i = 0; i < conf->n_ports; i++)
+		sending += conf->n_ingress * conf->port[i].port.tx_descriptors;
+	for (uint32_t i = 0; i < conf->n_ports; i++) {
+		const struct kvr_port_conf *p = &conf->port[i].port;
 
-		in.port[i] = c->port[i].name;
+		in.port[i] = conf->port[i].name;
 		in.mbufs[i] = p->mbufs;
 		in.buffer[i] = kvr_router_buffer_bytes(p);
-		in.device[i] = c->n_ingress * (p->rx_descriptors + driver_keeps(p)) + sending +
-			       (c->n_lcores + 1) * (p->mbuf_cache * 3 / 2) +
-			       c->n_ingress * BURSTS * KVR_PORT_BURST +
-			       kvr_port_ring_frames(c->n_ingress);
+		in.device[i] = conf->n_ingress * (p->rx_descriptors + driver_keeps(p)) + sending +
+			       (conf->n_lcores + 1) * (p->mbuf_cache * 3 / 2) +
+			       conf->n_ingress * BURSTS * KVR_PORT_BURST +
+			       kvr_port_ring_frames(conf->n_ingress);
 		in.max_frame = RTE_MIN(in.max_frame, p->mtu - HEADERS6);
 	}
-	return sizes_derive(&in, &c->sizes, err, errlen);
+	return sizes_derive(&in, &conf->sizes, err, errlen);
 }

@@ -17,46 +17,46 @@
 
 static bool on_sched_loads(struct lcore *lc, void *arg)
 {
-	struct load_batch *b = arg;
+	struct load_batch *batch = arg;
 
-	for (uint32_t end = RTE_MIN(b->sched_at + LOADS_TURN, b->n); b->sched_at < end;
-	     b->sched_at++) {
-		const struct rank_load *l = &b->load[b->sched_at];
+	for (uint32_t end = RTE_MIN(batch->sched_at + LOADS_TURN, batch->n); batch->sched_at < end;
+	     batch->sched_at++) {
+		const struct rank_load *load = &batch->load[batch->sched_at];
 
-		if (l->kv_used_blocks != UINT64_MAX)
-			kvr_sched_load_report(b->pool->sched, l->worker, l->dp_rank,
-					      l->kv_used_blocks, lc->now_ns);
+		if (load->kv_used_blocks != UINT64_MAX)
+			kvr_sched_load_report(batch->pool->sched, load->worker, load->dp_rank,
+					      load->kv_used_blocks, lc->now_ns);
 	}
-	return b->sched_at == b->n;
+	return batch->sched_at == batch->n;
 }
 
 static bool on_event_loads(struct lcore *lc, void *arg)
 {
-	struct load_batch *b = arg;
+	struct load_batch *batch = arg;
 
-	for (uint32_t end = RTE_MIN(b->event_at + LOADS_TURN, b->n); b->event_at < end;
-	     b->event_at++)
-		event_heartbeat(lc, b->pool, &b->load[b->event_at]);
-	return b->event_at == b->n;
+	for (uint32_t end = RTE_MIN(batch->event_at + LOADS_TURN, batch->n); batch->event_at < end;
+	     batch->event_at++)
+		event_heartbeat(lc, batch->pool, &batch->load[batch->event_at]);
+	return batch->event_at == batch->n;
 }
 
 /* @return false: not enough space for all of its ranks. */
-static bool take_loads(struct load_batch *b, const struct kvr_worker *w)
+static bool take_loads(struct load_batch *batch, const struct kvr_worker *worker)
 {
-	for (uint32_t i = 0; i < w->beat->n; i++) {
-		struct kvr_beat_load *l = &w->beat->load[i];
+	for (uint32_t i = 0; i < worker->beat->n; i++) {
+		struct kvr_beat_load *l = &worker->beat->load[i];
 
 		if (atomic_load_explicit(&l->fresh, memory_order_relaxed) == 0)
 			continue;
-		if (b->n == LOADS)
+		if (batch->n == LOADS)
 			return false;
-		/* Pairs with the release store in mark(): the report is complete. */
+		/* Pairs with the release store in record_beat(): the report is complete. */
 		atomic_exchange_explicit(&l->fresh, 0, memory_order_acquire);
-		b->load[b->n++] = (struct rank_load){
-			.worker = w->id,
-			.epoch = w->epoch,
-			.rank = w->rank[i],
-			.dp_rank = w->dp_start + i,
+		batch->load[batch->n++] = (struct rank_load){
+			.worker = worker->id,
+			.epoch = worker->epoch,
+			.rank = worker->rank[i],
+			.dp_rank = worker->dp_start + i,
 			.kv_used_blocks =
 				atomic_load_explicit(&l->kv_used_blocks, memory_order_relaxed),
 			.next_event_id =
@@ -67,74 +67,74 @@ static bool take_loads(struct load_batch *b, const struct kvr_worker *w)
 }
 
 /* A worker whose report does not fit is the first of the next tick. */
-static void pass_on(struct router *rt, struct load_batch *b)
+static void pass_on(struct router *rt, struct load_batch *batch)
 {
 	const uint32_t n = kvr_registry_count(rt->registry);
-	const uint32_t from = b->next < n ? b->next : 0;
+	const uint32_t from = batch->next < n ? batch->next : 0;
 
-	b->n = b->sched_at = b->event_at = 0;
+	batch->n = batch->sched_at = batch->event_at = 0;
 	for (uint32_t i = 0; i < n; i++) {
 		const uint32_t at = from + i < n ? from + i : from + i - n;
-		const struct kvr_worker *w = kvr_registry_at(rt->registry, at);
+		const struct kvr_worker *worker = kvr_registry_at(rt->registry, at);
 
-		if (w->pool != b->pool->number || w->state == KVR_WORKER_JOINING ||
-		    take_loads(b, w))
+		if (worker->pool != batch->pool->number || worker->state == KVR_WORKER_JOINING ||
+		    take_loads(batch, worker))
 			continue;
-		b->next = at;
+		batch->next = at;
 		break;
 	}
-	if (b->n == 0)
+	if (batch->n == 0)
 		return;
-	b->sched.fn = on_sched_loads;
-	b->event.fn = on_event_loads;
-	b->sched.arg = b->event.arg = b;
-	call_start(rt, b->pool->sched_lcore, &b->sched);
-	call_start(rt, b->pool->event_lcore, &b->event);
+	batch->sched.fn = on_sched_loads;
+	batch->event.fn = on_event_loads;
+	batch->sched.arg = batch->event.arg = batch;
+	call_start(rt, batch->pool->sched_lcore, &batch->sched);
+	call_start(rt, batch->pool->event_lcore, &batch->event);
 }
 
 /* The frames of a worker come from another MAC: a gateway failed over, or a machine or card was
  * replaced. The view at the end of this tick contains all such workers, so frequent changes cost
  * one view per tick. Live requests follow (lcore/agent_path.h). */
-static void other_hop(struct router *rt, const struct kvr_worker *w)
+static void other_hop(struct router *rt, const struct kvr_worker *worker)
 {
 	char where[KVR_PATH_TEXT];
 
 	rt->ctl->dirty = true;
-	log_worker(w->id,
-		   KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .worker = &w->id,
-				 .pool = pool_of(rt, w)->name,
-				 .addr = kvr_path_text(&w->path, where, sizeof(where))),
-		   "worker %" PRIu64 " has another next hop: " RTE_ETHER_ADDR_PRT_FMT, w->id,
-		   w->path.mac[0], w->path.mac[1], w->path.mac[2], w->path.mac[3], w->path.mac[4],
-		   w->path.mac[5]);
+	log_worker(worker->id,
+		   KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .worker = &worker->id,
+				 .pool = pool_of(rt, worker)->name,
+				 .addr = kvr_path_text(&worker->path, where, sizeof(where))),
+		   "worker %" PRIu64 " has another next hop: " RTE_ETHER_ADDR_PRT_FMT, worker->id,
+		   worker->path.mac[0], worker->path.mac[1], worker->path.mac[2],
+		   worker->path.mac[3], worker->path.mac[4], worker->path.mac[5]);
 }
 
-static void heard(struct router *rt, struct kvr_worker *w)
+static void beat_apply(struct router *rt, struct kvr_worker *worker)
 {
 	/* Guards no other data: a heartbeat missed now is seen at the next tick. */
-	const uint64_t at = atomic_load_explicit(&w->beat->received_ns, memory_order_relaxed);
+	const uint64_t at = atomic_load_explicit(&worker->beat->received_ns, memory_order_relaxed);
 
-	if (kvr_worker_adopt_hop(w))
-		other_hop(rt, w);
-	if (at == w->read_ns)
+	if (kvr_worker_adopt_hop(worker))
+		other_hop(rt, worker);
+	if (at == worker->read_ns)
 		return;
-	w->read_ns = at;
-	w->last_seen_ns = rt->ctl->live.now_ns;
-	if (w->state != KVR_WORKER_SUSPECT)
+	worker->read_ns = at;
+	worker->last_seen_ns = rt->ctl->live.now_ns;
+	if (worker->state != KVR_WORKER_SUSPECT)
 		return;
-	worker_set_state(rt, w, KVR_WORKER_SERVING, NULL);
-	worker_available(rt, w, true);
+	worker_set_state(rt, worker, KVR_WORKER_SERVING, NULL);
+	worker_available(rt, worker, true);
 }
 
 void beats_tick(struct router *rt)
 {
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++)
-		heard(rt, kvr_registry_at(rt->registry, i));
+		beat_apply(rt, kvr_registry_at(rt->registry, i));
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		struct load_batch *b = &rt->ctl->loads[i];
+		struct load_batch *batch = &rt->ctl->loads[i];
 
-		b->pool = &rt->pool[i];
-		if (!call_busy(&b->sched) && !call_busy(&b->event))
-			pass_on(rt, b);
+		batch->pool = &rt->pool[i];
+		if (!call_busy(&batch->sched) && !call_busy(&batch->event))
+			pass_on(rt, batch);
 	}
 }

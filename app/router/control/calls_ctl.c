@@ -21,29 +21,30 @@ static void wait_a_bit(struct router *rt)
 		rte_delay_us_sleep(10);
 }
 
-void call_start(struct router *rt, struct lcore *lc, struct call *c)
+void call_start(struct router *rt, struct lcore *lc, struct call *call)
 {
 	rt->ctl->n_calls++;
 	if (!atomic_load_explicit(&rt->running, memory_order_relaxed)) {
-		while (!c->fn(lc, c->arg)) /* no lcore polls: before the start, after the stop */
+		while (!call->fn(lc,
+				 call->arg)) /* no lcore polls: before the start, after the stop */
 			;
 		return;
 	}
-	atomic_store_explicit(&c->busy, 1, memory_order_relaxed);
-	while (rte_ring_sp_enqueue(lc->calls, c) != 0)
+	atomic_store_explicit(&call->busy, 1, memory_order_relaxed);
+	while (rte_ring_sp_enqueue(lc->calls, call) != 0)
 		wait_a_bit(rt);
 	idle_wake(&lc->idle);
 }
 
-bool call_busy(const struct call *c)
+bool call_busy(const struct call *call)
 {
 	/* Pairs with the release store in calls_poll(): the callee's writes are visible. */
-	return atomic_load_explicit(&c->busy, memory_order_acquire) != 0;
+	return atomic_load_explicit(&call->busy, memory_order_acquire) != 0;
 }
 
-void call_wait(struct router *rt, struct call *c)
+void call_wait(struct router *rt, struct call *call)
 {
-	while (call_busy(c))
+	while (call_busy(call))
 		wait_a_bit(rt);
 }
 

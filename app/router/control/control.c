@@ -59,7 +59,7 @@ void control_destroy(struct router *rt)
 
 /* ---- time ---- */
 
-static void tick(struct router *rt)
+static void control_tick(struct router *rt)
 {
 	beats_tick(rt);
 	workers_tick(rt);
@@ -68,13 +68,13 @@ static void tick(struct router *rt)
 	/* Guards no other data: sched_tick() reads this value or a later one. */
 	atomic_store_explicit(&rt->live_ns, rt->ctl->live.now_ns, memory_order_relaxed);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		struct call *c = &rt->ctl->tick[i];
+		struct call *call = &rt->ctl->tick[i];
 
-		if (call_busy(c))
+		if (call_busy(call))
 			continue; /* the previous tick is not finished, the next one will do */
-		c->fn = sched_tick;
-		c->arg = &rt->pool[i];
-		call_start(rt, rt->pool[i].sched_lcore, c);
+		call->fn = sched_tick;
+		call->arg = &rt->pool[i];
+		call_start(rt, rt->pool[i].sched_lcore, call);
 	}
 }
 
@@ -98,17 +98,17 @@ static void live_pass(struct router *rt)
 }
 
 /* Handle a frame from ingress. */
-static void serve(struct router *rt, struct ctl_buf *b)
+static void serve_frame(struct router *rt, struct ctl_buf *b)
 {
 	struct ctl_frame f = {
 		.hdr = (const void *)b->frame, .path = &b->path, .len = b->len, .buf = b};
-	struct refusal why = {.code = KVR_OK};
+	struct rejection why = {.code = KVR_OK};
 
 	f.body = kvr_frame_body(f.hdr);
 	if (frame_kinds[f.hdr->kind].control != NULL)
 		frame_kinds[f.hdr->kind].control(rt, &f, &why);
 	if (why.code != KVR_OK)
-		hello_refuse(rt, b, &why);
+		hello_reject(rt, b, &why);
 	if (f.buf != NULL)
 		rte_mempool_put(rt->ctl_bufs, b);
 }
@@ -123,11 +123,11 @@ void control_round(struct router *rt)
 	live_pass(rt);
 	n = rte_ring_sc_dequeue_burst(rt->control_ring, (void **)b, FRAMES_ROUND, NULL);
 	for (unsigned int i = 0; i < n; i++)
-		serve(rt, b[i]);
+		serve_frame(rt, b[i]);
 	workers_flush(rt);
 	if (rt->control.now_ns - rt->last_tick_ns >= TICK_NS) {
 		rt->last_tick_ns = rt->control.now_ns;
-		tick(rt);
+		control_tick(rt);
 	}
 	session_round(rt);
 	kvr_telemetry_unlock();
@@ -149,17 +149,17 @@ void control_run(struct router *rt)
 	struct service service;
 
 	service_open(&service);
-	service_say(&service, "READY=1\nSTATUS=serving");
+	service_notify(&service, "READY=1\nSTATUS=serving");
 	while (!atomic_load_explicit(&rt->quit, memory_order_relaxed)) {
 		control_round(rt);
 		service_turn(&service, rt, now_ns(rt));
 		if (atomic_exchange_explicit(&rt->reload, 0, memory_order_relaxed))
-			reload(rt);
+			config_reload(rt);
 		if (rt->conf.opt.idle == IDLE_POLL)
 			nanosleep(&pause, NULL);
 		else
 			wait_idle(rt);
 	}
-	service_say(&service, "STOPPING=1\nSTATUS=stopping");
+	service_notify(&service, "STOPPING=1\nSTATUS=stopping");
 	service_close(&service);
 }

@@ -47,7 +47,7 @@ void lcores_pass(void *arg);
 int control_drain(struct router *rt, uint64_t id, bool draining);
 
 /** Workers that left without a drain since the start. Under kvr_telemetry_lock(). */
-uint64_t control_lost(const struct router *rt);
+uint64_t control_lost_workers(const struct router *rt);
 
 /** Set a time limit for the drain of worker @p id: after @p seconds its remaining requests end with
  * WorkerLost, which clients may retry, and it becomes DRAINED. 0: no limit except the expiry of
@@ -57,8 +57,8 @@ int control_drain_bound(struct router *rt, uint64_t id, uint32_t seconds);
 /** Check the times of @p next against the heartbeat intervals in the WELCOMEs of all workers:
  * suspect_ms must exceed them. Under kvr_telemetry_lock(). @return 0; -EINVAL with one line in @p
  * err. */
-int control_told(const struct router *rt, const struct kvr_router_options *next, char *err,
-		 size_t errlen);
+int control_check_times(const struct router *rt, const struct kvr_router_options *next, char *err,
+			size_t errlen);
 
 /** Deactivate a prefill pool regardless of its workers, or activate it again. Live requests are not
  * affected. @return 1 active now, 0 inactive now, -ENOENT no such pool, -EINVAL not the prefill

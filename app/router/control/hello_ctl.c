@@ -30,19 +30,19 @@ static enum kvr_code check_hello(struct router *rt, const struct kvr_wire_hello 
 }
 
 /* Read the transfer properties of a prefill worker. */
-static enum kvr_code read_transfer(const struct kvr_hints *h, struct kvr_worker_transfer *t)
+static enum kvr_code read_transfer(const struct kvr_hints *hints, struct kvr_worker_transfer *t)
 {
-	const struct kvr_str *domain = &h->kv_transfer.domain;
+	const struct kvr_str *domain = &hints->kv_transfer.domain;
 
-	*t = (struct kvr_worker_transfer){.port = h->bootstrap_addr.port,
-					  .enforcement = h->kv_transfer.enforcement,
-					  .weight = h->kv_transfer.weight};
-	if (h->bootstrap_addr.host.len != 0 && h->bootstrap_addr.port == 0)
+	*t = (struct kvr_worker_transfer){.port = hints->bootstrap_addr.port,
+					  .enforcement = hints->kv_transfer.enforcement,
+					  .weight = hints->kv_transfer.weight};
+	if (hints->bootstrap_addr.host.len != 0 && hints->bootstrap_addr.port == 0)
 		return KVR_E_WORKER_CONFIG;
-	snprintf(t->host, sizeof(t->host), "%.*s", (int)h->bootstrap_addr.host.len,
-		 h->bootstrap_addr.host.p);
-	for (uint32_t i = 0; i < h->n_topology && domain->len != 0; i++) {
-		const struct kvr_str *at = &h->topology[i];
+	snprintf(t->host, sizeof(t->host), "%.*s", (int)hints->bootstrap_addr.host.len,
+		 hints->bootstrap_addr.host.p);
+	for (uint32_t i = 0; i < hints->n_topology && domain->len != 0; i++) {
+		const struct kvr_str *at = &hints->topology[i];
 
 		if (at->len <= domain->len || at->p[domain->len] != '=' ||
 		    memcmp(at->p, domain->p, domain->len) != 0)
@@ -54,13 +54,13 @@ static enum kvr_code read_transfer(const struct kvr_hints *h, struct kvr_worker_
 	return KVR_OK;
 }
 
-static void read_addr(const struct kvr_hints *h, struct kvr_worker_addr *a)
+static void read_addr(const struct kvr_hints *hints, struct kvr_worker_addr *a)
 {
 	*a = (struct kvr_worker_addr){0};
-	if ((h->present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
-		memcpy(a->engine, h->engine_addr.p, h->engine_addr.len);
-	if ((h->present & KVR_HAS(KVR_HINT_BODY_ADDR)) != 0)
-		memcpy(a->body, h->body_addr.p, h->body_addr.len);
+	if ((hints->present & KVR_HAS(KVR_HINT_ENGINE_ADDR)) != 0)
+		memcpy(a->engine, hints->engine_addr.p, hints->engine_addr.len);
+	if ((hints->present & KVR_HAS(KVR_HINT_BODY_ADDR)) != 0)
+		memcpy(a->body, hints->body_addr.p, hints->body_addr.len);
 }
 
 /* Digest of all properties of a worker except its frame size; constant within an epoch. */
@@ -82,58 +82,58 @@ static uint64_t hello_digest(const struct kvr_wire_hello *h)
 	return d;
 }
 
-/* @return whether @p f may act for @p w: it has its address, or the worker is silent. */
-static bool may_speak(struct router *rt, const struct kvr_worker *w, const struct ctl_frame *f,
-		      struct refusal *why)
+/* @return whether @p f may act for @p worker: it has its address, or the worker is silent. */
+static bool may_speak(struct router *rt, const struct kvr_worker *worker, const struct ctl_frame *f,
+		      struct rejection *why)
 {
-	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
+	const uint64_t silent_ms = worker_silence(rt, worker) / 1000000;
 
-	if (kvr_path_same(&w->path, f->path) || silent_ms >= rt->conf.opt.suspect_ms)
+	if (kvr_path_same(&worker->path, f->path) || silent_ms >= rt->conf.opt.suspect_ms)
 		return true;
-	*why = (struct refusal){.code = KVR_E_WORKER_ALIVE,
-				.detail = {rt->conf.opt.suspect_ms - silent_ms},
-				.text = "this worker is registered from another address"};
+	*why = (struct rejection){.code = KVR_E_WORKER_ALIVE,
+				  .detail = {rt->conf.opt.suspect_ms - silent_ms},
+				  .text = "this worker is registered from another address"};
 	return false;
 }
 
 /* HELLO of the current incarnation. */
-static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worker *w,
-			const struct kvr_wire_hello *h, struct refusal *why)
+static void hello_again(struct router *rt, struct ctl_frame *f, struct kvr_worker *worker,
+			const struct kvr_wire_hello *h, struct rejection *why)
 {
-	if (w->hello_digest != hello_digest(h)) {
-		*why = (struct refusal){
+	if (worker->hello_digest != hello_digest(h)) {
+		*why = (struct rejection){
 			.code = KVR_E_WORKER_CONFIG,
 			.text = "HELLO changed within an epoch; restart with a greater epoch"};
 		return;
 	}
-	w->last_seen_ns = rt->ctl->live.now_ns;
-	if (kvr_path_same(&w->path, f->path) && w->path.max_frame == h->max_frame &&
-	    kvr_path_same_hop(&w->path, f->path)) {
-		hello_welcome(rt, w, f->buf); /* the answer was lost */
+	worker->last_seen_ns = rt->ctl->live.now_ns;
+	if (kvr_path_same(&worker->path, f->path) && worker->path.max_frame == h->max_frame &&
+	    kvr_path_same_hop(&worker->path, f->path)) {
+		hello_welcome(rt, worker, f->buf); /* the answer was lost */
 		return;
 	}
-	w->moved = true;
-	w->path = *f->path;
-	w->path.max_frame = h->max_frame;
-	worker_moved(rt, w, f->buf);
+	worker->moved = true;
+	worker->path = *f->path;
+	worker->path.max_frame = h->max_frame;
+	worker_moved(rt, worker, f->buf);
 	f->buf = NULL;
 }
 
-static enum kvr_code new_life(struct kvr_worker *w, const struct pool *p,
+static enum kvr_code new_life(struct kvr_worker *worker, const struct pool *pool,
 			      const struct kvr_wire_hello *h)
 {
-	w->pool = p->number;
-	w->dp_start = h->dp_start;
-	w->dp_size = h->dp_size;
-	return kvr_worker_create_beat(w) < 0 ? KVR_E_NO_MEMORY : KVR_OK;
+	worker->pool = pool->number;
+	worker->dp_start = h->dp_start;
+	worker->dp_size = h->dp_size;
+	return kvr_worker_create_beat(worker) < 0 ? KVR_E_NO_MEMORY : KVR_OK;
 }
 
 /* HELLO of a new incarnation. */
-static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
+static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *pool,
 		      const struct kvr_wire_hello *h, const struct kvr_hints *hints,
-		      struct refusal *why)
+		      struct rejection *why)
 {
-	struct kvr_worker *w = NULL, *old = kvr_registry_find(rt->registry, f->hdr->source);
+	struct kvr_worker *worker = NULL, *old = kvr_registry_find(rt->registry, f->hdr->source);
 	struct kvr_worker_transfer transfer;
 	struct hello_room room;
 
@@ -143,17 +143,17 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	if (old != NULL)
 		kvr_registry_remove(rt->registry, old); /* nothing of it is kept */
 	/* Checked here as well: workers that the scheduler would reject occupy no entries. */
-	if (hello_room(rt, p, &room) != 0)
-		w = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
+	if (hello_room(rt, pool, &room) != 0)
+		worker = kvr_registry_add(rt->registry, f->hdr->source, rt->control.now_ns);
 	else
 		errno = ENOSPC;
-	if (w == NULL)
+	if (worker == NULL)
 		why->code = errno == ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
 	else
-		why->code = new_life(w, p, h);
-	if (why->code != KVR_OK && w != NULL)
-		kvr_registry_del(rt->registry, w);
-	if (old != NULL && (why->code != KVR_OK || old->pool != p->number)) {
+		why->code = new_life(worker, pool, h);
+	if (why->code != KVR_OK && worker != NULL)
+		kvr_registry_del(rt->registry, worker);
+	if (old != NULL && (why->code != KVR_OK || old->pool != pool->number)) {
 		worker_leave(
 			rt, old,
 			"replaced by a newer incarnation in another pool, or by one that was rejected");
@@ -161,59 +161,61 @@ static void hello_new(struct router *rt, struct ctl_frame *f, struct pool *p,
 	}
 	if (why->code != KVR_OK)
 		return;
-	w->epoch = f->hdr->epoch;
-	w->hello_digest = hello_digest(h);
-	w->boot = h->boot;
-	w->path = *f->path;
-	w->path.max_frame = h->max_frame;
-	w->last_seen_ns = rt->ctl->live.now_ns;
-	w->transfer = transfer;
-	read_addr(hints, &w->addr);
-	w->max_num_batched_tokens = h->max_num_batched_tokens;
-	w->total_kv_blocks = h->total_kv_blocks;
-	w->role = h->role;
-	w->flags = h->flags;
+	worker->epoch = f->hdr->epoch;
+	worker->hello_digest = hello_digest(h);
+	worker->boot = h->boot;
+	worker->path = *f->path;
+	worker->path.max_frame = h->max_frame;
+	worker->last_seen_ns = rt->ctl->live.now_ns;
+	worker->transfer = transfer;
+	read_addr(hints, &worker->addr);
+	worker->max_num_batched_tokens = h->max_num_batched_tokens;
+	worker->total_kv_blocks = h->total_kv_blocks;
+	worker->role = h->role;
+	worker->flags = h->flags;
 	if (old != NULL)
-		worker_renew(rt, old, w, hints, f->buf);
+		worker_renew(rt, old, worker, hints, f->buf);
 	else
-		worker_join(rt, w, hints, f->buf);
+		worker_join(rt, worker, hints, f->buf);
 	f->buf = NULL;
 }
 
 /* Check the sender before the content, so that other addresses learn nothing about a worker's pool.
  */
-static void hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_hello *h,
-		  const struct kvr_hints *hints, struct refusal *why)
+static void handle_hello(struct router *rt, struct ctl_frame *f, const struct kvr_wire_hello *h,
+			 const struct kvr_hints *hints, struct rejection *why)
 {
 	const uint32_t epoch = f->hdr->epoch;
-	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
-	struct pool *p = NULL;
+	struct kvr_worker *worker = kvr_registry_find(rt->registry, f->hdr->source);
+	struct pool *pool = NULL;
 	uint32_t last;
 
-	if (w != NULL && w->state == KVR_WORKER_JOINING) {
+	if (worker != NULL && worker->state == KVR_WORKER_JOINING) {
 		workers_flush(rt); /* it sent another HELLO in this round */
-		w = kvr_registry_find(rt->registry, f->hdr->source);
+		worker = kvr_registry_find(rt->registry, f->hdr->source);
 	}
-	last = w != NULL ? w->epoch : kvr_registry_last_epoch(rt->registry, f->hdr->source);
+	last = worker != NULL ? worker->epoch
+			      : kvr_registry_last_epoch(rt->registry, f->hdr->source);
 	/* Epochs never return, and another process needs another epoch. */
-	if (epoch == 0 || epoch < last || (epoch == last && (w == NULL || w->boot != h->boot))) {
-		*why = (struct refusal){.code = KVR_E_STALE_EPOCH, .detail = {last}};
+	if (epoch == 0 || epoch < last ||
+	    (epoch == last && (worker == NULL || worker->boot != h->boot))) {
+		*why = (struct rejection){.code = KVR_E_STALE_EPOCH, .detail = {last}};
 		return;
 	}
-	if (w != NULL && !may_speak(rt, w, f, why))
+	if (worker != NULL && !may_speak(rt, worker, f, why))
 		return;
-	why->code = check_hello(rt, h, hints, &p);
-	if (why->code == KVR_OK && rt->stopping && (w == NULL || epoch != w->epoch))
+	why->code = check_hello(rt, h, hints, &pool);
+	if (why->code == KVR_OK && rt->stopping && (worker == NULL || epoch != worker->epoch))
 		why->code = KVR_E_SHUTDOWN;
 	if (why->code != KVR_OK)
 		return;
-	if (w != NULL && epoch == w->epoch)
-		hello_again(rt, f, w, h, why);
+	if (worker != NULL && epoch == worker->epoch)
+		hello_again(rt, f, worker, h, why);
 	else
-		hello_new(rt, f, p, h, hints, why);
+		hello_new(rt, f, pool, h, hints, why);
 }
 
-void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_hello(struct router *rt, struct ctl_frame *f, struct rejection *why)
 {
 	const struct kvr_wire_hello *h = (const void *)f->body;
 	struct kvr_hint_lists lists;
@@ -224,33 +226,33 @@ void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why)
 	if (rc != 0)
 		why->code = rc;
 	else
-		hello(rt, f, h, &hints, why);
+		handle_hello(rt, f, h, &hints, why);
 }
 
 /* ---- GOODBYE, CONNECT ---- */
 
 /* Answered for unknown workers as well, because the first answer may have been lost. */
-void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_goodbye(struct router *rt, struct ctl_frame *f, struct rejection *why)
 {
-	struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
+	struct kvr_worker *worker = kvr_registry_find(rt->registry, f->hdr->source);
 
-	if (w != NULL && !kvr_path_same(&w->path, f->path)) {
+	if (worker != NULL && !kvr_path_same(&worker->path, f->path)) {
 		why->code = KVR_E_NOT_ALLOWED;
 		return;
 	}
-	if (w != NULL && w->state == KVR_WORKER_JOINING) {
+	if (worker != NULL && worker->state == KVR_WORKER_JOINING) {
 		workers_flush(rt);
-		w = kvr_registry_find(rt->registry, f->hdr->source);
+		worker = kvr_registry_find(rt->registry, f->hdr->source);
 	}
-	if (w != NULL && w->epoch == f->hdr->epoch)
-		worker_leave(rt, w, "GOODBYE");
+	if (worker != NULL && worker->epoch == f->hdr->epoch)
+		worker_leave(rt, worker, "GOODBYE");
 	out_message(&rt->control, f->path, KVR_GOODBYE_ACK, f->hdr->source, f->hdr->id, 0, NULL, 0);
 }
 
-static bool pool_wanted(const struct pool *p, const struct kvr_hints *hints)
+static bool pool_wanted(const struct pool *pool, const struct kvr_hints *hints)
 {
 	for (uint32_t i = 0; i < hints->n_pools; i++)
-		if (pool_named(p, hints->pools[i].p, hints->pools[i].len))
+		if (pool_named(pool, hints->pools[i].p, hints->pools[i].len))
 			return true;
 	return hints->n_pools == 0;
 }
@@ -260,9 +262,9 @@ static uint32_t ranks_of(struct router *rt, uint32_t pool)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
-		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+		const struct kvr_worker *worker = kvr_registry_at(rt->registry, i);
 
-		n += w->pool == pool ? w->dp_size : 0;
+		n += worker->pool == pool ? worker->dp_size : 0;
 	}
 	return n;
 }
@@ -274,9 +276,9 @@ static bool pool_serves(struct router *rt, uint32_t pool)
 	bool taken = false;
 
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry) && !taken; i++) {
-		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+		const struct kvr_worker *worker = kvr_registry_at(rt->registry, i);
 
-		taken = w->pool == pool && w->state == KVR_WORKER_SERVING;
+		taken = worker->pool == pool && worker->state == KVR_WORKER_SERVING;
 	}
 	return taken && p->role != KVR_ROLE_PREFILL &&
 	       (p->prefill == NULL || !p->conf->enforce_disagg ||
@@ -289,14 +291,14 @@ static size_t client_limit(struct router *rt, const struct kvr_wire_connect *c,
 			   const struct kvr_path *path, uint32_t question)
 {
 	size_t limit = out_limit(&rt->control, path);
-	const uint32_t room = source_room(rt, path, question);
+	const uint32_t room = out_answer_limit(rt, path, question);
 
 	if (c->max_frame != 0)
 		limit = RTE_MIN(limit, c->max_frame);
 	return room != 0 ? RTE_MIN(limit, room) : limit;
 }
 
-void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why)
+void control_connect(struct router *rt, struct ctl_frame *f, struct rejection *why)
 {
 	const struct kvr_wire_connect *c = (const void *)f->body;
 	uint8_t buf[KVR_WIRE_MAX_FRAME];

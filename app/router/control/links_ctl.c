@@ -7,7 +7,8 @@
 
 #include <rte_cycles.h>
 
-static const char *said(const struct router *rt, uint32_t port, enum kvr_port_link_state state)
+static const char *link_state_text(const struct router *rt, uint32_t port,
+				   enum kvr_port_link_state state)
 {
 	const char *device = rt->conf.port[port].port.device;
 	const bool memif = strncmp(device, "net_memif", 9) == 0;
@@ -40,6 +41,6 @@ void links_round(struct router *rt)
 			   KVR_LOG_ABOUT(.level = state == KVR_PORT_UP ? KVR_LOG_NOTICE
 								       : KVR_LOG_WARNING,
 					 .port = rt->conf.port[i].name),
-			   "port %s: %s", rt->conf.port[i].name, said(rt, i, state));
+			   "port %s: %s", rt->conf.port[i].name, link_state_text(rt, i, state));
 	}
 }

@@ -1,4 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The log: a ring of text, filled by callers and written by one thread, with rate limits per
+ * worker. */
 #include "control/log.h"
 
 #include <errno.h>
@@ -54,7 +56,7 @@ static struct {
 	.written = PTHREAD_COND_INITIALIZER,
 	.all = {.tokens = LOG_ALL_BURST}};
 
-static double seconds(void)
+static double now_seconds(void)
 {
 	struct timespec t;
 
@@ -64,7 +66,7 @@ static double seconds(void)
 
 /* ---- into the ring, with the lock ---- */
 
-static void put(const char *text, size_t len)
+static void ring_put(const char *text, size_t len)
 {
 	const size_t at = lg.head % LOG_BYTES;
 	const size_t first = len < LOG_BYTES - at ? len : LOG_BYTES - at;
@@ -88,16 +90,16 @@ static void put_line(const char *text, size_t len, const struct timespec *now)
 		kvr_cell_add(&lg.counts.buffer_full, 1);
 		return;
 	}
-	put(told, n);
-	put(text, len);
+	ring_put(told, n);
+	ring_put(text, len);
 	lg.reported = lg.counts.buffer_full;
 	kvr_cell_add(&lg.counts.lines, 1);
 	pthread_cond_signal(&lg.more);
 }
 
-static bool take(struct bucket *b, double burst, double rate)
+static bool bucket_take(struct bucket *b, double burst, double rate)
 {
-	const double now = seconds();
+	const double now = now_seconds();
 
 	b->tokens += (now - b->since) * rate;
 	if (b->tokens > burst)
@@ -110,14 +112,16 @@ static bool take(struct bucket *b, double burst, double rate)
 }
 
 /* Whether a line about @key may pass. Sets @left_out to the lines suppressed before it. */
-static bool allowed(uint64_t key, uint64_t *left_out)
+static bool line_may_pass(uint64_t key, uint64_t *left_out)
 {
 	struct bucket *b = &lg.key[(key * UINT64_C(0x9e3779b97f4a7c15)) >> 56];
 
 	*left_out = 0;
 	if (b->key != key || b->since == 0)
-		*b = (struct bucket){.key = key, .tokens = LOG_WORKER_BURST, .since = seconds()};
-	if (!take(b, LOG_WORKER_BURST, WORKER_RATE) || !take(&lg.all, LOG_ALL_BURST, ALL_RATE)) {
+		*b = (struct bucket){
+			.key = key, .tokens = LOG_WORKER_BURST, .since = now_seconds()};
+	if (!bucket_take(b, LOG_WORKER_BURST, WORKER_RATE) ||
+	    !bucket_take(&lg.all, LOG_ALL_BURST, ALL_RATE)) {
 		b->left_out++;
 		kvr_cell_add(&lg.counts.rate_limited, 1);
 		return false;
@@ -129,7 +133,7 @@ static bool allowed(uint64_t key, uint64_t *left_out)
 
 /* ---- callers ---- */
 
-static void say(const struct kvr_log_about *about, const char *text, uint64_t left_out)
+static void log_write(const struct kvr_log_about *about, const char *text, uint64_t left_out)
 {
 	char record[KVR_LOG_RECORD];
 	struct timespec now;
@@ -150,19 +154,19 @@ void log_line(const struct kvr_log_about *about, const char *fmt, ...)
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	say(about, text, 0);
+	log_write(about, text, 0);
 }
 
-static void limited(uint64_t key, const struct kvr_log_about *about, const char *text)
+static void log_limited(uint64_t key, const struct kvr_log_about *about, const char *text)
 {
 	uint64_t left_out;
 	bool passes;
 
 	pthread_mutex_lock(&lg.lock);
-	passes = allowed(key, &left_out);
+	passes = line_may_pass(key, &left_out);
 	pthread_mutex_unlock(&lg.lock);
 	if (passes)
-		say(about, text, left_out);
+		log_write(about, text, left_out);
 }
 
 void log_worker(uint64_t key, const struct kvr_log_about *about, const char *fmt, ...)
@@ -173,7 +177,7 @@ void log_worker(uint64_t key, const struct kvr_log_about *about, const char *fmt
 	va_start(ap, fmt);
 	vsnprintf(text, sizeof(text), fmt, ap);
 	va_end(ap);
-	limited(key, about, text);
+	log_limited(key, about, text);
 }
 
 void log_counts(struct log_counts *out)
@@ -185,7 +189,7 @@ void log_counts(struct log_counts *out)
 
 /* ---- RTE_LOG ---- */
 
-static void capture(const char *line)
+static void capture_line(const char *line)
 {
 	const size_t have = strlen(lg.captured), len = strlen(line);
 
@@ -216,14 +220,14 @@ static void rte_line(const char *text)
 	}
 	if (lg.capturing) {
 		pthread_mutex_lock(&lg.lock);
-		capture(text);
+		capture_line(text);
 		pthread_mutex_unlock(&lg.lock);
 	}
 	snprintf(line, sizeof(line), "driver: %.500s", text);
 	if (lg.verbose)
 		log_line(&about, "%s", line);
 	else if (!lg.capturing && about.level == KVR_LOG_ERROR)
-		limited(EAL_KEY, &about, line);
+		log_limited(EAL_KEY, &about, line);
 }
 
 /* The caller locks the stream: one call at a time. */
@@ -323,7 +327,7 @@ static size_t next_part(char chunk[CHUNK])
 	return lg.sink == KVR_LOG_TO_STDERR ? n : kvr_log_record(lg.sink, chunk, n);
 }
 
-static void *writer(void *arg)
+static void *writer_main(void *arg)
 {
 	char chunk[CHUNK];
 
@@ -376,7 +380,7 @@ int log_open(enum kvr_log_sink sink, int fd, const char *path, bool verbose)
 	setvbuf(stream, NULL, _IOLBF, KVR_LOG_LINE);
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals go to the main thread */
-	rc = pthread_create(&thread, NULL, writer, NULL);
+	rc = pthread_create(&thread, NULL, writer_main, NULL);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	if (rc != 0)
 		return -rc;

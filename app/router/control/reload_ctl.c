@@ -86,7 +86,7 @@ static void compare_sections(const char *was, const char *is, const char *missin
 }
 
 /* Collect changed keys of two dumps, and sections that only one of them has. */
-static void compare(const char *was, const char *is, struct names *fixed)
+static void compare_dumps(const char *was, const char *is, struct names *fixed)
 {
 	compare_sections(was, is, "(gone)", true, fixed);
 	compare_sections(is, was, "(new)", false, fixed);
@@ -95,7 +95,7 @@ static void compare(const char *was, const char *is, struct names *fixed)
 			(size_t)snprintf(fixed->text, sizeof(fixed->text), "the order of sections");
 }
 
-static char *dump(const struct kvr_router_conf *c)
+static char *dump_conf(const struct kvr_router_conf *conf)
 {
 	char *text = NULL;
 	size_t len;
@@ -103,14 +103,14 @@ static char *dump(const struct kvr_router_conf *c)
 
 	if (f == NULL)
 		return NULL;
-	kvr_router_conf_dump(c, f);
+	kvr_router_conf_dump(conf, f);
 	fclose(f);
 	return text;
 }
 
 /* Apply the run-time keys; @changed collects their names. */
-static void apply(struct kvr_router_options *to, const struct kvr_router_options *from,
-		  struct names *changed)
+static void apply_options(struct kvr_router_options *to, const struct kvr_router_options *from,
+			  struct names *changed)
 {
 	for (size_t i = 0; i < RTE_DIM(live); i++) {
 		uint32_t *was = (uint32_t *)((char *)to + live[i].offset);
@@ -126,8 +126,8 @@ static void apply(struct kvr_router_options *to, const struct kvr_router_options
 }
 
 /* Copy one key to an object of the same kind. @return whether the value changed. */
-static bool take(const struct kvr_opt *o, void *to, const void *from, const char *section,
-		 const char *name, struct names *changed)
+static bool take_key(const struct kvr_opt *o, void *to, const void *from, const char *section,
+		     const char *name, struct names *changed)
 {
 	char was[KVR_CONF_MAX_VALUE + 1], is[KVR_CONF_MAX_VALUE + 1], text[128],
 		full[KVR_ROUTER_NAME + 8], err[8];
@@ -148,20 +148,20 @@ static bool take(const struct kvr_opt *o, void *to, const void *from, const char
 }
 
 /* A file may add and remove sections, which need a restart; common sections do not. */
-static const struct kvr_port_conf *file_port(const struct kvr_router_conf *c, const char *name)
+static const struct kvr_port_conf *file_port(const struct kvr_router_conf *conf, const char *name)
 {
-	for (uint32_t i = 0; i < c->n_ports; i++)
-		if (strcmp(c->port[i].name, name) == 0)
-			return &c->port[i].port;
+	for (uint32_t i = 0; i < conf->n_ports; i++)
+		if (strcmp(conf->port[i].name, name) == 0)
+			return &conf->port[i].port;
 	return NULL;
 }
 
-static const struct kvr_router_pool_conf *file_pool(const struct kvr_router_conf *c,
+static const struct kvr_router_pool_conf *file_pool(const struct kvr_router_conf *conf,
 						    const char *name)
 {
-	for (uint32_t i = 0; i < c->n_pools; i++)
-		if (strcmp(c->pool[i].name, name) == 0)
-			return &c->pool[i];
+	for (uint32_t i = 0; i < conf->n_pools; i++)
+		if (strcmp(conf->pool[i].name, name) == 0)
+			return &conf->pool[i];
 	return NULL;
 }
 
@@ -169,7 +169,7 @@ static void take_port(struct kvr_port_conf *to, const struct kvr_port_conf *from
 		      struct names *changed)
 {
 	for (const char *const *k = tune_port_keys; *k != NULL; k++)
-		take(kvr_conf_find(kvr_port_opts, *k), to, from, "port", name, changed);
+		take_key(kvr_conf_find(kvr_port_opts, *k), to, from, "port", name, changed);
 }
 
 static bool take_pool(struct kvr_pool_conf *to, const struct kvr_pool_conf *from, const char *name,
@@ -178,15 +178,15 @@ static bool take_pool(struct kvr_pool_conf *to, const struct kvr_pool_conf *from
 	bool other = false;
 
 	for (size_t i = 0; kvr_sched_tunable_key(i) != NULL; i++)
-		other |= take(kvr_conf_find(kvr_pool_opts, kvr_sched_tunable_key(i)), to, from,
-			      "pool", name, changed);
+		other |= take_key(kvr_conf_find(kvr_pool_opts, kvr_sched_tunable_key(i)), to, from,
+				  "pool", name, changed);
 	for (uint32_t k = 0; k < to->n_classes && k < from->n_classes; k++) {
 		if (strcmp(to->classes[k].name, from->classes[k].name) != 0)
 			break; /* other classes need a restart */
 		for (const struct kvr_opt *o = kvr_pool_class_opts; o->name != NULL; o++)
 			if (kvr_sched_class_tunable(o->name))
-				other |= take(o, &to->classes[k], &from->classes[k], "class",
-					      to->classes[k].name, changed);
+				other |= take_key(o, &to->classes[k], &from->classes[k], "class",
+						  to->classes[k].name, changed);
 	}
 	return other;
 }
@@ -194,7 +194,8 @@ static bool take_pool(struct kvr_pool_conf *to, const struct kvr_pool_conf *from
 static bool take_sample(struct kvr_router_pool_conf *to, const struct kvr_router_pool_conf *from,
 			struct names *changed)
 {
-	return take(kvr_router_pool_opt("decision_sample"), to, from, "pool", to->name, changed);
+	return take_key(kvr_router_pool_opt("decision_sample"), to, from, "pool", to->name,
+			changed);
 }
 
 /* Complete new values of all that may change. */
@@ -204,8 +205,8 @@ struct change_to {
 	bool other[KVR_ROUTER_MAX_POOLS];
 };
 
-static int prepare(struct router *rt, const struct kvr_router_conf *next, struct change_to *to,
-		   struct names *changed, char *err, size_t errlen)
+static int prepare_changes(struct router *rt, const struct kvr_router_conf *next,
+			   struct change_to *to, struct names *changed, char *err, size_t errlen)
 {
 	int rc = 0;
 
@@ -250,33 +251,33 @@ static void change_pools(struct router *rt, const struct kvr_router_conf *next,
 }
 
 /* Apply all changes or none. */
-static int change(struct router *rt, const struct kvr_router_conf *next, struct names *changed,
-		  char *err, size_t errlen)
+static int apply_changes(struct router *rt, const struct kvr_router_conf *next,
+			 struct names *changed, char *err, size_t errlen)
 {
 	struct change_to *to = calloc(1, sizeof(*to));
 	int rc;
 
 	if (to == NULL)
 		return -ENOMEM;
-	rc = control_told(rt, &next->opt, err, errlen);
+	rc = control_check_times(rt, &next->opt, err, errlen);
 	if (rc == 0)
-		rc = prepare(rt, next, to, changed, err, errlen);
+		rc = prepare_changes(rt, next, to, changed, err, errlen);
 	if (rc == 0) /* the kernel's maps may reject, so they come last */
 		rc = tune_ports(rt, to->port, err, errlen);
 	if (rc == 0) {
 		change_pools(rt, next, to, changed);
-		apply(&rt->conf.opt, &next->opt, changed);
+		apply_options(&rt->conf.opt, &next->opt, changed);
 	}
 	free(to);
 	return rc;
 }
 
 /* Applied changes no longer need a restart. */
-static void remember(struct kvr_router_conf *loaded, const struct kvr_router_conf *next)
+static void remember_changes(struct kvr_router_conf *loaded, const struct kvr_router_conf *next)
 {
 	struct names ignored = {.len = 0};
 
-	apply(&loaded->opt, &next->opt, &ignored);
+	apply_options(&loaded->opt, &next->opt, &ignored);
 	for (uint32_t i = 0; i < loaded->n_ports; i++) {
 		const struct kvr_port_conf *from = file_port(next, loaded->port[i].name);
 
@@ -293,7 +294,7 @@ static void remember(struct kvr_router_conf *loaded, const struct kvr_router_con
 	}
 }
 
-void reload(struct router *rt)
+void config_reload(struct router *rt)
 {
 	struct kvr_router_conf *next = malloc(sizeof(*next));
 	struct names changed = {.len = 0}, fixed = {.len = 0};
@@ -309,7 +310,7 @@ void reload(struct router *rt)
 	}
 	kvr_telemetry_lock();
 	snprintf(err, sizeof(err), "no memory");
-	rc = change(rt, next, &changed, err, sizeof(err));
+	rc = apply_changes(rt, next, &changed, err, sizeof(err));
 	kvr_telemetry_unlock();
 	if (rc < 0) {
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = err),
@@ -317,11 +318,11 @@ void reload(struct router *rt)
 		free(next);
 		return;
 	}
-	remember(rt->loaded, next);
-	was = dump(rt->loaded);
-	is = dump(next);
+	remember_changes(rt->loaded, next);
+	was = dump_conf(rt->loaded);
+	is = dump_conf(next);
 	if (was != NULL && is != NULL)
-		compare(was, is, &fixed);
+		compare_dumps(was, is, &fixed);
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .reason = "SIGHUP"),
 		 "reload: changed: %s; need a restart: %s",
 		 changed.len != 0 ? changed.text : "nothing",

@@ -16,10 +16,10 @@ struct router;
  * changes nothing. @return 0; an error of kvr_snap_load(), -ENOMEM. */
 int restore_read(struct router *rt, const char *path, const struct kvr_snap_shape *shape);
 
-/** The data for @p w, which has just registered, or NULL; sets w->warm. Control. */
-struct restore_worker *restore_take(struct router *rt, struct kvr_worker *w);
+/** The data for @p worker, which has just registered, or NULL; sets worker->warm. Control. */
+struct restore_worker *restore_take(struct router *rt, struct kvr_worker *worker);
 
 /** Drop the rest; accepts NULL. Control, or the stop. */
-void restore_free(struct restore *r);
+void restore_free(struct restore *restore);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Notifications to a service manager, and the watchdog. */
 #include "control/service.h"
 
 #include <stddef.h>
@@ -32,7 +33,7 @@ void service_open(struct service *s)
 		s->period_ns = strtoull(usec, NULL, 10) * 1000 / 4;
 }
 
-void service_say(const struct service *s, const char *what)
+void service_notify(const struct service *s, const char *what)
 {
 	if (s->fd >= 0)
 		(void)!send(s->fd, what, strlen(what), MSG_NOSIGNAL);
@@ -46,7 +47,7 @@ void service_turn(struct service *s, struct router *rt, uint64_t now_ns)
 	if (s->asked && rte_rcu_qsbr_check(rt->qsbr, s->token, false) == 0)
 		return; /* one of them has not ended a turn since */
 	if (s->asked)
-		service_say(s, "WATCHDOG=1");
+		service_notify(s, "WATCHDOG=1");
 	s->token = rte_rcu_qsbr_start(rt->qsbr);
 	s->asked = true;
 }

@@ -27,7 +27,7 @@ struct service {
 void service_open(struct service *s);
 
 /** Send a state, such as "READY=1"; several lines are allowed. Does not block. */
-void service_say(const struct service *s, const char *what);
+void service_notify(const struct service *s, const char *what);
 
 /** Feed the watchdog if it is due and the lcores turn; otherwise takes a few ns. @p now_ns of any
  * clock. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Shared memory for other DPDK processes, and the clock of captured frames. */
 #include "control/shared.h"
 
 #include <dlfcn.h>

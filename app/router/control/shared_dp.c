@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The hook that corrects the time of captured frames. */
 #include "control/shared.h"
 
 #include <errno.h>

@@ -81,7 +81,7 @@ void snapshot_serve(struct router *rt);
 void snapshot_tick(struct router *rt);
 
 /** Whether a snapshot is being written; if not, `stat` is of the last one. Any thread. */
-bool snapshot_under_way(const struct snapshot *s);
+bool snapshot_under_way(const struct snapshot *snapshot);
 
 /** Write a snapshot now, on this thread. Any thread except packet lcores, one at a time, not under
  * the lock. @return 0; -ECANCELED: the router stops; -EAGAIN: the table changed too fast; or an

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* When snapshots are written, and by which thread. */
 #include "control/log.h"
 #include "control/restore.h"
 #include "control/snapshot.h"
@@ -20,87 +21,88 @@
 
 /* ---- the thread ---- */
 
-static void tell(const struct snapshot *s, int rc)
+static void log_result(const struct snapshot *snapshot, int rc)
 {
-	const struct snapshot_stat *st = &s->stat;
+	const struct snapshot_stat *st = &snapshot->stat;
 
 	if (rc < 0)
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_ERROR, .reason = strerror(-rc)),
-			 "snapshot %s failed; keeping the previous one", s->path);
+			 "snapshot %s failed; keeping the previous one", snapshot->path);
 	else if (st->written == 1)
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 			 "snapshot %s: %" PRIu64 " bytes in %" PRIu64 " ms, %" PRIu64
 			 " blocks of %u workers; later snapshots are not logged",
-			 s->path, st->bytes, st->took_ns / 1000000, st->blocks, st->workers);
+			 snapshot->path, st->bytes, st->took_ns / 1000000, st->blocks, st->workers);
 }
 
 void snapshot_serve(struct router *rt)
 {
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 	int rc;
 
 	/* Acquire: the data written before the request is visible. */
-	if (atomic_exchange_explicit(&s->asked, 0, memory_order_acquire) == 0)
+	if (atomic_exchange_explicit(&snapshot->asked, 0, memory_order_acquire) == 0)
 		return;
 	rc = snapshot_write(rt);
-	if (rc != s->told || rc == 0)
-		tell(s, rc);
-	s->told = rc;
+	if (rc != snapshot->told || rc == 0)
+		log_result(snapshot, rc);
+	snapshot->told = rc;
 	/* Release: pairs with the load in snapshot_under_way(); `stat` is complete. */
-	atomic_store_explicit(&s->busy, 0, memory_order_release);
+	atomic_store_explicit(&snapshot->busy, 0, memory_order_release);
 }
 
 static void *snapshot_thread(void *arg)
 {
 	struct router *rt = arg;
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 
 	for (;;) {
-		while (sem_wait(&s->wake) != 0)
+		while (sem_wait(&snapshot->wake) != 0)
 			;
-		if (atomic_load_explicit(&s->quit, memory_order_relaxed) != 0)
+		if (atomic_load_explicit(&snapshot->quit, memory_order_relaxed) != 0)
 			return NULL;
 		snapshot_serve(rt);
 	}
 }
 
-bool snapshot_under_way(const struct snapshot *s)
+bool snapshot_under_way(const struct snapshot *snapshot)
 {
-	return atomic_load_explicit(&s->busy, memory_order_acquire) != 0;
+	return atomic_load_explicit(&snapshot->busy, memory_order_acquire) != 0;
 }
 
 int snapshot_ask(struct router *rt)
 {
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 
-	if (s == NULL)
+	if (snapshot == NULL)
 		return -ENOENT;
 	/* One at a time; the store of `asked` precedes the wake-up. */
-	if (atomic_exchange_explicit(&s->busy, 1, memory_order_acq_rel) != 0)
+	if (atomic_exchange_explicit(&snapshot->busy, 1, memory_order_acq_rel) != 0)
 		return -EALREADY;
-	atomic_store_explicit(&s->asked, 1, memory_order_release);
-	sem_post(&s->wake);
+	atomic_store_explicit(&snapshot->asked, 1, memory_order_release);
+	sem_post(&snapshot->wake);
 	return 0;
 }
 
 void snapshot_tick(struct router *rt)
 {
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 	const uint64_t now = rt->control.now_ns;
 
-	if (s == NULL)
+	if (snapshot == NULL)
 		return;
-	if (s->old != NULL && (s->old->left == 0 || now >= s->old->until_ns)) {
-		restore_free(s->old);
-		s->old = NULL;
+	if (snapshot->old != NULL && (snapshot->old->left == 0 || now >= snapshot->old->until_ns)) {
+		restore_free(snapshot->old);
+		snapshot->old = NULL;
 	}
-	if (s->last_ns == 0)
-		s->last_ns = now;
+	if (snapshot->last_ns == 0)
+		snapshot->last_ns = now;
 	/* Not before the last snapshot has been claimed or has expired, because it has more than
 	 * the first moments of this incarnation. */
-	if (s->threaded && rt->conf.opt.snapshot_s != 0 && !rt->stopping && s->old == NULL &&
-	    now - s->last_ns >= rt->conf.opt.snapshot_s * SECOND && snapshot_ask(rt) == 0)
-		s->last_ns = now;
+	if (snapshot->threaded && rt->conf.opt.snapshot_s != 0 && !rt->stopping &&
+	    snapshot->old == NULL && now - snapshot->last_ns >= rt->conf.opt.snapshot_s * SECOND &&
+	    snapshot_ask(rt) == 0)
+		snapshot->last_ns = now;
 }
 
 /* ---- the module ---- */
@@ -117,10 +119,12 @@ static struct kvr_snap_shape shape_of(const struct router *rt)
 	if (kvr_hash_tokens(&params, tokens, 32, NULL, sh, 2) == 2)
 		shape.hash = sh[1];
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct pool *p = &rt->pool[i];
+		const struct pool *pool = &rt->pool[i];
 
-		shape.pools = kvr_mix64(shape.pools ^ kvr_hash_bytes(p->name, strlen(p->name)));
-		shape.pools = kvr_mix64(shape.pools ^ p->block_size ^ (uint64_t)p->role << 32);
+		shape.pools =
+			kvr_mix64(shape.pools ^ kvr_hash_bytes(pool->name, strlen(pool->name)));
+		shape.pools =
+			kvr_mix64(shape.pools ^ pool->block_size ^ (uint64_t)pool->role << 32);
 	}
 	return shape;
 }
@@ -156,15 +160,15 @@ int snapshot_check(const struct router *rt, char *err, size_t errlen)
 
 static int start_thread(struct router *rt)
 {
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 	sigset_t all, old;
 	int rc;
 
 	sigfillset(&all); /* signals go to the main thread */
 	pthread_sigmask(SIG_SETMASK, &all, &old);
-	rc = pthread_create(&s->thread, NULL, snapshot_thread, rt);
+	rc = pthread_create(&snapshot->thread, NULL, snapshot_thread, rt);
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
-	s->threaded = rc == 0;
+	snapshot->threaded = rc == 0;
 	return -rc;
 }
 
@@ -195,24 +199,24 @@ int start_snapshots(struct router *rt, char *err, size_t errlen)
 
 void stop_snapshots(struct router *rt)
 {
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 
-	if (s == NULL || !s->threaded)
+	if (snapshot == NULL || !snapshot->threaded)
 		return;
-	atomic_store_explicit(&s->quit, 1, memory_order_relaxed);
-	sem_post(&s->wake);
-	pthread_join(s->thread, NULL);
-	s->threaded = false;
+	atomic_store_explicit(&snapshot->quit, 1, memory_order_relaxed);
+	sem_post(&snapshot->wake);
+	pthread_join(snapshot->thread, NULL);
+	snapshot->threaded = false;
 }
 
 void snapshot_close(struct router *rt)
 {
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 
-	if (s == NULL)
+	if (snapshot == NULL)
 		return;
-	sem_destroy(&s->wake);
-	restore_free(s->old);
-	free(s);
+	sem_destroy(&snapshot->wake);
+	restore_free(snapshot->old);
+	free(snapshot);
 	rt->snapshot = NULL;
 }

@@ -36,14 +36,15 @@ static struct left requests_left(struct router *rt)
 	struct left l = {0};
 
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct pool *p = &rt->pool[i];
-		const uint32_t booked = (uint32_t)kvr_stats_get(p->count, PC_CLIENT_BOOKINGS_LIVE);
+		const struct pool *pool = &rt->pool[i];
+		const uint32_t booked =
+			(uint32_t)kvr_stats_get(pool->count, PC_CLIENT_BOOKINGS_LIVE);
 		uint32_t ended, all;
 
-		if (p->decode != NULL)
+		if (pool->decode != NULL)
 			continue; /* legs of requests that count in the decode pool */
-		ended = kvr_flight_lingering(p->requests);
-		all = kvr_flight_count(p->requests);
+		ended = kvr_flight_lingering(pool->requests);
+		all = kvr_flight_count(pool->requests);
 		l.lingering += ended;
 		l.by_clients += booked;
 		l.live += all > ended + booked ? all - ended - booked : 0;
@@ -125,11 +126,11 @@ static void tell_workers(struct router *rt)
 {
 	kvr_telemetry_lock();
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
-		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+		const struct kvr_worker *worker = kvr_registry_at(rt->registry, i);
 
-		out_reject(&rt->control, &w->path, KVR_HEARTBEAT, w->id, 0,
-			   &(const struct refusal){.code = KVR_E_SHUTDOWN,
-						   .text = "the router is stopping"});
+		out_reject(&rt->control, &worker->path, KVR_HEARTBEAT, worker->id, 0,
+			   &(const struct rejection){.code = KVR_E_SHUTDOWN,
+						     .text = "the router is stopping"});
 	}
 	kvr_telemetry_unlock();
 }
@@ -153,10 +154,10 @@ static uint32_t rounds_while(struct router *rt, bool lingering, uint64_t end_ns)
 static void last_snapshot(struct router *rt)
 {
 	const uint64_t end = now_ns(rt) + SNAPSHOT_NS;
-	struct snapshot *s = rt->snapshot;
+	struct snapshot *snapshot = rt->snapshot;
 	bool asked = false;
 
-	if (s == NULL || !s->threaded || s->old != NULL)
+	if (snapshot == NULL || !snapshot->threaded || snapshot->old != NULL)
 		return;
 	while (!in_haste(rt)) {
 		if (now_ns(rt) >= end) {
@@ -165,7 +166,7 @@ static void last_snapshot(struct router *rt)
 				"last snapshot abandoned: disk too slow; keeping the previous one");
 			return;
 		}
-		if (!snapshot_under_way(s)) {
+		if (!snapshot_under_way(snapshot)) {
 			if (asked || snapshot_ask(rt) != 0)
 				return;
 			asked = true;

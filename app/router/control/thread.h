@@ -74,7 +74,7 @@ struct due_batch {
 };
 
 /** A worker whose last HELLO was rejected; worker 0: no entry. */
-struct hello_refused {
+struct hello_rejected {
 	uint64_t worker, at_ns;
 	uint64_t times; /* since the entry was made */
 	enum kvr_code code;
@@ -99,15 +99,15 @@ struct control {
 	struct call tick[KVR_ROUTER_MAX_POOLS];
 	struct due_batch due[KVR_ROUTER_MAX_POOLS];
 	struct load_batch loads[KVR_ROUTER_MAX_POOLS];
-	struct hello_refused refused[REFUSED_KEPT]; /* by worker; the oldest is replaced */
+	struct hello_rejected refused[REFUSED_KEPT]; /* by worker; the oldest is replaced */
 };
 
 /* ---- calls_ctl.c ---- */
 
-/** Run @p c on the lcore; call_wait() waits for it. Its data must stay valid. */
-void call_start(struct router *rt, struct lcore *lc, struct call *c);
-bool call_busy(const struct call *c);
-void call_wait(struct router *rt, struct call *c);
+/** Run @p call on the lcore; call_wait() waits for it. Its data must stay valid. */
+void call_start(struct router *rt, struct lcore *lc, struct call *call);
+bool call_busy(const struct call *call);
+void call_wait(struct router *rt, struct call *call);
 
 /** Publish the registry to the packet lcores. @return 0 or -ENOMEM. */
 int publish_view(struct router *rt);
@@ -115,34 +115,34 @@ int publish_view(struct router *rt);
 /* ---- workers_ctl.c ---- */
 
 /** Pool of a worker. */
-static inline struct pool *pool_of(struct router *router, const struct kvr_worker *w)
+static inline struct pool *pool_of(struct router *router, const struct kvr_worker *worker)
 {
-	return &router->pool[w->pool];
+	return &router->pool[worker->pool];
 }
 
 /** Change and log the state of a worker if allowed; @p why: reason, or NULL. */
-void worker_set_state(struct router *rt, struct kvr_worker *w, enum kvr_wire_worker_state to,
+void worker_set_state(struct router *rt, struct kvr_worker *worker, enum kvr_wire_worker_state to,
 		      const char *why);
 
-/** Add @p w, whose fields are set, to its pool. Takes @p frame, its HELLO, and answers it. */
-void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints *hints,
+/** Add @p worker, whose fields are set, to its pool. Takes @p frame, its HELLO, and answers it. */
+void worker_join(struct router *rt, struct kvr_worker *worker, const struct kvr_hints *hints,
 		 struct ctl_buf *frame);
 
 /** The same for a new incarnation in the same pool: @p old is no longer in the registry. */
-void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *w,
+void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *worker,
 		  const struct kvr_hints *hints, struct ctl_buf *frame);
 
-/** Remove @p w, which must not be used afterwards. @p why: reason. */
-void worker_leave(struct router *rt, struct kvr_worker *w, const char *why);
+/** Remove @p worker, which must not be used afterwards. @p why: reason. */
+void worker_leave(struct router *rt, struct kvr_worker *worker, const char *why);
 
 /** control_drain() with the reason for the log. Under kvr_telemetry_lock(). */
 int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why);
 
 /** Publish its new path, then answer @p frame, which is taken. */
-void worker_moved(struct router *rt, struct kvr_worker *w, struct ctl_buf *frame);
+void worker_moved(struct router *rt, struct kvr_worker *worker, struct ctl_buf *frame);
 
 /** Make it eligible or not. */
-void worker_available(struct router *rt, struct kvr_worker *w, bool available);
+void worker_available(struct router *rt, struct kvr_worker *worker, bool available);
 
 /** Apply the collected changes. */
 void workers_flush(struct router *rt);
@@ -150,7 +150,7 @@ void workers_flush(struct router *rt);
 /* ---- workers_time_ctl.c ---- */
 
 /** Nanoseconds of silence, stalls of the router excluded. */
-uint64_t worker_silence(const struct router *rt, const struct kvr_worker *w);
+uint64_t worker_silence(const struct router *rt, const struct kvr_worker *worker);
 
 /** Timers of workers: silence, finished drains, expected workers. */
 void workers_tick(struct router *rt);
@@ -158,11 +158,11 @@ void workers_tick(struct router *rt);
 /* ---- hello_ctl.c ---- */
 
 /** HELLO, GOODBYE, CONNECT: struct frame_kind::control. */
-void control_hello(struct router *rt, struct ctl_frame *f, struct refusal *why);
-void control_goodbye(struct router *rt, struct ctl_frame *f, struct refusal *why);
-void control_connect(struct router *rt, struct ctl_frame *f, struct refusal *why);
+void control_hello(struct router *rt, struct ctl_frame *f, struct rejection *why);
+void control_goodbye(struct router *rt, struct ctl_frame *f, struct rejection *why);
+void control_connect(struct router *rt, struct ctl_frame *f, struct rejection *why);
 
-/* ---- hello_says_ctl.c ---- */
+/* ---- hello_reply_ctl.c ---- */
 
 /** Workers and ranks of a pool, and the limit of workers. */
 struct hello_room {
@@ -170,12 +170,12 @@ struct hello_room {
 	uint32_t ranks;
 };
 
-/** Fill @p room. Control. @return number of workers that may still join the pool. */
-uint32_t hello_room(const struct router *rt, const struct pool *p, struct hello_room *room);
+/** Fill @pool room. Control. @return number of workers that may still join the pool. */
+uint32_t hello_room(const struct router *rt, const struct pool *pool, struct hello_room *room);
 
-/** Answers to HELLO; hello_refuse() serves all kinds for control. */
-void hello_welcome(struct router *rt, struct kvr_worker *w, const struct ctl_buf *b);
-void hello_refuse(struct router *rt, const struct ctl_buf *b, const struct refusal *why);
+/** Answers to HELLO; hello_reject() serves all kinds for control. */
+void hello_welcome(struct router *rt, struct kvr_worker *worker, const struct ctl_buf *b);
+void hello_reject(struct router *rt, const struct ctl_buf *b, const struct rejection *why);
 
 /* ---- stop_ctl.c ---- */
 
@@ -194,7 +194,7 @@ void links_round(struct router *rt);
 /* ---- reload_ctl.c ---- */
 
 /** SIGHUP: read the configuration again and apply what may change at run time. Takes the lock. */
-void reload(struct router *rt);
+void config_reload(struct router *rt);
 
 /* ---- beats_ctl.c ---- */
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Changes of keys of ports and pools at run time. */
 #include "control/tune.h"
 
 #include <string.h>
@@ -55,7 +56,8 @@ int tune_ports_check(struct router *rt, const struct kvr_port_conf next[], char 
 	return rc;
 }
 
-static bool differs(const char *key, const struct kvr_port_conf *a, const struct kvr_port_conf *b)
+static bool key_differs(const char *key, const struct kvr_port_conf *a,
+			const struct kvr_port_conf *b)
 {
 	const struct kvr_opt *o = kvr_conf_find(kvr_port_opts, key);
 	char x[KVR_CONF_MAX_VALUE + 1], y[KVR_CONF_MAX_VALUE + 1];
@@ -68,18 +70,18 @@ static bool differs(const char *key, const struct kvr_port_conf *a, const struct
 static bool any_differs(const struct kvr_port_conf *a, const struct kvr_port_conf *b, bool source)
 {
 	for (const char *const *k = tune_port_keys; *k != NULL; k++)
-		if ((strncmp(*k, "source_", 7) == 0) == source && differs(*k, a, b))
+		if ((strncmp(*k, "source_", 7) == 0) == source && key_differs(*k, a, b))
 			return true;
 	return false;
 }
 
 /* Only these fields: lcores read the others. */
-static void store(struct kvr_port_conf *to, const struct kvr_port_conf *from)
+static void store_port_keys(struct kvr_port_conf *to, const struct kvr_port_conf *from)
 {
 	char text[KVR_CONF_MAX_VALUE + 1], err[8];
 
 	for (const char *const *k = tune_port_keys; *k != NULL; k++)
-		if (differs(*k, to, from)) {
+		if (key_differs(*k, to, from)) {
 			kvr_conf_print(kvr_conf_find(kvr_port_opts, *k), from, text, sizeof(text));
 			kvr_conf_set(kvr_port_opts, to, *k, text, err, sizeof(err));
 		}
@@ -106,7 +108,7 @@ int tune_ports(struct router *rt, const struct kvr_port_conf next[], char *err, 
 		return rc;
 	}
 	for (uint32_t i = 0; i < rt->n_ports; i++)
-		store(&rt->conf.port[i].port, &next[i]);
+		store_port_keys(&rt->conf.port[i].port, &next[i]);
 	if (sources)
 		rules_update(rt);
 	return 0;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The thread that observes the start. */
 #include "control/watch.h"
 
 #include <pthread.h>
@@ -15,7 +16,7 @@
 
 static _Atomic(const char *) stage;
 
-static void *watch(void *arg)
+static void *watch_main(void *arg)
 {
 	const struct timespec pause = {.tv_nsec = LOOK_MS * 1000000};
 	struct router *rt = arg;
@@ -59,7 +60,7 @@ void watch_start(struct router *rt)
 	watch_stage("configuration");
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals go to the main thread */
-	if (pthread_create(&thread, NULL, watch, rt) == 0) {
+	if (pthread_create(&thread, NULL, watch_main, rt) == 0) {
 		pthread_setname_np(thread, "kvr-watch");
 		pthread_detach(thread);
 	}

@@ -27,12 +27,12 @@
 /* Waiting requests pinned to a leaving worker that are rejected in one turn of the lcore. */
 #define UNPIN_TURN 64u
 
-static void log_prefill(const struct pool *p, bool active)
+static void log_prefill(const struct pool *pool, bool active)
 {
-	log_worker(
-		~(uint64_t)p->number,
-		KVR_LOG_ABOUT(.level = active ? KVR_LOG_NOTICE : KVR_LOG_WARNING, .pool = p->name),
-		"prefill pool %s %s", p->name, active ? "active" : "inactive");
+	log_worker(~(uint64_t)pool->number,
+		   KVR_LOG_ABOUT(.level = active ? KVR_LOG_NOTICE : KVR_LOG_WARNING,
+				 .pool = pool->name),
+		   "prefill pool %s %s", pool->name, active ? "active" : "inactive");
 }
 
 /* ---- changes: on the lcores ---- */
@@ -53,12 +53,12 @@ static bool walk_on(struct lcore *lc, void *arg)
 	struct control *ctl = w->rt->ctl;
 
 	for (; w->at < ctl->n_changes; w->at++) {
-		struct change *c = &ctl->change[w->at];
-		struct pool *p = pool_of(w->rt, c->w);
+		struct change *change = &ctl->change[w->at];
+		struct pool *pool = pool_of(w->rt, change->w);
 
-		if (!w->mine(lc, p, c) || c->rc < 0)
+		if (!w->mine(lc, pool, change) || change->rc < 0)
 			continue;
-		if (w->step(lc, p, c))
+		if (w->step(lc, pool, change))
 			w->at++;
 		return w->at == ctl->n_changes;
 	}
@@ -66,87 +66,90 @@ static bool walk_on(struct lcore *lc, void *arg)
 }
 
 /* Update the activation of a prefill pool. @return whether it changed. */
-static bool prefill_side(struct pool *p)
+static bool prefill_side(struct pool *pool)
 {
-	return p->decode != NULL && kvr_disagg_workers(&p->pair.disagg, kvr_sched_n_able(p->sched));
+	return pool->decode != NULL &&
+	       kvr_disagg_workers(&pool->pair.disagg, kvr_sched_n_able(pool->sched));
 }
 
-static bool of_sched(const struct lcore *lc, const struct pool *p, const struct change *c)
+static bool of_sched(const struct lcore *lc, const struct pool *pool, const struct change *change)
 {
-	return p->sched_lcore == lc && c->kind != CHANGE_MOVE;
+	return pool->sched_lcore == lc && change->kind != CHANGE_MOVE;
 }
 
-static void sched_join(struct lcore *lc, struct pool *p, struct change *c)
+static void sched_join(struct lcore *lc, struct pool *pool, struct change *change)
 {
-	struct kvr_worker *w = c->w;
+	struct kvr_worker *worker = change->w;
 	const struct kvr_sched_worker sw = {
-		.id = w->id,
-		.dp_start = w->dp_start,
-		.dp_size = w->dp_size,
-		.total_kv_blocks = w->total_kv_blocks,
-		.max_num_batched_tokens = w->max_num_batched_tokens,
-		.cpu = (w->flags & KVR_HELLO_F_CPU) != 0,
-		.taints = c->taint,
-		.n_taints = c->n_taints,
+		.id = worker->id,
+		.dp_start = worker->dp_start,
+		.dp_size = worker->dp_size,
+		.total_kv_blocks = worker->total_kv_blocks,
+		.max_num_batched_tokens = worker->max_num_batched_tokens,
+		.cpu = (worker->flags & KVR_HELLO_F_CPU) != 0,
+		.taints = change->taint,
+		.n_taints = change->n_taints,
 	};
 
-	c->rc = kvr_sched_worker_set(p->sched, &sw, lc->now_ns);
-	if (c->rc < 0)
+	change->rc = kvr_sched_worker_set(pool->sched, &sw, lc->now_ns);
+	if (change->rc < 0)
 		return;
 	/* Not before every lcore has the view. */
-	kvr_sched_worker_available(p->sched, w->id, false, lc->now_ns);
-	for (uint32_t i = 0; i < w->dp_size; i++)
-		w->rank[i] = kvr_sched_rank_find(p->sched, w->id, w->dp_start + i);
-	ranks_begin(p, w->rank, w->dp_size, UINT64_MAX);
+	kvr_sched_worker_available(pool->sched, worker->id, false, lc->now_ns);
+	for (uint32_t i = 0; i < worker->dp_size; i++)
+		worker->rank[i] =
+			kvr_sched_rank_find(pool->sched, worker->id, worker->dp_start + i);
+	ranks_begin(pool, worker->rank, worker->dp_size, UINT64_MAX);
 }
 
-static bool sched_leave(struct lcore *lc, struct pool *p, struct change *c)
+static bool sched_leave(struct lcore *lc, struct pool *pool, struct change *change)
 {
-	if (!c->begun) {
-		c->begun = true;
-		kvr_sched_worker_available(p->sched, c->w->id, false, lc->now_ns);
+	if (!change->begun) {
+		change->begun = true;
+		kvr_sched_worker_available(pool->sched, change->w->id, false, lc->now_ns);
 		/* Before the bookings end, so that their requests are not offered to an empty
 		 * prefill pool. */
-		c->side = prefill_side(p);
+		change->side = prefill_side(pool);
 	}
-	if (kvr_sched_worker_drop(p->sched, c->w->id, ENDS_TURN, lc->now_ns) != 0 ||
-	    !kvr_sched_worker_unpin(p->sched, c->w->id, 0, 0, UNPIN_TURN))
+	if (kvr_sched_worker_drop(pool->sched, change->w->id, ENDS_TURN, lc->now_ns) != 0 ||
+	    !kvr_sched_worker_unpin(pool->sched, change->w->id, 0, 0, UNPIN_TURN))
 		return false;
-	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
-	ranks_begin(p, c->w->rank, c->w->dp_size, 0);
+	kvr_sched_worker_gone(pool->sched, change->w->id, lc->now_ns);
+	ranks_begin(pool, change->w->rank, change->w->dp_size, 0);
 	return true;
 }
 
-static bool sched_renew(struct lcore *lc, struct pool *p, struct change *c)
+static bool sched_renew(struct lcore *lc, struct pool *pool, struct change *change)
 {
-	if (!c->begun) {
-		c->begun = true;
-		kvr_sched_worker_renew(p->sched, c->w->id, lc->now_ns);
+	if (!change->begun) {
+		change->begun = true;
+		kvr_sched_worker_renew(pool->sched, change->w->id, lc->now_ns);
 	}
-	if (kvr_sched_worker_drop(p->sched, c->w->id, ENDS_TURN, lc->now_ns) != 0 ||
-	    !kvr_sched_worker_unpin(p->sched, c->w->id, c->w->dp_start, c->w->dp_size, UNPIN_TURN))
+	if (kvr_sched_worker_drop(pool->sched, change->w->id, ENDS_TURN, lc->now_ns) != 0 ||
+	    !kvr_sched_worker_unpin(pool->sched, change->w->id, change->w->dp_start,
+				    change->w->dp_size, UNPIN_TURN))
 		return false;
-	sched_join(lc, p, c);
-	if (c->rc == 0)
+	sched_join(lc, pool, change);
+	if (change->rc == 0)
 		return true;
-	kvr_sched_worker_gone(p->sched, c->w->id, lc->now_ns);
-	c->side = prefill_side(p);
+	kvr_sched_worker_gone(pool->sched, change->w->id, lc->now_ns);
+	change->side = prefill_side(pool);
 	return true;
 }
 
-static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
+static bool at_sched(struct lcore *lc, struct pool *pool, struct change *change)
 {
-	switch (c->kind) {
+	switch (change->kind) {
 	case CHANGE_JOIN:
-		sched_join(lc, p, c);
+		sched_join(lc, pool, change);
 		break;
 	case CHANGE_LEAVE:
-		return sched_leave(lc, p, c);
+		return sched_leave(lc, pool, change);
 	case CHANGE_RENEW:
-		return sched_renew(lc, p, c);
+		return sched_renew(lc, pool, change);
 	case CHANGE_AVAIL:
-		kvr_sched_worker_available(p->sched, c->w->id, c->flag, lc->now_ns);
-		c->side = prefill_side(p);
+		kvr_sched_worker_available(pool->sched, change->w->id, change->flag, lc->now_ns);
+		change->side = prefill_side(pool);
 		break;
 	case CHANGE_MOVE:
 		break;
@@ -154,63 +157,67 @@ static bool at_sched(struct lcore *lc, struct pool *p, struct change *c)
 	return true;
 }
 
-static bool joins(const struct change *c)
+static bool change_joins(const struct change *change)
 {
-	return c->kind == CHANGE_JOIN || c->kind == CHANGE_RENEW;
+	return change->kind == CHANGE_JOIN || change->kind == CHANGE_RENEW;
 }
 
 /* Whether the change affects the set of workers, not only paths or flags. */
-static bool changes_lives(const struct change *c)
+static bool changes_lives(const struct change *change)
 {
-	return joins(c) || c->kind == CHANGE_LEAVE;
+	return change_joins(change) || change->kind == CHANGE_LEAVE;
 }
 
-static bool of_event(const struct lcore *lc, const struct pool *p, const struct change *c)
+static bool of_event(const struct lcore *lc, const struct pool *pool, const struct change *change)
 {
-	return p->event_lcore == lc && changes_lives(c);
+	return pool->event_lcore == lc && changes_lives(change);
 }
 
-static void empty_ranks(struct lcore *lc, struct pool *p, struct change *c)
+static void empty_ranks(struct lcore *lc, struct pool *pool, struct change *change)
 {
-	if (c->empty)
+	if (change->empty)
 		return;
-	c->empty = true;
-	for (uint32_t i = 0; c->kind == CHANGE_RENEW && i < c->old->dp_size; i++)
-		event_reset_rank(lc, p, c->old->rank[i], NULL);
-	for (uint32_t i = 0; i < c->w->dp_size; i++)
-		event_reset_rank(lc, p, c->w->rank[i], c->kind != CHANGE_LEAVE ? c->w : NULL);
+	change->empty = true;
+	for (uint32_t i = 0; change->kind == CHANGE_RENEW && i < change->old->dp_size; i++)
+		event_reset_rank(lc, pool, change->old->rank[i], NULL);
+	for (uint32_t i = 0; i < change->w->dp_size; i++)
+		event_reset_rank(lc, pool, change->w->rank[i],
+				 change->kind != CHANGE_LEAVE ? change->w : NULL);
 }
 
-static bool at_event(struct lcore *lc, struct pool *p, struct change *c)
+static bool at_event(struct lcore *lc, struct pool *pool, struct change *change)
 {
-	empty_ranks(lc, p, c);
-	return c->warm == NULL || c->kind != CHANGE_JOIN || event_restore(lc, p, c->w, c->warm);
+	empty_ranks(lc, pool, change);
+	return change->warm == NULL || change->kind != CHANGE_JOIN ||
+	       event_restore(lc, pool, change->w, change->warm);
 }
 
-static bool of_open(const struct lcore *lc, const struct pool *p, const struct change *c)
+static bool of_open(const struct lcore *lc, const struct pool *pool, const struct change *change)
 {
-	return p->sched_lcore == lc && changes_lives(c);
+	return pool->sched_lcore == lc && changes_lives(change);
 }
 
-static bool at_open(struct lcore *lc, struct pool *p, struct change *c)
+static bool at_open(struct lcore *lc, struct pool *pool, struct change *change)
 {
-	if (c->warm != NULL && c->kind == CHANGE_JOIN && !session_restore(lc, p, c->warm))
+	if (change->warm != NULL && change->kind == CHANGE_JOIN &&
+	    !session_restore(lc, pool, change->warm))
 		return false;
-	if (c->kind != CHANGE_LEAVE) {
+	if (change->kind != CHANGE_LEAVE) {
 		/* Ranks were cleared before this view was published, and all lcores have it. */
-		ranks_begin(p, c->w->rank, c->w->dp_size, lc->view->number);
-		kvr_sched_worker_available(p->sched, c->w->id, true, lc->now_ns);
+		ranks_begin(pool, change->w->rank, change->w->dp_size, lc->view->number);
+		kvr_sched_worker_available(pool->sched, change->w->id, true, lc->now_ns);
 	}
-	c->side = prefill_side(p) || c->side;
+	change->side = prefill_side(pool) || change->side;
 	return true;
 }
 
 /* ---- changes: control ---- */
 
 /* One call to every affected lcore, all in parallel. */
-static void walk(struct router *rt,
-		 bool (*mine)(const struct lcore *, const struct pool *, const struct change *),
-		 bool (*step)(struct lcore *, struct pool *, struct change *))
+static void walk_lcores(struct router *rt,
+			bool (*mine)(const struct lcore *, const struct pool *,
+				     const struct change *),
+			bool (*step)(struct lcore *, struct pool *, struct change *))
 {
 	struct walk w[KVR_ROUTER_MAX_LCORES];
 	struct control *ctl = rt->ctl;
@@ -236,21 +243,21 @@ static void walk(struct router *rt,
 static void drop_failed(struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->ctl->n_changes; i++) {
-		struct change *c = &rt->ctl->change[i];
+		struct change *change = &rt->ctl->change[i];
 
-		if (!joins(c) || c->rc >= 0)
+		if (!change_joins(change) || change->rc >= 0)
 			continue;
-		c->w->epoch = 0; /* it never joined: the same epoch may try again */
-		kvr_registry_remove(rt->registry, c->w);
-		if (c->kind == CHANGE_JOIN)
+		change->w->epoch = 0; /* it never joined: the same epoch may try again */
+		kvr_registry_remove(rt->registry, change->w);
+		if (change->kind == CHANGE_JOIN)
 			continue;
-		rt->ctl->left_ns[c->w->pool] = rt->control.now_ns;
-		c->kind = CHANGE_LEAVE;
-		c->refused = c->w;
-		c->why = c->rc;
-		c->rc = 0;
-		c->w = c->old;
-		c->old = NULL;
+		rt->ctl->left_ns[change->w->pool] = rt->control.now_ns;
+		change->kind = CHANGE_LEAVE;
+		change->refused = change->w;
+		change->why = change->rc;
+		change->rc = 0;
+		change->w = change->old;
+		change->old = NULL;
 	}
 }
 
@@ -260,16 +267,16 @@ static void undo_joins(struct router *rt)
 	struct control *ctl = rt->ctl;
 
 	for (uint32_t i = 0; i < ctl->n_changes; i++) {
-		struct change *c = &ctl->change[i];
+		struct change *change = &ctl->change[i];
 
-		if (!joins(c) || c->rc < 0)
-			c->rc = c->rc < 0 ? c->rc : -EALREADY;
+		if (!change_joins(change) || change->rc < 0)
+			change->rc = change->rc < 0 ? change->rc : -EALREADY;
 		else
-			c->kind = CHANGE_LEAVE;
-		c->empty = false;
+			change->kind = CHANGE_LEAVE;
+		change->empty = false;
 	}
-	walk(rt, of_sched, at_sched);
-	walk(rt, of_event, at_event);
+	walk_lcores(rt, of_sched, at_sched);
+	walk_lcores(rt, of_event, at_event);
 	for (uint32_t i = 0; i < ctl->n_changes; i++)
 		if (ctl->change[i].kind == CHANGE_LEAVE && ctl->change[i].rc == 0) {
 			ctl->change[i].kind = CHANGE_JOIN;
@@ -279,36 +286,36 @@ static void undo_joins(struct router *rt)
 		}
 }
 
-static void refuse_join(struct router *rt, const struct change *c, int rc)
+static void refuse_join(struct router *rt, const struct change *change, int rc)
 {
-	struct refusal why = {.code = KVR_E_WORKER_CONFIG};
+	struct rejection why = {.code = KVR_E_WORKER_CONFIG};
 
 	if (rc == -ENOSPC || rc == -ENOMEM)
 		why.code = rc == -ENOSPC ? KVR_E_WORKER_LIMIT : KVR_E_NO_MEMORY;
-	hello_refuse(rt, c->frame, &why);
+	hello_reject(rt, change->frame, &why);
 }
 
 /* Complete a change that all lcores have applied. */
-static void finish(struct router *rt, struct change *c)
+static void change_finish(struct router *rt, struct change *change)
 {
-	const struct pool *p = pool_of(rt, c->w);
+	const struct pool *pool = pool_of(rt, change->w);
 
-	if (c->refused != NULL)
-		refuse_join(rt, c, c->why);
-	else if (joins(c) && c->rc < 0)
-		refuse_join(rt, c, c->rc);
-	else if (joins(c) || c->kind == CHANGE_MOVE)
-		hello_welcome(rt, c->w, c->frame);
-	if (c->frame != NULL)
-		rte_mempool_put(rt->ctl_bufs, c->frame);
-	if (c->side)
-		log_prefill(p, kvr_disagg_active(&p->pair.disagg));
-	if (c->kind == CHANGE_LEAVE || (joins(c) && c->rc < 0))
-		kvr_worker_free(c->w);
-	if (c->old != NULL)
-		kvr_worker_free(c->old);
-	if (c->refused != NULL)
-		kvr_worker_free(c->refused);
+	if (change->refused != NULL)
+		refuse_join(rt, change, change->why);
+	else if (change_joins(change) && change->rc < 0)
+		refuse_join(rt, change, change->rc);
+	else if (change_joins(change) || change->kind == CHANGE_MOVE)
+		hello_welcome(rt, change->w, change->frame);
+	if (change->frame != NULL)
+		rte_mempool_put(rt->ctl_bufs, change->frame);
+	if (change->side)
+		log_prefill(pool, kvr_disagg_active(&pool->pair.disagg));
+	if (change->kind == CHANGE_LEAVE || (change_joins(change) && change->rc < 0))
+		kvr_worker_free(change->w);
+	if (change->old != NULL)
+		kvr_worker_free(change->old);
+	if (change->refused != NULL)
+		kvr_worker_free(change->refused);
 }
 
 static void join_in_view(struct router *rt)
@@ -316,11 +323,11 @@ static void join_in_view(struct router *rt)
 	struct control *ctl = rt->ctl;
 
 	for (uint32_t i = 0; i < ctl->n_changes; i++) {
-		struct change *c = &ctl->change[i];
+		struct change *change = &ctl->change[i];
 
-		if (c->rc == 0 && joins(c))
-			worker_set_state(rt, c->w, KVR_WORKER_SERVING, NULL);
-		ctl->dirty = ctl->dirty || c->kind != CHANGE_AVAIL;
+		if (change->rc == 0 && change_joins(change))
+			worker_set_state(rt, change->w, KVR_WORKER_SERVING, NULL);
+		ctl->dirty = ctl->dirty || change->kind != CHANGE_AVAIL;
 	}
 }
 
@@ -330,97 +337,99 @@ void workers_flush(struct router *rt)
 
 	if (ctl->n_changes == 0 && !ctl->dirty)
 		return;
-	walk(rt, of_sched, at_sched);
+	walk_lcores(rt, of_sched, at_sched);
 	drop_failed(rt);
-	walk(rt, of_event, at_event);
+	walk_lcores(rt, of_event, at_event);
 	join_in_view(rt);
 	if (ctl->dirty && publish_view(rt) == 0)
 		ctl->dirty = false;
 	else if (ctl->dirty) /* the former view stays until there is memory */
 		undo_joins(rt);
-	walk(rt, of_open, at_open);
+	walk_lcores(rt, of_open, at_open);
 	for (uint32_t i = 0; i < ctl->n_changes; i++)
-		finish(rt, &ctl->change[i]);
+		change_finish(rt, &ctl->change[i]);
 	ctl->n_changes = 0;
 }
 
-static struct change *change(struct router *rt, struct kvr_worker *w, enum change_kind kind)
+static struct change *change_add(struct router *rt, struct kvr_worker *worker,
+				 enum change_kind kind)
 {
 	struct control *ctl = rt->ctl;
-	struct change *c;
+	struct change *change;
 
 	if (ctl->n_changes == CHANGES)
 		workers_flush(rt);
-	c = &ctl->change[ctl->n_changes++];
-	c->kind = kind;
-	c->flag = c->side = c->begun = c->empty = false;
-	c->warm = NULL;
-	c->rc = 0;
-	c->w = w;
-	c->old = c->refused = NULL;
-	c->frame = NULL;
-	c->n_taints = 0;
-	return c;
+	change = &ctl->change[ctl->n_changes++];
+	change->kind = kind;
+	change->flag = change->side = change->begun = change->empty = false;
+	change->warm = NULL;
+	change->rc = 0;
+	change->w = worker;
+	change->old = change->refused = NULL;
+	change->frame = NULL;
+	change->n_taints = 0;
+	return change;
 }
 
 /* Taints of a worker: those in HELLO, and one for each entry of its topology. */
-static void change_taints(struct change *c, const struct kvr_hints *h)
+static void change_taints(struct change *change, const struct kvr_hints *hints)
 {
-	for (uint32_t i = 0; i < h->n_taints; i++)
-		c->taint[c->n_taints++] = h->taints[i];
-	for (uint32_t i = 0; i < h->n_topology; i++) {
-		const int len = snprintf(c->text[i], TAINT_TEXT, KVR_TOPOLOGY_TAINT "%.*s",
-					 (int)h->topology[i].len, h->topology[i].p);
+	for (uint32_t i = 0; i < hints->n_taints; i++)
+		change->taint[change->n_taints++] = hints->taints[i];
+	for (uint32_t i = 0; i < hints->n_topology; i++) {
+		const int len = snprintf(change->text[i], TAINT_TEXT, KVR_TOPOLOGY_TAINT "%.*s",
+					 (int)hints->topology[i].len, hints->topology[i].p);
 
-		c->taint[c->n_taints++] = (struct kvr_str){c->text[i], (uint32_t)len};
+		change->taint[change->n_taints++] =
+			(struct kvr_str){change->text[i], (uint32_t)len};
 	}
 }
 
-void worker_join(struct router *rt, struct kvr_worker *w, const struct kvr_hints *hints,
+void worker_join(struct router *rt, struct kvr_worker *worker, const struct kvr_hints *hints,
 		 struct ctl_buf *frame)
 {
-	struct change *c = change(rt, w, CHANGE_JOIN);
+	struct change *change = change_add(rt, worker, CHANGE_JOIN);
 
-	c->frame = frame; /* the taints point into it */
-	c->warm = restore_take(rt, w);
-	change_taints(c, hints);
+	change->frame = frame; /* the taints point into it */
+	change->warm = restore_take(rt, worker);
+	change_taints(change, hints);
 }
 
 /* Set at once, because the tick that checks all pools comes later. */
-static void expect_back(struct router *rt, const struct kvr_worker *w)
+static void expect_back(struct router *rt, const struct kvr_worker *worker)
 {
-	atomic_store_explicit(&pool_of(rt, w)->control.expected, true, memory_order_relaxed);
+	atomic_store_explicit(&pool_of(rt, worker)->control.expected, true, memory_order_relaxed);
 }
 
-void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *w,
+void worker_renew(struct router *rt, struct kvr_worker *old, struct kvr_worker *worker,
 		  const struct kvr_hints *hints, struct ctl_buf *frame)
 {
-	struct change *c = change(rt, w, CHANGE_RENEW);
+	struct change *change = change_add(rt, worker, CHANGE_RENEW);
 
 	worker_set_state(rt, old, KVR_WORKER_GONE, "replaced by a newer incarnation");
 	expect_back(rt, old);
-	c->old = old;
-	c->frame = frame; /* the taints point into it */
-	change_taints(c, hints);
+	change->old = old;
+	change->frame = frame; /* the taints point into it */
+	change_taints(change, hints);
 }
 
-void worker_leave(struct router *rt, struct kvr_worker *w, const char *why)
+void worker_leave(struct router *rt, struct kvr_worker *worker, const char *why)
 {
-	worker_set_state(rt, w, KVR_WORKER_GONE, why);
-	expect_back(rt, w);
-	rt->ctl->left_ns[w->pool] = rt->control.now_ns;
-	change(rt, w, CHANGE_LEAVE);
-	kvr_registry_remove(rt->registry, w);
+	worker_set_state(rt, worker, KVR_WORKER_GONE, why);
+	expect_back(rt, worker);
+	rt->ctl->left_ns[worker->pool] = rt->control.now_ns;
+	change_add(rt, worker, CHANGE_LEAVE);
+	kvr_registry_remove(rt->registry, worker);
 }
 
-void worker_moved(struct router *rt, struct kvr_worker *w, struct ctl_buf *frame)
+void worker_moved(struct router *rt, struct kvr_worker *worker, struct ctl_buf *frame)
 {
-	change(rt, w, CHANGE_MOVE)->frame = frame;
+	change_add(rt, worker, CHANGE_MOVE)->frame = frame;
 }
 
-void worker_available(struct router *rt, struct kvr_worker *w, bool available)
+void worker_available(struct router *rt, struct kvr_worker *worker, bool available)
 {
-	change(rt, w, CHANGE_AVAIL)->flag = available;
+	change_add(rt, worker, CHANGE_AVAIL)->flag = available;
 }
 
 struct pool_call {
@@ -452,19 +461,21 @@ static void on_sched_hold(struct lcore *lc, void *arg)
 
 int worker_drain(struct router *rt, uint64_t id, bool draining, const char *why)
 {
-	struct kvr_worker *w = kvr_registry_find(rt->registry, id);
+	struct kvr_worker *worker = kvr_registry_find(rt->registry, id);
 	struct pool_call c = {.id = id, .flag = draining};
 
-	if (w == NULL)
+	if (worker == NULL)
 		return -ENOENT;
-	if (!kvr_worker_may_change(w->state, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING))
-		return w->state == (draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING) ? -EALREADY
-											 : -EPERM;
-	c.pool = pool_of(rt, w);
+	if (!kvr_worker_may_change(worker->state,
+				   draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING))
+		return worker->state == (draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING)
+			       ? -EALREADY
+			       : -EPERM;
+	c.pool = pool_of(rt, worker);
 	call_lcore(rt, c.pool->sched_lcore, on_sched_drain, &c);
-	worker_set_state(rt, w, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING, why);
-	w->drain_ns = 0;
-	w->drained_by_agent = false;
+	worker_set_state(rt, worker, draining ? KVR_WORKER_DRAINING : KVR_WORKER_SERVING, why);
+	worker->drain_ns = 0;
+	worker->drained_by_agent = false;
 	if (c.side)
 		log_prefill(c.pool, kvr_disagg_active(&c.pool->pair.disagg));
 	return 0;

@@ -15,36 +15,37 @@
 
 #define TELL_NS UINT64_C(100000000)
 
-static void check_silence(struct router *rt, struct kvr_worker *w)
+static void check_silence(struct router *rt, struct kvr_worker *worker)
 {
-	const uint64_t silent_ms = worker_silence(rt, w) / 1000000;
+	const uint64_t silent_ms = worker_silence(rt, worker) / 1000000;
 
 	if (silent_ms >= rt->conf.opt.dead_ms) {
-		worker_leave(rt, w, "silent for dead_ms");
-	} else if (silent_ms >= rt->conf.opt.suspect_ms && w->state == KVR_WORKER_SERVING) {
-		worker_set_state(rt, w, KVR_WORKER_SUSPECT, "silent for suspect_ms");
-		worker_available(rt, w, false);
+		worker_leave(rt, worker, "silent for dead_ms");
+	} else if (silent_ms >= rt->conf.opt.suspect_ms && worker->state == KVR_WORKER_SERVING) {
+		worker_set_state(rt, worker, KVR_WORKER_SUSPECT, "silent for suspect_ms");
+		worker_available(rt, worker, false);
 	}
 }
 
 /* Apply a drain request from a heartbeat. @return whether it was applied. */
-static bool check_wish(struct router *rt, struct kvr_worker *w)
+static bool check_drain_request(struct router *rt, struct kvr_worker *worker)
 {
 	/* Guards no other data. */
-	const uint32_t wish = atomic_load_explicit(&w->beat->drain_request, memory_order_relaxed);
+	const uint32_t wish =
+		atomic_load_explicit(&worker->beat->drain_request, memory_order_relaxed);
 	const enum kvr_drain_request what =
-		kvr_drain_request_classify(wish, w->drain_request_done, w->state);
+		kvr_drain_request_classify(wish, worker->drain_request_done, worker->state);
 	int rc = 0;
 
 	if (what == KVR_DRAIN_REQUEST_OLD)
 		return false;
 	if (what != KVR_DRAIN_REQUEST_AS_IS)
-		rc = worker_drain(rt, w->id, what == KVR_DRAIN_REQUEST_DRAIN,
+		rc = worker_drain(rt, worker->id, what == KVR_DRAIN_REQUEST_DRAIN,
 				  "requested by its agent");
 	if (rc < 0) /* not allowed in its state yet */
 		return false;
-	w->drain_request_done = wish;
-	w->drained_by_agent = (wish & KVR_BEAT_F_DRAIN) != 0;
+	worker->drain_request_done = wish;
+	worker->drained_by_agent = (wish & KVR_BEAT_F_DRAIN) != 0;
 	return true;
 }
 
@@ -60,10 +61,10 @@ static void on_sched_bookings(struct lcore *lc, void *arg)
 	struct bookings *b = arg;
 
 	for (uint32_t i = 0; i < b->n; i++) {
-		const struct pool *p = pool_of(b->rt, b->w[i]);
+		const struct pool *pool = pool_of(b->rt, b->w[i]);
 
-		if (p->sched_lcore == lc)
-			b->w[i]->bookings = kvr_sched_worker_bookings(p->sched, b->w[i]->id);
+		if (pool->sched_lcore == lc)
+			b->w[i]->bookings = kvr_sched_worker_bookings(pool->sched, b->w[i]->id);
 	}
 }
 
@@ -74,44 +75,45 @@ static void bookings_get(struct bookings *b)
 		if (b->rt->lcore[i]->n_sched != 0)
 			call_lcore(b->rt, b->rt->lcore[i], on_sched_bookings, b);
 	for (uint32_t i = 0; i < b->n; i++) {
-		struct kvr_worker *w = b->w[i];
+		struct kvr_worker *worker = b->w[i];
 
 		/* Guards no other data. */
-		atomic_store_explicit(&w->beat->bookings, w->bookings, memory_order_relaxed);
-		if (w->state == KVR_WORKER_DRAINING && w->bookings == 0)
-			worker_set_state(b->rt, w, KVR_WORKER_DRAINED, NULL);
+		atomic_store_explicit(&worker->beat->bookings, worker->bookings,
+				      memory_order_relaxed);
+		if (worker->state == KVR_WORKER_DRAINING && worker->bookings == 0)
+			worker_set_state(b->rt, worker, KVR_WORKER_DRAINED, NULL);
 	}
 	b->n = 0;
 }
 
 int control_drain_bound(struct router *rt, uint64_t id, uint32_t seconds)
 {
-	struct kvr_worker *w = kvr_registry_find(rt->registry, id);
+	struct kvr_worker *worker = kvr_registry_find(rt->registry, id);
 
-	if (w == NULL)
+	if (worker == NULL)
 		return -ENOENT;
-	if (w->state != KVR_WORKER_DRAINING)
-		return w->state == KVR_WORKER_DRAINED ? 0 : -EPERM;
-	w->drain_ns = seconds != 0 ? rt->control.now_ns + seconds * UINT64_C(1000000000) : 0;
+	if (worker->state != KVR_WORKER_DRAINING)
+		return worker->state == KVR_WORKER_DRAINED ? 0 : -EPERM;
+	worker->drain_ns = seconds != 0 ? rt->control.now_ns + seconds * UINT64_C(1000000000) : 0;
 	return 0;
 }
 
 /* End the remaining requests at the time limit of a drain. Requests that are being decided are
  * found a second later. */
-static void cut_off(struct router *rt, struct kvr_worker *w)
+static void cut_off(struct router *rt, struct kvr_worker *worker)
 {
-	struct stop_part s = {.pool = pool_of(rt, w), .worker = w->id};
+	struct stop_part s = {.pool = pool_of(rt, worker), .worker = worker->id};
 
-	if (w->drain_ns == 0 || rt->control.now_ns < w->drain_ns)
+	if (worker->drain_ns == 0 || rt->control.now_ns < worker->drain_ns)
 		return;
 	s.call.fn = stop_worker;
 	s.call.arg = &s;
 	call_start(rt, s.pool->sched_lcore, &s.call);
 	call_wait(rt, &s.call);
-	w->drain_ns = rt->control.now_ns + UINT64_C(1000000000);
-	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &w->id, .pool = s.pool->name,
-			       .reason = "drain time limit reached"),
-		 "worker %" PRIu64 " drain: %u requests ended before completion", w->id, s.n);
+	worker->drain_ns = rt->control.now_ns + UINT64_C(1000000000);
+	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_WARNING, .worker = &worker->id,
+			       .pool = s.pool->name, .reason = "drain time limit reached"),
+		 "worker %" PRIu64 " drain: %u requests ended before completion", worker->id, s.n);
 }
 
 static void check_drained(struct router *rt)
@@ -119,12 +121,12 @@ static void check_drained(struct router *rt)
 	struct bookings b = {.rt = rt};
 
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
-		struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+		struct kvr_worker *worker = kvr_registry_at(rt->registry, i);
 
-		if (w->state != KVR_WORKER_DRAINING)
+		if (worker->state != KVR_WORKER_DRAINING)
 			continue;
-		cut_off(rt, w);
-		b.w[b.n++] = w;
+		cut_off(rt, worker);
+		b.w[b.n++] = worker;
 		if (b.n == RTE_DIM(b.w))
 			bookings_get(&b);
 	}
@@ -174,9 +176,10 @@ static void check_expected(struct router *rt)
 		expected[i] = now - rt->ctl->began_ns < grace_ns ||
 			      (rt->ctl->left_ns[i] != 0 && now - rt->ctl->left_ns[i] < grace_ns);
 	for (uint32_t i = 0; i < kvr_registry_count(rt->registry); i++) {
-		const struct kvr_worker *w = kvr_registry_at(rt->registry, i);
+		const struct kvr_worker *worker = kvr_registry_at(rt->registry, i);
 
-		expected[w->pool] = expected[w->pool] || w->state != KVR_WORKER_SERVING;
+		expected[worker->pool] =
+			expected[worker->pool] || worker->state != KVR_WORKER_SERVING;
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) /* guards no other data */
 		atomic_store_explicit(&rt->pool[i].control.expected, expected[i],
@@ -191,7 +194,7 @@ void workers_tick(struct router *rt)
 			check_silence(rt, kvr_registry_at(rt->registry, i));
 	workers_flush(rt);
 	for (uint32_t i = 0, n = 0; i < kvr_registry_count(rt->registry) && n < CHANGES; i++)
-		n += check_wish(rt, kvr_registry_at(rt->registry, i));
+		n += check_drain_request(rt, kvr_registry_at(rt->registry, i));
 	check_drained(rt);
 	tell_bookings(rt);
 	check_expected(rt);

@@ -14,11 +14,11 @@
 #define BLOCKS 1024u /* no further frame above this number of blocks */
 
 /* Append the frame's events to the @p n of @p e. @return new number. */
-static uint32_t add_frame(const struct event_note *note, struct kvr_prefix_event e[], uint32_t n,
+static uint32_t add_frame(const struct event_msg *note, struct kvr_prefix_event e[], uint32_t n,
 			  uint32_t *blocks)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(note->m, const struct kvr_wire_hdr *);
-	struct kvr_kv_iter it = kvr_kv_events_begin(kvr_frame_body(h));
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(note->m, const struct kvr_wire_hdr *);
+	struct kvr_kv_iter it = kvr_kv_events_begin(kvr_frame_body(hdr));
 	struct kvr_kv_event ev;
 
 	while (n < KVR_PREFIX_FETCH && kvr_kv_events_next(&it, &ev)) {
@@ -40,17 +40,17 @@ static uint32_t add_frame(const struct event_note *note, struct kvr_prefix_event
 	return n;
 }
 
-void event_fetch(struct pool *p)
+void event_fetch(struct pool *pool)
 {
 	struct kvr_prefix_event e[KVR_PREFIX_FETCH];
-	struct event_note note[NOTES];
+	struct event_msg note[NOTES];
 	uint32_t n = 0, i = 0, blocks = 0, got;
 
-	got = rte_ring_dequeue_burst_elem_start(p->events, note, sizeof(note[0]), NOTES, NULL);
-	rte_ring_dequeue_elem_finish(p->events, 0); /* leave the messages in the ring */
+	got = rte_ring_dequeue_burst_elem_start(pool->events, note, sizeof(note[0]), NOTES, NULL);
+	rte_ring_dequeue_elem_finish(pool->events, 0); /* leave the messages in the ring */
 	for (; i < got && blocks < BLOCKS && n < KVR_PREFIX_FETCH; i++)
-		if (note[i].m != NULL && p->events_used)
+		if (note[i].m != NULL && pool->events_used)
 			n = add_frame(&note[i], e, n, &blocks);
-	kvr_prefix_fetch(p->prefix, e, n);
-	p->event.fetched = i;
+	kvr_prefix_fetch(pool->prefix, e, n);
+	pool->event.fetched = i;
 }

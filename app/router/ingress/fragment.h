@@ -32,9 +32,9 @@ void ingress_reasm_drop(void *lc, void *frame);
 
 /* ---- read_dp.c: complete fragmented messages. Ingress lcores ---- */
 
-/** Whether a list for the frames of the message of @p h will be available: the frames of a long
+/** Whether a list for the frames of the message of @p hdr will be available: the frames of a long
  * message could not be freed in one turn. */
-bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h);
+bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *hdr);
 
 /** Take a complete request; it becomes a job within some turns. */
 void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from);

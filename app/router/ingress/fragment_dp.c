@@ -61,7 +61,7 @@ static uint32_t in_transit(const struct lcore *lc)
 
 /* Whether so few buffers are free that heartbeats may not find one. Buffers in lcore caches do not
  * count. */
-static bool low(const struct lcore *lc, uint32_t port)
+static bool is_low(const struct lcore *lc, uint32_t port)
 {
 	const struct rte_mempool *pool = kvr_port_pool(lc->rt->port[port]);
 
@@ -70,7 +70,7 @@ static bool low(const struct lcore *lc, uint32_t port)
 }
 
 /* Drop the oldest message. */
-static void evict(struct lcore *lc)
+static void evict_oldest(struct lcore *lc)
 {
 	kvr_reasm_evict(lc->reasm, 1);
 	kvr_stats_set(lc->in, IN_REASM_EVICTED, kvr_reasm_stats(lc->reasm)->evicted);
@@ -79,38 +79,38 @@ static void evict(struct lcore *lc)
 /* Only the first fragment beyond the limit is answered, because that one is retransmitted. */
 static void too_large(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const uint64_t allowed = RTE_MIN((uint64_t)lc->rt->sizes.max_frames * h->frag_len,
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const uint64_t allowed = RTE_MIN((uint64_t)lc->rt->sizes.max_frames * hdr->frag_len,
 					 lc->rt->sizes.max_message);
-	struct refusal why = {.code = KVR_E_TOO_LARGE, .detail = {h->msg_len, allowed}};
+	struct rejection why = {.code = KVR_E_TOO_LARGE, .detail = {hdr->msg_len, allowed}};
 
-	if (h->kind == KVR_RESPONSE && h->frag_off == 0)
-		why.detail[2] = ((const struct kvr_wire_response *)kvr_frame_body(h))->seq;
-	if (h->frag_off == 0)
-		source_refuse_passed(lc, m, from, &why);
+	if (hdr->kind == KVR_RESPONSE && hdr->frag_off == 0)
+		why.detail[2] = ((const struct kvr_wire_response *)kvr_frame_body(hdr))->seq;
+	if (hdr->frag_off == 0)
+		source_reject_passed(lc, m, from, &why);
 	else
-		source_refuse_unsaid(lc, m, why.code);
+		source_reject_silent(lc, m, why.code);
 }
 
 /* A fragment of a message that is complete already. The first fragment is a question about its
  * fate. */
-static void again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+static void answer_complete(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
-	if (h->frag_off == 0 && h->kind == KVR_ROUTE) {
-		note_from_client(lc, m, from);
+	if (hdr->frag_off == 0 && hdr->kind == KVR_ROUTE) {
+		request_from_client(lc, m, from);
 		return;
 	}
-	if (h->frag_off == 0 && h->kind == KVR_RESPONSE) {
-		note_result_again(lc, m, from);
+	if (hdr->frag_off == 0 && hdr->kind == KVR_RESPONSE) {
+		result_again(lc, m, from);
 		return;
 	}
 	in_count(lc, IN_FRAGMENTS);
 	rte_pktmbuf_free(m);
 }
 
-static struct kvr_peer sender(const struct kvr_path *from)
+static struct kvr_peer peer_of_sender(const struct kvr_path *from)
 {
 	struct kvr_peer peer;
 
@@ -126,7 +126,7 @@ static struct kvr_peer sender(const struct kvr_path *from)
 struct lcore *fragment_joiner(struct lcore *lc, const struct kvr_path *from)
 {
 	const struct router *rt = lc->rt;
-	const struct kvr_peer peer = sender(from);
+	const struct kvr_peer peer = peer_of_sender(from);
 	uint32_t hash;
 
 	if (likely(lc->joins == NULL) || kvr_port_spreads(lc->queue[from->port]))
@@ -151,26 +151,26 @@ static void hand_over(struct lcore *lc, struct lcore *to, struct rte_mbuf *m,
 
 void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const uint32_t held = (uint32_t)kvr_reasm_stats(lc->reasm)->frames + in_transit(lc);
 	enum kvr_reasm_result rc = KVR_REASM_REFUSED;
-	const struct kvr_peer peer = sender(from);
+	const struct kvr_peer peer = peer_of_sender(from);
 	struct lcore *to = fragment_joiner(lc, from);
 	struct kvr_reasm_msg msg = {.why = KVR_E_REASSEMBLY_FULL};
 
 	if (unlikely(to != lc)) {
 		/* Fragments that no lcore would join are rejected where they arrive. */
-		if (unlikely(kvr_reasm_too_long(lc->reasm, h)))
+		if (unlikely(kvr_reasm_too_long(lc->reasm, hdr)))
 			too_large(lc, m, from);
 		else
 			hand_over(lc, to, m, from);
 		return;
 	}
-	if (low(lc, from->port) || held >= lc->rt->sizes.reassembly_lcore)
-		evict(lc);
-	if (!low(lc, from->port) && in_transit(lc) < lc->rt->sizes.reassembly_lcore / 2 &&
-	    read_may_start(lc, h))
-		rc = kvr_reasm_add(lc->reasm, &peer, h, kvr_frame_body(h), m, lc->now_ns, &msg);
+	if (is_low(lc, from->port) || held >= lc->rt->sizes.reassembly_lcore)
+		evict_oldest(lc);
+	if (!is_low(lc, from->port) && in_transit(lc) < lc->rt->sizes.reassembly_lcore / 2 &&
+	    read_may_start(lc, hdr))
+		rc = kvr_reasm_add(lc->reasm, &peer, hdr, kvr_frame_body(hdr), m, lc->now_ns, &msg);
 	switch (rc) {
 	case KVR_REASM_HELD:
 		in_count(lc, IN_FRAGMENTS);
@@ -179,7 +179,7 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 	case KVR_REASM_COMPLETE:
 		in_count(lc, IN_FRAGMENTS);
 		in_count(lc, IN_REASSEMBLED);
-		if (unlikely(h->kind == KVR_RESPONSE))
+		if (unlikely(hdr->kind == KVR_RESPONSE))
 			result_whole(lc, &msg, from);
 		else
 			read_start(lc, &msg, from);
@@ -189,28 +189,28 @@ void fragment_in(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 		rte_pktmbuf_free(m);
 		break;
 	case KVR_REASM_DONE:
-		again(lc, m, from);
+		answer_complete(lc, m, from);
 		break;
 	case KVR_REASM_REFUSED:
 		if (msg.why == KVR_E_TOO_LARGE)
 			too_large(lc, m, from);
 		else
-			source_refuse(lc, m, from, msg.why);
+			source_reject(lc, m, from, msg.why);
 		break;
 	}
 }
 
-static void ask(struct lcore *lc)
+static void request_missing(struct lcore *lc)
 {
 	struct kvr_reasm_lack lack;
 
 	for (uint32_t i = 0; i < ASKS_TURN && kvr_reasm_lacking(lc->reasm, lc->now_ns, &lack);
 	     i++) {
 		const struct rte_mbuf *m = lack.frame;
-		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+		const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 
 		in_count(lc, IN_MISSING_SENT);
-		out_message(lc, path_kept(m), KVR_MISSING, h->source, h->id, h->handle,
+		out_message(lc, path_kept(m), KVR_MISSING, hdr->source, hdr->id, hdr->handle,
 			    &lack.missing, lack.len);
 	}
 }
@@ -224,10 +224,10 @@ void fragments_poll(struct lcore *lc)
 	kvr_reasm_expire(lc->reasm, lc->now_ns,
 			 ASKS_TURN); /* after a stall all messages may be overdue */
 	for (uint32_t i = 0; i < lc->rt->n_ports; i++)
-		if (low(lc, i))
-			evict(lc);
+		if (is_low(lc, i))
+			evict_oldest(lc);
 	kvr_stats_set(lc->in, IN_REASM_EVICTED,
 		      s->evicted); /* includes messages evicted for memory */
-	ask(lc);
+	request_missing(lc);
 	kvr_reasm_allow(lc->reasm, FREE_TURN);
 }

@@ -25,7 +25,7 @@ void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	/* A copy, so that no number of these frames uses up receive buffers. */
 	if (m->data_len > lc->rt->ctl_frame || KVR_SIM_FAULT(CTL_BUF) ||
 	    rte_mempool_get(lc->rt->ctl_bufs, (void **)&b) != 0) {
-		source_refuse(lc, m, from, KVR_E_BUSY);
+		source_reject(lc, m, from, KVR_E_BUSY);
 		return;
 	}
 	b->path = *from;
@@ -33,7 +33,7 @@ void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 	memcpy(b->frame, rte_pktmbuf_mtod(m, const void *), m->data_len);
 	if (unlikely(rte_ring_enqueue(lc->rt->control_ring, b) != 0)) {
 		rte_mempool_put(lc->rt->ctl_bufs, b);
-		source_refuse(lc, m, from, KVR_E_BUSY);
+		source_reject(lc, m, from, KVR_E_BUSY);
 		return;
 	}
 	in_count(lc, IN_CONTROL);
@@ -45,20 +45,20 @@ void ingress_to_control(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
 void ingress_hello(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
 	if (unlikely(!kvr_port_agent_allowed(lc->rt->port[from->port], from->ip)))
-		source_refuse(lc, m, from, KVR_E_NOT_ALLOWED);
+		source_reject(lc, m, from, KVR_E_NOT_ALLOWED);
 	else
 		ingress_to_control(lc, m, from);
 }
 
 static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	struct refusal why = {0};
+	struct rejection why = {0};
 
 	why.code = job_add(lc, from, m, &why);
 	if (likely(why.code == KVR_OK))
 		in_count(lc, IN_ROUTES);
 	else
-		source_refuse_as(lc, m, from, &why);
+		source_reject_as(lc, m, from, &why);
 }
 
 /*
@@ -66,12 +66,12 @@ static void route_whole(struct lcore *lc, struct rte_mbuf *m, const struct kvr_p
  * they cost anything. A copy of a live request is dropped, since its client retransmits it; other
  * requests are rejected and may be sent again.
  */
-static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+static void shed_request(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_wire_request *q = kvr_frame_body(h);
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_request *q = kvr_frame_body(hdr);
 
-	if (h->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
+	if (hdr->frag_off == 0 && (q->flags & KVR_REQ_F_RESEND) == 0) {
 		source_shed(lc, m, from);
 		return;
 	}
@@ -82,14 +82,14 @@ static void shed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *fr
 
 void ingress_request(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const enum kvr_code code = source_route(lc, m, from);
 
 	if (unlikely(code == KVR_E_BUSY))
-		shed(lc, m, from);
+		shed_request(lc, m, from);
 	else if (unlikely(code != KVR_OK))
-		source_refuse(lc, m, from, code);
-	else if (likely(kvr_frame_whole(h)))
+		source_reject(lc, m, from, code);
+	else if (likely(kvr_frame_whole(hdr)))
 		route_whole(lc, m, from);
 	else
 		fragment_in(lc, m, from);

@@ -15,30 +15,31 @@
 #include "kvr_frame.h"
 #include "kvr_message.h"
 
-static enum kvr_code known(const struct kvr_view_worker *w, const struct kvr_wire_hdr *h,
-			   const struct kvr_path *from, struct refusal *why)
+static enum kvr_code check_sender(const struct kvr_view_worker *worker,
+				  const struct kvr_wire_hdr *hdr, const struct kvr_path *from,
+				  struct rejection *why)
 {
-	if (w == NULL)
+	if (worker == NULL)
 		return KVR_E_UNKNOWN_WORKER;
-	if (w->epoch != h->epoch) {
-		why->detail[0] = w->epoch;
+	if (worker->epoch != hdr->epoch) {
+		why->detail[0] = worker->epoch;
 		return KVR_E_STALE_EPOCH;
 	}
-	return kvr_path_same(from, &w->path) ? KVR_OK : KVR_E_NOT_ALLOWED;
+	return kvr_path_same(from, &worker->path) ? KVR_OK : KVR_E_NOT_ALLOWED;
 }
 
 /* Check that each rank belongs to the worker and appears once. */
-static enum kvr_code check_loads(const struct kvr_view_worker *w,
+static enum kvr_code check_loads(const struct kvr_view_worker *worker,
 				 const struct kvr_wire_rank_load *l, uint32_t n,
-				 struct refusal *why)
+				 struct rejection *why)
 {
 	uint64_t seen[KVR_WORKER_MAX_RANKS / 64] = {0};
 
 	for (uint32_t i = 0; i < n; i++) {
-		const uint32_t k = l[i].dp_rank - w->dp_start;
+		const uint32_t k = l[i].dp_rank - worker->dp_start;
 
 		why->detail[0] = l[i].dp_rank;
-		if (l[i].dp_rank < w->dp_start || k >= w->dp_size) {
+		if (l[i].dp_rank < worker->dp_start || k >= worker->dp_size) {
 			why->text = "rank not in HELLO";
 			return KVR_E_WORKER_CONFIG;
 		}
@@ -52,12 +53,12 @@ static enum kvr_code check_loads(const struct kvr_view_worker *w,
 	return KVR_OK;
 }
 
-static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
-		 const struct kvr_path *from, const struct kvr_wire_rank_load *l, uint32_t n,
-		 uint32_t wish)
+static void record_beat(const struct lcore *lc, const struct kvr_view_worker *worker,
+			const struct kvr_path *from, const struct kvr_wire_rank_load *l, uint32_t n,
+			uint32_t wish)
 {
 	for (uint32_t i = 0; i < n; i++) {
-		struct kvr_beat_load *b = &w->beat->load[l[i].dp_rank - w->dp_start];
+		struct kvr_beat_load *b = &worker->beat->load[l[i].dp_rank - worker->dp_start];
 
 		atomic_store_explicit(&b->kv_used_blocks, l[i].kv_used_blocks,
 				      memory_order_relaxed);
@@ -75,56 +76,56 @@ static void mark(const struct lcore *lc, const struct kvr_view_worker *w,
 		atomic_store_explicit(&b->fresh, 1, memory_order_release);
 	}
 	/* This store and the next publish no other data. */
-	if (unlikely(!kvr_path_same_hop(from, &w->path)))
-		atomic_store_explicit(&w->beat->hop, kvr_beat_hop(from), memory_order_relaxed);
-	atomic_store_explicit(&w->beat->drain_request, wish, memory_order_relaxed);
-	atomic_store_explicit(&w->beat->received_ns, lc->now_ns, memory_order_relaxed);
+	if (unlikely(!kvr_path_same_hop(from, &worker->path)))
+		atomic_store_explicit(&worker->beat->hop, kvr_beat_hop(from), memory_order_relaxed);
+	atomic_store_explicit(&worker->beat->drain_request, wish, memory_order_relaxed);
+	atomic_store_explicit(&worker->beat->received_ns, lc->now_ns, memory_order_relaxed);
 }
 
 /* The buffer of the heartbeat carries the answer, which is never longer. */
-static void answer(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to,
-		   const struct kvr_view_worker *w)
+static void answer_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to,
+			     const struct kvr_view_worker *worker)
 {
-	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
-	const struct kvr_wire_ids ids = {w->id, h->id, 0, lc->rt->epoch, 0};
+	struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, struct kvr_wire_hdr *);
+	const struct kvr_wire_ids ids = {worker->id, hdr->id, 0, lc->rt->epoch, 0};
 	const struct kvr_wire_heartbeat_ack ack = {
-		.state = (uint16_t)atomic_load_explicit(&w->beat->state, memory_order_relaxed),
-		.bookings = atomic_load_explicit(&w->beat->bookings, memory_order_relaxed),
+		.state = (uint16_t)atomic_load_explicit(&worker->beat->state, memory_order_relaxed),
+		.bookings = atomic_load_explicit(&worker->beat->bookings, memory_order_relaxed),
 	};
 
 	_Static_assert(sizeof(ack) <= sizeof(struct kvr_wire_heartbeat), "it fits");
-	rte_pktmbuf_trim(m, (uint16_t)(m->data_len - sizeof(*h) - sizeof(ack)));
-	kvr_hdr_put(h, KVR_HEARTBEAT_ACK, &ids, sizeof(ack), 0, sizeof(ack));
-	memcpy(h + 1, &ack, sizeof(ack));
+	rte_pktmbuf_trim(m, (uint16_t)(m->data_len - sizeof(*hdr) - sizeof(ack)));
+	kvr_hdr_put(hdr, KVR_HEARTBEAT_ACK, &ids, sizeof(ack), 0, sizeof(ack));
+	memcpy(hdr + 1, &ack, sizeof(ack));
 	out_send(lc, m, to);
 }
 
 void ingress_heartbeat(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_wire_heartbeat *b = kvr_frame_body(h);
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_heartbeat *b = kvr_frame_body(hdr);
 	const struct kvr_wire_rank_load *load = (const void *)(b + 1);
-	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
-	struct refusal why = {0};
+	const struct kvr_view_worker *worker = kvr_view_find(lc->view, hdr->source);
+	struct rejection why = {0};
 
-	why.code = known(w, h, from, &why);
+	why.code = check_sender(worker, hdr, from, &why);
 	if (why.code == KVR_OK)
-		why.code = check_loads(w, load, b->n_ranks, &why);
+		why.code = check_loads(worker, load, b->n_ranks, &why);
 	if (unlikely(why.code != KVR_OK)) {
 		if (why.code == KVR_E_WORKER_CONFIG)
 			in_count(lc, IN_UNKNOWN_RANK);
 		else if (why.code == KVR_E_STALE_EPOCH)
 			in_count(lc, IN_STALE_EPOCH);
-		source_refuse_as(lc, m, from, &why);
+		source_reject_as(lc, m, from, &why);
 		return;
 	}
 	in_count(lc, IN_HEARTBEATS);
-	mark(lc, w, from, load, b->n_ranks, (uint32_t)b->wish << 16 | b->flags);
-	answer(lc, m, from, w);
+	record_beat(lc, worker, from, load, b->n_ranks, (uint32_t)b->wish << 16 | b->flags);
+	answer_heartbeat(lc, m, from, worker);
 }
 
 /* Drop the frame: the next report replaces it. */
-static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
+static void drop_heartbeat(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 {
 	in_count(lc, IN_DROPPED);
 	in_count(lc, why);
@@ -133,15 +134,15 @@ static void ignore(struct lcore *lc, struct rte_mbuf *m, enum in_counter why)
 
 void ingress_alive(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const struct kvr_view_worker *w = kvr_view_find(lc->view, h->source);
-	const struct note n = {.type = NOTE_ALIVE, .m = m};
-	struct refusal why = {0};
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_view_worker *worker = kvr_view_find(lc->view, hdr->source);
+	const struct sched_msg msg = {.type = MSG_ALIVE, .m = m};
+	struct rejection why = {0};
 
-	if (unlikely(known(w, h, from, &why) != KVR_OK))
-		ignore(lc, m, IN_UNKNOWN_REQUEST);
-	else if (unlikely(notes_put(&lc->rt->pool[w->pool], &n) != 0))
-		ignore(lc, m, IN_RING_FULL);
+	if (unlikely(check_sender(worker, hdr, from, &why) != KVR_OK))
+		drop_heartbeat(lc, m, IN_UNKNOWN_REQUEST);
+	else if (unlikely(mailbox_put(&lc->rt->pool[worker->pool], &msg) != 0))
+		drop_heartbeat(lc, m, IN_RING_FULL);
 	else
 		in_count(lc, IN_REQUEST_FRAMES);
 }

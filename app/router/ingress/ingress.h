@@ -45,17 +45,17 @@ void relay_missing(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *
 void relay_response_ack(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** DISPATCH_ACK, PROGRESS, ABORT_ACK from an agent. */
-void note_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void request_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /* ---- client_frames_dp.c ---- */
 
 /** The retransmitted first fragment of a complete transfer result. */
-void note_result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void result_again(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
 /** CANCEL, PROBE from a client. */
-void note_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
+void request_from_client(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 
-/* ---- session_in_dp.c ---- */
+/* ---- session_frames_dp.c ---- */
 
 /** SESSION_OPENED, SESSION_CLOSED from an agent; SESSION_RELEASE from a client. */
 void session_from_agent(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);

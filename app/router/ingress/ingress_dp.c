@@ -13,22 +13,22 @@
 #include "lcore/out.h"
 
 /* The first fragment of a RESPONSE contains all fields checked here. */
-static enum kvr_code check_part(const struct kvr_wire_hdr *h, struct kvr_fault *fault)
+static enum kvr_code check_part(const struct kvr_wire_hdr *hdr, struct kvr_fault *fault)
 {
-	if (h->frag_off != 0)
+	if (hdr->frag_off != 0)
 		return KVR_OK;
-	return kvr_response_check_head(kvr_frame_body(h), h->msg_len, fault);
+	return kvr_response_check_head(kvr_frame_body(hdr), hdr->msg_len, fault);
 }
 
 /* @return KVR_OK, or the fault of the body: words, value seen, value allowed. */
-static enum kvr_code check_body(const struct kvr_wire_hdr *h, struct refusal *why)
+static enum kvr_code check_body(const struct kvr_wire_hdr *hdr, struct rejection *why)
 {
 	struct kvr_fault fault;
 
-	if (likely(kvr_frame_whole(h)))
-		why->code = kvr_body_check(h->kind, kvr_frame_body(h), h->msg_len, &fault);
+	if (likely(kvr_frame_whole(hdr)))
+		why->code = kvr_body_check(hdr->kind, kvr_frame_body(hdr), hdr->msg_len, &fault);
 	else
-		why->code = check_part(h, &fault);
+		why->code = check_part(hdr, &fault);
 	if (unlikely(why->code != KVR_OK)) {
 		why->text = fault.text;
 		why->detail[0] = fault.seen;
@@ -37,11 +37,11 @@ static enum kvr_code check_body(const struct kvr_wire_hdr *h, struct refusal *wh
 	return why->code;
 }
 
-static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
+static void handle_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	const int code = kvr_frame_check(h, m->data_len, KVR_ROLE_BIT_ROUTER);
-	struct refusal why = {.code = KVR_OK};
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const int code = kvr_frame_check(hdr, m->data_len, KVR_ROLE_BIT_ROUTER);
+	struct rejection why = {.code = KVR_OK};
 	const struct frame_kind *k;
 
 	if (unlikely(code < 0)) {
@@ -49,11 +49,11 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 		in_count(lc, code == KVR_FRAME_SHORT ? IN_SHORT_FRAME : IN_BAD_MAGIC);
 		rte_pktmbuf_free(m);
 	} else if (unlikely(code > 0)) {
-		source_refuse(lc, m, from, (enum kvr_code)code);
-	} else if (k = &frame_kinds[h->kind], unlikely(k->ingress == NULL)) {
-		source_refuse(lc, m, from, KVR_E_KIND); /* defined, but not served yet */
-	} else if (!k->in_parts && unlikely(check_body(h, &why) != KVR_OK)) {
-		source_refuse_as(lc, m, from, &why);
+		source_reject(lc, m, from, (enum kvr_code)code);
+	} else if (k = &frame_kinds[hdr->kind], unlikely(k->ingress == NULL)) {
+		source_reject(lc, m, from, KVR_E_KIND); /* defined, but not served yet */
+	} else if (!k->in_parts && unlikely(check_body(hdr, &why) != KVR_OK)) {
+		source_reject_as(lc, m, from, &why);
 	} else {
 		k->ingress(lc, m, from); /* requests are checked when they are complete */
 	}
@@ -63,14 +63,15 @@ static void frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *f
 static void prefetch_slots(struct router *rt, struct rte_mbuf *m[], uint16_t n)
 {
 	for (uint16_t k = 0; k < n; k++) {
-		const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m[k], const struct kvr_wire_hdr *);
-		const struct pool *p;
+		const struct kvr_wire_hdr *hdr =
+			rte_pktmbuf_mtod(m[k], const struct kvr_wire_hdr *);
+		const struct pool *pool;
 
-		if (m[k]->data_len < sizeof(*h) || h->handle == 0)
+		if (m[k]->data_len < sizeof(*hdr) || hdr->handle == 0)
 			continue;
-		p = pool_of_handle(rt, h->handle);
-		if (p != NULL)
-			kvr_flight_prefetch_relay(p->requests, h->handle);
+		pool = pool_of_handle(rt, hdr->handle);
+		if (pool != NULL)
+			kvr_flight_prefetch_relay(pool->requests, hdr->handle);
 	}
 }
 
@@ -118,7 +119,7 @@ uint32_t ingress_poll(struct lcore *lc)
 		prefetch_slots(lc->rt, m, n);
 		lc->handed = 0;
 		for (uint16_t k = 0; k < n; k++)
-			frame(lc, m[k], &pkt[k].path);
+			handle_frame(lc, m[k], &pkt[k].path);
 		kvr_stats_add(lc->in, IN_FRAMES, n - lc->handed);
 		/* Include frames of other protocols, which take time as well. */
 		overload_seen(lc, &lc->load[i], kvr_port_rx_got(lc->queue[i]),

@@ -20,13 +20,14 @@
 
 #include "state/router.h"
 
-/** Record a poll of the port of @p l: it returned @p got frames, other protocols included. @p full:
- * more may wait. */
-void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got, bool full);
+/** Record a poll of the port of @p load: it returned @p got frames, other protocols included. @p
+ * full: more may wait. */
+void overload_seen(struct lcore *lc, struct port_load *load, uint32_t got, bool full);
 
-/** Whether to admit a frame of a request with header @p h from source @p s of @p t while @p l is
- * overloaded. All frames of a message get the same verdict unless `part` changes in between. */
-bool overload_lets(struct lcore *lc, struct port_load *l, const struct kvr_source_table *t,
-		   const struct kvr_source *s, const struct kvr_wire_hdr *h);
+/** Whether to admit a frame of a request with header @p hdr from source @p source of @p t while @p
+ * load is overloaded. All frames of a message get the same verdict unless `part` changes in
+ * between. */
+bool overload_lets(struct lcore *lc, struct port_load *load, const struct kvr_source_table *t,
+		   const struct kvr_source *source, const struct kvr_wire_hdr *hdr);
 
 #endif

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Detection of overload, and the share of each source during it: overload.h has the rule. */
 #include "ingress/overload.h"
 
 #include "kvr_rand.h"
@@ -20,12 +21,12 @@
 #define FEW 16u
 
 /* Reset the observations for the next decision about `part`. */
-static void look_anew(struct port_load *l)
+static void reset_steps(struct port_load *load)
 {
-	l->drained = false;
-	l->full_steps = 0;
-	l->got = 0;
-	l->taken = 0;
+	load->drained = false;
+	load->full_steps = 0;
+	load->got = 0;
+	load->taken = 0;
 }
 
 /*
@@ -35,40 +36,40 @@ static void look_anew(struct port_load *l)
  * are no overload, but regular preemption every few milliseconds is. When few requests are left
  * among the frames, shedding them gains nothing.
  */
-static void move(struct port_load *l, uint64_t now_ns, bool full)
+static void adjust_part(struct port_load *load, uint64_t now_ns, bool full)
 {
-	const uint64_t steps = (now_ns - l->step_ns) / STEP_NS;
+	const uint64_t steps = (now_ns - load->step_ns) / STEP_NS;
 	/* No poll in between: the device was silent if it is empty now, otherwise the lcore
 	 * stalled. */
 	const uint64_t silent = full ? 1 : RTE_MIN(steps, STEPS_MOST);
 
 	if (steps == 0)
 		return;
-	l->step_ns = now_ns;
-	if (!l->drained && ++l->full_steps < FULL_STEPS)
+	load->step_ns = now_ns;
+	if (!load->drained && ++load->full_steps < FULL_STEPS)
 		return;
-	if (l->drained) {
+	if (load->drained) {
 		for (uint64_t i = 0; i < silent; i++)
-			l->part = RTE_MIN(l->part + l->part / 256 + 1, KVR_SOURCE_ALL);
+			load->part = RTE_MIN(load->part + load->part / 256 + 1, KVR_SOURCE_ALL);
 	} else {
-		l->lowered_ns = now_ns;
-		if ((uint64_t)l->taken * FEW >= l->got)
-			l->part -= l->part / 8;
+		load->lowered_ns = now_ns;
+		if ((uint64_t)load->taken * FEW >= load->got)
+			load->part -= load->part / 8;
 	}
-	look_anew(l);
-	if (l->part == KVR_SOURCE_ALL && now_ns - l->lowered_ns >= OVER_NS) {
-		l->overloaded = false;
-		l->full_ns = 0;
+	reset_steps(load);
+	if (load->part == KVR_SOURCE_ALL && now_ns - load->lowered_ns >= OVER_NS) {
+		load->overloaded = false;
+		load->full_ns = 0;
 	}
 }
 
-static void begins(struct port_load *l, uint64_t now_ns)
+static void begin_overload(struct port_load *load, uint64_t now_ns)
 {
-	l->overloaded = true;
-	l->part = KVR_SOURCE_ALL;
-	l->step_ns = now_ns;
-	l->lowered_ns = now_ns;
-	look_anew(l);
+	load->overloaded = true;
+	load->part = KVR_SOURCE_ALL;
+	load->step_ns = now_ns;
+	load->lowered_ns = now_ns;
+	reset_steps(load);
 }
 
 /*
@@ -76,61 +77,62 @@ static void begins(struct port_load *l, uint64_t now_ns)
  * that any ring holds. Gaps count back 1/8 of their length, so that a flood gains little from
  * pauses meant to avoid detection. @return whether the burst says anything about the load.
  */
-static bool weigh(struct port_load *l, uint64_t now_ns, bool full)
+static bool weigh_burst(struct port_load *load, uint64_t now_ns, bool full)
 {
-	const uint64_t passed = now_ns - l->seen_ns;
+	const uint64_t passed = now_ns - load->seen_ns;
 
-	l->seen_ns = now_ns;
-	if (unlikely(passed > STALL_NS) && !l->stalled) {
-		l->stalled = true;
-		l->excused = RING_BURSTS;
+	load->seen_ns = now_ns;
+	if (unlikely(passed > STALL_NS) && !load->stalled) {
+		load->stalled = true;
+		load->excused = RING_BURSTS;
 	}
 	if (likely(!full)) {
-		l->full_ns -= RTE_MIN(l->full_ns, passed / 8);
-		l->stalled = false;
-		l->excused = SMALL_BURSTS;
+		load->full_ns -= RTE_MIN(load->full_ns, passed / 8);
+		load->stalled = false;
+		load->excused = SMALL_BURSTS;
 		return true;
 	}
-	if (l->excused > 0) {
-		l->excused--;
+	if (load->excused > 0) {
+		load->excused--;
 		return false;
 	}
-	l->full_ns += RTE_MIN(passed, STALL_NS);
+	load->full_ns += RTE_MIN(passed, STALL_NS);
 	return true;
 }
 
-void overload_seen(struct lcore *lc, struct port_load *l, uint32_t got, bool full)
+void overload_seen(struct lcore *lc, struct port_load *load, uint32_t got, bool full)
 {
 	const uint64_t after_ns = lc->rt->conf.opt.overload_ms * UINT64_C(1000000);
-	const bool tells = weigh(l, lc->now_ns, full);
+	const bool tells = weigh_burst(load, lc->now_ns, full);
 
-	l->drained = l->drained || !full;
-	if (likely(!l->overloaded)) {
-		if (unlikely(l->full_ns >= after_ns))
-			begins(l, lc->now_ns);
+	load->drained = load->drained || !full;
+	if (likely(!load->overloaded)) {
+		if (unlikely(load->full_ns >= after_ns))
+			begin_overload(load, lc->now_ns);
 		return;
 	}
-	l->got += got;
+	load->got += got;
 	if (tells)
-		move(l, lc->now_ns, full);
-	else if (l->stalled)
-		l->step_ns = lc->now_ns; /* no information about the rate that can be admitted */
+		adjust_part(load, lc->now_ns, full);
+	else if (load->stalled)
+		load->step_ns = lc->now_ns; /* no information about the rate that can be admitted */
 }
 
 /* A number that senders cannot predict, the same for all frames of a message within a window. A
  * retransmission gets another one, because clients wait at least 20 ms, longer than a window. */
-static uint32_t draw_of(const struct lcore *lc, const struct kvr_wire_hdr *h)
+static uint32_t draw_of(const struct lcore *lc, const struct kvr_wire_hdr *hdr)
 {
 	const uint64_t window = lc->now_ns / KVR_SOURCE_WINDOW_NS;
 
-	return (uint32_t)(kvr_mix64(kvr_mix64(h->id ^ lc->rt->seed) + h->source + window) >> 48);
+	return (uint32_t)(kvr_mix64(kvr_mix64(hdr->id ^ lc->rt->seed) + hdr->source + window) >>
+			  48);
 }
 
-bool overload_lets(struct lcore *lc, struct port_load *l, const struct kvr_source_table *t,
-		   const struct kvr_source *s, const struct kvr_wire_hdr *h)
+bool overload_lets(struct lcore *lc, struct port_load *load, const struct kvr_source_table *t,
+		   const struct kvr_source *source, const struct kvr_wire_hdr *hdr)
 {
-	if (!kvr_source_within_quota(t, s, l->part, draw_of(lc, h), lc->now_ns))
+	if (!kvr_source_within_quota(t, source, load->part, draw_of(lc, hdr), lc->now_ns))
 		return false;
-	l->taken++;
+	load->taken++;
 	return true;
 }

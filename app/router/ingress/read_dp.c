@@ -27,14 +27,14 @@
 
 /* ---- reading ---- */
 
-static const struct kvr_wire_hdr *header(const struct frame_list *l)
+static const struct kvr_wire_hdr *message_header(const struct frame_list *list)
 {
-	return rte_pktmbuf_mtod(l->m[0], const struct kvr_wire_hdr *);
+	return rte_pktmbuf_mtod(list->m[0], const struct kvr_wire_hdr *);
 }
 
-bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h)
+bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *hdr)
 {
-	if (likely(lc->spare != NULL || h->msg_len <= SMALL_FRAMES * KVR_WIRE_MIN_FRAGMENT))
+	if (likely(lc->spare != NULL || hdr->msg_len <= SMALL_FRAMES * KVR_WIRE_MIN_FRAGMENT))
 		return true;
 	return rte_mempool_get(lc->rt->frame_lists, (void **)&lc->spare) == 0;
 }
@@ -42,14 +42,14 @@ bool read_may_start(struct lcore *lc, const struct kvr_wire_hdr *h)
 /* A small list suffices for most messages. */
 struct frame_list *read_list(struct lcore *lc, uint32_t frames)
 {
-	struct frame_list *l;
+	struct frame_list *list;
 
 	if (frames <= SMALL_FRAMES && !KVR_SIM_FAULT(FRAME_LIST) &&
-	    rte_mempool_get(lc->rt->small_bufs, (void **)&l) == 0)
-		return l;
-	l = lc->spare;
+	    rte_mempool_get(lc->rt->small_bufs, (void **)&list) == 0)
+		return list;
+	list = lc->spare;
 	lc->spare = NULL;
-	return l;
+	return list;
 }
 
 static void no_list(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
@@ -61,25 +61,25 @@ static void no_list(struct lcore *lc, const struct kvr_reasm_msg *msg, const str
 	for (uint32_t i = 0; i < msg->n_frags; i++)
 		rte_pktmbuf_free(msg->frag[i].frame);
 	out_reject(lc, from, h.kind, h.source, h.id,
-		   &(const struct refusal){.code = KVR_E_NO_MEMORY});
+		   &(const struct rejection){.code = KVR_E_NO_MEMORY});
 }
 
 void read_start(struct lcore *lc, const struct kvr_reasm_msg *msg, const struct kvr_path *from)
 {
-	struct frame_list *l = read_list(lc, msg->n_frags);
+	struct frame_list *list = read_list(lc, msg->n_frags);
 	struct reading *rd = &lc->reading;
 
-	if (unlikely(l == NULL)) {
+	if (unlikely(list == NULL)) {
 		no_list(lc, msg, from); /* at most SMALL_FRAMES frames: see read_may_start() */
 		return;
 	}
-	for (l->n = 0; l->n < msg->n_frags; l->n++)
-		l->m[l->n] = msg->frag[l->n].frame;
-	path_keep(l->m[0], from);
-	l->next = NULL;
-	*(rd->last != NULL ? &rd->last->next : &rd->first) = l;
-	rd->last = l;
-	rd->frames += l->n;
+	for (list->n = 0; list->n < msg->n_frags; list->n++)
+		list->m[list->n] = msg->frag[list->n].frame;
+	path_keep(list->m[0], from);
+	list->next = NULL;
+	*(rd->last != NULL ? &rd->last->next : &rd->first) = list;
+	rd->last = list;
+	rd->frames += list->n;
 }
 
 /* Bytes [off, off + len) in place if one frame contains them all. */
@@ -100,7 +100,7 @@ static bool pad_ok(const struct reading *rd, uint32_t off)
 	uint8_t pad[8];
 	const uint32_t n = -off & 7u;
 
-	frames_part(rd->first->m, rd->unit, off, n, pad);
+	frames_copy(rd->first->m, rd->unit, off, n, pad);
 	return memcmp(pad, zeros, n) == 0;
 }
 
@@ -114,7 +114,7 @@ static enum kvr_code gather_hints(struct lcore *lc, struct reading *rd, const vo
 	rd->j->hint_buf = buf_get(lc->rt, lc->rt->hint_bufs, q->fixed.hints_len);
 	if (rd->j->hint_buf == NULL)
 		return KVR_E_NO_MEMORY;
-	frames_part(rd->first->m, rd->unit, q->hints_off, q->fixed.hints_len, rd->j->hint_buf);
+	frames_copy(rd->first->m, rd->unit, q->hints_off, q->fixed.hints_len, rd->j->hint_buf);
 	*raw = rd->j->hint_buf;
 	return KVR_OK;
 }
@@ -123,46 +123,46 @@ static enum kvr_code gather_hints(struct lcore *lc, struct reading *rd, const vo
 static enum kvr_code begin_hashes(struct lcore *lc, struct reading *rd)
 {
 	const struct kvr_wire_request *f = &rd->q.fixed;
-	struct job *j = rd->j;
+	struct job *job = rd->j;
 
 	rd->tokens = f->n_hashes == 0;
-	j->n_hashes = rd->tokens ? f->n_tokens / j->pool->block_size : f->n_hashes;
-	j->hashes = in_place(rd, rd->q.hashes_off, f->n_hashes * 8);
-	if (j->hashes != NULL)
+	job->n_hashes = rd->tokens ? f->n_tokens / job->pool->block_size : f->n_hashes;
+	job->hashes = in_place(rd, rd->q.hashes_off, f->n_hashes * 8);
+	if (job->hashes != NULL)
 		return KVR_OK;
 	if (rd->tokens)
-		job_hash_begin(j, &rd->mm, &rd->stream);
-	return job_hash_buf(lc, j, j->n_hashes);
+		job_hash_begin(job, &rd->mm, &rd->stream);
+	return job_hash_buf(lc, job, job->n_hashes);
 }
 
-static enum kvr_code begin(struct lcore *lc, struct reading *rd, struct refusal *why)
+static enum kvr_code begin_message(struct lcore *lc, struct reading *rd, struct rejection *why)
 {
-	const struct kvr_wire_hdr *h = header(rd->first);
+	const struct kvr_wire_hdr *hdr = message_header(rd->first);
 	const void *raw;
-	struct pool *p;
+	struct pool *pool;
 	enum kvr_code code;
 
-	rd->unit = h->frag_len;
-	rd->len = h->msg_len;
+	rd->unit = hdr->frag_len;
+	rd->len = hdr->msg_len;
 	rd->at = sizeof(struct kvr_wire_request);
-	code = kvr_request_parse_fixed(kvr_frame_body(h), h->kind, rd->len, &rd->q);
+	code = kvr_request_parse_fixed(kvr_frame_body(hdr), hdr->kind, rd->len, &rd->q);
 	if (code != KVR_OK)
 		return code;
 	if (!pad_ok(rd, rd->q.tokens_off + rd->q.fixed.n_tokens * 4) ||
 	    !pad_ok(rd, rd->q.body_off + rd->q.fixed.body_len))
 		return KVR_E_FLAGS;
-	p = pool_by_id(lc->rt, rd->q.fixed.pool);
-	if (p == NULL)
+	pool = pool_by_id(lc->rt, rd->q.fixed.pool);
+	if (pool == NULL)
 		return job_unknown_pool(lc->rt, rd->q.fixed.pool, why);
-	code = job_check(p, &rd->q.fixed, why);
+	code = job_check(pool, &rd->q.fixed, why);
 	if (code != KVR_OK)
 		return code;
-	rd->j = job_new(lc, p);
+	rd->j = job_new(lc, pool);
 	if (rd->j == NULL)
 		return KVR_E_NO_MEMORY;
 	code = gather_hints(lc, rd, &raw);
 	if (code == KVR_OK)
-		code = job_begin(lc, rd->j, h, &rd->q, raw);
+		code = job_begin(lc, rd->j, hdr, &rd->q, raw);
 	if (code == KVR_OK)
 		code = begin_hashes(lc, rd);
 	kvr_digest_begin(&rd->digest);
@@ -170,8 +170,8 @@ static enum kvr_code begin(struct lcore *lc, struct reading *rd, struct refusal 
 }
 
 /* The part of [from, to) that lies in a piece of @p n bytes at rd->at; NULL: none. */
-static const uint8_t *overlap(const struct reading *rd, const uint8_t *p, uint32_t n, uint32_t from,
-			      uint32_t to, uint32_t *len)
+static const uint8_t *overlap_piece(const struct reading *rd, const uint8_t *p, uint32_t n,
+				    uint32_t from, uint32_t to, uint32_t *len)
 {
 	const uint32_t a = RTE_MAX(from, rd->at), b = RTE_MIN(to, rd->at + n);
 
@@ -187,23 +187,23 @@ static enum kvr_code read_frame(struct reading *rd)
 	const uint32_t n = RTE_MIN(rd->unit - rd->at % rd->unit, rd->len - rd->at);
 	const uint8_t *p = in_place(rd, rd->at, n), *part;
 	const struct kvr_message *q = &rd->q;
-	struct job *j = rd->j;
+	struct job *job = rd->j;
 	uint32_t len;
 
-	if (job_compared(j))
+	if (job_compared(job))
 		kvr_digest_add(&rd->digest, p, n);
 	if (rd->tokens) {
-		part = overlap(rd, p, n, q->tokens_off, q->tokens_off + q->fixed.n_tokens * 4,
-			       &len);
+		part = overlap_piece(rd, p, n, q->tokens_off, q->tokens_off + q->fixed.n_tokens * 4,
+				     &len);
 		/* Frames carry a multiple of 8 bytes, so no token is split. */
 		if (part != NULL && kvr_hash_stream_add(&rd->stream, part, len / 4, NULL,
-							j->hash_buf->sh, j->n_hashes) < 0)
+							job->hash_buf->sh, job->n_hashes) < 0)
 			return KVR_E_HINT;
-	} else if (j->hashes == NULL) {
-		part = overlap(rd, p, n, q->hashes_off, q->hashes_off + q->fixed.n_hashes * 8,
-			       &len);
+	} else if (job->hashes == NULL) {
+		part = overlap_piece(rd, p, n, q->hashes_off, q->hashes_off + q->fixed.n_hashes * 8,
+				     &len);
 		if (part != NULL)
-			memcpy((uint8_t *)j->hash_buf->sh +
+			memcpy((uint8_t *)job->hash_buf->sh +
 				       (rd->at + (uint32_t)(part - p) - q->hashes_off),
 			       part, len);
 	}
@@ -212,52 +212,52 @@ static enum kvr_code read_frame(struct reading *rd)
 }
 
 /* Finish the first message of the queue: pass it on or reject it. */
-static void end(struct lcore *lc, struct reading *rd, struct refusal *why)
+static void end_message(struct lcore *lc, struct reading *rd, struct rejection *why)
 {
-	struct frame_list *l = rd->first;
-	const struct kvr_path from = *path_kept(l->m[0]);
-	const struct kvr_wire_hdr h = *header(l);
-	struct job *j = rd->j;
+	struct frame_list *list = rd->first;
+	const struct kvr_path from = *path_kept(list->m[0]);
+	const struct kvr_wire_hdr h = *message_header(list);
+	struct job *job = rd->j;
 
 	if (why->code == KVR_OK) {
-		if (j->hashes == NULL)
-			j->hashes = j->hash_buf->sh;
+		if (job->hashes == NULL)
+			job->hashes = job->hash_buf->sh;
 		if (rd->tokens)
-			j->n_hashes = rd->stream.n_blocks;
-		j->digest = job_compared(j) ? kvr_digest_end(&rd->digest, &rd->q.fixed) : 0;
-		why->code = job_end(lc, j, &from, rd->q.fixed.client_frame);
+			job->n_hashes = rd->stream.n_blocks;
+		job->digest = job_compared(job) ? kvr_digest_end(&rd->digest, &rd->q.fixed) : 0;
+		why->code = job_end(lc, job, &from, rd->q.fixed.client_frame);
 	}
-	rd->first = l->next;
+	rd->first = list->next;
 	if (rd->first == NULL)
 		rd->last = NULL;
-	rd->frames -= l->n;
+	rd->frames -= list->n;
 	rd->j = NULL;
 	rd->open = false;
 	if (likely(why->code == KVR_OK)) {
-		j->frames = l;
-		j->moved = l->n;
-		lc->moved[j->pool->number] += l->n;
+		job->frames = list;
+		job->moved = list->n;
+		lc->moved[job->pool->number] += list->n;
 		return;
 	}
-	if (j != NULL)
-		job_drop(lc, j);
-	frames_drop(lc, l);
+	if (job != NULL)
+		job_drop(lc, job);
+	frames_drop(lc, list);
 	out_reject(lc, &from, h.kind, h.source, h.id, why);
 }
 
 void read_poll(struct lcore *lc)
 {
 	struct reading *rd = &lc->reading;
-	struct refusal why;
+	struct rejection why;
 
 	if (likely(rd->first == NULL))
 		return;
-	why = (struct refusal){.code = KVR_OK};
+	why = (struct rejection){.code = KVR_OK};
 	for (uint32_t spent = 0;
 	     rd->first != NULL && spent < READ_TURN_BYTES && lc->n_jobs < JOBS_MAX;) {
 		if (!rd->open) {
-			why = (struct refusal){0};
-			why.code = begin(lc, rd, &why);
+			why = (struct rejection){0};
+			why.code = begin_message(lc, rd, &why);
 			rd->open = true;
 			spent += READ_MESSAGE + rd->q.fixed.hints_len;
 		} else {
@@ -265,20 +265,20 @@ void read_poll(struct lcore *lc)
 			why.code = read_frame(rd);
 		}
 		if (why.code != KVR_OK || rd->at == rd->len)
-			end(lc, rd, &why);
+			end_message(lc, rd, &why);
 	}
 }
 
 void read_drop(struct lcore *lc)
 {
 	struct reading *rd = &lc->reading;
-	struct frame_list *l;
+	struct frame_list *list;
 
 	if (rd->j != NULL)
 		job_drop(lc, rd->j);
-	while ((l = rd->first) != NULL) {
-		rd->first = l->next;
-		frames_free(l);
+	while ((list = rd->first) != NULL) {
+		rd->first = list->next;
+		frames_free(list);
 	}
 	while (lc->trash != NULL)
 		frames_poll(lc);

@@ -23,21 +23,21 @@ enum kvr_code source_route(struct lcore *lc, struct rte_mbuf *m, const struct kv
 
 /** Reject a received frame with @p code, count and free it. The answer is subject to the source's
  * rate of answers. Ingress lcores. */
-void source_refuse(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+void source_reject(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
 		   enum kvr_code code);
 
 /** The same with details. */
-void source_refuse_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		      const struct refusal *why);
+void source_reject_as(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+		      const struct rejection *why);
 
 /** The same without the rate of answers: the frame has passed a rate limit, or belongs to a request
  * that its sender serves. */
-void source_refuse_passed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-			  const struct refusal *why);
+void source_reject_passed(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
+			  const struct rejection *why);
 
 /** Reject, count and free a received frame without an answer: another frame of its message is
  * answered, or none. Ingress lcores. */
-void source_refuse_unsaid(struct lcore *lc, struct rte_mbuf *m, enum kvr_code code);
+void source_reject_silent(struct lcore *lc, struct rte_mbuf *m, enum kvr_code code);
 
 /** Shed a request that source_route() rejected for overload: Busy, count and free. Subject to the
  * rate of answers, because an answer costs as much as the request. */

@@ -15,12 +15,12 @@
 
 static inline const struct kvr_path *agent_path(const struct lcore *lc, const struct kvr_relay *r)
 {
-	const struct kvr_view_worker *w;
+	const struct kvr_view_worker *worker;
 
 	if (likely(lc->view->moved == 0))
 		return &r->agent;
-	w = kvr_view_find(lc->view, r->worker);
-	return w != NULL && w->epoch == r->epoch ? &w->path : &r->agent;
+	worker = kvr_view_find(lc->view, r->worker);
+	return worker != NULL && worker->epoch == r->epoch ? &worker->path : &r->agent;
 }
 
 #endif

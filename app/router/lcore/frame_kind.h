@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_KINDS_H
-#define ROUTER_KINDS_H
+#ifndef ROUTER_FRAME_KIND_H
+#define ROUTER_FRAME_KIND_H
 
 /**
  * @file
@@ -26,7 +26,7 @@ struct frame_kind {
 	void (*ingress)(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from);
 	/** On the control thread, if ingress passes the kind on; else NULL. Fills *why on
 	 * rejection. */
-	void (*control)(struct router *rt, struct ctl_frame *f, struct refusal *why);
+	void (*control)(struct router *rt, struct ctl_frame *f, struct rejection *why);
 	/** May be fragmented: its body is checked when the message is complete. */
 	bool in_parts;
 };

@@ -14,41 +14,41 @@
 
 #include "state/router.h"
 
-int idle_init(struct idle *d, int mode)
+int idle_init(struct idle *idle, int mode)
 {
-	d->mode = mode;
-	d->fd = -1;
+	idle->mode = mode;
+	idle->fd = -1;
 	if (mode == IDLE_POLL)
 		return 0;
-	d->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-	return d->fd < 0 ? -errno : 0;
+	idle->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+	return idle->fd < 0 ? -errno : 0;
 }
 
-void idle_fini(struct idle *d)
+void idle_fini(struct idle *idle)
 {
-	if (d->mode != IDLE_POLL && d->fd >= 0)
-		close(d->fd);
-	d->fd = -1;
-	d->mode = IDLE_POLL;
+	if (idle->mode != IDLE_POLL && idle->fd >= 0)
+		close(idle->fd);
+	idle->fd = -1;
+	idle->mode = IDLE_POLL;
 }
 
-void idle_begin(struct idle *d)
+void idle_begin(struct idle *idle)
 {
-	d->slack = (struct kvr_timer_slack){0};
-	if (d->mode != IDLE_POLL)
-		kvr_timer_slack_set(&d->slack, KVR_TIMER_SLACK_LEAST_NS);
+	idle->slack = (struct kvr_timer_slack){0};
+	if (idle->mode != IDLE_POLL)
+		kvr_timer_slack_set(&idle->slack, KVR_TIMER_SLACK_LEAST_NS);
 }
 
 /* Waker and sleeper each write, fence and then read. The two fences pair with each other. */
-void idle_wake(struct idle *d)
+void idle_wake(struct idle *idle)
 {
 	const uint64_t one = 1;
 
-	if (d->mode == IDLE_POLL)
+	if (idle->mode == IDLE_POLL)
 		return;
 	atomic_thread_fence(memory_order_seq_cst);
-	if (atomic_load_explicit(&d->asleep, memory_order_relaxed) != 0)
-		(void)!write(d->fd, &one, sizeof(one)); /* full: a wake-up is pending already */
+	if (atomic_load_explicit(&idle->asleep, memory_order_relaxed) != 0)
+		(void)!write(idle->fd, &one, sizeof(one)); /* full: a wake-up is pending already */
 }
 
 static void wake_others(struct lcore *lc)
@@ -71,7 +71,7 @@ static void wake_others(struct lcore *lc)
 
 /* Arm the devices of @p lc to wake it, from fds[*n] on. @return longest sleep; 0: frames are
  * waiting. */
-static uint64_t arm(struct lcore *lc, struct pollfd fds[], uint32_t *n)
+static uint64_t arm_devices(struct lcore *lc, struct pollfd fds[], uint32_t *n)
 {
 	uint64_t most = lcore_timers(lc) ? IDLE_SLEEP_NS : IDLE_WOKEN_NS;
 	int rc, fd;
@@ -88,14 +88,14 @@ static uint64_t arm(struct lcore *lc, struct pollfd fds[], uint32_t *n)
 	return most;
 }
 
-static void disarm(struct lcore *lc)
+static void disarm_devices(struct lcore *lc)
 {
 	for (uint32_t i = 0; i < lc->rt->n_ports && lc->queue[i] != NULL; i++)
 		kvr_port_wait_disarm(lc->queue[i]);
 }
 
 /* fds[0] is the eventfd. */
-static void wait_for(struct idle *d, struct pollfd fds[], uint32_t n, uint64_t ns)
+static void wait_for(struct idle *idle, struct pollfd fds[], uint32_t n, uint64_t ns)
 {
 	const struct timespec t = {.tv_sec = (time_t)(ns / 1000000000),
 				   .tv_nsec = (long)(ns % 1000000000)};
@@ -106,7 +106,7 @@ static void wait_for(struct idle *d, struct pollfd fds[], uint32_t n, uint64_t n
 	if (ppoll(fds, n, &t, NULL) <= 0)
 		return;
 	if ((fds[0].revents & POLLIN) != 0)
-		(void)!read(d->fd, &count, sizeof(count));
+		(void)!read(idle->fd, &count, sizeof(count));
 	for (uint32_t i = 1; i < n; i++) /* an interface that is down stays readable until read */
 		if ((fds[i].revents & POLLERR) != 0)
 			(void)getsockopt(fds[i].fd, SOL_SOCKET, SO_ERROR, &error, &len);
@@ -128,7 +128,7 @@ void idle_after_turn(struct lcore *lc)
 	if (ns == 0)
 		return;
 	if (interrupt)
-		ns = arm(lc, fds, &n);
+		ns = arm_devices(lc, fds, &n);
 	rte_rcu_qsbr_thread_offline(lc->rt->qsbr, lc->qsbr_id);
 	atomic_store_explicit(&lc->idle.asleep, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
@@ -145,19 +145,19 @@ void idle_after_turn(struct lcore *lc)
 	atomic_store_explicit(&lc->idle.asleep, 0, memory_order_relaxed);
 	rte_rcu_qsbr_thread_online(lc->rt->qsbr, lc->qsbr_id);
 	if (interrupt)
-		disarm(lc);
+		disarm_devices(lc);
 }
 
 void idle_control(struct router *rt, uint64_t ns)
 {
-	struct idle *d = &rt->control.idle;
-	struct pollfd fds[1] = {{.fd = d->fd, .events = POLLIN}};
+	struct idle *idle = &rt->control.idle;
+	struct pollfd fds[1] = {{.fd = idle->fd, .events = POLLIN}};
 
 	if (!rte_ring_empty(rt->control.out))
 		idle_wake(&rt->control.via->idle);
-	atomic_store_explicit(&d->asleep, 1, memory_order_relaxed);
+	atomic_store_explicit(&idle->asleep, 1, memory_order_relaxed);
 	atomic_thread_fence(memory_order_seq_cst); /* as in idle_wake() */
 	if (rte_ring_empty(rt->control_ring))
-		wait_for(d, fds, 1, ns);
-	atomic_store_explicit(&d->asleep, 0, memory_order_relaxed);
+		wait_for(idle, fds, 1, ns);
+	atomic_store_explicit(&idle->asleep, 0, memory_order_relaxed);
 }

@@ -41,27 +41,27 @@ struct router;
 
 /** The state machine after a turn; @p worked: the turn found work. @p most_ns bounds a sleep. Pure.
  * @return nanoseconds to sleep; 0: turn again at once. */
-static inline uint64_t idle_turn(struct idle *d, bool worked, uint64_t most_ns)
+static inline uint64_t idle_turn(struct idle *idle, bool worked, uint64_t most_ns)
 {
-	const bool woken = d->mode == IDLE_INTERRUPT;
+	const bool woken = idle->mode == IDLE_INTERRUPT;
 
 	if (worked) {
-		if (d->turns > 0 && d->ns == 0 && d->fewer > 0)
-			d->fewer--;
-		d->turns = 0;
-		d->ns = 0;
+		if (idle->turns > 0 && idle->ns == 0 && idle->fewer > 0)
+			idle->fewer--;
+		idle->turns = 0;
+		idle->ns = 0;
 		return 0;
 	}
-	if (d->turns < (woken ? IDLE_SPIN_INT >> d->fewer : IDLE_SPIN)) {
-		d->turns++;
+	if (idle->turns < (woken ? IDLE_SPIN_INT >> idle->fewer : IDLE_SPIN)) {
+		idle->turns++;
 		return 0;
 	}
-	if (woken && d->ns == 0 && IDLE_SPIN_INT >> d->fewer > IDLE_SPIN_LEAST)
-		d->fewer++;
-	d->ns = d->ns == 0 ? IDLE_LEAST_NS : 2 * d->ns;
-	if (d->ns > most_ns)
-		d->ns = most_ns;
-	return d->ns;
+	if (woken && idle->ns == 0 && IDLE_SPIN_INT >> idle->fewer > IDLE_SPIN_LEAST)
+		idle->fewer++;
+	idle->ns = idle->ns == 0 ? IDLE_LEAST_NS : 2 * idle->ns;
+	if (idle->ns > most_ns)
+		idle->ns = most_ns;
+	return idle->ns;
 }
 
 /* ---- work_dp.c ---- */
@@ -81,17 +81,17 @@ bool lcore_timers(const struct lcore *lc);
 /* ---- idle.c ---- */
 
 /** Set up and tear down. Start. @return 0 or -errno. */
-int idle_init(struct idle *d, int mode);
-void idle_fini(struct idle *d);
+int idle_init(struct idle *idle, int mode);
+void idle_fini(struct idle *idle);
 
 /** Called when its thread begins. */
-void idle_begin(struct idle *d);
+void idle_begin(struct idle *idle);
 
 /** Sleep after a turn of @p lc if it is time to. Not called in `poll`. Own thread. */
 void idle_after_turn(struct lcore *lc);
 
 /** Wake its owner if it sleeps. Any thread, after the work was queued. */
-void idle_wake(struct idle *d);
+void idle_wake(struct idle *idle);
 
 /** Control: wait for work for at most @p ns. */
 void idle_control(struct router *rt, uint64_t ns);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_NOTES_H
-#define ROUTER_NOTES_H
+#ifndef ROUTER_MAILBOX_H
+#define ROUTER_MAILBOX_H
 
 /**
  * @file
@@ -22,48 +22,50 @@
 #include "state/pool.h"
 
 /** Number of waiting messages, approximate. Any thread. */
-static inline uint32_t notes_count(const struct pool *p)
+static inline uint32_t mailbox_count(const struct pool *pool)
 {
-	const struct note_array *a = &p->live.notes;
+	const struct mailbox_array *a = &pool->live.mailbox;
 	uint32_t tail;
 
-	if (p->notes != NULL)
-		return rte_ring_count(p->notes);
-	/* Pairs with the release store in notes_take_finish(): a reader of the new tail also reads
-	 * the new head. */
+	if (pool->mailbox != NULL)
+		return rte_ring_count(pool->mailbox);
+	/* Pairs with the release store in mailbox_take_finish(): a reader of the new tail also
+	 * reads the new head. */
 	tail = atomic_load_explicit(&a->tail, memory_order_acquire);
 	return (tail - atomic_load_explicit(&a->head, memory_order_relaxed)) & a->mask;
 }
 
 /** Put a message. @return 0, or -ENOBUFS: full, the caller keeps it. */
-static inline int notes_put(struct pool *p, const struct note *n)
+static inline int mailbox_put(struct pool *pool, const struct sched_msg *msg)
 {
-	struct note_array *a = &p->live.notes;
+	struct mailbox_array *a = &pool->live.mailbox;
 	uint32_t tail, next;
 
 	if (KVR_SIM_FAULT(NOTES))
 		return -ENOBUFS;
-	if (p->notes != NULL)
-		return rte_ring_enqueue_elem(p->notes, (void *)(uintptr_t)n, sizeof(*n));
+	if (pool->mailbox != NULL)
+		return rte_ring_enqueue_elem(pool->mailbox, (void *)(uintptr_t)msg, sizeof(*msg));
 	/* Publishes nothing, here and below: the writer is the only reader of messages. */
 	tail = atomic_load_explicit(&a->tail, memory_order_relaxed);
 	next = (tail + 1) & a->mask;
 	if (unlikely(next == atomic_load_explicit(&a->head, memory_order_relaxed)))
 		return -ENOBUFS;
-	a->v[tail] = *n;
+	a->v[tail] = *msg;
 	atomic_store_explicit(&a->tail, next, memory_order_relaxed);
 	return 0;
 }
 
-/** Read up to @p most messages in order. notes_take_finish() then removes some; this lcore puts
- * none in between. Scheduler lcore. @return number read. */
-static inline uint32_t notes_take_start(const struct pool *p, struct note out[], uint32_t most)
+/** Read up to @pool most messages in order. mailbox_take_finish() then removes some; this lcore
+ * puts none in between. Scheduler lcore. @return number read. */
+static inline uint32_t mailbox_take_start(const struct pool *pool, struct sched_msg out[],
+					  uint32_t most)
 {
-	const struct note_array *a = &p->live.notes;
+	const struct mailbox_array *a = &pool->live.mailbox;
 	uint32_t head, tail, n;
 
-	if (p->notes != NULL)
-		return rte_ring_dequeue_burst_elem_start(p->notes, out, sizeof(out[0]), most, NULL);
+	if (pool->mailbox != NULL)
+		return rte_ring_dequeue_burst_elem_start(pool->mailbox, out, sizeof(out[0]), most,
+							 NULL);
 	head = atomic_load_explicit(&a->head, memory_order_relaxed);
 	tail = atomic_load_explicit(&a->tail, memory_order_relaxed);
 	for (n = 0; n < most && head != tail; head = (head + 1) & a->mask)
@@ -71,14 +73,14 @@ static inline uint32_t notes_take_start(const struct pool *p, struct note out[],
 	return n;
 }
 
-/** Remove the first @p n messages read; the others stay. */
-static inline void notes_take_finish(struct pool *p, uint32_t n)
+/** Remove the first @pool n messages read; the others stay. */
+static inline void mailbox_take_finish(struct pool *pool, uint32_t n)
 {
-	struct note_array *a = &p->live.notes;
+	struct mailbox_array *a = &pool->live.mailbox;
 	uint32_t head, tail;
 
-	if (p->notes != NULL) {
-		rte_ring_dequeue_elem_finish(p->notes, n);
+	if (pool->mailbox != NULL) {
+		rte_ring_dequeue_elem_finish(pool->mailbox, n);
 		return;
 	}
 	if (n == 0)
@@ -86,17 +88,17 @@ static inline void notes_take_finish(struct pool *p, uint32_t n)
 	head = (atomic_load_explicit(&a->head, memory_order_relaxed) + n) & a->mask;
 	tail = atomic_load_explicit(&a->tail, memory_order_relaxed);
 	atomic_store_explicit(&a->head, head != tail ? head : 0, memory_order_relaxed);
-	/* Pairs with the acquire load in notes_count(). */
+	/* Pairs with the acquire load in mailbox_count(). */
 	if (head == tail)
 		atomic_store_explicit(&a->tail, 0, memory_order_release);
 }
 
 /** Read and remove. */
-static inline uint32_t notes_take(struct pool *p, struct note out[], uint32_t most)
+static inline uint32_t mailbox_take(struct pool *pool, struct sched_msg out[], uint32_t most)
 {
-	const uint32_t n = notes_take_start(p, out, most);
+	const uint32_t n = mailbox_take_start(pool, out, most);
 
-	notes_take_finish(p, n);
+	mailbox_take_finish(pool, n);
 	return n;
 }
 

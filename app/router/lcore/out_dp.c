@@ -26,13 +26,13 @@ uint32_t out_limit(const struct lcore *lc, const struct kvr_path *to)
 void out_send_fitting(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 {
 	struct kvr_port_queue *q = lc->queue[to->port];
-	struct egress_note e;
+	struct egress_msg e;
 
 	if (likely(q != NULL)) {
 		kvr_port_send(q, to, m); /* the port counts drops */
 		return;
 	}
-	e = (struct egress_note){m, *to};
+	e = (struct egress_msg){m, *to};
 	if (unlikely(KVR_SIM_FAULT(EGRESS) || rte_ring_enqueue_elem(lc->out, &e, sizeof(e)) != 0)) {
 		in_count(lc, IN_EGRESS_FULL);
 		rte_pktmbuf_free(m);
@@ -71,15 +71,15 @@ static void send_cut(struct lcore *lc, const struct kvr_wire_hdr *h, const struc
 	}
 }
 
-void out_slices(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+void out_slices(struct lcore *lc, const struct kvr_wire_hdr *hdr, const struct kvr_slice *s,
 		uint32_t n, const struct kvr_path *to)
 {
-	send_cut(lc, h, s, n, to, out_limit(lc, to));
+	send_cut(lc, hdr, s, n, to, out_limit(lc, to));
 }
 
 void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
 	const uint32_t limit = out_limit(lc, to);
 
 	if (likely(m->pkt_len <= limit)) {
@@ -88,9 +88,10 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 	}
 	/* A single fragment cannot be cut again: all fragments of a message have the same length.
 	 */
-	if (kvr_frame_whole(h)) {
+	if (kvr_frame_whole(hdr)) {
 		in_count(lc, IN_REFRAGMENTED);
-		send_cut(lc, h, &(struct kvr_slice){kvr_frame_body(h), h->frag_len}, 1, to, limit);
+		send_cut(lc, hdr, &(struct kvr_slice){kvr_frame_body(hdr), hdr->frag_len}, 1, to,
+			 limit);
 	} else {
 		in_count(lc, IN_UNSENDABLE);
 	}
@@ -99,25 +100,25 @@ void out_send(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *to)
 
 struct kvr_wire_hdr *out_frame_new(struct lcore *lc, struct rte_mbuf **m, size_t len)
 {
-	struct kvr_wire_hdr *h = NULL;
+	struct kvr_wire_hdr *hdr = NULL;
 
 	*m = KVR_SIM_FAULT(MBUF) ? NULL : rte_pktmbuf_alloc(lc->mbufs);
 	if (likely(*m != NULL))
-		h = (void *)rte_pktmbuf_append(*m, (uint16_t)(FRAME_HDR + len));
-	if (unlikely(h == NULL)) {
+		hdr = (void *)rte_pktmbuf_append(*m, (uint16_t)(FRAME_HDR + len));
+	if (unlikely(hdr == NULL)) {
 		in_count(lc, IN_NO_MBUF);
 		rte_pktmbuf_free(*m);
 	}
-	return h;
+	return hdr;
 }
 
 /* A message of the router that is too long for one frame of the path. It is cut before it becomes a
  * frame, because the sender may be control, which must not free buffers (see ctl_mbufs). */
-static void cut_message(struct lcore *lc, const struct kvr_wire_hdr *h, const struct kvr_slice *s,
+static void cut_message(struct lcore *lc, const struct kvr_wire_hdr *hdr, const struct kvr_slice *s,
 			uint32_t n, const struct kvr_path *to)
 {
 	in_count(lc, IN_REFRAGMENTED);
-	send_cut(lc, h, s, n, to, out_limit(lc, to));
+	send_cut(lc, hdr, s, n, to, out_limit(lc, to));
 }
 
 void out_message(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
@@ -151,17 +152,17 @@ void out_frame(struct lcore *lc, const struct kvr_path *to, const void *frame, s
 {
 	const struct kvr_slice body = {(const uint8_t *)frame + FRAME_HDR,
 				       (uint32_t)(len - FRAME_HDR)};
-	struct kvr_wire_hdr *h;
+	struct kvr_wire_hdr *hdr;
 	struct rte_mbuf *m;
 
 	if (unlikely(len > out_limit(lc, to))) {
 		cut_message(lc, frame, &body, 1, to);
 		return;
 	}
-	h = out_frame_new(lc, &m, len - FRAME_HDR);
-	if (unlikely(h == NULL))
+	hdr = out_frame_new(lc, &m, len - FRAME_HDR);
+	if (unlikely(hdr == NULL))
 		return;
-	memcpy(h, frame, len);
+	memcpy(hdr, frame, len);
 	out_send_fitting(lc, m, to);
 }
 
@@ -180,7 +181,7 @@ static size_t reject_len(struct kvr_wire_rejected *r, size_t text, uint32_t room
 }
 
 /* Default words for a rejection, with the numbers of its details. */
-static void say_plainly(struct kvr_reason *t, const struct refusal *why)
+static void default_words(struct kvr_reason *t, const struct rejection *why)
 {
 	const uint64_t *d = why->detail;
 
@@ -202,7 +203,7 @@ static void say_plainly(struct kvr_reason *t, const struct refusal *why)
 }
 
 void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint64_t source,
-		uint64_t id, const struct refusal *why)
+		uint64_t id, const struct rejection *why)
 {
 	uint8_t buf[sizeof(struct kvr_wire_rejected) + KVR_REASON_MAX + 1] = {0};
 	struct kvr_wire_rejected *r = (void *)buf;
@@ -212,7 +213,7 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 	if (why->text != NULL)
 		kvr_reason_say(&text, why->text);
 	else
-		say_plainly(&text, why);
+		default_words(&text, why);
 	len = text.n;
 
 	kvr_stats_inc(lc->reject, why->code);
@@ -231,29 +232,29 @@ void out_reject(struct lcore *lc, const struct kvr_path *to, uint8_t kind, uint6
 }
 
 void out_reject_frame(struct lcore *lc, struct rte_mbuf *m, const struct kvr_path *from,
-		      const struct refusal *why)
+		      const struct rejection *why)
 {
-	const struct kvr_wire_hdr *h = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
-	struct refusal w = *why;
+	const struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(m, const struct kvr_wire_hdr *);
+	struct rejection w = *why;
 
-	if (kvr_frame_answerable(h)) {
-		w.handle = h->handle;
-		w.room = source_room(lc->rt, from, m->pkt_len);
-		out_reject(lc, from, h->kind, h->source, h->id, &w);
+	if (kvr_frame_answerable(hdr)) {
+		w.handle = hdr->handle;
+		w.room = out_answer_limit(lc->rt, from, m->pkt_len);
+		out_reject(lc, from, hdr->kind, hdr->source, hdr->id, &w);
 	} else {
 		kvr_stats_inc(lc->reject, why->code);
 	}
 	rte_pktmbuf_free(m);
 }
 
-void out_dispatch_fields(const struct lcore *lc, const struct job *j,
-			 const struct dispatch_fields *f, struct kvr_wire_hdr *h,
+void out_dispatch_fields(const struct lcore *lc, const struct job *job,
+			 const struct dispatch_fields *f, struct kvr_wire_hdr *hdr,
 			 struct kvr_wire_request *q)
 {
-	h->kind = KVR_DISPATCH;
-	h->handle = f->handle;
-	h->epoch = lc->rt->epoch;
-	if (!f->internal && !rules_of_port(lc->rt, j->client.port)->cookie)
+	hdr->kind = KVR_DISPATCH;
+	hdr->handle = f->handle;
+	hdr->epoch = lc->rt->epoch;
+	if (!f->internal && !rules_of_port(lc->rt, job->client.port)->cookie)
 		q->flags |= KVR_REQ_F_UNPROVEN;
 	q->worker = f->worker;
 	q->dp_rank = f->dp_rank;
@@ -264,29 +265,29 @@ void out_dispatch_fields(const struct lcore *lc, const struct job *j,
 		q->flags |= KVR_REQ_F_TRIAL;
 	if (!f->direct)
 		q->flags &= ~KVR_REQ_F_DIRECT;
-	memcpy(q->client_ip, j->client.ip, sizeof(q->client_ip));
-	q->client_port = j->client.udp_port;
+	memcpy(q->client_ip, job->client.ip, sizeof(q->client_ip));
+	q->client_port = job->client.udp_port;
 	/* Largest frame of the agent, which is relayed unchanged or ends here. */
-	q->client_frame = (uint16_t)(f->internal ? lc->rt->max_frame : out_limit(lc, &j->client));
+	q->client_frame = (uint16_t)(f->internal ? lc->rt->max_frame : out_limit(lc, &job->client));
 	/* Space for the hint that the router adds to the last item. */
 	if (!f->internal && unlikely((q->flags & KVR_REQ_F_TRACK) != 0) &&
 	    q->client_frame >= KVR_WIRE_LEAST_MAX_FRAME + KVR_WIRE_TRACKER_ROOM)
 		q->client_frame = (uint16_t)(q->client_frame - KVR_WIRE_TRACKER_ROOM);
 }
 
-void out_dispatch(struct lcore *lc, struct job *j, const struct kvr_path *to,
+void out_dispatch(struct lcore *lc, struct job *job, const struct kvr_path *to,
 		  const struct dispatch_fields *f)
 {
-	struct kvr_wire_hdr *h = rte_pktmbuf_mtod(j->frame, struct kvr_wire_hdr *);
+	struct kvr_wire_hdr *hdr = rte_pktmbuf_mtod(job->frame, struct kvr_wire_hdr *);
 
-	out_dispatch_fields(lc, j, f, h, (void *)(h + 1));
-	out_send(lc, j->frame, to);
-	j->frame = NULL;
+	out_dispatch_fields(lc, job, f, hdr, (void *)(hdr + 1));
+	out_send(lc, job->frame, to);
+	job->frame = NULL;
 }
 
-static uint32_t egress(struct lcore *lc, struct rte_ring *r)
+static uint32_t put_egress(struct lcore *lc, struct rte_ring *r)
 {
-	struct egress_note e[BURST];
+	struct egress_msg e[BURST];
 	uint32_t n;
 
 	if (likely(rte_ring_empty(r)))
@@ -300,7 +301,8 @@ static uint32_t egress(struct lcore *lc, struct rte_ring *r)
 
 uint32_t out_egress(struct lcore *lc)
 {
-	return egress(lc, lc->egress) + (lc->egress_ctl != NULL ? egress(lc, lc->egress_ctl) : 0);
+	return put_egress(lc, lc->egress) +
+	       (lc->egress_ctl != NULL ? put_egress(lc, lc->egress_ctl) : 0);
 }
 
 /* The first bytes of the headroom: headers are written right before the data and take at most 70
@@ -318,7 +320,7 @@ const struct kvr_path *path_kept(const struct rte_mbuf *m)
 	return m->buf_addr;
 }
 
-uint32_t source_room(const struct router *rt, const struct kvr_path *from, uint32_t question)
+uint32_t out_answer_limit(const struct router *rt, const struct kvr_path *from, uint32_t question)
 {
 	return rules_of_port(rt, from->port)->cookie ? question : 0;
 }

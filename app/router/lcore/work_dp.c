@@ -30,7 +30,7 @@ bool lcore_given(const struct lcore *lc)
 		if (!rte_ring_empty(lc->event_pool[i]->events))
 			return true;
 	for (uint32_t i = 0; i < lc->n_sched; i++)
-		if (notes_count(lc->sched_pool[i]) != 0)
+		if (mailbox_count(lc->sched_pool[i]) != 0)
 			return true;
 	for (uint32_t i = 0; rt->conf.n_ingress > 1 && lc->egress != NULL && i < rt->n_ports; i++)
 		if (kvr_port_waiting(rt->port[i]) != 0)
@@ -43,7 +43,7 @@ bool lcore_goes_on(const struct lcore *lc)
 	if (lc->call != NULL || lc->trash != NULL || lc->reading.first != NULL)
 		return true;
 	for (uint32_t i = 0; i < lc->n_event; i++)
-		if (event_open(&lc->event_pool[i]->event))
+		if (event_is_open(&lc->event_pool[i]->event))
 			return true;
 	for (uint32_t i = 0; i < lc->n_sched; i++)
 		if (!TAILQ_EMPTY(&lc->sched_pool[i]->live.sends) ||

@@ -29,15 +29,15 @@ static void stage_add(struct stage_work *w, uint64_t items, uint64_t cycles)
 	kvr_cell_add(&w->cycles, cycles);
 }
 
-static void most(kvr_cell_t *gauge, uint64_t v)
+static void gauge_max(kvr_cell_t *gauge, uint64_t v)
 {
 	if (unlikely(v > kvr_cell_get(gauge)))
 		kvr_cell_set(gauge, v);
 }
 
 /* Charge the time since the last lap to `stage` if it did work. */
-static __rte_always_inline uint64_t lap(struct lcore *lc, enum stage stage, uint32_t items,
-					uint64_t since)
+static __rte_always_inline uint64_t stage_lap(struct lcore *lc, enum stage stage, uint32_t items,
+					      uint64_t since)
 {
 	uint64_t now;
 
@@ -45,14 +45,14 @@ static __rte_always_inline uint64_t lap(struct lcore *lc, enum stage stage, uint
 		return since;
 	now = rte_rdtsc();
 	stage_add(&lc->work[stage], items, now - since);
-	most(&lc->work[stage].max_cycles, now - since);
+	gauge_max(&lc->work[stage].max_cycles, now - since);
 	return now;
 }
 
-static bool timed_call(struct lcore *lc, struct call *c)
+static bool timed_call(struct lcore *lc, struct call *call)
 {
 	const uint64_t begin = rte_rdtsc();
-	const bool done = c->fn(lc, c->arg);
+	const bool done = call->fn(lc, call->arg);
 
 	kvr_cell_add(&lc->turns.calls, 1);
 	kvr_cell_add(&lc->turns.call_cycles, rte_rdtsc() - begin);
@@ -62,18 +62,18 @@ static bool timed_call(struct lcore *lc, struct call *c)
 static void calls_poll(struct lcore *lc)
 {
 	for (uint32_t i = 0; i < CALLS_TURN; i++) {
-		struct call *c = lc->call;
+		struct call *call = lc->call;
 		bool done;
 
-		if (c == NULL && rte_ring_sc_dequeue(lc->calls, (void **)&c) != 0)
+		if (call == NULL && rte_ring_sc_dequeue(lc->calls, (void **)&call) != 0)
 			return;
-		lc->call = c;
-		done = timed_call(lc, c);
+		lc->call = call;
+		done = timed_call(lc, call);
 		if (!done)
 			return;
 		lc->call = NULL;
 		/* Pairs with the acquire load in call_busy(): what fn wrote is visible. */
-		atomic_store_explicit(&c->busy, 0, memory_order_release);
+		atomic_store_explicit(&call->busy, 0, memory_order_release);
 	}
 }
 
@@ -85,7 +85,7 @@ void lcore_turn(struct lcore *lc)
 
 	/* Measured from turn to turn, because frames wait wherever an lcore stalls. */
 	if (likely(lc->began != 0))
-		most(&lc->turns.max_turn_cycles, begin - lc->began);
+		gauge_max(&lc->turns.max_turn_cycles, begin - lc->began);
 	lc->began = begin;
 	lc->now_ns = tsc_ns(lc->rt, t);
 	lc->send_left = SEND_TURN_BYTES;
@@ -93,25 +93,25 @@ void lcore_turn(struct lcore *lc)
 	lc->view = atomic_load_explicit(&lc->rt->view, memory_order_acquire);
 
 	if (lc->egress != NULL) {
-		t = lap(lc, STAGE_INGRESS, ingress_poll(lc), t);
+		t = stage_lap(lc, STAGE_INGRESS, ingress_poll(lc), t);
 		n = lc->n_jobs;
 		jobs_flush(lc);
-		t = lap(lc, STAGE_SCORE, n, t);
+		t = stage_lap(lc, STAGE_SCORE, n, t);
 	}
 	for (uint32_t i = 0; i < lc->n_event; i++) {
-		most(&lc->work[STAGE_EVENT].max_ring_depth,
-		     rte_ring_count(lc->event_pool[i]->events));
-		t = lap(lc, STAGE_EVENT, event_poll(lc, lc->event_pool[i]), t);
+		gauge_max(&lc->work[STAGE_EVENT].max_ring_depth,
+			  rte_ring_count(lc->event_pool[i]->events));
+		t = stage_lap(lc, STAGE_EVENT, event_poll(lc, lc->event_pool[i]), t);
 	}
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
-		most(&lc->work[STAGE_SCHED].max_ring_depth, notes_count(lc->sched_pool[i]));
-		t = lap(lc, STAGE_SCHED, sched_poll(lc, lc->sched_pool[i]), t);
+		gauge_max(&lc->work[STAGE_SCHED].max_ring_depth, mailbox_count(lc->sched_pool[i]));
+		t = stage_lap(lc, STAGE_SCHED, sched_poll(lc, lc->sched_pool[i]), t);
 	}
 	if (lc->egress != NULL) {
 		n = out_egress(lc);
 		for (uint32_t i = 0; i < lc->rt->n_ports; i++)
 			n += kvr_port_flush(lc->queue[i]);
-		t = lap(lc, STAGE_EGRESS, n, t);
+		t = stage_lap(lc, STAGE_EGRESS, n, t);
 	}
 	frames_poll(lc);
 	calls_poll(lc);

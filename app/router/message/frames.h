@@ -16,23 +16,23 @@
 
 /** The job's frames no longer count at the ingress lcore: they are freed, or counted as waiting.
  * Idempotent. Scheduler lcore. */
-void fragments_taken(struct job *j);
+void frames_count_taken(struct job *job);
 
 /** Undo the count: no scheduler takes the job. Ingress lcore that made it. */
-void fragments_back(struct lcore *lc, struct job *j);
+void frames_count_back(struct lcore *lc, struct job *job);
 
 /** Free all frames of a message and the list at once. Any thread. */
-void frames_free(struct frame_list *l);
+void frames_free(struct frame_list *list);
 
 /** The same, at most as many frames as this turn of @p lc allows, the others in later turns. At
  * once on the control thread. */
-void frames_drop(struct lcore *lc, struct frame_list *l);
+void frames_drop(struct lcore *lc, struct frame_list *list);
 
 /** Continue frames_drop(); once a turn. */
 void frames_poll(struct lcore *lc);
 
 /** Copy bytes [off, off + len) of the body of a message, which must exist, to @p dst. All frames
  * but the last carry @p unit bytes. */
-void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst);
+void frames_copy(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst);
 
 #endif

@@ -12,71 +12,71 @@
 
 /* ---- count on the way to a scheduler ---- */
 
-void fragments_taken(struct job *j)
+void frames_count_taken(struct job *job)
 {
-	_Atomic uint32_t *taken = &j->pool->live.taken[j->lcore];
+	_Atomic uint32_t *taken = &job->pool->live.taken[job->lcore];
 
-	if (likely(j->moved == 0))
+	if (likely(job->moved == 0))
 		return;
 	/* One writer, the pool's scheduler lcore; the ring has published the frames. */
-	atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + j->moved,
+	atomic_store_explicit(taken, atomic_load_explicit(taken, memory_order_relaxed) + job->moved,
 			      memory_order_relaxed);
-	j->moved = 0;
+	job->moved = 0;
 }
 
-void fragments_back(struct lcore *lc, struct job *j)
+void frames_count_back(struct lcore *lc, struct job *job)
 {
-	lc->moved[j->pool->number] -= j->moved;
-	j->moved = 0;
+	lc->moved[job->pool->number] -= job->moved;
+	job->moved = 0;
 }
 
 /* ---- freeing ---- */
 
-static void free_some(struct frame_list *l, uint32_t n)
+static void free_some(struct frame_list *list, uint32_t n)
 {
-	while (n-- > 0 && l->n > 0)
-		rte_pktmbuf_free(l->m[--l->n]);
+	while (n-- > 0 && list->n > 0)
+		rte_pktmbuf_free(list->m[--list->n]);
 }
 
-void frames_free(struct frame_list *l)
+void frames_free(struct frame_list *list)
 {
-	free_some(l, l->n);
-	buf_put(l);
+	free_some(list, list->n);
+	buf_put(list);
 }
 
-void frames_drop(struct lcore *lc, struct frame_list *l)
+void frames_drop(struct lcore *lc, struct frame_list *list)
 {
 	const bool control = lc == &lc->rt->control;
 
-	if (control || l->n <= lc->free_left) {
-		lc->free_left -= control ? 0 : l->n;
-		frames_free(l);
+	if (control || list->n <= lc->free_left) {
+		lc->free_left -= control ? 0 : list->n;
+		frames_free(list);
 		return;
 	}
-	l->next = lc->trash;
-	lc->trash = l;
+	list->next = lc->trash;
+	lc->trash = list;
 }
 
 void frames_poll(struct lcore *lc)
 {
-	struct frame_list *l;
+	struct frame_list *list;
 
-	while ((l = lc->trash) != NULL && lc->free_left > 0) {
-		const uint32_t n = RTE_MIN(l->n, lc->free_left);
+	while ((list = lc->trash) != NULL && lc->free_left > 0) {
+		const uint32_t n = RTE_MIN(list->n, lc->free_left);
 
 		lc->free_left -= n;
-		free_some(l, n);
-		if (l->n > 0)
+		free_some(list, n);
+		if (list->n > 0)
 			break;
-		lc->trash = l->next;
-		buf_put(l);
+		lc->trash = list->next;
+		buf_put(list);
 	}
 	lc->free_left = FREE_TURN;
 }
 
 /* ---- bytes ---- */
 
-void frames_part(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst)
+void frames_copy(struct rte_mbuf *const m[], uint32_t unit, uint32_t off, uint32_t len, void *dst)
 {
 	uint8_t *to = dst;
 

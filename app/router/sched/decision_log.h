@@ -76,14 +76,15 @@ void decision_log_destroy(struct decision_log *log);
 /** Sample one decision in @p every from now on. Also at start. */
 void decision_log_sample(struct decision_log *log, uint64_t every);
 
-/** kvr_sched_route() for @p j, with an entry in the log. */
-enum kvr_sched_result decide(struct lcore *lc, struct pool *p, const struct job *j, uint32_t slot,
-			     const struct kvr_sched_req *req, const struct kvr_sched_overlap *ov,
-			     struct kvr_sched_decision *d);
+/** kvr_sched_route() for @pool j, with an entry in the log. */
+enum kvr_sched_result decision_make(struct lcore *lc, struct pool *pool, const struct job *job,
+				    uint32_t slot, const struct kvr_sched_req *req,
+				    const struct kvr_sched_overlap *ov,
+				    struct kvr_sched_decision *d);
 
-/** kvr_sched_poll(), with entries in the log. Call before the slots of @p d are changed. */
-uint32_t decide_waiting(struct lcore *lc, struct pool *p, struct kvr_sched_decision d[],
-			uint32_t n);
+/** kvr_sched_poll(), with entries in the log. Call before the slots of @pool d are changed. */
+uint32_t decision_poll(struct lcore *lc, struct pool *pool, struct kvr_sched_decision d[],
+		       uint32_t n);
 
 /** Argument of decision_sample() for call_lcore(): sample one decision in `every`. */
 struct decision_sample {

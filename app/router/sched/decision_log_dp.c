@@ -7,8 +7,8 @@
 
 #include <rte_branch_prediction.h>
 
-#include "sched/measure.h"
 #include "sched/request.h"
+#include "sched/request_stats.h"
 #include "state/router.h"
 
 #define FAILED_TERMS_NS UINT64_C(1000000) /* between terms of failed decisions */
@@ -50,12 +50,12 @@ static uint32_t best_terms(const struct kvr_sched_terms *t, uint32_t chosen,
 }
 
 /* No rank was selected: the load that every rank would carry, as far as known. */
-static void failed_terms(struct pool *p, const struct kvr_sched_req *req,
+static void failed_terms(struct pool *pool, const struct kvr_sched_req *req,
 			 const struct kvr_sched_overlap *ov, uint64_t now)
 {
-	struct decision_log *log = p->log;
+	struct decision_log *log = pool->log;
 
-	log->terms.n = kvr_sched_loads(p->sched, req, ov, now, log->load, log->terms.cap);
+	log->terms.n = kvr_sched_loads(pool->sched, req, ov, now, log->load, log->terms.cap);
 	for (uint32_t i = 0; i < log->terms.n; i++) {
 		const struct kvr_sched_load *l = &log->load[i];
 
@@ -63,7 +63,7 @@ static void failed_terms(struct pool *p, const struct kvr_sched_req *req,
 			.worker = l->worker,
 			.dp_rank = l->dp_rank,
 			.rank = l->rank,
-			.cost = (double)l->potential_prefill_tokens / p->block_size +
+			.cost = (double)l->potential_prefill_tokens / pool->block_size +
 				l->potential_decode_blocks,
 			.device = ov != NULL && ov->device != NULL ? ov->device[l->rank] : 0,
 			.prefill_tokens = l->potential_prefill_tokens,
@@ -73,20 +73,20 @@ static void failed_terms(struct pool *p, const struct kvr_sched_req *req,
 	}
 }
 
-static uint32_t rank_flags(const struct pool *p, uint32_t rank)
+static uint32_t rank_flags(const struct pool *pool, uint32_t rank)
 {
 	struct kvr_sched_rank_info r;
 
-	if (kvr_sched_rank_get(p->sched, rank, &r) != 0)
+	if (kvr_sched_rank_get(pool->sched, rank, &r) != 0)
 		return 0;
 	return (r.available ? 0 : DECISION_UNAVAILABLE) | (r.draining ? DECISION_DRAINING : 0) |
 	       (r.worker_overloaded ? DECISION_OVERLOADED : 0);
 }
 
 /* Takes log->terms. */
-static void keep(struct pool *p, const struct decision *head)
+static void keep_decision(struct pool *pool, const struct decision *head)
 {
-	struct decision_log *log = p->log;
+	struct decision_log *log = pool->log;
 	const uint64_t n = atomic_load_explicit(&log->written, memory_order_relaxed);
 	struct decision_entry *e = &log->ring[n % DECISIONS_KEPT];
 	struct decision *v = &e->v;
@@ -97,112 +97,117 @@ static void keep(struct pool *p, const struct decision *head)
 	v->n_eligible = log->terms.n;
 	v->n_terms = best_terms(&log->terms, head->d.rank, v->term);
 	for (uint32_t i = 0; i < v->n_terms; i++)
-		v->flags[i] = rank_flags(p, v->term[i].rank);
+		v->flags[i] = rank_flags(pool, v->term[i].rank);
 	rte_seqcount_write_end(&e->seq);
 	/* Pairs with the acquire load in decision_written(). */
 	atomic_store_explicit(&log->written, n + 1, memory_order_release);
 	log->terms.n = 0;
 }
 
-static void keep_failed(struct lcore *lc, struct pool *p, const struct decision *head,
+static void keep_failed(struct lcore *lc, struct pool *pool, const struct decision *head,
 			const struct kvr_sched_req *req, const struct kvr_sched_overlap *ov)
 {
-	struct decision_log *log = p->log;
+	struct decision_log *log = pool->log;
 
 	log->terms.n = 0;
 	if (req != NULL && lc->now_ns >= log->terms_ns) {
 		log->terms_ns = lc->now_ns + FAILED_TERMS_NS;
-		failed_terms(p, req, ov, lc->now_ns);
+		failed_terms(pool, req, ov, lc->now_ns);
 	}
-	keep(p, head);
+	keep_decision(pool, head);
 }
 
 /* The sampled decision is made. If it waits, the next one is sampled instead. */
-static void sampled(struct pool *p, const struct decision *head)
+static void keep_sampled(struct pool *pool, const struct decision *head)
 {
-	struct decision_log *log = p->log;
+	struct decision_log *log = pool->log;
 
-	kvr_sched_explain(p->sched, NULL);
+	kvr_sched_explain(pool->sched, NULL);
 	if (head->d.result == KVR_SCHED_QUEUED)
 		return;
 	log->left = atomic_load_explicit(&log->every, memory_order_relaxed);
 	if (head->d.result != KVR_SCHED_ERROR)
-		keep(p, head);
+		keep_decision(pool, head);
 }
 
 /* ---- decisions ---- */
 
 /* Keep and count a decision unless it waits. */
-static void taken(struct lcore *lc, struct pool *p, const struct job *j, struct request *r,
-		  bool prefill, const struct kvr_sched_decision *d)
+static void record_decision(struct lcore *lc, struct pool *pool, const struct job *job,
+			    struct request *req, bool prefill, const struct kvr_sched_decision *d)
 {
-	const struct decision_about who = {j->source, j->id, prefill, r != NULL ? r->rq.tries : 0};
+	const struct decision_about who = {job->source, job->id, prefill,
+					   req != NULL ? req->rq.tries : 0};
 
-	decision_ring_put(&p->log->all, &who, lc->now_ns, d);
-	measure_decided(p, r, prefill ? PREFILL : MAIN, j->isl, d);
+	decision_ring_put(&pool->log->all, &who, lc->now_ns, d);
+	stats_decided(pool, req, prefill ? PREFILL : MAIN, job->isl, d);
 }
 
 static struct decision head_of(const struct lcore *lc, const struct kvr_sched_decision *d,
-			       const struct job *j, const struct kvr_sched_req *req)
+			       const struct job *job, const struct kvr_sched_req *req)
 {
-	const bool named = j->msg.hints.policy.len != 0;
+	const bool named = job->msg.hints.policy.len != 0;
 
 	return (struct decision){
 		.at_ns = lc->now_ns,
-		.source = j->source,
-		.id = j->id,
+		.source = job->source,
+		.id = job->id,
 		.d = *d,
 		.class_unknown = named && req->hints->policy_class == KVR_SCHED_NO_CLASS,
 	};
 }
 
-enum kvr_sched_result decide(struct lcore *lc, struct pool *p, const struct job *j, uint32_t slot,
-			     const struct kvr_sched_req *req, const struct kvr_sched_overlap *ov,
-			     struct kvr_sched_decision *d)
+enum kvr_sched_result decision_make(struct lcore *lc, struct pool *pool, const struct job *job,
+				    uint32_t slot, const struct kvr_sched_req *req,
+				    const struct kvr_sched_overlap *ov,
+				    struct kvr_sched_decision *d)
 {
-	struct decision_log *log = p->log;
+	struct decision_log *log = pool->log;
 	const bool sample = log->left == 1;
 	enum kvr_sched_result r;
 
-	decision_ring_fetch(&log->all, j->id);
+	decision_ring_fetch(&log->all, job->id);
 	if (unlikely(sample))
-		kvr_sched_explain(p->sched, &log->terms);
+		kvr_sched_explain(pool->sched, &log->terms);
 	else
 		log->left--;
-	r = kvr_sched_route(p->sched, slot, req, ov, lc->now_ns, d);
-	taken(lc, p, j, req->query_only ? NULL : request_of(kvr_flight_slot(p->requests, slot)),
-	      p->decode != NULL, d);
+	r = kvr_sched_route(pool->sched, slot, req, ov, lc->now_ns, d);
+	record_decision(lc, pool, job,
+			req->query_only ? NULL : request_of(kvr_flight_slot(pool->requests, slot)),
+			pool->decode != NULL, d);
 	if (likely(!sample && r != KVR_SCHED_ERROR))
 		return r;
-	const struct decision head = head_of(lc, d, j, req);
+	const struct decision head = head_of(lc, d, job, req);
 	if (sample)
-		sampled(p, &head);
+		keep_sampled(pool, &head);
 	if (r == KVR_SCHED_ERROR)
-		keep_failed(lc, p, &head, req, ov);
+		keep_failed(lc, pool, &head, req, ov);
 	return r;
 }
 
-static void waited(struct lcore *lc, struct pool *p, const struct kvr_sched_decision *d,
-		   bool sample)
+static void record_waited(struct lcore *lc, struct pool *pool, const struct kvr_sched_decision *d,
+			  bool sample)
 {
-	const struct kvr_flight *slot = kvr_flight_slot(p->requests, d->slot);
-	const struct job *j = request_of(slot)->job; /* kept while it waits */
+	const struct kvr_flight *slot = kvr_flight_slot(pool->requests, d->slot);
+	const struct job *job = request_of(slot)->job; /* kept while it waits */
 	const bool prefill = leg_of(slot) == PREFILL;
 
-	taken(lc, p, j, request_of(slot), prefill, d);
+	record_decision(lc, pool, job, request_of(slot), prefill, d);
 	if (likely(!sample && d->result != KVR_SCHED_ERROR))
 		return;
-	const struct decision head = head_of(lc, d, j, prefill ? &j->pair->rq.preq : &j->msg.req);
+	const struct decision head =
+		head_of(lc, d, job, prefill ? &job->pair->rq.preq : &job->msg.req);
 
 	if (sample)
-		sampled(p, &head);
+		keep_sampled(pool, &head);
 	if (d->result == KVR_SCHED_ERROR)
-		keep_failed(lc, p, &head, NULL, NULL);
+		keep_failed(lc, pool, &head, NULL, NULL);
 }
 
-uint32_t decide_waiting(struct lcore *lc, struct pool *p, struct kvr_sched_decision d[], uint32_t n)
+uint32_t decision_poll(struct lcore *lc, struct pool *pool, struct kvr_sched_decision d[],
+		       uint32_t n)
 {
-	struct decision_log *log = p->log;
+	struct decision_log *log = pool->log;
 	uint32_t done = 0, want, got;
 
 	do {
@@ -210,13 +215,13 @@ uint32_t decide_waiting(struct lcore *lc, struct pool *p, struct kvr_sched_decis
 
 		want = (uint32_t)RTE_MIN(n - done, sample ? 1 : log->left - 1);
 		if (sample)
-			kvr_sched_explain(p->sched, &log->terms);
-		got = kvr_sched_poll(p->sched, lc->now_ns, &d[done], want);
+			kvr_sched_explain(pool->sched, &log->terms);
+		got = kvr_sched_poll(pool->sched, lc->now_ns, &d[done], want);
 		if (sample && got == 0)
-			kvr_sched_explain(p->sched, NULL);
+			kvr_sched_explain(pool->sched, NULL);
 		log->left -= sample ? 0 : got;
 		for (uint32_t i = done; i < done + got; i++)
-			waited(lc, p, &d[i], sample);
+			record_waited(lc, pool, &d[i], sample);
 		done += got;
 	} while (got == want && done < n);
 	return done;
@@ -239,7 +244,7 @@ uint64_t decision_every(const struct decision_log *log)
 
 uint64_t decision_written(const struct decision_log *log)
 {
-	/* Pairs with the release store in keep(). */
+	/* Pairs with the release store in keep_decision(). */
 	return atomic_load_explicit(&log->written, memory_order_acquire);
 }
 

@@ -15,25 +15,25 @@ uint64_t decision_ring_bytes(uint32_t n)
 	       (sizeof(struct decision_line) + 2 * sizeof(_Atomic uint32_t));
 }
 
-int decision_ring_init(struct decision_ring *r, uint32_t n)
+int decision_ring_init(struct decision_ring *ring, uint32_t n)
 {
-	memset(r, 0, sizeof(*r));
+	memset(ring, 0, sizeof(*ring));
 	if (n == 0)
 		return 0;
-	r->line = aligned_alloc(RTE_CACHE_LINE_SIZE,
-				RTE_ALIGN_CEIL(decision_ring_bytes(n), RTE_CACHE_LINE_SIZE));
-	if (r->line == NULL)
+	ring->line = aligned_alloc(RTE_CACHE_LINE_SIZE,
+				   RTE_ALIGN_CEIL(decision_ring_bytes(n), RTE_CACHE_LINE_SIZE));
+	if (ring->line == NULL)
 		return -ENOMEM;
-	memset(r->line, 0,
+	memset(ring->line, 0,
 	       decision_ring_bytes(n)); /* a packet lcore must not take page faults on it */
-	r->mask = rte_align32pow2(n) - 1;
-	r->newest = (_Atomic uint32_t *)(r->line + r->mask + 1);
-	r->older = r->newest + r->mask + 1;
-	r->seed = rte_rand();
+	ring->mask = rte_align32pow2(n) - 1;
+	ring->newest = (_Atomic uint32_t *)(ring->line + ring->mask + 1);
+	ring->older = ring->newest + ring->mask + 1;
+	ring->seed = rte_rand();
 	return 0;
 }
 
-void decision_ring_fini(struct decision_ring *r)
+void decision_ring_fini(struct decision_ring *ring)
 {
-	free(r->line);
+	free(ring->line);
 }

@@ -72,43 +72,44 @@ uint64_t decision_ring_bytes(uint32_t n);
 
 /** Create @p n lines, rounded up to a power of two; 0: none. Touches its memory. @return 0,
  * -ENOMEM. Start. */
-int decision_ring_init(struct decision_ring *r, uint32_t n);
-void decision_ring_fini(struct decision_ring *r);
+int decision_ring_init(struct decision_ring *ring, uint32_t n);
+void decision_ring_fini(struct decision_ring *ring);
 
 /** Bucket of @p id, below the number of lines. Any thread. */
-static inline uint32_t decision_ring_bucket(const struct decision_ring *r, uint64_t id)
+static inline uint32_t decision_ring_bucket(const struct decision_ring *ring, uint64_t id)
 {
-	return (uint32_t)(((id ^ r->seed) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & r->mask;
+	return (uint32_t)(((id ^ ring->seed) * UINT64_C(0x9e3779b97f4a7c15)) >> 32) & ring->mask;
 }
 
 /** Prefetch the bucket that decision_ring_put() of @p id will write. Call it before the decision.
  * Scheduler lcore. */
-static inline void decision_ring_fetch(const struct decision_ring *r, uint64_t id)
+static inline void decision_ring_fetch(const struct decision_ring *ring, uint64_t id)
 {
-	const uint64_t n = atomic_load_explicit(&r->written, memory_order_relaxed);
+	const uint64_t n = atomic_load_explicit(&ring->written, memory_order_relaxed);
 
-	if (unlikely(r->line == NULL))
+	if (unlikely(ring->line == NULL))
 		return;
-	rte_prefetch0_write(&r->line[n & r->mask]);
-	rte_prefetch0_write(&r->newest[decision_ring_bucket(r, id)]);
-	rte_prefetch0_write(&r->older[n & r->mask]);
+	rte_prefetch0_write(&ring->line[n & ring->mask]);
+	rte_prefetch0_write(&ring->newest[decision_ring_bucket(ring, id)]);
+	rte_prefetch0_write(&ring->older[n & ring->mask]);
 }
 
 /** Add a decision. Scheduler lcore. */
-void decision_ring_put(struct decision_ring *r, const struct decision_about *who, uint64_t now_ns,
-		       const struct kvr_sched_decision *d);
+void decision_ring_put(struct decision_ring *ring, const struct decision_about *who,
+		       uint64_t now_ns, const struct kvr_sched_decision *d);
 
 /** Decisions so far, and number of lines. Any thread. */
-uint64_t decision_ring_written(const struct decision_ring *r);
-uint32_t decision_ring_size(const struct decision_ring *r);
+uint64_t decision_ring_written(const struct decision_ring *ring);
+uint32_t decision_ring_size(const struct decision_ring *ring);
 
 /** Read decision @p number. Any thread. @return 0; -ENOENT: not written yet, or overwritten. */
-int decision_ring_read(const struct decision_ring *r, uint64_t number, struct decision_brief *out);
+int decision_ring_read(const struct decision_ring *ring, uint64_t number,
+		       struct decision_brief *out);
 
 /** Find the newest decision about @p id older than @p before (UINT64_MAX: of all), of @p source
  * unless NULL. Reads at most @p steps lines of one bucket and subtracts their number from @p steps.
  * Any thread. @return 0; -ENOENT; -EAGAIN: none within the limit. */
-int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_t *source,
+int decision_ring_find(const struct decision_ring *ring, uint64_t id, const uint64_t *source,
 		       uint64_t before, uint32_t *steps, struct decision_brief *out);
 
 #endif

@@ -11,12 +11,12 @@ enum { W_STAMP, W_SOURCE, W_ID, W_AT, W_WORKER, W_WHAT, W_OVERLAP, W_SIZES };
  * result:4. */
 #define SIXTEENTHS 16.0
 
-static void put(struct decision_line *l, uint32_t i, uint64_t v)
+static void put_word(struct decision_line *l, uint32_t i, uint64_t v)
 {
 	atomic_store_explicit(&l->w[i], v, memory_order_relaxed);
 }
 
-static uint64_t get(const struct decision_line *l, uint32_t i)
+static uint64_t get_word(const struct decision_line *l, uint32_t i)
 {
 	return atomic_load_explicit(&l->w[i], memory_order_relaxed);
 }
@@ -34,7 +34,7 @@ static uint32_t bits_of(float v)
 	return bits;
 }
 
-static uint64_t what(const struct decision_about *who, const struct kvr_sched_decision *d)
+static uint64_t pack_what(const struct decision_about *who, const struct kvr_sched_decision *d)
 {
 	const uint32_t tries = who->tries < 15 ? who->tries : 15;
 
@@ -44,66 +44,66 @@ static uint64_t what(const struct decision_about *who, const struct kvr_sched_de
 }
 
 /* Called after line and number are written: pairs with the acquire load in decision_ring_find(). */
-static void chain(struct decision_ring *r, uint64_t id, uint64_t number)
+static void chain_line(struct decision_ring *ring, uint64_t id, uint64_t number)
 {
-	_Atomic uint32_t *newest = &r->newest[decision_ring_bucket(r, id)];
+	_Atomic uint32_t *newest = &ring->newest[decision_ring_bucket(ring, id)];
 
-	atomic_store_explicit(&r->older[number & r->mask],
+	atomic_store_explicit(&ring->older[number & ring->mask],
 			      atomic_load_explicit(newest, memory_order_relaxed),
 			      memory_order_relaxed);
 	atomic_store_explicit(newest, (uint32_t)(number + 1), memory_order_release);
 }
 
-void decision_ring_put(struct decision_ring *r, const struct decision_about *who, uint64_t now_ns,
-		       const struct kvr_sched_decision *d)
+void decision_ring_put(struct decision_ring *ring, const struct decision_about *who,
+		       uint64_t now_ns, const struct kvr_sched_decision *d)
 {
-	const uint64_t n = atomic_load_explicit(&r->written, memory_order_relaxed);
+	const uint64_t n = atomic_load_explicit(&ring->written, memory_order_relaxed);
 	const bool error = d->result == KVR_SCHED_ERROR;
 	const double best =
 		d->better_rank != KVR_SCHED_NO_RANK ? d->better_overlap : d->effective_overlap;
 	struct decision_line *l;
 
-	if (r->line == NULL)
+	if (ring->line == NULL)
 		return;
-	l = &r->line[n & r->mask];
-	put(l, W_STAMP, 0);
+	l = &ring->line[n & ring->mask];
+	put_word(l, W_STAMP, 0);
 	/* The words follow the stamp that invalidates them; pairs with the fence in
 	 * decision_ring_read(). */
 	atomic_thread_fence(memory_order_release);
-	put(l, W_SOURCE, who->source);
-	put(l, W_ID, who->id);
-	put(l, W_AT, now_ns);
-	put(l, W_WORKER, error ? d->reject.current : d->worker);
-	put(l, W_WHAT, what(who, d));
+	put_word(l, W_SOURCE, who->source);
+	put_word(l, W_ID, who->id);
+	put_word(l, W_AT, now_ns);
+	put_word(l, W_WORKER, error ? d->reject.current : d->worker);
+	put_word(l, W_WHAT, pack_what(who, d));
 	if (error)
-		put(l, W_OVERLAP, 0);
+		put_word(l, W_OVERLAP, 0);
 	else
-		put(l, W_OVERLAP,
-		    (uint64_t)(uint32_t)(d->effective_overlap * SIXTEENTHS) << 32 |
-			    (uint32_t)(best * SIXTEENTHS));
-	put(l, W_SIZES,
-	    (uint64_t)(error ? at_most_32(d->reject.limit) : d->required_blocks) << 32 |
-		    at_most_32(d->waited_ns >> 10));
+		put_word(l, W_OVERLAP,
+			 (uint64_t)(uint32_t)(d->effective_overlap * SIXTEENTHS) << 32 |
+				 (uint32_t)(best * SIXTEENTHS));
+	put_word(l, W_SIZES,
+		 (uint64_t)(error ? at_most_32(d->reject.limit) : d->required_blocks) << 32 |
+			 at_most_32(d->waited_ns >> 10));
 	/* Pairs with the acquire load in decision_ring_read(): publishes the words. */
 	atomic_store_explicit(&l->w[W_STAMP],
 			      (uint64_t)bits_of(error ? 0 : (float)d->cost) << 32 |
 				      (uint32_t)(n + 1),
 			      memory_order_release);
 	/* Pairs with the acquire load in decision_ring_written(). */
-	atomic_store_explicit(&r->written, n + 1, memory_order_release);
-	chain(r, who->id, n);
+	atomic_store_explicit(&ring->written, n + 1, memory_order_release);
+	chain_line(ring, who->id, n);
 }
 
 /* ---- any thread ---- */
 
-uint64_t decision_ring_written(const struct decision_ring *r)
+uint64_t decision_ring_written(const struct decision_ring *ring)
 {
-	return atomic_load_explicit(&r->written, memory_order_acquire);
+	return atomic_load_explicit(&ring->written, memory_order_acquire);
 }
 
-uint32_t decision_ring_size(const struct decision_ring *r)
+uint32_t decision_ring_size(const struct decision_ring *ring)
 {
-	return r->line != NULL ? r->mask + 1 : 0;
+	return ring->line != NULL ? ring->mask + 1 : 0;
 }
 
 static void spell_out(const uint64_t w[DECISION_WORDS], uint64_t number, struct decision_brief *out)
@@ -132,56 +132,59 @@ static void spell_out(const uint64_t w[DECISION_WORDS], uint64_t number, struct 
 	memcpy(&out->cost, &bits, sizeof(out->cost));
 }
 
-int decision_ring_read(const struct decision_ring *r, uint64_t number, struct decision_brief *out)
+int decision_ring_read(const struct decision_ring *ring, uint64_t number,
+		       struct decision_brief *out)
 {
 	const uint32_t stamp = (uint32_t)(number + 1);
 	const struct decision_line *l;
 	uint64_t w[DECISION_WORDS];
 
-	if (r->line == NULL || number >= decision_ring_written(r))
+	if (ring->line == NULL || number >= decision_ring_written(ring))
 		return -ENOENT;
-	l = &r->line[number & r->mask];
+	l = &ring->line[number & ring->mask];
 	w[W_STAMP] = atomic_load_explicit(&l->w[W_STAMP], memory_order_acquire);
 	if ((uint32_t)w[W_STAMP] != stamp)
 		return -ENOENT;
 	for (uint32_t i = W_STAMP + 1; i < DECISION_WORDS; i++)
-		w[i] = get(l, i);
+		w[i] = get_word(l, i);
 	atomic_thread_fence(memory_order_acquire);
-	if (get(l, W_STAMP) != w[W_STAMP])
+	if (get_word(l, W_STAMP) != w[W_STAMP])
 		return -ENOENT; /* overwritten while it was read */
 	spell_out(w, number, out);
 	return 0;
 }
 
 /* The number that a link refers to, if it is kept and below @limit. @return UINT64_MAX: none. */
-static uint64_t follow(const struct decision_ring *r, uint32_t link, uint64_t limit,
-		       uint64_t written)
+static uint64_t follow_link(const struct decision_ring *ring, uint32_t link, uint64_t limit,
+			    uint64_t written)
 {
 	const uint64_t n = written - (uint32_t)((uint32_t)written - link) - 1;
 
-	if (link == 0 || n >= limit || written - n > decision_ring_size(r))
+	if (link == 0 || n >= limit || written - n > decision_ring_size(ring))
 		return UINT64_MAX;
 	return n;
 }
 
-int decision_ring_find(const struct decision_ring *r, uint64_t id, const uint64_t *source,
+int decision_ring_find(const struct decision_ring *ring, uint64_t id, const uint64_t *source,
 		       uint64_t before, uint32_t *steps, struct decision_brief *out)
 {
 	uint64_t written, n;
 	uint32_t link;
 
-	if (r->line == NULL)
+	if (ring->line == NULL)
 		return -ENOENT;
-	/* Pairs with the release store in chain(): the target line and `written` are visible. */
-	link = atomic_load_explicit(&r->newest[decision_ring_bucket(r, id)], memory_order_acquire);
-	written = decision_ring_written(r);
-	for (n = follow(r, link, written, written); n != UINT64_MAX;
-	     n = follow(r, link, n, written)) {
+	/* Pairs with the release store in chain_line(): the target line and `written` are visible.
+	 */
+	link = atomic_load_explicit(&ring->newest[decision_ring_bucket(ring, id)],
+				    memory_order_acquire);
+	written = decision_ring_written(ring);
+	for (n = follow_link(ring, link, written, written); n != UINT64_MAX;
+	     n = follow_link(ring, link, n, written)) {
 		if (*steps == 0)
 			return -EAGAIN;
 		--*steps;
-		link = atomic_load_explicit(&r->older[n & r->mask], memory_order_relaxed);
-		if (n < before && decision_ring_read(r, n, out) == 0 && out->id == id &&
+		link = atomic_load_explicit(&ring->older[n & ring->mask], memory_order_relaxed);
+		if (n < before && decision_ring_read(ring, n, out) == 0 && out->id == id &&
 		    (source == NULL || out->source == *source))
 			return 0;
 	}

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of mailboxes: start, and the stop, which frees waiting messages. */
 #include "lcore/mailbox.h"
 #include "message/frames.h"
 #include "sched/sched.h"
@@ -10,47 +11,50 @@
 
 #include "kvr_rings.h"
 
-int notes_create(struct pool *p, uint32_t size, bool alone)
+int mailbox_create(struct pool *pool, uint32_t size, bool alone)
 {
 	char name[RTE_RING_NAMESIZE];
 
-	snprintf(name, sizeof(name), "notes%u", p->number);
+	snprintf(name, sizeof(name), "notes%u", pool->number);
 	if (!alone) {
-		p->notes = kvr_rings_create(name, sizeof(struct note), size, SOCKET_ID_ANY);
-		return p->notes != NULL ? 0 : -ENOMEM;
+		pool->mailbox =
+			kvr_rings_create(name, sizeof(struct sched_msg), size, SOCKET_ID_ANY);
+		return pool->mailbox != NULL ? 0 : -ENOMEM;
 	}
-	p->live.notes.mask = size - 1;
-	p->live.notes.v = rte_zmalloc(name, size * sizeof(struct note), RTE_CACHE_LINE_SIZE);
-	return p->live.notes.v != NULL ? 0 : -ENOMEM;
+	pool->live.mailbox.mask = size - 1;
+	pool->live.mailbox.v =
+		rte_zmalloc(name, size * sizeof(struct sched_msg), RTE_CACHE_LINE_SIZE);
+	return pool->live.mailbox.v != NULL ? 0 : -ENOMEM;
 }
 
-void note_drop(struct lcore *control, const struct note *n)
+void sched_msg_free(struct lcore *control, const struct sched_msg *msg)
 {
-	switch (note_types[n->type].part) {
-	case NOTE_PART_JOB:
-		job_free(control, n->job);
+	switch (sched_msg_types[msg->type].part) {
+	case MSG_PART_JOB:
+		job_free(control, msg->job);
 		break;
-	case NOTE_PART_FRAME:
-		rte_pktmbuf_free(n->m);
+	case MSG_PART_FRAME:
+		rte_pktmbuf_free(msg->m);
 		break;
-	case NOTE_PART_FRAMES:
-		frames_free(n->frames);
+	case MSG_PART_FRAMES:
+		frames_free(msg->frames);
 		break;
-	case NOTE_PART_NONE:
-	case NOTE_PART_CODE:
-	case NOTE_PART_PROGRESS:
-	case NOTE_PART_SESSION:
-	case NOTE_PART_MAC:
+	case MSG_PART_NONE:
+	case MSG_PART_CODE:
+	case MSG_PART_PROGRESS:
+	case MSG_PART_SESSION:
+	case MSG_PART_MAC:
 		break;
 	}
 }
 
-void notes_destroy(struct pool *p)
+void mailbox_destroy(struct pool *pool)
 {
-	struct note n;
+	struct sched_msg msg;
 
-	while ((p->notes != NULL || p->live.notes.v != NULL) && notes_take(p, &n, 1) != 0)
-		note_drop(&p->rt->control, &n);
-	rte_ring_free(p->notes);
-	rte_free(p->live.notes.v);
+	while ((pool->mailbox != NULL || pool->live.mailbox.v != NULL) &&
+	       mailbox_take(pool, &msg, 1) != 0)
+		sched_msg_free(&pool->rt->control, &msg);
+	rte_ring_free(pool->mailbox);
+	rte_free(pool->live.mailbox.v);
 }

@@ -8,10 +8,10 @@
 #include "lcore/out.h"
 #include "message/job.h"
 #include "sched/decision_log.h"
-#include "sched/measure.h"
-#include "sched/prompts.h"
+#include "sched/long_prompt.h"
 #include "sched/quota.h"
 #include "sched/request.h"
+#include "sched/request_stats.h"
 #include "sched/sched.h"
 #include "sched/send.h"
 #include "sched/session.h"
@@ -21,112 +21,114 @@
 
 /* ---- room for slots ---- */
 
-void linger_over(struct lcore *lc, struct pool *p, struct kvr_flight *slot)
+void linger_over(struct lcore *lc, struct pool *pool, struct kvr_flight *slot)
 {
 	if (likely(request_of(slot) != NULL)) {
-		slot_event(lc, p, slot, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED});
+		slot_event(lc, pool, slot, (struct kvr_rq_event){.kind = KVR_RQE_LINGERED});
 		return;
 	}
-	abort_stop(p, slot);
-	slot_release(p, slot);
+	abort_stop(pool, slot);
+	slot_release(pool, slot);
 }
 
-static bool linger_oldest(struct lcore *lc, struct pool *p)
+static bool linger_oldest(struct lcore *lc, struct pool *pool)
 {
-	struct kvr_flight *slot = kvr_flight_oldest(p->requests);
+	struct kvr_flight *slot = kvr_flight_oldest(pool->requests);
 
 	if (slot == NULL)
 		return false;
-	linger_over(lc, p, slot);
+	linger_over(lc, pool, slot);
 	return true;
 }
 
-static bool make_room(struct lcore *lc, struct pool *p)
+static bool make_room(struct lcore *lc, struct pool *pool)
 {
-	if (likely(kvr_flight_count(p->requests) < kvr_flight_size(p->requests)))
+	if (likely(kvr_flight_count(pool->requests) < kvr_flight_size(pool->requests)))
 		return true;
-	if (!linger_oldest(lc, p))
+	if (!linger_oldest(lc, pool))
 		return false;
-	pool_count(p, PC_SLOTS_RECLAIMED, 1);
+	pool_count(pool, PC_SLOTS_RECLAIMED, 1);
 	return true;
 }
 
 /* Take a slot for a leg that has none. @return false: all are in use. */
-static bool slot_need(const struct life *x, uint32_t leg)
+static bool slot_need(const struct request_step *step, uint32_t leg)
 {
-	return x->r->slot[leg] != NULL || (make_room(x->lc, leg_pool(x, leg)) && slot_take(x, leg));
+	return step->req->slot[leg] != NULL ||
+	       (make_room(step->lc, leg_pool(step, leg)) && slot_take(step, leg));
 }
 
 /* ---- questions ---- */
 
-static void decide_leg(const struct life *x, const struct kvr_rq_order *o,
+static void decide_leg(const struct request_step *step, const struct kvr_rq_order *order,
 		       struct kvr_sched_decision *d)
 {
-	const struct job *j = x->r->job;
-	struct pool *p = leg_pool(x, o->leg);
+	const struct job *job = step->req->job;
+	struct pool *pool = leg_pool(step, order->leg);
 	struct kvr_sched_overlap ov;
 	uint32_t slot = 0; /* a query uses no slot */
 
-	if (!x->r->rq.query) {
-		if (o->leg == PREFILL && x->r->slot[PREFILL] == NULL)
-			pool_count(p, PC_ROUTES, 1);
-		if (unlikely(!slot_need(x, o->leg))) {
+	if (!step->req->rq.query) {
+		if (order->leg == PREFILL && step->req->slot[PREFILL] == NULL)
+			pool_count(pool, PC_ROUTES, 1);
+		if (unlikely(!slot_need(step, order->leg))) {
 			*d = (struct kvr_sched_decision){.result = KVR_SCHED_ERROR,
 							 .err = KVR_E_NO_MEMORY};
 			return;
 		}
-		slot = x->r->slot[o->leg]->slot;
+		slot = step->req->slot[order->leg]->slot;
 	}
 	/* At arrival the overlap is fresh. */
-	if (x->r->rq.told == KVR_RQ_NOTHING && x->r->rq.tries == 0)
-		sched_overlap(p, o->leg == MAIN ? j->overlap : j->pair->overlap, j->view, &ov);
+	if (step->req->rq.told == KVR_RQ_NOTHING && step->req->rq.tries == 0)
+		sched_overlap(pool, order->leg == MAIN ? job->overlap : job->pair->overlap,
+			      job->view, &ov);
 	else
-		sched_refresh(p, slot, o->req, &ov);
-	decide(x->lc, p, j, slot, o->req, &ov, d);
+		sched_refresh(pool, slot, order->req, &ov);
+	decision_make(step->lc, pool, job, slot, order->req, &ov, d);
 }
 
-static struct kvr_rq_event hold(const struct life *x)
+static struct kvr_rq_event may_hold(const struct request_step *step)
 {
-	struct request *r = x->r;
-	enum kvr_code code = slot_need(x, MAIN) ? job_hold(r->job) : KVR_E_NO_MEMORY;
+	struct request *req = step->req;
+	enum kvr_code code = slot_need(step, MAIN) ? job_hold(req->job) : KVR_E_NO_MEMORY;
 
 	if (unlikely(code != KVR_OK))
 		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = code};
-	if (r->rq.paired) {
-		pool_count(x->p, PC_DISAGG, 1);
-		x->p->pair.n_prefilling++;
-		r->counted = true;
-		r->decided = false;
-	} else if (leg_state(r, MAIN) == KVR_RQS_QUEUED && r->rq.tries == 0) {
-		pool_count(x->p, PC_QUEUED, 1);
-		r->counted = true;
+	if (req->rq.paired) {
+		pool_count(step->pool, PC_DISAGG, 1);
+		step->pool->pair.n_prefilling++;
+		req->counted = true;
+		req->decided = false;
+	} else if (leg_state(req, MAIN) == KVR_RQS_QUEUED && req->rq.tries == 0) {
+		pool_count(step->pool, PC_QUEUED, 1);
+		req->counted = true;
 	}
 	return (struct kvr_rq_event){.kind = KVR_RQE_ROOM};
 }
 
-static struct kvr_rq_event renew(const struct life *x)
+static struct kvr_rq_event may_renew(const struct request_step *step)
 {
-	if (unlikely(!make_room(x->lc, x->p)))
+	if (unlikely(!make_room(step->lc, step->pool)))
 		return (struct kvr_rq_event){.kind = KVR_RQE_NO_ROOM, .code = KVR_E_NO_MEMORY};
-	slot_renew(x);
+	slot_renew(step);
 	return (struct kvr_rq_event){.kind = KVR_RQE_ROOM};
 }
 
-/* @return false: @p o is no question. */
-static bool answer(const struct life *x, const struct kvr_rq_order *o, struct kvr_sched_decision *d,
-		   struct kvr_rq_event *e)
+/* @return false: @p order is no question. */
+static bool answer_question(const struct request_step *step, const struct kvr_rq_order *order,
+			    struct kvr_sched_decision *d, struct kvr_rq_event *ev)
 {
-	switch (o->kind) {
+	switch (order->kind) {
 	case KVR_RQO_DECIDE:
-		decide_leg(x, o, d);
-		*e = (struct kvr_rq_event){
-			.kind = (uint8_t)kvr_request_decided(d, false), .leg = o->leg, .d = d};
+		decide_leg(step, order, d);
+		*ev = (struct kvr_rq_event){
+			.kind = (uint8_t)kvr_request_decided(d, false), .leg = order->leg, .d = d};
 		return true;
 	case KVR_RQO_HOLD:
-		*e = hold(x);
+		*ev = may_hold(step);
 		return true;
 	case KVR_RQO_RENEW:
-		*e = renew(x);
+		*ev = may_renew(step);
 		return true;
 	default:
 		return false;
@@ -135,7 +137,7 @@ static bool answer(const struct life *x, const struct kvr_rq_order *o, struct kv
 
 /* ---- ends ---- */
 
-static void freed(const struct life *x, const struct kvr_rq_order *o)
+static void carry_freed(const struct request_step *step, const struct kvr_rq_order *order)
 {
 	static const uint8_t as[] = {
 		[KVR_RQ_FINISHED] = PC_FINISHED,
@@ -154,228 +156,232 @@ static void freed(const struct life *x, const struct kvr_rq_order *o)
 		[KVR_RQ_NOT_ADMITTED] = PC_WORKER_REJECTED,
 	};
 	_Static_assert(RTE_DIM(as) == KVR_RQ_CUT + 1, "one counter per outcome");
-	struct pool *p = leg_pool(x, o->leg);
+	struct pool *pool = leg_pool(step, order->leg);
 
-	kvr_sched_outcome(p->sched, x->r->slot[o->leg]->slot, (enum kvr_sched_outcome)o->n,
-			  x->lc->now_ns);
+	kvr_sched_outcome(pool->sched, step->req->slot[order->leg]->slot,
+			  (enum kvr_sched_outcome)order->n, step->lc->now_ns);
 	/* A released booking was counted at its release. */
-	if (likely(kvr_sched_finish(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns)))
-		request_count(p, x->r, (enum pool_counter)as[o->how], 1);
-	if (unlikely(o->how == KVR_RQ_UNHEARD))
-		kvr_sched_silent(p->sched, x->r->rq.leg[o->leg].worker,
-				 kvr_request_silent_ns(x->r->rq.pool), x->lc->now_ns);
-	measure_freed(x, o->leg, o->how);
+	if (likely(kvr_sched_finish(pool->sched, step->req->slot[order->leg]->slot,
+				    step->lc->now_ns)))
+		request_count(pool, step->req, (enum pool_counter)as[order->how], 1);
+	if (unlikely(order->how == KVR_RQ_UNHEARD))
+		kvr_sched_silent(pool->sched, step->req->rq.leg[order->leg].worker,
+				 kvr_request_silent_ns(step->req->rq.pool), step->lc->now_ns);
+	stats_freed(step, order->leg, order->how);
 }
 
-static void left(const struct life *x, const struct kvr_rq_order *o)
+static void carry_left(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	struct pool *p = leg_pool(x, o->leg);
+	struct pool *pool = leg_pool(step, order->leg);
 
-	kvr_sched_cancel(p->sched, x->r->slot[o->leg]->slot, x->lc->now_ns);
-	pool_count(p, PC_QUEUE_ABANDONED, x->r->counted);
+	kvr_sched_cancel(pool->sched, step->req->slot[order->leg]->slot, step->lc->now_ns);
+	pool_count(pool, PC_QUEUE_ABANDONED, step->req->counted);
 }
 
 /* ---- to workers ---- */
 
-static void send(const struct life *x, uint32_t leg)
+static void carry_send(const struct request_step *step, uint32_t leg)
 {
-	struct request *r = x->r;
-	struct kvr_flight *slot = r->slot[leg];
-	struct pool *p = leg_pool(x, leg);
+	struct request *req = step->req;
+	struct kvr_flight *slot = req->slot[leg];
+	struct pool *pool = leg_pool(step, leg);
 	struct dispatch_fields f;
 
-	slot_bind(x, leg);
-	measure_sent(x, leg);
+	slot_bind(step, leg);
+	stats_sent(step, leg);
 	kvr_flight_publish(slot); /* from now on the worker may send messages about it */
-	if (unlikely(r->rq.paired)) {
-		send_start(x->lc, p, slot);
+	if (unlikely(req->rq.paired)) {
+		send_start(step->lc, pool, slot);
 		return;
 	}
-	slot->attempt = (uint16_t)r->rq.attempt;
-	if (unlikely(r->job->frames != NULL)) {
-		send_start(x->lc, p, slot);
+	slot->attempt = (uint16_t)req->rq.attempt;
+	if (unlikely(req->job->frames != NULL)) {
+		send_start(step->lc, pool, slot);
 		return;
 	}
-	prompts_keep(p, r->job); /* the frame that leaves contains its hashes */
-	leg_fields(p, slot, &f);
-	out_dispatch(x->lc, r->job, agent_path(x->lc, &slot->relay), &f);
-	request_count(p, r, PC_DISPATCHES, 1);
+	long_prompt_keep(pool, req->job); /* the frame that leaves contains its hashes */
+	leg_fields(pool, slot, &f);
+	out_dispatch(step->lc, req->job, agent_path(step->lc, &slot->relay), &f);
+	request_count(pool, req, PC_DISPATCHES, 1);
 }
 
 /* No frame goes to the worker. Messages of the client find the booking by its handle. */
-static void booked(const struct life *x, uint32_t leg)
+static void carry_booked(const struct request_step *step, uint32_t leg)
 {
-	slot_bind(x, leg);
-	kvr_flight_publish(x->r->slot[leg]);
-	pool_count(leg_pool(x, leg), PC_CLIENT_BOOKINGS, 1);
+	slot_bind(step, leg);
+	kvr_flight_publish(step->req->slot[leg]);
+	pool_count(leg_pool(step, leg), PC_CLIENT_BOOKINGS, 1);
 	if (leg == MAIN)
-		pool_count(x->p, PC_CLIENT_BOOKINGS_LIVE, 1); /* until slot_end() */
+		pool_count(step->pool, PC_CLIENT_BOOKINGS_LIVE, 1); /* until slot_end() */
 }
 
-static void stop(const struct life *x, const struct kvr_rq_order *o)
+static void carry_stop(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	struct kvr_flight *slot = x->r->slot[o->leg];
-	struct pool *p = leg_pool(x, o->leg);
+	struct kvr_flight *slot = step->req->slot[order->leg];
+	struct pool *pool = leg_pool(step, order->leg);
 
 	/* A decode worker that only releases resources prepared for it needs the complete message.
 	 * At the stop there is no time for that. */
-	if (x->r->rq.paired && o->leg == MAIN && o->how != KVR_RQ_STOPPED && o->how != KVR_RQ_CUT &&
-	    send_then_abort(slot, o->why.code))
+	if (step->req->rq.paired && order->leg == MAIN && order->how != KVR_RQ_STOPPED &&
+	    order->how != KVR_RQ_CUT && send_then_abort(slot, order->why.code))
 		return;
-	send_stop_leg(p, slot);
-	abort_start(x->lc, p, slot, o->why.code);
+	send_stop_leg(pool, slot);
+	abort_start(step->lc, pool, slot, order->why.code);
 }
 
-void message_over(const struct life *x)
+void message_over(const struct request_step *step)
 {
-	struct job *j = x->r->job;
+	struct job *job = step->req->job;
 
-	if (j == NULL)
+	if (job == NULL)
 		return; /* freed with its last frame */
-	if (j->sent && leg_state(x->r, MAIN) == KVR_RQS_SENT)
+	if (job->sent && leg_state(step->req, MAIN) == KVR_RQS_SENT)
 		return; /* kept for retransmission, send_settle() */
-	if (unlikely(send_keeps(x->r)))
+	if (unlikely(send_keeps(step->req)))
 		return;
-	send_stop(x->r);
-	x->r->job = NULL;
-	job_free(x->lc, j);
+	send_stop(step->req);
+	step->req->job = NULL;
+	job_free(step->lc, job);
 }
 
 /* ---- the executor's own books ---- */
 
-static void ended(const struct life *x, const struct kvr_rq_order *o)
+static void carry_ended(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	if (o->leg == MAIN)
-		tally_decided(x, PC_LEG_ABANDONED);
-	if (o->kind == KVR_RQO_END)
-		slot_linger(x, o->leg);
+	if (order->leg == MAIN)
+		outcome_decided(step, PC_LEG_ABANDONED);
+	if (order->kind == KVR_RQO_END)
+		slot_linger(step, order->leg);
 	else
-		slot_drop(x, o->leg);
+		slot_drop(step, order->leg);
 }
 
-static void way_known(const struct life *x)
+static void way_known(const struct request_step *step)
 {
-	if (x->r->rq.way == KVR_WAY_BYPASSED)
-		pool_count(x->p, PC_BYPASSED, !x->r->rq.query);
+	if (step->req->rq.way == KVR_WAY_BYPASSED)
+		pool_count(step->pool, PC_BYPASSED, !step->req->rq.query);
 	else
-		leg_prefill_known(x);
+		leg_prefill_known(step);
 }
 
-static void about_session(const struct life *x, const struct kvr_rq_order *o)
+static void about_session(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	struct pool *p = leg_pool(x, o->leg);
+	struct pool *pool = leg_pool(step, order->leg);
 
-	switch (o->kind) {
+	switch (order->kind) {
 	case KVR_RQO_OPEN:
-		slot_bind(x, MAIN);
-		session_open(x);
+		slot_bind(step, MAIN);
+		session_open(step);
 		break;
 	case KVR_RQO_UNOPEN:
-		session_unopen(x, o);
+		session_unopen(step, order);
 		break;
 	case KVR_RQO_CLOSE:
-		session_close(x->lc, p, o);
+		session_close(step->lc, pool, order);
 		break;
 	default:
-		if (o->how == KVR_RQ_BOUND && (o->session.to.tag & KVR_RQ_TAG_AFFINITY) == 0)
-			session_bound(x, o);
+		if (order->how == KVR_RQ_BOUND &&
+		    (order->session.to.tag & KVR_RQ_TAG_AFFINITY) == 0)
+			session_bound(step, order);
 		else
-			session_said(p, request_client(x->r), o);
+			session_order(pool, request_client(step->req), order);
 	}
 }
 
-void orders_beside(struct lcore *lc, struct pool *p, const struct kvr_rq_orders *out)
+void orders_beside(struct lcore *lc, struct pool *pool, const struct kvr_rq_orders *out)
 {
 	for (uint32_t i = 0; i < out->n; i++)
 		if (out->v[i].kind == KVR_RQO_CLOSE)
-			session_close(lc, p, &out->v[i]);
+			session_close(lc, pool, &out->v[i]);
 		else
-			session_said(p, NULL, &out->v[i]); /* no order of a request here */
+			session_order(pool, NULL, &out->v[i]); /* no order of a request here */
 }
 
 /* ---- all of them ---- */
 
-static void to_scheduler(const struct life *x, const struct kvr_rq_order *o)
+static void to_scheduler(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	struct pool *p = leg_pool(x, o->leg);
-	const uint32_t slot = x->r->slot[o->leg]->slot;
+	struct pool *pool = leg_pool(step, order->leg);
+	const uint32_t slot = step->req->slot[order->leg]->slot;
 
-	if (o->kind == KVR_RQO_KEEP) {
-		kvr_sched_renew(p->sched, slot, x->lc->now_ns);
+	if (order->kind == KVR_RQO_KEEP) {
+		kvr_sched_renew(pool->sched, slot, step->lc->now_ns);
 		return;
 	}
-	if (o->kind == KVR_RQO_PREFILL_DONE)
-		kvr_sched_prefill_done(p->sched, slot, x->lc->now_ns);
-	else if (o->kind == KVR_RQO_OUTCOME)
-		kvr_sched_outcome(p->sched, slot, (enum kvr_sched_outcome)o->n, x->lc->now_ns);
+	if (order->kind == KVR_RQO_PREFILL_DONE)
+		kvr_sched_prefill_done(pool->sched, slot, step->lc->now_ns);
+	else if (order->kind == KVR_RQO_OUTCOME)
+		kvr_sched_outcome(pool->sched, slot, (enum kvr_sched_outcome)order->n,
+				  step->lc->now_ns);
 	else
-		kvr_sched_output(p->sched, slot, o->n, x->lc->now_ns);
-	if (o->leg == MAIN && o->kind != KVR_RQO_OUTCOME)
-		measure_output(x, o->kind == KVR_RQO_OUTPUT ? o->n : 0);
+		kvr_sched_output(pool->sched, slot, order->n, step->lc->now_ns);
+	if (order->leg == MAIN && order->kind != KVR_RQO_OUTCOME)
+		stats_output(step, order->kind == KVR_RQO_OUTPUT ? order->n : 0);
 }
 
-static void to_client(const struct life *x, const struct kvr_rq_order *o)
+static void to_client(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	if (o->kind == KVR_RQO_ACCEPTED) {
-		if (x->r->rq.query)
-			tally_once(x, PC_QUERIES);
-		answer_accepted(x);
-	} else if (o->kind == KVR_RQO_REJECTED) {
-		tally_once(x, PC_REJECTED);
-		answer_rejected(x, &o->why);
+	if (order->kind == KVR_RQO_ACCEPTED) {
+		if (step->req->rq.query)
+			outcome_once(step, PC_QUERIES);
+		answer_accepted(step);
+	} else if (order->kind == KVR_RQO_REJECTED) {
+		outcome_once(step, PC_REJECTED);
+		answer_rejected(step, &order->why);
 	} else {
-		answer_cancelled(x);
+		answer_cancelled(step);
 	}
 }
 
-static void carry_out(const struct life *x, const struct kvr_rq_order *o)
+static void carry_out(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	switch ((enum kvr_rq_order_kind)o->kind) {
+	switch ((enum kvr_rq_order_kind)order->kind) {
 	case KVR_RQO_SEND:
-		send(x, o->leg);
+		carry_send(step, order->leg);
 		break;
 	case KVR_RQO_BOOKED:
-		booked(x, o->leg);
+		carry_booked(step, order->leg);
 		break;
 	case KVR_RQO_ABORT:
-		stop(x, o);
+		carry_stop(step, order);
 		break;
 	case KVR_RQO_OPEN:
 	case KVR_RQO_UNOPEN:
 	case KVR_RQO_CLOSE:
 	case KVR_RQO_SESSION:
-		about_session(x, o);
+		about_session(step, order);
 		break;
 	case KVR_RQO_ACCEPTED:
 	case KVR_RQO_REJECTED:
 	case KVR_RQO_CANCELLED:
-		to_client(x, o);
+		to_client(step, order);
 		break;
 	case KVR_RQO_KEEP:
 	case KVR_RQO_PREFILL_DONE:
 	case KVR_RQO_OUTPUT:
 	case KVR_RQO_OUTCOME:
-		to_scheduler(x, o);
+		to_scheduler(step, order);
 		break;
 	case KVR_RQO_FREE:
-		freed(x, o);
+		carry_freed(step, order);
 		break;
 	case KVR_RQO_LEAVE:
-		left(x, o);
+		carry_left(step, order);
 		break;
 	case KVR_RQO_PREDICT:
-		predict(x->lc, leg_pool(x, o->leg), x->r->job, x->r->rq.leg[o->leg].rank,
-			x->r->rq.leg[o->leg].worker);
+		event_predict(step->lc, leg_pool(step, order->leg), step->req->job,
+			      step->req->rq.leg[order->leg].rank,
+			      step->req->rq.leg[order->leg].worker);
 		break;
 	case KVR_RQO_PREFILL:
-		way_known(x);
+		way_known(step);
 		break;
 	case KVR_RQO_END:
 	case KVR_RQO_RELEASE:
-		ended(x, o);
+		carry_ended(step, order);
 		break;
 	case KVR_RQO_MESSAGE_OVER:
-		message_over(x);
+		message_over(step);
 		break;
 	default: /* questions; DONE comes last */
 		break;
@@ -385,82 +391,85 @@ static void carry_out(const struct life *x, const struct kvr_rq_order *o)
 /* Whether the question at the end of a step can be answered in this turn. Otherwise it waits in
  * pool_live::asking, and the events of other requests wait with it. There is room for one question:
  * a second one is answered at once. */
-static bool may_ask(const struct life *x, const struct kvr_rq_order *o)
+static bool may_ask(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	const bool taken = x->p->live.asking.r != NULL;
+	const bool taken = step->pool->live.asking.r != NULL;
 
-	assert(!taken || o->kind != KVR_RQO_DECIDE);
-	if (o->kind != KVR_RQO_DECIDE ||
-	    prompts_ready(leg_pool(x, o->leg), x->r->job, taken ? UINT32_MAX : PROMPTS_SLICE))
+	assert(!taken || order->kind != KVR_RQO_DECIDE);
+	if (order->kind != KVR_RQO_DECIDE ||
+	    long_prompt_ready(leg_pool(step, order->leg), step->req->job,
+			      taken ? UINT32_MAX : LONG_PROMPT_SLICE))
 		return true;
-	x->p->live.asking.r = x->r;
-	x->p->live.asking.req = o->req;
-	x->p->live.asking.leg = o->leg;
+	step->pool->live.asking.r = step->req;
+	step->pool->live.asking.req = order->req;
+	step->pool->live.asking.leg = order->leg;
 	return false;
 }
 
 /* Carry out the orders of a step and answer its question. */
-static void carry(const struct life *x, const struct kvr_rq_ctx *c, struct kvr_rq_orders *out)
+static void carry_orders(const struct request_step *step, const struct kvr_rq_ctx *c,
+			 struct kvr_rq_orders *out)
 {
 	struct kvr_sched_decision d;
-	struct kvr_rq_event e;
+	struct kvr_rq_event ev;
 	bool done = false;
 
 	while (out->n > 0) {
 		for (uint32_t i = 0; i < out->n; i++)
-			carry_out(x, &out->v[i]);
-		if (unlikely(x->r->times.anew))
-			measure_again(x->r);
-		if (unlikely(x->r->rq.session != NULL))
-			session_charge(x);
+			carry_out(step, &out->v[i]);
+		if (unlikely(step->req->times.anew))
+			stats_attempt(step->req);
+		if (unlikely(step->req->rq.session != NULL))
+			session_charge(step);
 		done = out->v[out->n - 1].kind == KVR_RQO_DONE;
-		if (unlikely(!may_ask(x, &out->v[out->n - 1])))
+		if (unlikely(!may_ask(step, &out->v[out->n - 1])))
 			return;
-		if (!answer(x, &out->v[out->n - 1], &d, &e))
+		if (!answer_question(step, &out->v[out->n - 1], &d, &ev))
 			break;
-		kvr_request_step(c, &x->r->rq, &e, out);
-		if (e.d != NULL)
-			tally_decision(x, &e, out);
-		tally_try(x);
+		kvr_request_step(c, &step->req->rq, &ev, out);
+		if (ev.d != NULL)
+			outcome_of_decision(step, &ev, out);
+		outcome_attempt(step);
 	}
 	if (done)
-		request_put(x->p, x->r);
-	else if (x->r->job != NULL)
-		send_settle(x->r);
+		request_put(step->pool, step->req);
+	else if (step->req->job != NULL)
+		send_settle(step->req);
 }
 
-enum kvr_rq_verdict life_event(const struct life *x, const struct kvr_rq_event *e)
+enum kvr_rq_verdict step_event(const struct request_step *step, const struct kvr_rq_event *ev)
 {
-	const struct kvr_rq_ctx c = life_ctx(x->lc, x->p);
+	const struct kvr_rq_ctx c = request_ctx(step->lc, step->pool);
 	struct kvr_rq_orders out;
-	const enum kvr_rq_verdict v = kvr_request_step(&c, &x->r->rq, e, &out);
+	const enum kvr_rq_verdict v = kvr_request_step(&c, &step->req->rq, ev, &out);
 
-	if (unlikely(e->kind == KVR_RQE_NOT_ADMITTED))
-		tally_not_admitted(x, e, &out);
-	tally_try(x);
-	carry(x, &c, &out);
+	if (unlikely(ev->kind == KVR_RQE_NOT_ADMITTED))
+		outcome_not_admitted(step, ev, &out);
+	outcome_attempt(step);
+	carry_orders(step, &c, &out);
 	return v;
 }
 
-void life_arrive(const struct life *x, struct kvr_rq_session *session)
+void step_arrive(const struct request_step *step, struct kvr_rq_session *session)
 {
-	const struct kvr_rq_ctx c = life_ctx(x->lc, x->p);
+	const struct kvr_rq_ctx c = request_ctx(step->lc, step->pool);
 	struct kvr_rq_orders out;
 
-	kvr_request_arrive(&c, &x->r->rq, &x->p->live.rq, &x->r->job->msg, session, &out);
-	carry(x, &c, &out);
+	kvr_request_arrive(&c, &step->req->rq, &step->pool->live.rq, &step->req->job->msg, session,
+			   &out);
+	carry_orders(step, &c, &out);
 }
 
-bool orders_go_on(struct lcore *lc, struct pool *p, uint32_t runs)
+bool orders_go_on(struct lcore *lc, struct pool *pool, uint32_t runs)
 {
-	struct pool *main = p->decode != NULL ? p->decode : p;
-	struct request *r = main->live.asking.r;
-	const struct life x = {lc, main, r, {KVR_ROUTE, NULL}};
+	struct pool *main = pool->decode != NULL ? pool->decode : pool;
+	struct request *req = main->live.asking.r;
+	const struct request_step step = {lc, main, req, {KVR_ROUTE, NULL}};
 	struct kvr_rq_orders out;
 
-	if (likely(r == NULL))
+	if (likely(req == NULL))
 		return true;
-	if (!prompts_ready(leg_pool(&x, main->live.asking.leg), r->job, runs))
+	if (!long_prompt_ready(leg_pool(&step, main->live.asking.leg), req->job, runs))
 		return false;
 	out.n = 1;
 	out.v[0] = (struct kvr_rq_order){.kind = KVR_RQO_DECIDE,
@@ -468,34 +477,34 @@ bool orders_go_on(struct lcore *lc, struct pool *p, uint32_t runs)
 					 .req = main->live.asking.req};
 	main->live.asking.r = NULL;
 	{
-		const struct kvr_rq_ctx c = life_ctx(lc, main);
+		const struct kvr_rq_ctx c = request_ctx(lc, main);
 
-		carry(&x, &c, &out);
+		carry_orders(&step, &c, &out);
 	}
-	prompts_handled(main);
+	long_prompt_handled(main);
 	return main->live.asking.r == NULL;
 }
 
 bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
-		struct kvr_rq_event e)
+		struct kvr_rq_event ev)
 {
-	struct request *r = slot != NULL ? request_of(slot) : NULL;
+	struct request *req = slot != NULL ? request_of(slot) : NULL;
 	enum kvr_rq_verdict v = KVR_RQ_LATE;
 
-	if (likely(r != NULL)) {
-		const struct life x = {lc, request_pool(r), r, {KVR_ROUTE, NULL}};
-		struct kvr_flight *main = r->slot[MAIN];
+	if (likely(req != NULL)) {
+		const struct request_step step = {lc, request_pool(req), req, {KVR_ROUTE, NULL}};
+		struct kvr_flight *main = req->slot[MAIN];
 		bool held = false;
 
-		e.leg = (uint8_t)leg_of(slot);
+		ev.leg = (uint8_t)leg_of(slot);
 		/* Items that went to the client exclude another attempt. */
-		if (unlikely((e.leg == PREFILL || e.kind == KVR_RQE_UNHEARD) && main != NULL)) {
-			held = slot_hold(r, &e);
+		if (unlikely((ev.leg == PREFILL || ev.kind == KVR_RQE_UNHEARD) && main != NULL)) {
+			held = slot_hold(req, &ev);
 			if (!held && kvr_flight_answered(main))
-				e.flags |= KVR_RQEF_ANSWERED;
+				ev.flags |= KVR_RQEF_ANSWERED;
 		}
-		v = life_event(&x, &e);
-		if (unlikely(held && r->slot[MAIN] == main))
+		v = step_event(&step, &ev);
+		if (unlikely(held && req->slot[MAIN] == main))
 			kvr_flight_pass_items(main);
 	}
 	if (likely(v == KVR_RQ_GO))

@@ -7,88 +7,89 @@
 #include "sched/session.h"
 
 /* Whether the source of the job may have @p n more; otherwise store the reason in the job. */
-static bool may(struct job *j, const struct kvr_quota *s, enum kvr_wire_source_limit what,
-		uint32_t n, uint64_t free)
+static bool quota_allows(struct job *job, const struct kvr_quota *s,
+			 enum kvr_wire_source_limit what, uint32_t n, uint64_t free)
 {
-	if (likely(kvr_quota_allows(s, kvr_source_key(&j->client), n, free, &j->excess)))
+	if (likely(kvr_quota_allows(s, kvr_source_key(&job->client), n, free, &job->excess)))
 		return true;
-	j->excess_of = (uint8_t)what;
+	job->excess_of = (uint8_t)what;
 	return false;
 }
 
-bool share_slot_may(struct pool *p, struct job *j)
+bool quota_slot_allows(struct pool *pool, struct job *job)
 {
 	/* Lingering slots are reclaimed when needed. */
-	const uint64_t free = kvr_flight_size(p->requests) - kvr_flight_count(p->requests) +
-			      kvr_flight_lingering(p->requests);
+	const uint64_t free = kvr_flight_size(pool->requests) - kvr_flight_count(pool->requests) +
+			      kvr_flight_lingering(pool->requests);
 
 	/* Without a free slot the quota is not the reason. */
-	return free == 0 || may(j, p->live.shares.slots, KVR_QUOTA_REQUESTS, 1, free);
+	return free == 0 || quota_allows(job, pool->live.quotas.slots, KVR_QUOTA_REQUESTS, 1, free);
 }
 
-void share_slot_take(struct pool *p, struct kvr_flight *r, const struct job *j)
+void quota_slot_take(struct pool *pool, struct kvr_flight *slot, const struct job *job)
 {
-	r->quota_ref = kvr_quota_take(p->live.shares.slots, kvr_source_key(&j->client), 1);
+	slot->quota_ref = kvr_quota_take(pool->live.quotas.slots, kvr_source_key(&job->client), 1);
 }
 
-static void give_back(struct pool *p, struct kvr_flight *r)
+static void give_back(struct pool *pool, struct kvr_flight *slot)
 {
-	kvr_quota_return(p->live.shares.slots, r->quota_ref, 1);
-	r->quota_ref = 0;
-	if (r->state == KVR_FLIGHT_LIVE && r->relay.booked && r->relay.leg == KVR_LEG_MAIN)
-		kvr_stats_sub(p->count, PC_CLIENT_BOOKINGS_LIVE, 1);
+	kvr_quota_return(pool->live.quotas.slots, slot->quota_ref, 1);
+	slot->quota_ref = 0;
+	if (slot->state == KVR_FLIGHT_LIVE && slot->relay.booked && slot->relay.leg == KVR_LEG_MAIN)
+		kvr_stats_sub(pool->count, PC_CLIENT_BOOKINGS_LIVE, 1);
 }
 
-void slot_end(struct pool *p, struct kvr_flight *r, uint64_t now_ns)
+void slot_end(struct pool *pool, struct kvr_flight *slot, uint64_t now_ns)
 {
-	give_back(p, r);
-	kvr_flight_end(p->requests, r, now_ns);
+	give_back(pool, slot);
+	kvr_flight_end(pool->requests, slot, now_ns);
 }
 
-void slot_release(struct pool *p, struct kvr_flight *r)
+void slot_release(struct pool *pool, struct kvr_flight *slot)
 {
-	give_back(p, r);
-	kvr_flight_release(p->requests, r);
+	give_back(pool, slot);
+	kvr_flight_release(pool->requests, slot);
 }
 
-enum kvr_code share_wait(struct pool *p, struct job *j, uint32_t frames, uint32_t free)
+enum kvr_code quota_wait(struct pool *pool, struct job *job, uint32_t frames, uint32_t free)
 {
-	struct shares *s = &p->live.shares;
-	const uint64_t key = kvr_source_key(&j->client);
+	struct pool_quotas *s = &pool->live.quotas;
+	const uint64_t key = kvr_source_key(&job->client);
 
-	if (s->n_waiting >= p->opt->max_jobs)
+	if (s->n_waiting >= pool->opt->max_jobs)
 		return KVR_E_NO_MEMORY;
-	if (!may(j, s->jobs, KVR_QUOTA_WAITING, 1, p->opt->max_jobs - s->n_waiting) ||
-	    !may(j, s->frames, KVR_QUOTA_WAITING, frames, free))
+	if (!quota_allows(job, s->jobs, KVR_QUOTA_WAITING, 1, pool->opt->max_jobs - s->n_waiting) ||
+	    !quota_allows(job, s->frames, KVR_QUOTA_WAITING, frames, free))
 		return KVR_E_SOURCE_LIMIT;
-	j->share_job = kvr_quota_take(s->jobs, key, 1);
-	j->share_frames = kvr_quota_take(s->frames, key, frames);
+	job->quota_job = kvr_quota_take(s->jobs, key, 1);
+	job->quota_frames = kvr_quota_take(s->frames, key, frames);
 	s->n_waiting++;
 	return KVR_OK;
 }
 
-enum kvr_code share_result(struct pool *p, struct job *j, uint32_t frames, uint32_t free)
+enum kvr_code quota_result(struct pool *pool, struct job *job, uint32_t frames, uint32_t free)
 {
-	struct shares *s = &p->live.shares;
+	struct pool_quotas *s = &pool->live.quotas;
 
-	if (!may(j, s->frames, KVR_QUOTA_WAITING, frames, free))
+	if (!quota_allows(job, s->frames, KVR_QUOTA_WAITING, frames, free))
 		return KVR_E_SOURCE_LIMIT;
-	j->pair->share_result = kvr_quota_take(s->frames, kvr_source_key(&j->client), frames);
+	job->pair->quota_result = kvr_quota_take(s->frames, kvr_source_key(&job->client), frames);
 	return KVR_OK;
 }
 
-void share_go_on(struct pool *p, struct job *j, uint32_t frames)
+void quota_wait_end(struct pool *pool, struct job *job, uint32_t frames)
 {
-	kvr_quota_return(p->live.shares.jobs, j->share_job, 1);
-	kvr_quota_return(p->live.shares.frames, j->share_frames, frames);
-	p->live.shares.n_waiting--;
+	kvr_quota_return(pool->live.quotas.jobs, job->quota_job, 1);
+	kvr_quota_return(pool->live.quotas.frames, job->quota_frames, frames);
+	pool->live.quotas.n_waiting--;
 }
 
-bool share_session_may(struct pool *p, const struct kvr_path *client, struct kvr_quota_state *st)
+bool quota_session_allows(struct pool *pool, const struct kvr_path *client,
+			  struct kvr_quota_state *st)
 {
-	const uint64_t free = kvr_session_room(p->sessions->table);
+	const uint64_t free = kvr_session_room(pool->sessions->table);
 
 	/* Without a free entry the quota is not the reason. */
 	return free == 0 ||
-	       kvr_quota_allows(p->live.shares.sessions, kvr_source_key(client), 1, free, st);
+	       kvr_quota_allows(pool->live.quotas.sessions, kvr_source_key(client), 1, free, st);
 }

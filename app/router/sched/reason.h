@@ -16,9 +16,10 @@
 
 struct request;
 
-/** Words for @p why, whose details are complete; @p r NULL: no request was created. The text is in
- * @p buf or constant. @return NULL: the words for the code suffice. */
-const char *reason_text(const struct pool *p, const struct request *r, const struct refusal *why,
-			char buf[REASON_TEXT]);
+/** Words for @pool why, whose details are complete; @pool req NULL: no request was created. The
+ * text is in
+ * @pool buf or constant. @return NULL: the words for the code suffice. */
+const char *reason_text(const struct pool *pool, const struct request *req,
+			const struct rejection *why, char buf[REASON_TEXT]);
 
 #endif

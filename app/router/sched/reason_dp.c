@@ -5,14 +5,15 @@
 #include "sched/request.h"
 #include "sched/session.h"
 
-static void queue_limit(struct kvr_reason *t, const struct pool *p, const struct refusal *why)
+static void say_queue_limit(struct kvr_reason *t, const struct pool *pool,
+			    const struct rejection *why)
 {
 	static const char *const what[] = {"requests", "prompt tokens", "cached tokens"};
 	const uint64_t kind = why->detail[0];
 
 	kvr_reason_say(t, "policy class ");
-	kvr_reason_say(t, p->conf->n_classes > why->policy_class
-				  ? p->conf->classes[why->policy_class].name
+	kvr_reason_say(t, pool->conf->n_classes > why->policy_class
+				  ? pool->conf->classes[why->policy_class].name
 				  : "default");
 	kvr_reason_count(t, ": ", why->detail[1]);
 	kvr_reason_say(t, " ");
@@ -20,7 +21,7 @@ static void queue_limit(struct kvr_reason *t, const struct pool *p, const struct
 	kvr_reason_count(t, " waiting, limit ", why->detail[2]);
 }
 
-static void source_limit(struct kvr_reason *t, const struct refusal *why)
+static void say_source_limit(struct kvr_reason *t, const struct rejection *why)
 {
 	static const char *const what[] = {
 		[KVR_QUOTA_REQUESTS] = "live requests",
@@ -36,82 +37,86 @@ static void source_limit(struct kvr_reason *t, const struct refusal *why)
 	kvr_reason_count(t, ", limit ", why->detail[2]);
 }
 
-static void nobody(struct kvr_reason *t, const struct pool *p, const struct refusal *why)
+static void say_no_endpoints(struct kvr_reason *t, const struct pool *pool,
+			     const struct rejection *why)
 {
 	kvr_reason_say(t, "pool ");
-	kvr_reason_say(t, p->name);
+	kvr_reason_say(t, pool->name);
 	kvr_reason_count(t, ": no eligible rank; workers ", why->detail[0]);
 	kvr_reason_count(t, ", ranks ", why->detail[1]);
 	kvr_reason_count(t, ", open ", why->detail[2]);
 }
 
-static void overloaded(struct kvr_reason *t, const struct pool *p)
+static void say_overloaded(struct kvr_reason *t, const struct pool *pool)
 {
 	uint32_t ranks, open;
 
-	kvr_sched_n_ranks(p->sched, &ranks, &open);
+	kvr_sched_n_ranks(pool->sched, &ranks, &open);
 	kvr_reason_say(t, "pool ");
-	kvr_reason_say(t, p->name);
+	kvr_reason_say(t, pool->name);
 	kvr_reason_count(t, ": all eligible ranks exceed a threshold; ranks ", ranks);
 	kvr_reason_count(t, ", open ", open);
 }
 
 /* "words: worker W". */
-static void worker(struct kvr_reason *t, const char *words, uint64_t id)
+static void say_worker(struct kvr_reason *t, const char *words, uint64_t id)
 {
 	kvr_reason_say(t, words);
 	if (id != 0)
 		kvr_reason_count(t, ": worker ", id);
 }
 
-static uint64_t worker_of(const struct request *r, uint32_t leg)
+static uint64_t worker_of(const struct request *req, uint32_t leg)
 {
-	return r != NULL ? r->rq.leg[leg].worker : 0;
+	return req != NULL ? req->rq.leg[leg].worker : 0;
 }
 
 /* The worker pinned by the client or by its session; 0: none. */
-static uint64_t pinned(const struct request *r)
+static uint64_t pinned_worker(const struct request *req)
 {
-	const struct kvr_hints *h = r != NULL && r->job != NULL ? &r->job->msg.hints : NULL;
+	const struct kvr_hints *hints =
+		req != NULL && req->job != NULL ? &req->job->msg.hints : NULL;
 
-	if (h == NULL)
+	if (hints == NULL)
 		return 0;
-	if ((h->present & KVR_HAS(KVR_HINT_BACKEND)) != 0)
-		return h->backend_worker;
-	if ((h->present & KVR_HAS(KVR_HINT_DECODE_WORKER)) != 0)
-		return h->decode_worker;
-	return (h->present & KVR_HAS(KVR_HINT_PREFILL_WORKER)) != 0 ? h->prefill_worker : 0;
+	if ((hints->present & KVR_HAS(KVR_HINT_BACKEND)) != 0)
+		return hints->backend_worker;
+	if ((hints->present & KVR_HAS(KVR_HINT_DECODE_WORKER)) != 0)
+		return hints->decode_worker;
+	return (hints->present & KVR_HAS(KVR_HINT_PREFILL_WORKER)) != 0 ? hints->prefill_worker : 0;
 }
 
 /* The code does not distinguish a missing worker from one with several ranks. */
-static void rank_missing(struct kvr_reason *t, const struct pool *p, const struct request *r)
+static void say_rank_missing(struct kvr_reason *t, const struct pool *pool,
+			     const struct request *req)
 {
-	const struct pool *prefill = p->prefill;
-	const uint64_t id = pinned(r);
+	const struct pool *prefill = pool->prefill;
+	const uint64_t id = pinned_worker(req);
 
-	if (id != 0 && kvr_sched_worker_ranks(p->sched, id) == 0 &&
+	if (id != 0 && kvr_sched_worker_ranks(pool->sched, id) == 0 &&
 	    (prefill == NULL || kvr_sched_worker_ranks(prefill->sched, id) == 0)) {
 		kvr_reason_say(t, "pool ");
-		kvr_reason_say(t, p->name);
+		kvr_reason_say(t, pool->name);
 		kvr_reason_count(t, ": the pinned worker is not registered: worker ", id);
 		return;
 	}
-	worker(t, "the pinned worker has several ranks; give dp_rank", id);
+	say_worker(t, "the pinned worker has several ranks; give dp_rank", id);
 }
 
-static void prefill_failed(struct kvr_reason *t, const struct request *r, const struct refusal *why)
+static void say_prefill_failed(struct kvr_reason *t, const struct request *req,
+			       const struct rejection *why)
 {
-	const struct pair *l = r != NULL && r->job != NULL ? r->job->pair : NULL;
+	const struct pair *pair = req != NULL && req->job != NULL ? req->job->pair : NULL;
 
-	worker(t, kvr_code_text(why->code), worker_of(r, PREFILL));
+	say_worker(t, kvr_code_text(why->code), worker_of(req, PREFILL));
 	kvr_reason_count(t, ", code ", why->detail[0]);
-	if (l != NULL && l->said[0] != '\0') {
+	if (pair != NULL && pair->said[0] != '\0') {
 		kvr_reason_say(t, ", engine: ");
-		kvr_reason_say(t, l->said);
+		kvr_reason_say(t, pair->said);
 	}
 }
 
-static void expired(struct kvr_reason *t, const struct refusal *why)
+static void say_expired(struct kvr_reason *t, const struct rejection *why)
 {
 	static const char *const what[] = {
 		[KVR_RQ_DEADLINE] = "the deadline of the request passed",
@@ -125,86 +130,87 @@ static void expired(struct kvr_reason *t, const struct refusal *why)
 		kvr_reason_count(t, ", ms: ", why->detail[1]);
 }
 
-static void no_memory(struct kvr_reason *t, const struct pool *p)
+static void say_no_memory(struct kvr_reason *t, const struct pool *pool)
 {
 	kvr_reason_say(t, "pool ");
-	kvr_reason_say(t, p->name);
-	kvr_reason_count(t, " is full: requests ", kvr_flight_count(p->requests));
-	kvr_reason_count(t, " of ", kvr_flight_size(p->requests));
+	kvr_reason_say(t, pool->name);
+	kvr_reason_count(t, " is full: requests ", kvr_flight_count(pool->requests));
+	kvr_reason_count(t, " of ", kvr_flight_size(pool->requests));
 	kvr_reason_count(t, ", waiting frames ",
-			 atomic_load_explicit(&p->live.held, memory_order_relaxed));
-	kvr_reason_count(t, " of ", p->max_held);
+			 atomic_load_explicit(&pool->live.held, memory_order_relaxed));
+	kvr_reason_count(t, " of ", pool->max_held);
 }
 
-static void session_limit(struct kvr_reason *t, const struct pool *p)
+static void say_session_limit(struct kvr_reason *t, const struct pool *pool)
 {
 	kvr_reason_say(t, "pool ");
-	kvr_reason_say(t, p->name);
-	if (p->sessions == NULL)
+	kvr_reason_say(t, pool->name);
+	if (pool->sessions == NULL)
 		kvr_reason_say(t, " has no sessions; set max_sessions");
 	else
-		kvr_reason_count(t, ": session limit reached: ", p->sessions->max);
+		kvr_reason_count(t, ": session limit reached: ", pool->sessions->max);
 }
 
-static void not_opened(struct kvr_reason *t, const struct request *r, const struct refusal *why)
+static void say_not_opened(struct kvr_reason *t, const struct request *req,
+			   const struct rejection *why)
 {
 	if (why->retry == RETRY_YES) {
 		kvr_reason_say(t, "another request is opening the same session");
 		return;
 	}
-	worker(t, "the worker did not open the session", worker_of(r, MAIN));
+	say_worker(t, "the worker did not open the session", worker_of(req, MAIN));
 	if (why->detail[0] != 0)
 		kvr_reason_count(t, ", code ", why->detail[0]);
 	else
 		kvr_reason_say(t, ", no answer");
 }
 
-const char *reason_text(const struct pool *p, const struct request *r, const struct refusal *why,
-			char buf[REASON_TEXT])
+const char *reason_text(const struct pool *pool, const struct request *req,
+			const struct rejection *why, char buf[REASON_TEXT])
 {
 	struct kvr_reason t = kvr_reason_init(buf, REASON_TEXT);
 
 	switch (why->code) {
 	case KVR_E_QUEUE_REJECTED:
-		queue_limit(&t, p, why);
+		say_queue_limit(&t, pool, why);
 		break;
 	case KVR_E_SOURCE_LIMIT:
-		source_limit(&t, why);
+		say_source_limit(&t, why);
 		break;
 	case KVR_E_NO_ENDPOINTS:
-		nobody(&t, p, why);
+		say_no_endpoints(&t, pool, why);
 		break;
 	case KVR_E_ALL_OVERLOADED:
-		overloaded(&t, p);
+		say_overloaded(&t, pool);
 		break;
 	case KVR_E_PINNED_NOT_ALLOWED:
 	case KVR_E_PINNED_OVERLOADED:
-		worker(&t, kvr_code_text(why->code), pinned(r));
+		say_worker(&t, kvr_code_text(why->code), pinned_worker(req));
 		break;
 	case KVR_E_DP_RANK_REQUIRED:
-		rank_missing(&t, p, r);
+		say_rank_missing(&t, pool, req);
 		break;
 	case KVR_E_DISPATCH_FAILED:
-		worker(&t, kvr_code_text(why->code), worker_of(r, MAIN));
+		say_worker(&t, kvr_code_text(why->code), worker_of(req, MAIN));
 		kvr_reason_count(&t, ", code ", why->detail[0]);
 		break;
 	case KVR_E_PREFILL_FAILED:
-		prefill_failed(&t, r, why);
+		say_prefill_failed(&t, req, why);
 		break;
 	case KVR_E_WORKER_LOST:
-		worker(&t, kvr_code_text(why->code), why->detail[0]);
+		say_worker(&t, kvr_code_text(why->code), why->detail[0]);
 		break;
 	case KVR_E_EXPIRED:
-		expired(&t, why);
+		say_expired(&t, why);
 		break;
 	case KVR_E_NO_MEMORY:
-		no_memory(&t, p);
+		say_no_memory(&t, pool);
 		break;
 	case KVR_E_SESSION_LIMIT:
-		session_limit(&t, p);
+		say_session_limit(&t, pool);
 		break;
 	case KVR_E_SESSION_OPEN_FAILED:
-		not_opened(&t, r, why);
+		say_not_opened(&t, req, why);
 		break;
 	default:
 		return NULL;

@@ -9,43 +9,45 @@
 
 #include <rte_malloc.h>
 
-int requests_create(struct pool *p)
+int requests_create(struct pool *pool)
 {
-	uint32_t n = REQUESTS_OF(kvr_flight_size(p->requests),
-				 p->prefill != NULL ? kvr_flight_size(p->prefill->requests) : 0);
+	uint32_t n =
+		REQUESTS_OF(kvr_flight_size(pool->requests),
+			    pool->prefill != NULL ? kvr_flight_size(pool->prefill->requests) : 0);
 
-	p->n_requests = n;
-	p->request = rte_zmalloc("requests", n * sizeof(*p->request), RTE_CACHE_LINE_SIZE);
-	p->lost = rte_zmalloc("lost", kvr_flight_size(p->requests) * sizeof(*p->lost),
-			      RTE_CACHE_LINE_SIZE);
-	if (p->request == NULL || p->lost == NULL)
+	pool->n_requests = n;
+	pool->request = rte_zmalloc("requests", n * sizeof(*pool->request), RTE_CACHE_LINE_SIZE);
+	pool->lost = rte_zmalloc("lost", kvr_flight_size(pool->requests) * sizeof(*pool->lost),
+				 RTE_CACHE_LINE_SIZE);
+	if (pool->request == NULL || pool->lost == NULL)
 		return -ENOMEM;
 	while (n-- > 0) {
-		p->request[n].number = n;
-		request_put(p, &p->request[n]);
+		pool->request[n].number = n;
+		request_put(pool, &pool->request[n]);
 	}
-	if (p->sessions == NULL && (p->prefill == NULL || p->prefill->sessions == NULL))
+	if (pool->sessions == NULL && (pool->prefill == NULL || pool->prefill->sessions == NULL))
 		return 0;
-	p->use = rte_zmalloc("session uses", p->n_requests * sizeof(*p->use), RTE_CACHE_LINE_SIZE);
-	return p->use != NULL ? 0 : -ENOMEM;
+	pool->use = rte_zmalloc("session uses", pool->n_requests * sizeof(*pool->use),
+				RTE_CACHE_LINE_SIZE);
+	return pool->use != NULL ? 0 : -ENOMEM;
 }
 
-void requests_drop(struct lcore *lc, struct pool *p)
+void requests_drop(struct lcore *lc, struct pool *pool)
 {
-	for (uint32_t i = 0; p->request != NULL && i < p->n_requests; i++) {
-		struct request *r = &p->request[i];
+	for (uint32_t i = 0; pool->request != NULL && i < pool->n_requests; i++) {
+		struct request *req = &pool->request[i];
 
-		if (r->job == NULL)
+		if (req->job == NULL)
 			continue;
-		send_stop(r);
-		job_free(lc, r->job);
-		r->job = NULL;
+		send_stop(req);
+		job_free(lc, req->job);
+		req->job = NULL;
 	}
 }
 
-void requests_destroy(struct pool *p)
+void requests_destroy(struct pool *pool)
 {
-	rte_free(p->request);
-	rte_free(p->lost);
-	rte_free(p->use);
+	rte_free(pool->request);
+	rte_free(pool->lost);
+	rte_free(pool->use);
 }

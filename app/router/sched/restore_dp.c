@@ -4,12 +4,12 @@
 #include "sched/session.h"
 #include "state/restore.h"
 
-bool session_restore(struct lcore *lc, struct pool *p, struct restore_worker *r)
+bool session_restore(struct lcore *lc, struct pool *pool, struct restore_worker *r)
 {
-	const struct kvr_rq_ctx c = life_ctx(lc, p);
+	const struct kvr_rq_ctx c = request_ctx(lc, pool);
 	const uint32_t end = RTE_MIN(r->at_session + RESTORE_SESSIONS, r->n_sessions);
 
-	if (p->sessions == NULL)
+	if (pool->sessions == NULL)
 		return true;
 	for (; r->at_session < end; r->at_session++) {
 		const struct kvr_snap_session *s =
@@ -18,11 +18,11 @@ bool session_restore(struct lcore *lc, struct pool *p, struct restore_worker *r)
 		struct kvr_session_key key;
 
 		/* The table counts sessions without space; their clients open them again. */
-		if (s->pool == p->number &&
-		    kvr_session_key(p->sessions->table, s + 1, s->id_len, &key) &&
-		    kvr_session_restore(p->sessions->table, &key, &to, s->ttl_ns, s->left_ns,
+		if (s->pool == pool->number &&
+		    kvr_session_key(pool->sessions->table, s + 1, s->id_len, &key) &&
+		    kvr_session_restore(pool->sessions->table, &key, &to, s->ttl_ns, s->left_ns,
 					c.now) == 0)
-			kvr_stats_add(p->sessions->count, SC_RESTORED, 1);
+			kvr_stats_add(pool->sessions->count, SC_RESTORED, 1);
 	}
 	return end == r->n_sessions;
 }

@@ -5,7 +5,7 @@
 /**
  * @file
  * Sessions of a pool: questions to workers (session_dp.c), messages about sessions as events
- * (session_note_dp.c), and the wheel on the control thread (session_ctl.c). lib/session has the
+ * (session_events_dp.c), and the wheel on the control thread (session_ctl.c). lib/session has the
  * table of bindings; lib/request decides the effect of a session on a request, and its orders are
  * carried out here.
  *
@@ -49,7 +49,7 @@ LIST_HEAD(session_closing, session_ask);
 struct session_use {
 	struct kvr_rq_session s;
 	struct session_ask ask;
-	uint32_t share; /* quota reference of the source for the entry reserved for the open; 0:
+	uint32_t quota_ref; /* quota reference of the source for the entry reserved for the open; 0:
 			   none */
 };
 
@@ -69,10 +69,10 @@ struct sessions {
 
 /* ---- session_ctl.c: start, stop, control thread ---- */
 
-/** Create the sessions of @p p according to its configuration; p->sessions stays NULL without
+/** Create the sessions of @p pool according to its configuration; pool->sessions stays NULL without
  * sessions. @return 0 or -ENOMEM. */
-int sessions_create(struct pool *p, uint64_t seed);
-void sessions_destroy(struct pool *p);
+int sessions_create(struct pool *pool, uint64_t seed);
+void sessions_destroy(struct pool *pool);
 
 /** Turn the wheels and pass sessions that seem idle to the schedulers. Bounded. */
 void session_round(struct router *rt);
@@ -85,48 +85,50 @@ void session_dropped(void *pool, uint32_t entry);
 /** High 31 bits of the tag of a client's bindings, which decides who may release them. */
 uint64_t session_client_tag(const struct router *rt, const struct kvr_path *client);
 
-/** Session hints of the job of @p r; @p none if its pool has no sessions. */
-struct kvr_rq_session *session_of(struct lcore *lc, struct request *r, struct kvr_rq_session *none);
+/** Session hints of the job of @p req; @p none if its pool has no sessions. */
+struct kvr_rq_session *session_of(struct lcore *lc, struct request *req,
+				  struct kvr_rq_session *none);
 
 /** Orders OPEN, UNOPEN; CLOSE, SESSION of pool @p p. */
-struct life;
-void session_open(const struct life *x);
-void session_unopen(const struct life *x, const struct kvr_rq_order *o);
-void session_close(struct lcore *lc, struct pool *p, const struct kvr_rq_order *o);
-void session_said(struct pool *p, const struct kvr_path *client, const struct kvr_rq_order *o);
+struct request_step;
+void session_open(const struct request_step *step);
+void session_unopen(const struct request_step *step, const struct kvr_rq_order *order);
+void session_close(struct lcore *lc, struct pool *pool, const struct kvr_rq_order *order);
+void session_order(struct pool *pool, const struct kvr_path *client,
+		   const struct kvr_rq_order *order);
 
 /** BOUND by the open of a request: the quota reference moves to the binding. */
-void session_bound(const struct life *x, const struct kvr_rq_order *o);
+void session_bound(const struct request_step *step, const struct kvr_rq_order *order);
 
 /** After the orders of every step: charge the source while an entry is reserved. */
-void session_charge(const struct life *x);
+void session_charge(const struct request_step *step);
 
 /** Whether the answer comes from the worker that was asked, in the same epoch. */
-bool session_was_asked(const struct session_ask *a, const struct note *n);
+bool session_ask_matches(const struct session_ask *ask, const struct sched_msg *msg);
 
-/** NOTE_SESSION_CLOSED. */
-void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n);
+/** MSG_SESSION_CLOSED. */
+void session_handle_closed(struct lcore *lc, struct pool *pool, const struct sched_msg *msg);
 
 /** Retransmit or drop the first of a list if it is due; *given_up is then the number of a dropped
  * open, else 0. @return false: not due. */
-bool session_repeat(struct lcore *lc, struct pool *p, struct session_asks *list,
+bool session_repeat(struct lcore *lc, struct pool *pool, struct session_asks *list,
 		    uint64_t *given_up);
 
-/* ---- session_note_dp.c: scheduler lcore, events of requests ---- */
+/* ---- session_events_dp.c: scheduler lcore, events of requests ---- */
 
 /** Retransmit at most BURST unanswered messages, and set the gauges. */
-void session_timers(struct lcore *lc, struct pool *p);
+void session_timers(struct lcore *lc, struct pool *pool);
 
-/** NOTE_SESSION_OPENED, NOTE_SESSION_RELEASE. */
-void session_on_opened(struct lcore *lc, struct pool *p, const struct note *n);
-void session_on_release(struct lcore *lc, struct pool *p, const struct note *n);
+/** MSG_SESSION_OPENED, MSG_SESSION_RELEASE. */
+void session_handle_opened(struct lcore *lc, struct pool *pool, const struct sched_msg *msg);
+void session_handle_release(struct lcore *lc, struct pool *pool, const struct sched_msg *msg);
 
 struct restore_worker;
 
 /** Restore sessions of a worker from a snapshot. @return true: all are bound; false: call again. */
-bool session_restore(struct lcore *lc, struct pool *p, struct restore_worker *r);
+bool session_restore(struct lcore *lc, struct pool *pool, struct restore_worker *r);
 
 /** The wheel reports that the session seems idle. */
-void session_due(struct lcore *lc, struct pool *p, struct kvr_session_ref ref);
+void session_due(struct lcore *lc, struct pool *pool, struct kvr_session_ref ref);
 
 #endif

@@ -33,174 +33,177 @@ uint64_t session_client_tag(const struct router *rt, const struct kvr_path *clie
 	return (uint64_t)(kvr_path_hash(&host, rt->client_seed) >> 1) << 33;
 }
 
-static void count(struct sessions *s, enum session_counter c)
+static void session_count(struct sessions *sessions, enum session_counter c)
 {
-	kvr_stats_add(s->count, c, 1);
+	kvr_stats_add(sessions->count, c, 1);
 }
 
 /* ---- asks ---- */
 
-static void ask_id(struct session_ask *a, const void *id, uint32_t len)
+static void ask_id(struct session_ask *ask, const void *id, uint32_t len)
 {
-	a->id_len = (uint16_t)len;
-	memcpy(a->id, id, len);
+	ask->id_len = (uint16_t)len;
+	memcpy(ask->id, id, len);
 }
 
-static struct session_asks *ask_list(struct sessions *s, const struct session_ask *a)
+static struct session_asks *ask_list(struct sessions *sessions, const struct session_ask *ask)
 {
-	return a->kind == KVR_SESSION_OPEN ? &s->open_step[a->step] : &s->close_step[a->step];
+	return ask->kind == KVR_SESSION_OPEN ? &sessions->open_step[ask->step]
+					     : &sessions->close_step[ask->step];
 }
 
-static enum session_counter ask_gauge(const struct session_ask *a)
+static enum session_counter ask_gauge(const struct session_ask *ask)
 {
-	return a->kind == KVR_SESSION_OPEN ? SC_OPENING : SC_CLOSING;
+	return ask->kind == KVR_SESSION_OPEN ? SC_OPENING : SC_CLOSING;
 }
 
 /* Send and wait. @return false: the worker has left, so the question does not wait. */
-static bool ask_send(struct lcore *lc, struct pool *p, struct session_ask *a)
+static bool ask_send(struct lcore *lc, struct pool *pool, struct session_ask *ask)
 {
-	struct sessions *s = p->sessions;
-	const struct kvr_view_worker *w = kvr_view_find(lc->view, a->worker);
-	const struct kvr_wire_ids ids = {a->worker, a->number, 0, lc->rt->epoch, 0};
-	const struct kvr_wire_session body = {.timeout_s = a->timeout_s,
-					      .pool = (uint16_t)p->wire_id};
+	struct sessions *sessions = pool->sessions;
+	const struct kvr_view_worker *worker = kvr_view_find(lc->view, ask->worker);
+	const struct kvr_wire_ids ids = {ask->worker, ask->number, 0, lc->rt->epoch, 0};
+	const struct kvr_wire_session body = {.timeout_s = ask->timeout_s,
+					      .pool = (uint16_t)pool->wire_id};
 	uint8_t buf[sizeof(struct kvr_wire_hdr) + sizeof(body) + KVR_SESSION_ID_MAX];
 	int len;
 
-	if (w == NULL || w->epoch != a->epoch)
+	if (worker == NULL || worker->epoch != ask->epoch)
 		return false; /* and its sessions with it */
-	len = kvr_put_session(buf, sizeof(buf), a->kind, &ids, body,
-			      (struct kvr_str){a->id, a->id_len});
+	len = kvr_put_session(buf, sizeof(buf), ask->kind, &ids, body,
+			      (struct kvr_str){ask->id, ask->id_len});
 	assert(len > 0);
-	out_frame(lc, &w->path, buf, (size_t)len);
-	a->due_ns = lc->now_ns + waits[a->step];
-	TAILQ_INSERT_TAIL(ask_list(s, a), a, link);
-	kvr_stats_add(s->count, ask_gauge(a), 1);
+	out_frame(lc, &worker->path, buf, (size_t)len);
+	ask->due_ns = lc->now_ns + waits[ask->step];
+	TAILQ_INSERT_TAIL(ask_list(sessions, ask), ask, link);
+	kvr_stats_add(sessions->count, ask_gauge(ask), 1);
 	return true;
 }
 
-static void ask_stop(struct sessions *s, struct session_ask *a)
+static void ask_stop(struct sessions *sessions, struct session_ask *ask)
 {
-	TAILQ_REMOVE(ask_list(s, a), a, link);
-	kvr_stats_sub(s->count, ask_gauge(a), 1);
+	TAILQ_REMOVE(ask_list(sessions, ask), ask, link);
+	kvr_stats_sub(sessions->count, ask_gauge(ask), 1);
 }
 
-static void close_over(struct sessions *s, struct session_ask *a, enum session_counter how)
+static void close_over(struct sessions *sessions, struct session_ask *ask, enum session_counter how)
 {
-	a->kind = 0;
-	LIST_REMOVE(a, by_id);
-	TAILQ_INSERT_HEAD(&s->free, a, link);
-	count(s, how);
+	ask->kind = 0;
+	LIST_REMOVE(ask, by_id);
+	TAILQ_INSERT_HEAD(&sessions->free, ask, link);
+	session_count(sessions, how);
 }
 
 /* Drop the close that waited longest: the first of the last non-empty step. */
-static void give_up_oldest(struct sessions *s)
+static void give_up_oldest(struct sessions *sessions)
 {
 	for (uint32_t step = SESSION_WAITS; step-- > 0;) {
-		struct session_ask *a = TAILQ_FIRST(&s->close_step[step]);
+		struct session_ask *ask = TAILQ_FIRST(&sessions->close_step[step]);
 
-		if (a == NULL)
+		if (ask == NULL)
 			continue;
-		ask_stop(s, a);
-		close_over(s, a, SC_CLOSE_DROPPED);
+		ask_stop(sessions, ask);
+		close_over(sessions, ask, SC_CLOSE_DROPPED);
 		return;
 	}
 }
 
-void session_close(struct lcore *lc, struct pool *p, const struct kvr_rq_order *o)
+void session_close(struct lcore *lc, struct pool *pool, const struct kvr_rq_order *order)
 {
-	struct sessions *s = p->sessions;
+	struct sessions *sessions = pool->sessions;
 	struct kvr_session_key key = {0};
-	struct session_ask *a;
+	struct session_ask *ask;
 
 	/* It was valid before. */
-	kvr_session_key(s->table, o->session.id, o->session.id_len, &key);
+	kvr_session_key(sessions->table, order->session.id, order->session.id_len, &key);
 
-	count(s, SC_CLOSES);
-	if (TAILQ_EMPTY(&s->free))
-		give_up_oldest(s);
-	a = TAILQ_FIRST(&s->free);
-	TAILQ_REMOVE(&s->free, a, link);
-	a->kind = KVR_SESSION_CLOSE;
-	a->step = 0;
-	a->worker = o->session.to.worker;
-	a->epoch = (uint32_t)o->session.to.tag;
-	a->timeout_s = 0;
-	a->number = (uint64_t)s->next_close++ << 32 | (uint64_t)p->number << 24 |
-		    (uint64_t)(a - s->close);
-	ask_id(a, o->session.id, o->session.id_len);
-	a->hash = key.hash;
-	LIST_INSERT_HEAD(&s->closing[key.hash & (SESSION_BUCKETS - 1)], a, by_id);
-	if (!ask_send(lc, p, a))
-		close_over(s, a, SC_CLOSE_WORKER_GONE);
+	session_count(sessions, SC_CLOSES);
+	if (TAILQ_EMPTY(&sessions->free))
+		give_up_oldest(sessions);
+	ask = TAILQ_FIRST(&sessions->free);
+	TAILQ_REMOVE(&sessions->free, ask, link);
+	ask->kind = KVR_SESSION_CLOSE;
+	ask->step = 0;
+	ask->worker = order->session.to.worker;
+	ask->epoch = (uint32_t)order->session.to.tag;
+	ask->timeout_s = 0;
+	ask->number = (uint64_t)sessions->next_close++ << 32 | (uint64_t)pool->number << 24 |
+		      (uint64_t)(ask - sessions->close);
+	ask_id(ask, order->session.id, order->session.id_len);
+	ask->hash = key.hash;
+	LIST_INSERT_HEAD(&sessions->closing[key.hash & (SESSION_BUCKETS - 1)], ask, by_id);
+	if (!ask_send(lc, pool, ask))
+		close_over(sessions, ask, SC_CLOSE_WORKER_GONE);
 }
 
 /* ---- opens ---- */
 
 /* Drop closes of the session at the worker that is to open it, which would arrive too late. */
-static void closes_stop(struct sessions *s, const struct session_ask *open)
+static void closes_stop(struct sessions *sessions, const struct session_ask *open)
 {
-	struct session_ask *a, *next;
+	struct session_ask *ask, *next;
 
-	for (a = LIST_FIRST(&s->closing[open->hash & (SESSION_BUCKETS - 1)]); a != NULL; a = next) {
-		next = LIST_NEXT(a, by_id);
-		s->looked++;
-		if (a->hash != open->hash || a->worker != open->worker ||
-		    a->id_len != open->id_len || memcmp(a->id, open->id, a->id_len) != 0)
+	for (ask = LIST_FIRST(&sessions->closing[open->hash & (SESSION_BUCKETS - 1)]); ask != NULL;
+	     ask = next) {
+		next = LIST_NEXT(ask, by_id);
+		sessions->looked++;
+		if (ask->hash != open->hash || ask->worker != open->worker ||
+		    ask->id_len != open->id_len || memcmp(ask->id, open->id, ask->id_len) != 0)
 			continue;
-		ask_stop(s, a);
-		close_over(s, a, SC_CLOSE_DROPPED);
+		ask_stop(sessions, ask);
+		close_over(sessions, ask, SC_CLOSE_DROPPED);
 	}
 }
 
-void session_open(const struct life *x)
+void session_open(const struct request_step *step)
 {
-	struct session_use *u = &x->p->use[x->r->number];
-	const struct kvr_leg *l = &x->r->rq.leg[MAIN];
-	const struct kvr_session_key *key = &u->s.key[MAIN];
-	struct session_ask *a = &u->ask;
+	struct session_use *use = &step->pool->use[step->req->number];
+	const struct kvr_leg *l = &step->req->rq.leg[MAIN];
+	const struct kvr_session_key *key = &use->s.key[MAIN];
+	struct session_ask *ask = &use->ask;
 	bool sent;
 
-	count(x->p->sessions, SC_OPENS);
-	a->kind = KVR_SESSION_OPEN;
-	a->step = 0;
-	a->worker = l->worker;
-	a->epoch = l->epoch;
-	a->number = kvr_flight_handle(x->p->requests, x->r->slot[MAIN]);
-	a->timeout_s = (uint32_t)(u->s.timeout_ns / (1000 * MS)) + KVR_WIRE_SESSION_GRACE_S;
-	ask_id(a, key->id, key->len);
-	a->hash = key->hash;
-	closes_stop(x->p->sessions, a);
-	sent = ask_send(x->lc, x->p, a);
+	session_count(step->pool->sessions, SC_OPENS);
+	ask->kind = KVR_SESSION_OPEN;
+	ask->step = 0;
+	ask->worker = l->worker;
+	ask->epoch = l->epoch;
+	ask->number = kvr_flight_handle(step->pool->requests, step->req->slot[MAIN]);
+	ask->timeout_s = (uint32_t)(use->s.timeout_ns / (1000 * MS)) + KVR_WIRE_SESSION_GRACE_S;
+	ask_id(ask, key->id, key->len);
+	ask->hash = key->hash;
+	closes_stop(step->pool->sessions, ask);
+	sent = ask_send(step->lc, step->pool, ask);
 	assert(sent); /* this view contains its worker */
 	RTE_SET_USED(sent);
 }
 
-void session_unopen(const struct life *x, const struct kvr_rq_order *o)
+void session_unopen(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	struct session_ask *a = &x->p->use[x->r->number].ask;
+	struct session_ask *ask = &step->pool->use[step->req->number].ask;
 
-	if (o->how == KVR_RQ_MAYBE_OPEN)
-		count(x->p->sessions, SC_OPEN_ENDED);
-	if (a->kind == 0)
+	if (order->how == KVR_RQ_MAYBE_OPEN)
+		session_count(step->pool->sessions, SC_OPEN_ENDED);
+	if (ask->kind == 0)
 		return; /* not waiting any more */
-	ask_stop(x->p->sessions, a);
-	a->kind = 0;
+	ask_stop(step->pool->sessions, ask);
+	ask->kind = 0;
 }
 
 /* ---- session hints of a request ---- */
 
-struct kvr_rq_session *session_of(struct lcore *lc, struct request *r, struct kvr_rq_session *none)
+struct kvr_rq_session *session_of(struct lcore *lc, struct request *req,
+				  struct kvr_rq_session *none)
 {
 	static const uint8_t actions[] = {[KVR_ACTION_NONE] = KVR_RQ_USE,
 					  [KVR_ACTION_OPEN] = KVR_RQ_OPEN,
 					  [KVR_ACTION_CLOSE] = KVR_RQ_CLOSE};
-	const struct pool *p = r->job->pool;
-	const struct job_session *js = &r->job->session;
-	struct kvr_rq_session *s = p->use != NULL ? &p->use[r->number].s : none;
+	const struct pool *pool = req->job->pool;
+	const struct job_session *js = &req->job->session;
+	struct kvr_rq_session *s = pool->use != NULL ? &pool->use[req->number].s : none;
 
 	s->timeout_ns = js->timeout_s * 1000 * MS;
-	s->tag = session_client_tag(lc->rt, &r->job->client);
+	s->tag = session_client_tag(lc->rt, &req->job->client);
 	s->action = actions[js->action];
 	s->id_len = (uint16_t)js->key.len;
 	memcpy(s->id, js->key.id, js->key.len);
@@ -211,116 +214,122 @@ void session_dropped(void *pool, uint32_t entry)
 {
 	struct pool *p = pool;
 
-	kvr_quota_return(p->live.shares.sessions, p->live.shares.session[entry], 1);
-	p->live.shares.session[entry] = 0;
+	kvr_quota_return(p->live.quotas.sessions, p->live.quotas.session[entry], 1);
+	p->live.quotas.session[entry] = 0;
 }
 
-static void charge_binding(struct pool *p, const struct kvr_rq_order *o, uint32_t share)
+static void charge_binding(struct pool *pool, const struct kvr_rq_order *order, uint32_t share)
 {
-	struct sessions *s = p->sessions;
+	struct sessions *sessions = pool->sessions;
 
-	p->live.shares.session[o->session.ref.entry] = share;
-	count(s, (o->session.to.tag & KVR_RQ_TAG_AFFINITY) != 0 ? SC_AFFINITY_BOUND : SC_BOUND);
-	if (o->n != 0)
-		count(s, SC_REBOUND);
+	pool->live.quotas.session[order->session.ref.entry] = share;
+	session_count(sessions, (order->session.to.tag & KVR_RQ_TAG_AFFINITY) != 0
+					? SC_AFFINITY_BOUND
+					: SC_BOUND);
+	if (order->n != 0)
+		session_count(sessions, SC_REBOUND);
 }
 
-void session_said(struct pool *p, const struct kvr_path *client, const struct kvr_rq_order *o)
+void session_order(struct pool *pool, const struct kvr_path *client,
+		   const struct kvr_rq_order *order)
 {
-	struct sessions *s = p->sessions;
+	struct sessions *sessions = pool->sessions;
 
-	switch ((enum kvr_rq_session_how)o->how) {
+	switch ((enum kvr_rq_session_how)order->how) {
 	case KVR_RQ_BOUND:
-		charge_binding(p, o,
-			       kvr_quota_take(p->live.shares.sessions, kvr_source_key(client), 1));
+		charge_binding(
+			pool, order,
+			kvr_quota_take(pool->live.quotas.sessions, kvr_source_key(client), 1));
 		break;
 	case KVR_RQ_UNBOUND:
-		count(s, SC_UNBOUND);
+		session_count(sessions, SC_UNBOUND);
 		break;
 	case KVR_RQ_INVALIDATED:
 		KVR_SIM_SOMETIMES(SESSION_LOST);
-		count(s, SC_INVALIDATED);
+		session_count(sessions, SC_INVALIDATED);
 		break;
 	case KVR_RQ_SESSION_OVER:
-		count(s, SC_EXPIRED);
+		session_count(sessions, SC_EXPIRED);
 		break;
 	default:
 		break;
 	}
 }
 
-void session_bound(const struct life *x, const struct kvr_rq_order *o)
+void session_bound(const struct request_step *step, const struct kvr_rq_order *order)
 {
-	struct session_use *u = &x->p->use[x->r->number];
+	struct session_use *use = &step->pool->use[step->req->number];
 
-	charge_binding(x->p, o, u->share);
-	u->share = 0;
+	charge_binding(step->pool, order, use->quota_ref);
+	use->quota_ref = 0;
 }
 
-void session_charge(const struct life *x)
+void session_charge(const struct request_step *step)
 {
-	struct kvr_quota *shares = x->p->live.shares.sessions;
-	struct session_use *u;
+	struct kvr_quota *quota = step->pool->live.quotas.sessions;
+	struct session_use *use;
 
-	if (x->p->sessions == NULL)
+	if (step->pool->sessions == NULL)
 		return;
-	u = &x->p->use[x->r->number];
-	if (u->s.reserved == (u->share != 0))
+	use = &step->pool->use[step->req->number];
+	if (use->s.reserved == (use->quota_ref != 0))
 		return;
-	if (u->s.reserved) {
-		u->share = kvr_quota_take(shares, kvr_source_key(request_client(x->r)), 1);
+	if (use->s.reserved) {
+		use->quota_ref =
+			kvr_quota_take(quota, kvr_source_key(request_client(step->req)), 1);
 	} else {
-		kvr_quota_return(shares, u->share, 1);
-		u->share = 0;
+		kvr_quota_return(quota, use->quota_ref, 1);
+		use->quota_ref = 0;
 	}
 }
 
 /* ---- answers ---- */
 
-bool session_was_asked(const struct session_ask *a, const struct note *n)
+bool session_ask_matches(const struct session_ask *ask, const struct sched_msg *msg)
 {
-	return a->worker == n->session.worker && a->epoch == n->session.epoch;
+	return ask->worker == msg->session.worker && ask->epoch == msg->session.epoch;
 }
 
-void session_on_closed(struct lcore *lc, struct pool *p, const struct note *n)
+void session_handle_closed(struct lcore *lc, struct pool *pool, const struct sched_msg *msg)
 {
-	const uint32_t i = (uint32_t)n->handle & (KVR_FLIGHT_MAX_SLOTS - 1);
-	struct session_ask *a = &p->sessions->close[i % SESSION_CLOSES];
+	const uint32_t i = (uint32_t)msg->handle & (KVR_FLIGHT_MAX_SLOTS - 1);
+	struct session_ask *ask = &pool->sessions->close[i % SESSION_CLOSES];
 
 	RTE_SET_USED(lc);
-	if (i >= SESSION_CLOSES || a->kind == 0 || a->number != n->handle ||
-	    !session_was_asked(a, n)) {
-		pool_count(p, PC_LATE_FRAMES, 1); /* repeated, or from another worker */
+	if (i >= SESSION_CLOSES || ask->kind == 0 || ask->number != msg->handle ||
+	    !session_ask_matches(ask, msg)) {
+		pool_count(pool, PC_LATE_FRAMES, 1); /* repeated, or from another worker */
 		return;
 	}
-	ask_stop(p->sessions, a);
-	close_over(p->sessions, a, SC_CLOSED);
+	ask_stop(pool->sessions, ask);
+	close_over(pool->sessions, ask, SC_CLOSED);
 }
 
 /* ---- time ---- */
 
-bool session_repeat(struct lcore *lc, struct pool *p, struct session_asks *list, uint64_t *given_up)
+bool session_repeat(struct lcore *lc, struct pool *pool, struct session_asks *list,
+		    uint64_t *given_up)
 {
-	struct sessions *s = p->sessions;
-	struct session_ask *a = TAILQ_FIRST(list);
+	struct sessions *sessions = pool->sessions;
+	struct session_ask *ask = TAILQ_FIRST(list);
 	bool gone = false;
 
 	*given_up = 0;
-	if (a == NULL || a->due_ns > lc->now_ns)
+	if (ask == NULL || ask->due_ns > lc->now_ns)
 		return false;
-	ask_stop(s, a);
-	if (a->step + 1u < SESSION_WAITS) {
-		a->step++;
-		if (ask_send(lc, p, a))
+	ask_stop(sessions, ask);
+	if (ask->step + 1u < SESSION_WAITS) {
+		ask->step++;
+		if (ask_send(lc, pool, ask))
 			return true;
 		gone = true;
 	}
-	if (a->kind == KVR_SESSION_OPEN) {
-		a->kind = 0;
-		count(s, SC_OPEN_UNANSWERED);
-		*given_up = a->number;
+	if (ask->kind == KVR_SESSION_OPEN) {
+		ask->kind = 0;
+		session_count(sessions, SC_OPEN_UNANSWERED);
+		*given_up = ask->number;
 	} else {
-		close_over(s, a, gone ? SC_CLOSE_WORKER_GONE : SC_CLOSE_UNANSWERED);
+		close_over(sessions, ask, gone ? SC_CLOSE_WORKER_GONE : SC_CLOSE_UNANSWERED);
 	}
 	return true;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_STOP_DP_H
-#define ROUTER_STOP_DP_H
+#ifndef ROUTER_STOP_H
+#define ROUTER_STOP_H
 
 /**
  * @file

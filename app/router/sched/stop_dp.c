@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The orderly stop: functions for calls of control, a slice of slots per turn. */
 #include "sched/stop.h"
 
 #include "sched/request.h"
@@ -7,21 +8,21 @@ bool stop_admission(struct lcore *lc, void *arg)
 {
 	struct kvr_sched_decision d[STOP_SLICE];
 	struct stop_part *s = arg;
-	struct pool *p = s->pool;
+	struct pool *pool = s->pool;
 	uint32_t got;
 
-	if (!lost_poll(lc, p))
+	if (!lost_poll(lc, pool))
 		return false;
-	p->live.rq.closed = true; /* every waiting request waits already */
-	if (p->decode != NULL)	  /* its requests arrive there, on the same lcore */
-		p->decode->live.rq.closed = true;
-	got = kvr_sched_close_queue(p->sched, s->from, s->from + STOP_SLICE, d);
+	pool->live.rq.closed = true; /* every waiting request waits already */
+	if (pool->decode != NULL)    /* its requests arrive there, on the same lcore */
+		pool->decode->live.rq.closed = true;
+	got = kvr_sched_close_queue(pool->sched, s->from, s->from + STOP_SLICE, d);
 	for (uint32_t i = 0; i < got; i++)
-		admit_one(lc, p, &d[i]);
+		admit_one(lc, pool, &d[i]);
 	s->n += got;
 	s->from += STOP_SLICE;
-	return s->from >= kvr_flight_size(p->requests) ||
-	       kvr_sched_counters(p->sched)->waiting_now == 0;
+	return s->from >= kvr_flight_size(pool->requests) ||
+	       kvr_sched_counters(pool->sched)->waiting_now == 0;
 }
 
 bool stop_cut(struct lcore *lc, void *arg)
@@ -57,16 +58,16 @@ bool stop_worker(struct lcore *lc, void *arg)
 		return false;
 	for (; s->from < end && left > 0; s->from++) {
 		struct kvr_flight *slot = kvr_flight_slot(s->pool->requests, s->from);
-		struct request *r;
+		struct request *req;
 
 		if (slot->state != KVR_FLIGHT_LIVE || !slot->bound ||
 		    slot->relay.worker != s->worker)
 			continue;
 		/* A prefill leg ends its request, which belongs to the decode pool. */
-		r = request_of(slot);
+		req = request_of(slot);
 		left--;
 		s->n++;
-		slot_event(lc, s->pool, r->slot[MAIN],
+		slot_event(lc, s->pool, req->slot[MAIN],
 			   (struct kvr_rq_event){.kind = KVR_RQE_STOP, .code = KVR_E_WORKER_LOST});
 	}
 	return s->from == n;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The log lines about a completed start. */
 #include "start/banner.h"
 
 #include <arpa/inet.h>
@@ -25,8 +26,8 @@ struct words {
 	size_t len;
 };
 
-static void add(struct words *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-static void add(struct words *w, const char *fmt, ...)
+static void add_words(struct words *w, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static void add_words(struct words *w, const char *fmt, ...)
 {
 	va_list ap;
 	int n;
@@ -46,11 +47,11 @@ static void add_pools(const struct router *rt, struct words *w, const struct lco
 	const char *before = events ? "events of " : "scheduler of ";
 
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct pool *p = &rt->pool[i];
+		const struct pool *pool = &rt->pool[i];
 
-		if ((events ? p->event_lcore : p->sched_lcore) != lc)
+		if ((events ? pool->event_lcore : pool->sched_lcore) != lc)
 			continue;
-		add(w, "%s%s%s", w->len != 0 ? ", " : "", before, p->name);
+		add_words(w, "%s%s%s", w->len != 0 ? ", " : "", before, pool->name);
 		before = "";
 	}
 }
@@ -68,14 +69,15 @@ static void add_queues(const struct router *rt, struct words *w, uint32_t i)
 		with += info.queues > i;
 	}
 	if (with == rt->n_ports)
-		add(w, "ingress and egress (queue %u of every port)", i);
+		add_words(w, "ingress and egress (queue %u of every port)", i);
 	else if (with == 0)
-		add(w, "ingress and egress (no queue: sends through lcores with a queue)");
+		add_words(w, "ingress and egress (no queue: sends through lcores with a queue)");
 	else
-		add(w, "ingress and egress (queue %u of %u of the %u ports)", i, with, rt->n_ports);
+		add_words(w, "ingress and egress (queue %u of %u of the %u ports)", i, with,
+			  rt->n_ports);
 }
 
-static void lcores(const struct router *rt)
+static void log_lcores(const struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
 		struct words w = {.len = 0};
@@ -102,7 +104,7 @@ static const char *link_text(const struct kvr_port_info *i, char *out, size_t le
 	return out;
 }
 
-static void ports(const struct router *rt)
+static void log_ports(const struct router *rt)
 {
 	static const uint8_t none[16];
 
@@ -115,9 +117,9 @@ static void ports(const struct router *rt)
 		kvr_port_info(rt->port[p], &i);
 		rte_ether_format_addr(mac, sizeof(mac), (const struct rte_ether_addr *)l->mac);
 		if (l->max_frame4 != 0)
-			add(&w, ", %s", inet_ntop(AF_INET, l->ip4, ip, sizeof(ip)));
+			add_words(&w, ", %s", inet_ntop(AF_INET, l->ip4, ip, sizeof(ip)));
 		if (memcmp(l->ip6, none, sizeof(none)) != 0)
-			add(&w, ", %s", inet_ntop(AF_INET6, l->ip6, ip, sizeof(ip)));
+			add_words(&w, ", %s", inet_ntop(AF_INET6, l->ip6, ip, sizeof(ip)));
 		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .port = rt->conf.port[p].name),
 			 "port %s: %s, MAC %s%s, UDP %u, MTU %u, %u %s of %u %s%s, %u buffers, %s",
 			 rt->conf.port[p].name, i.driver, mac, w.text, l->udp_port, i.mtu, i.queues,
@@ -129,21 +131,22 @@ static void ports(const struct router *rt)
 
 /* ---- pools ---- */
 
-static void pools(const struct router *rt)
+static void log_pools(const struct router *rt)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct pool *p = &rt->pool[i];
+		const struct pool *pool = &rt->pool[i];
 		struct words w = {.len = 0};
 
-		if (p->prefill != NULL)
-			add(&w, ", prefill by %s", p->prefill->name);
-		if (p->decode != NULL)
-			add(&w, ", prefill for %s", p->decode->name);
-		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .pool = p->name),
+		if (pool->prefill != NULL)
+			add_words(&w, ", prefill by %s", pool->prefill->name);
+		if (pool->decode != NULL)
+			add_words(&w, ", prefill for %s", pool->decode->name);
+		log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO, .pool = pool->name),
 			 "pool %s: id %u, blocks of %u tokens, %" PRIu64
 			 " of them in the table, %u ranks, %u requests%s",
-			 p->name, p->wire_id, p->block_size, rt->conf.pool[i].own.max_blocks,
-			 p->max_ranks, kvr_flight_size(p->requests), w.text);
+			 pool->name, pool->wire_id, pool->block_size,
+			 rt->conf.pool[i].own.max_blocks, pool->max_ranks,
+			 kvr_flight_size(pool->requests), w.text);
 	}
 }
 
@@ -158,11 +161,11 @@ static int add_pages(const struct rte_memseg_list *l, void *arg)
 		return 0;
 	snprintf(size, sizeof(size), "%" PRIu64 " KiB", l->page_sz >> 10);
 	if (strstr(w->text, size) == NULL)
-		add(w, "%s%s", w->len != 0 ? " and " : "", size);
+		add_words(w, "%s%s", w->len != 0 ? " and " : "", size);
 	return 0;
 }
 
-void banner(const struct router *rt)
+void banner_log(const struct router *rt)
 {
 	struct words pages = {.len = 0};
 
@@ -171,9 +174,9 @@ void banner(const struct router *rt)
 		 " (%s) running as process %d with %s, started in %" PRIu64 " ms",
 		 rte_version(), (int)getpid(), rt->conf.path,
 		 (now_ns(rt) - rt->start_ns) / 1000000);
-	lcores(rt);
-	ports(rt);
-	pools(rt);
+	log_lcores(rt);
+	log_ports(rt);
+	log_pools(rt);
 	rte_memseg_list_walk(add_pages, &pages);
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_INFO),
 		 "memory: %u MiB in pages of %s (huge pages: %s)", rt->conf.opt.memory_mb,
@@ -182,6 +185,6 @@ void banner(const struct router *rt)
 		 rte_eal_get_runtime_dir());
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE),
 		 "ready: %u pool%s, %u port%s, %u polling lcore%s, router epoch %u", rt->n_pools,
-		 plural(rt->n_pools), rt->n_ports, plural(rt->n_ports), rt->n_lcores,
-		 plural(rt->n_lcores), rt->epoch);
+		 plural_suffix(rt->n_pools), rt->n_ports, plural_suffix(rt->n_ports), rt->n_lcores,
+		 plural_suffix(rt->n_lcores), rt->epoch);
 }

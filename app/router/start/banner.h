@@ -13,10 +13,10 @@ struct router;
 
 /** Log version, lcores with stages and CPUs, ports, pools, memory, telemetry. A failed start logs
  * one line with the reason instead. */
-void banner(const struct router *rt);
+void banner_log(const struct router *rt);
 
 /** Plural suffix of a noun for @p n. */
-static inline const char *plural(uint32_t n)
+static inline const char *plural_suffix(uint32_t n)
 {
 	return n == 1 ? "" : "s";
 }

@@ -44,7 +44,7 @@ struct eal_args {
 	char *arg[EAL_ARGS];
 };
 
-static void add(struct eal_args *a, const char *text)
+static void add_argument(struct eal_args *a, const char *text)
 {
 	if (a->n < EAL_ARGS)
 		a->arg[a->n++] = strdup(text);
@@ -52,18 +52,18 @@ static void add(struct eal_args *a, const char *text)
 
 static void add_value(struct eal_args *a, const char *name, const char *value)
 {
-	add(a, name);
-	add(a, value);
+	add_argument(a, name);
+	add_argument(a, value);
 }
 
 /* "0@(0,1,2,3),1@2,2@3": control floats, each polling lcore has its CPU, which may be shared. */
-static void add_lcores(struct eal_args *a, const struct kvr_router_conf *c)
+static void add_lcores(struct eal_args *a, const struct kvr_router_conf *conf)
 {
 	char map[8192]; /* 1,024 CPUs and all lcores */
 	int n;
 
-	if (c->opt.control_cpus[0] != '\0') {
-		n = snprintf(map, sizeof(map), "0@(%s)", c->opt.control_cpus);
+	if (conf->opt.control_cpus[0] != '\0') {
+		n = snprintf(map, sizeof(map), "0@(%s)", conf->opt.control_cpus);
 	} else {
 		cpu_set_t all;
 
@@ -75,32 +75,33 @@ static void add_lcores(struct eal_args *a, const struct kvr_router_conf *c)
 					      k++ ? "," : "", i);
 		n += snprintf(map + n, sizeof(map) - (size_t)n, ")");
 	}
-	for (uint32_t i = 0; i < c->n_lcores && n < (int)sizeof(map) - 24; i++)
-		n += snprintf(map + n, sizeof(map) - (size_t)n, ",%u@%u", EAL_LCORE(i), c->cpu[i]);
+	for (uint32_t i = 0; i < conf->n_lcores && n < (int)sizeof(map) - 24; i++)
+		n += snprintf(map + n, sizeof(map) - (size_t)n, ",%u@%u", EAL_LCORE(i),
+			      conf->cpu[i]);
 	add_value(a, "--lcores", map);
 	add_value(a, "--main-lcore", "0");
 }
 
 /* Only the devices of the ports are probed, not other NICs of the host. */
-static void add_devices(struct eal_args *a, const struct kvr_router_conf *c)
+static void add_devices(struct eal_args *a, const struct kvr_router_conf *conf)
 {
 	struct rte_pci_addr pci;
-	bool any = strstr(c->opt.eal, "-a ") != NULL;
+	bool any = strstr(conf->opt.eal, "-a ") != NULL;
 
-	for (uint32_t i = 0; i < c->n_ports; i++) {
-		const char *device = c->port[i].port.device;
+	for (uint32_t i = 0; i < conf->n_ports; i++) {
+		const char *device = conf->port[i].port.device;
 		char address[32];
 
 		/* "0000:3b:00.0" or "3b:00.0", device arguments after a comma. */
 		snprintf(address, sizeof(address), "%.*s", (int)strcspn(device, ","), device);
 		if (rte_pci_addr_parse(address, &pci) != 0)
 			continue;
-		if (strstr(c->opt.eal, address) == NULL)
+		if (strstr(conf->opt.eal, address) == NULL)
 			add_value(a, "-a", device);
 		any = true;
 	}
 	if (!any)
-		add(a, "--no-pci");
+		add_argument(a, "--no-pci");
 }
 
 /* ---- captured output ---- */
@@ -167,8 +168,8 @@ static void prefix_used(const struct router *rt, char *err, size_t errlen)
 }
 
 /* Write one line with cause and remedy. */
-static void explain(const struct router *rt, const char *logged, const char *printed, char *err,
-		    size_t errlen)
+static void explain_failure(const struct router *rt, const char *logged, const char *printed,
+			    char *err, size_t errlen)
 {
 	const struct kvr_router_options *o = &rt->conf.opt;
 	const char *path = rt->conf.path, *what;
@@ -215,7 +216,7 @@ static int too_much(const struct router *rt, uint64_t have, uint64_t apart_mb, c
 		rt->conf.path, "router", "memory_mb", err, errlen,
 		"got \"%u\", but %s leaves %" PRIu64
 		" MiB, and %u of them are the program's, %" PRIu64
-		" those of block tables (max_blocks), sessions (max_sessions) and shares; lower it or these, or make room",
+		" those of block tables (max_blocks), sessions (max_sessions) and quotas; lower it or these, or make room",
 		rt->conf.opt.memory_mb, whose, have, RESERVE_MB, apart_mb);
 	return -ENOMEM;
 }
@@ -256,30 +257,30 @@ int check_memory(struct router *rt, char *err, size_t errlen)
 
 /* ---- start ---- */
 
-static void arguments(struct eal_args *a, const struct router *rt)
+static void add_arguments(struct eal_args *a, const struct router *rt)
 {
 	const struct kvr_router_options *o = &rt->conf.opt;
 	char mb[16], extra[sizeof(o->eal)], *save, *word;
 	struct host_memory m;
 
 	host_memory(&m);
-	add(a, "kvroute");
+	add_argument(a, "kvroute");
 	add_lcores(a, &rt->conf);
 	add_value(a, "--file-prefix", o->file_prefix);
 	snprintf(mb, sizeof(mb), "%u", o->memory_mb);
 	add_value(a, "-m", mb);
 	if (!use_hugepages(o, &m))
-		add(a, "--no-huge");
+		add_argument(a, "--no-huge");
 	else if (!shared_asked())
-		add(a, "--in-memory");
+		add_argument(a, "--in-memory");
 	add_devices(a, &rt->conf);
 	if (!rt->verbose) {
-		add(a, "--log-level=lib.eal:warning");
-		add(a, "--log-level=lib.telemetry:error");
+		add_argument(a, "--log-level=lib.eal:warning");
+		add_argument(a, "--log-level=lib.telemetry:error");
 	}
 	snprintf(extra, sizeof(extra), "%s", o->eal);
 	for (word = strtok_r(extra, " ", &save); word != NULL; word = strtok_r(NULL, " ", &save))
-		add(a, word);
+		add_argument(a, word);
 }
 
 int start_eal(struct router *rt, char *err, size_t errlen)
@@ -307,12 +308,12 @@ int start_eal(struct router *rt, char *err, size_t errlen)
 		prefix_used(rt, err, errlen);
 		return -EBUSY;
 	}
-	arguments(&a, rt);
+	add_arguments(&a, rt);
 	catch_output(&said, rt->verbose);
 	rc = rte_eal_init(a.n, a.arg);
 	release_output(&said, printed, sizeof(printed));
 	if (rc < 0) {
-		explain(rt, log_captured(), printed, err, errlen);
+		explain_failure(rt, log_captured(), printed, err, errlen);
 		return rte_errno > 0 ? -rte_errno : -EIO;
 	}
 	/* The EAL keeps pointers to the arguments until the end of the process. */

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The runtime folder of this process, and removal of those of dead routers. */
 #include "start/folders.h"
 
 #include <dirent.h>
@@ -65,7 +66,7 @@ static bool eal_lives(int folder)
 }
 
 /* Remove the files of the folder, the mark last, so that a new process finds it locked. */
-static void empty(int folder)
+static void empty_folder(int folder)
 {
 	DIR *d = fdopendir(dup(folder));
 	const struct dirent *e;
@@ -91,7 +92,7 @@ static bool remove_dead(int base, const char *name)
 	if (fstat(folder, &st) == 0 && st.st_uid == geteuid())
 		fd = claim_at(folder, 0);
 	if (fd >= 0 && !eal_lives(folder)) {
-		empty(folder);
+		empty_folder(folder);
 		gone = unlinkat(base, name, AT_REMOVEDIR) == 0;
 	}
 	if (fd >= 0)
@@ -157,7 +158,7 @@ void folders_stop(void)
 	const int folder = open(own, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
 	if (mark >= 0 && folder >= 0) {
-		empty(folder);
+		empty_folder(folder);
 		rmdir(own);
 	}
 	if (folder >= 0)

@@ -17,30 +17,30 @@
 #include "kvr_rings.h"
 #include "lcore/mailbox.h"
 #include "sched/decision_log.h"
-#include "sched/measure.h"
-#include "sched/prompts.h"
+#include "sched/long_prompt.h"
 #include "sched/request.h"
+#include "sched/request_stats.h"
 #include "sched/session.h"
 
 /* The overlap arrays follow each job; the pointers to them are constant. */
 static void job_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)
 {
-	struct job *j = obj;
+	struct job *job = obj;
 
 	RTE_SET_USED(mp);
 	RTE_SET_USED(arg);
 	RTE_SET_USED(i);
-	j->overlap = (void *)RTE_PTR_ALIGN(j + 1, RTE_CACHE_LINE_SIZE);
+	job->overlap = (void *)RTE_PTR_ALIGN(job + 1, RTE_CACHE_LINE_SIZE);
 }
 
 static void pair_obj_init(struct rte_mempool *mp, void *arg, void *obj, unsigned int i)
 {
-	struct pair *l = obj;
+	struct pair *pair = obj;
 
 	RTE_SET_USED(mp);
 	RTE_SET_USED(arg);
 	RTE_SET_USED(i);
-	l->overlap = (void *)RTE_PTR_ALIGN(l + 1, RTE_CACHE_LINE_SIZE);
+	pair->overlap = (void *)RTE_PTR_ALIGN(pair + 1, RTE_CACHE_LINE_SIZE);
 }
 
 static void *sched_alloc(void *arg, size_t bytes)
@@ -55,73 +55,77 @@ static void sched_release(void *arg, void *p)
 	rte_free(p);
 }
 
-static int pool_sched(struct pool *p, struct kvr_router_pool_conf *c)
+static int pool_sched(struct pool *pool, struct kvr_router_pool_conf *c)
 {
 	const struct kvr_sched_ops ops = {
-		.arg = p,
+		.arg = pool,
 		.refresh = sched_refresh,
 		.dropped = sched_dropped,
-		.rank_added = measure_rank_added,
+		.rank_added = stats_rank_added,
 		.alloc = sched_alloc,
 		.release = sched_release,
 	};
 
 	if (c->sched.seed == 0)
 		c->sched.seed = rte_rand();
-	p->sched = kvr_sched_create(&c->sched, &ops, now_ns(p->rt));
-	if (p->sched == NULL)
+	pool->sched = kvr_sched_create(&c->sched, &ops, now_ns(pool->rt));
+	if (pool->sched == NULL)
 		return -errno;
-	kvr_sched_slices(p->sched, PROMPTS_SLICE);
-	p->max_ranks = kvr_sched_max_ranks(p->sched);
-	p->log = decision_log_create(p->max_ranks, c->own.decision_sample, c->own.decision_ring);
-	return p->log == NULL ? -ENOMEM : measures_create(p);
+	kvr_sched_slices(pool->sched, LONG_PROMPT_SLICE);
+	pool->max_ranks = kvr_sched_max_ranks(pool->sched);
+	pool->log =
+		decision_log_create(pool->max_ranks, c->own.decision_sample, c->own.decision_ring);
+	return pool->log == NULL ? -ENOMEM : stats_create(pool);
 }
 
-static int pool_tables(struct pool *p, const struct kvr_router_pool_conf *c)
+static int pool_tables(struct pool *pool, const struct kvr_router_pool_conf *c)
 {
 	char name[RTE_MEMZONE_NAMESIZE / 2];
 	const struct kvr_prefix_conf pc = {
 		.name = name,
-		.qsbr = p->rt->qsbr,
-		.max_ranks = p->max_ranks,
+		.qsbr = pool->rt->qsbr,
+		.max_ranks = pool->max_ranks,
 		.max_blocks = (uint32_t)c->own.max_blocks,
 		.max_runs = (uint32_t)c->own.max_runs,
 		.socket_id = SOCKET_ID_ANY,
 		.seed = rte_rand(),
 	};
 
-	snprintf(name, sizeof(name), "prefix%u", p->number);
-	p->prefix = kvr_prefix_create(&pc);
-	snprintf(name, sizeof(name), "flight%u", p->number);
-	p->requests = kvr_flight_create(name, c->sched.max_requests, p->number, rte_rand(),
-					SOCKET_ID_ANY);
-	p->cursor = rte_zmalloc("cursor", p->max_ranks * sizeof(*p->cursor), RTE_CACHE_LINE_SIZE);
-	p->event_ranks =
-		rte_zmalloc("events", p->max_ranks * sizeof(*p->event_ranks), RTE_CACHE_LINE_SIZE);
-	p->begun = rte_zmalloc("begun", p->max_ranks * sizeof(*p->begun), RTE_CACHE_LINE_SIZE);
-	p->loads = rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads), RTE_CACHE_LINE_SIZE);
-	p->loads_wire =
-		rte_zmalloc("loads", p->max_ranks * sizeof(*p->loads_wire), RTE_CACHE_LINE_SIZE);
-	return p->prefix == NULL || p->requests == NULL || p->cursor == NULL ||
-			       p->event_ranks == NULL || p->begun == NULL || p->loads == NULL ||
-			       p->loads_wire == NULL
+	snprintf(name, sizeof(name), "prefix%u", pool->number);
+	pool->prefix = kvr_prefix_create(&pc);
+	snprintf(name, sizeof(name), "flight%u", pool->number);
+	pool->requests = kvr_flight_create(name, c->sched.max_requests, pool->number, rte_rand(),
+					   SOCKET_ID_ANY);
+	pool->cursor =
+		rte_zmalloc("cursor", pool->max_ranks * sizeof(*pool->cursor), RTE_CACHE_LINE_SIZE);
+	pool->event_ranks = rte_zmalloc("events", pool->max_ranks * sizeof(*pool->event_ranks),
+					RTE_CACHE_LINE_SIZE);
+	pool->begun =
+		rte_zmalloc("begun", pool->max_ranks * sizeof(*pool->begun), RTE_CACHE_LINE_SIZE);
+	pool->loads =
+		rte_zmalloc("loads", pool->max_ranks * sizeof(*pool->loads), RTE_CACHE_LINE_SIZE);
+	pool->loads_wire = rte_zmalloc("loads", pool->max_ranks * sizeof(*pool->loads_wire),
+				       RTE_CACHE_LINE_SIZE);
+	return pool->prefix == NULL || pool->requests == NULL || pool->cursor == NULL ||
+			       pool->event_ranks == NULL || pool->begun == NULL ||
+			       pool->loads == NULL || pool->loads_wire == NULL
 		       ? -ENOMEM
 		       : 0;
 }
 
-static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
+static int pool_quotas_create(struct pool *pool, const struct kvr_router_pool_conf *c)
 {
-	const uint32_t times = p->rt->conf.opt.source_share;
+	const uint32_t times = pool->rt->conf.opt.source_share;
 	const uint32_t slots = c->sched.max_requests, jobs = c->own.max_jobs;
 	const uint32_t sessions = RTE_MAX(c->sched.max_sessions, 1u);
-	struct shares *s = &p->live.shares;
+	struct pool_quotas *s = &pool->live.quotas;
 
 	s->slots = kvr_quota_create(slots, slots, times, rte_rand());
 	s->jobs = kvr_quota_create(jobs, jobs, times, rte_rand());
-	s->frames = kvr_quota_create(RTE_MAX(p->max_held, 1u), jobs, times, rte_rand());
+	s->frames = kvr_quota_create(RTE_MAX(pool->max_held, 1u), jobs, times, rte_rand());
 	s->sessions = kvr_quota_create(sessions, sessions, times, rte_rand());
 	s->session =
-		rte_zmalloc("session shares", RTE_MAX(c->sched.max_sessions, 1u) * sizeof(uint32_t),
+		rte_zmalloc("session quotas", RTE_MAX(c->sched.max_sessions, 1u) * sizeof(uint32_t),
 			    RTE_CACHE_LINE_SIZE);
 	return s->session == NULL || s->slots == NULL || s->jobs == NULL || s->frames == NULL ||
 			       s->sessions == NULL
@@ -132,177 +136,179 @@ static int pool_shares(struct pool *p, const struct kvr_router_pool_conf *c)
 /* A frame may have left the ring before the next one is counted. */
 #define EVENTS_UNSEEN 64u
 
-static void event_shares_fini(struct router *rt, uint32_t pool)
+static void event_quotas_fini(struct router *rt, uint32_t pool)
 {
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
-		struct event_share *e = &rt->lcore[i]->events[pool];
+		struct event_frames_quota *e = &rt->lcore[i]->events[pool];
 
-		kvr_quota_destroy(e->share);
+		kvr_quota_destroy(e->quota);
 		rte_free(e->ref);
-		*e = (struct event_share){0};
+		*e = (struct event_frames_quota){0};
 	}
 }
 
-static int event_shares(struct pool *p)
+static int event_quotas(struct pool *pool)
 {
-	struct router *rt = p->rt;
+	struct router *rt = pool->rt;
 	const uint32_t n = rt->sizes.ring_size + EVENTS_UNSEEN;
 
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
-		struct event_share *e = &rt->lcore[i]->events[p->number];
+		struct event_frames_quota *e = &rt->lcore[i]->events[pool->number];
 
 		e->most = n;
 		e->mask = rte_align32pow2(n) - 1;
-		e->share = kvr_quota_create(rt->sizes.ring_size - 1, n, rt->conf.opt.source_share,
+		e->quota = kvr_quota_create(rt->sizes.ring_size - 1, n, rt->conf.opt.source_share,
 					    rte_rand());
-		e->ref = rte_zmalloc("event shares", (e->mask + (size_t)1) * sizeof(*e->ref),
+		e->ref = rte_zmalloc("event quotas", (e->mask + (size_t)1) * sizeof(*e->ref),
 				     RTE_CACHE_LINE_SIZE);
-		if (e->share == NULL || e->ref == NULL)
+		if (e->quota == NULL || e->ref == NULL)
 			return -ENOMEM;
 	}
 	return 0;
 }
 
-static int pool_rings(struct pool *p, const struct kvr_router_pool_conf *c)
+static int pool_rings(struct pool *pool, const struct kvr_router_pool_conf *c)
 {
-	const unsigned int size = p->rt->sizes.ring_size;
+	const unsigned int size = pool->rt->sizes.ring_size;
 	const unsigned int job_size = (unsigned int)(sizeof(struct job) + RTE_CACHE_LINE_SIZE +
-						     kvr_overlap_size(p->max_ranks));
+						     kvr_overlap_size(pool->max_ranks));
 	char name[RTE_RING_NAMESIZE];
 
-	snprintf(name, sizeof(name), "events%u", p->number);
-	p->events = kvr_rings_create(name, sizeof(struct event_note), size, SOCKET_ID_ANY);
-	snprintf(name, sizeof(name), "jobs%u", p->number);
-	p->jobs = kvr_rings_pool(name, kvr_router_jobs(&p->rt->conf, c->own.max_jobs), job_size,
-				 KVR_ROUTER_JOB_CACHE(c->own.max_jobs), job_obj_init);
-	p->stats = kvr_stats_create(&router_pool_stats, 1);
-	p->event_stats = kvr_stats_create(&router_event_stats, 1);
-	p->rq_stats = kvr_stats_create(&kvr_request_stats, 1);
-	if (notes_create(p, size, p->rt->conf.n_lcores == 1) < 0 || p->events == NULL ||
-	    p->jobs == NULL || p->stats == NULL || p->event_stats == NULL || p->rq_stats == NULL)
+	snprintf(name, sizeof(name), "events%u", pool->number);
+	pool->events = kvr_rings_create(name, sizeof(struct event_msg), size, SOCKET_ID_ANY);
+	snprintf(name, sizeof(name), "jobs%u", pool->number);
+	pool->jobs = kvr_rings_pool(name, kvr_router_jobs(&pool->rt->conf, c->own.max_jobs),
+				    job_size, KVR_ROUTER_JOB_CACHE(c->own.max_jobs), job_obj_init);
+	pool->stats = kvr_stats_create(&router_pool_stats, 1);
+	pool->event_stats = kvr_stats_create(&router_event_stats, 1);
+	pool->rq_stats = kvr_stats_create(&kvr_request_stats, 1);
+	if (mailbox_create(pool, size, pool->rt->conf.n_lcores == 1) < 0 || pool->events == NULL ||
+	    pool->jobs == NULL || pool->stats == NULL || pool->event_stats == NULL ||
+	    pool->rq_stats == NULL)
 		return -ENOMEM;
-	p->count = kvr_stats_row(p->stats, 0);
-	p->event_count = kvr_stats_row(p->event_stats, 0);
+	pool->count = kvr_stats_row(pool->stats, 0);
+	pool->event_count = kvr_stats_row(pool->event_stats, 0);
 	return 0;
 }
 
-static void pool_fini(struct pool *p)
+static void pool_fini(struct pool *pool)
 {
-	struct event_note e;
+	struct event_msg e;
 
-	notes_destroy(p);
-	event_drop(&p->event.open);
-	while (p->events != NULL && rte_ring_dequeue_elem(p->events, &e, sizeof(e)) == 0)
-		event_drop(&e);
-	sessions_destroy(p);
-	requests_destroy(p);
-	kvr_sched_destroy(p->sched);
-	decision_log_destroy(p->log);
-	measures_destroy(p);
-	kvr_prefix_destroy(p->prefix);
-	kvr_flight_destroy(p->requests);
-	kvr_quota_destroy(p->live.shares.slots);
-	kvr_quota_destroy(p->live.shares.jobs);
-	kvr_quota_destroy(p->live.shares.frames);
-	kvr_quota_destroy(p->live.shares.sessions);
-	rte_free(p->live.shares.session);
-	event_shares_fini(p->rt, p->number);
-	rte_free(p->cursor);
-	rte_free(p->event_ranks);
-	rte_free(p->begun);
-	rte_free(p->loads);
-	rte_free(p->loads_wire);
-	rte_ring_free(p->events);
-	rte_mempool_free(p->jobs);
-	rte_mempool_free(p->pairs);
-	kvr_stats_destroy(p->stats);
-	kvr_stats_destroy(p->event_stats);
-	kvr_stats_destroy(p->rq_stats);
-	memset(p, 0, sizeof(*p));
+	mailbox_destroy(pool);
+	event_msg_free(&pool->event.open);
+	while (pool->events != NULL && rte_ring_dequeue_elem(pool->events, &e, sizeof(e)) == 0)
+		event_msg_free(&e);
+	sessions_destroy(pool);
+	requests_destroy(pool);
+	kvr_sched_destroy(pool->sched);
+	decision_log_destroy(pool->log);
+	stats_destroy(pool);
+	kvr_prefix_destroy(pool->prefix);
+	kvr_flight_destroy(pool->requests);
+	kvr_quota_destroy(pool->live.quotas.slots);
+	kvr_quota_destroy(pool->live.quotas.jobs);
+	kvr_quota_destroy(pool->live.quotas.frames);
+	kvr_quota_destroy(pool->live.quotas.sessions);
+	rte_free(pool->live.quotas.session);
+	event_quotas_fini(pool->rt, pool->number);
+	rte_free(pool->cursor);
+	rte_free(pool->event_ranks);
+	rte_free(pool->begun);
+	rte_free(pool->loads);
+	rte_free(pool->loads_wire);
+	rte_ring_free(pool->events);
+	rte_mempool_free(pool->jobs);
+	rte_mempool_free(pool->pairs);
+	kvr_stats_destroy(pool->stats);
+	kvr_stats_destroy(pool->event_stats);
+	kvr_stats_destroy(pool->rq_stats);
+	memset(pool, 0, sizeof(*pool));
 }
 
 /* The part of the pool that lib/request uses; pool_pair() adds the other half. */
-static void life_init(struct pool *p, const struct kvr_pool_conf *c)
+static void life_init(struct pool *pool, const struct kvr_pool_conf *c)
 {
-	kvr_request_pool_init(&p->live.rq, c, p->sessions != NULL ? p->sessions->table : NULL,
-			      kvr_stats_row(p->rq_stats, 0));
-	p->live.rq.owner = p;
-	p->live.rq.disagg = &p->pair.disagg;
+	kvr_request_pool_init(&pool->live.rq, c,
+			      pool->sessions != NULL ? pool->sessions->table : NULL,
+			      kvr_stats_row(pool->rq_stats, 0));
+	pool->live.rq.owner = pool;
+	pool->live.rq.disagg = &pool->pair.disagg;
 	/* Without dispatch_ms, a silent worker is lost before its messages are given up. */
 	if (c->dispatch_ms == KVR_POOL_NONE)
-		p->live.rq.dispatch_ns = p->rt->conf.opt.dead_ms * UINT64_C(2000000);
-	p->predict = p->live.rq.predict;
-	if (p->predict) /* an unset time is not a number */
-		p->predict_ttl_ms =
-			(uint32_t)(1000 * (p->events_used ? c->predicted_ttl_s : c->ttl_s));
+		pool->live.rq.dispatch_ns = pool->rt->conf.opt.dead_ms * UINT64_C(2000000);
+	pool->predict = pool->live.rq.predict;
+	if (pool->predict) /* an unset time is not a number */
+		pool->predict_ttl_ms =
+			(uint32_t)(1000 * (pool->events_used ? c->predicted_ttl_s : c->ttl_s));
 }
 
-static int pool_init(struct router *rt, struct pool *p, struct kvr_router_pool_conf *c)
+static int pool_init(struct router *rt, struct pool *pool, struct kvr_router_pool_conf *c)
 {
 	int rc;
 
-	p->rt = rt;
-	p->number = rt->n_pools;
-	p->other = p;
-	p->name = c->name;
-	p->wire_id = c->own.id;
-	p->conf = &c->sched;
-	p->block_size = c->sched.block_size;
-	p->max_prompt_blocks = RTE_MIN(c->sched.max_prompt_blocks, KVR_WIRE_MAX_HASHES);
-	p->role = (uint8_t)c->sched.role;
-	p->eagle = c->own.eagle;
-	p->events_used = c->sched.use_kv_events;
-	p->opt = &c->own;
-	atomic_init(&p->control.expected,
+	pool->rt = rt;
+	pool->number = rt->n_pools;
+	pool->other = pool;
+	pool->name = c->name;
+	pool->wire_id = c->own.id;
+	pool->conf = &c->sched;
+	pool->block_size = c->sched.block_size;
+	pool->max_prompt_blocks = RTE_MIN(c->sched.max_prompt_blocks, KVR_WIRE_MAX_HASHES);
+	pool->role = (uint8_t)c->sched.role;
+	pool->eagle = c->own.eagle;
+	pool->events_used = c->sched.use_kv_events;
+	pool->opt = &c->own;
+	atomic_init(&pool->control.expected,
 		    true); /* until the first check of control: the router is starting */
-	TAILQ_INIT(&p->live.aborts);
+	TAILQ_INIT(&pool->live.aborts);
 	for (uint32_t i = 0; i < LEG_STEPS; i++)
-		TAILQ_INIT(&p->live.resends[i]);
-	TAILQ_INIT(&p->live.sends);
-	kvr_rand_init(&p->pair.rand, rte_rand());
-	rc = pool_sched(p, c);
+		TAILQ_INIT(&pool->live.resends[i]);
+	TAILQ_INIT(&pool->live.sends);
+	kvr_rand_init(&pool->pair.rand, rte_rand());
+	rc = pool_sched(pool, c);
 	if (rc == 0)
-		rc = pool_tables(p, c);
+		rc = pool_tables(pool, c);
 	if (rc == 0)
-		rc = pool_rings(p, c);
+		rc = pool_rings(pool, c);
 	if (rc == 0)
-		rc = pool_shares(p, c);
+		rc = pool_quotas_create(pool, c);
 	if (rc == 0)
-		rc = event_shares(p);
+		rc = event_quotas(pool);
 	if (rc == 0)
-		rc = sessions_create(p, rte_rand());
+		rc = sessions_create(pool, rte_rand());
 	if (rc == 0)
-		life_init(p, &c->sched);
+		life_init(pool, &c->sched);
 	return rc;
 }
 
-static void pool_assign(struct router *rt, struct pool *p, const struct kvr_router_pool_conf *c)
+static void pool_assign(struct router *rt, struct pool *pool, const struct kvr_router_pool_conf *c)
 {
 	struct lcore *e = rt->lcore[c->event_lcore], *s = rt->lcore[c->sched_lcore];
 
-	p->event_lcore = e;
-	p->sched_lcore = s;
-	e->event_pool[e->n_event++] = p;
-	s->sched_pool[s->n_sched++] = p;
+	pool->event_lcore = e;
+	pool->sched_lcore = s;
+	e->event_pool[e->n_event++] = pool;
+	s->sched_pool[s->n_sched++] = pool;
 }
 
 /* Connect a decode pool with its prefill pool when both exist. */
 static int pool_pair(struct router *rt, struct pool *d, const struct kvr_router_pool_conf *c)
 {
 	struct lcore *s = d->sched_lcore;
-	struct pool *p;
+	struct pool *pool;
 	char name[RTE_MEMPOOL_NAMESIZE];
 
 	if (c->peer == KVR_ROUTER_NO_POOL || c->sched.role != KVR_ROLE_DECODE)
 		return 0;
-	p = &rt->pool[c->peer];
-	d->prefill = d->other = p;
-	p->decode = p->other = d;
-	d->live.rq.prefill = &p->live.rq;
+	pool = &rt->pool[c->peer];
+	d->prefill = d->other = pool;
+	pool->decode = pool->other = d;
+	d->live.rq.prefill = &pool->live.rq;
 	snprintf(name, sizeof(name), "pairs%u", d->number);
 	d->pairs = kvr_rings_pool(name, kvr_router_jobs(&d->rt->conf, c->own.max_jobs),
 				  (unsigned int)(sizeof(struct pair) + RTE_CACHE_LINE_SIZE +
-						 kvr_overlap_size(p->max_ranks)),
+						 kvr_overlap_size(pool->max_ranks)),
 				  KVR_ROUTER_JOB_CACHE(c->own.max_jobs), pair_obj_init);
 	if (s->hints == NULL)
 		s->hints = rte_malloc("hints", KVR_WIRE_MAX_HINTS, RTE_CACHE_LINE_SIZE);
@@ -334,15 +340,15 @@ int start_pools(struct router *rt, char *err, size_t errlen)
 {
 	while (rt->n_pools < rt->conf.n_pools) {
 		struct kvr_router_pool_conf *c = &rt->conf.pool[rt->n_pools];
-		struct pool *p = &rt->pool[rt->n_pools];
+		struct pool *pool = &rt->pool[rt->n_pools];
 		int rc;
 
-		p->max_held = rt->sizes.waiting_pool;
-		rc = pool_init(rt, p, c);
+		pool->max_held = rt->sizes.waiting_pool;
+		rc = pool_init(rt, pool, c);
 		rt->n_pools++;
 		if (rc < 0)
 			return no_memory(rt, c->name, err, errlen);
-		pool_assign(rt, p, c);
+		pool_assign(rt, pool, c);
 	}
 	name_pools(rt);
 	for (uint32_t i = 0; i < rt->n_pools; i++)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Start and stop of counters, ports, buffers, registry and lcores. */
 #include "start/start.h"
 
 #include <errno.h>
@@ -284,7 +285,7 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 		lc->queue[p] = kvr_port_queue(rt->port[p], i);
 	snprintf(name, sizeof(name), "egress%u", i);
 	lc->egress =
-		kvr_rings_create(name, sizeof(struct egress_note), s->egress_size, SOCKET_ID_ANY);
+		kvr_rings_create(name, sizeof(struct egress_msg), s->egress_size, SOCKET_ID_ANY);
 	if (spreads_frames(rt)) {
 		snprintf(name, sizeof(name), "joins%u", i);
 		lc->joins = kvr_rings_create(name, sizeof(void *), s->joins_size, SOCKET_ID_ANY);
@@ -293,7 +294,7 @@ static int ingress_init(struct router *rt, struct lcore *lc, uint32_t i)
 	}
 	lc->reasm = kvr_reasm_create(&rc);
 	if (i == 0)
-		lc->egress_ctl = rte_ring_create_elem("egress_ctl", sizeof(struct egress_note),
+		lc->egress_ctl = rte_ring_create_elem("egress_ctl", sizeof(struct egress_msg),
 						      rte_align32pow2(CTL_MBUFS + 1), SOCKET_ID_ANY,
 						      RING_F_SP_ENQ | RING_F_SC_DEQ);
 	lc->sources = kvr_source_create(SOURCES, rte_rand());
@@ -346,7 +347,7 @@ fail:
 /* Frees frames that were in the ring when the lcores stopped. */
 static void drain_egress(struct rte_ring *r)
 {
-	struct egress_note e;
+	struct egress_msg e;
 
 	while (r != NULL && rte_ring_dequeue_elem(r, &e, sizeof(e)) == 0)
 		rte_pktmbuf_free(e.m);

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Definitions of the counter tables and the balance equations between their counters. */
 #include "state/counters.h"
 
 #include <ctype.h>
@@ -78,7 +79,7 @@ static const struct kvr_counter stage_counters[] = {STAGE_COUNTER_LIST(KVR_COUNT
 const struct kvr_stats_def router_stage_stats = {"stage", stage_counters, NULL};
 
 /* "NoEndpoints" -> "no_endpoints"; codes without a name are "code_N". */
-static void snake(unsigned int code, char *out, size_t len)
+static void to_snake_case(unsigned int code, char *out, size_t len)
 {
 	const char *s = kvr_code_name(code);
 	size_t n = 0;
@@ -102,7 +103,7 @@ const struct kvr_stats_def *router_reject_stats(void)
 	static const struct kvr_stats_def def = {"reject", counters, NULL};
 
 	for (unsigned int i = 0; i < KVR_E_MAX && counters[i].name == NULL; i++) {
-		snake(i, names[i], sizeof(names[i]));
+		to_snake_case(i, names[i], sizeof(names[i]));
 		counters[i] =
 			(struct kvr_counter){names[i], "messages", "REJECTED with this code", 0};
 	}

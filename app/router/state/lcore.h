@@ -82,8 +82,8 @@ struct rank_load {
  * leave the ring in order; pool::event.done counts them. Writer: the ingress lcore;
  * event/quota_dp.c.
  */
-struct event_share {
-	struct kvr_quota *share;
+struct event_frames_quota {
+	struct kvr_quota *quota;
 	uint32_t *ref; /* quota references of the frames in the ring, from `tail` on; a ring of mask
 			  + 1 */
 	uint32_t mask;
@@ -114,7 +114,7 @@ struct port_load {
 	uint64_t full_ns; /* accumulated time of full bursts, frames of other protocols included */
 	uint64_t step_ns; /* while overloaded: last adjustment of `part` */
 	uint64_t lowered_ns; /* while overloaded: last time that `part` could not grow */
-	uint32_t excused;    /* further full bursts that do not count as overload: weigh() */
+	uint32_t excused;    /* further full bursts that do not count as overload: weigh_burst() */
 	bool stalled;	     /* all bursts were full since the last short one */
 	uint32_t part;	     /* share of a source during overload: kvr_source_within_quota() */
 	uint32_t full_steps; /* consecutive steps of 1 ms in which the device was not emptied */
@@ -132,8 +132,8 @@ struct lcore {
 	struct kvr_port_queue
 		*queue[KVR_ROUTER_MAX_PORTS]; /* NULL: no queue, sends through `out` */
 	struct lcore *via;		      /* ingress lcore that sends for this one */
-	struct rte_ring *egress; /* struct egress_note from packet lcores; ingress lcores only */
-	struct rte_ring *egress_ctl; /* struct egress_note from control; lcore 0 only */
+	struct rte_ring *egress;     /* struct egress_msg from packet lcores; ingress lcores only */
+	struct rte_ring *egress_ctl; /* struct egress_msg from control; lcore 0 only */
 	struct rte_ring *out;	     /* egress ring of `via`, for lcores without a queue */
 	struct rte_ring
 		*joins; /* fragments received by other ingress lcores; NULL: one ingress lcore */
@@ -149,7 +149,7 @@ struct lcore {
 	/* ingress lcores: sources with a valid cookie, and all others */
 	struct kvr_source_table *proven;
 	struct kvr_source_table *sources;
-	struct event_share events[KVR_ROUTER_MAX_POOLS];
+	struct event_frames_quota events[KVR_ROUTER_MAX_POOLS];
 	kvr_cell_t *in;	    /* enum in_counter */
 	kvr_cell_t *reject; /* enum kvr_code */
 	uint32_t n_event, n_sched;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_LIFE_H
-#define ROUTER_LIFE_H
+#ifndef ROUTER_MESSAGE_H
+#define ROUTER_MESSAGE_H
 
 /**
  * @file
  * A request in the router: its message (job), the additions for a pair of pools (pair), the copies
  * on their way to workers (sending), and its state at the scheduler (request).
  *
- *   job      made by an ingress lcore, handed over with NOTE_ROUTE, then owned by the scheduler
+ *   job      made by an ingress lcore, handed over with MSG_ROUTE, then owned by the scheduler
  * lcore pair     belongs to the job of a pair of pools request  owned by the scheduler lcore; has
  * the job while it needs the message, and one slot per leg
  *
@@ -96,8 +96,8 @@ struct job {
 	uint32_t moved;	    /* frames counted in lcore::moved until the scheduler has the job */
 	uint32_t lcore;	    /* index of the ingress lcore that made it */
 	uint64_t view;	    /* kvr_view::number of the view that `overlap` was looked up with */
-	uint32_t share_job; /* quota references while it waits: quota_dp.c */
-	uint32_t share_frames;
+	uint32_t quota_job; /* quota references while it waits: quota_dp.c */
+	uint32_t quota_frames;
 	bool sent;	   /* `sending` is valid */
 	uint8_t excess_of; /* resource of a SourceLimit rejection (enum kvr_wire_source_limit), or 0
 			    */
@@ -119,7 +119,7 @@ struct pair {
 	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
 	struct frame_list
 		*long_result;  /* last item of several frames, counted in pool_live::held */
-	uint32_t share_result; /* quota reference of `long_result`: quota_dp.c */
+	uint32_t quota_result; /* quota reference of `long_result`: quota_dp.c */
 	bool over;	       /* the message is kept only to finish sending it */
 	char said[160];	       /* first line of the engine's error, if the prefill leg failed */
 	uint16_t port;	       /* bootstrap port */
@@ -151,7 +151,7 @@ struct request {
 	struct kvr_flight *slot[2]; /* by leg, or NULL */
 	struct job *job;	    /* message, while it may be sent again; or NULL */
 	uint64_t digest;	    /* of the client's ROUTE: kvr_request_digest() */
-	uint64_t heard_ns;	    /* last ROUTE or PROBE of the client, by lcore::quiet */
+	uint64_t client_seen_ns;    /* last ROUTE or PROBE of the client, by lcore::quiet */
 	struct request *next;	    /* in the free list */
 	uint32_t unwanted_ms; /* by lcore::quiet: when the client's silence about a prefill leg was
 				 noticed; 0: not yet */

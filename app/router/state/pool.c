@@ -19,9 +19,9 @@ struct pool *pool_by_id(struct router *rt, uint32_t id)
 	return NULL;
 }
 
-bool pool_named(const struct pool *p, const char *name, size_t len)
+bool pool_named(const struct pool *pool, const char *name, size_t len)
 {
-	return strlen(p->name) == len && memcmp(p->name, name, len) == 0;
+	return strlen(pool->name) == len && memcmp(pool->name, name, len) == 0;
 }
 
 struct pool *pool_by_name(struct router *rt, const char *name, size_t len)

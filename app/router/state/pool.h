@@ -85,7 +85,7 @@ struct event_rank {
 } __rte_cache_aligned;
 
 /** Quotas of sources in a pool. Scheduler lcore; quota_dp.c. */
-struct shares {
+struct pool_quotas {
 	struct kvr_quota *slots;
 	struct kvr_quota *jobs;	  /* waiting jobs */
 	struct kvr_quota *frames; /* frames of waiting jobs */
@@ -96,12 +96,12 @@ struct shares {
 
 /** Writer: the event lcore. */
 struct pool_event {
-	struct event_note open; /* message that continues in the next turn; zeroes: none */
-	uint64_t skip;		/* of a dump frame: events done */
-	uint32_t at;		/* blocks of the current event that are done */
-	bool dear;		/* memory is being freed, so pieces are small */
-	uint32_t fetched;	/* messages at the head of the ring that are prefetched */
-	uint64_t expire_ns;	/* next kvr_prefix_expire() */
+	struct event_msg open; /* message that continues in the next turn; zeroes: none */
+	uint64_t skip;	       /* of a dump frame: events done */
+	uint32_t at;	       /* blocks of the current event that are done */
+	bool dear;	       /* memory is being freed, so pieces are small */
+	uint32_t fetched;      /* messages at the head of the ring that are prefetched */
+	uint64_t expire_ns;    /* next kvr_prefix_expire() */
 	uint64_t doubt_ns;   /* end of the time in which blocks of a snapshot must be confirmed; 0:
 				none left */
 	uint32_t doubt_rank; /* next rank to check */
@@ -111,8 +111,8 @@ struct pool_event {
 } __rte_cache_aligned;
 
 /** Mailbox of a router with one lcore: lcore/mailbox.h. Writer: that lcore; telemetry reads. */
-struct note_array {
-	struct note *v;
+struct mailbox_array {
+	struct sched_msg *v;
 	uint32_t mask;
 	_Atomic uint32_t head; /* next to take */
 	_Atomic uint32_t tail; /* next to fill; both indexes return to 0 when it is empty */
@@ -122,24 +122,24 @@ struct note_array {
 struct pool_live {
 	struct kvr_rq_pool rq; /* constant except `expected`, `closed` and the counters */
 	struct request *free_request;
-	struct note_array notes;		   /* used if pool::notes is NULL */
+	struct mailbox_array mailbox;		   /* used if pool::mailbox is NULL */
 	struct kvr_flight_list aborts;		   /* ordered by abort_ns */
 	struct kvr_flight_list resends[LEG_STEPS]; /* unacknowledged DISPATCH, by step */
 	struct sending_list sends;		   /* messages with frames to send */
 	uint32_t n_lost;			   /* entries of pool::lost */
-	/* a decision about a long prompt that is not finished, sched/prompts.h; r NULL: none */
+	/* a decision about a long prompt that is not finished, sched/long_prompt.h; r NULL: none */
 	struct {
 		struct request *r;
 		const struct kvr_sched_req *req;
 		uint32_t leg;
 	} asking;
-	/* hashes of an unfinished booking, sched/prompts.h; NULL: none */
+	/* hashes of an unfinished booking, sched/long_prompt.h; NULL: none */
 	struct prompt_hashes *entering;
 	uint32_t sweep; /* next slot to check for deadlines */
 	uint32_t look;	/* slots left to check in this tick */
 	uint64_t begun; /* largest value in pool::begun */
-	struct shares shares;
-	/* frames of waiting requests, held_dp.c; telemetry reads */
+	struct pool_quotas quotas;
+	/* frames of waiting requests, waiting_budget_dp.c; telemetry reads */
 	alignas(RTE_CACHE_LINE_SIZE) _Atomic uint32_t held;
 	/* frames of lcore::moved that arrived, by ingress lcore, which reads the count */
 	_Atomic uint32_t taken[KVR_ROUTER_MAX_LCORES];
@@ -184,8 +184,8 @@ struct pool {
 	struct pool *other;	   /* the other pool of the pair, or this pool */
 	struct rte_mempool *jobs;  /* taken by ingress, returned by the scheduler */
 	struct rte_mempool *pairs; /* decode pool: taken by ingress, returned by the scheduler */
-	struct rte_ring *notes;	   /* struct note, many producers; NULL: live.notes is used */
-	struct rte_ring *events;   /* struct event_note; many producers */
+	struct rte_ring *mailbox; /* struct sched_msg, many producers; NULL: live.mailbox is used */
+	struct rte_ring *events;  /* struct event_msg; many producers */
 	/* written by the event lcore */
 	struct kvr_prefix *prefix;	/* read by every thread, under QSBR */
 	struct event_cursor *cursor;	/* by dense rank */
@@ -201,7 +201,7 @@ struct pool {
 	struct kvr_wire_rank_potential *loads_wire;
 	kvr_cell_t *count; /* enum pool_counter */
 	struct kvr_stats *stats;
-	struct measures *measures;	 /* by policy class: sched/measure.h */
+	struct measures *measures;	 /* by policy class: sched/request_stats.h */
 	struct rank_counts *rank_counts; /* by dense rank */
 	struct kvr_stats *rq_stats;
 	struct request *request; /* n_requests: one per slot, and a few more */
@@ -217,7 +217,7 @@ struct pool {
 } __rte_cache_aligned;
 
 /** Whether a message continues in the next turn. */
-static inline bool event_open(const struct pool_event *e)
+static inline bool event_is_open(const struct pool_event *e)
 {
 	return e->open.m != NULL || e->open.p != NULL;
 }

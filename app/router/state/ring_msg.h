@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_NOTE_H
-#define ROUTER_NOTE_H
+#ifndef ROUTER_RING_MSG_H
+#define ROUTER_RING_MSG_H
 
 /**
  * @file
  * Elements of the rings between lcores. The sender writes an element; the one consumer of the ring
  * reads it once and then owns the data behind its pointers.
  *
- * Messages to the scheduler of a pool (struct note) are half a cache line and go through its
- * mailbox, lcore/mailbox.h. The row of NOTE_LIST names the valid part of the union, and thereby the
+ * Messages to the scheduler of a pool (struct sched_msg) are half a cache line and go through its
+ * mailbox, lcore/mailbox.h. The row of MSG_LIST names the valid part of the union, and thereby the
  * owned data. Senders: ingress lcores; for CANCEL and PROBE also the scheduler lcore of the pool
  * before. Budget: a burst of 32 is one ring operation.
  */
@@ -27,59 +27,59 @@ struct pool;
 /* ---- messages to a scheduler ---- */
 
 /** Parts of a message. The reader owns the named data. */
-enum note_part {
-	NOTE_PART_NONE,	    /* the handle is enough */
-	NOTE_PART_JOB,	    /* job: the job with its frames */
-	NOTE_PART_FRAME,    /* m: a frame */
-	NOTE_PART_FRAMES,   /* frames: a list with its frames */
-	NOTE_PART_CODE,	    /* code; owns nothing */
-	NOTE_PART_PROGRESS, /* progress; owns nothing */
-	NOTE_PART_SESSION,  /* session; owns nothing */
-	NOTE_PART_MAC,	    /* mac; owns nothing */
+enum sched_msg_part {
+	MSG_PART_NONE,	   /* the handle is enough */
+	MSG_PART_JOB,	   /* job: the job with its frames */
+	MSG_PART_FRAME,	   /* m: a frame */
+	MSG_PART_FRAMES,   /* frames: a list with its frames */
+	MSG_PART_CODE,	   /* code; owns nothing */
+	MSG_PART_PROGRESS, /* progress; owns nothing */
+	MSG_PART_SESSION,  /* session; owns nothing */
+	MSG_PART_MAC,	   /* mac; owns nothing */
 };
 
 /** X(type, name, part) */
-#define NOTE_LIST(X)                                                                               \
-	X(NOTE_ROUTE, "ROUTE", NOTE_PART_JOB)                                                      \
-	X(NOTE_LOADS, "POTENTIAL_LOADS", NOTE_PART_JOB)                                            \
-	X(NOTE_CANCEL, "CANCEL", NOTE_PART_FRAME)                                                  \
-	X(NOTE_PROBE, "PROBE", NOTE_PART_FRAME)                                                    \
-	X(NOTE_DISPATCH_ACK, "DISPATCH_ACK", NOTE_PART_CODE)                                       \
-	X(NOTE_ALIVE, "ALIVE", NOTE_PART_FRAME)                                                    \
-	X(NOTE_PROGRESS, "PROGRESS", NOTE_PART_PROGRESS)                                           \
-	X(NOTE_RESULT, "RESULT", NOTE_PART_FRAME)                                                  \
-	X(NOTE_LONG_RESULT, "LONG_RESULT", NOTE_PART_FRAMES)                                       \
-	X(NOTE_RESULT_AGAIN, "RESULT_AGAIN", NOTE_PART_FRAME)                                      \
-	X(NOTE_LAST, "LAST", NOTE_PART_FRAME)                                                      \
-	X(NOTE_FIN_ACKED, "FIN_ACKED", NOTE_PART_NONE)                                             \
-	X(NOTE_ABORT_ACK, "ABORT_ACK", NOTE_PART_NONE)                                             \
-	X(NOTE_SESSION_OPENED, "SESSION_OPENED", NOTE_PART_SESSION)                                \
-	X(NOTE_SESSION_CLOSED, "SESSION_CLOSED", NOTE_PART_SESSION)                                \
-	X(NOTE_SESSION_RELEASE, "SESSION_RELEASE", NOTE_PART_FRAME)                                \
-	X(NOTE_MISSING, "MISSING", NOTE_PART_FRAME)                                                \
-	X(NOTE_CLIENT_HOP, "CLIENT_HOP", NOTE_PART_MAC)
+#define MSG_LIST(X)                                                                                \
+	X(MSG_ROUTE, "ROUTE", MSG_PART_JOB)                                                        \
+	X(MSG_LOADS, "POTENTIAL_LOADS", MSG_PART_JOB)                                              \
+	X(MSG_CANCEL, "CANCEL", MSG_PART_FRAME)                                                    \
+	X(MSG_PROBE, "PROBE", MSG_PART_FRAME)                                                      \
+	X(MSG_DISPATCH_ACK, "DISPATCH_ACK", MSG_PART_CODE)                                         \
+	X(MSG_ALIVE, "ALIVE", MSG_PART_FRAME)                                                      \
+	X(MSG_PROGRESS, "PROGRESS", MSG_PART_PROGRESS)                                             \
+	X(MSG_RESULT, "RESULT", MSG_PART_FRAME)                                                    \
+	X(MSG_LONG_RESULT, "LONG_RESULT", MSG_PART_FRAMES)                                         \
+	X(MSG_RESULT_AGAIN, "RESULT_AGAIN", MSG_PART_FRAME)                                        \
+	X(MSG_LAST, "LAST", MSG_PART_FRAME)                                                        \
+	X(MSG_FIN_ACKED, "FIN_ACKED", MSG_PART_NONE)                                               \
+	X(MSG_ABORT_ACK, "ABORT_ACK", MSG_PART_NONE)                                               \
+	X(MSG_SESSION_OPENED, "SESSION_OPENED", MSG_PART_SESSION)                                  \
+	X(MSG_SESSION_CLOSED, "SESSION_CLOSED", MSG_PART_SESSION)                                  \
+	X(MSG_SESSION_RELEASE, "SESSION_RELEASE", MSG_PART_FRAME)                                  \
+	X(MSG_MISSING, "MISSING", MSG_PART_FRAME)                                                  \
+	X(MSG_CLIENT_HOP, "CLIENT_HOP", MSG_PART_MAC)
 
 /**
- * NOTE_PROGRESS: an item of a stream, or PROGRESS, that changes the request.
- * NOTE_RESULT: last item of a prefill leg, a RESPONSE of one frame.
- * NOTE_LONG_RESULT: the same of several frames, which count in lcore::moved.
- * NOTE_RESULT_AGAIN: the first frame of such a result, retransmitted.
- * NOTE_LAST: last item of an answer whose client sent TRACK.
- * NOTE_FIN_ACKED: the client acknowledged the last item.
- * NOTE_MISSING: fragments of a DISPATCH that a worker lacks.
- * NOTE_CLIENT_HOP: frames of the client now arrive through another next hop.
+ * MSG_PROGRESS: an item of a stream, or PROGRESS, that changes the request.
+ * MSG_RESULT: last item of a prefill leg, a RESPONSE of one frame.
+ * MSG_LONG_RESULT: the same of several frames, which count in lcore::moved.
+ * MSG_RESULT_AGAIN: the first frame of such a result, retransmitted.
+ * MSG_LAST: last item of an answer whose client sent TRACK.
+ * MSG_FIN_ACKED: the client acknowledged the last item.
+ * MSG_MISSING: fragments of a DISPATCH that a worker lacks.
+ * MSG_CLIENT_HOP: frames of the client now arrive through another next hop.
  * The other types have the name of their frame.
  */
-enum note_type {
-#define NOTE_ENUM(type, name, part) type,
-	NOTE_LIST(NOTE_ENUM)
-#undef NOTE_ENUM
-		NOTE_TYPES
+enum sched_msg_type {
+#define MSG_ENUM(type, name, part) type,
+	MSG_LIST(MSG_ENUM)
+#undef MSG_ENUM
+		MSG_TYPES
 };
 
 /** Element of a pool's mailbox. */
-struct note {
-	uint8_t type; /* enum note_type */
+struct sched_msg {
+	uint8_t type; /* enum sched_msg_type */
 	uint8_t pad[7];
 	uint64_t handle; /* of the request, or number of a session message; 0: none */
 	union {
@@ -101,10 +101,10 @@ struct note {
 		uint8_t mac[6];
 	};
 };
-_Static_assert(sizeof(struct note) == 32, "two notes a cache line");
+_Static_assert(sizeof(struct sched_msg) == 32, "two notes a cache line");
 
-/** NOTE_PROGRESS for an item. */
-static inline struct note note_item(uint64_t handle, const struct kvr_wire_response *w)
+/** MSG_PROGRESS for an item. */
+static inline struct sched_msg sched_msg_of_item(uint64_t handle, const struct kvr_wire_response *w)
 {
 	const uint32_t flags = (w->flags & KVR_RESP_F_FIN ? KVR_PROG_F_FIN : 0) |
 			       (w->flags & KVR_RESP_F_ERROR ? KVR_PROG_F_ERROR : 0) |
@@ -112,26 +112,26 @@ static inline struct note note_item(uint64_t handle, const struct kvr_wire_respo
 			       (w->flags & KVR_RESP_F_FAILED ? KVR_PROG_F_FAILED : 0) |
 			       (w->flags & KVR_RESP_F_REFUSED ? KVR_PROG_F_REFUSED : 0);
 
-	return (struct note){
-		.type = NOTE_PROGRESS,
+	return (struct sched_msg){
+		.type = MSG_PROGRESS,
 		.handle = handle,
 		.progress = {w->generated_tokens, w->cached_tokens, (uint16_t)flags},
 	};
 }
 
-struct note_info {
+struct sched_msg_info {
 	const char *name;
-	enum note_part part;
+	enum sched_msg_part part;
 };
 
-/** By enum note_type. */
-extern const struct note_info note_types[NOTE_TYPES];
+/** By enum sched_msg_type. */
+extern const struct sched_msg_info sched_msg_types[MSG_TYPES];
 
 /* ---- elements of other rings ---- */
 
 /** Element of a pool's event ring: a KV_EVENTS frame (data at the frame header), or a prediction.
  */
-struct event_note {
+struct event_msg {
 	struct rte_mbuf *m;
 	struct prediction *p; /* if m is NULL; freed by the event stage */
 	uint32_t rank;	      /* dense index */
@@ -140,11 +140,11 @@ struct event_note {
 };
 
 /** Element of an egress ring. */
-struct egress_note {
+struct egress_msg {
 	struct rte_mbuf *m;
 	struct kvr_path path;
 };
-_Static_assert(sizeof(struct egress_note) % 4 == 0, "rte_ring element size");
+_Static_assert(sizeof(struct egress_msg) % 4 == 0, "rte_ring element size");
 
 /** A frame for control, copied from its mbuf at ingress. From router::ctl_bufs. */
 struct ctl_buf {

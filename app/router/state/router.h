@@ -174,25 +174,27 @@ static inline void buf_put(void *b)
 /** Allocate memory for @p n hashes, with one reference. NULL: none is free. */
 static inline struct prompt_hashes *hashes_get(struct router *rt, uint32_t n)
 {
-	struct prompt_hashes *h = buf_get(rt, rt->hash_bufs, sizeof(*h) + n * sizeof(h->sh[0]));
+	struct prompt_hashes *hashes =
+		buf_get(rt, rt->hash_bufs, sizeof(*hashes) + n * sizeof(hashes->sh[0]));
 
-	if (h != NULL)
-		atomic_store_explicit(&h->refs, 1, memory_order_relaxed);
-	return h;
+	if (hashes != NULL)
+		atomic_store_explicit(&hashes->refs, 1, memory_order_relaxed);
+	return hashes;
 }
 
 /** Add a reference; the caller has one. */
-static inline struct prompt_hashes *hashes_share(struct prompt_hashes *h)
+static inline struct prompt_hashes *hashes_share(struct prompt_hashes *hashes)
 {
-	atomic_fetch_add_explicit(&h->refs, 1, memory_order_relaxed);
-	return h;
+	atomic_fetch_add_explicit(&hashes->refs, 1, memory_order_relaxed);
+	return hashes;
 }
 
 /** Drop a reference. Accepts NULL. */
-static inline void hashes_put(struct prompt_hashes *h)
+static inline void hashes_put(struct prompt_hashes *hashes)
 {
-	if (h != NULL && atomic_fetch_sub_explicit(&h->refs, 1, memory_order_acq_rel) == 1)
-		buf_put(h);
+	if (hashes != NULL &&
+	    atomic_fetch_sub_explicit(&hashes->refs, 1, memory_order_acq_rel) == 1)
+		buf_put(hashes);
 }
 
 /** Limits of sources on a port in this turn. */
@@ -208,17 +210,17 @@ struct pool *pool_of_handle(struct router *rt, uint64_t handle);
 struct pool *pool_by_id(struct router *rt, uint32_t id);
 struct pool *pool_by_name(struct router *rt, const char *name, size_t len);
 
-/** Whether @p p has that name. */
-bool pool_named(const struct pool *p, const char *name, size_t len);
+/** Whether @p pool has that name. */
+bool pool_named(const struct pool *pool, const char *name, size_t len);
 
 static inline void in_count(struct lcore *lc, enum in_counter c)
 {
 	kvr_stats_inc(lc->in, c);
 }
 
-static inline void pool_count(struct pool *p, enum pool_counter c, uint64_t n)
+static inline void pool_count(struct pool *pool, enum pool_counter c, uint64_t n)
 {
-	kvr_stats_add(p->count, c, n);
+	kvr_stats_add(pool->count, c, n);
 }
 
 #endif

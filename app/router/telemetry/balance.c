@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Collects the rows of all writers and checks the balance equations. */
 #include "telemetry/balance.h"
 #include "sched/sched.h"
 
@@ -7,7 +8,7 @@
 #include <string.h>
 
 #include "control/control.h"
-#include "sched/prompts.h"
+#include "sched/long_prompt.h"
 #include "sched/request.h"
 #include "sched/session.h"
 
@@ -32,30 +33,30 @@ static void add_cells(struct rows *r, const struct kvr_stats_def *def, const kvr
 	r->row[r->n++].from = from;
 }
 
-static void add(struct rows *r, struct kvr_stats *s, unsigned int writer)
+static void add_row(struct rows *r, struct kvr_stats *s, unsigned int writer)
 {
 	if (s != NULL)
 		add_cells(r, kvr_stats_def(s), kvr_stats_row(s, writer));
 }
 
-static void list(struct router *rt, const struct lcore *lc, struct rows *r)
+static void list_rows(struct router *rt, const struct lcore *lc, struct rows *r)
 {
 	r->n = 0;
 	r->slots = 0;
-	add(r, rt->in_stats, lc->index);
+	add_row(r, rt->in_stats, lc->index);
 	if (lc->index < rt->conf.n_ingress)
 		for (uint32_t i = 0; i < rt->n_ports; i++)
-			add(r, kvr_port_stats(rt->port[i]), lc->index);
+			add_row(r, kvr_port_stats(rt->port[i]), lc->index);
 	if (lc->reasm != NULL)
 		add_cells(r, &kvr_reasm_stats_def, &kvr_reasm_stats(lc->reasm)->fragments);
 	for (uint32_t i = 0; i < lc->n_event; i++)
-		add(r, lc->event_pool[i]->event_stats, 0);
+		add_row(r, lc->event_pool[i]->event_stats, 0);
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
-		add(r, lc->sched_pool[i]->stats, 0);
+		add_row(r, lc->sched_pool[i]->stats, 0);
 		add_cells(r, &kvr_sched_stats_def,
 			  &kvr_sched_counters(lc->sched_pool[i]->sched)->routed_calls);
 		if (lc->sched_pool[i]->sessions != NULL)
-			add(r, lc->sched_pool[i]->sessions->stats, 0);
+			add_row(r, lc->sched_pool[i]->sessions->stats, 0);
 	}
 }
 
@@ -66,7 +67,7 @@ static void on_copy(struct lcore *lc, void *arg)
 
 	for (uint32_t i = 0; i < lc->n_sched; i++)
 		while (!lost_poll(lc, lc->sched_pool[i])) /* another call may have ended bookings */
-			prompts_finish(lc->sched_pool[i]);
+			long_prompt_finish(lc->sched_pool[i]);
 	for (uint32_t i = 0; i < lc->n_sched; i++) {
 		sched_gauges(lc->sched_pool[i]);
 		r->slots += kvr_flight_count(lc->sched_pool[i]->requests);
@@ -76,7 +77,7 @@ static void on_copy(struct lcore *lc, void *arg)
 			r->row[i].v[k] = kvr_stats_get(r->row[i].from, k);
 }
 
-static void check(const struct rows *r, struct balance *b)
+static void check_rows(const struct rows *r, struct balance *b)
 {
 	for (uint32_t i = 0; i < r->n; i++) {
 		const struct kvr_stats_def *def = r->row[i].def;
@@ -100,9 +101,9 @@ int balance_read(struct router *rt, struct balance *b)
 	memset(r, 0, sizeof(*r)); /* populate its pages before a packet lcore writes to them */
 	memset(b, 0, sizeof(*b));
 	for (uint32_t i = 0; i < rt->n_lcores; i++) {
-		list(rt, rt->lcore[i], r);
+		list_rows(rt, rt->lcore[i], r);
 		call_lcore(rt, rt->lcore[i], on_copy, r);
-		check(r, b);
+		check_rows(r, b);
 	}
 	free(r);
 	return 0;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* /kvroute/capture: set-up, the writing thread, and the command. */
 #include "telemetry/capture.h"
 
 #include <errno.h>
@@ -119,7 +120,7 @@ static void remove_taps(void)
 	}
 }
 
-static void release(void)
+static void release_buffers(void)
 {
 	struct rte_mbuf *m;
 
@@ -139,7 +140,7 @@ static void release(void)
 }
 
 /* Frames in the file, or missed because a buffer, a ring entry or space in the file was missing. */
-static uint64_t sum(bool missed)
+static uint64_t sum_taps(bool missed)
 {
 	const uint64_t lost = atomic_load_explicit(&cap.lost, memory_order_relaxed);
 	uint64_t n = 0;
@@ -168,7 +169,7 @@ static void *write_file(void *arg)
 	remove_taps();
 	while (rc >= 0 && (rc = write_some()) > 0)
 		;
-	release();
+	release_buffers();
 	atomic_store_explicit(&cap.error, RTE_MIN(rc, 0), memory_order_relaxed);
 	log_line(
 		KVR_LOG_ABOUT(.level = rc < 0 ? KVR_LOG_WARNING : KVR_LOG_NOTICE, .port = cap.port),
@@ -177,7 +178,7 @@ static void *write_file(void *arg)
 		rc < 0	   ? strerror(-rc)
 		: cap.full ? "file size limit reached"
 			   : "",
-		rc < 0 || cap.full ? ", " : "", sum(false), sum(true));
+		rc < 0 || cap.full ? ", " : "", sum_taps(false), sum_taps(true));
 	/* Pairs with the acquire load in under_way(): the file is complete. */
 	atomic_store_explicit(&cap.ended, 1, memory_order_release);
 	return NULL;
@@ -217,7 +218,7 @@ bpf_u_int32 pcap_nametonetaddr(const char *name)
 	return 0;
 }
 
-static struct rte_bpf *compile(const char *text, uint32_t snap, char *err, size_t errlen)
+static struct rte_bpf *compile_filter(const char *text, uint32_t snap, char *err, size_t errlen)
 {
 	pcap_t *p = pcap_open_dead(DLT_EN10MB, (int)snap);
 	struct bpf_program program;
@@ -241,7 +242,7 @@ static struct rte_bpf *compile(const char *text, uint32_t snap, char *err, size_
 	return bpf;
 }
 
-static int allocate(uint32_t snap)
+static int allocate_buffers(uint32_t snap)
 {
 	static unsigned int round;
 	char name[RTE_MEMPOOL_NAMESIZE];
@@ -302,7 +303,7 @@ static rte_pcapng_t *open_file(int fd, int *why)
 
 /* Set up everything that can fail, then the taps, then the thread. @return false: the answer
  * contains the error. */
-static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d)
+static bool begin_capture(struct kvr_port *p, const char *filter, struct rte_tel_data *d)
 {
 	struct kvr_port_info i;
 	char err[PCAP_ERRBUF_SIZE];
@@ -315,10 +316,10 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 	cap.of = p;
 	cap.ethdev = i.ethdev;
 	cap.queues = i.queues;
-	if (allocate((uint32_t)i.mtu + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN) < 0)
+	if (allocate_buffers((uint32_t)i.mtu + RTE_ETHER_HDR_LEN + 2 * RTE_VLAN_HLEN) < 0)
 		return kvr_telemetry_error(d, ENOMEM, "no memory for %u copies", COPIES) != 0;
 	if (filter[0] != '\0') {
-		cap.c.filter = compile(filter, cap.c.snap, err, sizeof(err));
+		cap.c.filter = compile_filter(filter, cap.c.snap, err, sizeof(err));
 		if (cap.c.filter == NULL)
 			return kvr_telemetry_error(d, EINVAL, "filter \"%.64s\": %s", filter,
 						   err) != 0;
@@ -352,7 +353,7 @@ static bool begin(struct kvr_port *p, const char *filter, struct rte_tel_data *d
 
 /* ---- the command ---- */
 
-static int status(struct rte_tel_data *d)
+static int add_status(struct rte_tel_data *d)
 {
 	const int error = atomic_load_explicit(&cap.error, memory_order_relaxed);
 
@@ -364,8 +365,8 @@ static int status(struct rte_tel_data *d)
 							   : "none yet");
 	rte_tel_data_add_dict_string(d, "port", cap.port);
 	rte_tel_data_add_dict_string(d, "file", cap.name);
-	rte_tel_data_add_dict_u64(d, "frames", sum(false));
-	rte_tel_data_add_dict_u64(d, "missed", sum(true));
+	rte_tel_data_add_dict_u64(d, "frames", sum_taps(false));
+	rte_tel_data_add_dict_u64(d, "missed", sum_taps(true));
 	rte_tel_data_add_dict_u64(d, "bytes",
 				  atomic_load_explicit(&cap.bytes, memory_order_relaxed));
 	return 0;
@@ -386,12 +387,12 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	struct kvr_port *p;
 
 	if (params == NULL || params[0] == '\0')
-		return status(d);
+		return add_status(d);
 	if (!under_way())
 		end_capture(); /* the file of the last capture is closed */
 	if (strcmp(params, "stop") == 0) {
 		end_capture();
-		return status(d);
+		return add_status(d);
 	}
 	if (cap.running)
 		return kvr_telemetry_error(
@@ -416,8 +417,8 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	snprintf(cap.name, sizeof(cap.name), "%s", file);
 	snprintf(cap.port, sizeof(cap.port), "%s", port);
 	cap.fd = -1;
-	if (!begin(p, save != NULL ? save : "", d)) {
-		release();
+	if (!begin_capture(p, save != NULL ? save : "", d)) {
+		release_buffers();
 		if (cap.fd >= 0)
 			unlink(cap.name); /* created here, and empty */
 		cap.name[0] = cap.port[0] = '\0';
@@ -426,7 +427,7 @@ static int cmd_capture(void *arg, const char *params, struct rte_tel_data *d)
 	}
 	log_line(KVR_LOG_ABOUT(.level = KVR_LOG_NOTICE, .port = cap.port),
 		 "capture of port %s to %s started for %u s", cap.port, cap.name, cap.seconds);
-	return status(d);
+	return add_status(d);
 }
 
 static const struct kvr_telemetry_cmd commands[] = {

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* The callbacks of a capture on packet lcores. */
 #include "telemetry/capture.h"
 
 #include <rte_cycles.h>
@@ -6,8 +7,8 @@
 
 #define BURST 32u
 
-static void take(struct capture_tap *t, uint16_t port, uint16_t queue, struct rte_mbuf *const m[],
-		 uint16_t n, enum rte_pcapng_direction direction)
+static void tap_frames(struct capture_tap *t, uint16_t port, uint16_t queue,
+		       struct rte_mbuf *const m[], uint16_t n, enum rte_pcapng_direction direction)
 {
 	struct capture *c = t->capture;
 	struct rte_mbuf *copy[BURST];
@@ -34,8 +35,8 @@ static void take_all(void *tap, uint16_t port, uint16_t queue, struct rte_mbuf *
 		     uint16_t n, enum rte_pcapng_direction direction)
 {
 	for (uint16_t i = 0; i < n; i = (uint16_t)(i + BURST))
-		take(tap, port, queue, m + i, (uint16_t)RTE_MIN((uint32_t)(n - i), BURST),
-		     direction);
+		tap_frames(tap, port, queue, m + i, (uint16_t)RTE_MIN((uint32_t)(n - i), BURST),
+			   direction);
 }
 
 uint16_t capture_rx(uint16_t port, uint16_t queue, struct rte_mbuf *m[], uint16_t n, uint16_t max,

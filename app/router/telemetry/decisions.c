@@ -13,7 +13,7 @@
 #include "kvr_telemetry.h"
 #include "sched/decision_log.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
 #define PAGE 32u /* decisions or adapters in one answer */
 
@@ -23,7 +23,7 @@ static struct pool *pool_arg(struct router *rt, const char *params, bool need, u
 {
 	struct kvr_telemetry_args a;
 	const char *name;
-	struct pool *p;
+	struct pool *pool;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1u + need || a.n > 2 ||
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT64_MAX - 1, number) < 0)) {
@@ -33,10 +33,10 @@ static struct pool *pool_arg(struct router *rt, const char *params, bool need, u
 	}
 	*given = a.n == 2;
 	name = kvr_telemetry_arg(&a, 0);
-	p = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
-	if (p == NULL)
+	pool = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
+	if (pool == NULL)
 		kvr_telemetry_error(d, ENOENT, "no such pool");
-	return p;
+	return pool;
 }
 
 /* Add a dictionary to a dictionary by number, because arrays of dictionaries are not shown inside
@@ -64,9 +64,9 @@ static const char *result_name(const struct kvr_sched_decision *d)
 }
 
 /* The class that applied, and whether the client named an unknown one. */
-static void add_class(const struct pool *p, struct rte_tel_data *t, const struct decision *v)
+static void add_class(const struct pool *pool, struct rte_tel_data *t, const struct decision *v)
 {
-	const struct kvr_pool_conf *c = p->conf;
+	const struct kvr_pool_conf *c = pool->conf;
 
 	rte_tel_data_add_dict_string(t, "policy_class",
 				     c->n_classes != 0 ? c->classes[v->d.policy_class].name
@@ -75,7 +75,7 @@ static void add_class(const struct pool *p, struct rte_tel_data *t, const struct
 		rte_tel_data_add_dict_u64(t, "policy_class_unknown", 1);
 }
 
-static void add_decision(const struct router *rt, const struct pool *p, struct rte_tel_data *t,
+static void add_decision(const struct router *rt, const struct pool *pool, struct rte_tel_data *t,
 			 const struct decision *v)
 {
 	const struct kvr_sched_decision *d = &v->d;
@@ -84,7 +84,7 @@ static void add_decision(const struct router *rt, const struct pool *p, struct r
 	tel_id(t, "source", v->source);
 	tel_id(t, "id", v->id);
 	rte_tel_data_add_dict_string(t, "result", result_name(d));
-	add_class(p, t, v);
+	add_class(pool, t, v);
 	if (d->result == KVR_SCHED_ERROR)
 		return;
 	rte_tel_data_add_dict_u64(t, "worker", d->worker);
@@ -146,15 +146,15 @@ struct rte_tel_data *decision_terms(const struct decision *v)
 	return list;
 }
 
-static int one_decision(struct router *rt, const struct pool *p, uint64_t number,
+static int one_decision(struct router *rt, const struct pool *pool, uint64_t number,
 			struct rte_tel_data *d)
 {
 	struct decision v;
 
-	if (decision_read(p->log, number, &v) < 0)
+	if (decision_read(pool->log, number, &v) < 0)
 		return kvr_telemetry_error(d, ENOENT, "decision %" PRIu64 " is not kept", number);
 	rte_tel_data_start_dict(d);
-	add_decision(rt, p, d, &v);
+	add_decision(rt, pool, d, &v);
 	rte_tel_data_add_dict_u64(d, "ranks", v.n_eligible);
 	kvr_telemetry_dict_part(d, "terms", decision_terms(&v));
 	return 0;
@@ -166,32 +166,32 @@ static int cmd_decisions(void *arg, const char *params, struct rte_tel_data *d)
 	uint64_t number = 0, written;
 	struct rte_tel_data *list;
 	bool one;
-	const struct pool *p = pool_arg(rt, params, false, &number, &one, d);
+	const struct pool *pool = pool_arg(rt, params, false, &number, &one, d);
 
-	if (p == NULL)
+	if (pool == NULL)
 		return 0;
 	if (one)
-		return one_decision(rt, p, number, d);
+		return one_decision(rt, pool, number, d);
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");
-	written = decision_written(p->log);
+	written = decision_written(pool->log);
 	rte_tel_data_start_dict(list);
 	for (uint64_t i = 0; i < RTE_MIN(written, PAGE); i++) {
 		struct rte_tel_data *t;
 		struct decision v;
 
-		if (decision_read(p->log, written - 1 - i, &v) < 0)
+		if (decision_read(pool->log, written - 1 - i, &v) < 0)
 			continue;
 		t = rte_tel_data_alloc();
 		if (t == NULL)
 			break;
 		rte_tel_data_start_dict(t);
-		add_decision(rt, p, t, &v);
+		add_decision(rt, pool, t, &v);
 		add_numbered(list, v.number, t);
 	}
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_u64(d, "sample", decision_every(p->log));
+	rte_tel_data_add_dict_u64(d, "sample", decision_every(pool->log));
 	rte_tel_data_add_dict_u64(d, "kept", written);
 	rte_tel_data_add_dict_container(d, "decisions", list, 0);
 	return 0;
@@ -270,13 +270,13 @@ static int cmd_adapters(void *arg, const char *params, struct rte_tel_data *d)
 	struct rte_tel_data *list;
 	uint64_t from = 0;
 	bool given;
-	const struct pool *p = pool_arg(rt, params, false, &from, &given, d);
+	const struct pool *pool = pool_arg(rt, params, false, &from, &given, d);
 
-	if (p == NULL)
+	if (pool == NULL)
 		return 0;
-	a.sched = p->sched;
+	a.sched = pool->sched;
 	a.from = (uint32_t)RTE_MIN(from, KVR_SCHED_ADAPTERS);
-	call_lcore(rt, p->sched_lcore, on_adapters, &a);
+	call_lcore(rt, pool->sched_lcore, on_adapters, &a);
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");

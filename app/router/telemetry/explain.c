@@ -5,8 +5,8 @@
 
 #include "sched/decision_log.h"
 #include "state/router.h"
+#include "telemetry/commands.h"
 #include "telemetry/decisions.h"
-#include "telemetry/parts.h"
 
 #define MOST  8u    /* decisions in one answer */
 #define STEPS 4096u /* lines searched: a client may use one id for all requests */
@@ -47,26 +47,27 @@ static void add_refusal(struct rte_tel_data *d, const struct decision_brief *b)
 }
 
 /* Find the same decision in the log of sampled and failed ones, which has its terms. */
-static bool find_terms(const struct pool *p, const struct decision_brief *b, struct decision *out)
+static bool find_terms(const struct pool *pool, const struct decision_brief *b,
+		       struct decision *out)
 {
-	for (uint64_t n = decision_written(p->log), i = 0; i < DECISIONS_KEPT && n > 0; i++)
-		if (decision_read(p->log, --n, out) == 0 && out->id == b->id &&
+	for (uint64_t n = decision_written(pool->log), i = 0; i < DECISIONS_KEPT && n > 0; i++)
+		if (decision_read(pool->log, --n, out) == 0 && out->id == b->id &&
 		    out->source == b->source && out->at_ns == b->at_ns)
 			return true;
 	return false;
 }
 
-static struct rte_tel_data *brief_dict(const struct router *rt, const struct pool *p,
+static struct rte_tel_data *brief_dict(const struct router *rt, const struct pool *pool,
 				       const struct decision_brief *b)
 {
-	const struct kvr_pool_conf *c = p->conf;
+	const struct kvr_pool_conf *c = pool->conf;
 	struct rte_tel_data *d = rte_tel_data_alloc();
 	struct decision terms;
 
 	if (d == NULL)
 		return NULL;
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", p->name);
+	rte_tel_data_add_dict_string(d, "pool", pool->name);
 	rte_tel_data_add_dict_u64(d, "number", b->number);
 	tel_id(d, "source", b->source);
 	rte_tel_data_add_dict_u64(d, "age_ms", since_ns(now_ns(rt), b->at_ns) / 1000000);
@@ -81,7 +82,7 @@ static struct rte_tel_data *brief_dict(const struct router *rt, const struct poo
 		add_refusal(d, b);
 	else if (b->result != KVR_SCHED_QUEUED)
 		add_choice(d, b);
-	if (find_terms(p, b, &terms))
+	if (find_terms(pool, b, &terms))
 		kvr_telemetry_dict_part(d, "terms", decision_terms(&terms));
 	return d;
 }
@@ -99,12 +100,13 @@ static int not_kept(struct router *rt, uint64_t id, bool all, struct rte_tel_dat
 			" among the %u newest of its bucket; older ones may exist",
 			id, STEPS);
 	for (uint32_t i = 0; i < rt->n_pools && n + 1 < sizeof(text); i++) {
-		const struct decision_ring *r = &rt->pool[i].log->all;
-		const uint64_t written = decision_ring_written(r), size = decision_ring_size(r);
+		const struct decision_ring *ring = &rt->pool[i].log->all;
+		const uint64_t written = decision_ring_written(ring),
+			       size = decision_ring_size(ring);
 		const uint64_t oldest = written > size ? written - size : 0;
 		struct decision_brief b = {.at_ns = now_ns(rt)};
 
-		decision_ring_read(r, oldest, &b);
+		decision_ring_read(ring, oldest, &b);
 		n += (size_t)snprintf(text + n, sizeof(text) - n,
 				      "; %s keeps %" PRIu64 " of %" PRIu64
 				      ", the oldest from %" PRIu64 " s ago",
@@ -134,17 +136,17 @@ static int cmd_explain(void *arg, const char *params, struct rte_tel_data *d)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
-		const struct pool *p = &rt->pool[i];
+		const struct pool *pool = &rt->pool[i];
 		struct decision_brief b = {.number = UINT64_MAX};
 		int rc = 0;
 
 		while (found < MOST &&
-		       (rc = decision_ring_find(&p->log->all, id, a.n == 2 ? &source : NULL,
+		       (rc = decision_ring_find(&pool->log->all, id, a.n == 2 ? &source : NULL,
 						b.number, &steps, &b)) == 0) {
 			char key[24];
 
 			snprintf(key, sizeof(key), "%u", found++);
-			kvr_telemetry_dict_part(list, key, brief_dict(rt, p, &b));
+			kvr_telemetry_dict_part(list, key, brief_dict(rt, pool, &b));
 		}
 		all = all && rc != -EAGAIN;
 	}

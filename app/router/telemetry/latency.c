@@ -8,24 +8,24 @@
 #include <string.h>
 
 #include "kvr_metrics.h"
-#include "sched/measure.h"
+#include "sched/request_stats.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
 #define ALL_CLASSES UINT32_MAX
 
-static const char *class_name(const struct pool *p, uint32_t class)
+static const char *class_name(const struct pool *pool, uint32_t class)
 {
-	return p->conf->n_classes != 0 ? p->conf->classes[class].name : "default";
+	return pool->conf->n_classes != 0 ? pool->conf->classes[class].name : "default";
 }
 
-static void read_one(const struct pool *p, uint32_t class, enum measure m,
+static void read_one(const struct pool *pool, uint32_t class, enum measure m,
 		     struct kvr_bucket_counts *c)
 {
 	memset(c, 0, sizeof(*c));
-	for (uint32_t i = 0; i < measures_classes(p); i++)
+	for (uint32_t i = 0; i < stats_classes(pool); i++)
 		if (class == ALL_CLASSES || class == i)
-			kvr_buckets_read(&p->measures[i].v[m], c);
+			kvr_buckets_read(&pool->measures[i].v[m], c);
 }
 
 /* ---- JSON ---- */
@@ -94,7 +94,7 @@ static struct rte_tel_data *bucket_dict(const struct kvr_buckets *b,
 /* The name without the prefix of its family. */
 static const char *short_name(enum measure m)
 {
-	const char *name = measure_buckets[m].def->name;
+	const char *name = stats_buckets[m].def->name;
 
 	if (strncmp(name, OF_DYNAMO, sizeof(OF_DYNAMO) - 1) == 0)
 		return name + sizeof(OF_DYNAMO) - 1;
@@ -112,7 +112,7 @@ static int list_pools(struct router *rt, struct rte_tel_data *d)
 		if (t == NULL)
 			return kvr_telemetry_error(d, ENOMEM, "no memory");
 		rte_tel_data_start_array(t, RTE_TEL_STRING_VAL);
-		for (uint32_t k = 0; k < measures_classes(&rt->pool[i]); k++)
+		for (uint32_t k = 0; k < stats_classes(&rt->pool[i]); k++)
 			rte_tel_data_add_array_string(t, class_name(&rt->pool[i], k));
 		kvr_telemetry_dict_part(d, rt->pool[i].name, t);
 	}
@@ -120,46 +120,46 @@ static int list_pools(struct router *rt, struct rte_tel_data *d)
 }
 
 /* @return false: the pool has no such class. */
-static bool find_class(const struct pool *p, const char *name, uint32_t *class)
+static bool find_class(const struct pool *pool, const char *name, uint32_t *class)
 {
-	for (*class = 0; *class < measures_classes(p); ++*class)
-		if (strcmp(class_name(p, *class), name) == 0)
+	for (*class = 0; *class < stats_classes(pool); ++*class)
+		if (strcmp(class_name(pool, *class), name) == 0)
 			return true;
 	return false;
 }
 
-static uint64_t decisions_of(const struct pool *p)
+static uint64_t decisions_of(const struct pool *pool)
 {
-	return kvr_cell_get(&kvr_sched_counters(p->sched)->routed_calls) +
-	       kvr_cell_get(&kvr_sched_counters(p->sched)->admitted);
+	return kvr_cell_get(&kvr_sched_counters(pool->sched)->routed_calls) +
+	       kvr_cell_get(&kvr_sched_counters(pool->sched)->admitted);
 }
 
 /* Since the last reading at least a second ago; the first time since the start. */
-static double decision_rate(const struct router *rt, const struct pool *p)
+static double decision_rate(const struct router *rt, const struct pool *pool)
 {
 	static struct {
 		uint64_t at_ns, n;
 		double rate;
 	} last[KVR_ROUTER_MAX_POOLS];
-	const uint64_t now = now_ns(rt), n = decisions_of(p);
+	const uint64_t now = now_ns(rt), n = decisions_of(pool);
 
-	if (last[p->number].at_ns < rt->start_ns || last[p->number].n > n) {
-		last[p->number].at_ns =
+	if (last[pool->number].at_ns < rt->start_ns || last[pool->number].n > n) {
+		last[pool->number].at_ns =
 			rt->start_ns; /* of another router in the same test process */
-		last[p->number].n = 0;
+		last[pool->number].n = 0;
 	}
-	if (now - last[p->number].at_ns >= UINT64_C(1000000000)) {
-		last[p->number].rate = (double)(n - last[p->number].n) * 1e9 /
-				       (double)(now - last[p->number].at_ns);
-		last[p->number].at_ns = now;
-		last[p->number].n = n;
+	if (now - last[pool->number].at_ns >= UINT64_C(1000000000)) {
+		last[pool->number].rate = (double)(n - last[pool->number].n) * 1e9 /
+					  (double)(now - last[pool->number].at_ns);
+		last[pool->number].at_ns = now;
+		last[pool->number].n = n;
 	}
-	return last[p->number].rate;
+	return last[pool->number].rate;
 }
 
 /* Parse pool and class of a command. @return 0; 1: the answer is in @p d. */
-static int which(struct router *rt, const struct kvr_telemetry_args *a, struct rte_tel_data *d,
-		 const struct pool **p, uint32_t *class)
+static int parse_pool_class(struct router *rt, const struct kvr_telemetry_args *a,
+			    struct rte_tel_data *d, const struct pool **p, uint32_t *class)
 {
 	*class = ALL_CLASSES;
 	*p = tel_pool(rt, a, d);
@@ -175,8 +175,8 @@ static int which(struct router *rt, const struct kvr_telemetry_args *a, struct r
 	return 0;
 }
 
-/* Call @p one for every histogram, result in "histograms"; for empty ones if @p empty. */
-static int put_histograms(const struct pool *p, uint32_t class, bool empty,
+/* Call @pool one for every histogram, result in "histograms"; for empty ones if @pool empty. */
+static int put_histograms(const struct pool *pool, uint32_t class, bool empty,
 			  struct rte_tel_data *(*one)(const struct kvr_buckets *b,
 						      const struct kvr_bucket_counts *c),
 			  struct rte_tel_data *d)
@@ -189,10 +189,10 @@ static int put_histograms(const struct pool *p, uint32_t class, bool empty,
 	for (uint32_t m = 0; m < MEASURES; m++) {
 		struct kvr_bucket_counts c;
 
-		read_one(p, class, (enum measure)m, &c);
-		if (empty || kvr_buckets_count(&measure_buckets[m], &c) != 0)
+		read_one(pool, class, (enum measure)m, &c);
+		if (empty || kvr_buckets_count(&stats_buckets[m], &c) != 0)
 			kvr_telemetry_dict_part(list, short_name((enum measure)m),
-						one(&measure_buckets[m], &c));
+						one(&stats_buckets[m], &c));
 	}
 	kvr_telemetry_dict_part(d, "histograms", list);
 	return 0;
@@ -202,7 +202,7 @@ static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
 	struct kvr_telemetry_args a;
-	const struct pool *p;
+	const struct pool *pool;
 	uint32_t class;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n > 2)
@@ -210,24 +210,25 @@ static int cmd_latency(void *arg, const char *params, struct rte_tel_data *d)
 					   "expected nothing, or a pool and optionally a class");
 	if (a.n == 0)
 		return list_pools(rt, d);
-	if (which(rt, &a, d, &p, &class) != 0)
+	if (parse_pool_class(rt, &a, d, &pool, &class) != 0)
 		return 0;
-	rte_tel_data_add_dict_u64(d, "decisions", decisions_of(p));
-	kvr_telemetry_dict_f64(d, "decisions_per_s", decision_rate(rt, p), 1);
-	return put_histograms(p, class, true, one_dict, d);
+	rte_tel_data_add_dict_u64(d, "decisions", decisions_of(pool));
+	kvr_telemetry_dict_f64(d, "decisions_per_s", decision_rate(rt, pool), 1);
+	return put_histograms(pool, class, true, one_dict, d);
 }
 
 static int cmd_buckets(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
 	struct kvr_telemetry_args a;
-	const struct pool *p;
+	const struct pool *pool;
 	uint32_t class;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n == 0 || a.n > 2)
 		return kvr_telemetry_error(d, EINVAL, "expected a pool and optionally a class");
-	return which(rt, &a, d, &p, &class) != 0 ? 0
-						 : put_histograms(p, class, false, bucket_dict, d);
+	return parse_pool_class(rt, &a, d, &pool, &class) != 0
+		       ? 0
+		       : put_histograms(pool, class, false, bucket_dict, d);
 }
 
 /* ---- metrics ---- */
@@ -248,7 +249,7 @@ struct instances {
 static void list_instances(const struct router *rt, struct instances *v)
 {
 	for (uint32_t i = 0; i < rt->n_pools; i++)
-		for (uint32_t k = 0; k < measures_classes(&rt->pool[i]); k++) {
+		for (uint32_t k = 0; k < stats_classes(&rt->pool[i]); k++) {
 			snprintf(v->label[v->n], LABEL, "pool=\"%s\",policy_class=\"%s\"",
 				 rt->pool[i].name, class_name(&rt->pool[i], k));
 			v->labels[v->n] = v->label[v->n];
@@ -293,9 +294,9 @@ static void write_outcomes(const struct router *rt, FILE *out)
 	}
 }
 
-static const char *worker_type(const struct pool *p)
+static const char *worker_type(const struct pool *pool)
 {
-	return p->decode != NULL ? "prefill" : "decode";
+	return pool->decode != NULL ? "prefill" : "decode";
 }
 
 /* Counters of the scheduler under Dynamo's names. */
@@ -340,7 +341,7 @@ int latency_write_metrics(struct router *rt, FILE *out)
 	for (uint32_t m = 0; m < MEASURES; m++) {
 		for (uint32_t i = 0; i < v->n; i++)
 			read_one(v->pool[i], v->class[i], (enum measure)m, &v -> c[i]);
-		kvr_buckets_write(&measure_buckets[m], v->c, v->labels, v->n, out);
+		kvr_buckets_write(&stats_buckets[m], v->c, v->labels, v->n, out);
 	}
 	free(v);
 	write_outcomes(rt, out);

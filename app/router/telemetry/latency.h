@@ -2,7 +2,7 @@
 #ifndef ROUTER_LATENCY_H
 #define ROUTER_LATENCY_H
 
-/** @file Histograms of every pool and policy class (sched/measure.h) as Prometheus text. */
+/** @file Histograms of every pool and policy class (sched/request_stats.h) as Prometheus text. */
 
 #include <stdio.h>
 

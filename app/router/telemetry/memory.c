@@ -4,10 +4,10 @@
 
 #include "lcore/mailbox.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
-static void add(struct rte_tel_data *list, const char *what, const char *of, uint64_t size,
-		uint64_t used)
+static void add_resource(struct rte_tel_data *list, const char *what, const char *of, uint64_t size,
+			 uint64_t used)
 {
 	struct rte_tel_data *t = rte_tel_data_alloc();
 	char name[2 * KVR_ROUTER_NAME];
@@ -26,27 +26,29 @@ static void add_mempool(struct rte_tel_data *list, const char *what, const char 
 			const struct rte_mempool *mp)
 {
 	if (mp != NULL)
-		add(list, what, of, mp->size, rte_mempool_in_use_count(mp));
+		add_resource(list, what, of, mp->size, rte_mempool_in_use_count(mp));
 }
 
 static void add_ring(struct rte_tel_data *list, const char *what, const char *of,
 		     const struct rte_ring *r)
 {
 	if (r != NULL)
-		add(list, what, of, rte_ring_get_capacity(r), rte_ring_count(r));
+		add_resource(list, what, of, rte_ring_get_capacity(r), rte_ring_count(r));
 }
 
-static void add_pool(const struct pool *p, struct rte_tel_data *list)
+static void add_pool(const struct pool *pool, struct rte_tel_data *list)
 {
-	add_mempool(list, "jobs", p->name, p->jobs);
-	add_mempool(list, "legs", p->name, p->pairs);
-	add(list, "slots", p->name, kvr_flight_size(p->requests), kvr_flight_count(p->requests));
-	add(list, "frames_held", p->name, p->max_held,
-	    atomic_load_explicit(&p->live.held, memory_order_relaxed));
-	add(list, "ring_notes", p->name,
-	    p->notes != NULL ? rte_ring_get_capacity(p->notes) : p->live.notes.mask,
-	    notes_count(p));
-	add_ring(list, "ring_events", p->name, p->events);
+	add_mempool(list, "jobs", pool->name, pool->jobs);
+	add_mempool(list, "legs", pool->name, pool->pairs);
+	add_resource(list, "slots", pool->name, kvr_flight_size(pool->requests),
+		     kvr_flight_count(pool->requests));
+	add_resource(list, "frames_held", pool->name, pool->max_held,
+		     atomic_load_explicit(&pool->live.held, memory_order_relaxed));
+	add_resource(list, "ring_notes", pool->name,
+		     pool->mailbox != NULL ? rte_ring_get_capacity(pool->mailbox)
+					   : pool->live.mailbox.mask,
+		     mailbox_count(pool));
+	add_ring(list, "ring_events", pool->name, pool->events);
 }
 
 static int cmd_buffers(void *arg, const char *params, struct rte_tel_data *d)
@@ -62,7 +64,8 @@ static int cmd_buffers(void *arg, const char *params, struct rte_tel_data *d)
 		struct kvr_port_info info;
 
 		kvr_port_info(rt->port[i], &info);
-		add(list, "mbufs", rt->conf.port[i].name, info.mbufs, info.mbufs - info.mbufs_free);
+		add_resource(list, "mbufs", rt->conf.port[i].name, info.mbufs,
+			     info.mbufs - info.mbufs_free);
 	}
 	add_mempool(list, "small_buffers", NULL, rt->small_bufs);
 	add_mempool(list, "large_hashes", NULL, rt->hash_bufs);

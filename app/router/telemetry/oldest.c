@@ -6,7 +6,7 @@
 
 #include "control/thread.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
 static const char *const states[KVR_RQ_STATES_N] = {
 	[KVR_RQS_FREE] = "free",	 [KVR_RQS_UNDECIDED] = "deciding",
@@ -44,22 +44,22 @@ static int cmd_oldest(void *arg, const char *params, struct rte_tel_data *d)
 	struct rte_tel_data *list;
 	struct kvr_telemetry_args a;
 	uint64_t worker = 0;
-	const struct pool *p;
+	const struct pool *pool;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT64_MAX, &worker) < 0))
 		return kvr_telemetry_error(d, EINVAL, "expected a pool and optionally a worker");
-	p = tel_pool(rt, &a, d);
-	if (p == NULL)
+	pool = tel_pool(rt, &a, d);
+	if (pool == NULL)
 		return 0;
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");
-	o = (struct oldest){.p = p, .worker = worker, .of_worker = a.n == 2};
-	call_start(rt, p->sched_lcore, &c);
+	o = (struct oldest){.p = pool, .worker = worker, .of_worker = a.n == 2};
+	call_start(rt, pool->sched_lcore, &c);
 	call_wait(rt, &c);
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", p->name);
+	rte_tel_data_add_dict_string(d, "pool", pool->name);
 	rte_tel_data_add_dict_u64(d, "live", o.live);
 	rte_tel_data_start_dict(list);
 	for (uint32_t i = 0; i < o.n; i++)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Telemetry: ports, device queues, losses, XDP programs. */
 #include "telemetry/ports.h"
 
 #include <errno.h>

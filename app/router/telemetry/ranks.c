@@ -5,20 +5,20 @@
 
 #include "control/control.h"
 #include "control/thread.h"
-#include "sched/measure.h"
+#include "sched/request_stats.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
 #define PAGE 16u /* answers of the socket are limited to 16 KiB */
 
 struct pool *tel_pool(struct router *rt, const struct kvr_telemetry_args *a, struct rte_tel_data *d)
 {
 	const char *name = kvr_telemetry_arg(a, 0);
-	struct pool *p = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
+	struct pool *pool = name != NULL ? pool_by_name(rt, name, strlen(name)) : NULL;
 
-	if (p == NULL)
+	if (pool == NULL)
 		kvr_telemetry_error(d, ENOENT, "no pool %s", name != NULL ? name : "unnamed");
-	return p;
+	return pool;
 }
 
 /* ---- a page of ranks, read by their scheduler ---- */
@@ -59,11 +59,11 @@ static void on_cursors(struct lcore *lc, void *arg)
 		g->cursor[i] = g->p->cursor[g->v[i].rank];
 }
 
-static void page_read(struct router *rt, struct page *g, struct pool *p,
+static void page_read(struct router *rt, struct page *g, struct pool *pool,
 		      const struct kvr_worker *only, uint32_t from)
 {
-	*g = (struct page){.rt = rt, .p = p, .only = only, .from = from};
-	call_lcore(rt, p->sched_lcore, on_page, g);
+	*g = (struct page){.rt = rt, .p = pool, .only = only, .from = from};
+	call_lcore(rt, pool->sched_lcore, on_page, g);
 }
 
 /* Parse POOL[,FROM]. @return NULL: the error is in d. */
@@ -72,7 +72,7 @@ static struct pool *page_of(struct router *rt, const char *params, struct page *
 {
 	struct kvr_telemetry_args a;
 	uint64_t from = 0;
-	struct pool *p;
+	struct pool *pool;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > 2 ||
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0)) {
@@ -80,10 +80,10 @@ static struct pool *page_of(struct router *rt, const char *params, struct page *
 				    "expected a pool and optionally the number to start from");
 		return NULL;
 	}
-	p = tel_pool(rt, &a, d);
-	if (p != NULL)
-		page_read(rt, g, p, NULL, (uint32_t)from);
-	return p;
+	pool = tel_pool(rt, &a, d);
+	if (pool != NULL)
+		page_read(rt, g, pool, NULL, (uint32_t)from);
+	return pool;
 }
 
 /* Build the answer: pool, total, next, and the result of @p one for each rank. */
@@ -124,7 +124,7 @@ static uint64_t count_of(const struct page *g, uint32_t i, enum rank_counter c)
 /* ---- loads ---- */
 
 /* The reason why the rank is not eligible, or "open". */
-static const char *why(const struct kvr_sched_rank_info *r)
+static const char *ineligible_reason(const struct kvr_sched_rank_info *r)
 {
 	if (r->draining)
 		return "draining";
@@ -139,7 +139,7 @@ static const char *why(const struct kvr_sched_rank_info *r)
 	return "open";
 }
 
-static bool eligible(const struct kvr_sched_rank_info *r)
+static bool is_eligible(const struct kvr_sched_rank_info *r)
 {
 	return r->available && !r->draining && !r->worker_overloaded;
 }
@@ -170,8 +170,8 @@ static void add_load(const struct page *g, uint32_t i, struct rte_tel_data *t)
 {
 	const struct kvr_sched_rank_info *r = &g->v[i];
 
-	rte_tel_data_add_dict_u64(t, "eligible", eligible(r));
-	rte_tel_data_add_dict_string(t, "why", why(r));
+	rte_tel_data_add_dict_u64(t, "eligible", is_eligible(r));
+	rte_tel_data_add_dict_string(t, "why", ineligible_reason(r));
 	add_avoided(g, r, t);
 	rte_tel_data_add_dict_u64(t, "active_requests", r->active_requests);
 	rte_tel_data_add_dict_u64(t, "active_blocks", r->active_blocks);
@@ -193,12 +193,12 @@ static struct page page; /* handlers run one at a time */
 
 static int cmd_loads(void *arg, const char *params, struct rte_tel_data *d)
 {
-	const struct pool *p = page_of(arg, params, &page, d);
+	const struct pool *pool = page_of(arg, params, &page, d);
 
-	if (p == NULL)
+	if (pool == NULL)
 		return 0;
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", p->name);
+	rte_tel_data_add_dict_string(d, "pool", pool->name);
 	page_answer(&page, d, false, add_load);
 	return 0;
 }
@@ -206,24 +206,24 @@ static int cmd_loads(void *arg, const char *params, struct rte_tel_data *d)
 /* ---- one worker ---- */
 
 /* Reasons of its ranks on this page, or its state if it is not serving. */
-static void add_why(const struct kvr_worker *w, struct rte_tel_data *d)
+static void add_why(const struct kvr_worker *worker, struct rte_tel_data *d)
 {
 	bool open = false;
 
 	for (uint32_t i = 0; i < page.n; i++)
-		open = open || eligible(&page.v[i]);
+		open = open || is_eligible(&page.v[i]);
 	rte_tel_data_add_dict_u64(d, "eligible", open);
 	rte_tel_data_add_dict_string(d, "why",
 				     open ? "open"
-				     : w->state != KVR_WORKER_SERVING || page.n == 0
-					     ? kvr_worker_state_name(w->state)
-					     : why(&page.v[0]));
+				     : worker->state != KVR_WORKER_SERVING || page.n == 0
+					     ? kvr_worker_state_name(worker->state)
+					     : ineligible_reason(&page.v[0]));
 }
 
 static int cmd_worker(void *arg, const char *params, struct rte_tel_data *d)
 {
 	struct router *rt = arg;
-	const struct kvr_worker *w;
+	const struct kvr_worker *worker;
 	struct kvr_telemetry_args a;
 	char text[KVR_PATH_TEXT];
 	uint64_t id, from = 0;
@@ -233,20 +233,21 @@ static int cmd_worker(void *arg, const char *params, struct rte_tel_data *d)
 	    (a.n == 2 && kvr_telemetry_arg_u64(&a, 1, 0, UINT32_MAX - PAGE, &from) < 0))
 		return kvr_telemetry_error(
 			d, EINVAL, "expected a worker id and optionally the rank to start from");
-	w = kvr_registry_find(rt->registry, id);
-	if (w == NULL)
+	worker = kvr_registry_find(rt->registry, id);
+	if (worker == NULL)
 		return kvr_telemetry_error(d, ENOENT, "no worker %" PRIu64, id);
-	page_read(rt, &page, pool_of(rt, w), w, (uint32_t)from);
+	page_read(rt, &page, pool_of(rt, worker), worker, (uint32_t)from);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "id", id);
-	rte_tel_data_add_dict_string(d, "pool", pool_of(rt, w)->name);
-	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
-	add_why(w, d);
-	rte_tel_data_add_dict_string(d, "address", kvr_path_text(&w->path, text, sizeof(text)));
-	rte_tel_data_add_dict_u64(d, "epoch", w->epoch);
-	rte_tel_data_add_dict_u64(d, "silent_ms", worker_silence(rt, w) / 1000000);
-	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - w->since_ns) / 1000000);
-	rte_tel_data_add_dict_u64(d, "bookings", w->bookings);
+	rte_tel_data_add_dict_string(d, "pool", pool_of(rt, worker)->name);
+	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(worker->state));
+	add_why(worker, d);
+	rte_tel_data_add_dict_string(d, "address",
+				     kvr_path_text(&worker->path, text, sizeof(text)));
+	rte_tel_data_add_dict_u64(d, "epoch", worker->epoch);
+	rte_tel_data_add_dict_u64(d, "silent_ms", worker_silence(rt, worker) / 1000000);
+	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - worker->since_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "bookings", worker->bookings);
 	page_answer(&page, d, true, add_load);
 	return 0;
 }
@@ -256,14 +257,14 @@ static int cmd_worker(void *arg, const char *params, struct rte_tel_data *d)
 /* The agent's report about its engine in the last heartbeat. */
 static void add_said(const struct page *g, uint32_t i, struct rte_tel_data *t)
 {
-	const struct kvr_worker *w = kvr_registry_find(g->rt->registry, g->v[i].worker);
-	const uint32_t at = w != NULL ? g->v[i].dp_rank - w->dp_start : 0;
+	const struct kvr_worker *worker = kvr_registry_find(g->rt->registry, g->v[i].worker);
+	const uint32_t at = worker != NULL ? g->v[i].dp_rank - worker->dp_start : 0;
 	const struct kvr_beat_load *b;
 	uint32_t form;
 
-	if (w == NULL || at >= w->beat->n)
+	if (worker == NULL || at >= worker->beat->n)
 		return;
-	b = &w->beat->load[at];
+	b = &worker->beat->load[at];
 	/* Single words; written by ingress_heartbeat(). */
 	rte_tel_data_add_dict_u64(t, "engine_requests",
 				  atomic_load_explicit(&b->active_requests, memory_order_relaxed));
@@ -306,13 +307,13 @@ static void add_events(const struct page *g, uint32_t i, struct rte_tel_data *t)
 
 static int cmd_events(void *arg, const char *params, struct rte_tel_data *d)
 {
-	struct pool *p = page_of(arg, params, &page, d);
+	struct pool *pool = page_of(arg, params, &page, d);
 
-	if (p == NULL)
+	if (pool == NULL)
 		return 0;
-	call_lcore(arg, p->event_lcore, on_cursors, &page);
+	call_lcore(arg, pool->event_lcore, on_cursors, &page);
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", p->name);
+	rte_tel_data_add_dict_string(d, "pool", pool->name);
 	page_answer(&page, d, false, add_events);
 	return 0;
 }
@@ -350,14 +351,14 @@ static struct rte_tel_data *short_dict(const uint64_t v[])
 
 static int cmd_hits(void *arg, const char *params, struct rte_tel_data *d)
 {
-	const struct pool *p = page_of(arg, params, &page, d);
+	const struct pool *pool = page_of(arg, params, &page, d);
 	uint64_t v[PC_COUNTERS];
 
-	if (p == NULL)
+	if (pool == NULL)
 		return 0;
-	kvr_stats_sum(p->stats, v);
+	kvr_stats_sum(pool->stats, v);
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", p->name);
+	rte_tel_data_add_dict_string(d, "pool", pool->name);
 	rte_tel_data_add_dict_u64(d, "prompt_tokens", v[PC_PROMPT_TOKENS]);
 	rte_tel_data_add_dict_u64(d, "achieved_tokens", v[PC_HIT_TOKENS]);
 	rte_tel_data_add_dict_u64(d, "achievable_tokens", v[PC_ACHIEVABLE_TOKENS]);
@@ -384,7 +385,7 @@ static void on_queue(struct lcore *lc, void *arg)
 
 	RTE_SET_USED(lc);
 	kvr_sched_pending(q->p->sched, &q->all);
-	for (uint32_t i = 0; i < measures_classes(q->p); i++)
+	for (uint32_t i = 0; i < stats_classes(q->p); i++)
 		kvr_sched_pending_class(q->p->sched, i, &q->class[i]);
 }
 
@@ -402,30 +403,31 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 	struct rte_tel_data *list;
 	struct kvr_telemetry_args a;
 	uint64_t v[PC_COUNTERS];
-	struct pool *p;
+	struct pool *pool;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n != 1)
 		return kvr_telemetry_error(d, EINVAL, "expected a pool");
-	p = tel_pool(rt, &a, d);
-	if (p == NULL)
+	pool = tel_pool(rt, &a, d);
+	if (pool == NULL)
 		return 0;
-	q = (struct queue_call){.p = p};
-	call_lcore(rt, p->sched_lcore, on_queue, &q);
-	kvr_stats_sum(p->stats, v);
+	q = (struct queue_call){.p = pool};
+	call_lcore(rt, pool->sched_lcore, on_queue, &q);
+	kvr_stats_sum(pool->stats, v);
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "pool", p->name);
+	rte_tel_data_add_dict_string(d, "pool", pool->name);
 	add_pending(d, &q.all);
 	rte_tel_data_add_dict_u64(d, "admitted", v[PC_ADMITTED]);
 	rte_tel_data_add_dict_u64(d, "left", v[PC_QUEUE_ABANDONED]);
 	rte_tel_data_add_dict_u64(d, "failed", v[PC_ADMISSION_REJECTED]);
 	rte_tel_data_add_dict_u64(
 		d, "rejected",
-		kvr_cell_get(&kvr_sched_counters(p->sched)->errors[KVR_SCHED_ERR_QUEUE_REJECTED]));
+		kvr_cell_get(
+			&kvr_sched_counters(pool->sched)->errors[KVR_SCHED_ERR_QUEUE_REJECTED]));
 	list = rte_tel_data_alloc();
 	if (list == NULL)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(list);
-	for (uint32_t i = 0; i < measures_classes(p); i++) {
+	for (uint32_t i = 0; i < stats_classes(pool); i++) {
 		struct rte_tel_data *t = rte_tel_data_alloc();
 
 		if (t == NULL)
@@ -433,7 +435,8 @@ static int cmd_queue(void *arg, const char *params, struct rte_tel_data *d)
 		rte_tel_data_start_dict(t);
 		add_pending(t, &q.class[i]);
 		kvr_telemetry_dict_part(
-			list, p->conf->n_classes != 0 ? p->conf->classes[i].name : "default", t);
+			list, pool->conf->n_classes != 0 ? pool->conf->classes[i].name : "default",
+			t);
 	}
 	kvr_telemetry_dict_part(d, "classes", list);
 	return 0;

@@ -13,7 +13,7 @@
 #include "control/log.h"
 #include "control/tune.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
 struct setting {
 	struct router *rt;
@@ -26,200 +26,208 @@ struct setting {
 	char err[240];
 };
 
-static void show(struct setting *s, const char *name, const struct kvr_opt *o, const void *obj)
+static void add_result(struct setting *setting, const char *name, const struct kvr_opt *o,
+		       const void *obj)
 {
 	char text[KVR_CONF_MAX_VALUE + 1];
 
 	kvr_conf_print(o, obj, text, sizeof(text));
-	kvr_telemetry_dict_text(s->list, name, text);
+	kvr_telemetry_dict_text(setting->list, name, text);
 }
 
 /* kvr_conf_set() reports the allowed values, not the key. */
-static int take(struct setting *s, const struct kvr_opt *table, void *obj)
+static int take_value(struct setting *setting, const struct kvr_opt *table, void *obj)
 {
 	char why[160];
-	const int rc = kvr_conf_set(table, obj, s->key, s->value, why, sizeof(why));
+	const int rc = kvr_conf_set(table, obj, setting->key, setting->value, why, sizeof(why));
 
 	if (rc < 0)
-		snprintf(s->err, sizeof(s->err), "%.64s: %s", s->key, why);
+		snprintf(setting->err, sizeof(setting->err), "%.64s: %s", setting->key, why);
 	return rc;
 }
 
 /* ---- pools ---- */
 
-static int set_tunable(struct setting *s, uint32_t i)
+static int set_tunable(struct setting *setting, uint32_t i)
 {
 	static struct kvr_pool_conf next; /* handlers run one at a time */
-	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
+	struct kvr_router_pool_conf *c = &setting->rt->conf.pool[i];
 	int rc;
 
-	next = *kvr_sched_conf(s->rt->pool[i].sched);
-	rc = take(s, kvr_pool_opts, &next);
+	next = *kvr_sched_conf(setting->rt->pool[i].sched);
+	rc = take_value(setting, kvr_pool_opts, &next);
 	if (rc == 0)
-		rc = kvr_pool_conf_check(&next, s->err, sizeof(s->err));
-	if (rc < 0 || s->list == NULL)
+		rc = kvr_pool_conf_check(&next, setting->err, sizeof(setting->err));
+	if (rc < 0 || setting->list == NULL)
 		return rc;
-	tune_pool(s->rt, i, &next);
-	kvr_pool_conf_set(&c->sched, s->key, s->value, s->err, sizeof(s->err));
-	show(s, c->name, kvr_router_pool_opt(s->key), c);
+	tune_pool(setting->rt, i, &next);
+	kvr_pool_conf_set(&c->sched, setting->key, setting->value, setting->err,
+			  sizeof(setting->err));
+	add_result(setting, c->name, kvr_router_pool_opt(setting->key), c);
 	return 0;
 }
 
-static int set_sample(struct setting *s, uint32_t i)
+static int set_sample(struct setting *setting, uint32_t i)
 {
-	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
+	struct kvr_router_pool_conf *c = &setting->rt->conf.pool[i];
 	struct kvr_router_pool_conf next = *c;
-	const int rc = take(s, kvr_router_pool_opt(s->key), &next);
+	const int rc = take_value(setting, kvr_router_pool_opt(setting->key), &next);
 
-	if (rc < 0 || s->list == NULL)
+	if (rc < 0 || setting->list == NULL)
 		return rc;
-	tune_sample(s->rt, i, next.own.decision_sample);
+	tune_sample(setting->rt, i, next.own.decision_sample);
 	c->own.decision_sample = next.own.decision_sample;
-	show(s, c->name, kvr_router_pool_opt(s->key), c);
+	add_result(setting, c->name, kvr_router_pool_opt(setting->key), c);
 	return 0;
 }
 
-static int set_pools(struct setting *s, int (*set)(struct setting *s, uint32_t i))
+static int set_pools(struct setting *setting, int (*set)(struct setting *setting, uint32_t i))
 {
 	int rc = 0;
 
-	for (uint32_t i = 0; rc == 0 && i < s->rt->n_pools; i++)
-		if (s->name == NULL || strcmp(s->rt->pool[i].name, s->name) == 0) {
-			s->n++;
-			rc = set(s, i);
+	for (uint32_t i = 0; rc == 0 && i < setting->rt->n_pools; i++)
+		if (setting->name == NULL ||
+		    strcmp(setting->rt->pool[i].name, setting->name) == 0) {
+			setting->n++;
+			rc = set(setting, i);
 		}
 	return rc;
 }
 
 /* ---- ports ---- */
 
-static bool is_for(const struct setting *s, uint32_t port)
+static bool is_for(const struct setting *setting, uint32_t port)
 {
-	return s->name == NULL || strcmp(s->rt->conf.port[port].name, s->name) == 0;
+	return setting->name == NULL ||
+	       strcmp(setting->rt->conf.port[port].name, setting->name) == 0;
 }
 
 /* Keys of the XDP program: a port without a program of kvroute would report success and do nothing.
  */
-static bool can(const struct setting *s, uint32_t port)
+static bool port_has_program(const struct setting *setting, uint32_t port)
 {
-	return strncmp(s->key, "xdp_", 4) != 0 ||
-	       kvr_port_xdp_redirects(s->rt->port[port]) != -ENOTSUP;
+	return strncmp(setting->key, "xdp_", 4) != 0 ||
+	       kvr_port_xdp_redirects(setting->rt->port[port]) != -ENOTSUP;
 }
 
 /* @p next: of every port. @return 0; the error of the value; -ENOTSUP: no port can. */
-static int next_ports(struct setting *s, struct kvr_port_conf next[])
+static int next_ports(struct setting *setting, struct kvr_port_conf next[])
 {
 	uint32_t who = 0;
 	int rc = 0;
 
-	for (uint32_t i = 0; rc == 0 && i < s->rt->n_ports; i++) {
-		next[i] = s->rt->conf.port[i].port;
-		if (!is_for(s, i))
+	for (uint32_t i = 0; rc == 0 && i < setting->rt->n_ports; i++) {
+		next[i] = setting->rt->conf.port[i].port;
+		if (!is_for(setting, i))
 			continue;
-		s->n++;
-		rc = take(s, kvr_port_opts, &next[i]);
-		if (can(s, i))
+		setting->n++;
+		rc = take_value(setting, kvr_port_opts, &next[i]);
+		if (port_has_program(setting, i))
 			who++;
 		else
-			next[i] = s->rt->conf.port[i].port;
+			next[i] = setting->rt->conf.port[i].port;
 	}
-	if (rc == 0 && s->n != 0 && who == 0) {
-		snprintf(s->err, sizeof(s->err), "%.64s: no XDP program of kvroute at %s%.64s",
-			 s->key, s->name != NULL ? "port " : "any port",
-			 s->name != NULL ? s->name : "");
+	if (rc == 0 && setting->n != 0 && who == 0) {
+		snprintf(setting->err, sizeof(setting->err),
+			 "%.64s: no XDP program of kvroute at %s%.64s", setting->key,
+			 setting->name != NULL ? "port " : "any port",
+			 setting->name != NULL ? setting->name : "");
 		rc = -ENOTSUP;
 	}
 	return rc;
 }
 
-static int set_ports(struct setting *s)
+static int set_ports(struct setting *setting)
 {
 	static struct kvr_port_conf next[KVR_ROUTER_MAX_PORTS]; /* handlers run one at a time */
-	int rc = next_ports(s, next);
+	int rc = next_ports(setting, next);
 
 	if (rc == 0)
-		rc = tune_ports_check(s->rt, next, s->err, sizeof(s->err));
-	if (rc < 0 || s->list == NULL)
+		rc = tune_ports_check(setting->rt, next, setting->err, sizeof(setting->err));
+	if (rc < 0 || setting->list == NULL)
 		return rc;
-	rc = tune_ports(s->rt, next, s->err, sizeof(s->err));
-	for (uint32_t i = 0; rc == 0 && i < s->rt->n_ports; i++)
-		if (is_for(s, i) && can(s, i))
-			show(s, s->rt->conf.port[i].name, kvr_conf_find(kvr_port_opts, s->key),
-			     &s->rt->conf.port[i].port);
+	rc = tune_ports(setting->rt, next, setting->err, sizeof(setting->err));
+	for (uint32_t i = 0; rc == 0 && i < setting->rt->n_ports; i++)
+		if (is_for(setting, i) && port_has_program(setting, i))
+			add_result(setting, setting->rt->conf.port[i].name,
+				   kvr_conf_find(kvr_port_opts, setting->key),
+				   &setting->rt->conf.port[i].port);
 	return rc;
 }
 
 /* ---- policy classes ---- */
 
 /* Pools without policy classes are skipped, unless one is named. */
-static int set_classes(struct setting *s, uint32_t i)
+static int set_classes(struct setting *setting, uint32_t i)
 {
 	static struct kvr_pool_conf next; /* handlers run one at a time */
-	struct kvr_router_pool_conf *c = &s->rt->conf.pool[i];
-	const struct kvr_opt *o = kvr_conf_find(kvr_pool_class_opts, s->key);
+	struct kvr_router_pool_conf *c = &setting->rt->conf.pool[i];
+	const struct kvr_opt *o = kvr_conf_find(kvr_pool_class_opts, setting->key);
 	char name[2 * KVR_POOL_NAME_MAX + 2];
 	int rc = 0;
 
-	next = *kvr_sched_conf(s->rt->pool[i].sched);
-	s->n--;
+	next = *kvr_sched_conf(setting->rt->pool[i].sched);
+	setting->n--;
 	for (uint32_t k = 0; rc == 0 && k < next.n_classes; k++) {
 		struct kvr_pool_class *to = &next.classes[k];
 
-		if (s->policy_class != NULL && strcmp(to->name, s->policy_class) != 0)
+		if (setting->policy_class != NULL && strcmp(to->name, setting->policy_class) != 0)
 			continue;
-		s->n++;
-		rc = take(s, o, to);
+		setting->n++;
+		rc = take_value(setting, o, to);
 	}
 	if (rc == 0)
-		rc = kvr_pool_conf_check(&next, s->err, sizeof(s->err));
-	if (rc < 0 || s->list == NULL)
+		rc = kvr_pool_conf_check(&next, setting->err, sizeof(setting->err));
+	if (rc < 0 || setting->list == NULL)
 		return rc;
-	tune_pool(s->rt, i, &next);
+	tune_pool(setting->rt, i, &next);
 	for (uint32_t k = 0; k < next.n_classes; k++) {
-		if (s->policy_class != NULL && strcmp(next.classes[k].name, s->policy_class) != 0)
+		if (setting->policy_class != NULL &&
+		    strcmp(next.classes[k].name, setting->policy_class) != 0)
 			continue;
 		c->sched.classes[k] = next.classes[k];
 		snprintf(name, sizeof(name), "%s/%s", c->name, next.classes[k].name);
-		show(s, name, o, &next.classes[k]);
+		add_result(setting, name, o, &next.classes[k]);
 	}
 	return 0;
 }
 
 /* ---- the router ---- */
 
-static int set_router(struct setting *s)
+static int set_router(struct setting *setting)
 {
-	const struct kvr_opt *o = kvr_router_opt(s->key);
-	struct kvr_router_options next = s->rt->conf.opt;
-	int rc = take(s, o, &next);
+	const struct kvr_opt *o = kvr_router_opt(setting->key);
+	struct kvr_router_options next = setting->rt->conf.opt;
+	int rc = take_value(setting, o, &next);
 
-	s->n = 1;
+	setting->n = 1;
 	if (rc == 0)
-		rc = kvr_router_conf_times(&next, s->err, sizeof(s->err));
+		rc = kvr_router_conf_times(&next, setting->err, sizeof(setting->err));
 	if (rc == 0)
-		rc = control_told(s->rt, &next, s->err, sizeof(s->err));
-	if (rc < 0 || s->list == NULL)
+		rc = control_check_times(setting->rt, &next, setting->err, sizeof(setting->err));
+	if (rc < 0 || setting->list == NULL)
 		return rc;
 	/* Only this field: lcores read the others. */
-	kvr_conf_set(o, &s->rt->conf.opt, s->key, s->value, s->err, sizeof(s->err));
-	show(s, "router", o, &s->rt->conf.opt);
+	kvr_conf_set(o, &setting->rt->conf.opt, setting->key, setting->value, setting->err,
+		     sizeof(setting->err));
+	add_result(setting, "router", o, &setting->rt->conf.opt);
 	return 0;
 }
 
-static int set_log(struct setting *s)
+static int set_log(struct setting *setting)
 {
-	const bool verbose = strcmp(s->value, "verbose") == 0;
+	const bool verbose = strcmp(setting->value, "verbose") == 0;
 
-	s->n = 1;
-	if (!verbose && strcmp(s->value, "normal") != 0) {
-		snprintf(s->err, sizeof(s->err), "log: got \"%.40s\", allowed: normal, verbose",
-			 s->value);
+	setting->n = 1;
+	if (!verbose && strcmp(setting->value, "normal") != 0) {
+		snprintf(setting->err, sizeof(setting->err),
+			 "log: got \"%.40s\", allowed: normal, verbose", setting->value);
 		return -EINVAL;
 	}
-	if (s->list == NULL)
+	if (setting->list == NULL)
 		return 0;
 	log_verbose(verbose);
-	rte_tel_data_add_dict_string(s->list, "router", s->value);
+	rte_tel_data_add_dict_string(setting->list, "router", setting->value);
 	return 0;
 }
 
@@ -237,7 +245,7 @@ static bool is_one_of(const char *key, const char *const keys[])
 static const char *const of_router[] = {"heartbeat_ms", "suspect_ms", "dead_ms",
 					"stop_ms",	"log",	      NULL};
 
-static struct rte_tel_data *words(void)
+static struct rte_tel_data *known_keys(void)
 {
 	struct rte_tel_data *list = rte_tel_data_alloc();
 
@@ -248,7 +256,7 @@ static struct rte_tel_data *words(void)
 
 static struct rte_tel_data *words_of(const char *const keys[])
 {
-	struct rte_tel_data *list = words();
+	struct rte_tel_data *list = known_keys();
 
 	for (; list != NULL && *keys != NULL; keys++)
 		rte_tel_data_add_array_string(list, *keys);
@@ -258,7 +266,8 @@ static struct rte_tel_data *words_of(const char *const keys[])
 /* Add the known keys to an error. */
 static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
 {
-	struct rte_tel_data *all = rte_tel_data_alloc(), *pools = words(), *classes = words();
+	struct rte_tel_data *all = rte_tel_data_alloc(), *pools = known_keys(),
+			    *classes = known_keys();
 
 	kvr_telemetry_error(d, rc, "%s", why);
 	for (size_t i = 0; pools != NULL && kvr_sched_tunable_key(i) != NULL; i++)
@@ -283,36 +292,40 @@ static int refuse_key(struct rte_tel_data *d, int rc, const char *why)
 }
 
 /* @return 0; -ENOENT: unknown key or name; or the error of the value. */
-static int set(struct setting *s)
+static int set_key(struct setting *setting)
 {
 	int rc = -ENOENT;
 
-	s->n = 0;
-	if (kvr_sched_class_tunable(s->key))
-		rc = set_pools(s, set_classes);
-	else if (s->policy_class != NULL) {
-		s->unknown = true;
-		snprintf(s->err, sizeof(s->err),
-			 "%.64s: not a key of a policy class that can be set at run time", s->key);
-	} else if (kvr_sched_tunable(s->key))
-		rc = set_pools(s, set_tunable);
-	else if (strcmp(s->key, "decision_sample") == 0)
-		rc = set_pools(s, set_sample);
-	else if (tune_port_key(s->key))
-		rc = set_ports(s);
-	else if (s->name == NULL && strcmp(s->key, "log") == 0)
-		rc = set_log(s);
-	else if (s->name == NULL && is_one_of(s->key, of_router))
-		rc = set_router(s);
+	setting->n = 0;
+	if (kvr_sched_class_tunable(setting->key))
+		rc = set_pools(setting, set_classes);
+	else if (setting->policy_class != NULL) {
+		setting->unknown = true;
+		snprintf(setting->err, sizeof(setting->err),
+			 "%.64s: not a key of a policy class that can be set at run time",
+			 setting->key);
+	} else if (kvr_sched_tunable(setting->key))
+		rc = set_pools(setting, set_tunable);
+	else if (strcmp(setting->key, "decision_sample") == 0)
+		rc = set_pools(setting, set_sample);
+	else if (tune_port_key(setting->key))
+		rc = set_ports(setting);
+	else if (setting->name == NULL && strcmp(setting->key, "log") == 0)
+		rc = set_log(setting);
+	else if (setting->name == NULL && is_one_of(setting->key, of_router))
+		rc = set_router(setting);
 	else {
-		s->unknown = true;
-		snprintf(s->err, sizeof(s->err), "%.64s: not a key that can be set at run time%s",
-			 s->key, s->name != NULL ? ", or not for one pool or port alone" : "");
+		setting->unknown = true;
+		snprintf(setting->err, sizeof(setting->err),
+			 "%.64s: not a key that can be set at run time%s", setting->key,
+			 setting->name != NULL ? ", or not for one pool or port alone" : "");
 	}
-	if (rc == 0 && s->n == 0) {
-		snprintf(s->err, sizeof(s->err), "no pool, port or policy class %.64s%s%.64s",
-			 s->name != NULL ? s->name : "", s->policy_class != NULL ? "," : "",
-			 s->policy_class != NULL ? s->policy_class : "");
+	if (rc == 0 && setting->n == 0) {
+		snprintf(setting->err, sizeof(setting->err),
+			 "no pool, port or policy class %.64s%s%.64s",
+			 setting->name != NULL ? setting->name : "",
+			 setting->policy_class != NULL ? "," : "",
+			 setting->policy_class != NULL ? setting->policy_class : "");
 		rc = -ENOENT;
 	}
 	return rc;
@@ -336,7 +349,7 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	s.value = value + 1;
 	s.name = a.n >= 2 ? a.v[1] : NULL;
 	s.policy_class = a.n == 3 ? a.v[2] : NULL;
-	rc = set(&s); /* check only, nothing is changed */
+	rc = set_key(&s); /* check only, nothing is changed */
 	if (rc < 0)
 		return s.unknown ? refuse_key(d, rc, s.err)
 				 : kvr_telemetry_error(d, rc, "%s", s.err);
@@ -344,7 +357,7 @@ int cmd_set(void *arg, const char *params, struct rte_tel_data *d)
 	if (s.list == NULL)
 		return kvr_telemetry_error(d, ENOMEM, "no memory");
 	rte_tel_data_start_dict(s.list);
-	rc = set(&s);
+	rc = set_key(&s);
 	if (rc < 0) { /* the kernel rejected it */
 		rte_tel_data_free(s.list);
 		return kvr_telemetry_error(d, rc, "%s", s.err);

@@ -9,7 +9,7 @@
 #include "sched/request.h"
 #include "sched/session.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 #include "telemetry/set.h"
 
 #define PAGE 64u /* keys per answer */
@@ -60,7 +60,7 @@ static uint32_t add_options(char *text, uint32_t from, struct rte_tel_data *list
 	return n;
 }
 
-static char *dump(const struct router *rt)
+static char *dump_conf(const struct router *rt)
 {
 	char *text = NULL;
 	size_t len;
@@ -88,7 +88,7 @@ static int cmd_config(void *arg, const char *params, struct rte_tel_data *d)
 		return kvr_telemetry_error(d, EINVAL,
 					   "expected nothing or the number to start from");
 	list = rte_tel_data_alloc();
-	text = dump(arg);
+	text = dump_conf(arg);
 	if (list == NULL || text == NULL) {
 		rte_tel_data_free(list);
 		free(text);
@@ -116,7 +116,7 @@ struct release_call {
 static void on_release(struct lcore *lc, void *arg)
 {
 	struct release_call *c = arg;
-	const struct kvr_rq_ctx x = life_ctx(lc, c->p);
+	const struct kvr_rq_ctx x = request_ctx(lc, c->p);
 	struct kvr_rq_orders out;
 
 	c->code = kvr_request_session_release(&x, &c->p->live.rq, c->id, (uint32_t)strlen(c->id),

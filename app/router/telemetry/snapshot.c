@@ -5,7 +5,7 @@
 
 #include "control/snapshot.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
 static void add_last(struct rte_tel_data *d, const struct router *rt, const struct snapshot_stat *s)
 {

@@ -61,7 +61,7 @@ static struct rte_tel_data *busy_list(struct router *rt, struct lcore *lc, bool 
 /* ---- use of quotas in a pool ---- */
 
 struct have_call {
-	const struct kvr_quota *share;
+	const struct kvr_quota *quota;
 	uint32_t at, n;
 	struct kvr_quota_top top[TOP];
 };
@@ -71,13 +71,13 @@ static void on_have(struct lcore *lc, void *arg)
 	struct have_call *c = arg;
 
 	RTE_SET_USED(lc);
-	c->n = kvr_quota_top(c->share, &c->at, c->top, c->n, TOP);
+	c->n = kvr_quota_top(c->quota, &c->at, c->top, c->n, TOP);
 }
 
 static void add_have(struct router *rt, struct lcore *owner, struct rte_tel_data *d,
-		     const char *what, const struct kvr_quota *share)
+		     const char *what, const struct kvr_quota *quota)
 {
-	struct have_call c = {.share = share};
+	struct have_call c = {.quota = quota};
 	struct rte_tel_data *list = rte_tel_data_alloc();
 
 	if (list == NULL)
@@ -96,13 +96,13 @@ static void add_have(struct router *rt, struct lcore *owner, struct rte_tel_data
 }
 
 /* Frames of KV events in the pool's ring, by ingress lcore. */
-static void add_events(struct router *rt, struct pool *p, struct rte_tel_data *d)
+static void add_events(struct router *rt, struct pool *pool, struct rte_tel_data *d)
 {
 	char name[32];
 
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++) {
 		snprintf(name, sizeof(name), "events_lcore%u", i);
-		add_have(rt, rt->lcore[i], d, name, rt->lcore[i]->events[p->number].share);
+		add_have(rt, rt->lcore[i], d, name, rt->lcore[i]->events[pool->number].quota);
 	}
 }
 
@@ -153,9 +153,9 @@ static int cmd_sources(void *arg, const char *params, struct rte_tel_data *d)
 		if (list == NULL)
 			return kvr_telemetry_error(d, ENOMEM, "no memory");
 		rte_tel_data_start_dict(list);
-		add_have(rt, p->sched_lcore, list, "requests", p->live.shares.slots);
-		add_have(rt, p->sched_lcore, list, "waiting", p->live.shares.jobs);
-		add_have(rt, p->sched_lcore, list, "sessions", p->live.shares.sessions);
+		add_have(rt, p->sched_lcore, list, "requests", p->live.quotas.slots);
+		add_have(rt, p->sched_lcore, list, "waiting", p->live.quotas.jobs);
+		add_have(rt, p->sched_lcore, list, "sessions", p->live.quotas.sessions);
 		add_events(rt, p, list);
 		snprintf(pool, sizeof(pool), "pool_%s", p->name);
 		kvr_telemetry_dict_part(d, pool, list);

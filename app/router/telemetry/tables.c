@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Telemetry: all counter tables, as JSON and as metrics. */
 #include "telemetry/tables.h"
 
 #include <errno.h>
@@ -21,28 +22,28 @@
 
 /* ---- numbers and names of instances ---- */
 
-static uint32_t one(const struct router *rt)
+static uint32_t count_one(const struct router *rt)
 {
 	RTE_SET_USED(rt);
 	return 1;
 }
 
-static uint32_t ports(const struct router *rt)
+static uint32_t count_ports(const struct router *rt)
 {
 	return rt->n_ports;
 }
 
-static uint32_t pools(const struct router *rt)
+static uint32_t count_pools(const struct router *rt)
 {
 	return rt->n_pools;
 }
 
-static uint32_t lcores(const struct router *rt)
+static uint32_t count_lcores(const struct router *rt)
 {
 	return rt->n_lcores;
 }
 
-static uint32_t stages(const struct router *rt)
+static uint32_t count_stages(const struct router *rt)
 {
 	return rt->n_lcores * STAGES;
 }
@@ -199,22 +200,22 @@ static bool get_prefix(struct router *rt, uint32_t i, uint64_t v[])
 /* ---- all of them ---- */
 
 static struct table tables[] = {
-	{&router_in_stats, one, get_ingress, metrics_ingress, NULL, NULL},
-	{NULL, one, get_reject, NULL, NULL, NULL}, /* completed by table_at() */
-	{&router_log_stats, one, get_log, metrics_log, NULL, NULL},
-	{&kvr_port_stats_def, ports, get_port, metrics_port, "port", port_name},
-	{&kvr_port_xdp_stats_def, ports, get_xdp, metrics_xdp, "port", port_name},
-	{&router_lcore_stats, lcores, get_lcore, metrics_lcore, "lcore", lcore_name},
-	{&router_stage_stats, stages, get_stage, metrics_stage, "lcore/stage", stage_name},
-	{&kvr_reasm_stats_def, lcores, get_reasm, metrics_reasm, "lcore", lcore_name},
-	{&router_pool_stats, pools, get_pool, metrics_pool, "pool", pool_name},
-	{&kvr_request_stats, pools, get_request, metrics_request, "pool", pool_name},
-	{&router_session_stats, pools, get_session, metrics_session, "pool", pool_name},
-	{&kvr_sched_stats_def, pools, get_sched, metrics_sched, "pool", pool_name},
-	{&kvr_active_stats_def, pools, get_active, metrics_active, "pool", pool_name},
-	{&kvr_flight_stats_def, pools, get_flight, metrics_flight, "pool", pool_name},
-	{&router_event_stats, pools, get_event, metrics_event, "pool", pool_name},
-	{&kvr_prefix_stats_def, pools, get_prefix, metrics_prefix, "pool", pool_name},
+	{&router_in_stats, count_one, get_ingress, metrics_ingress, NULL, NULL},
+	{NULL, count_one, get_reject, NULL, NULL, NULL}, /* completed by table_at() */
+	{&router_log_stats, count_one, get_log, metrics_log, NULL, NULL},
+	{&kvr_port_stats_def, count_ports, get_port, metrics_port, "port", port_name},
+	{&kvr_port_xdp_stats_def, count_ports, get_xdp, metrics_xdp, "port", port_name},
+	{&router_lcore_stats, count_lcores, get_lcore, metrics_lcore, "lcore", lcore_name},
+	{&router_stage_stats, count_stages, get_stage, metrics_stage, "lcore/stage", stage_name},
+	{&kvr_reasm_stats_def, count_lcores, get_reasm, metrics_reasm, "lcore", lcore_name},
+	{&router_pool_stats, count_pools, get_pool, metrics_pool, "pool", pool_name},
+	{&kvr_request_stats, count_pools, get_request, metrics_request, "pool", pool_name},
+	{&router_session_stats, count_pools, get_session, metrics_session, "pool", pool_name},
+	{&kvr_sched_stats_def, count_pools, get_sched, metrics_sched, "pool", pool_name},
+	{&kvr_active_stats_def, count_pools, get_active, metrics_active, "pool", pool_name},
+	{&kvr_flight_stats_def, count_pools, get_flight, metrics_flight, "pool", pool_name},
+	{&router_event_stats, count_pools, get_event, metrics_event, "pool", pool_name},
+	{&kvr_prefix_stats_def, count_pools, get_prefix, metrics_prefix, "pool", pool_name},
 };
 
 const struct table *table_at(uint32_t i)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Telemetry: workers, pools, sessions, drops, stages, and the table of all commands. */
 #include "telemetry/telemetry.h"
 
 #include <errno.h>
@@ -16,10 +17,10 @@
 #include "state/router.h"
 #include "telemetry/balance.h"
 #include "telemetry/capture.h"
+#include "telemetry/commands.h"
 #include "telemetry/decisions.h"
-#include "telemetry/parts.h"
 #include "telemetry/ports.h"
-#include "telemetry/refused.h"
+#include "telemetry/rejected_hellos.h"
 #include "telemetry/sources.h"
 #include "telemetry/tables.h"
 
@@ -60,7 +61,8 @@ static int cmd_info(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- workers ---- */
 
-static void add_worker(struct router *rt, struct rte_tel_data *list, const struct kvr_worker *w)
+static void add_worker(struct router *rt, struct rte_tel_data *list,
+		       const struct kvr_worker *worker)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
 	char text[KVR_PATH_TEXT], id[24];
@@ -68,21 +70,22 @@ static void add_worker(struct router *rt, struct rte_tel_data *list, const struc
 	if (d == NULL)
 		return;
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
-	if (w->state == KVR_WORKER_DRAINING || w->state == KVR_WORKER_DRAINED)
+	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(worker->state));
+	if (worker->state == KVR_WORKER_DRAINING || worker->state == KVR_WORKER_DRAINED)
 		rte_tel_data_add_dict_string(d, "drained_by",
-					     w->drained_by_agent ? "agent" : "operator");
-	rte_tel_data_add_dict_string(d, "pool", rt->pool[w->pool].name);
-	rte_tel_data_add_dict_u64(d, "dp_start", w->dp_start);
-	rte_tel_data_add_dict_u64(d, "dp_size", w->dp_size);
-	rte_tel_data_add_dict_u64(d, "epoch", w->epoch);
-	rte_tel_data_add_dict_u64(d, "bookings", w->bookings);
-	rte_tel_data_add_dict_u64(d, "silent_ms", worker_silence(rt, w) / 1000000);
-	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - w->since_ns) / 1000000);
-	rte_tel_data_add_dict_u64(d, "total_kv_blocks", w->total_kv_blocks);
-	rte_tel_data_add_dict_string(d, "address", kvr_path_text(&w->path, text, sizeof(text)));
+					     worker->drained_by_agent ? "agent" : "operator");
+	rte_tel_data_add_dict_string(d, "pool", rt->pool[worker->pool].name);
+	rte_tel_data_add_dict_u64(d, "dp_start", worker->dp_start);
+	rte_tel_data_add_dict_u64(d, "dp_size", worker->dp_size);
+	rte_tel_data_add_dict_u64(d, "epoch", worker->epoch);
+	rte_tel_data_add_dict_u64(d, "bookings", worker->bookings);
+	rte_tel_data_add_dict_u64(d, "silent_ms", worker_silence(rt, worker) / 1000000);
+	rte_tel_data_add_dict_u64(d, "state_ms", (now_ns(rt) - worker->since_ns) / 1000000);
+	rte_tel_data_add_dict_u64(d, "total_kv_blocks", worker->total_kv_blocks);
+	rte_tel_data_add_dict_string(d, "address",
+				     kvr_path_text(&worker->path, text, sizeof(text)));
 	/* By id, because arrays of dictionaries are not shown inside a dictionary. */
-	snprintf(id, sizeof(id), "%" PRIu64, w->id);
+	snprintf(id, sizeof(id), "%" PRIu64, worker->id);
 	if (rte_tel_data_add_dict_container(list, id, d, 0) != 0)
 		rte_tel_data_free(d);
 }
@@ -109,7 +112,7 @@ static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
 		add_worker(rt, list, kvr_registry_at(rt->registry, (uint32_t)i));
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "total", n);
-	rte_tel_data_add_dict_u64(d, "lost", control_lost(rt));
+	rte_tel_data_add_dict_u64(d, "lost", control_lost_workers(rt));
 	if (from + PAGE < n)
 		rte_tel_data_add_dict_u64(d, "next", from + PAGE);
 	rte_tel_data_add_dict_container(d, "workers", list, 0);
@@ -118,7 +121,7 @@ static int cmd_workers(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- pools ---- */
 
-static struct rte_tel_data *prefix_dict(const struct pool *p)
+static struct rte_tel_data *prefix_dict(const struct pool *pool)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
 	uint64_t v[KVR_PREFIX_COUNTERS];
@@ -126,7 +129,7 @@ static struct rte_tel_data *prefix_dict(const struct pool *p)
 
 	if (d == NULL)
 		return NULL;
-	kvr_prefix_stats_get(p->prefix, &s);
+	kvr_prefix_stats_get(pool->prefix, &s);
 	for (unsigned int i = 0; i < KVR_PREFIX_COUNTERS; i++)
 		v[i] = kvr_stats_get(&s.blocks, i);
 	rte_tel_data_start_dict(d);
@@ -148,48 +151,49 @@ static struct rte_tel_data *stats_dict(struct kvr_stats *s)
 }
 
 /* Relative to max_jobs: further jobs lie in lcore caches. */
-static uint32_t jobs_free(const struct pool *p)
+static uint32_t jobs_free(const struct pool *pool)
 {
-	const uint32_t used = rte_mempool_in_use_count(p->jobs);
+	const uint32_t used = rte_mempool_in_use_count(pool->jobs);
 
-	return used < p->opt->max_jobs ? p->opt->max_jobs - used : 0;
+	return used < pool->opt->max_jobs ? pool->opt->max_jobs - used : 0;
 }
 
-static struct rte_tel_data *pool_dict(const struct pool *p)
+static struct rte_tel_data *pool_dict(const struct pool *pool)
 {
 	struct rte_tel_data *d = rte_tel_data_alloc();
 
 	if (d == NULL)
 		return NULL;
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_string(d, "name", p->name);
-	rte_tel_data_add_dict_u64(d, "id", p->wire_id);
-	rte_tel_data_add_dict_u64(d, "block_size", p->block_size);
-	rte_tel_data_add_dict_u64(d, "eagle", p->eagle);
-	rte_tel_data_add_dict_u64(d, "max_ranks", p->max_ranks);
+	rte_tel_data_add_dict_string(d, "name", pool->name);
+	rte_tel_data_add_dict_u64(d, "id", pool->wire_id);
+	rte_tel_data_add_dict_u64(d, "block_size", pool->block_size);
+	rte_tel_data_add_dict_u64(d, "eagle", pool->eagle);
+	rte_tel_data_add_dict_u64(d, "max_ranks", pool->max_ranks);
 	rte_tel_data_add_dict_string(
 		d, "batch_key",
-		kvr_pool_conf_batch_key(kvr_sched_conf(p->sched),
-					p->decode != NULL ? kvr_sched_conf(p->decode->sched)
-							  : NULL));
-	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(p->requests));
-	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(p->requests));
-	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(p->requests));
-	rte_tel_data_add_dict_u64(d, "jobs_free", jobs_free(p));
+		kvr_pool_conf_batch_key(kvr_sched_conf(pool->sched),
+					pool->decode != NULL ? kvr_sched_conf(pool->decode->sched)
+							     : NULL));
+	rte_tel_data_add_dict_u64(d, "slots", kvr_flight_size(pool->requests));
+	rte_tel_data_add_dict_u64(d, "slots_used", kvr_flight_count(pool->requests));
+	rte_tel_data_add_dict_u64(d, "slots_lingering", kvr_flight_lingering(pool->requests));
+	rte_tel_data_add_dict_u64(d, "jobs_free", jobs_free(pool));
 	rte_tel_data_add_dict_u64(d, "frames_held",
-				  atomic_load_explicit(&p->live.held, memory_order_relaxed));
-	rte_tel_data_add_dict_u64(d, "frames_held_max", p->max_held);
-	if (p->prefill != NULL || p->decode != NULL)
-		rte_tel_data_add_dict_string(d, "peer",
-					     (p->prefill != NULL ? p->prefill : p->decode)->name);
-	if (p->decode != NULL)
+				  atomic_load_explicit(&pool->live.held, memory_order_relaxed));
+	rte_tel_data_add_dict_u64(d, "frames_held_max", pool->max_held);
+	if (pool->prefill != NULL || pool->decode != NULL)
 		rte_tel_data_add_dict_string(
-			d, "prefill", kvr_disagg_active(&p->pair.disagg) ? "active" : "inactive");
-	if (p->pairs != NULL)
-		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(p->pairs));
-	kvr_telemetry_dict_part(d, "requests", stats_dict(p->stats));
-	kvr_telemetry_dict_part(d, "events", stats_dict(p->event_stats));
-	kvr_telemetry_dict_part(d, "prefix", prefix_dict(p));
+			d, "peer", (pool->prefill != NULL ? pool->prefill : pool->decode)->name);
+	if (pool->decode != NULL)
+		rte_tel_data_add_dict_string(d, "prefill",
+					     kvr_disagg_active(&pool->pair.disagg) ? "active"
+										   : "inactive");
+	if (pool->pairs != NULL)
+		rte_tel_data_add_dict_u64(d, "legs", rte_mempool_in_use_count(pool->pairs));
+	kvr_telemetry_dict_part(d, "requests", stats_dict(pool->stats));
+	kvr_telemetry_dict_part(d, "events", stats_dict(pool->event_stats));
+	kvr_telemetry_dict_part(d, "prefix", prefix_dict(pool));
 	return d;
 }
 
@@ -222,18 +226,18 @@ static int cmd_pools(void *arg, const char *params, struct rte_tel_data *d)
 
 /* ---- sessions ---- */
 
-static struct rte_tel_data *sessions_dict(const struct pool *p)
+static struct rte_tel_data *sessions_dict(const struct pool *pool)
 {
-	const struct sessions *s = p->sessions;
+	const struct sessions *sessions = pool->sessions;
 	struct rte_tel_data *d = rte_tel_data_alloc();
 
 	if (d == NULL)
 		return NULL;
 	rte_tel_data_start_dict(d);
-	rte_tel_data_add_dict_u64(d, "limit", s->max);
+	rte_tel_data_add_dict_u64(d, "limit", sessions->max);
 	rte_tel_data_add_dict_u64(d, "affinity_ttl_s",
-				  p->live.rq.affinity_ns / UINT64_C(1000000000));
-	kvr_telemetry_dict_part(d, "counters", stats_dict(s->stats));
+				  pool->live.rq.affinity_ns / UINT64_C(1000000000));
+	kvr_telemetry_dict_part(d, "counters", stats_dict(sessions->stats));
 	return d;
 }
 
@@ -363,7 +367,7 @@ static int cmd_stages(void *arg, const char *params, struct rte_tel_data *d)
 	}
 	for (uint32_t i = 0; i < rt->n_pools; i++) {
 		snprintf(name, sizeof(name), "ring_notes_%u", i);
-		rte_tel_data_add_dict_u64(d, name, notes_count(&rt->pool[i]));
+		rte_tel_data_add_dict_u64(d, name, mailbox_count(&rt->pool[i]));
 		snprintf(name, sizeof(name), "ring_events_%u", i);
 		rte_tel_data_add_dict_u64(d, name, rte_ring_count(rt->pool[i].events));
 	}
@@ -415,7 +419,7 @@ static const struct kvr_telemetry_cmd commands[] = {
 	{"/kvroute/workers", "[FROM]", "workers with state and bookings, 32 at a time", cmd_workers,
 	 false},
 	{"/kvroute/refused", NULL, "workers whose last HELLO was rejected, and the reason",
-	 refused_list, false},
+	 rejected_hellos, false},
 	{"/kvroute/pools", "[FROM]", "requests, events and prefix table of every pool", cmd_pools,
 	 false},
 	{"/kvroute/sessions", NULL, "sticky sessions of every pool", cmd_sessions, false},

@@ -17,8 +17,8 @@
 #define SLICE (UINT64_C(16) << 20) /* between checks for signals: a few ms */
 
 /* Populate a part of the EAL's memory. @return 1: the router stops. */
-static int populate(const struct rte_memseg_list *msl, const struct rte_memseg *ms, size_t len,
-		    void *arg)
+static int populate_memory(const struct rte_memseg_list *msl, const struct rte_memseg *ms,
+			   size_t len, void *arg)
 {
 	struct router *rt = arg;
 
@@ -46,7 +46,7 @@ int start_memory(struct router *rt, char *err, size_t errlen)
 	RTE_SET_USED(errlen);
 	/* Without huge pages, memory is populated by page faults, which packet lcores must not
 	 * take. */
-	rte_memseg_contig_walk(populate, rt);
+	rte_memseg_contig_walk(populate_memory, rt);
 	return 0;
 }
 

@@ -5,6 +5,6 @@
 struct rte_tel_data;
 
 /** Telemetry command: workers whose last HELLO was rejected, with code, text and address. */
-int refused_list(void *arg, const char *params, struct rte_tel_data *d);
+int rejected_hellos(void *arg, const char *params, struct rte_tel_data *d);
 
 #endif

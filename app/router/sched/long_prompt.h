@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_PROMPTS_H
-#define ROUTER_PROMPTS_H
+#ifndef ROUTER_LONG_PROMPT_H
+#define ROUTER_LONG_PROMPT_H
 
 /**
  * @file
@@ -22,7 +22,7 @@
  * at the end.
  *
  * Writer: the scheduler lcore. Budget: 10 cycles a message with a short prompt; a turn processes
- * PROMPTS_TURN runs and the cost of one event.
+ * LONG_PROMPT_TURN runs and the cost of one event.
  */
 
 #include <stdbool.h>
@@ -36,47 +36,48 @@ struct kvr_flight;
 struct lcore;
 struct pool;
 
-#define PROMPTS_LONG  256u /* blocks; shorter prompts are processed at once */
-#define PROMPTS_SLICE 32u  /* runs that an event processes at once, 40 to 150 ns each */
-#define PROMPTS_TURN                                                                               \
+#define LONG_PROMPT_BLOCKS 256u /* blocks; shorter prompts are processed at once */
+#define LONG_PROMPT_SLICE  32u	/* runs that an event processes at once, 40 to 150 ns each */
+#define LONG_PROMPT_TURN                                                                           \
 	128u /* runs of pending work per turn, and the limit after which messages wait */
 /** Bound of the runs in a turn: pending work, the last event of the burst, and an admission, whose
  * match continues in slices of four times the length. */
-#define PROMPTS_MOST (PROMPTS_TURN + PROMPTS_SLICE + 5 * PROMPTS_SLICE)
+#define LONG_PROMPT_MOST (LONG_PROMPT_TURN + LONG_PROMPT_SLICE + 5 * LONG_PROMPT_SLICE)
 /** The bound for a pair: each pool has pending work, and an event may book both legs. */
-#define PROMPTS_MOST_PAIR (PROMPTS_MOST + PROMPTS_TURN + 2 * PROMPTS_SLICE)
+#define LONG_PROMPT_MOST_PAIR (LONG_PROMPT_MOST + LONG_PROMPT_TURN + 2 * LONG_PROMPT_SLICE)
 
-/** Continue pending work over at most PROMPTS_TURN runs. First in a turn. @return whether neither
- * pool of the pair is in the middle of a booking or an end. */
-bool prompts_settle(struct pool *p);
+/** Continue pending work over at most LONG_PROMPT_TURN runs. First in a turn. @return whether
+ * neither pool of the pair is in the middle of a booking or an end. */
+bool long_prompt_settle(struct pool *pool);
 
 /** Whether neither pool of the pair is busy. */
-bool prompts_idle(const struct pool *p);
+bool long_prompt_idle(const struct pool *pool);
 
-/** Whether @p p may continue to admit: it is in the middle of an admission, or neither pool is
+/** Whether @p pool may continue to admit: it is in the middle of an admission, or neither pool is
  * busy. */
-bool prompts_may_admit(const struct pool *p);
+bool long_prompt_may_admit(const struct pool *pool);
 
 /** Whether no work of the message can be long: the calls below are not needed. */
-bool prompts_short(const struct pool *p, const struct note *n);
+bool long_prompt_is_none(const struct pool *pool, const struct sched_msg *msg);
 
-/** Prepare the decision about the job of a message over at most @p runs runs; for a pair, of both
- * legs. @return false: call again in the next turn; true: call prompts_handled() after the message.
+/** Prepare the decision about the job of a message over at most @pool runs runs; for a pair, of
+ * both legs. @return false: call again in the next turn; true: call long_prompt_handled() after the
+ * message.
  */
-bool prompts_ready_note(struct pool *p, const struct note *n, uint32_t runs);
-void prompts_handled(struct pool *p);
+bool long_prompt_ready_msg(struct pool *pool, const struct sched_msg *msg, uint32_t runs);
+void long_prompt_handled(struct pool *pool);
 
-/** The same for one decision of @p p. */
-bool prompts_ready(struct pool *p, const struct job *j, uint32_t runs);
+/** The same for one decision of @p pool. */
+bool long_prompt_ready(struct pool *pool, const struct job *job, uint32_t runs);
 
 /** Runs processed so far by both pools of the pair. */
-uint64_t prompts_walked(const struct pool *p);
+uint64_t long_prompt_walked(const struct pool *pool);
 
 /** The job no longer needs its hashes. If an unfinished booking needs them, keep them and set
- * j->hash_buf to NULL. Hashes in a frame cannot be kept, so their booking is finished. */
-void prompts_keep(struct pool *p, struct job *j);
+ * job->hash_buf to NULL. Hashes in a frame cannot be kept, so their booking is finished. */
+void long_prompt_keep(struct pool *pool, struct job *job);
 
 /** Finish all pending work at once: for telemetry that needs consistent figures. */
-void prompts_finish(struct pool *p);
+void long_prompt_finish(struct pool *pool);
 
 #endif

@@ -4,15 +4,15 @@
 
 #include "control/control.h"
 #include "state/router.h"
-#include "telemetry/parts.h"
+#include "telemetry/commands.h"
 
 /* ---- workers ---- */
 
-static int drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
+static int set_drain(struct router *rt, const char *params, bool on, struct rte_tel_data *d)
 {
 	struct kvr_telemetry_args a;
 	uint64_t id, seconds = 0;
-	const struct kvr_worker *w;
+	const struct kvr_worker *worker;
 	int rc;
 
 	if (kvr_telemetry_args(&a, params) < 0 || a.n < 1 || a.n > (on ? 2u : 1u) ||
@@ -29,10 +29,10 @@ static int drain(struct router *rt, const char *params, bool on, struct rte_tel_
 	if (rc == -EPERM)
 		return kvr_telemetry_error(d, EPERM,
 					   "not allowed in the current state of the worker");
-	w = kvr_registry_find(rt->registry, id);
+	worker = kvr_registry_find(rt->registry, id);
 	rte_tel_data_start_dict(d);
 	rte_tel_data_add_dict_u64(d, "id", id);
-	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(w->state));
+	rte_tel_data_add_dict_string(d, "state", kvr_worker_state_name(worker->state));
 	if (seconds != 0)
 		rte_tel_data_add_dict_u64(d, "cut_off_s", seconds);
 	return 0;
@@ -40,17 +40,17 @@ static int drain(struct router *rt, const char *params, bool on, struct rte_tel_
 
 static int cmd_drain(void *arg, const char *params, struct rte_tel_data *d)
 {
-	return drain(arg, params, true, d);
+	return set_drain(arg, params, true, d);
 }
 
 static int cmd_resume(void *arg, const char *params, struct rte_tel_data *d)
 {
-	return drain(arg, params, false, d);
+	return set_drain(arg, params, false, d);
 }
 
 /* ---- prefill pools ---- */
 
-static int deactivate(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
+static int set_pool_active(struct router *rt, const char *params, bool off, struct rte_tel_data *d)
 {
 	struct kvr_telemetry_args a;
 	int rc;
@@ -71,12 +71,12 @@ static int deactivate(struct router *rt, const char *params, bool off, struct rt
 
 static int cmd_deactivate(void *arg, const char *params, struct rte_tel_data *d)
 {
-	return deactivate(arg, params, true, d);
+	return set_pool_active(arg, params, true, d);
 }
 
 static int cmd_reactivate(void *arg, const char *params, struct rte_tel_data *d)
 {
-	return deactivate(arg, params, false, d);
+	return set_pool_active(arg, params, false, d);
 }
 
 static const struct kvr_telemetry_cmd commands[] = {

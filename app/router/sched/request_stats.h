@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-#ifndef ROUTER_MEASURE_H
-#define ROUTER_MEASURE_H
+#ifndef ROUTER_REQUEST_STATS_H
+#define ROUTER_REQUEST_STATS_H
 
 /**
  * @file
@@ -28,7 +28,7 @@
 #include "kvr_buckets.h"
 #include "kvr_stats.h"
 
-struct life;
+struct request_step;
 struct lcore;
 struct pool;
 struct request;
@@ -77,8 +77,8 @@ struct job;
 enum measure { MEASURE_LIST(MEASURE_ENUM) MEASURES };
 #undef MEASURE_ENUM
 
-/** By enum measure. Constant after measures_create(). */
-extern struct kvr_buckets measure_buckets[MEASURES];
+/** By enum measure. Constant after stats_create(). */
+extern struct kvr_buckets stats_buckets[MEASURES];
 
 /** Histograms of one policy class of a pool. */
 struct measures {
@@ -114,46 +114,46 @@ struct rank_counts {
 	kvr_cell_t v[RANK_COUNTERS];
 } __rte_cache_aligned;
 
-/* ---- measure.c: start, stop, any thread ---- */
+/* ---- request_stats.c: start, stop, any thread ---- */
 
 /** Memory of the pool, which has its scheduler. @return 0 or -ENOMEM. */
-int measures_create(struct pool *p);
-void measures_destroy(struct pool *p);
+int stats_create(struct pool *pool);
+void stats_destroy(struct pool *pool);
 
-/** Bytes that measures_create() allocates. */
-uint64_t measures_bytes(uint32_t classes, uint32_t ranks);
+/** Bytes that stats_create() allocates. */
+uint64_t stats_bytes(uint32_t classes, uint32_t ranks);
 
 /** Number of policy classes of a pool, at least one. */
-uint32_t measures_classes(const struct pool *p);
+uint32_t stats_classes(const struct pool *pool);
 
-/* ---- measure_dp.c: scheduler lcore ---- */
+/* ---- request_stats_dp.c: scheduler lcore ---- */
 
 /** A new request. */
-void measure_arrived(struct request *r, uint64_t arrival_ns);
+void stats_arrived(struct request *req, uint64_t arrival_ns);
 
 /** Another attempt begins. Called after the orders that end the legs of the previous attempt, which
  * read its times. */
-void measure_again(struct request *r);
+void stats_attempt(struct request *req);
 
-/** A leg of a request of @p isl tokens was booked or admitted. @p r NULL: a query. */
-void measure_decided(struct pool *p, struct request *r, uint32_t leg, uint32_t isl,
-		     const struct kvr_sched_decision *d);
+/** A leg of a request of @pool isl tokens was booked or admitted. @pool req NULL: a query. */
+void stats_decided(struct pool *pool, struct request *req, uint32_t leg, uint32_t isl,
+		   const struct kvr_sched_decision *d);
 
 /** Order SEND. */
-void measure_sent(const struct life *x, uint32_t leg);
+void stats_sent(const struct request_step *step, uint32_t leg);
 
 /** Orders OUTPUT (@p tokens so far) and PREFILL_DONE (0: at least one), of the main leg. */
-void measure_output(const struct life *x, uint32_t tokens);
+void stats_output(const struct request_step *step, uint32_t tokens);
 
 /** Order FREE; @p how: enum kvr_rq_how. */
-void measure_freed(const struct life *x, uint32_t leg, uint32_t how);
+void stats_freed(const struct request_step *step, uint32_t leg, uint32_t how);
 
-/** Record the report of an engine after a leg: @p actual of @p predicted cached tokens. Not for
- * bookings, where a client would report. */
-void measure_told(struct pool *p, const struct request *r, uint32_t leg, uint32_t rank,
-		  uint32_t predicted, uint32_t actual);
+/** Record the report of an engine after a leg: @pool actual of @pool predicted cached tokens. Not
+ * for bookings, where a client would report. */
+void stats_reported(struct pool *pool, const struct request *req, uint32_t leg, uint32_t rank,
+		    uint32_t predicted, uint32_t actual);
 
 /** kvr_sched_ops::rank_added: the rank has another worker. @p pool is a struct pool. */
-void measure_rank_added(void *pool, uint32_t rank, uint64_t worker, uint32_t dp_rank);
+void stats_rank_added(void *pool, uint32_t rank, uint64_t worker, uint32_t dp_rank);
 
 #endif
