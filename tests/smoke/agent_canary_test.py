@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-agent's canary: whether an engine's events name the blocks of a prompt as its /tokenize does.
+"""kvroute-agent's canary: checks that the KV events of an engine name the blocks of a prompt as its /tokenize does.
 
-The router is told, and kvroute-ctl doctor names the worker until it is fine again.
-protocol_test.sh starts it: agent_canary_test.py KVROUTE KVROUTE_AGENT KVROUTE_CTL
+The agent reports a mismatch to the router, and kvroute-ctl doctor names the worker until it is over. protocol_test.sh starts it: agent_canary_test.py
+KVROUTE KVROUTE_AGENT KVROUTE_CTL
 """
 
 import json
@@ -35,7 +35,7 @@ def main(kvroute, program, ctl):
         return got
 
     def missed(worker):
-        """What the router shows of the worker's ranks."""
+        """The ranks of the worker as the router shows them."""
         ranks = router.telemetry('/kvroute/events,llama')['ranks']
         return [r['canaries_missed'] for key, r in ranks.items() if key.startswith(f'{worker}/')]
 
@@ -46,13 +46,13 @@ def main(kvroute, program, ctl):
         front.check(what, holds(), router.telemetry('/kvroute/events,llama'))
 
     def doctor():
-        """What it says of canaries."""
+        """The canaries of a rank as the router shows them."""
         run = subprocess.run([ctl, '--router', router.prefix, '--json', '--seconds', '1', 'doctor'], capture_output=True, text=True)
         front.check('doctor has looked', run.returncode in (0, 1), run.stderr)
         return [f['cause'] for f in json.loads(run.stdout) if f['rule'] == 'canary-mismatch']
 
     def refused(log):
-        """A worker that the router does not take: its engine is left alone."""
+        """A worker that the router rejects: the agent sends no canary to its engine."""
         engine = Engine(ranks=1)
         engines.append(engine)
         agent = Agent(program, engine, ADDRESSES[0], 54, '--block-size', '32', '--canary-s', '1', log=log)
@@ -68,20 +68,20 @@ def main(kvroute, program, ctl):
         front.check('and no canary counted', c['canaries'] == c['canaries_bad'] == c['canaries_failed'] == 0, c)
 
     def late(log):
-        """The answer to a canary comes when its engine was given up, and is not known yet as the one that comes again."""
+        """The answer to a canary arrives after its engine was given up and before the returned engine is known."""
         engine = Engine('--tokenize-hangs', ranks=1)
         engines.append(engine)
         agent = Agent(program, engine, ADDRESSES[0], 55, '--canary-s', '3600', log=log)
         agents.append(agent)
 
-        def says(text):
+        def log_has(text):
             until(f'"{text}"', lambda: any(text in line for line in agent.lines() if 'worker=55' in line))
         front.serving('one whose /tokenize hangs', router, 55)
         until('it has a canary', lambda: engine.state()['asked'])
         engine.test(garbage_metrics=True, ill=True)
-        says('the worker leaves until the engine recovers')
+        log_has('the worker leaves until the engine recovers')
         engine.test(ill=False)
-        says('give --block-size')
+        log_has('give --block-size')
         engine.test(tokenize_hangs=False)
         until('the agent goes on looking', lambda: agent.counters()['agent']['health_failed'] >= 3)
         engine.test(garbage_metrics=False)
@@ -93,21 +93,21 @@ def main(kvroute, program, ctl):
         for agent in agents:
             front.serving('up', router, agent.worker)
         said = [line for line in agents[1].lines() if 'metrics are those of sglang, but --type is vllm' in line]
-        front.check('a wrong --type is said, of that engine', len(said) == 1 and 'level=warning' in said[0] and 'worker=51' in said[0], agents[1].lines())
+        front.check('a wrong --type is logged for that engine', len(said) == 1 and 'level=warning' in said[0] and 'worker=51' in said[0], agents[1].lines())
         for agent in agents[:2]:
             front.check('its blocks come back', counted(agent, 'canaries', 2) >= 2, agent.counters())
             front.check('under the same names', agent.counters()['agent']['canaries_bad'] == 0, agent.counters())
         front.check('other names are found out', counted(agents[2], 'canaries_bad', 2) >= 2, agents[2].counters())
         front.check('and those alone', agents[2].counters()['agent']['canaries'] == 0, agents[2].counters())
         with open(log) as f:
-            front.check('the log says so', 'requests cannot match its cache' in f.read())
-        until('the router has heard it', lambda: missed(52)[0] >= 2)
+            front.check('the log reports it', 'requests cannot match its cache' in f.read())
+        until('the router knows it', lambda: missed(52)[0] >= 2)
         said = doctor()
         front.check('doctor names that worker, and no other', len(said) == 1 and 'requests cannot find blocks of worker 52' in said[0], said)
         front.check('the others are fine', missed(50) == [0, 0] and missed(51) == [0], (missed(50), missed(51)))
         engines[2].test(event_block_size=0)
         until('it is fine again', lambda: missed(52) == [0])
-        front.check('so it says nothing any more', doctor() == [])
+        front.check('so it has no finding any more', doctor() == [])
         engines[1].test(events_late=7)  # later than a canary waits
         front.check('a slow engine: one is missed', counted(agents[1], 'canaries_bad', 1) >= 1, agents[1].counters())
         until('and told', lambda: missed(51) == [1])
@@ -117,12 +117,12 @@ def main(kvroute, program, ctl):
         until('and comes', lambda: (most.append(missed(51)[0]), most[-1] == 0)[1])
         front.check('never two in a row', max(most) < 2 and doctor() == [], most)
         with open(log) as f:
-            front.check('what one may mean is said', 'sending another one' in f.read())
+            front.check('the log names the possible cause', 'sending another one' in f.read())
         engines[1].test(events_late=0)
         engines[0].test(error=500)
         front.check('an engine that does not answer is no mismatch', counted(agents[0], 'canaries_failed', 1) >= 1)
         with open(log) as f:
-            front.check('the log says which question, and how', 'of the engine: status 500' in f.read())
+            front.check('the log names the request and its status', 'of the engine: status 500' in f.read())
         front.check('none', agents[0].counters()['agent']['canaries_bad'] == 0, agents[0].counters())
         engines[0].test(error=0)
         engines.append(Engine(ranks=1))

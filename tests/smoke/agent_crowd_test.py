@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Thousands of streams at once through one agent and one gateway; and how much both hold when router or engine stands still.
+"""Thousands of streams at once through one agent and one gateway, and the memory of both while router or engine stands still.
 
 protocol_test.sh starts it: agent_crowd_test.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY
 """
@@ -26,8 +26,8 @@ BIG, TOKENS = 32, 20000  # streams and their tokens when the router stands still
 KIB, MIB = 1024, 1 << 20
 SOCKET = 512 * KIB  # of one connection, either way, in the kernel
 REQUEST_BYTES, BODIES_BYTES, BODY = 128 * KIB, 24 * MIB, 4 * MIB
-# app/agent: what one read brought lies in front of OUT_MOST; an event that is not whole (EVENT_USUAL); and what the router has not
-# acknowledged. What is reserved for more and never written is no memory.
+# app/agent: the bytes of one read precede OUT_MOST; then an incomplete event (EVENT_USUAL), and what the router has not
+# acknowledged. Memory that is reserved and never written does not count.
 OF_A_STREAM = (64 + 64) * KIB + 16 * KIB + REQUEST_BYTES
 check = TALLY.check
 
@@ -47,7 +47,7 @@ class Test:
                            log=f'{router.dir}/agent.log')
         self.until('the worker serves', lambda: (self.workers().get('7') or {}).get('state') == 'serving')
         self.gateway = None
-        # It starts beside the crowd, which need not turn for that.
+        # It starts beside the crowd, which need not run for that.
         self.gateway = Gateway(gateway, '--router', ADDRESSES[0], '--router-ms', '60000', log=open(f'{router.dir}/agent.log', 'ab'))
         self.until('the gateway is ready', self.gateway.ready)
 
@@ -71,14 +71,14 @@ class Test:
         self.until(f'{name}: nothing runs', lambda: self.counted('running') == 0, self.agent.counters)
 
     def thousands(self):
-        """All have come to the engine before one is answered, and a token of each to its client before the next one of any."""
+        """All requests reach the engine before one is answered, and each client gets a token before the next one of any."""
         before = memory(self.agent.process), memory(self.gateway.process)
         clients = self.ask(range(STREAMS), b'y' * 1000)
         asked = self.crowd.asked
         self.until('all have come to the engine', lambda: len(asked) == STREAMS, lambda: (len(asked), self.agent.counters()))
         check('all at once', self.counted('running') == STREAMS, self.agent.counters())
         check('as they were', all(asked[c.number].body == c.body for c in clients))
-        # An engine that has not answered: the agent has the request of each, in no more than two pages, and a KiB of its own.
+        # An engine that has not answered: the agent holds each request in at most two pages, plus one KiB.
         now = memory(self.agent.process), memory(self.gateway.process)
         check('what waits costs little', now[0] - before[0] < STREAMS * 12 * KIB and now[1] - before[1] < STREAMS * 80 * KIB, (before, now))
         for s in asked.values():
@@ -119,7 +119,7 @@ class Test:
                         s.finish()
             return all(n == TOKENS and not s.pending for s, n in sent.items())
 
-        # What is said of memory fails in its own line below, and does not wait for all that may be written.
+        # Memory is checked in a line of its own below, and that check does not wait for everything to be written.
         too_much = lambda: memory(self.agent.process) - before[0] >= BIG * OF_A_STREAM  # noqa: E731
         self.until('the engine waits, or has written all', lambda: write() or too_much() or self.counted('paused') - paused >= BIG,
                    lambda: (sorted(sent.values()), self.counted('paused')))
@@ -142,7 +142,7 @@ class Test:
         asked.clear()
 
     def engine_reads_nothing(self):
-        """Bodies that the engine does not take: as many as --bodies-bytes allow, the others are refused with words."""
+        """Bodies that the engine does not read: as many as --bodies-bytes allows; the others are rejected with a reason."""
         n, fit = 16, BODIES_BYTES // (BODY + 1000)
         before = memory(self.agent.process)
         self.crowd.reads_no_bodies = True
@@ -153,7 +153,7 @@ class Test:
         check('with words', all(c.status == 503 and b'"body_not_taken"' in c.words for c in refused), [(c.status, c.words) for c in refused])
         self.until('the others are at the engine', lambda: len(self.crowd.unread) == fit, lambda: len(self.crowd.unread))
         now = memory(self.agent.process)
-        # One is copied when it has come; what was freed may not be given back yet.
+        # A complete body is copied once; freed memory may not have been returned yet.
         check('the agent has those bodies', now - before < BODIES_BYTES + 2 * BODY, ((now - before) // KIB, BODIES_BYTES // KIB))
         check('and they wait', self.counted('running') == fit, self.agent.counters())
         self.crowd.read_on()
@@ -168,7 +168,7 @@ class Test:
         self.nothing_left('the engine')
 
     def leaves(self):
-        """SIGTERM while all of them stream: each goes on to its end, and nobody else comes; then the agent is gone."""
+        """SIGTERM while all of them stream: each stream runs to its end, new requests are rejected, and the agent exits."""
         asked = self.crowd.asked
         asked.clear()
         clients = self.ask(range(30000, 30000 + STREAMS))
@@ -178,7 +178,7 @@ class Test:
         self.agent.process.terminate()
         self.until('it drains', lambda: self.workers()['7']['state'] == 'draining', self.workers)
         late = self.ask([40000])[0]
-        self.until('who comes late is told so', lambda: late.over and late.status == 503, lambda: (late.over, late.status, late.words))
+        self.until('a late request is rejected', lambda: late.over and late.status == 503, lambda: (late.over, late.status, late.words))
         for n in range(ROUNDS):
             for s in asked.values():
                 s.events(n, 1)
@@ -199,7 +199,7 @@ def main(kvroute, program, gateway):
         print(f'only {files[1]} files may be open: skipped')
         sys.exit(77)
     resource.setrlimit(resource.RLIMIT_NOFILE, (files[1], files[1]))
-    # Some hosts let one connection have 32 MiB: then a whole stream fits in what the kernel keeps, and nobody would have to wait.
+    # Some hosts allow a connection 32 MiB: then a whole stream fits into the kernel's buffers, and no stream would have to wait.
     for name in 'tcp_rmem', 'tcp_wmem':
         with open(f'/proc/sys/net/ipv4/{name}', 'w') as f:
             f.write(f'4096 {64 * KIB} {SOCKET}')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-agent with nothing but --engine, --router and --pool: what it finds out of vLLM and SGLang, and of engines that lie.
+"""kvroute-agent with only --engine, --router and --pool: what it reads from vLLM and SGLang, and from engines with invalid descriptions.
 
 protocol_test.sh starts it: agent_describe_test.py KVROUTE KVROUTE_AGENT
 """
@@ -33,7 +33,7 @@ ENGINES = {
 
 
 class Alone(Agent):
-    """An agent that is given what it must be given."""
+    """An agent with only the required options."""
 
     def __init__(self, program, engine, router, worker, *how, pool='llama', log=None):
         super().__init__(program, engine, router, worker, pool=pool, log=log, how_all=(
@@ -77,7 +77,7 @@ def engines(router, program):
 
 
 def documents(router, program):
-    """The two lines of README and of the manual, engine and agent: what the agent's has suffices for what the engine's turns on."""
+    """The two command lines of README and manual, engine and agent: the agent needs no more options for this engine."""
     front, worker = Front(TALLY, ADDRESSES[0]), 65
     for file in ('README.md', 'app/agent/manual.md'):
         text = open(os.path.join(ROOT, file)).read().replace('\\\n', ' ')
@@ -108,7 +108,7 @@ def documents(router, program):
 
 
 def flags(router, program):
-    """An engine without KV events: one line names the flag. An engine without a description: a line, and the options make up for it."""
+    """An engine without KV events: one line names the flag. An engine without a description: one line, and options replace it."""
     front, worker = Front(TALLY, ADDRESSES[0]), 70
     for kind in ('vllm', 'sglang'):
         engine = Engine('--type', kind, ranks=1, bare=True)
@@ -138,7 +138,7 @@ def flags(router, program):
 
 
 def lies(router, program):
-    """Descriptions that are none: each is one line and a count, and what it leaves unknown is unknown."""
+    """Invalid descriptions: one line and one count each, and the missing values stay unknown."""
     front, worker = Front(TALLY, ADDRESSES[0]), 80
     good = {'page_size': B, 'chunked_prefill_size': 512}
     bodies = 19800
@@ -170,7 +170,8 @@ def lies(router, program):
 
 
 def numbers(router, program):
-    """--worker auto: the same number after a restart, another one for another engine; a second agent of one engine is refused, and the first goes on."""
+    """--worker auto: the same number after a restart, another one for another engine; a second agent of one engine is rejected, and the first one
+    continues."""
     front = Front(TALLY, ADDRESSES[0])
     engines_ = [Engine('--type', 'vllm', ranks=1) for _ in range(2)]
     agents = [Alone(program, e, ADDRESSES[0], None, log=f'{router.dir}/agent_auto_{i}.log') for i, e in enumerate(engines_)]
@@ -204,7 +205,7 @@ def numbers(router, program):
 
 
 def tells_more(router, program):
-    """Options for what engines do not report: CPU, KV transfer, and a span for the trace."""
+    """Options for values that engines do not report: CPU, KV transfer, and a span for the trace."""
     front, worker = Front(TALLY, ADDRESSES[0]), 96
     engine = Engine('--type', 'vllm', ranks=1)
     agent = Alone(program, engine, ADDRESSES[0], worker, '--cpu', '--trace-span', log=f'{router.dir}/agent_more.log')
@@ -229,7 +230,7 @@ def tells_more(router, program):
 
 
 def changed(router, program):
-    """An engine that comes again with another number of ranks, unseen by /health, is asked again."""
+    """An engine that returns with another number of ranks, unnoticed by /health, is read again."""
     front, worker = Front(TALLY, ADDRESSES[0]), 95
     engine = Engine('--type', 'vllm', ranks=1)
     agent = Alone(program, engine, ADDRESSES[0], worker, '--health-ms', '60000', log=f'{router.dir}/agent_changed.log')

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Prefill and decode apart, with agents and stand-in engines: vLLM by results, SGLang by meeting.
+"""Disaggregated prefill and decode, with agents and stand-in engines: vLLM by results, SGLang by bootstrap.
 
 protocol_test.sh starts it: agent_disagg_test.py KVROUTE KVROUTE_AGENT
 """
@@ -38,7 +38,7 @@ def last(engine):
 
 
 def delivered(front, kind, pool, prefill, decode):
-    """A body that does not pass the router is given to both agents, each when its leg has been sent."""
+    """A body that does not pass through the router is sent to both agents, each when its leg has been dispatched."""
     tokens, token, given = prompt(70), os.urandom(16), []
     content = message('/v1/completions', {'prompt': tokens, 'max_tokens': 7, 'pad': 'x' * 100000})
     r = front.client.away(pool, len(tokens), p.sequence_hashes(tokens, B), len(content), token)
@@ -49,13 +49,13 @@ def delivered(front, kind, pool, prefill, decode):
             if where and where not in given:
                 host, _, port = where.rpartition(':')
                 c = http.client.HTTPConnection(host, int(port), timeout=10)
-                status = 404  # the same: hung up on while it still sends
+                status = 404  # the same: the connection was closed during the transfer
                 with contextlib.suppress(ConnectionError):
                     c.request('PUT', f'/kvroute/body/{token.hex()}', content)
                     status = c.getresponse().status
                 c.close()
                 if status == 404:
-                    continue  # its DISPATCH is on its way still
+                    continue  # its DISPATCH is still on the way
                 given.append(where)
                 front.check(f'{kind}: {name} takes it', status == 204, status)
         return r.ended
@@ -105,7 +105,7 @@ def legs(router, program, kind, pool, numbers):
                         and 'stream_options' not in first['body'] and 'min_tokens' not in first['body'], first)
             results(front, router, prefill, decode, agents)
         delivered(front, kind, pool, prefill, decode)
-        if sglang:  # such an engine refuses whoever names no room
+        if sglang:  # such an engine rejects a request without a room
             c = [agent.counters()['agent'] for agent in agents]
             front.check('sglang: no canary for half of an engine', all(n['canaries_failed'] == 0 for n in c) and
                         prefill.state()['count']['refused'] == decode.state()['count']['refused'] == 0, c)
@@ -118,7 +118,7 @@ def legs(router, program, kind, pool, numbers):
 
 
 def results(front, router, prefill, decode, agents):
-    """Results of up to 1 MiB go as they are, larger ones packed; beyond that the request is refused, and says so."""
+    """Results of up to 1 MiB are relayed unchanged, larger ones compressed; beyond that the request is rejected with a reason."""
     r = front.ask(prompt(60), 7, flags=p.ROUTE_TRACK | p.ROUTE_DIRECT)
     a = front.answers('a tracked request', [r])[0]
     t = r.tracker or {}
@@ -129,7 +129,7 @@ def results(front, router, prefill, decode, agents):
     front.check('a tracked request: times', 0 < t.get('prefill_us', 0) < t.get('ttft_us', 0) < 60e6, t)
     front.check('a tracked request: what the prefill engine said', r.details and b'cached_tokens' in r.details, r.details)
     front.check('a tracked request: the answer', a.status == 200 and a.text() == TEXT, a.content[:200])
-    # Block numbers of NIXL: 128 k tokens, then 300 KB and the bound of a message, packed, and too many.
+    # Block numbers of NIXL: 128 k tokens, then 300 KB and the limit of a message, compressed, and too many.
     for i, (name, blocks) in enumerate((('of 128 k tokens', 8192), ('of 300 KB', 48000), ('of a few bytes less than 1 MiB', 144523), ('packed', 300000))):
         prefill.test(result_blocks=blocks)
         r = front.ask(prompt(54 + i), 7)
@@ -146,13 +146,13 @@ def results(front, router, prefill, decode, agents):
     r = front.ask(prompt(51), 7)
     front.answers('a result that is too large', [r])
     front.check('a result that is too large: refused', r.rejected and r.rejected.name == 'PrefillFailed', (r.rejected, r.fin))
-    front.check('a result that is too large: says so', r.rejected and r.rejected.text, r.rejected)
+    front.check('a result that is too large: the rejection has a reason', r.rejected and r.rejected.text, r.rejected)
     prefill.test(result_blocks=0, eos_first=True)
     for how in ({}, {'stop_token_ids': [ord('0')]}):
         r = front.ask(prompt(90), 7, **how)
         a = front.answers('a first token that ends it', [r])[0]
         front.check(f'a first token that ends it, {how}: answered', a.status == 200 and a.text() == TEXT, (a.content[:200], r.rejected))
-        front.check(f'a first token that ends it, {how}: as its client has said', {k: last(decode)['body'].get(k) for k in how} == how and
+        front.check(f'a first token that ends it, {how}: as its client has requested', {k: last(decode)['body'].get(k) for k in how} == how and
                     'ignore_eos' not in last(decode)['body'], last(decode))
     prefill.test(eos_first=False, error=500)
     r = front.ask(prompt(52), 7)
@@ -164,7 +164,7 @@ def results(front, router, prefill, decode, agents):
 
 
 def main(kvroute, program):
-    # An agent that a busy machine keeps from its CPU has not died.
+    # A descheduled agent on a busy machine has not died.
     router = Router(kvroute, POOLS, 'suspect_ms = 4000\ndead_ms = 8000', memory_mb=768)
 
     def test():

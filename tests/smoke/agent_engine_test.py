@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-agent's connections to its engine: every framing of an answer, kept connections, and engines that are none.
+"""kvroute-agent's connections to its engine: every framing of an answer, kept connections, and engines without HTTP.
 
 protocol_test.sh starts it: agent_engine_test.py KVROUTE KVROUTE_AGENT
 """
@@ -34,7 +34,7 @@ class Gone(Exception):
 
 
 class Connection:
-    """One of the agent's, on a thread of its own."""
+    """A connection of the agent, on a thread of its own."""
 
     def __init__(self, engine, sock):
         self.engine, self.sock, self.data, self.answered, self.asked = engine, sock, b'', 0, False
@@ -84,7 +84,7 @@ class Connection:
 
 
 class Engine:
-    """It does with a request what its script says."""
+    """Handles a request as its script defines."""
 
     ranks = 1
 
@@ -96,7 +96,7 @@ class Engine:
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         self.listener.bind(('127.0.0.1', self.port))
-        self.listener.listen(256)  # more than come at once: what is sent to a full one comes again after 3 and 6.2 s, above --inactivity-s
+        self.listener.listen(256)  # more than arrive at once: a full backlog would delay a connection by 3 and 6.2 s, above --timeout-s
         threading.Thread(target=self.accept, daemon=True).start()
 
     def accept(self):
@@ -110,20 +110,20 @@ class Engine:
             Connection(self, sock)
 
     def asked(self):
-        """Connections that have had a request: others may have been opened ahead."""
+        """Connections that have had a request; others may have been opened in advance."""
         return sum(c.asked for c in self.conns)
 
     def die(self):
         for sock in [self.listener, *self.socks]:
             try:
                 sock.shutdown(socket.SHUT_RDWR)
-            except OSError:  # that one is closed already
+            except OSError:  # already closed
                 pass
         self.listener.close()
 
 
-def says(data, step=None, close=False):
-    """Reads the body, and answers that."""
+def send_data(data, step=None, close=False):
+    """Reads the body and answers with @data."""
     def script(c, fields):
         c.body(fields)
         c.send(data, step)
@@ -168,18 +168,18 @@ class Test:
         self.front.check(f'{name}: asked {asked} times', len(self.engine.lines) == asked, self.engine.lines)
 
     def ahead(self):
-        """Connections opened before a request needs them: one for each four under way."""
+        """Connections opened before a request needs them: one for each four in progress."""
         front, engine, done = self.front, self.engine, threading.Event()
 
         def held(c, fields):
             c.body(fields)
             done.wait(20)
             c.send(WHOLE)
-            raise Gone  # what comes after this finds no idle connection
+            raise Gone  # later requests find no idle connection
 
         def unasked():
             return [c for c in engine.conns if not c.asked]
-        few = [self.ask('few', says(WHOLE, 1), wait=False) for _ in range(3)]
+        few = [self.ask('few', send_data(WHOLE, 1), wait=False) for _ in range(3)]
         front.answers('few', few)
         front.check('few: none ahead', not unasked())
         engine.lines.clear()
@@ -192,7 +192,7 @@ class Test:
         front.until('those are asked next', lambda: all(c.asked for c in ready))
         front.until('two more ahead', lambda: len(unasked()) == 2)
         front.check('ten under way', len(engine.lines) == 10, engine.lines)
-        for c in unasked():  # the engine does not want them
+        for c in unasked():  # the engine closes them
             c.sock.shutdown(socket.SHUT_RDWR)
         many.append(front.ask([1], raw=message('/v1/completions', b'{"prompt": [1]}')))
         front.until('asked all the same', lambda: len(engine.lines) == 11)
@@ -200,7 +200,7 @@ class Test:
         front.check('ahead: all whole', all(a.content == JSON for a in front.answers('ahead', many)))
 
     def framings(self):
-        self.whole('length', says(WHOLE))
+        self.whole('length', send_data(WHOLE))
         line, fields = self.engine.lines[0]
         self.front.check('the request', line == 'POST /v1/completions HTTP/1.1' and fields ==
                          {'host': f'127.0.0.1:{self.engine.port}', 'content-type': 'application/json', 'content-length': f'{len(BODY)}'},
@@ -209,13 +209,13 @@ class Test:
         for name, data in (('length', WHOLE), ('chunks', CHUNKED), ('line feeds', WHOLE.replace(b'\r\n', b'\n')),
                            ('informational', b'HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early\r\nlink: x\r\n\r\n' + WHOLE)):
             for step in (None, 1, 7):
-                self.whole(f'{name}, {step}', says(data, step))
+                self.whole(f'{name}, {step}', send_data(data, step))
         self.front.check('one connection', self.engine.asked() == asked, (asked, self.engine.asked()))
-        self.whole('until it closes', says(HEAD + b'\r\n' + JSON, 11, close=True))
-        self.whole('HTTP/1.0', says(WHOLE.replace(b'/1.1', b'/1.0'), close=True))
-        self.whole('closes, and says so', says(HEAD + b'connection: close\r\n' + LENGTH + b'\r\n' + JSON, close=True))
-        self.whole('more than an answer', says(WHOLE + b'HTTP/1.1 200 OK\r\n\r\n'))
-        self.whole('after it', says(WHOLE))
+        self.whole('until it closes', send_data(HEAD + b'\r\n' + JSON, 11, close=True))
+        self.whole('HTTP/1.0', send_data(WHOLE.replace(b'/1.1', b'/1.0'), close=True))
+        self.whole('closes, with a header', send_data(HEAD + b'connection: close\r\n' + LENGTH + b'\r\n' + JSON, close=True))
+        self.whole('more than an answer', send_data(WHOLE + b'HTTP/1.1 200 OK\r\n\r\n'))
+        self.whole('after it', send_data(WHOLE))
         big = json.dumps({'prompt': [1], **OPTIONS, 'x': 'y' * 200000}).encode()
 
         def slow(c, fields):
@@ -225,13 +225,13 @@ class Test:
         self.whole('a large body', slow, big)
 
     def kept(self):
-        """A connection that the engine closes while it is idle is replaced. A request that it may have begun is never sent again."""
-        self.whole('kept', says(WHOLE))
+        """A connection that the engine closes while idle is replaced. A request that may have begun is never sent again."""
+        self.whole('kept', send_data(WHOLE))
         asked = self.engine.asked()
         for c in self.engine.conns:
             with contextlib.suppress(OSError):
                 c.sock.shutdown(socket.SHUT_RDWR)
-        self.whole('closed while idle', says(WHOLE))
+        self.whole('closed while idle', send_data(WHOLE))
         self.front.check('another connection', self.engine.asked() == asked + 1, (asked, self.engine.asked()))
 
         def begins(c, fields):
@@ -244,9 +244,9 @@ class Test:
             c.sock.close()
             raise Gone
         self.fails('closed with a request', begins, words='connection closed without an answer')
-        self.whole('after that', says(WHOLE))
+        self.whole('after that', send_data(WHOLE))
         self.fails('reset with a request', resets, words='connection closed without an answer')
-        self.whole('after that, too', says(WHOLE))
+        self.whole('after that, too', send_data(WHOLE))
 
     def failures(self):
         def close(c, fields):
@@ -257,15 +257,15 @@ class Test:
             c.sock.shutdown(socket.SHUT_WR)
             while True:
                 c.more()
-        self.fails('no HTTP', says(b'SSH-2.0-OpenSSH\r\n\r\n'), words='not HTTP')
+        self.fails('no HTTP', send_data(b'SSH-2.0-OpenSSH\r\n\r\n'), words='not HTTP')
         self.fails('no answer', close, words='connection closed without an answer')
-        self.fails('half a head', says(WHOLE[:30], close=True), words='the answer was truncated')
-        self.fails('a head without an end', says(b'HTTP/1.1 200 OK\r\na: ' + b'b' * 20000), words='too long')
-        self.fails('half an answer', says(WHOLE[:-10], close=True), words='the answer was truncated')
-        self.fails('half a chunk', says(CHUNKED[:-40], close=True), words='the answer was truncated')
-        self.fails('no chunk', says(HEAD + b'transfer-encoding: chunked\r\n\r\nxyz\r\n'), words='not HTTP')
-        self.fails('two lengths', says(HEAD + LENGTH + b'content-length: 3\r\n\r\n' + JSON), words='not HTTP')
-        self.fails('another protocol', says(b'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'), words='another protocol')
+        self.fails('half a head', send_data(WHOLE[:30], close=True), words='the answer was truncated')
+        self.fails('a head without an end', send_data(b'HTTP/1.1 200 OK\r\na: ' + b'b' * 20000), words='too long')
+        self.fails('half an answer', send_data(WHOLE[:-10], close=True), words='the answer was truncated')
+        self.fails('half a chunk', send_data(CHUNKED[:-40], close=True), words='the answer was truncated')
+        self.fails('no chunk', send_data(HEAD + b'transfer-encoding: chunked\r\n\r\nxyz\r\n'), words='not HTTP')
+        self.fails('two lengths', send_data(HEAD + LENGTH + b'content-length: 3\r\n\r\n' + JSON), words='not HTTP')
+        self.fails('another protocol', send_data(b'HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\n\r\n'), words='another protocol')
         line = b'data: {"choices": [{"text": " 0"}]}\n\ndata: {"choices": [{"text": " 1'
 
         def half(c, fields):
@@ -290,23 +290,23 @@ class Test:
         self.front.client.cancel(r)
         self.front.until('cancelled: the engine knows', lambda: self.engine.gone > gone)
         self.front.until('cancelled: over', lambda: r.ended)
-        self.whole('after all that', says(WHOLE))
-        many = [self.ask('many', says(CHUNKED, 5), wait=False) for _ in range(100)]
+        self.whole('after all that', send_data(WHOLE))
+        many = [self.ask('many', send_data(CHUNKED, 5), wait=False) for _ in range(100)]
         answers = self.front.answers('many', many)
         self.front.check('many: all whole', all(a.content == JSON for a in answers),
                          [(r.fin, r.rejected, r.words) for r, a in zip(many, answers) if a.content != JSON])
 
     def bare(self):
-        """Answers that have no content, whatever their heads say, end with their heads."""
+        """Answers without a body, whatever their heads state, end with their heads."""
         for status, fields in ((204, b''), (304, b'content-length: 5\r\n'), (304, b'transfer-encoding: chunked\r\n')):
             asked = self.engine.asked()
-            r, a = self.ask(f'{status}', says(b'HTTP/1.1 %d x\r\n%s\r\n' % (status, fields)))
+            r, a = self.ask(f'{status}', send_data(b'HTTP/1.1 %d x\r\n%s\r\n' % (status, fields)))
             self.front.check(f'{status}: a head alone', r.fin == (p.ITEM_FIN, status) and a.content == b'', (r.fin, r.data))
-            self.whole(f'after {status}', says(WHOLE))
+            self.whole(f'after {status}', send_data(WHOLE))
             self.front.check(f'{status}: one connection', self.engine.asked() == asked, (asked, self.engine.asked()))
 
     def heads(self):
-        """An engine that has said nothing but a head yet: the client has that meanwhile."""
+        """An engine that has sent only a head: the client already gets it."""
         more, (head, _, content) = threading.Event(), WHOLE.partition(b'\r\n\r\n')
 
         def late(c, fields):
@@ -322,22 +322,22 @@ class Test:
         self.front.check('and then the rest', r.next == 2 and a.content == JSON, (r.next, r.data))
 
     def large_event(self):
-        """A stream of /v1/responses, whose last event has the whole answer and what was asked in it, and the usage at its end."""
+        """A stream of /v1/responses, whose last event contains the whole answer, the request and the usage."""
         usage = {'input_tokens': 40, 'output_tokens': 2, 'input_tokens_details': {'cached_tokens': 32}}
         events = [{'type': 'response.output_text.delta', 'delta': 'x'},
                   {'type': 'response.completed', 'response': {'instructions': 'y' * 200000, 'output': ['x'], 'usage': usage}}]
         data = b''.join(b'event: %b\ndata: %b\n\n' % (e['type'].encode(), json.dumps(e).encode()) for e in events)
         head = b'HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n' % len(data)
         bad = self.agent.counters()['agent']['bad_events']
-        r, a = self.ask('a large event', says(head + data))
+        r, a = self.ask('a large event', send_data(head + data))
         self.front.check('a large event: whole', r.fin == (p.ITEM_FIN, 200) and a.content == data, (r.fin, len(a.content)))
-        self.front.check('a large event: what it says', (r.generated, r.cached_tokens) == (2, 32), (r.generated, r.cached_tokens))
+        self.front.check('a large event: what it send_data', (r.generated, r.cached_tokens) == (2, 32), (r.generated, r.cached_tokens))
         self.front.check('a large event: is none too many', self.agent.counters()['agent']['bad_events'] == bad)
 
     def death(self):
-        """A request finds nobody: /health is not waited for, which is asked once a minute here."""
+        """The engine cannot be reached: a request does not wait for /health, which is polled once a minute here."""
         self.engine.die()
-        self.fails('nobody', None, words='Connection refused', asked=0)
+        self.fails('no listener', None, words='Connection refused', asked=0)
         self.front.until('it leaves at once', lambda: any(
             '/health failed (1 in a row)' in line and '"Connection refused"' in line for line in self.agent.lines()), self.agent.lines)
         agent = self.another(WORKER + 1, 'another.log')

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""KV events faster than the router takes them: they are held back, in bounded memory, and the router's table is the engine's in the end.
+"""KV events faster than the router accepts them: the agent holds them in bounded memory, and in the end the router's table equals the engine's
+cache.
 
 protocol_test.sh starts it: agent_flood_test.py KVROUTE KVROUTE_AGENT
 """
@@ -29,11 +30,11 @@ max_ranks = 16
 max_blocks = 262144
 '''
 BATCH = BLOCKS * (B * 5 + 9) + 256  # bytes of a stored chain
-# app/agent: what lies in the SUB socket, one in libzmq's decoder, one in the agent's hands; events in a ring that is there already.
-# The rest is libzmq's and the allocator's.
+# app/agent: one batch in the SUB socket, one in libzmq's decoder, one in the agent; events in a ring that exists already. The rest
+# belongs to libzmq and the allocator.
 SOCKET, REST = 64, 4 * MIB
-HELD = 1  # MiB of events that are handed on to a router that takes none
-KEPT = 10000  # batches for replay, as engines keep
+HELD = 1  # MiB of events handed on while the router accepts none
+KEPT = 10000  # batches for replay, as in real engines
 check = TALLY.check
 
 
@@ -84,13 +85,13 @@ def batch(events, rank=0):
 
 
 class Stream:
-    """Publisher and replay socket of a rank, in one thread, as engines have it."""
+    """Publisher and replay socket of a rank on one thread, as in real engines."""
 
     def __init__(self, context, events, replay, hwm):
         self.context, self.at, self.hwm = context, (events, replay), hwm
         self.asked = 0
-        self.mute = False  # questions for a replay are read, and not answered
-        self.behind = []  # batches that are lost just when a replay has ended
+        self.mute = False  # replay requests are read and not answered
+        self.behind = []  # batches that are lost right after a replay
         self.open()
 
     def open(self):
@@ -103,7 +104,7 @@ class Stream:
                 try:
                     s.bind(f'tcp://127.0.0.1:{at}')
                     break
-                except zmq.ZMQError:  # one that was closed goes a moment later
+                except zmq.ZMQError:  # closed, and gone a moment later
                     time.sleep(0.01)
 
     def restart(self):
@@ -120,7 +121,7 @@ class Stream:
         self.seq += 1
 
     def serve(self):
-        """Answer whoever has asked for a replay."""
+        """Answer the pending replay request."""
         while self.router.poll(0):
             who, _, start = self.router.recv_multipart()
             self.asked += 1
@@ -135,7 +136,7 @@ class Stream:
 
 
 class Engine:
-    """What the tests of agents ask of an engine; a thread does its work."""
+    """The engine interface of the agent's tests; a thread does its work."""
 
     def __init__(self, context, ranks=2, hwm=0):
         self.port, self.ranks = next(PORTS), ranks
@@ -164,7 +165,7 @@ class Engine:
                 self.rank[rank].publish(f, lost)
 
     def flood(self, passes):
-        """What is held is removed; everything is stored and removed so many times; then it is stored."""
+        """Removes the cached blocks; stores and removes everything @n times; then stores it."""
         self.drop(sorted(self.rank[0].held))
         for _ in range(passes):
             self.publish(0, self.store)
@@ -177,12 +178,12 @@ class Engine:
         self.rank[0].held -= set(numbers)
 
     def fill(self):
-        """What is missing is stored: a second store would be a second copy."""
+        """Stores only missing blocks: a second store would be a second copy."""
         self.publish(0, [f for i, f in enumerate(self.store) if i not in self.rank[0].held])
         self.rank[0].held = set(range(CHAINS))
 
     def canary(self, tokens):
-        """A prompt of the agent's own is in the cache."""
+        """A prompt of the agent itself is in the cache."""
         self.canaries += 1
         n = len(tokens) // B
         names = [self.canaries << 48 | i for i in range(n)]
@@ -190,7 +191,7 @@ class Engine:
                                  'block_size': B, 'lora_id': None, 'medium': 'GPU'}])])
 
     def test(self, overlap):
-        """As the stand-in engine answers: blocks of a prompt that each rank holds."""
+        """Answers like the stand-in engine: blocks of a prompt that each rank holds."""
         return {'overlap': [next((len(overlap) // B for i in s.held if self.chains[i].tokens[:len(overlap)] == overlap), 0)
                             for s in self.rank]}
 
@@ -234,7 +235,7 @@ class Test:
         self.front.until(name, condition, detail)
 
     def stuck(self, name):
-        """Waits until the agent takes no more."""
+        """Waits until the agent reads no more."""
         seen = [0, 1]
 
         def rests():
@@ -256,7 +257,7 @@ class Test:
               (before, now))
 
     def never_pauses(self):
-        """A publisher that the router cannot follow; requests and the other rank are served meanwhile."""
+        """A publisher too fast for the router; requests and the other rank are served meanwhile."""
         before, dumps = self.agent.counters()['agent'], self.dumps()
         self.engine.drop(range(CHAINS))
         flood = threading.Thread(target=self.engine.flood, args=(100,))
@@ -277,7 +278,7 @@ class Test:
         print(f'never pauses: {asked} requests, held {self.counted("events_held") - before["events_held"]} times, rss {rss(self.agent.process) // 1024} KiB', flush=True)
 
     def stands_still(self, name, publish, bound):
-        """A router that is stopped: what comes then stays outside."""
+        """The router is stopped: later batches stay outside the agent."""
         before, dumps, was = self.agent.counters()['agent'], self.dumps(), rss(self.agent.process)
         self.router.hold()
         publish()
@@ -299,7 +300,7 @@ class Test:
         self.stands_still('large batches', lambda: e.publish(0, [remove, store] * 150), (SOCKET + 2) * CHAINS * BATCH + REST)
 
     def lost_behind_a_replay(self):
-        """The last batch is lost while the agent reads a replay, and so is one behind the next: nothing else would tell of them."""
+        """The last batch is lost while the agent reads a replay, and so is one behind the next: no later batch would reveal them."""
         e = self.engine
         with e.lock:
             e.rank[0].behind = [e.remove[5], e.remove[10]]
@@ -312,7 +313,7 @@ class Test:
         self.same('found again')
 
     def ends(self):
-        """SIGTERM while they wait."""
+        """SIGTERM while events wait."""
         self.router.hold()
         self.engine.flood(150)
         self.stuck('the end')
@@ -320,7 +321,7 @@ class Test:
         self.router.go_on()
 
     def engine_restarts(self):
-        """Another engine in the place of one whose batches wait."""
+        """Another engine replaces one whose batches wait."""
         self.router.hold()
         self.engine.flood(100)
         self.stuck('the engine restarts')
@@ -332,7 +333,7 @@ class Test:
         self.same('the engine restarts')
 
     def restarted(self, name, n):
-        """Another engine, which has `n` chains before the agent is there, and says nothing more; the agent has seen that."""
+        """Another engine with `n` chains from before the agent's start, and no further events; the agent has noticed."""
         cleans = self.counted('clean_starts')
         with self.engine.lock:
             self.engine.rank[0].restart()
@@ -341,7 +342,7 @@ class Test:
         self.until(f'{name}: the agent sees it', lambda: self.counted('clean_starts') > cleans, self.agent.counters)
 
     def some_wait(self, name):
-        """The router stands still, and more batches come than are handed on; they fill a part of the socket."""
+        """The router stands still, and more batches arrive than are handed on; they fill a part of the socket."""
         self.router.hold()
         n = HELD * MIB // (BLOCKS * 8) + SOCKET // 4
         self.engine.publish(0, [(self.engine.remove, self.engine.store)[i // CHAINS % 2][i % CHAINS] for i in range(n)])
@@ -350,7 +351,7 @@ class Test:
         self.stuck(name)
 
     def canaries(self):
-        """An event that waits for the router says nothing of the names that it has."""
+        """An event that waits for the router does not count as evidence about the names in it."""
         self.until('a canary', lambda: self.counted('canaries') > 0, self.agent.counters)
         self.some_wait('canaries')
         fine, end = self.counted('canaries'), time.monotonic() + 8  # one a second, whose event has 5 s
@@ -363,14 +364,14 @@ class Test:
         self.same('canaries')
 
     def engine_restarts_behind_some(self):
-        """Another engine in the place of one of which some batches lie in the agent's socket: these are nobody's now."""
+        """Another engine replaces one whose batches lie in the agent's socket: these must be dropped."""
         self.some_wait('an engine restarts behind some')
         self.restarted('an engine restarts behind some', 7)
         self.router.go_on()
         self.same('an engine restarts behind some')
 
     def engine_restarts_in_a_replay(self):
-        """One that was asked for what is missing, and dies before it says anything."""
+        """An engine that gets a replay request and dies before it answers."""
         stream = self.engine.rank[0]
         stream.mute = True
 
@@ -388,8 +389,8 @@ class Test:
         self.same('an engine restarts in a replay')
 
     def restarts_while_asked(self):
-        """Another engine comes while the one before has not answered for what was missed, and some of its batches lie in the socket: the
-        numbers of the new one are below all of these."""
+        """Another engine starts while the old one has not answered the replay request, and some of its batches lie in the socket: the numbers of the
+        new engine are below all of these."""
         e, s = self.engine, self.engine.rank[0]
         with e.lock:
             s.publish(e.remove[0], lost=True)
@@ -405,7 +406,7 @@ class Test:
         self.same('and its next batches')
 
     def one_stream_of_two_ranks(self):
-        """A stream that tells of another rank, too, and has lost something that no replay has: neither rank is believed any more."""
+        """A stream that also carries another rank, and has lost something that no replay has: neither rank is authoritative any more."""
         e, s = self.engine, self.engine.rank[0]
         e.publish(0, [batch([e.chains[20].stores], 1)])
         e.rank[1].held |= {20}
@@ -451,7 +452,7 @@ def first(kvroute, program, router):
 
 
 def second(kvroute, program, router):
-    # This engine drops batches, the last ones, too, while it answers a replay: an audit finds them.
+    # This engine drops batches, even the last ones, while it answers a replay: an audit finds them.
     t = Test(kvroute, program, 8, router, hwm=100, audit_s=2, canary_s=1)
     try:
         t.canaries()

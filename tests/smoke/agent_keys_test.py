@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What blocks depend on besides their tokens: adapter, salt and pictures, from engines' events into the router's table, and what
-clients and gateway find there.
+"""Keys of blocks besides their tokens: adapter, salt and pictures, from engines' events into the router's table, and the hits of clients and gateway
+there.
 
 protocol_test.sh starts it: agent_keys_test.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY
 """
@@ -27,14 +27,14 @@ FORMS = {
 
 
 class Prompt:
-    """Tokens, and what makes other blocks of them. Pictures: (first token, tokens, SHA-256)."""
+    """Tokens and the keys that make other blocks of them. Pictures: (first token, tokens, SHA-256)."""
 
     def __init__(self, tokens, lora='', salt='', pictures=(), prefix=''):
         self.lora, self.salt, self.pictures, self.prefix = lora, salt, pictures, prefix
         self.tokens = list(tokens)
 
     def as_sglang(self):
-        """There a picture is its tokens, and nothing else: each is named by what is in it."""
+        """A picture consists of placeholder tokens; each is named by the picture's content."""
         tokens = list(self.tokens)
         for first, n, digest in self.pictures:
             tokens[first:first + n] = [1000000 + (int(digest[:16], 16) & (1 << 30) - 1)] * n
@@ -49,7 +49,7 @@ class Prompt:
         return out
 
     def common(self, other):
-        """Blocks from the beginning on that both have."""
+        """Leading blocks that both have in common."""
         n = 0
         while (self.lora, self.salt) == (other.lora, other.salt) and n < len(self.tokens) // B and \
                 self.tokens[n * B:n * B + B] == other.tokens[n * B:n * B + B] and self.mm().get(n) == other.mm().get(n):
@@ -63,7 +63,7 @@ class Prompt:
         return p.route_hints(lora=self.lora or None, namespace=self.salt or None, mm=self.mm(), **more)
 
     def members(self):
-        """Of a request that the engine understands."""
+        """A request in the form that the engine accepts."""
         return {**({'model': self.lora} if self.lora else {}), **({'cache_salt': self.prefix + self.salt} if self.salt else {}),
                 **({'pictures': self.pictures} if self.pictures else {})}
 
@@ -73,7 +73,7 @@ def picture(first, n, what):
 
 
 def kinds(tokens, i):
-    """The same tokens in every way. Of pictures no block before the second knows."""
+    """The same tokens with every key. No block before the second contains a picture."""
     one, other = picture(B + 3, 2 * B, f'one {i}'), picture(3 * B - 2, B, f'other {i}')
     return {
         'plain': Prompt(tokens),
@@ -90,7 +90,7 @@ def kinds(tokens, i):
 
 
 class Keys(Front):
-    """A client whose prompts are those."""
+    """A client with these prompts."""
 
     def send(self, prompt, pin=None, flags=0, raw=None, by_tokens=False):
         hints = prompt.hints(**({'backend': pin[0], 'dp_rank': pin[1]} if pin else {}))
@@ -119,7 +119,7 @@ def one_form(router, program, name, how, worker):
         every = kinds([(i + 1) * 1000 + k for k in range(5 * B + i)], i)
         if sglang:  # its events do not name adapters
             every = {what: prompt.as_sglang() for what, prompt in every.items() if not prompt.lora}
-        elif 'positional' in how:  # pictures look like that there, too
+        elif 'positional' in how:  # pictures look the same in that form
             every['salt like a picture'].prefix = PREFIX
         some = sorted(every)[i % len(every)], sorted(every)[(i + 1 + i % 3) % len(every)]
         prompts += every.values()
@@ -165,7 +165,7 @@ def one_form(router, program, name, how, worker):
 
 
 def nameless(front, name, agent, worker):
-    """An adapter that the events have a number for, and no name: its blocks are nobody's."""
+    """An adapter with a number and no name in the events: its blocks match no request."""
     prompt = Prompt(range(700000, 700000 + 4 * B), lora='adapter-a')
     a = front.answers(name, [front.send(prompt, (worker, 0))])[0]
     front.check(f'{name}: an adapter answers', a.status == 200, a.content[:200])
@@ -175,7 +175,7 @@ def nameless(front, name, agent, worker):
 
 
 def through_the_gateway(router, program, gateway):
-    """Two engines: who asks for the same adapter, salt or pictures is sent where they are cached, and told how much; nobody else."""
+    """Two engines: a request with the same adapter, salt or pictures is sent where they are cached, and gets their overlap; no other request is."""
     front, log = Keys(TALLY, ADDRESSES[0]), f'{router.dir}/agent.log'
     engines = [Engine('--model', 'llama', '--lora', 'adapter-a', 'adapter-b', '--key-offsets', ranks=1) for _ in range(2)]
     agents = [Agent(program, engine, ADDRESSES[0], 80 + i, log=log) for i, engine in enumerate(engines)]
@@ -189,7 +189,7 @@ def through_the_gateway(router, program, gateway):
             'routing_token_ids': prompt.tokens, 'block_mm_infos': infos} if prompt.pictures else None})
 
     def query(prompt):
-        """Where the gateway would send it, and how much it believes to be there."""
+        """The gateway's choice, and the overlap it expects there."""
         q = routed(prompt, annotations=['query_instance_id:']).json()
         return q.get('worker_id'), q.get('overlap_blocks')
 
@@ -230,7 +230,7 @@ def through_the_gateway(router, program, gateway):
 
 
 def main(kvroute, program, gateway):
-    # An agent that a busy machine keeps from its CPU has not died.
+    # A descheduled agent on a busy machine has not died.
     router = Router(kvroute, POOLS, 'suspect_ms = 4000\ndead_ms = 8000')
 
     def test():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests of kvroute-agent share: engines, agents, and a client that speaks HTTP in requests."""
+"""Helpers of the tests of kvroute-agent: engines, agents, and a client that speaks HTTP in requests."""
 
 import json
 import os
@@ -10,7 +10,7 @@ import time
 import urllib.error
 import urllib.request
 
-try:  # of the stand-in engine
+try:  # for the stand-in engine
     import msgpack  # noqa: F401
     import zmq  # noqa: F401
 except ImportError as e:
@@ -42,16 +42,16 @@ def call(port, path, body=None):
 
 
 def cpu(process):
-    """Seconds that it has had of a CPU."""
+    """CPU seconds used so far."""
     with open(f'/proc/{process.pid}/stat') as f:
         return sum(int(w) for w in f.read().rsplit(')', 1)[1].split()[11:13]) / 100
 
 
 class Engine:
-    """The stand-in on ports of its own; it may be killed and started again."""
+    """The stand-in engine on ports of its own; it may be killed and restarted."""
 
     def __init__(self, *how, ranks=2, bare=False):
-        """Bare: without KV events."""
+        """bare: without KV events."""
         self.port = next(PORTS)
         self.events, self.replay, self.ranks = self.port + 1, self.port + 10, ranks
         self.how = [*how, '--ranks', str(ranks)]
@@ -83,7 +83,7 @@ class Agent:
     """kvroute-agent beside an engine."""
 
     def __init__(self, program, engine, router, worker, *how, pool='llama', log=None, how_all=None):
-        """How_all: all options but the engine, the router and the pool."""
+        """how_all: all options except engine, router and pool."""
         self.args = [program, '--engine', f'http://127.0.0.1:{engine.port}', '--router', router, '--pool', pool, *(how_all or (
                      '--worker', str(worker), '--ranks', str(engine.ranks), '--events',
                      f'tcp://127.0.0.1:{engine.events}', '--replay', f'tcp://127.0.0.1:{engine.replay}',
@@ -100,7 +100,7 @@ class Agent:
         self.process.wait()
 
     def counters(self):
-        """What SIGUSR1 prints, as {'agent': {...}, 'rank 0': {...}}."""
+        """The output of SIGUSR1 as {'agent': {...}, 'rank 0': {...}}."""
         self.log.flush()
         at = os.path.getsize(self.log.name)
         self.process.send_signal(signal.SIGUSR1)
@@ -125,7 +125,7 @@ class Agent:
         return self.process.wait(30)
 
     def lines(self):
-        """Lines of the log, those of its counters left out."""
+        """Lines of the log without those of its counters."""
         with open(self.log.name) as f:
             return [line for line in f if line.startswith('time=')]
 
@@ -181,7 +181,7 @@ class Front(Peers):
         return [Answer(r.data) for r in requests]
 
     def overlap(self, tokens, worker, ranks):
-        """Blocks that the router believes each rank to have."""
+        """Blocks of each rank in the router's table."""
         asked = [self.ask(tokens, pin=(worker, i), flags=p.ROUTE_QUERY, raw=b'') for i in range(ranks)]
         p.run_until(self.all, lambda: all(r.ended for r in asked), 10)
         return [r.accepted['overlap_blocks'] if r.accepted else repr(r.rejected) for r in asked]
@@ -191,7 +191,7 @@ class Front(Peers):
         return engine.test(overlap=tokens)['overlap']
 
     def same_table(self, name, engine, worker, prompts):
-        """The router knows what the engine holds, for every beginning of these prompts."""
+        """The router's table equals the engine's cache for every prefix of these prompts."""
         wrong = []
 
         def equal():
@@ -208,7 +208,7 @@ class Front(Peers):
         return self.check(f'{name}: the same table', not wrong, wrong)
 
     def serving(self, name, router, worker, other_than=None):
-        """Waits until the router says so of another life. Answers its epoch."""
+        """Waits until the router reports another incarnation. @return its epoch."""
         seen = {}
 
         def now():
@@ -218,7 +218,7 @@ class Front(Peers):
         while not (good := now()) and time.monotonic() < end:
             p.run_until(self.all, lambda: False, 0.05)
         self.check(f'{name}: serving', good, seen)
-        # Telemetry tells what control knows; the lcores that route learn it a moment later.
+        # Telemetry shows the state of control; the lcores get it a moment later.
         end = time.monotonic() + 3
         while time.monotonic() < end:
             asked = self.ask([1], pin=(worker, 0), flags=p.ROUTE_QUERY, raw=b'')

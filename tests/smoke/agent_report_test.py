@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What kvroute-agent tells of an engine: load and capacity at the router, a wrong block size, messages that are no batches.
+"""kvroute-agent's reports about an engine: load and capacity at the router, a wrong block size, messages that are no batches.
 
 protocol_test.sh starts it: agent_report_test.py KVROUTE KVROUTE_AGENT
 """
@@ -28,27 +28,27 @@ def prompts(n, first=0):
     return [[(first + i) * 1000 + k for k in range(4 * B)] for i in range(n)]
 
 
-def told(router, command, worker, *keys):
-    """Of each rank of a worker what the router knows."""
+def read_values(router, command, worker, *keys):
+    """The router's values for each rank of a worker."""
     ranks = router.telemetry(f'/kvroute/{command},llama')['ranks']
     return [[r.get(k) for k in keys] for name, r in sorted(ranks.items()) if name.startswith(f'{worker}/')]
 
 
 def ask_past(engine, tokens):
-    """A request that the agent does not see; it has no answer before the engine ends."""
+    """A request past the agent; it is not answered before the engine ends."""
     with contextlib.suppress(OSError):
         call(engine.port, '/v1/completions', {'prompt': tokens, 'max_tokens': 1})
 
 
 def load(router, program):
-    """Blocks that the engine holds and has, and requests that came to it past the router."""
+    """Blocks that the engine holds and has, and requests that reached it past the router."""
     front, worker = Front(TALLY, ADDRESSES[0]), 50
     engine = Engine('--type', 'vllm', '--blocks', '150')
     agent = Agent(program, engine, ADDRESSES[0], worker, '--load-ms', '100', log=f'{router.dir}/agent.log')
 
     def said(name, command, key, want):
-        front.until(name, lambda: told(router, command, worker, key) == [[n] for n in want()],
-                    lambda: (told(router, command, worker, key), want()))
+        front.until(name, lambda: read_values(router, command, worker, key) == [[n] for n in want()],
+                    lambda: (read_values(router, command, worker, key), want()))
 
     def running():
         return [r['running'] for r in engine.state()['ranks']]
@@ -65,10 +65,10 @@ def load(router, program):
         for t in prompts(3, 100):
             threading.Thread(target=ask_past, args=(engine, t), daemon=True).start()
         front.until('they run', lambda: sum(running()) == 3, engine.state)
-        now = running()  # of three of them, and they go on
+        now = running()  # of three; they continue
         said('what came past the router', 'events', 'engine_requests', lambda: now)
         no_delay(front, engine, agent)
-        # Of an engine that says nothing: what the agent itself has sent there.
+        # For an engine without such reports: what the agent itself has sent there.
         engine.test(garbage_metrics=True)
         said('no numbers', 'events', 'engine_requests', lambda: [0, 0])
         for t in prompts(2, 200):
@@ -80,14 +80,14 @@ def load(router, program):
 
 
 def no_delay(front, engine, agent):
-    """The option of the agent's own connections to the engine: small writes must not wait for each other."""
+    """The socket option of the agent's connections to the engine: small writes must not wait for each other."""
     pidfd, seen = os.pidfd_open(agent.process.pid), []
     for name in os.listdir(f'/proc/{agent.process.pid}/fd'):
         fd = LIBC.syscall(PIDFD_GETFD, pidfd, int(name), 0)
         if fd < 0 and ctypes.get_errno() != errno.EBADF:  # EBADF: closed meanwhile
             print(f'a descriptor of a child cannot be had here: {os.strerror(ctypes.get_errno())}')
             return
-        with contextlib.suppress(OSError):  # none, or not connected
+        with contextlib.suppress(OSError):  # not connected
             with socket.socket(fileno=fd) as s:
                 if s.getpeername() == ('127.0.0.1', engine.port):
                     seen.append(s.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
@@ -96,7 +96,7 @@ def no_delay(front, engine, agent):
 
 
 def block_size(router, program):
-    """Blocks of another size than the pool's: said loudly, once a rank, and at the router."""
+    """Blocks of another size than the pool's: logged as an error once per rank, and reported to the router."""
     front, worker = Front(TALLY, ADDRESSES[1]), 51
     engine = Engine('--type', 'vllm', '--event-block-size', '8')
     agent = Agent(program, engine, ADDRESSES[1], worker, '--block-size', f'{B}', log=f'{router.dir}/agent_size.log')
@@ -107,11 +107,11 @@ def block_size(router, program):
         front.check('nothing yet', not any('stores blocks' in line for line in agent.lines()), agent.lines())
         tokens = prompts(4)
         front.answers('size', [front.ask(t, pin=(worker, 0)) for t in tokens])
-        front.until('at the router', lambda: told(router, 'events', worker, 'block_size') == [[8], [0]],
-                    lambda: told(router, 'events', worker, 'block_size'))
+        front.until('at the router', lambda: read_values(router, 'events', worker, 'block_size') == [[8], [0]],
+                    lambda: read_values(router, 'events', worker, 'block_size'))
         front.answers('size of the other', [front.ask(t, pin=(worker, 1)) for t in tokens])
-        front.until('of both', lambda: told(router, 'events', worker, 'block_size') == [[8], [8]],
-                    lambda: told(router, 'events', worker, 'block_size'))
+        front.until('of both', lambda: read_values(router, 'events', worker, 'block_size') == [[8], [8]],
+                    lambda: read_values(router, 'events', worker, 'block_size'))
         front.check('said once a rank', [m[1] for m in map(re.compile(words).fullmatch, agent.lines()) if m] == ['0', '1'], agent.lines())
         front.check('none is known', [front.overlap(t, worker, 2) for t in tokens] == [[0, 0]] * 4)
     finally:
@@ -120,14 +120,14 @@ def block_size(router, program):
 
 
 def block_size_later(router, program):
-    """An engine that comes again while nobody looks, with blocks of another size than before: said, as of one that has it from the beginning."""
+    """An engine that returns unnoticed with another block size: reported as if it had this size from the beginning."""
     front, worker = Front(TALLY, ADDRESSES[0]), 57
     engine = Engine('--type', 'vllm', ranks=1)
     agent = Agent(program, engine, ADDRESSES[0], worker, '--block-size', f'{B}', '--health-ms', '60000', log=f'{router.dir}/agent_later.log')
 
     def at_the_router(size):
-        front.until(f'{size} tokens: at the router', lambda: told(router, 'events', worker, 'block_size') == [[size]],
-                    lambda: told(router, 'events', worker, 'block_size'))
+        front.until(f'{size} tokens: at the router', lambda: read_values(router, 'events', worker, 'block_size') == [[size]],
+                    lambda: read_values(router, 'events', worker, 'block_size'))
     try:
         front.serving('later', router, worker)
         front.answers('later', [front.ask(t, pin=(worker, 0)) for t in prompts(2)])
@@ -145,7 +145,7 @@ def block_size_later(router, program):
 
 
 def hybrid(router, program):
-    """One node of several behind a hybrid load balancer: its engine numbers its ranks from 0, the router has them as 4 and 5. And a topic."""
+    """One of several nodes behind a hybrid load balancer: its engine numbers its ranks from 0, the router has them as 4 and 5. And a topology."""
     front, worker, first = Front(TALLY, ADDRESSES[0]), 55, 4
     engine = Engine('--type', 'vllm', '--blocks', '150', '--topic', 'kv@node')
     agent = Agent(program, engine, ADDRESSES[0], worker, '--first-rank', f'{first}', '--local-ranks', '--topic', 'kv@', '--load-ms', '100',
@@ -167,8 +167,8 @@ def hybrid(router, program):
         front.check('hybrid: the ranks differ', want[0] == [4, 4] and want[5] == [4, 0], want)
         front.until('hybrid: what each holds', lambda: known() == want, lambda: (known(), want))
         held = [r['blocks'] for r in engine.state()['ranks']]
-        front.until('hybrid: load of each', lambda: told(router, 'loads', worker, 'kv_used_blocks') == [[n] for n in held],
-                    lambda: (told(router, 'loads', worker, 'kv_used_blocks'), held))
+        front.until('hybrid: load of each', lambda: read_values(router, 'loads', worker, 'kv_used_blocks') == [[n] for n in held],
+                    lambda: (read_values(router, 'loads', worker, 'kv_used_blocks'), held))
         front.check('hybrid: exit status', agent.stop() == 0)
     finally:
         agent.kill()
@@ -176,7 +176,7 @@ def hybrid(router, program):
 
 
 def another_block_size(router, program):
-    """An engine with blocks of another size than the pool's is started again with the right one: nobody touches the agent."""
+    """An engine with a wrong block size restarts with the right one, without a change at the agent."""
     front, worker = Front(TALLY, ADDRESSES[0]), 53
     engine = Engine('--type', 'vllm', '--block-size', '8', ranks=1)
     agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_another.log')
@@ -190,7 +190,7 @@ def another_block_size(router, program):
         again(B)
         front.serving('with the right size', router, worker)
         front.check('exit status', agent.stop() == 0)
-        agent.args += ['--health-ms', '60000']  # nobody looks while it is away
+        agent.args += ['--health-ms', '60000']  # /health is not polled while the engine is away
         again(8)
         agent.start()
         refused = sum('the router rejects the worker' in line for line in agent.lines())
@@ -204,14 +204,14 @@ def another_block_size(router, program):
 
 
 def no_replay(router, program):
-    """A replay socket that is not there: said once, and what is told live is known all the same."""
+    """A missing replay socket: logged once, and live events still count."""
     front, worker = Front(TALLY, ADDRESSES[0]), 54
     engine = Engine('--type', 'vllm', ranks=1)
     engine.replay += 5
     agent = Agent(program, engine, ADDRESSES[0], worker, '--audit-s', '1', log=f'{router.dir}/agent_no_replay.log')
     try:
         front.serving('no replay', router, worker)
-        front.until('it is said', lambda: any('no answer from the replay socket' in line for line in agent.lines()), agent.lines)
+        front.until('it is logged', lambda: any('no answer from the replay socket' in line for line in agent.lines()), agent.lines)
         tokens = prompts(4, 400)
         front.answers('no replay', [front.ask(t, pin=(worker, 0)) for t in tokens])
         front.same_table('no replay', engine, worker, tokens)
@@ -219,7 +219,7 @@ def no_replay(router, program):
         engine.test(lose_events=1)
         for t in (lost, shows):
             front.answers('no replay, lost', [front.ask(t, pin=(worker, 0))])
-        front.until('a gap that nobody repairs', lambda: agent.counters()['agent']['clean_starts'] == 1, agent.counters)
+        front.until('a gap that no replay repairs', lambda: agent.counters()['agent']['clean_starts'] == 1, agent.counters)
         front.until('what has shown it counts', lambda: front.overlap(shows, worker, 1) == [4], lambda: front.overlap(shows, worker, 1))
         front.check('and what was before it does not', [front.overlap(t, worker, 1) for t in (lost, tokens[0])] == [[0], [0]])
         engine.test(clear=True)
@@ -234,7 +234,7 @@ def no_replay(router, program):
 
 
 def goes_back(router, program):
-    """Numbers that go back, where nobody can be asked for those before: one clean start, and nothing is missing."""
+    """Event numbers go back and no replay is available: one clean start, and nothing is missing."""
     front, worker = Front(TALLY, ADDRESSES[0]), 56
     engine = Engine('--type', 'vllm', ranks=1)
     agent = Agent(program, engine, ADDRESSES[0], worker, '--replay', '', log=f'{router.dir}/agent_back.log')
@@ -255,7 +255,7 @@ def goes_back(router, program):
 
 
 def strange(router, program):
-    """Messages that are no batches: counted, said, told to the router; what comes behind them is read."""
+    """Messages that are no batches: counted, logged, reported to the router; later ones are read."""
     front, worker = Front(TALLY, ADDRESSES[0]), 52
     engine = Engine('--type', 'vllm')
     agent = Agent(program, engine, ADDRESSES[0], worker, log=f'{router.dir}/agent_strange.log')
@@ -278,8 +278,8 @@ def strange(router, program):
         front.check('counted', c['batches_bad'] == len(messages) and c['clean_starts'] == c['regressions'] == c['gaps'] == 0, c)
         said = [m[1] for m in (re.search(r'level=error msg="rank 0: a message of (\d+) parts is not a batch"', x) for x in agent.lines()) if m]
         front.check('said', said == [f'{len(m)}' for m in messages], said)
-        front.until('told to the router', lambda: told(router, 'events', worker, 'unread') == [[len(messages)], [0]],
-                    lambda: told(router, 'events', worker, 'unread'))
+        front.until('read_values to the router', lambda: read_values(router, 'events', worker, 'unread') == [[len(messages)], [0]],
+                    lambda: read_values(router, 'events', worker, 'unread'))
         samples(front, engine, agent)
         front.check('exit status', agent.stop() == 0)
     finally:

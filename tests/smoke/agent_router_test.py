@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-agent whose router is killed and comes again: what runs for it ends, the worker is back, its cache is known.
+"""kvroute-agent whose router is killed and restarted: its requests end, the worker returns, its cache is known.
 
 protocol_test.sh starts it: agent_router_test.py KVROUTE KVROUTE_AGENT
 """
@@ -17,15 +17,15 @@ TALLY = Tally(100, patience=30.0)
 WORKER = 50
 
 
-def leaves_unheard(front, agent):
-    """Nobody answers that it leaves: it waits for that asleep."""
+def leave_without_ack(front, agent):
+    """GOODBYE is not acknowledged: the agent waits for that asleep."""
     before = busy = cpu(agent.process)
     for _ in range(2):  # the second one: it waits for no request
         agent.process.terminate()
         run_until(front.all, lambda: False, 0.1)
     while agent.process.poll() is None:
         time.sleep(0.05)
-        with contextlib.suppress(OSError):  # that is gone
+        with contextlib.suppress(OSError):  # it has exited
             busy = cpu(agent.process)
     front.check('the agent leaves', agent.process.returncode == 0)
     front.check('and sleeps until then', busy - before < 0.5, busy - before)
@@ -48,7 +48,7 @@ def main(kvroute, program):
         front.until('they run', lambda: engine.state()['ranks'][0]['running'] == 8)
         routers[0].process.kill()
         routers[0].process.wait()
-        front.client.requests.clear()  # a client that stays would have them run again
+        front.client.requests.clear()  # a remaining client would retransmit them
         routers.append(Router(kvroute, POOLS, 'suspect_ms = 1000\ndead_ms = 2000'))
         routers[1].telemetry('/kvroute/balance')
         life = front.serving('another router', routers[1], WORKER)
@@ -64,11 +64,11 @@ def main(kvroute, program):
         engine.start()
         front.serving('another engine', routers[1], WORKER, life)
         said = [line for line in agent.lines() if 'the router has a new epoch' in line or 'the router has an earlier epoch again' in line]
-        front.check('another router is said once', len(said) == 1, said)
+        front.check('another router is logged once', len(said) == 1, said)
         balance = routers[1].telemetry('/kvroute/balance')
         front.check('balance', balance['balance'] == 'ok', balance)
         routers[1].hold()
-        leaves_unheard(front, agent)
+        leave_without_ack(front, agent)
         routers[1].go_on()
         del hanging
     except Exception:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-agent between the router and stand-in engines: requests, KV events of every form, and what fails.
+"""kvroute-agent between the router and stand-in engines: requests, KV events of every form, and failures.
 
 protocol_test.sh starts it: agent_test.py KVROUTE KVROUTE_AGENT
 """
@@ -28,7 +28,7 @@ FORMS = {
 
 
 def prompts(n, first=0):
-    """Prompts of 2 to 9 blocks, of which four share a beginning each."""
+    """Prompts of 2 to 9 blocks, in groups of four with a common prefix."""
     return [[(first + i // 4) * 1000 + k for k in range(3 * B)]
             + [(first + i) * 1000 + 500 + k for k in range(B * (i % 7) + i % 16)] for i in range(n)]
 
@@ -88,7 +88,7 @@ def one_form(router, program, name, how, worker):
 
 
 def deaths(router, program):
-    """Engine and agent are killed, and come again."""
+    """Engine and agent are killed and restarted."""
     front, worker = Front(TALLY, ADDRESSES[0]), 50
     engine = Engine('--type', 'vllm', '--blocks', '400')
     agent = Agent(program, engine, ADDRESSES[0], worker, '--health-ms', '2000', log=f'{router.dir}/agent.log')
@@ -116,7 +116,7 @@ def deaths(router, program):
         front.same_table('another engine', engine, worker, tokens)
         front.answers('after', [front.ask(t) for t in tokens])
         front.same_table('after', engine, worker, tokens)
-        engine.kill()  # so short that no look at /health fails: its numbers go back
+        engine.kill()  # shorter than the interval of /health: its event numbers go back
         engine.start()
         end = time.monotonic() + 20
         while time.monotonic() < end:
@@ -126,14 +126,14 @@ def deaths(router, program):
             if all(r.fin and not r.fin[0] & p.ITEM_ERROR for r in a):
                 break
         front.same_table('a quick one', engine, worker, tokens)
-        front.check('it leaves, so that nobody asks it any more', agent.stop() == 0)
+        front.check('it leaves, so that it gets no more requests', agent.stop() == 0)
     finally:
         agent.kill()
         engine.stop()
 
 
 def looks_failed(agent):
-    """How many looks at /health have failed, as SIGUSR1 prints it."""
+    """Failed polls of /health, as SIGUSR1 prints them."""
     agent.process.send_signal(signal.SIGUSR1)
     with open(agent.log.name) as f:
         told = re.findall(r'^agent: health_failed +(\d+)', f.read(), re.M)
@@ -141,7 +141,7 @@ def looks_failed(agent):
 
 
 def waits(router, program):
-    """An engine that is not there, one that is ill, and one that falls ill: the log says it, once each."""
+    """An engine that is absent, one that is unhealthy, and one that becomes unhealthy: the log reports each once."""
     front, worker = Front(TALLY, ADDRESSES[0]), 55
     engine = Engine('--type', 'vllm', '--ill', ranks=1)
     engine.kill()
@@ -165,7 +165,7 @@ def waits(router, program):
         engine.test(ill=True)
         front.until('it leaves', lambda: said('/health failed (3 in a row); the worker leaves', '"status 503"') == 1, agent.lines)
         engine.test(ill=False)
-        front.serving('well again', router, worker, life)  # the agent says that it leaves before the router hears it
+        front.serving('well again', router, worker, life)  # the agent announces its leave before the router receives it
         engine.kill()
         front.until('it leaves at once', lambda: said('/health failed (1 in a row); the worker leaves', '"Connection refused"') == 1, agent.lines)
         front.check('exit status', agent.stop() == 0)
@@ -176,7 +176,7 @@ def waits(router, program):
 
 
 def stands_still(router, program):
-    """An engine that takes connections and answers nobody: what it had ends long before three looks at /health have."""
+    """An engine that accepts connections and never answers: its requests end long before three polls of /health."""
     front, worker = Front(TALLY, ADDRESSES[0]), 56
     engine = Engine('--type', 'vllm', ranks=1)
     agent = Agent(program, engine, ADDRESSES[0], worker, '--silent-ms', '1500', log=f'{router.dir}/agent_still.log')
@@ -188,7 +188,7 @@ def stands_still(router, program):
         engine.process.send_signal(signal.SIGSTOP)
         front.until('they end', lambda: all(r.ended for r in hanging), lambda: [r.answers for r in hanging])
         front.check('with the worker', all(r.rejected and r.rejected.name == 'WorkerLost' for r in hanging), [(r.rejected, r.fin) for r in hanging])
-        front.check('and it is said why', any('the engine hangs: no data for 1500 ms' in line for line in agent.lines()), agent.lines())
+        front.check('and the log has the reason', any('the engine hangs: no data for 1500 ms' in line for line in agent.lines()), agent.lines())
         front.check('no look at /health has failed before', not any('/health failed' in line for line in agent.lines()), agent.lines())
         # Looks that were under way end after 5 s: they are none at an engine that is well.
         before = agent.counters()['agent']['health_failed']
@@ -202,7 +202,7 @@ def stands_still(router, program):
         front.check('it is asked again', front.answers('again', [front.ask(prompts(1)[0])])[0].status == 200)
         front.check('and nothing is left here', agent.counters()['agent']['running'] == 0, agent.counters())
         front.check('exit status', agent.stop() == 0)
-        # One that is well may be looked at seldom, and take longer for a request.
+        # A healthy engine may be polled rarely, and take longer for a request.
         agent.args += ['--silent-ms', '500', '--load-ms', '5000', '--health-ms', '5000']
         agent.start()
         front.serving('seldom', router, worker)
@@ -222,7 +222,7 @@ def stands_still(router, program):
 
 
 class Hanging:
-    """An engine whose /health answers nobody, while all else is served: three looks of 5 s each, beside other tests."""
+    """An engine whose /health never answers, while all else is served: three polls of 5 s each, beside other tests."""
 
     def __init__(self, router, program):
         self.router, self.front, self.worker = router, Front(TALLY, ADDRESSES[0], 4), 57
@@ -248,7 +248,7 @@ class Hanging:
 
 
 def failures(router, program):
-    """Errors of the engine, cancelled requests, what is no HTTP, an end while something runs."""
+    """Errors of the engine, cancelled requests, answers that are no HTTP, an end during a request."""
     front, worker = Front(TALLY, ADDRESSES[1]), 60
     engine = Engine('--type', 'vllm', '--decode-us', '2000', '--garbage-metrics')
     agent = Agent(program, engine, f'[{ADDRESSES[1]}]', worker, '--block-size', '16', log=f'{router.dir}/agent.log')
@@ -256,9 +256,9 @@ def failures(router, program):
     try:
         front.serving('failures', router, worker)
         front.until('the killed ones are gone', lambda: list(router.telemetry('/kvroute/workers')['workers']) == [f'{worker}'])
-        r = front.ask(tokens[0], model='nobody')
-        a = front.answers('a model nobody has', [r])[0]
-        front.check('404 as it came', a.status == 404 and 'nobody' in a.json()['error']['message'] and r.fin == (0x11, 404),
+        r = front.ask(tokens[0], model='unknown')
+        a = front.answers('an unknown model', [r])[0]
+        front.check('404 as it came', a.status == 404 and 'unknown' in a.json()['error']['message'] and r.fin == (0x11, 404),
                     (a.status, r.fin))
         r = front.ask(tokens[0], raw=message('/v1/completions', b'{"prompt": '))
         front.check('400 as it came', front.answers('no JSON', [r])[0].status == 400)
@@ -302,7 +302,7 @@ def failures(router, program):
 
 
 def paths(front, engine, agent, tokens):
-    """What the engine has besides is nobody's who may send to the router."""
+    """Other endpoints of the engine are not reachable through the router."""
     for path in ('/_test', '/v1/completions/../../_test', '//_test', '/%5ftest', '/v1/completions%2f..%2f..%2f_test', 'http://127.0.0.1/_test'):
         r = front.ask(tokens, path=path, decode_us=1)
         front.answers(f'{path} ends', [r])
@@ -319,7 +319,7 @@ def slow(front, engine, agent, tokens):
     front.until('slow: it streams', lambda: request.next > 2)
     end = time.monotonic() + 10
     while time.monotonic() < end and not agent.counters()['agent']['paused']:
-        pass  # nobody reads the client's socket, and nobody answers
+        pass  # the client's socket is not read, and nothing is acknowledged
     front.check('slow: the engine waits', agent.counters()['agent']['paused'] >= 1 and
                 engine.state()['count']['finished'] < engine.state()['count']['requests'], engine.state()['count'])
     a = front.answers('slow', [request])[0]
@@ -328,7 +328,7 @@ def slow(front, engine, agent, tokens):
 
 
 def hostile(front, engine, agent, worker):
-    """Batches that are none: counted, the rank starts clean, and goes on."""
+    """Invalid batches: counted; the rank starts clean and continues."""
     for raw in ('c1', '', 'ddffffffff00', '93cb00000000000000009191ac426c6f636b52656d6f76656491a17800', 'ff' * 3000):
         engine.test(raw=raw)
     end = time.monotonic() + 10
@@ -344,7 +344,7 @@ def hostile(front, engine, agent, worker):
 
 
 def main(kvroute, program, *quick):
-    # An agent that a busy machine keeps from its CPU has not died.
+    # A descheduled agent on a busy machine has not died.
     apart = f'[pool apart]\nid = 4\nblock_size = {B}\nmax_ranks = 4\nmax_blocks = 4096\n'
     router = Router(kvroute, POOLS + apart, 'suspect_ms = 4000\ndead_ms = 8000')
 

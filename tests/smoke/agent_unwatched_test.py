@@ -15,7 +15,7 @@ from agent_lib import POOLS, Agent, Engine, Front
 from protocol_router import ADDRESSES, Router, Tally
 
 TALLY = Tally(100, patience=20.0)
-WORKER, ZMQ, BODY, ENGINE = 7, 3, 4, 5  # the kinds as app.h numbers them
+WORKER, ZMQ, BODY, ENGINE = 7, 3, 4, 5  # kinds as in app.h
 N = 20000
 
 
@@ -53,11 +53,11 @@ def run(router, program, preload, front, engine):
         a = front.answers('a connection', [front.ask(tokens)])[0]
         front.check('then it goes on', a.status == 200 and a.text() == text(4), a.content[:200])
 
-        # One that stood still for the router is watched again only when that takes more.
+        # A connection that was paused for the router is watched again only when it continues.
         request = front.ask(tokens, N, stream=True)
         front.until('it streams', lambda: request.next > 2)
         before = counted('unwatched')
-        while not counted('paused') and TALLY.left():  # nobody acknowledges meanwhile
+        while not counted('paused') and TALLY.left():  # no acknowledgements meanwhile
             pass
         front.check('the engine waits', counted('paused') >= 1)
         none_of(ENGINE)
@@ -82,7 +82,7 @@ def run(router, program, preload, front, engine):
         a = front.answers('after all that', [request])[0]
         front.check('whole after all that', a.status == 200 and a.text() == text(30), a.content[:200])
 
-        # Another engine, and no way to ask it what was before: until there is one.
+        # Another engine and no replay until it can be reached.
         none_of(ZMQ)
         before = counted('unwatched')
         engine.kill()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A real vocabulary behind stand-in engines: conversations whose later turns find in the engine what the gateway was told they would.
+"""A real vocabulary behind stand-in engines: later turns of conversations find in the engine the overlap that the gateway expected.
 
 gateway_vocabulary_test.sh starts it: agent_vocabulary.py KVROUTE KVROUTE_AGENT GATEWAY FOLDER, where node_modules of FOLDER has gpt-tokenizer.
 """
@@ -22,7 +22,7 @@ def events(reply):
 
 
 class Talk:
-    """One conversation; it begins like no other."""
+    """One conversation; no other begins alike."""
 
     def __init__(self, front, gw, engines, number):
         self.front, self.gw, self.engines, self.number, self.home, self.turn = front, gw, engines, number, None, 0
@@ -40,11 +40,11 @@ class Talk:
         self.messages.append({'role': 'user', 'content': f'{self.turn}. {TEXTS[(self.number + self.turn) % len(TEXTS)]}'})
         ids = self.ids()
         there = 0
-        if self.home is not None:  # what the engine has of it, the router hears of
+        if self.home is not None:  # the router learns what the engine has of it
             engine = self.engines[self.home - 90]
             front.until(f'{name}: the engine has put away the last one', lambda: engine.state()['ranks'][0]['running'] == 0)
             there = engine.test(overlap=ids)['overlap'][0]
-            front.check(f'{name}: most of it was said before', there * B > len(ids) / 3, (there, len(ids)))
+            front.check(f'{name}: most of it is from earlier turns', there * B > len(ids) / 3, (there, len(ids)))
             front.until(f'{name}: that is known', lambda: self.query() == (self.home, there), lambda: (self.query(), self.home, there))
         body = {'model': 'llama', 'messages': self.messages, 'max_tokens': WORDS, 'stream': stream,
                 **({'stream_options': {'include_usage': True}} if stream else {})}

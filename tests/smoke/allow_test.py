@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Allow-lists that change while a hostile sender floods: two ingress lcores, IPv4 and IPv6.
 
-At first he is let in. He is taken out and put back by /kvroute/set, by kvroute-ctl and by SIGHUP, also while the router stands still.
-Each of his frames is taken or refused, and counted as such; others go on all the time, and lose nothing. protocol_test.sh starts it:
-allow_test.py KVROUTE KVROUTE_CTL.
+At first he is allowed. He is removed and added again by /kvroute/set, kvroute-ctl and SIGHUP, also while the router stands still. Each of his frames
+is accepted or denied, and counted; other peers continue without losses. protocol_test.sh starts it: allow_test.py KVROUTE KVROUTE_CTL.
 """
 
 import multiprocessing
@@ -23,7 +22,8 @@ OTHERS = '10.9.0.2 fd09::2 ' + ' '.join(f'192.0.2.{i}' for i in range(100, 110))
 HOSTILE = ('10.9.0.3', 'fd09::3')
 ALL = f'{OTHERS} {" ".join(HOSTILE)}'
 LCORES, CLIENTS = 2, 4
-# Frames of a packet socket, and how many of the flood the router may not have counted yet: none is lost, whatever time he gets.
+# Capacity of a packet socket, and how many frames of the flood the router may not have counted yet: none is lost with any share of
+# the CPU.
 FRAMES, WINDOW = 2048, 1500
 MANY = 2000
 TALLY = Tally(100, patience=30.0)
@@ -34,7 +34,7 @@ def ip(command):
 
 
 class Flood:
-    """Frames of another version of the protocol, which nobody else sends, from many ports of both addresses; a process of its own."""
+    """Frames of another protocol version, which no other peer sends, from many ports of both addresses; a process of its own."""
 
     def __init__(self):
         self.sent, self.counted, self.over = (multiprocessing.RawValue('Q', 0) for _ in range(3))
@@ -62,7 +62,7 @@ class Flood:
 
 
 class Others(Flows):
-    """Clients over both versions of IP, each with a request under way; and what the router has counted of the flood."""
+    """Clients over both versions of IP, each with a request in progress; and the router's counts of the flood."""
 
     def __init__(self):
         super().__init__(TALLY, ADDRESSES[0], CLIENTS)
@@ -107,9 +107,9 @@ class Others(Flows):
 
     # ways to change it
 
-    def told(self, allow):
+    def expect_list(self, allow):
         answer = ROUTER.telemetry(f'/kvroute/set,allow={allow},p0')
-        self.check('the whole list is told', ''.join(answer['set']['p0']) == allow, answer)
+        self.check('the whole list is expect_list', ''.join(answer['set']['p0']) == allow, answer)
 
     def ctl(self, allow):
         return child.start([CTL, '--router', ROUTER.prefix, 'set', f'allow={allow}', 'p0'], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -136,12 +136,12 @@ class Others(Flows):
     def by_file(self, allow):
         self.hup(allow)
         self.until('the file is read', lambda: len(self.reloaded()) == self.reloads)
-        self.check('it says what has changed', 'changed: [port p0] allow; need a restart: nothing' in self.reloaded()[-1], self.reloaded()[-1])
+        self.check('it reports the changes', 'changed: [port p0] allow; need a restart: nothing' in self.reloaded()[-1], self.reloaded()[-1])
 
-    # what comes of it
+    # the effect
 
     def goes_on(self, name):
-        """Many frames more are counted; how many of them are taken, and refused."""
+        """Waits for many more frames. @return how many were accepted and denied."""
         self.look()
         taken, denied, answers = self.taken, self.denied, self.answers
         self.until(f'{name}: the flood goes on', lambda: self.taken + self.denied - taken - denied >= MANY,
@@ -159,7 +159,7 @@ class Others(Flows):
         self.check(f'{name}: no frame is taken any more', taken == 0 and denied >= MANY, (taken, denied))
 
     def stands_still(self):
-        """What is asked for meanwhile is done when it goes on."""
+        """A change requested meanwhile takes effect when the router continues."""
         self.still = True
         ROUTER.hold()
         try:
@@ -182,20 +182,20 @@ class Others(Flows):
         FLOOD.process.start()
         self.asking = True
         self.let_in('at first')
-        self.told(OTHERS)
+        self.expect_list(OTHERS)
         self.out('/kvroute/set')
         self.by_ctl(ALL)
         self.let_in('kvroute-ctl')
         self.by_file(OTHERS)
         self.out('SIGHUP')
-        self.told(ALL)
+        self.expect_list(ALL)
         self.let_in('/kvroute/set')
         self.stands_still()
         self.out('after a pause')
         self.by_file(ALL)
         self.let_in('SIGHUP')
         for i in range(21):  # ends without him
-            self.told(OTHERS if i % 2 == 0 else ALL)
+            self.expect_list(OTHERS if i % 2 == 0 else ALL)
             self.until('some requests', lambda then=self.answers: self.answers > then)
         self.out('many changes')
         self.end()
@@ -218,7 +218,7 @@ class Others(Flows):
 
 def test():
     mac = ROUTER.telemetry('/kvroute/ports')['p0']['mac']
-    for address in ADDRESSES:  # a router that stands still does not say where it is
+    for address in ADDRESSES:  # a stopped router answers no neighbour discovery
         ip(f'neigh replace {address} lladdr {mac} dev kvr-peer nud permanent')
     Others().run()
     TALLY.balanced(ROUTER)
@@ -226,8 +226,8 @@ def test():
 
 CTL = sys.argv[2]
 ip(f'address add {HOSTILE[0]}/24 dev kvr-peer')
-ip(f'-6 address add {HOSTILE[1]}/64 dev kvr-peer nodad preferred_lft 0')  # others do not take it of themselves
-# Silence of the peers is not what is tried.
+ip(f'-6 address add {HOSTILE[1]}/64 dev kvr-peer nodad preferred_lft 0')  # other peers do not use it as source address
+# Silence of the peers is not tested.
 ROUTER = Router(sys.argv[1], POOLS, 'idle = sleep\nsuspect_ms = 20000\ndead_ms = 40000', ingress=LCORES, memory_mb=1024, frames=FRAMES,
                 port=f'allow = {ALL}')
 CONFIG = f'{ROUTER.dir}/router.conf'

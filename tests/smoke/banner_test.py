@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a router with more polling lcores than its ports have queues says of each: banner_test.py KVROUTE
+"""Start lines of a router with more polling lcores than its ports have queues: banner_test.py KVROUTE
 
 Exit status 77: no telemetry.
 """

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""/kvroute/capture beside load: what the file holds is what the ports counted, the filter is obeyed, and nothing stays installed.
+"""/kvroute/capture beside load: the file contains the frames that the ports counted, the filter applies, and nothing stays installed.
 
 usage: capture_test.py KVROUTE KVROUTE_LOAD
 
-A router on memif without huge pages, kvroute-load as both ends. A file system that fills up is a small tmpfs, and tried where there may
-be one. Exit status 77: no telemetry.
+A router on memif without huge pages, kvroute-load as both ends. A full file system is a small tmpfs, tested where one can be mounted. Exit status 77:
+no telemetry.
 """
 import contextlib
 import json
@@ -102,7 +102,7 @@ def refusals(prefix, directory):
     for params, words in [("p0", "allowed"), ("p1,/tmp/x,5", "no port"), ("p0,x,5", "allowed"), (f"p0,{directory}/a,0", "allowed"),
                           (f"p0,{directory}/a,5x", "allowed"), (f"p0,{exists},5", "exists"), (f"p0,{directory}/no/a,5", "No such"),
                           (f"p0,{directory}/a,5,udp porrt", "filter"), ("," * 500, "allowed"),
-                          # Names are not looked up: a name server that is silent would hold up who holds the lock.
+                          # Names are not resolved: an unresponsive name server would block the holder of the lock.
                           (f"p0,{directory}/a,5,host localhost", "unknown host"),
                           (f"p0,{directory}/a,5,net loopback", "unknown network")]:
         answer = telemetry(prefix, f"/kvroute/capture,{params}")
@@ -124,20 +124,20 @@ def check(prefix, directory, program, cpu):
         raise Failed("no capture")
     if "running" not in telemetry(prefix, f"/kvroute/capture,p0,{agents},60").get("message", ""):
         raise Failed("two captures at once")
-    load(program, directory, cpu, "--memif-ring", "6", "--rate", "4000")  # rings that are full now and then
-    said, after = telemetry(prefix, "/kvroute/capture,stop"), port(prefix)
+    load(program, directory, cpu, "--memif-ring", "6", "--rate", "4000")  # rings that are sometimes full
+    result, after = telemetry(prefix, "/kvroute/capture,stop"), port(prefix)
     found = packets(whole, since)
     counts = {"in": after["rx_frames"] - before["rx_frames"],
               "out": sum(after[k] - before[k] for k in ("tx_sent", "tx_dropped"))}
     print(f"repeated {after['tx_retries'] - before['tx_retries']}")
     seen = {d: sum(1 for p in found if p[0] == d) for d in counts}
-    print(f"frames {counts}, in the file {seen}, {said}")
-    if said["frames"] != len(found) or sum(len(f) for _, f in found) > os.path.getsize(whole):
+    print(f"frames {counts}, in the file {seen}, {result}")
+    if result["frames"] != len(found) or sum(len(f) for _, f in found) > os.path.getsize(whole):
         raise Failed("the answer and the file differ")
-    # A copy without a buffer is missed; what the device did not take at once is there once.
-    if sum(counts.values()) != len(found) + said["missed"] or any(seen[d] > counts[d] for d in counts):
+    # A copy without a buffer is missed; a frame that the device accepted on a retry is in the file once.
+    if sum(counts.values()) != len(found) + result["missed"] or any(seen[d] > counts[d] for d in counts):
         raise Failed("the file has other frames than the port")
-    if len(found) + said["missed"] < 1000 or not found:
+    if len(found) + result["missed"] < 1000 or not found:
         raise Failed("there was no load")
     if telemetry(prefix, f"/kvroute/capture,p0,{agents},60,udp and ip src 10.77.0.1 and less 200").get("state") != "running":
         raise Failed("no second capture")
@@ -157,7 +157,7 @@ def check(prefix, directory, program, cpu):
 
 
 def full(prefix, directory, program, cpu):
-    """What fits is there, in whole blocks; the rest is missed; it is said, and nothing else is the worse for it."""
+    """Frames that fit are in the file in whole blocks; the rest is counted as missed and reported, and nothing else is affected."""
     small = f"{directory}/small"
     os.mkdir(small)
     if "--inside" not in sys.argv or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=65536", "tmpfs", small], check=False).returncode:
@@ -167,14 +167,14 @@ def full(prefix, directory, program, cpu):
         if telemetry(prefix, f"/kvroute/capture,p0,{small}/a.pcapng,60").get("state") != "running":
             raise Failed("no capture on a small file system")
         load(program, directory, cpu)
-        said = telemetry(prefix, "/kvroute/capture")
+        result = telemetry(prefix, "/kvroute/capture")
         found = packets(f"{small}/a.pcapng")
-        print(f"a full file system: {len(found)} frames, {said}")
-        if "No space" not in said["state"] or said["frames"] != len(found) or not found or not said["missed"]:
+        print(f"a full file system: {len(found)} frames, {result}")
+        if "No space" not in result["state"] or result["frames"] != len(found) or not found or not result["missed"]:
             raise Failed("a full file system")
         with open(f"{directory}/router.log") as f:
             if not any("ended: No space" in line for line in f):
-                raise Failed("the log does not say that it is full")
+                raise Failed("the log does not report the full file system")
         with contextlib.suppress(OSError), open(f"{small}/filler", "wb", buffering=0) as f:
             while f.write(bytes(4096)):
                 pass
@@ -182,22 +182,22 @@ def full(prefix, directory, program, cpu):
         if "No space" not in refused.get("message", "") or os.path.exists(f"{small}/b.pcapng"):
             raise Failed(f"a file that cannot be begun: {refused}")
         if telemetry(prefix, "/kvroute/capture")["state"] != "none yet":
-            raise Failed("what was refused is told as a capture")
+            raise Failed("a rejected capture is shown as a capture")
     finally:
         subprocess.run(["umount", "-l", small], check=False)
 
 
 def limited(router, prefix, directory, program, cpu):
-    """A router whose files may not grow (RLIMIT_FSIZE) lives."""
+    """A router whose files may not grow (RLIMIT_FSIZE) survives."""
     if telemetry(prefix, f"/kvroute/capture,p0,{directory}/limited.pcapng,60").get("state") != "running":
         raise Failed("no capture before a limit")
     before = resource.prlimit(router.pid, resource.RLIMIT_FSIZE)
     resource.prlimit(router.pid, resource.RLIMIT_FSIZE, (1, before[1]))
     load(program, directory, cpu)
     resource.prlimit(router.pid, resource.RLIMIT_FSIZE, before)
-    said = telemetry(prefix, "/kvroute/capture")
-    if said["state"] != "File too large" or said["frames"] or packets(f"{directory}/limited.pcapng"):
-        raise Failed(f"a file that may not grow: {said}")
+    result = telemetry(prefix, "/kvroute/capture")
+    if result["state"] != "File too large" or result["frames"] or packets(f"{directory}/limited.pcapng"):
+        raise Failed(f"a file that may not grow: {result}")
 
 
 def run(directory):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Programs that a test starts end with it, however it ends: a router that is left behind polls for ever."""
+"""Programs that a test starts end with it in any case: a router left behind would poll forever."""
 
 import ctypes
 import signal

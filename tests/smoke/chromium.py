@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Headless Chromium by its own protocol, over a pair of pipes: pages as people of different screens and tastes see them."""
+"""Headless Chromium by its own protocol, over a pair of pipes: pages with different screens and colour schemes."""
 import base64
 import fcntl
 import json
@@ -24,7 +24,7 @@ class Browser:
         self.reads, writes = os.pipe()
 
         def descriptors():
-            """What it reads is 3, what it writes is 4."""
+            """The browser reads descriptor 3 and writes descriptor 4."""
             child.die_with_parent()
             a, b = (fcntl.fcntl(fd, fcntl.F_DUPFD, 10) for fd in (reads, writes))
             os.dup2(a, 3)
@@ -45,7 +45,7 @@ class Browser:
             self.call(domain + ".enable")
 
     def message(self):
-        """The next one from the browser, or None: it takes too long, or has ended."""
+        """The next message from the browser, or None after a timeout or its end."""
         end = time.monotonic() + self.patience
         while b"\0" not in self.buffer:
             try:
@@ -83,7 +83,7 @@ class Browser:
         self.call("Page.navigate", url=url)
 
     def value(self, expression):
-        """Of JavaScript, as Python has it."""
+        """The value of a JavaScript expression in Python."""
         return self.call("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
 
     def picture(self, path):

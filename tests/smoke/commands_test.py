@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""COMMANDS.md against a router with load, sessions, pairs and adapters: what answers have, and what is told of them.
+"""COMMANDS.md against a router with load, sessions, pairs and adapters: members of answers, and their documentation.
 
 protocol_test.sh starts it: commands_test.py KVROUTE KVROUTE_CTL.
 """
@@ -31,15 +31,15 @@ role = decode
 id = {SOON}
 router_mode = ttft
 {COMMON}'''
-NAMES = {'llama', 'prefill', 'decode', 'soon', 'default', 'p0', 'lcore0'}  # of the router, as keys
+NAMES = {'llama', 'prefill', 'decode', 'soon', 'default', 'p0', 'lcore0'}  # names of this router, as keys
 REASONS = r'(PORT|ingress|reject)_\w+'  # of /kvroute/drops: counters of their tables that are not 0
-# What this router has not: engines that report blocks or fail requests, a device with our XDP program, and reasons that are examples.
+# Missing in this router: engines that report blocks or fail requests, a device with our XDP program, and reasons that are examples.
 SELDOM = {'/kvroute/loads': {'kv_used_blocks', 'avoided'}, '/kvroute/drops': {'PORT_rx_other_mac', 'PORT_xdp_denied', 'ingress_bad_magic', 'reject_busy'},
           '/kvroute/xdp': {'PORT', 'redirect'}, '/kvroute/xdp/redirect': {'redirect'}}
 
 
 def of_router(key):
-    """A key with the names of this router as the document writes them; '' when it is nothing but a name or number."""
+    """A key with the names of this router as the document writes them; '' if it is only a name or number."""
     if key in ('p0', 'lcore0'):
         return {'p0': 'PORT', 'lcore0': 'LCORE'}[key]
     if key in NAMES or re.fullmatch(r'[0-9a-fx_/]*[0-9][0-9a-fx_/]*', key) or '/' in key:
@@ -57,7 +57,7 @@ def keys_of(value):
 
 
 def sections():
-    """By command: keys that its examples and tables have; everything that is named; tables of counters."""
+    """By command: keys in its examples and tables; all names; tables of counters."""
     out = {}
     for part in re.split(r'^### ', TEXT, flags=re.M)[1:]:
         head, _, body = re.split(r'^## ', part, flags=re.M)[0].partition('\n')
@@ -82,7 +82,7 @@ class Commands(Rig):
         return telemetry(self.router.prefix, command)
 
     def load(self):
-        """Requests that run, wait, were refused; a session, a pair, an adapter; more workers than a page has."""
+        """Requests that run, wait, were rejected; a session, a pair, an adapter; more workers than a page."""
         self.client.connect()
         agent = self.new_agent(100, 'llama')
         agent.event_form = 1
@@ -104,7 +104,7 @@ class Commands(Rig):
         self.until('the pair runs', lambda: self.ask_router('/kvroute/oldest,prefill')['live'] > 0 or self.held[-1].ended)
 
     def questions(self):
-        """Command, and what it is asked with."""
+        """Command and its parameters."""
         newest = next(iter(self.ask_router('/kvroute/decisions,soon')['decisions']))
         one = self.ask_router('/kvroute/decisions,llama')['decisions']
         for command in sections():
@@ -146,7 +146,7 @@ class Commands(Rig):
                 has = {k for k in has if not re.fullmatch(REASONS, k)}
             if command in ('/kvroute/counters', '/kvroute/config', '/kvroute/metrics', '/kvroute/set'):
                 has = has & must  # tables, keys of the configuration
-            wrong += [f'{command}: {k} is not told' for k in sorted(has - named)]
+            wrong += [f'{command}: {k} is not documented' for k in sorted(has - named)]
             wrong += [f'{command}: {k} does not come' for k in sorted(must - has - SELDOM.get(command, set()))]
         print('\n'.join(wrong))
         if wrong:

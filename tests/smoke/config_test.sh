@@ -41,7 +41,7 @@ bad least-memory-jobs 's/^block_size.*/max_jobs = 1000000/' 'memory_mb.*"768".*a
 bad least-memory-requests 's/^block_size.*/max_requests = 4000000/' 'memory_mb.*"768".*max_requests of the pools [0-9]{4}'
 bad least-memory-ranks 's/^block_size.*/max_active_blocks = 100000000/' 'memory_mb.*"768".*ranks [0-9]{4}'
 bad least-memory-pages 's/^ingress.*/memory_mb = 200\nhugepages = off/; s/^ipv4.*/&\nmbufs = 40000/' 'memory_mb.*"200".*packet buffers 15[0-9],'
-# What a refusal says is needed is enough for a start: with --check=full all of it is taken.
+# The amounts that a rejection names suffice for a start: --check=full accepts them.
 sed 's/^ingress.*/memory_mb = 200\nhugepages = off/; s/^ipv4.*/&\nmbufs = 40000/; s/^block_size.*/max_requests = 400000/' <<<"$good" >"$dir/r.conf"
 least=$("$kvroute" --config "$dir/r.conf" --check 2>&1 | grep -oE 'at least [0-9]+' | grep -oE '[0-9]+')
 sed -i "s/^memory_mb.*/memory_mb = ${least:-0}/" "$dir/r.conf"
@@ -86,11 +86,11 @@ bad sessions-negative 's/^block_size.*/max_sessions = -1/' 'r.conf:7: .*max_sess
 bad affinity-zero 's/^block_size.*/session_affinity_ttl_secs = 0/' 'r.conf:7: .*session_affinity_ttl_secs.*31536000'
 bad affinity-long 's/^block_size.*/session_affinity_ttl_secs = 31536001/' 'r.conf:7: .*session_affinity_ttl_secs'
 bad affinity-text 's/^block_size.*/session_affinity_ttl_secs = day/' 'r.conf:7: .*session_affinity_ttl_secs.*day'
-bad class-of-nobody '$a [class x gold]' 'class x gold'
+bad class-without-pool '$a [class x gold]' 'class x gold'
 bad class-twice '$a [class m gold]\n[class m gold]' 'class m gold'
 bad class-quantum '$a [class m gold]\nquantum = 0' 'r.conf:10: .*quantum'
 bad no-value 's/^block_size.*/block_size/' 'r.conf:7'
-# Ports: what can be seen without their devices.
+# Ports: faults that are visible without their devices.
 bad ipv4 's/^ipv4.*/ipv4 = 10.0.0.999/' 'r.conf:5: .*ipv4: got "10.0.0.999", allowed: a unicast IPv4'
 bad ipv4-group 's/^ipv4.*/ipv4 = 224.0.0.1/' 'r.conf:5: .*ipv4: got "224.0.0.1"'
 bad ipv4-length 's/^ipv4.*/ipv4 = 10.0.0.1\/24/' 'r.conf:5: .*ipv4'
@@ -151,13 +151,13 @@ fi
 if [ $? -eq 1 ] && grep -q absent.conf "$dir/out"; then passed=$((passed + 1)); else
 	failed=$((failed + 1)) && cat "$dir/out"
 fi
-# A folder that the start would refuse is found by the whole check, before any device.
+# A folder that the start would reject is found by the full check, before any device.
 sed "/^\[router\]/a state_dir = $dir/absent" <<<"$good" >"$dir/r.conf"
 "$kvroute" --config "$dir/r.conf" --check=full >"$dir/out" 2>&1
 if [ $? -eq 1 ] && grep -q "r.conf: \[router\] state_dir: $dir/absent is no folder" "$dir/out"; then passed=$((passed + 1)); else
 	failed=$((failed + 1)) && cat "$dir/out"
 fi
-# Workers follow ranks, which is not written into what the file says.
+# The number of workers follows from the ranks, and is not written into the dumped file.
 printf '%s\n[pool n]\nid = 1\nmax_ranks = 40\n[pool o]\nid = 2\nmax_ranks = 50\nmax_workers = 9\n' "$good" >"$dir/r.conf"
 sed -i 's/^block_size.*/&\nmax_ranks = 100/' "$dir/r.conf"
 if "$kvroute" --config "$dir/r.conf" --dump-config | sed -n '/^\[router\]/,/^\[port/p' | grep -qE '^max_workers = 0( |$)'; then
@@ -166,7 +166,7 @@ else
 	failed=$((failed + 1))
 	echo "the file's max_workers is changed: $("$kvroute" --config "$dir/r.conf" --dump-config | grep max_workers)"
 fi
-# What --dump-config prints is a configuration again, and the same one.
+# The output of --dump-config is a configuration again, and the same one.
 { sed "$good_pair" <<<"$good" && printf '[class m gold]\nquantum = 3\n'; } >"$dir/r.conf"
 "$kvroute" --config "$dir/r.conf" --dump-config >"$dir/one.conf" &&
 	"$kvroute" --config "$dir/one.conf" --dump-config >"$dir/two.conf"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Thousands of streams in one thread: an engine that writes what its script says, and HTTP clients that read all there is.
+"""Thousands of streams on one thread: an engine that writes by a script, and HTTP clients that read everything.
 
-Both ends of a stream know it by the first token of its prompt, and keep count and digest of its content.
+Both ends identify a stream by the first token of its prompt, and keep count and digest of its content.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ def chunk(data):
 
 
 class End:
-    """One of a connection, and the content of its stream so far."""
+    """A connection and the content of its stream so far."""
 
     def __init__(self, crowd, sock):
         self.crowd, self.sock, self.pending, self.reads, self.closed = crowd, sock, b'', True, False
@@ -80,7 +80,7 @@ class End:
 
 
 class Served(End):
-    """The engine's: a request, and what is written of its answer."""
+    """The engine's end: a request, and the answer written so far."""
 
     def __init__(self, crowd, sock):
         super().__init__(crowd, sock)
@@ -95,7 +95,7 @@ class Served(End):
             self.send(b'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n')
             return
         if self.crowd.reads_no_bodies and self.reads:
-            self.reads = False  # what has come has come
+            self.reads = False  # bytes received so far stay
             self.crowd.unread.append(self)
             self.watch()
             return
@@ -103,7 +103,7 @@ class Served(End):
         if len(body) < length:
             return
         self.body, self.data = body[:length], body[length:]
-        self.bytes, self.digest = 0, hashlib.sha256()  # a connection may have had others
+        self.bytes, self.digest = 0, hashlib.sha256()  # the connection may have carried others
         self.number = json.loads(self.body)['prompt'][0]
         self.crowd.asked[self.number] = self
 
@@ -192,7 +192,7 @@ class Crowd:
                 self.ends[fd].ready(events)
 
     def until(self, condition, seconds):
-        """Runs both ends meanwhile. @return whether it came true."""
+        """Drives both ends meanwhile. @return whether the condition became true."""
         end = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > end:
@@ -201,7 +201,7 @@ class Crowd:
         return True
 
     def read_on(self):
-        """The engine reads the bodies that it left alone."""
+        """The engine reads the bodies that it ignored so far."""
         self.reads_no_bodies = False
         for served in self.unread:
             if not served.closed:
@@ -211,7 +211,7 @@ class Crowd:
         self.unread.clear()
 
     def whole(self, clients):
-        """Of these, who has not had exactly what was written for it: what they had, and what was."""
+        """The clients whose content differs from what was written for them: received, and written."""
         out = []
         for c in clients:
             s = self.asked.get(c.number)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""tools/demo-table draws what the runs say: curves that are written down here must be met again, point by point."""
+"""tools/demo-table draws the results of the runs: the curves written here must appear again, point by point."""
 import json
 import re
 import subprocess

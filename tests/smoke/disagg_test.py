@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A prefill pool and a decode pool of one model behind the running router: legs by the document.
+"""A prefill pool and a decode pool of one model behind the running router: legs as documented.
 
 protocol_test.sh starts it: disagg_test.py KVROUTE
 """
@@ -31,11 +31,11 @@ seed = 2
 max_ranks = 16
 max_blocks = 65536
 '''
-TALLY = Tally(140, patience=20.0)  # the machine may have other things to do
+TALLY = Tally(140, patience=20.0)  # the machine may be busy
 
 
 class Family(Peers):
-    """Everything that is tried over one version of IP."""
+    """All tests over one version of IP."""
 
     def __init__(self, address):
         super().__init__(TALLY, address)
@@ -64,12 +64,12 @@ class Family(Peers):
         return self.client.route(DECODE, tokens, tokens=prompt, body=b'body', max_tokens=99, **how)
 
     def runs(self, request, *agents):
-        """(agent, job) of every run of a request, oldest first for each agent."""
+        """(agent, job) of every attempt of a request, oldest first for each agent."""
         return [(agent, job) for agent in agents or self.agents for job in agent.runs
                 if (job.dispatch.source, job.dispatch.id) == (self.client.source, request.id)]
 
     def leg(self, name, request, *agents, nth=0):
-        """The nth run of a request on one of the agents, awaited."""
+        """Waits for the nth attempt of a request on one of the agents."""
         if not self.until(name, lambda: len(self.runs(request, *agents)) > nth):
             raise RuntimeError(name)
         return self.runs(request, *agents)[nth]
@@ -99,7 +99,7 @@ class Family(Peers):
             self.settled(agent, False)
 
     def settled(self, agent, there):
-        """Waits until a worker that has come or gone can be chosen, or cannot any more."""
+        """Waits until a new worker can be chosen, or one that left cannot."""
         rank, end = min(agent.ranks), time.monotonic() + TALLY.patience
         pin = (dict(decode_worker=agent.worker, dp_rank=rank) if agent is self.decoder else
                dict(prefill_worker=agent.worker, prefill_dp_rank=rank))
@@ -115,7 +115,7 @@ class Family(Peers):
         return request.accepted or {'refused': request.rejected}
 
     def answer(self, name, request, agent, job):
-        """The decode worker generates, the client hears it and nothing else."""
+        """The decode worker generates, and the client receives only its items."""
         for i in range(20):
             agent.item(job, b'%02d' % i, tokens=1, fin=i == 19)
         if job.dispatch.flags & p.ROUTE_DIRECT:
@@ -198,7 +198,7 @@ class Family(Peers):
         self.answer(name, request, decoder, second)
 
     def fragmented_synchronous(self):
-        """A prompt of many frames goes out twice; the workers lose its first copies."""
+        """A prompt of many frames is sent twice; the workers lose the first copies."""
         lost = {agent: 9 for agent in (self.prefillers[0], self.decoder)}
 
         def loses(agent):
@@ -223,7 +223,7 @@ class Family(Peers):
             agent.drop = lambda header: False
 
     def synchronous_failures(self):
-        """Errors, refusals, an end without a result: on one worker the other is tried, then no more."""
+        """Errors, rejections, an end without a result: one further attempt on the other worker, then no more."""
         first, other = self.prefillers
         self.join(other)
         for name, fail in (
@@ -346,17 +346,17 @@ class Family(Peers):
 
 
 def main():
-    # A test that does not run for a moment is no lost worker; nor, by dispatch_ms above, a silent one.
+    # A descheduled test has not lost its workers; nor is one unresponsive, by dispatch_ms above.
     router = Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n')
 
     def pools_are_named():
-        """Keys of telemetry have no '-' and no '.'; what cannot be a key must not be left out, nor its memory be lost."""
+        """Keys of telemetry contain no '-' and no '.'; names that cannot be keys must not be omitted, nor leak."""
         for command in ('/kvroute/pools', '/kvroute/sessions'):
             pools = router.telemetry(command)
             pools = pools.get('pools', pools)
             TALLY.check(command, set(pools) == {'llama', 'llama_prefill'}, list(pools))
         TALLY.check('name', router.telemetry('/kvroute/pools')['pools'].get('llama_prefill', {}).get('name') == 'llama-prefill')
-        # Who has been silent for ten seconds is forgotten, and a family may take longer.
+        # A peer is forgotten after ten seconds of silence, and a family may take longer.
         client = p.Client('10.9.0.1')
         asked = client.route(DECODE, 1)
         p.run_until([client], lambda: asked.ended, TALLY.patience)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""For tests that inject faults into a running router: agents, a client, requests, and doctor with its two samples."""
+"""Helpers that inject faults into a running router: agents, a client, requests, and doctor with its two samples."""
 import contextlib
 import json
 import select
@@ -83,7 +83,7 @@ class Rig:
         agent.close()
 
     def hold(self, agent, n, pool, blocks=4, first=2 * 10 ** 6, **how):
-        """@n requests that the agent has and does not answer."""
+        """@n requests that the agent does not answer."""
         agent.answer = lambda job: None
         requests = []
         for i in range(n):
@@ -100,7 +100,7 @@ class Rig:
         agent.answer = lambda job: agent.item(job, b'x', tokens=1, fin=True, cached=0)
 
     def asked(self, command, holds):
-        """A condition on the answer of a command; every question is a program that starts: a few a second."""
+        """A condition on the answer of a command; each question starts a program: a few per second."""
         due = 0.0
 
         def condition():
@@ -113,7 +113,7 @@ class Rig:
         return condition
 
     def reported(self, pool, rank, name, value):
-        """The router has the value from the heartbeat."""
+        """Waits until the router has the value from a heartbeat."""
         self.until(f'{name} of {rank} is {value}', self.asked(f'/kvroute/events,{pool}', lambda a: a['ranks'][rank].get(name) == value))
 
     def check_cause(self, found, *parts):
@@ -123,7 +123,7 @@ class Rig:
 
 
 def run(router, make):
-    """All that make(ROUTER) puts into the router. The end of the program."""
+    """Run make(ROUTER), then end the program."""
     failed = True
     try:
         router.telemetry('/kvroute/balance')

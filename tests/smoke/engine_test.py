@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The stand-in engine by itself: its HTTP, and that a listener to its events knows its cache."""
+"""The stand-in engine alone: its HTTP, and a subscriber of its events that reconstructs its cache."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def start(*args):
 
 
 def believe(event, known, order=('type', 'block_hashes', 'parent_block_hash', 'token_ids')):
-    """A listener's table: name of a block -> its name's parent and tokens."""
+    """A subscriber's table: name of a block -> its parent's name and tokens."""
     e = event if isinstance(event, dict) else dict(zip(order, event))
     if e['type'] == 'AllBlocksCleared':
         known.clear()
@@ -72,7 +72,7 @@ def believe(event, known, order=('type', 'block_hashes', 'parent_block_hash', 't
 
 
 def listen(*how):
-    """Requests, evictions, losses and a replay; then the listener holds what the engine holds."""
+    """Requests, evictions, losses and a replay; then the subscriber's table equals the engine's cache."""
     port, events, replay = free_ports(3)
     engine = start('--port', str(port), '--events', f'tcp://127.0.0.1:{events}', '--replay',
                    f'tcp://127.0.0.1:{replay}', '--blocks', '40', *how)

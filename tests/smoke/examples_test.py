@@ -32,7 +32,7 @@ def main():
             time.sleep(0.1)
         while "6 blocks" not in (again := client(ADDRESSES[0], "llama", "100")).stdout and time.monotonic() < end:
             time.sleep(0.1)
-        refused = client(ADDRESSES[0], "nobody", "100")
+        refused = client(ADDRESSES[0], "unknown", "100")
         failed = (first.stdout != "worker 17, 0 blocks cached: 100 tokens\n" or again.stdout != "worker 17, 6 blocks cached: 100 tokens\n"
                   or refused.returncode == 0 or not refused.stderr)
         print(first, again, refused, sep="\n")

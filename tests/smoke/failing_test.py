@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Engines that fail: by a status, an error in an answer, an empty stream, a broken connection, by hanging, by refusing.
+"""Failing engines: by a status, an error in an answer, an empty stream, a broken connection, by hanging, by rejecting.
 
-protocol_test.sh starts it: failing_test.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY KVROUTE_CTL
-Counts decide. Where time is waited for, its limit is generous.
+protocol_test.sh starts it: failing_test.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY KVROUTE_CTL Counts decide. Waits have generous limits.
 """
 
 import collections
@@ -46,7 +45,7 @@ def post(stream=False, timeout=20, n=2):
 
 
 def many(n, clients, **how):
-    """n requests of so many clients, one after the other each."""
+    """n requests of a number of clients, each sequential."""
     out, numbers = [None] * n, itertools.count()
 
     def client():
@@ -61,11 +60,11 @@ def many(n, clients, **how):
 
 
 def bad(out):
-    """Requests without a whole answer."""
+    """Requests without a complete answer."""
     return [x for x in out if x[0] != 200 or '"error"' in x[2] or '"text"' not in x[2]]
 
 
-def gateway_says(name):
+def read_gateway_metric(name):
     connection = http.client.HTTPConnection('127.0.0.1', GATEWAY, timeout=20)
     try:
         connection.request('GET', '/metrics')
@@ -84,12 +83,12 @@ class Test:
         return self.router.telemetry('/kvroute/loads,llama')['ranks'][f'{self.agents[i].worker}/0']
 
     def asked(self, i):
-        """Requests that an engine has had, those that it failed included."""
+        """Requests that an engine received, failed ones included."""
         count = self.engines[i].state()['count']
         return count['requests'] + count['refused']
 
     def until_well(self, name):
-        """Requests are sent until no rank is avoided."""
+        """Send requests until no rank is avoided."""
         end = time.monotonic() + 30
         while any('avoided' in self.rank(i) for i in range(len(self.engines))) and time.monotonic() < end:
             many(8, 8)
@@ -102,7 +101,7 @@ class Test:
         before = self.asked(0)
         out = many(800, 8)
         self.check('one of four: at most 1 % fail', len(bad(out)) <= 8, (len(bad(out)), bad(out)[:1]))
-        # Six open the breaker, eight more may be under way; then one probe each 4 s.
+        # Six open the breaker, eight more may be in progress; then one probe every 4 s.
         self.check('one of four: it gets few', self.asked(0) - before <= 40, self.asked(0) - before)
         self.check('one of four: it is avoided', self.rank(0)['why'] == 'failing' and 'of its last requests failed' in self.rank(0)['avoided'],
                    self.rank(0))
@@ -110,7 +109,7 @@ class Test:
         self.check('one of four: the doctor names it', f'failing-requests: pool llama: rank {self.agents[0].worker}/0 is avoided' in said.stdout,
                    (said.stdout[:500], said.stderr[:200]))
         said = subprocess.run([self.ctl, '--router', self.router.prefix, 'why', str(self.agents[0].worker)], capture_output=True, text=True)
-        self.check('one of four: why says so', 'rank 0 is avoided: ' in said.stdout, (said.stdout, said.stderr))
+        self.check('one of four: why names the rank', 'rank 0 is avoided: ' in said.stdout, (said.stdout, said.stderr))
         self.engines[0].test(error=0)
         self.until_well('one of four')
         before = self.asked(0)
@@ -118,7 +117,7 @@ class Test:
         self.check('one of four: it has its part again', self.asked(0) - before >= 8, self.asked(0) - before)
 
     def forms(self):
-        """Every form of an error is a failure, and none reaches the client while another engine is well."""
+        """Every form of an error is a failure, and none reaches the client while another engine is healthy."""
         for name, stream, switches in (
                 ('status 404', False, {'error': 404}), ('an event', True, {'error': 500, 'error_as': 'event'}),
                 ('a body', False, {'error': 500, 'error_as': 'body'}), ('an empty stream', True, {'error': 500, 'error_as': 'empty'}),
@@ -157,20 +156,20 @@ class Test:
             e.test(error=0)
 
     def few_retries(self):
-        """An outage is not multiplied: retries are a fifth of the requests, and 64 at once."""
-        retries, n = gateway_says('retries_total'), 200
+        """An outage is not amplified: retries are limited to a fifth of the requests, and to 64 at once."""
+        retries, n = read_gateway_metric('retries_total'), 200
         for e in self.engines:
             e.test(error=500)
         many(n, 8)
-        more = gateway_says('retries_total') - retries
+        more = read_gateway_metric('retries_total') - retries
         self.check('an outage: few retries', 0 < more <= 64 + n // 5, more)
-        self.check('an outage: others were denied', gateway_says('retries_denied_total') > 0)
+        self.check('an outage: others were denied', read_gateway_metric('retries_denied_total') > 0)
         for e in self.engines:
             e.test(error=0)
         self.until_well('an outage')
 
     def hangs(self):
-        """An engine that takes requests and does not answer costs two time-outs."""
+        """An engine that accepts requests and does not answer costs two time-outs."""
         self.engines[0].test(hang=True)
         out = []
         while self.rank(0).get('avoided') is None and len(out) < 40:

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Once it is ready, no polling thread of the router takes page faults: neither for its own tables nor for the memory of a memif
-peer that connects.
+"""Once ready, no polling thread of the router takes page faults, neither for its own tables nor for the memory of a connecting memif peer.
 
-  faults_test.py KVROUTE KVROUTE_LOAD
+faults_test.py KVROUTE KVROUTE_LOAD
 """
 import os
 import sys
@@ -12,12 +11,12 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), '..'
 from scripts import PATIENT, Case  # noqa: E402
 
 KVROUTE, LOAD = sys.argv[1:3]
-# Code that runs for the first time, and the stack: without the repair there are 2,200 for each peer.
+# Code that runs for the first time, and the stack: without the fix there are 2,200 per peer.
 FEW = 100
 
 
 def faults(process):
-    """{thread: page faults without reading a file} of those that poll."""
+    """{thread: page faults without reading a file} of polling threads."""
     seen = {}
     for thread in os.listdir(f'/proc/{process.pid}/task'):
         with open(f'/proc/{process.pid}/task/{thread}/stat') as f:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests of several queues share: a pool, an agent that answers at once, and clients of many flows."""
+"""Helpers of the tests of several queues: a pool, an agent that answers at once, and clients with many flows."""
 
 import fcntl
 import struct
@@ -8,7 +8,7 @@ import termios
 import kvrproto as p
 from protocol_router import Peers
 
-# The agent, which reads megabytes in thousands of frames, may take its time to acknowledge them.
+# The agent reads megabytes in thousands of frames and may acknowledge them late.
 POOLS = '''[pool llama]
 id = 3
 block_size = 16
@@ -21,7 +21,7 @@ POOL, B = 3, 16
 
 
 def under_way(sock):
-    """Bytes that the kernel has taken, and not yet put into a packet socket: more than it takes would be lost."""
+    """Bytes that the kernel has accepted and not yet put into a packet socket: beyond its limit frames would be lost."""
     return struct.unpack('i', fcntl.ioctl(sock, termios.TIOCOUTQ, bytes(4)))[0]
 
 
@@ -49,13 +49,13 @@ class Flows(Peers):
             endpoint.close()
 
     def ask(self, first):
-        """A request of one block from each client; client i's begins with token first + i."""
+        """A request of one block from each client; that of client i begins with token first + i."""
         requests = [c.route(POOL, B, p.sequence_hashes(range(first + i, first + i + B), B)) for i, c in enumerate(self.clients)]
         self.until('small requests end', lambda: all(r.ended for r in requests))
         self.check('small requests are answered', all(r.data == b'answer' for r in requests), [r.rejected for r in requests])
 
     def answered(self, request, tokens):
-        """A large request ends, and its tokens came to the agent as they were."""
+        """A large request ends, and its tokens arrived at the agent unchanged."""
         self.until('the large request ends', lambda: request.ended, lambda: request.answers)
         self.check('it is answered', request.data == b'answer', request.rejected)
         job = self.agent.jobs.get((self.clients[0].source, request.id))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Large bodies, which do not pass the router: gateway and agent, and a stranger of PROTOCOL.md who misbehaves.
+"""Large bodies, which bypass the router: gateway and agent, and a client of PROTOCOL.md that misbehaves.
 
 protocol_test.sh starts it: gateway_bodies.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY
 """
@@ -64,7 +64,7 @@ check = TALLY.check
 
 
 def completion(size, model='llama'):
-    """A body of so many bytes; the prompt is its end, and its length is told by the engine."""
+    """A body of @n bytes; the prompt is its end, and the engine reports its length."""
     body = {'model': model, 'max_tokens': 3, 'x_pad': '', 'prompt': 'abc ' * 25}
     body['x_pad'] = 'x' * (size - len(json.dumps(body)))
     text = json.dumps(body)
@@ -73,7 +73,7 @@ def completion(size, model='llama'):
 
 
 def put(address, token, body, length=None, path='/kvroute/body/'):
-    """Status of a delivery."""
+    """Status of a transfer."""
     host, _, port = address.rpartition(':')
     c = http.client.HTTPConnection(host.strip('[]'), int(port), timeout=10)
     try:
@@ -113,7 +113,7 @@ class Stranger(Front):
         token = token or os.urandom(16)
         r = self.client.away(pool, len(tokens), p.sequence_hashes(tokens, B), size, token)
         self.until('it is running', lambda: r.ended or r.accepted and r.accepted['body_addr'])
-        return r, token, r.accepted['body_addr']  # a later ACCEPTED may come without
+        return r, token, r.accepted['body_addr']  # a later ACCEPTED may lack it
 
     def ended(self, name, r):
         self.until(name, lambda: r.ended)
@@ -123,7 +123,7 @@ class Stranger(Front):
 def tokens(front):
     content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2})
     r, token, where = front.begin(len(content))
-    check('a token that nobody knows', put(where, os.urandom(16), b'x') == 404)
+    check('an unknown token', put(where, os.urandom(16), b'x') == 404)
     check('another path', put(where, token, b'x', path='/v1/completions/') == 400)
     check('another length', put(where, token, content[:-1]) == 413)
     with socket.create_connection((where.rpartition(':')[0], int(where.rpartition(':')[2]))) as s:
@@ -149,7 +149,7 @@ def replay(front, engine):
 
 def never(front):
     r, token, where = front.begin(1000)
-    front.ended('who does not deliver', r)
+    front.ended('a client that does not deliver', r)
     check('gets 408', r.fin is not None and r.fin[1] == 408 and not r.data, (r.fin, r.data, r.rejected))
     check('the token is over', wait_for(lambda: put(where, token, b'x' * 1000) in (404, 410)))
 
@@ -173,7 +173,7 @@ def rubbish(front):
 
 
 def room(front, engine, agent):
-    """Bytes of bodies at one time, of 65,536: those coming in, and those whose requests run."""
+    """Bytes of all bodies at one time, 65,536 at most: those being received, and those of running requests."""
     engine.test(hang=True)
     content = message('/v1/completions', {'prompt': list(range(32)), 'max_tokens': 2, 'pad': 'x' * 40000})
     r, token, where = front.begin(len(content), pool=NEAR)
@@ -203,7 +203,7 @@ def room(front, engine, agent):
         second, other, where = front.begin(len(content), pool=NEAR)
         check('it is coming in', wait_for(lambda: put(where, other, content) == 503))
         front.client.cancel(r)
-        check('whose request ends while it comes in is told so', s.recv(100).startswith(b'HTTP/1.1 404 '))
+        check('a body whose request ends meanwhile gets 404', s.recv(100).startswith(b'HTTP/1.1 404 '))
         check('and its room is free', wait_for(lambda: put(where, other, content) == 204))
     for r in (r, second):
         front.client.cancel(r)
@@ -212,7 +212,7 @@ def room(front, engine, agent):
 
 
 def nowhere(gw, agent):
-    """An agent whose address leads nowhere ends the request with 408: then the body goes in frames."""
+    """An agent with an unreachable address ends the request with 408: then the body is sent in frames."""
     before = gw.counters()['kvr_gateway_resubmitted_total']
     r = gw.post('/v1/completions', completion(300000, 'nowhere'), timeout=60)
     check('it gets the body in frames then', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
@@ -222,7 +222,7 @@ def nowhere(gw, agent):
 
 
 def pair(gw, prefill):
-    """Two legs, of which the agent of the prefill takes no bodies; and what its engine refuses as the client's fault is that."""
+    """Two legs, and the prefill agent accepts no bodies; a rejection by the engine as the client's fault stays one."""
     r = gw.post('/v1/completions', completion(300000, 'pair'), timeout=60)
     check('a prefill agent without bodies: in frames then', r.status == 200 and r.json()['usage']['prompt_tokens'] == 100, r)
     prefill.test(max_model_len=50)
@@ -235,7 +235,7 @@ def pair(gw, prefill):
 
 
 def addresses(program, engine):
-    """What would send clients to their own machine, or to none, is refused at the start."""
+    """Addresses that would send clients to their own machine, or to none, are rejected at the start."""
     base = [program, '--engine', f'http://127.0.0.1:{engine.port}', '--router', ADDRESSES[0], '--pool', 'near', '--worker', '99']
     for how in (['--bodies', '127.0.0.1:0'], ['--bodies', '[::1]:0'], ['--bodies-advertise', '127.0.0.1:80'],
                 ['--bodies-advertise', '0.0.0.0:80'], ['--bodies-advertise', '169.254.1.1:80'], ['--bodies-advertise', 'name:80'],
@@ -245,7 +245,7 @@ def addresses(program, engine):
 
 
 def no_files(gw):
-    """libh2o would keep a body above 32 MiB in a file of /tmp."""
+    """libh2o would keep a body above 32 MiB in a file in /tmp."""
     size = 60 << 20
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % size + b'x' * (40 << 20))
@@ -263,7 +263,7 @@ def death(front, agent, router):
     r, token, where = front.begin(1000)
     agent.kill()
     front.ended('an agent that dies with the body not there', r)
-    check('is told', r.rejected is not None and r.rejected.name == 'WorkerLost', r.rejected)
+    check('is rejected', r.rejected is not None and r.rejected.name == 'WorkerLost', r.rejected)
     agent.start()
     front.serving('back', router, agent.worker)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-gateway with two routers, one of which is killed: what waits there and what comes later goes to the other.
+"""kvroute-gateway with two routers, one of which is killed: requests that wait there and later ones go to the other.
 
 protocol_test.sh starts it: gateway_failover.py KVROUTE GATEWAY. The second router has a veth pair of its own.
 """
@@ -32,7 +32,7 @@ def ip(*args):
 
 
 def serve(agents, agent, job):
-    """Answers with the worker's number; what is to hang hangs at the first worker only."""
+    """Answers with the worker's number; a request that should hang does so only at the first worker."""
     say = json.loads(parse_message(job.dispatch.body)[3])
     if say.get('x_hang') and agent.worker == 101:
         return
@@ -43,8 +43,8 @@ def serve(agents, agent, job):
 
 
 def run(program):
-    # Far from the first pair's: the driver names its fan-out group by pid ^ index, and one kernel refuses
-    # two groups of one name on two interfaces.
+    # Far from the index of the first pair: the driver names its fan-out group by pid ^ index, and a kernel rejects two groups of
+    # one name on two interfaces.
     ip('link', 'add', 'kvr-peer2', 'index', '20001', 'type', 'veth', 'peer', 'name', 'kvr-router2', 'index', '20000')
     with open('/proc/sys/net/ipv6/conf/kvr-router2/disable_ipv6', 'w') as f:
         f.write('1')
@@ -81,8 +81,8 @@ def run(program):
         check('what waited at the router that was killed is served by the other', moved and moved[0].json() == {'worker': 201}, moved)
         check('what comes later goes there', ask().json() == {'worker': 201})
         n = gw.counters()
-        # A busy machine may keep the other one from its CPU for 1.5 s: then that has been lost, too, and is back.
-        check('the counters say so', (n['kvr_gateway_resubmitted_total'], n['kvr_gateway_routers_up']) == (1, 1) and
+        # A busy machine may deschedule the other router for 1.5 s: then it was lost, too, and is back.
+        check('the counters show it', (n['kvr_gateway_resubmitted_total'], n['kvr_gateway_routers_up']) == (1, 1) and
               n['kvr_gateway_routers_lost_total'] >= 1, n)
         patient = Gateway(program, '--router', OTHER[0], log=open(f'{routers[0].dir}/gateway.log', 'w'))
         check('it is up', wait_for(lambda: patient.counters()['kvr_gateway_routers_up'] == 1, 40))
@@ -95,13 +95,13 @@ def run(program):
         waiting.join(90)
         check('one that had begun ends', not waiting.is_alive())
 
-        def told():
-            """Of a router that is slow to come again it says that it was lost, with all it had."""
+        def is_logged():
+            """A router that is slow to return: the gateway reports that it was lost, with all its requests."""
             with open(f'{routers[0].dir}/gateway.log') as f:
                 text = f.read()
             return 'the router lost 1 requests; 0 are sent again' in text or 'thread 0: the router does not answer' in text
 
-        check('the log says that it was lost', wait_for(told, 40))
+        check('the log reports that it was lost', wait_for(is_logged, 40))
         check('the patient one ends', patient.stop() == 0)
         routers[1].process.kill()
         check('not ready without a router', wait_for(lambda: not gw.ready(), 40))
@@ -109,7 +109,7 @@ def run(program):
         check('503 without a router', r.status == 503 and r.error()[1] == 'no_router' and r.headers.get('retry-after') == '1', r)
         check('the models are gone', gw.call('GET', '/v1/models').json()['data'] == [])
         r = gw.call('GET', '/v1/models/llama')
-        check('one of them is not told to be none', r.status == 503 and r.error()[1] == 'no_router' and r.headers.get('retry-after') == '1', r)
+        check('one unready router gets its own error', r.status == 503 and r.error()[1] == 'no_router' and r.headers.get('retry-after') == '1', r)
         check('nothing is in flight', gw.counters()['kvr_gateway_requests_in_flight'] == 0)
         check('the gateway ends', gw.stop() == 0)
         first_log.seek(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-gateway and frames of HTTP/2 at random, most of them legal: it lives, and nothing is left. libh2o's assertions are on.
+"""kvroute-gateway with random HTTP/2 frames, most of them valid: it survives, and nothing is left. libh2o's assertions are enabled.
 
 protocol_test.sh starts it: gateway_frames.py KVROUTE GATEWAY [FIRST LAST], seeds of 100 connections each.
 """
@@ -56,7 +56,7 @@ def serve(agents, agent, job):
 
 
 class Client:
-    """What one connection says."""
+    """The frames of one connection."""
 
     def __init__(self, rnd):
         self.rnd, self.next, self.open, self.done, self.evil = rnd, 1, [], [], rnd.random() < 0.3
@@ -175,7 +175,7 @@ def run(log):
                 talk(gw, rnd, held)
                 if gw.process.poll() is not None:
                     break
-            time.sleep(2.5)  # those that are held are late by then, and take nothing
+            time.sleep(2.5)  # held connections time out by then and use no resources
             for s in held:
                 s.close()
             if not check(f'seed {seed}: it lives', gw.process.poll() is None, gw.process.returncode):
@@ -189,8 +189,8 @@ def run(log):
             n[f'kvr_gateway_requests_total{{outcome="{x}"}}'] for x in ('answered', 'failed', 'rejected', 'client_gone')), n)
         print({k: v for k, v in n.items() if v and 'requests' in k})
     log.seek(0)
-    said = [line for line in log.readlines() if not line.startswith('time=')]
-    check('the log has nothing but its own lines', not said, said[:3])
+    lines = [line for line in log.readlines() if not line.startswith('time=')]
+    check('the log has nothing but its own lines', not lines, lines[:3])
 
 
 beside(TALLY, Router(sys.argv[1], POOL, 'suspect_ms = 20000\ndead_ms = 40000'), run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-gateway against clients that flood, leave at once or take nothing, and engines whose answers cannot be passed on.
+"""kvroute-gateway with clients that flood, disconnect at once or never read, and engines whose answers cannot be relayed.
 
 protocol_test.sh starts it: gateway_hostile.py KVROUTE GATEWAY.
 """
@@ -26,7 +26,8 @@ max_blocks = 65536
 '''
 TALLY = Tally(200, patience=30.0)
 check = TALLY.check
-# HTTP/2 by hand (RFC 9113): no client library opens and resets like this. The field block is of literals and of the static table.
+# HTTP/2 written by hand (RFC 9113): no client library opens and resets like this. The field block uses literals and the static
+# table.
 PREFACE = b'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'
 DATA, HEADERS, RST_STREAM, SETTINGS, WINDOW_UPDATE, UNKNOWN = 0, 1, 3, 4, 8, 0x20
 END_STREAM, END_HEADERS, INITIAL_WINDOW, CANCEL = 1, 4, 4, 8
@@ -67,7 +68,7 @@ def serve(agents, agent, job):
         item(response(body=b'{}'), tokens=1, fin=True, status=200)
     elif mode == 'status':
         item(response(say['code'], body=say['body'].encode(), more='date: long ago\r\nserver: engine\r\n'), tokens=1, fin=True, status=say['code'])
-    elif mode == 'long':  # one piece for libh2o
+    elif mode == 'long':  # one read for libh2o
         item(response(), status=200)
         for i in range(100):
             item(b'x' * 1000, status=200, fin=i == 99)
@@ -95,12 +96,12 @@ def nothing_left(gw, agents, name):
 
 
 def leavers(gw, agents):
-    """Clients that are gone before their request is read: nobody tells of it a second time."""
+    """Clients that disconnect before their request is read: the disconnect is reported only once."""
     for _ in range(20):
         with socket.create_connection(('127.0.0.1', gw.port)) as s:
             s.sendall(http1(ask('hang')))
     nothing_left(gw, agents, 'close at once')
-    # An engine that answers would be first when the client is held up between its two calls.
+    # The answer of an engine would be first when the client is held up between its two calls.
     for _ in range(20):
         got = gw.raw(http1(ask('hang')), half_close=True)
         check('a request and the end of the side at once: 499 always', got.startswith(b'HTTP/1.1 499 '), got[:100])
@@ -108,7 +109,7 @@ def leavers(gw, agents):
 
 
 def resets(gw, agents):
-    """Rapid reset: requests that are opened and cancelled in one breath. The others must not feel it."""
+    """Rapid reset: requests that are opened and cancelled at once. Other clients must not notice."""
     lost = counter(gw, 'routers_lost_total')
     hang, stream, closed = ask('hang'), 1, False
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
@@ -127,7 +128,7 @@ def resets(gw, agents):
     check('others are served', r.status == 200, r)
     check('the router was not lost', counter(gw, 'routers_lost_total') == lost)
     nothing_left(gw, agents, 'resets')
-    # A client that changes its mind now and then is no flood.
+    # A client that cancels now and then is no flood.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + b''.join(
             post(i, hang) + frame(RST_STREAM, 0, i, struct.pack('>I', CANCEL)) for i in range(1, 401, 2)) + post(401, ask('json')))
@@ -143,7 +144,7 @@ def resets(gw, agents):
 
 
 def frames(data):
-    """(kind, flags, stream, payload) of each whole frame."""
+    """(kind, flags, stream, payload) of each complete frame."""
     while len(data) >= 9 and len(data) >= 9 + int.from_bytes(data[:3], 'big'):
         n = int.from_bytes(data[:3], 'big')
         yield data[3], data[4], int.from_bytes(data[5:9], 'big'), data[9:9 + n]
@@ -151,7 +152,7 @@ def frames(data):
 
 
 def turns(s, seconds=60.0):
-    """All frames that have come, again and again: what is said in a turn of the loop has the socket's timeout to be answered."""
+    """Reads all frames repeatedly: a reply of the event loop may take as long as the socket's timeout."""
     got, end = b'', time.monotonic() + seconds
     while time.monotonic() < end:
         yield list(frames(got))
@@ -162,12 +163,12 @@ def turns(s, seconds=60.0):
 
 
 def ended(all_of):
-    """Streams whose answer is there, and its bytes."""
+    """Streams whose answer has arrived, and its bytes."""
     return {n: b''.join(t for kind, _, m, t in all_of if kind == DATA and m == n) for kind, flags, n, _ in all_of if kind == DATA and flags & END_STREAM}
 
 
 def stalled(gw, agents):
-    """A window that is never opened: TCP sees nothing wrong, the stream is under way for ever."""
+    """A window that is never opened: TCP sees nothing wrong, and the stream would last forever."""
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, struct.pack('>HI', INITIAL_WINDOW, 0)) + post(1, ask('flood')) + post(3, ask('json')))
         s.settimeout(30)
@@ -182,7 +183,7 @@ def stalled(gw, agents):
         check('a client that takes nothing is closed', got == b'', got[:100])
     check('and counted', counter(gw, 'requests_cut_total{reason="stalled"}') >= 1, gw.counters())
     nothing_left(gw, agents, 'stalled')
-    # Behind a proxy the others of its connection are other people's.
+    # Behind a proxy, other streams of its connection belong to other users.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + frame(WINDOW_UPDATE, 0, 0, struct.pack('>I', 1 << 30)) + post(1, ask('flood')))
         s.settimeout(0.2)
@@ -199,7 +200,7 @@ def stalled(gw, agents):
         check('one that takes nothing is reset alone', [n for kind, _, n, _ in all_of if kind == RST_STREAM] == [1], [f[:3] for f in all_of[-9:]])
         check('those beside it and after it are served', ended(all_of) == {n: b'{}' for n in range(3, stream + 2, 2)}, [f[:3] for f in all_of[-9:]])
     nothing_left(gw, agents, 'stalled alone')
-    # --idle-ms is 2000: who takes a little now and then is slow, and has not stopped.
+    # --idle-ms is 2000: a client that reads a little now and then is slow, and has not stopped.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, struct.pack('>HI', INITIAL_WINDOW, 0)) + frame(WINDOW_UPDATE, 0, 0, struct.pack('>I', 1 << 30)) +
                   post(1, ask('long')))
@@ -208,12 +209,12 @@ def stalled(gw, agents):
             if 1 in ended(all_of) or any(kind == RST_STREAM for kind, *_ in all_of):
                 break
             s.sendall(frame(WINDOW_UPDATE, 0, 1, struct.pack('>I', 8000)))
-        check('who takes little is served', ended(all_of) == {1: b'x' * 100000}, [f[:3] for f in all_of[-9:]])
+        check('a slow reader is served', ended(all_of) == {1: b'x' * 100000}, [f[:3] for f in all_of[-9:]])
     nothing_left(gw, agents, 'slow reader')
 
 
 def slow(gw, agents):
-    """Bodies of HTTP/2 that drip, or stop: each is told, the others of its connection are served."""
+    """Bodies of HTTP/2 that drip or stop: each gets an error, and other streams of its connection are served."""
     before = counter(gw, 'requests_cut_total{reason="slow_request"}')
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + b''.join(frame(HEADERS, END_HEADERS, i, FIELDS) + frame(DATA, 0, i, b'{') for i in (1, 3)))
@@ -225,7 +226,7 @@ def slow(gw, agents):
                 break
             s.sendall((frame(DATA, 0, 1, b' ') if 1 not in text else b'') + post(stream, ask('json')))
             stream += 2
-        check('who drips and who stops is told', all(b'"code":"request_timeout"' in text.get(n, b'') for n in (1, 3)), text)
+        check('dripping and stopped bodies get 408', all(b'"code":"request_timeout"' in text.get(n, b'') for n in (1, 3)), text)
         check('not before its time', time.monotonic() > at + 1.5)
         s.sendall(post(stream, ask('json')))
         for all_of in come:
@@ -244,23 +245,23 @@ def slow(gw, agents):
             time.sleep(0.7 if i // 16384 % 13 == 12 else 0)
         while not any(n == 1 and flags & END_STREAM for _, flags, n, _ in frames(got)) and (part := s.recv(65536)):
             got += part
-        check('who is slow and goes on is served', (DATA, END_STREAM, 1, b'{}') in list(frames(got)), got[-200:])
+        check('a slow client that continues is served', (DATA, END_STREAM, 1, b'{}') in list(frames(got)), got[-200:])
     nothing_left(gw, agents, 'slow')
 
 
 def unknown(gw, agents):
-    """Frames of kinds that nobody knows are ignored, without a word each."""
+    """Frames of unknown kinds are ignored without an answer."""
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + b''.join(frame(UNKNOWN + i % 200, 0xff, i, b'x' * 20) for i in range(1000)) + post(1, ask('json')))
         s.settimeout(20)
         got = b''
         while b'{}' not in got and (part := s.recv(65536)):
             got += part
-        check('frames that nobody knows', b'{}' in got, got[-100:])
+        check('unknown frames', b'{}' in got, got[-100:])
 
 
 def statuses(gw, agents):
-    """What would make the client take something else for its answer."""
+    """Heads that could make the client misread the answer."""
     for code, text, want in ((100, 'x', 502), (101, '', 502), (199, '', 502), (600, '', 502), (999, 'x', 502), (204, 'x', 502),
                              (304, 'x', 502), (204, '', 204), (200, 'x', 200), (418, 'x', 418)):
         got = gw.raw(http1(ask('status', code=code, body=text)) + http1(ask('json')), seconds=30,
@@ -276,7 +277,7 @@ def statuses(gw, agents):
 def heads(gw, agents):
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'}, {'authorization': 'k' * 17000})
     check('fields that no head can hold', r.status == 413 and r.error()[1] == 'request_too_large', r)
-    # Where the content ends is said once, or the next request may be a part of this one for whoever stands before us.
+    # The end of the content is stated once; otherwise a proxy in front might take the next request for a part of this one.
     body, head, other = ask('json'), b'POST /v1/completions HTTP/1.1\r\nhost: x\r\n', b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n'
     for fields, text in ((b'content-length: %d\r\ncontent-length: 0\r\n' % len(body), body),
                          (b'content-length: 0\r\nContent-Length: %d\r\n' % len(body), body),
@@ -296,13 +297,13 @@ def heads(gw, agents):
     got = gw.raw(head + b'transfer-encoding: chunked\r\n\r\n' + b'1;a=b\r\n%s\r\n%x \r\n%s\r\n0\r\nx: y\r\n\r\n' % (body[:1], len(body) - 1, body[1:]) +
                  other, seconds=30, whole=lambda out: out.count(b'HTTP/1.1 200 ') == 2)
     check('chunks are served', got.count(b'HTTP/1.1 200 ') == 2, got)
-    # It would pass a proxy that knows of no such thing, and what the proxy lets pass and refuses with it.
+    # An upgrade would pass a proxy that does not know it, and bypass the proxy's checks.
     got = gw.raw(head + b'connection: upgrade, http2-settings\r\nupgrade: h2c\r\nhttp2-settings: AAMAAABkAAQAAP__\r\ncontent-length: %d\r\n\r\n' % len(body) +
                  body + other, whole=lambda out: out.count(b'HTTP/1.1 ') == 2)
     check('a connection of HTTP/1 stays one', b'HTTP/1.1 101 ' not in got and got.startswith(b'HTTP/1.1 200 '), got)
     got = gw.raw(head + b'Host: y\r\ncontent-length: %d\r\n\r\n' % len(body) + body + other)
     check('two hosts are refused', got.startswith(b'HTTP/1.1 400 ') and got.count(b'HTTP/1.1 ') == 1, got)
-    # One field in the dynamic table, and a byte for each time that it is meant.
+    # One field in the dynamic table, and one byte for each reference to it.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.settimeout(20)
         s.sendall(PREFACE + frame(SETTINGS, 0, 0, b'') + frame(HEADERS, END_HEADERS, 1, FIELDS + b'\x40\x01a\x01b') +
@@ -327,7 +328,7 @@ def heads(gw, agents):
 
 
 def bad_questions(gw, agents):
-    """What the tokenizer refuses is no failure of its own: others' prompts keep their ids."""
+    """A rejection by the tokenizer is no failure of the tokenizer: other prompts keep their ids."""
     def hashes(i):
         gw.post('/v1/completions', {'model': 'llama', 'prompt': f'prompt number {i}, which is long enough to have blocks'})
         return len(list(agents.runs()[-1].dispatch.hashes))
@@ -340,7 +341,7 @@ def bad_questions(gw, agents):
 
 
 class Answers(threading.Thread):
-    """A tokenizer that says what it is told to, and hangs up after anything else than good."""
+    """A tokenizer that sends a scripted answer, and closes the connection after any but a good one."""
     good = b'{"tokens":%s}' % json.dumps(list(range(40))).encode()
 
     def __init__(self):
@@ -360,7 +361,7 @@ class Answers(threading.Thread):
 
 
 def bad_tokenizers(program):
-    """What is no answer to a question: served by load, and the next good one has ids again."""
+    """Invalid answers to a question: requests are routed by load, and the next good answer has ids again."""
     def head(*fields):
         return b'\r\n'.join([b'HTTP/1.1 200 OK', *fields, b'', b''])
 
@@ -402,8 +403,8 @@ def run(log):
             n[f'kvr_gateway_requests_total{{outcome="{x}"}}'] for x in ('answered', 'failed', 'rejected', 'client_gone')), n)
     tokenizer.stop()
     log.seek(0)
-    said = [line for line in log.readlines() if not line.startswith('time=')]
-    check('the log has nothing but its own lines', not said, said[:3])
+    lines = [line for line in log.readlines() if not line.startswith('time=')]
+    check('the log has nothing but its own lines', not lines, lines[:3])
 
 
 beside(TALLY, Router(sys.argv[1], POOL, 'suspect_ms = 20000\ndead_ms = 40000'), run)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-gateway at its limits: descriptors, and bytes of all that waits there.
+"""kvroute-gateway at its limits: descriptors, and bytes of all waiting data.
 
 protocol_test.sh starts it: gateway_limits.py KVROUTE GATEWAY UNWATCHED CLOCK
 """
@@ -37,7 +37,7 @@ def serve(agents, agent, job):
 
 
 def start(program):
-    """The limit of descriptors is looked at before anybody comes."""
+    """The limit of descriptors is checked before any client connects."""
     limit = 'ulimit -n "$1"; shift; exec "$0" --router 10.9.0.1 --listen 127.0.0.1:0 "$@"'
 
     def refused(what, files, *args, advice):
@@ -46,7 +46,7 @@ def start(program):
 
     refused('too many connections for its descriptors', '256', '--max-connections', '300', advice='(ulimit -n 414), or use --max-connections 142')
     refused('no descriptor for a client of a thread', '256', '--threads', '16', advice='or use fewer --threads')
-    # What nobody has asked for is made to fit: (1024 - 32) / 8 threads - 82 of each.
+    # Defaults are made to fit: (1024 - 32) / 8 threads - 82 of each.
     process = subprocess.Popen(['bash', '-c', limit, program, '1024', '--threads', '8'], stderr=subprocess.PIPE, text=True)
     try:
         said = process.stderr.readline()
@@ -69,7 +69,7 @@ def descriptors(gw):
 
     rests = counter('kvr_gateway_accept_pauses_total')
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (max(map(int, os.listdir(f'/proc/{pid}/fd'))) + 1, before[1]))
-    # Descriptors that have become free below the limit are taken first.
+    # Free descriptors below the limit are used first.
     idle = [socket.create_connection(('127.0.0.1', gw.port)) for _ in range(16)]
     answers = []
     late = threading.Thread(target=lambda: answers.append(gw.call('GET', '/health').status))
@@ -79,10 +79,10 @@ def descriptors(gw):
     time.sleep(1)
     used, passed = cpu(pid) - used, time.monotonic() - at
     check('and does not turn round and round', used < 0.5 * passed, (used, passed))
-    check('who is there is served', counter('kvr_gateway_connections_open') >= 1 and not answers)
+    check('the connected client is served', counter('kvr_gateway_connections_open') >= 1 and not answers)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
     late.join(30)
-    check('who has waited is served then', answers == [200], answers)
+    check('the waiting client is served then', answers == [200], answers)
     keep.close()
     for s in idle:
         s.close()
@@ -96,7 +96,7 @@ def cpu(pid):
 
 
 def total(gw):
-    """1 MiB in all: a second large request has no room while the first one waits."""
+    """1 MiB in all: a second large request does not fit while the first one waits."""
     body = '{"model": "llama", "prompt": [1], "x_hang": 1, "x_pad": "%s"}' % ('x' * 300000)
     first = threading.Thread(target=lambda: gw.post('/v1/completions', body, timeout=60), daemon=True)
     first.start()
@@ -114,7 +114,7 @@ def resident(gw):
 
 
 def bodies(program):
-    """Bodies that begin and do not end, in streams of one connection, and in connections: as much memory as --total-mb says."""
+    """Bodies that begin and do not end, in streams of one connection and in connections: they use at most --total-mb of memory."""
     def frame(kind, flags, stream, payload):
         return struct.pack('>I', len(payload))[1:] + struct.pack('>BBI', kind, flags, stream) + payload
 
@@ -154,7 +154,7 @@ HEAD = b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n'
 
 
 def greedy(program):
-    """One address that takes what it can get of --total-mb, by requests that wait and by bodies that do not end: others find room."""
+    """One address uses as much of --total-mb as it can, by waiting requests and by endless bodies: other addresses are served."""
     gw = Gateway(program, '--router', ADDRESSES[0], '--total-mb', '4', '--max-body', '1048576')
     check('a gateway to fill', wait_for(gw.ready))
     large = '{"model": "llama", "prompt": [1], "x_pad": "%s"}' % ('x' * 300000)
@@ -169,7 +169,7 @@ def greedy(program):
         wait_for(lambda: len(refused()) + gw.counters()['kvr_gateway_requests_in_flight'] == n)
     check('it gets some', len(refused()) == 3 and gw.counters()['kvr_gateway_requests_in_flight'] == 5, gw.counters())
     said = [x.recv(4096) for x in refused()]
-    check('and is told that it has its share', all(x.startswith(b'HTTP/1.1 429 ') and b'retry-after: 1\r\n' in x.lower() and
+    check('and gets 429 for its quota', all(x.startswith(b'HTTP/1.1 429 ') and b'retry-after: 1\r\n' in x.lower() and
                                                   b'"code":"too_many_from_address"' in x for x in said), said)
     check('counted as its own', gw.counters()['kvr_gateway_rejections_total{reason="source_buffer_limit"}'] == 3, gw.counters())
     check('another address has room', gw.post('/v1/completions', large).status == 200)
@@ -192,7 +192,7 @@ def greedy(program):
 
 
 def flood(program):
-    """One address: so many connections, so many requests a second. Others are others."""
+    """One address: limits of connections and of requests per second; other addresses are not affected."""
     gw = Gateway(program, '--router', ADDRESSES[0], '--source-connections', '4', '--source-rate', '1')
     check('a gateway with shares', wait_for(gw.ready))
     held = []
@@ -227,7 +227,7 @@ def flood(program):
 
 
 def traded(program):
-    """At the limit of connections who says nothing makes room for who comes; who is served does not."""
+    """At the limit of connections an idle connection makes room for a new one; one in use does not."""
     gw = Gateway(program, '--router', ADDRESSES[0], '--max-connections', '4', '--source-connections', '8')
     check('a gateway for four', wait_for(gw.ready))
     check('those that have asked have left', wait_for(lambda: gw.counters()['kvr_gateway_connections_open'] == 1))
@@ -262,17 +262,17 @@ def traded(program):
     for _ in range(2):
         with socket.create_connection(('127.0.0.1', gw.port)) as s:
             s.settimeout(20)
-            check('who has his share is refused', s.recv(4096).startswith(b'HTTP/1.1 429 '))
+            check('an address above its quota is rejected', s.recv(4096).startswith(b'HTTP/1.1 429 '))
     for s in others:
         s.sendall(ask)
-        check('and nobody closed for that', s.recv(4096).startswith(b'HTTP/1.1 200 '))
+        check('and no connection closed for that', s.recv(4096).startswith(b'HTTP/1.1 200 '))
     for s in held:
         s.close()
     check('it ends', gw.stop() == 0)
 
 
 def unwatched(program, preload):
-    """Where the kernel watches no further connection, and nobody would see a client leave."""
+    """The kernel watches no further connection, so a client's disconnect would go unnoticed."""
     with tempfile.TemporaryDirectory() as d:
         os.environ['LD_PRELOAD'], os.environ['KVR_UNWATCHED'] = preload, f'{d}/refuse'
         gw = Gateway(program, '--router', ADDRESSES[0])
@@ -299,7 +299,7 @@ def unwatched(program, preload):
 
 
 def clock(program, preload):
-    """The clock of the wall is set back while one connection is idle, another one in the midst of its request, and one waits for a tokenizer."""
+    """The wall clock is set back while one connection is idle, another one is in the middle of its request, and one waits for a tokenizer."""
     ask, answers = b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n', []
     with tempfile.TemporaryDirectory() as d, socket.create_server(('127.0.0.1', 0)) as silent:
         os.environ['LD_PRELOAD'], os.environ['KVR_CLOCK'] = preload, f'{d}/clock'

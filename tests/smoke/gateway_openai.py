@@ -24,7 +24,7 @@ TALLY = Tally(120, patience=30.0)
 check = TALLY.check
 
 
-def engine_says(port):
+def read_engine(port):
     with urllib.request.urlopen(f'http://127.0.0.1:{port}/_test') as r:
         return json.load(r)
 
@@ -45,9 +45,9 @@ try:
     status = subprocess.run(['node', f'{here}/gateway_openai.mjs', f'http://127.0.0.1:{gateway.port}/v1', sys.argv[4]],
                             timeout=100).returncode
     check('the openai package is content', status == 0, status)
-    check('what was cancelled ended at the engine', wait_for(lambda: engine_says(engine.port)['count']['aborted'] >= 1),
-          engine_says(engine.port)['count'])
-    # The engine tells what it caches, the tokenizer what the prompt is: the next turn is expected where its blocks are.
+    check('what was cancelled ended at the engine', wait_for(lambda: read_engine(engine.port)['count']['aborted'] >= 1),
+          read_engine(engine.port)['count'])
+    # The engine reports its cache, and the tokenizer returns the prompt: the next turn is expected at the rank with its blocks.
     turn = {'model': 'model', 'max_tokens': 4, 'messages': [{'role': 'user', 'content': 'a long question ' * 20}]}
 
     def overlap():

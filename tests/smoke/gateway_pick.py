@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-gateway for those who keep their own proxy: /pick, the calls about a booking, leases, /loads.
+"""kvroute-gateway for deployments with their own proxy: /pick, the calls about a booking, leases, /loads.
 
 protocol_test.sh starts it: gateway_pick.py KVROUTE GATEWAY.
 """
@@ -39,11 +39,11 @@ IDS = list(range(100, 100 + 4 * B))
 
 
 def never(agents, agent, job):
-    """What is only booked comes to no worker: runs() tells."""
+    """A booked request reaches no worker: see runs()."""
 
 
 def booked(agents):
-    """Bookings of each worker as its heartbeats hear it."""
+    """Bookings of each worker, as its agent learns from heartbeats."""
     with agents.lock:
         return [agent.bookings for agent in agents.agents]
 
@@ -83,7 +83,7 @@ def pick(gw, agents):
 def legs(gw, agents):
     r = gw.post('/pick', {'model': 'answers', 'prompt': IDS})
     say = r.json()
-    check('of a pair both engines are told', (say['endpoint'], say['prefill_endpoint']) == ('10.0.0.9:1', '[2001:db8::8]:8000'), say)
+    check('both engines of a pair are returned', (say['endpoint'], say['prefill_endpoint']) == ('10.0.0.9:1', '[2001:db8::8]:8000'), say)
     check('in the headers', r.headers.get('x-prefiller-host-port') == '[2001:db8::8]:8000', r.headers)
     check('both are booked', wait_for(lambda: booked(agents)[1:] == [1, 1]), booked(agents))
     gw.post(f'/pick/{say["booking"]}/first_token', None)
@@ -101,14 +101,14 @@ def leases(gw, agents):
         time.sleep(0.3)
         gw.post(path + '/progress', None)
     check('a caller who speaks keeps it', booked(agents)[0] == 1, booked(agents))
-    check('one who does not loses it', wait_for(lambda: booked(agents)[0] == 0), booked(agents))
+    check('one that is not renewed is lost', wait_for(lambda: booked(agents)[0] == 0), booked(agents))
     r = gw.post(path + '/end', None)
-    check('and is told', r.status in (200, 410), r)
+    check('and is rejected', r.status in (200, 410), r)
     check('counted', gw.counters()['kvr_gateway_leases_ended_total{reason="expired"}'] == 1, gw.counters())
 
 
 def threads(gw, agents):
-    """Every call comes over its own connection, and so to any thread."""
+    """Every call uses its own connection, and so any thread."""
     names = [gw.post('/pick', {'model': 'llama', 'prompt': IDS}).json()['booking'] for _ in range(24)]
     check('booked', wait_for(lambda: booked(agents)[0] == 24), booked(agents))
     check('first tokens', all(gw.post(f'/pick/{n}/first_token', None).status == 200 for n in names))
@@ -117,7 +117,7 @@ def threads(gw, agents):
 
 
 def bound(program, agents):
-    """Bookings lie for minutes: they leave half of --max-in-flight to requests."""
+    """Bookings last for minutes: they leave half of --max-in-flight to requests."""
     gw = Gateway(program, '--router', '10.9.0.1', '--max-in-flight', '8')
     check('a small gateway', wait_for(gw.ready))
     names = [gw.post('/pick', {'model': 'llama', 'prompt': IDS}).json().get('booking') for _ in range(4)]
@@ -164,7 +164,7 @@ def lost_worker(gw, agents):
         a.goodbye()
     check('the worker leaves', wait_for(lambda: a.gone))
     path = f'/pick/{r.json()["booking"]}/first_token'
-    check('its caller is told', wait_for(lambda: gw.post(path, None).status == 410), gw.post(path, None))
+    check('its caller gets 410', wait_for(lambda: gw.post(path, None).status == 410), gw.post(path, None))
 
 
 def run(log):
@@ -181,7 +181,7 @@ def run(log):
         lost_worker(gw, agents)
         n = gw.counters()
         check('nothing is booked any more', (n['kvr_gateway_leases'], n['kvr_gateway_requests_in_flight']) == (0, 0), n)
-        check('no worker was told of anything', not agents.runs(), agents.runs())
+        check('no worker received a frame', not agents.runs(), agents.runs())
 
 
 beside(TALLY, Router(sys.argv[1], POOLS, 'client_timeout_ms = 3000\nsuspect_ms = 20000\ndead_ms = 40000'), run)

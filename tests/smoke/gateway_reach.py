@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What comes of a client's hints at the router and its workers, and of the router's refusals at the client.
+"""Effect of a client's hints at the router and its workers, and of the router's rejections at the client.
 
 protocol_test.sh starts it: gateway_reach.py KVROUTE GATEWAY.
 """
@@ -66,8 +66,8 @@ def serve(agents, agent, job):
 
 
 def hints(gw, agents):
-    """Each hint alone, from a header and from the body, and as PROTOCOL.md 8 writes it."""
-    def told(headers=None, **more):
+    """Each hint alone, from a header and from the body, and as defined in PROTOCOL.md 8."""
+    def send_and_read(headers=None, **more):
         n = len(agents.runs())
         r = gw.post('/v1/completions', {'model': 'llama', 'prompt': [1, 2, 3], **more}, headers)
         jobs = agents.runs()[n:]
@@ -75,7 +75,7 @@ def hints(gw, agents):
             return jobs[0].dispatch
         return None
 
-    d = told()
+    d = send_and_read()
     check('none without any', d and d.expected == p.NONE32 and not list(p.read_hints(d.hints)), d and d.hints)
     for name, text, value, kind, want in (
             ('priority', '-4', -4, 0x000D, struct.pack('<i', -4)),
@@ -83,14 +83,14 @@ def hints(gw, agents):
             ('priority_jump', '2.5', 2.5, 0x000B, struct.pack('<d', 2.5)),
             ('policy_class', 'gold', 'gold', 0x000E, b'gold'),
             ('preferred_taints', 'gpu=b=0.5', {'gpu=b': 0.5}, 0x000A, struct.pack('<d', 0.5) + b'gpu=b')):
-        for d in told({'x-kvroute-' + name.replace('_', '-'): text}), told(nvext={name: value}):
+        for d in send_and_read({'x-kvroute-' + name.replace('_', '-'): text}), send_and_read(nvext={name: value}):
             check(f'{name} reaches the router', d and list(p.read_hints(d.hints)) == [(kind, want)], d and d.hints)
-    for d in told({'x-kvroute-expected-output-tokens': '55'}), told(nvext={'expected_output_tokens': 55}):
+    for d in send_and_read({'x-kvroute-expected-output-tokens': '55'}), send_and_read(nvext={'expected_output_tokens': 55}):
         check('expected output reaches the router', d and d.expected == 55, d and d.expected)
 
 
 def pins(gw, agents):
-    """Of a pair: who does which leg. Two workers each, so a pin that is lost is seen by one of two."""
+    """Pins of a pair: the workers of both legs. Two workers each, so that one of two reveals a lost pin."""
     def legs(headers, nvext=None):
         n = len(agents.runs())
         r = gw.post('/v1/completions', {'model': 'answers', 'prompt': list(range(4 * B)), **({'nvext': nvext} if nvext else {})}, headers)
@@ -111,7 +111,7 @@ def pins(gw, agents):
 
 
 def taints(gw):
-    """Whoever has what is preferred is taken, of two that are equal."""
+    """Of two equal workers, the preferred one is chosen."""
     for letter, worker in ('a', 101), ('b', 102):
         for _ in range(3):
             r = gw.post('/v1/completions', {'model': 'llama', 'prompt': [1]}, {'x-kvroute-preferred-taints': f'gpu={letter}=0.9', 'x-kvroute-query': '1'})
@@ -128,7 +128,7 @@ def responses(gw, agents):
 
 
 def no_delay(gw):
-    """The option of the very socket that the gateway has accepted: small writes must not wait for each other."""
+    """The option of the socket that the gateway has accepted: small writes must not wait for each other."""
     pidfd = os.pidfd_open(gw.process.pid)
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n')
@@ -143,7 +143,7 @@ def no_delay(gw):
                 with socket.socket(fileno=fd) as theirs:
                     if theirs.family == socket.AF_INET and theirs.type == socket.SOCK_STREAM and theirs.getpeername() == s.getsockname():
                         seen.append(theirs.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY))
-            except OSError:  # none, or not connected
+            except OSError:  # not connected
                 pass
         else:
             check('TCP_NODELAY of an accepted connection', seen == [1], seen)
@@ -151,7 +151,7 @@ def no_delay(gw):
 
 
 def refusals(gw, agents):
-    """The router's words for overload and for too many, as HTTP has them. Last of all: the source has spent its rate."""
+    """The router's rejections for overload and rate, as HTTP has them. Last of all: the source has used up its rate."""
     body = json.dumps({'model': 'small', 'prompt': list(range(200)), 'x_hang': 1}).encode()
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(body) + body)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the tests of the gateway share: agents of PROTOCOL.md whose engine is a function, a running gateway, HTTP."""
+"""Helpers of the gateway's tests: agents of PROTOCOL.md whose engine is a function, a running gateway, HTTP."""
 
 import contextlib
 import http.client
@@ -36,8 +36,8 @@ def response(status=200, content_type='application/json', body=b'', more=''):
 
 
 class Agents(threading.Thread):
-    """Drives agents in the background. `serve(agent, job)` is called for each new request there; what it puts into `later` as
-    (due, function) is called in time."""
+    """Drives agents in the background. `serve(agent, job)` is called for each new request; functions that it puts into `later` as (due, function)
+    are called when due."""
 
     def __init__(self, agents, serve):
         super().__init__(daemon=True)
@@ -51,7 +51,7 @@ class Agents(threading.Thread):
         agent.hello()
 
     def add(self, agent):
-        """One more, while they are driven."""
+        """Adds an agent while they are driven."""
         with self.lock:
             self.begin(agent)
             self.agents.append(agent)
@@ -83,7 +83,7 @@ class Agents(threading.Thread):
                         agent.receive()
 
     def runs(self):
-        """Every request so far, in the order of their coming."""
+        """Every request so far, in order of arrival."""
         with self.lock:
             return list(self.seen)
 
@@ -121,7 +121,7 @@ class Reply:
         return json.loads(self.body)
 
     def error(self):
-        """Type and code of an error in the shape of the OpenAI API."""
+        """Type and code of an error in the form of the OpenAI API."""
         e = self.json()['error']
         assert set(e) == {'message', 'type', 'param', 'code'} and e['message'], e
         return e['type'], e['code']
@@ -134,7 +134,7 @@ class Gateway:
     def __init__(self, program, *options, log=None):
         self.port = free_port()
         self.log = log
-        # Two busy CPUs may keep a router silent for longer than the gateway's default is patient.
+        # Two busy CPUs may keep a router silent for longer than the gateway's default limit.
         patient = () if '--router-ms' in options else ('--router-ms', '10000')
         self.process = child.start([program, '--listen', f'127.0.0.1:{self.port}', *patient, *options],
                                    stderr=log or subprocess.DEVNULL)
@@ -166,7 +166,7 @@ class Gateway:
         return self.call('POST', path, body, headers, timeout)
 
     def raw(self, data, seconds=10.0, half_close=False, whole=lambda out: False):
-        """Bytes in, bytes out until the gateway closes or is silent for so long; when they are `whole`, for half a second."""
+        """Bytes in, bytes out until the gateway closes or is silent for @seconds; half a second once they are `whole`."""
         with socket.create_connection(('127.0.0.1', self.port)) as s:
             s.sendall(data)
             if half_close:
@@ -203,7 +203,7 @@ class Gateway:
 
 @contextlib.contextmanager
 def serving(tally, agents, serve, program, *options, log=None):
-    """A gateway and, behind its router, agents that answer as Agents(agents, serve) does: ready for the `with` block, whose end is theirs."""
+    """A gateway with agents behind its router that answer as Agents(agents, serve) does; for a `with` block, which ends them."""
     driven = Agents(agents, serve)
     driven.start()
     tally.check('agents are served', wait_for(lambda: all(a.state == 'SERVING' for a in driven.agents)))
@@ -215,7 +215,7 @@ def serving(tally, agents, serve, program, *options, log=None):
 
 
 def beside(tally, router, test):
-    """test(log) beside a router that is ready, which has nothing left then; then exit. `log` is for what the gateway says."""
+    """test(log) beside a router that is ready and must have nothing left afterwards; then exit. `log` is the gateway's log."""
     path = f'{router.dir}/gateway.log'
     with open(path, 'w+') as log:
         tally.beside(router, lambda: (test(log), tally.balanced(router)), path)

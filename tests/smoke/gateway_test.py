@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""kvroute-gateway between clients of HTTP and agents of PROTOCOL.md: every endpoint, streams, hints, errors, bad input.
+"""kvroute-gateway between HTTP clients and agents of PROTOCOL.md: every endpoint, streams, hints, errors, invalid input.
 
 protocol_test.sh starts it: gateway_test.py KVROUTE GATEWAY.
 """
@@ -25,7 +25,7 @@ id = 3
 block_size = {B}
 max_ranks = 16
 max_blocks = 65536
-[pool nobody]
+[pool empty]
 id = 4
 block_size = {B}
 max_ranks = 4
@@ -55,7 +55,7 @@ EVENTS = [b'data: {"choices":[{"text":"a"}]}\n\n', b'data: {"choices":[{"text":"
 
 
 def serve(agents, agent, job):
-    """The engine: does what `x_mode` of the request says."""
+    """The engine: acts on `x_mode` of the request."""
     job.method, job.target, job.fields, job.http_body = parse_message(job.dispatch.body)
     say = json.loads(job.http_body)
     mode = say.get('x_mode', 'stream' if say.get('stream') else 'json')
@@ -84,7 +84,7 @@ def serve(agents, agent, job):
         for _ in range(400):
             item(b'x' * 1000, status=200)
         item(b'', fin=True, status=200)
-    elif mode == 'flood':  # for somebody who does not read
+    elif mode == 'flood':  # for a client that does not read
         item(response(content_type='text/event-stream'), status=200)
 
         def more():
@@ -103,13 +103,13 @@ def serve(agents, agent, job):
         item(response(content_type='text/event-stream'), status=200)
         item(EVENTS[0] + b'data: {"half', tokens=1, status=200)
         agents.at(0.2, lambda: item(b'the engine fell over', fin=True, flags=2, status=500))
-    elif mode == 'dies':  # so often as it says, then another one has it
+    elif mode == 'dies':  # a number of times, then another worker gets it
         if sum(job.http_body == j.http_body for j in agents.seen) <= say['times']:
             fails = p.ITEM_FAILED if say.get('status', 502) == 502 else 0
             item(b'the engine is gone', fin=True, flags=p.ITEM_ERROR | fails, status=say.get('status', 502), hints=p.rank_hint(agent.worker, 0))
         else:
             item(response(body=json.dumps({'worker': agent.worker}).encode()), tokens=1, fin=True, status=200)
-    elif mode == 'ends':  # its end comes by itself
+    elif mode == 'ends':  # ends without a last item
         item(response(content_type='text/event-stream'), status=200)
         item(EVENTS[0], tokens=1, status=200)
         agents.at(0.2, lambda: item(b'', fin=True, status=200))
@@ -134,7 +134,7 @@ def completions(gw, agents):
         'content-type': 'application/json', 'x-request-id': 'r-1', 'authorization': 'Bearer k'}, said['fields'])
     check('the answer has its length', r.headers.get('content-length') == str(len(r.body)), r.headers)
     job = last(agents)
-    check('the router is told the length and the limit', (job.dispatch.isl, job.dispatch.max_tokens) == (3, 7), job.dispatch)
+    check('the router gets the length and the limit', (job.dispatch.isl, job.dispatch.max_tokens) == (3, 7), job.dispatch)
     ids = list(range(100, 100 + 3 * B + 5))
     gw.post('/v1/completions', {'model': 'llama', 'prompt': [ids]})
     check('ids become the hashes of their blocks', list(last(agents).dispatch.hashes) == p.sequence_hashes(ids, B))
@@ -153,7 +153,7 @@ def completions(gw, agents):
 def streams(gw, agents):
     r = gw.post('/v1/chat/completions', {'model': 'llama', 'stream': True, 'messages': [{'role': 'user', 'content': 'hi'}]})
     check('a stream passes byte for byte', r.body == b''.join(EVENTS) and r.headers['content-type'] == 'text/event-stream', r)
-    # When each event comes: they are 50 ms apart at the engine.
+    # When each event arrives: the engine sends one every 50 ms.
     curl = subprocess.Popen(['curl', '-sN', '-H', 'content-type: application/json', '-d',
                              '{"model":"llama","stream":true,"prompt":"x"}', f'http://127.0.0.1:{gw.port}/v1/completions'],
                             stdout=subprocess.PIPE)
@@ -161,7 +161,7 @@ def streams(gw, agents):
     rest = curl.stdout.read()
     check('the first event does not wait for the last', first == EVENTS[0] and rest == b''.join(EVENTS[1:]), (first, rest))
     curl.wait()
-    # Who wishes to go on with HTTP/2 is served with what there is.
+    # A client that offers an upgrade to HTTP/2 is served with HTTP/1.1.
     for flag, version in (('--http2-prior-knowledge', b'2'), ('--http2', b'1.1')):
         out = subprocess.run(['curl', '-sSN', flag, '-w', '%{http_version} %{http_code}', '-d',
                               '{"model":"llama","stream":true,"prompt":"x"}', f'http://127.0.0.1:{gw.port}/v1/completions'],
@@ -169,11 +169,11 @@ def streams(gw, agents):
         check(f'HTTP/{version.decode()} with {flag}', out == b''.join(EVENTS) + version + b' 200', out)
     r = gw.post('/v1/completions', {'model': 'llama', 'stream': True, 'prompt': 'x', 'x_mode': 'break'})
     tail = r.body[len(EVENTS[0]):]
-    check('a stream that breaks off says so', r.body.startswith(EVENTS[0]) and b'\n\ndata: {"error":{' in tail and b'the engine fell over' in tail, r.body)
+    check('a stream that breaks off ends with an error', r.body.startswith(EVENTS[0]) and b'\n\ndata: {"error":{' in tail and b'the engine fell over' in tail, r.body)
 
 
 def old_http(gw, agents):
-    """HTTP/1.0, as nginx speaks it by default: no chunks, so the connection ends with the answer, and the request in the midst of it."""
+    """HTTP/1.0, the default of nginx: no chunks, so the connection ends with the answer, and a pipelined request with it."""
     def endings():
         n = gw.counters()
         return [n[f'kvr_gateway_requests_total{{outcome="{x}"}}'] for x in ('answered', 'failed', 'client_gone')]
@@ -193,7 +193,7 @@ def gone(agents, job, name):
 
 
 def cancels(gw, agents):
-    """A client that goes away, before and in the middle of its answer, with both versions of HTTP."""
+    """A client that disconnects, before and in the middle of its answer, with both versions of HTTP."""
     for mode in 'hang', 'stream':
         for flags in ([], ['--http2-prior-knowledge']):
             n = len(agents.runs())
@@ -219,10 +219,10 @@ def cancels(gw, agents):
         wait_for(lambda: len(agents.runs()) > n)
         s.shutdown(socket.SHUT_WR)
         got = s.recv(65536)
-        check('a half-closed one is told 499', got.startswith(b'HTTP/1.1 499 '), got)
+        check('a half-closed one gets 499', got.startswith(b'HTTP/1.1 499 '), got)
     gone(agents, last(agents), 'and its request is cancelled')
     before = gw.counters()['kvr_gateway_requests_cut_total{reason="slow_reader"}']
-    # Somebody who does not read: his buffer is bounded, nobody else waits.
+    # A client that does not read: its buffer is bounded, and no other client waits.
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         n = len(agents.runs())
         body = json.dumps({'model': 'llama', 'prompt': 'x', 'x_mode': 'flood', 'stream': True}).encode()
@@ -277,7 +277,7 @@ def hints(gw, agents):
         r, _ = said(bad)
         check(f'refused: {bad}', r.status == 400 and r.error()[0] == 'invalid_request_error', r)
     r, _ = said({'x-kvroute-worker': '999', 'x-kvroute-dp-rank': '0'})
-    check('a pin to nobody', r.status == 503, r)
+    check('a pin to an unknown worker', r.status == 503, r)
     r, d = said({'x-kvroute-session': 'chat-1', 'x-kvroute-session-action': 'open', 'x-kvroute-session-timeout': '60'})
     check('a session is opened', r.status == 200 and any('chat-1' in str(a.sessions) for a in agents.agents), r)
     first = d.worker
@@ -297,7 +297,7 @@ def route(gw, agents, router):
     check('with its pin', (job.dispatch.worker, job.dispatch.dp_rank, job.dispatch.max_tokens) == (101, 1, 9), job.dispatch)
     check('as a completion', job.target == '/v1/completions' and sent['prompt'] == ids and sent['stream'] is True
           and sent['max_tokens'] == 9 and sent['temperature'] == 0.5 and 'seed' not in sent, sent)
-    check('with what nobody knows', sent['strange'] == {'x': 1} and sent['token_ids'] == ids, sent)
+    check('with unknown fields', sent['strange'] == {'x': 1} and sent['token_ids'] == ids, sent)
     n = len(agents.runs())
     r = gw.post('/v1/route', {'model': 'llama', 'token_ids': ids, 'annotations': ['query_instance_id:']})
     q = r.json()
@@ -333,7 +333,7 @@ def route(gw, agents, router):
 
 
 def probes(gw, agents, router, ids):
-    """A health probe goes where it is pinned, and only the count of probes knows it."""
+    """A health probe goes to its pinned worker, and only the probe counter counts it."""
     def counts():
         return {k: v for k, v in router.telemetry('/kvroute/pools')['pools']['llama']['requests'].items() if k != 'late_frame'}
 
@@ -371,7 +371,7 @@ def errors(gw, agents):
     refused('no such model', 404, gw.post('/v1/completions', {'model': 'gpt-9', 'prompt': 'x'}), 'model_not_found')
     refused('no such path', 404, gw.post('/v2/completions', {}), 'unknown_url')
     refused('no such method', 405, gw.call('GET', '/v1/completions'))
-    refused('a pool without workers', 503, gw.post('/v1/completions', {'model': 'nobody', 'prompt': 'x'}), 'NoEndpoints')
+    refused('a pool without workers', 503, gw.post('/v1/completions', {'model': 'empty', 'prompt': 'x'}), 'NoEndpoints')
     refused('engine: garbage', 502, gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'x_mode': 'garbage'}),
             'bad_gateway')
     refused('engine: nothing', 502, gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x', 'x_mode': 'nothing'}))
@@ -390,7 +390,7 @@ def errors(gw, agents):
 
 
 def drips(gw):
-    """A body of which a byte comes now and then."""
+    """A body of which a byte arrives now and then."""
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{')
         s.settimeout(0.2)
@@ -407,7 +407,7 @@ def drips(gw):
 
 
 def late(gw):
-    """--header-ms is 2000: a request that begins 1.7 s after the last answer has as long as another one."""
+    """--header-ms is 2000: a request that begins 1.7 s after the last answer has the full time."""
     body = json.dumps({'model': 'llama', 'prompt': 'x'}).encode()
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         s.settimeout(20)
@@ -441,7 +441,7 @@ def grows(gw):
 
 
 def parts(gw):
-    """A part of a request that comes together with the one before it has its time from there on."""
+    """The time of a partial request that arrives together with the one before starts at that moment."""
     first, second = b'GET /health HTTP/1.1\r\nhost: x\r\n\r\n', b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(BODY) + BODY
     for n in (20, len(second) - 5):
         out = gw.raw(first + second[:n], seconds=20)
@@ -480,12 +480,12 @@ def bad_http(gw, agents):
     r = gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-le', seconds=20)
     check('a slow head is cut off', b'<timeout>' not in r and time.monotonic() - start < 15, (r, time.monotonic() - start))
     slow = [r, gw.raw(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{"model"', seconds=20), drips(gw)]
-    check('and a slow body; all are told', all(x.startswith(b'HTTP/1.1 408 ') and b'"code":"request_timeout"' in x and not
+    check('and a slow body; all get 408', all(x.startswith(b'HTTP/1.1 408 ') and b'"code":"request_timeout"' in x and not
                                               x.endswith(b'<timeout>') for x in slow), slow)
     check('and counted', gw.counters()['kvr_gateway_requests_cut_total{reason="slow_request"}'] == 3, gw.counters())
     late(gw)
     grows(gw)
-    check('who says nothing is told nothing', gw.raw(b'', seconds=20) == b'')
+    check('a silent connection gets no answer', gw.raw(b'', seconds=20) == b'')
     check('nor counted', gw.counters()['kvr_gateway_requests_cut_total{reason="slow_request"}'] == 3, gw.counters())
     parts(gw)
     r = gw.post('/v1/completions', {'model': 'llama', 'prompt': 'x'})
@@ -501,7 +501,7 @@ def pages(gw, agents):
     for name, path in (('llama', 'llama'), ('alias', 'alias?x=y'), ('sql-adapter', 'sql-adapter'), ('org/other', 'org/other'), ('org/other', 'org%2Fother')):
         r = gw.call('GET', f'/v1/models/{path}')
         check(f'one model: {path}', r.status == 200 and r.json() == ids[name] and r.headers['content-type'] == 'application/json', r)
-    for path in 'gpt-9', 'llam', 'llama2', 'llama/', 'org', 'nobody', '%00', '%22':
+    for path in 'gpt-9', 'llam', 'llama2', 'llama/', 'org', 'empty', '%00', '%22':
         r = gw.call('GET', f'/v1/models/{path}')
         check(f'no model: {path}', r.status == 404 and r.error()[1] == 'model_not_found', r)
     r = gw.call('GET', '/v1/models/')
@@ -513,9 +513,9 @@ def pages(gw, agents):
 
     pair = [p.Agent('10.9.0.1', 201, 'answers', B, role=2), p.Agent('10.9.0.1', 202, 'prompts', B, role=1)]
     agents.add(pair[0])
-    time.sleep(2.2)  # it asks each second
+    time.sleep(2.2)  # it polls once a second
     r = gw.post('/v1/completions', {'model': 'answers', 'prompt': [1]})
-    check('decode workers alone serve nobody', r.status == 503 and 'answers' not in listed(), (r, listed()))
+    check('decode workers alone serve no request', r.status == 503 and 'answers' not in listed(), (r, listed()))
     agents.add(pair[1])
     check('with a prefill worker they do', wait_for(lambda: listed().get('answers') == 'decode') and 'prompts' not in listed(), listed())
     agents.remove(pair[1])
@@ -556,7 +556,7 @@ def tokenizes(gw, agents, tokenizer):
 
 
 def lost(gw, agents):
-    """Workers and engines that go with a request: it is sent once more while nothing has come of its answer."""
+    """Workers and engines that die with a request: it is sent once more while nothing of its answer has arrived."""
     def resubmitted():
         return gw.counters()['kvr_gateway_resubmitted_total']
 
@@ -604,7 +604,7 @@ def lost(gw, agents):
     check('there is one worker', wait_for(lambda: len(agents.runs()) == n + 3))
     agents.remove(agents.agents[0])
     waiting.join(30)
-    check('nobody is left: what counts is why it was lost', got[1:] and got[1].status == 502 and got[1].error()[1] == 'WorkerLost', got[1:])
+    check('no worker is left: the reason of the loss is reported', got[1:] and got[1].status == 502 and got[1].error()[1] == 'WorkerLost', got[1:])
     agents.add(p.Agent('10.9.0.1', 104, 'llama', B))
     with socket.create_connection(('127.0.0.1', gw.port)) as s:
         body = json.dumps({'model': 'llama', 'prompt': 'x', 'stream': True, 'x_mode': 'begin'}).encode()
@@ -619,7 +619,7 @@ def lost(gw, agents):
 
 
 def stops(agents):
-    """What is under way when it is told to end: it has its time, and is told when that is over."""
+    """Requests in progress at SIGTERM: they have their time, and get an error when it is over."""
     def begin(gw, mode):
         n = len(agents.runs())
         body = json.dumps({'model': 'llama', 'prompt': 'x', 'stream': True, 'x_mode': mode}).encode()
@@ -634,7 +634,7 @@ def stops(agents):
         s = socket.create_connection(('127.0.0.1', gw.port))
         s.settimeout(20)
         s.sendall(b'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n' % len(BODY) + BODY[:5])
-        check('there is a part', gw.call('GET', '/health').status == 200)  # which came later
+        check('there is a part', gw.call('GET', '/health').status == 200)  # which arrived later
         return s
 
     def refuses(gw):
@@ -674,21 +674,21 @@ def stops(agents):
     out = [rest(*x) for x in under_way[1:]]
     check('a second signal ends it', gw.process.wait(20) == 0)
     check('what had not begun is 503', out[0].startswith(b'HTTP/1.1 503 ') and b'"code":"stopping"' in out[0] and b'retry-after: 1' in out[0].lower(), out[0])
-    check('what had is told in the stream, which ends', EVENTS[0] in out[1] and b'data: {"error":{' in out[1] and b'"code":"stopping"' in out[1] and
+    check('a started answer gets the error in its stream, which ends', EVENTS[0] in out[1] and b'data: {"error":{' in out[1] and b'"code":"stopping"' in out[1] and
           out[1].endswith(b'0\r\n\r\n'), out[1])
     gw = Gateway(sys.argv[2], '--router', '10.9.0.1', '--grace-s', '0')
     check('one without', wait_for(gw.ready))
     s, half = begin(gw, 'hang'), comes(gw)
     check('ends', gw.stop() == 0)
     out = rest(*s)
-    check('and says so', out.startswith(b'HTTP/1.1 503 '), out)
+    check('and the next one is rejected', out.startswith(b'HTTP/1.1 503 '), out)
     out = rest(half, b'')
     check('to whom a request comes from, too', out.startswith(b'HTTP/1.1 503 ') and b'"code":"stopping"' in out, out)
     gw = Gateway(sys.argv[2], '--router', '10.9.0.1', '--grace-s', '600')
     check('one to which a request comes', wait_for(gw.ready))
     half = comes(gw)
     gw.process.terminate()
-    check('nobody else may come', wait_for(lambda: refuses(gw)))
+    check('no new client is accepted', wait_for(lambda: refuses(gw)))
     half.sendall(BODY[5:])
     out = rest(half, b'')
     check('it is under way, and served', out.startswith(b'HTTP/1.1 200 ') and b'{"ok": true}' in out, out)
@@ -704,14 +704,14 @@ def stops(agents):
     gw.process.terminate()
     check('none of them takes a connection', wait_for(lambda: refuses(gw)))
     out = [said(x, ask) for x in kept]
-    check('nobody waits for the one that has ended', b'<timeout>' not in out, out)
+    check('the ended one is not waited for', b'<timeout>' not in out, out)
     check('the other goes on', gw.process.poll() is None)
     gw.process.terminate()
-    check('until it is told', b'"code":"stopping"' in rest(*s) and gw.process.wait(20) == 0)
+    check('until it gets the error', b'"code":"stopping"' in rest(*s) and gw.process.wait(20) == 0)
 
 
 def wrong_tokenizers(program, tokenizer):
-    """Nobody who asks sees that a URL is wrong: the log says it, with the reason, once."""
+    """A wrong URL is invisible to clients: the log reports it once, with the reason."""
     def log_of(url, prompts):
         with tempfile.TemporaryFile('w+') as log:
             gw = Gateway(program, '--router', '10.9.0.1', '--tokenize', url, log=log)

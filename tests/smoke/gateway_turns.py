@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A conversation behind kvroute-gateway's --tokenize: its next turn asks for the new part alone, and gets the ids of the whole.
+"""A conversation behind kvroute-gateway's --tokenize: its next turn asks only for the new part, and gets the ids of the whole.
 
-protocol_test.sh starts it: gateway_turns.py KVROUTE GATEWAY. The engine that stands in tells what its /tokenize was asked.
+protocol_test.sh starts it: gateway_turns.py KVROUTE GATEWAY. The stand-in engine reports the questions to its /tokenize.
 """
 
 import http.client
@@ -25,7 +25,7 @@ max_blocks = 4096
 TALLY = Tally(100, patience=30.0)
 check = TALLY.check
 SYSTEM = {'role': 'system', 'content': 'Answer as briefly as the question allows, and do not invent anything. ' * 30}
-TURNS = 76  # 1 whole, 4 both ways, then 64 with one both ways, and 7 more
+TURNS = 76  # 1 complete, 4 both ways, then 64 with one both ways, and 7 more
 MATCH, MISMATCH = 'turns_checked_total{result="match"}', 'turns_checked_total{result="mismatch"}'
 FAILED, GONE = 'tokenizer_queries_total{result="failed"}', 'requests_total{outcome="client_gone"}'
 
@@ -35,7 +35,7 @@ def serve(agents, agent, job):
 
 
 def rendered(messages, numbered=False):
-    """As the engine that stands in does it: a byte is a token."""
+    """Like the stand-in engine: a byte is a token."""
     return ''.join(f"<|{m['role']}{i if numbered else ''}|>{m['content']}\n" for i, m in enumerate(messages)).encode() + b'<|assistant|>'
 
 
@@ -57,7 +57,7 @@ class Rig:
         return tuple(int(counters[f'kvr_gateway_{x}']) for x in names)
 
     def send(self, messages, want, address='127.0.0.1', **more):
-        """One request; the questions that it took."""
+        """One request. @return its questions to the tokenizer."""
         before = len(self.asked())
         c = http.client.HTTPConnection('127.0.0.1', self.gw.port, timeout=30, source_address=(address, 0))
         c.request('POST', '/v1/chat/completions', json.dumps({'model': 'llama', 'messages': messages, **more}))
@@ -88,7 +88,7 @@ def conversation(rig):
 
 
 def tools(rig, talk):
-    """Tools in the midst of a turn: its user message alone is known by then; the same turn again asks for nothing."""
+    """Tools in the middle of a turn: only its user message is known then; the same turn again asks for nothing."""
     talk = talk + [{'role': 'user', 'content': 'Look it up.'}]
     check('a user speaks', sorted(n for n, _ in rig.send(talk, rendered(talk))) == [1, 3])
     for i in range(3):
@@ -103,7 +103,7 @@ def tools(rig, talk):
 
 
 def numbered(rig):
-    """A template that numbers its messages does not add up: the model's turns are asked whole for who has found it, others' are not touched."""
+    """A template that numbers its messages is not additive: the turns of that model are tokenized completely, others are not affected."""
     rig.switch(numbered=True)
     talk = [SYSTEM]
     for i in range(4):
@@ -113,7 +113,7 @@ def numbered(rig):
         talk.append({'role': 'assistant', 'content': 'Yes.'})
     check('found out once', rig.n(MISMATCH) == (1,))
     rig.switch(numbered=False)
-    # It may have been what that client wrote.
+    # The client might have written the same.
     talk = [SYSTEM, {'role': 'user', 'content': 'Whose?'}]
     rig.send(talk, rendered(talk), model='alias', address='127.0.0.2')
     for address, kinds in (('127.0.0.1', [4]), ('127.0.0.2', [1, 3, 4])):
@@ -123,14 +123,14 @@ def numbered(rig):
 
 
 def not_served(rig):
-    """The tokenizer's time is for requests that somebody answers."""
+    """Requests without a model do not use the tokenizer's time."""
     before = rig.asked(), rig.n('routed_by_load_total')
-    r = rig.gw.post('/v1/chat/completions', {'model': 'nobody-has-it', 'messages': [SYSTEM, {'role': 'user', 'content': 'Who?'}]})
+    r = rig.gw.post('/v1/chat/completions', {'model': 'unknown-model', 'messages': [SYSTEM, {'role': 'user', 'content': 'Who?'}]})
     check('not served, nor asked for', r.status == 404 and (rig.asked(), rig.n('routed_by_load_total')) == before, r)
 
 
 def refused(rig):
-    """A template that wants more than one message: the whole is asked instead, and from then on alone."""
+    """A template that needs more than one message: the whole is asked instead, and only the whole from then on."""
     rig.switch(refuse_one=True)
     talk = [SYSTEM]
     for i in range(3):
@@ -139,7 +139,7 @@ def refused(rig):
         check('asked whole', sorted(n for n, _ in asked) == ([1, 3, 4] if i == 1 else [len(talk)]), (i, asked))
         talk.append({'role': 'assistant', 'content': 'No.'})
     check('that is not wrong', rig.n(MISMATCH) == (1,))
-    # Of a model that is believed: the whole follows.
+    # A model that is trusted: the whole follows.
     talk = [SYSTEM, {'role': 'user', 'content': 'Question 0?'}, {'role': 'assistant', 'content': 'Answer 0.'},
             {'role': 'user', 'content': 'Question 1?'}, {'role': 'assistant', 'content': 'Another.'}, {'role': 'user', 'content': 'And now?'}]
     one = rendered(talk[3:4])
@@ -157,7 +157,7 @@ def refused(rig):
 
 
 def held(rig):
-    """A client that leaves meanwhile, and a tokenizer that is too slow for the new part: the whole is not begun then."""
+    """A client that disconnects meanwhile, and a tokenizer too slow for the new part: the whole is not begun then."""
     talk = [SYSTEM, {'role': 'user', 'content': 'First?'}]
     rig.send(talk, rendered(talk), model='other')
     talk += [{'role': 'assistant', 'content': 'Yes.'}, {'role': 'user', 'content': 'Second?'}]
@@ -200,10 +200,10 @@ def run(log):
         talk.append({'role': 'user', 'content': 'Still there?'})
         r = gw.post('/v1/chat/completions', {'model': 'llama', 'messages': talk})
         check('without a tokenizer it is served, by load', r.status == 200 and not list(agents.runs()[-1].dispatch.hashes), r)
-        check('and that says nothing of the model', rig.n(MISMATCH, 'routed_by_load_total') == (1, 2))
+        check('and that does not count against the model', rig.n(MISMATCH, 'routed_by_load_total') == (1, 2))
     log.seek(0)
     lines = [x for x in log.readlines() if 'tokenised whole' in x and 'alias' in x]
-    check('the log says so once', len(lines) == 1 and re.search(
+    check('the log reports it once', len(lines) == 1 and re.search(
         'level=notice msg="conversations of model alias from one address are tokenised whole for 600 s" reason="results differ"', lines[0]), lines)
 
 

@@ -59,7 +59,7 @@ def run(log):
             before = hashes
             talk.append({'role': 'assistant', 'content': 'Yes.'})
         n = gw.counters()
-        # The first turn whole; four both ways, three questions each; four by their new part, two each.
+        # The first turn complete; four both ways, three questions each; four by their new part, two each.
         check('new parts add up', (n['kvr_gateway_turns_checked_total{result="match"}'], n['kvr_gateway_turns_checked_total{result="mismatch"}'], n['kvr_gateway_turns_total']) == (4, 0, 4), n)
         check('each was asked for once', n['kvr_gateway_tokenizer_queries_total{result="answered"}'] == 5 + 1 + 4 * 3 + 4 * 2 and n['kvr_gateway_routed_by_load_total'] == 0, n)
 

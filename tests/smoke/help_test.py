@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every program tells its name, version and options, and ends with 2 for others; manual pages have every one of those options and every key of the configuration.
+"""Every program prints its name, version and options, and exits with 2 for unknown ones; the manual pages contain all of those options and every key
+of the configuration.
 
 usage: help_test.py ROOT PROGRAM...
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The whole way: HTTP to kvroute-gateway, the router, kvroute-agent, two stand-in engines, and back.
+"""End to end: HTTP to kvroute-gateway, the router, kvroute-agent, two stand-in engines, and back.
 
 protocol_test.sh starts it: http_test.py KVROUTE KVROUTE_AGENT KVROUTE_GATEWAY
 """
@@ -53,7 +53,7 @@ def ask(path, body, stream=False):
     return answer.status, fields, json.loads(data) if data else None
 
 
-def gateway_says(name):
+def read_gateway_metric(name):
     with urllib.request.urlopen(f'http://127.0.0.1:{GATEWAY}/metrics') as answer:
         return next(int(line.split()[1]) for line in answer.read().decode().splitlines() if line.startswith(f'kvr_gateway_{name} '))
 
@@ -63,7 +63,7 @@ def text_of(n):
 
 
 def conversations(front, engines):
-    """Turns of several conversations at once: each goes back to where its beginning is cached."""
+    """Concurrent turns of several conversations: each returns to the rank that caches its beginning."""
     wrong, cached, less = [], [], []
 
     def one(number):
@@ -91,7 +91,7 @@ def conversations(front, engines):
             if turn > 0:
                 cached.append(there / usage['prompt_tokens'])
             messages.append({'role': 'assistant', 'content': text})
-            time.sleep(0.3)  # the events of this turn are to reach the router
+            time.sleep(0.3)  # lets the events of this turn reach the router
     threads = [threading.Thread(target=one, args=(i,)) for i in range(12)]
     for t in threads:
         t.start()
@@ -100,7 +100,7 @@ def conversations(front, engines):
     front.check('every answer is whole', not wrong, wrong[:2])
     front.check('36 later turns', len(cached) == 36, len(cached))
     front.check('no engine has less than the router said', not less, less)
-    # Not all: a rank that is busy loses some to one that is not.
+    # Not all: a busy rank loses some to an idle one.
     front.check('they find their beginning', sum(c > 0.5 for c in cached) >= 20, sorted(cached))
     requests = [e.state()['count']['requests'] for e in engines]
     front.check('both engines work', min(requests) >= 4 and sum(requests) == 48, requests)
@@ -133,7 +133,7 @@ def errors(front, engines, agents):
 
 
 def eagle(front, router, agent, log):
-    """A pool whose engine names blocks by windows of 17 tokens, and tells them as pairs."""
+    """A pool whose engine names blocks by windows of 17 tokens, and reports them as pairs."""
     engine = Engine('--model', 'pairs', '--eagle', ranks=1)
     a = Agent(agent, engine, ADDRESSES[0], 95, '--canary-s', '1', pool='pairs', log=log)
     try:
@@ -158,7 +158,7 @@ def eagle(front, router, agent, log):
             front.check('the router makes windows of tokens by itself', r.accepted and r.accepted['overlap_blocks'] == blocks, r.accepted)
         front.until('the canary knows such blocks', lambda: a.counters()['agent']['canaries'] > 0)
         front.check('and is content', a.counters()['agent']['canaries_bad'] == 0, a.counters()['agent'])
-        front.until('/v1/models says so', lambda: [m.get('eagle') for m in ask('/v1/models', None)[2]['data']] == [None, True],
+        front.until('/v1/models shows it', lambda: [m.get('eagle') for m in ask('/v1/models', None)[2]['data']] == [None, True],
                     lambda: ask('/v1/models', None))
         front.check('the agent leaves', a.stop() == 0)
     finally:
@@ -167,7 +167,7 @@ def eagle(front, router, agent, log):
 
 
 def drains(front, router, engines, agents):
-    """An agent asks for no new requests, with and without an end: nobody loses one."""
+    """An agent drains itself, with and without an end: no request is lost."""
     over, wrong, n = threading.Event(), [], [0]
     for engine in engines:
         engine.test(decode_us=20000)
@@ -197,7 +197,7 @@ def drains(front, router, engines, agents):
     there, done = count(), n[0]
     front.until('the other one works', lambda: n[0] > done + 16)
     front.check('nothing comes', count() == there, (there, count()))
-    front.check('it is known who has asked for that', by() == 'agent', by())
+    front.check('the requester of the drain is shown', by() == 'agent', by())
     first.process.send_signal(signal.SIGUSR2)
     front.until('and resumes', lambda: state(first.worker) == 'serving' and count() > there)
     first.process.send_signal(signal.SIGUSR2)
@@ -223,8 +223,8 @@ def drains(front, router, engines, agents):
 
 
 def engine_dies(front, router, engines, agents):
-    """An engine that is killed with requests it has not begun to answer: the other one answers them."""
-    got, before = [], gateway_says('resubmitted_total')
+    """An engine is killed with requests it has not begun to answer: the other one answers them."""
+    got, before = [], read_gateway_metric('resubmitted_total')
     engines[0].test(hang=True)
 
     def client(number):
@@ -240,7 +240,7 @@ def engine_dies(front, router, engines, agents):
         t.join()
     front.check('every request is answered', n >= 1 and [s for s, _, g in got if s != 200 or g['choices'][0]['text'] != text_of(4)] == [] and
                 len(got) == len(threads), (n, [x for x in got if x[0] != 200]))
-    front.check('those once more', gateway_says('resubmitted_total') - before >= n, (before, n))
+    front.check('those once more', read_gateway_metric('resubmitted_total') - before >= n, (before, n))
     engines[0].start()
     front.serving('back', router, agents[0].worker)
 

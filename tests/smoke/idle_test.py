@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A router whose lcores sleep when they have nothing to do: everything is answered all the same, the lcores have slept, engines
-stay, and a peer that comes, leaves and comes again finds the router awake. Without sleep (poll) nobody sleeps.
+"""A router whose idle lcores sleep: everything is still answered, the lcores have slept, engines stay, and a peer that connects, disconnects and
+reconnects finds the router awake. Without sleep (poll) no lcore sleeps.
 
 usage: idle_test.py KVROUTE KVROUTE_LOAD
 """
@@ -50,7 +50,7 @@ def sleeps(prefix, lcores):
 
 
 def one(directory, idle, cpus):
-    """With two CPUs the scheduler has one of its own: who gives it work wakes it."""
+    """With two CPUs the scheduler has one of its own: a thread that gives it work wakes it."""
     prefix, lcores = f"kvr-idle-{os.getpid()}", len(set(cpus))
     text = CONF.format(idle=idle, cpus=cpus, prefix=prefix, directory=directory)
     with a_router(KVROUTE, text, prefix, directory):

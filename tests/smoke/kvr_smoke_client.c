@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * A front end on plain sockets that checks a router and its smoke engines from outside: answers
- * to the byte, growing overlap, queries without effect, cancelling, refusal of bad frames.
- * Prints one line for each failed check, then "N passed, N failed"; the exit status says the same.
+ * byte by byte, growing overlap, queries without effect, cancels, rejection of invalid frames.
+ * Prints one line for each failed check, then "N passed, N failed"; the exit status is 1 after a
+ * failure.
  */
 #include "kvr_client_hints.h"
 #include "kvr_put.h"
@@ -38,7 +39,7 @@ static bool check_result(bool ok, const char *what)
 	return ok;
 }
 
-/* Prompt of a group: a prefix that its requests share, and a tail of its own. */
+/* Prompt of a group: a common prefix and a tail of its own. */
 static uint32_t make_prompt(uint32_t group, uint32_t number, uint32_t prompt[])
 {
 	const uint32_t shared = PREFIX_BLOCKS * block_size;
@@ -50,7 +51,7 @@ static uint32_t make_prompt(uint32_t group, uint32_t number, uint32_t prompt[])
 	return shared + TAIL_TOKENS;
 }
 
-/* Read an answer to its end. @return true when every token is right and it finished. */
+/* Read an answer to its end. @return true if every token is right and it finished. */
 static bool read_answer(uint64_t id, uint32_t seed, uint32_t tokens, struct kvr_client_end *end)
 {
 	struct kvr_client_item it;
@@ -106,7 +107,7 @@ static void run_request(uint32_t number, uint32_t flags, bool hashed)
 	check_result(read_answer(id, seed, ANSWER, &end), what);
 }
 
-/* Ask where a prompt would go. @return overlap in blocks, or -1. */
+/* Query where a prompt would go. @return overlap in blocks, or -1. */
 static int64_t send_query(uint32_t group, uint32_t number)
 {
 	static uint32_t prompt[MAX_PROMPT];
@@ -125,7 +126,7 @@ static int64_t send_query(uint32_t group, uint32_t number)
 	return rc == 0 ? (int64_t)ch.overlap_blocks : -1;
 }
 
-/* Events need a moment to arrive: ask until the overlap is there. */
+/* Events take a moment: query until the overlap is complete. */
 static void overlap_has_grown(uint32_t group)
 {
 	char what[96];
@@ -195,7 +196,7 @@ static void check_rejections(void)
 		     "an unknown name is not listed");
 }
 
-/* Send one raw frame and wait for REJECTED. @return its code, 0 when nothing came. */
+/* Send one raw frame and wait for REJECTED. @return its code, 0 if none arrived. */
 static unsigned int exchange_raw(struct kvr_udp *u, const struct kvr_udp_addr *router,
 				 uint8_t *frame, uint32_t len)
 {
@@ -229,7 +230,7 @@ static void bad_frames_are_refused(const char *where)
 {
 	static const struct {
 		const char *what;
-		uint32_t byte; /* of a good PROBE, set to value */
+		uint32_t byte; /* of a valid PROBE, set to value */
 		uint8_t value;
 		unsigned int code;
 	} bad[] = {{"an unknown version", 2, 9, KVR_E_VERSION},
@@ -256,7 +257,7 @@ static void bad_frames_are_refused(const char *where)
 		code = exchange_raw(&u, &router, f, PROBE_LEN);
 		snprintf(what, sizeof(what), "%s is refused as %s, not %s", bad[i].what,
 			 kvr_code_name(bad[i].code), kvr_code_name(code));
-		/* ACCEPTED is an answer: never answered itself. */
+		/* ACCEPTED is never answered. */
 		check_result(code == (bad[i].value == KVR_ACCEPTED ? 0 : bad[i].code), what);
 	}
 	make_probe(f, sizeof(f), &ids);
@@ -270,7 +271,7 @@ static void bad_frames_are_refused(const char *where)
 	kvr_udp_close(&u);
 }
 
-/* Wait for the pool and its ranks. @return false when it does not come up. */
+/* Wait for the pool and its ranks. @return false if they do not appear. */
 static bool wait_for_ranks(uint32_t ranks)
 {
 	for (int i = 0; i < 25; i++) {
@@ -327,7 +328,7 @@ int main(int argc, char **argv)
 		perror("kvr-smoke-client");
 		return print_usage();
 	}
-	run_seed = kvr_client_source(c); /* other prompts at every run */
+	run_seed = kvr_client_source(c); /* new prompts in every run */
 	if (check_result(wait_for_ranks(ranks), "the router lists the pool with its ranks") &&
 	    check_result((PREFIX_BLOCKS * block_size + TAIL_TOKENS) <= MAX_PROMPT, "block size")) {
 		queries_change_nothing();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * LD_PRELOAD: the clock of the wall is set by as many seconds as the file that KVR_CLOCK names
- * says, as long as it is there.
+ * LD_PRELOAD: while the file named by KVR_CLOCK exists, the wall clock is shifted by the seconds in
+ * it.
  */
 #include <dlfcn.h>
 #include <stdio.h>

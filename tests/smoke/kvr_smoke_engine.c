@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * An engine on plain sockets for smoke tests: an LRU cache of blocks on each rank, stored and
- * removed events, answers that anybody can compute from the request's body (a u32 seed): token i
- * is the low half of mix64(seed * 2^32 + i). Long answers (more than 1000 tokens, or than -s says)
- * come one token each 5 ms, so that they can be cancelled. Ends on SIGTERM with GOODBYE and one
- * line of counts. SIGUSR1: what it caches to FILE, a line `rank hash` each.
+ * An engine on plain sockets for smoke tests: an LRU cache of blocks per rank, stored and removed
+ * events, and answers that are computed from the request's body (a u32 seed): token i is the low
+ * half of mix64(seed * 2^32 + i). Long answers (more than 1000 tokens, or -s) send one token every
+ * 5 ms, so that they can be cancelled. SIGTERM ends it with GOODBYE and one line of counts. SIGUSR1
+ * writes its cache to FILE, a line `rank hash` per block.
  */
 #include "kvr_agent.h"
 #include "kvr_client_hints.h"
@@ -214,7 +214,7 @@ static void on_signal(int sig)
 		stop = 1;
 }
 
-/* Whole under its name, so that a reader never sees a part. */
+/* Renamed when complete, so that a reader never sees a part. */
 static void write_cache(void)
 {
 	const struct block *b;

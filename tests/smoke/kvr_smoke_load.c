@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Steady load of a front end on plain sockets: so many requests a second to smoke engines, each
- * answer compared to the byte. What the router refuses for now is submitted again, as a front end
- * does. Every second one is DIRECT, and every second pair of them has a long answer. It says when
- * it is connected. SIGUSR1 prints, when it is known, at what time (CLOCK_MONOTONIC) the first
- * request that was submitted after it was sent to a worker. SIGTERM: nothing new; when all have
- * ended, one line of JSON: each request has one outcome.
+ * Steady load of a front end on plain sockets: a rate of requests to smoke engines, each answer
+ * compared byte by byte. Requests with a retryable rejection are submitted again, as a front end
+ * does. Every second one is DIRECT, and every second pair of them has a long answer. It prints a
+ * line when it is connected. SIGUSR1 prints the time (CLOCK_MONOTONIC) at which the first request
+ * submitted afterwards was sent to a worker. SIGTERM: no new requests; when all have ended, one
+ * line of JSON: each request has one outcome.
  */
 #include "kvr_client.h"
 #include "kvr_rand.h"
@@ -21,27 +21,27 @@
 #include <time.h>
 
 #define GROUPS	     8
-#define SHARED	     32 /* blocks that requests of a group have in common */
+#define SHARED	     32 /* blocks common to the requests of a group */
 #define BLOCKS	     40
 #define ANSWER	     16	 /* tokens, of every second request */
-#define LONG	     100 /* of the others: more than an engine's -s, it takes its time */
+#define LONG	     100 /* of the others: more than an engine's -s, so slow */
 #define MAX_REQUESTS 4096
 #define AGAIN_US     50000
 
 struct request {
 	uint32_t number; /* 0: free */
-	uint32_t tokens; /* that have come */
+	uint32_t tokens; /* received */
 	uint32_t tries;
 	bool wrong, under_way, direct;
-	uint32_t answer;		       /* tokens it asks for */
-	uint64_t submitted_us, try_us, due_us; /* first; this one; next one */
+	uint32_t answer;		       /* requested tokens */
+	uint64_t submitted_us, try_us, due_us; /* first submission; this one; next one */
 };
 
 static struct request requests[MAX_REQUESTS];
 static struct kvr_client *c;
 static uint32_t block_size = 16, rate = 200, n_open;
 static uint64_t begun, answered, wrong, refused, lost, lost_direct, silent, other, again;
-static uint64_t twice, longest_us; /* twice: ends of what has ended */
+static uint64_t twice, longest_us; /* twice: second ends of ended requests */
 static uint64_t mark_us;
 static volatile sig_atomic_t stop, mark;
 
@@ -109,7 +109,7 @@ static void on_end(struct kvr_client *cl, uint64_t id, const struct kvr_client_e
 static const struct kvr_client_ops ops = {
 	.on_accepted = on_accepted, .on_item = on_item, .on_end = on_end};
 
-/* Prompt of a group: a prefix that its requests share, and a tail of its own. */
+/* Prompt of a group: a common prefix and a tail of its own. */
 static void submit_request(struct request *r)
 {
 	uint64_t sh[BLOCKS], id;
@@ -136,7 +136,7 @@ static void submit_request(struct request *r)
 		end_request(r, &other);
 }
 
-/* What is due: new ones at their time, refused ones again. */
+/* Due requests: new ones at their time, rejected ones again. */
 static void submit_due(uint64_t began_us)
 {
 	const uint64_t now = now_us(), due = (now - began_us) * rate / 1000000;
@@ -193,7 +193,7 @@ static void print_report(void)
 
 int main(int argc, char **argv)
 {
-	/* A machine that does other things, too, may keep a router silent for long. */
+	/* A busy machine may keep a router silent for long. */
 	struct kvr_client_conf conf = {.silence_ms = 60000};
 	uint64_t began_us;
 	int opt;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * LD_PRELOAD: as long as the file that KVR_UNWATCHED names is there, the kernel watches no further
- * descriptor of one kind. Its content is the kind: what the upper half of the event's name is.
+ * LD_PRELOAD: while the file named by KVR_UNWATCHED exists, the kernel watches no further
+ * descriptor of one kind. Its content is the kind: the upper half of the event's data.
  */
 #include <dlfcn.h>
 #include <errno.h>

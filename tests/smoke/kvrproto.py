@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A client and an agent of kvroute, written from lib/wire/PROTOCOL.md alone.
+"""A client and an agent of kvroute, written only from lib/wire/PROTOCOL.md.
 
-Standard library only and plain UDP sockets: what a front end or an engine in another language would
-look like. Section numbers in comments are those of the document. One thread drives any number of
-endpoints: run_until(endpoints, condition, seconds).
+Standard library and plain UDP sockets: like a front end or an engine in another language. Section numbers in comments are those of the document. One
+thread drives any number of endpoints: run_until(endpoints, condition, seconds).
 """
 
 import os
@@ -61,10 +60,10 @@ ROUTE_QUERY, ROUTE_RESEND, ROUTE_DIRECT, ROUTE_EAGLE = 1, 2, 4, 8
 PREFILL_LEG, DECODE_LEG, UNPROVEN = 0x10, 0x20, 0x40
 ROUTE_BOOK, ROUTE_AWAY, ROUTE_HEALTH, ROUTE_TRACK, TRIAL = 0x80, 0x100, 0x200, 0x400, 0x1000
 PROBE_ROOM = bytes(8)
-USE, OPEN, CLOSE = 0, 1, 2  # what a request does with its session
+USE, OPEN, CLOSE = 0, 1, 2  # session actions of a request
 STATES = ('QUERY', 'QUEUED', 'DISPATCHED', 'RUNNING')
 PATHS = ('aggregated', 'bootstrap', 'sync', 'bypassed')
-KEPT = 1  # the router repeats the DISPATCH itself
+KEPT = 1  # the router retransmits the DISPATCH itself
 ITEM_FIN, ITEM_ERROR, ITEM_CANCELLED, ITEM_TOKENS, ITEM_FAILED, ITEM_REFUSED = 1, 2, 4, 8, 0x10, 0x20
 STORED, REMOVED, CLEARED = 1, 2, 3
 TIERS = {'device': 0, 'host': 1, 'disk': 2, 'external': 3}
@@ -76,11 +75,11 @@ OVERRIDES = {
     'prefill_load_scale': 7,
 }
 
-# ---- section 12.1: what to do about REJECTED, read from the document itself ----
+# ---- section 12.1: the reaction to REJECTED, read from the document itself ----
 
 
 def read_refusals():
-    """{(refused kind, code): word}, from the two tables."""
+    """{(rejected kind, code): word}, from the two tables."""
     path = os.path.join(os.path.dirname(os.path.abspath(__file__)), '../../lib/wire/PROTOCOL.md')
     words, kinds = {}, None
     with open(path, encoding='utf-8') as document:
@@ -261,7 +260,7 @@ class Header:
 
 
 def frame(kind, body=b'', *, source=0, id=0, handle=0, epoch=1, seq=0, **forged):
-    """One frame. What is in `forged` replaces header fields, for tests of refusals."""
+    """One frame. Values in `forged` replace header fields, to test rejections."""
     part = forged.pop('part', body)
     fields = dict(magic=MAGIC, version=VERSION, kind=KINDS.get(kind, kind), flags=0,
                   frag_len=len(part), source=source, id=id, handle=handle, msg_len=len(body),
@@ -271,7 +270,7 @@ def frame(kind, body=b'', *, source=0, id=0, handle=0, epoch=1, seq=0, **forged)
 
 
 def fragments(kind, body, max_frame, unit=None, **fields):
-    """The frames of one message, cut as section 4 wants it."""
+    """The frames of one message, cut as in section 4."""
     unit = unit or (min(max_frame, FRAME_MOST) - HEADER.size) // 8 * 8
     if len(body) <= unit:
         return [frame(kind, body, **fields)]
@@ -280,14 +279,14 @@ def fragments(kind, body, max_frame, unit=None, **fields):
 
 
 class Reassembly:
-    """Joins fragments, and knows what is missing; one instance for each socket."""
+    """Reassembles fragments, and knows the missing ones; one instance per socket."""
 
     def __init__(self, lifetime=3.0, most=64):
         self.unfinished, self.lifetime, self.most = {}, lifetime, most
-        self.done = {}  # put together lately: key -> when
+        self.done = {}  # completed recently: key -> time
 
     def add(self, header, part, sender, now):
-        """The whole body, None, or 'again': the first fragment of one that has been whole."""
+        """The whole body, None, or 'again': the first fragment of a completed message."""
         if header.frag_len == header.msg_len:
             return part
         for key in [k for k, m in self.unfinished.items() if m['since'] + self.lifetime < now]:
@@ -324,7 +323,7 @@ class Reassembly:
         return b''.join(part for _, part in sorted(message['parts'].items()))
 
     def missing(self, now):
-        """(header, sender, body of MISSING) of what has been quiet for 5 ms, once for each fragment heard."""
+        """(header, sender, body of MISSING) of messages that have been silent for 5 ms, once after each fragment received."""
         for message in self.unfinished.values():
             unit = message['unit']
             room = (message['new'] - HEADER.size - MISSING_BODY.size) // 8
@@ -344,7 +343,7 @@ class Reassembly:
 
 
 class Sender:
-    """The frames of one message, at most 64 a millisecond, and again what the receiver lacks."""
+    """The frames of one message, at most 64 per millisecond, and retransmissions of missing ones."""
 
     def __init__(self, put):
         self.put, self.frames, self.todo, self.sent, self.again, self.at = put, [], [], 0, set(), 0.0
@@ -355,7 +354,7 @@ class Sender:
         self.go()
 
     def go(self):
-        """True: all are out."""
+        """True: all are sent."""
         now = time.monotonic()
         for number in self.todo[:64] if now - self.at >= 0.001 else ():
             self.put(self.frames[number])
@@ -364,7 +363,7 @@ class Sender:
         return not self.todo
 
     def missing(self, body):
-        """MISSING; answers whether it is about this message."""
+        """Handles MISSING. @return whether it is about this message."""
         kind, _, n_words, seq, msg_len, unit, first, _ = MISSING_BODY.unpack_from(body)
         header = Header(self.frames[0]) if self.frames else None
         if header is None or (kind, seq, msg_len, unit) != (header.kind, header.msg_seq, header.msg_len, header.frag_len):
@@ -443,7 +442,7 @@ def route_hints(lora=None, namespace=None, backend=None, prefill_worker=None, de
 
 
 def rank_hint(worker, dp_rank):
-    """RANK of a last item that says FAILED or REFUSED."""
+    """RANK of a last item with FAILED or REFUSED."""
     return hint(0x002c, struct.pack('<QII', worker, dp_rank, 0))
 
 
@@ -457,7 +456,7 @@ def route_body(pool, isl, hashes=(), tokens=(), *, hints=b'', body=b'', flags=0,
 
 
 class Dispatch:
-    """What an agent reads in a DISPATCH; raises ValueError when it is malformed."""
+    """A DISPATCH as an agent reads it; raises ValueError when it is malformed."""
 
     def __init__(self, header, body):
         (self.pool, self.phase, _, self.flags, self.isl, hashes, tokens, hints, size,
@@ -502,7 +501,7 @@ class Dispatch:
 
 class Rejection:
     def __init__(self, body):
-        # Short when its question was: without details they are 0.
+        # Short if the question was short: without details they are 0.
         (self.code, self.retryable, self.kind, size, self.policy_class, *self.detail) = (
             REJECTED_BODY.unpack_from(body.ljust(REJECTED_BODY.size, b'\0')))
         self.name = CODES.get(self.code, str(self.code))
@@ -510,7 +509,7 @@ class Rejection:
 
     @property
     def word(self):
-        """What to do about it."""
+        """The reaction to it."""
         kind = KIND_NAMES.get(self.kind)
         if kind in BY_BYTE:
             return 'repeat' if self.retryable else BY_BYTE[kind]
@@ -525,7 +524,7 @@ class Rejection:
 
 
 class Backoff:
-    """first, doubling to most (section 2)."""
+    """The interval from first, doubling up to most (section 2)."""
 
     def __init__(self, first, most):
         self.first, self.most = first / 1000, most / 1000
@@ -536,7 +535,7 @@ class Backoff:
         self.due = time.monotonic() + self.gap
 
     def passed(self, now):
-        """True when it is time to repeat; sets the next time."""
+        """True when a retransmission is due; sets the next time."""
         if now < self.due:
             return False
         self.gap = min(2 * self.gap, self.most)
@@ -544,7 +543,7 @@ class Backoff:
         return True
 
     def within(self, now, seconds):
-        """The gap it is in is no longer than this."""
+        """The gap is at most this long."""
         self.gap = min(self.gap, seconds)
         self.due = min(self.due, now + self.gap)
 
@@ -562,23 +561,23 @@ class Endpoint:
         self.seq = time.monotonic_ns() & NONE32
         self.router_frame = FRAME_USUAL
         self.reassembly = Reassembly()
-        self.refusals = []  # every REJECTED, (header, Rejection)
+        self.refusals = []  # every REJECTED as (header, Rejection)
         self.ignored = 0
-        self.drop = lambda header: False  # tests: lose what arrives
+        self.drop = lambda header: False  # for tests: drops received frames
 
     def next_seq(self):
         self.seq = self.seq + 1 & NONE32
         return self.seq
 
     def put(self, data, to=None):
-        """The whole datagram goes to the router, or to another address."""
+        """Sends the whole datagram to the router, or to another address."""
         try:
             self.sock.sendto(data, to or self.router)
         except BlockingIOError:
-            pass  # lost, like any datagram; timers repeat it
+            pass  # lost, like any datagram; timers retransmit it
 
     def send(self, kind, id, body=b'', *, source=None, handle=0, seq=None, to=None):
-        """One message of one frame; `seq` is given for a repetition. Answers its number."""
+        """One message of one frame; `seq` is given for a retransmission. @return its number."""
         seq = self.next_seq() if seq is None else seq
         self.put(frame(kind, body, source=self.source if source is None else source, id=id,
                        handle=handle, epoch=self.epoch, seq=seq), to)
@@ -611,10 +610,10 @@ class Endpoint:
         self.ignored += 1
 
     def whole_again(self, header):
-        """The first fragment of a message that was whole came again: its sender has not heard."""
+        """The first fragment of a completed message arrived again: its sender has no acknowledgement."""
 
     def ask(self, now):
-        """Says what is missing of DISPATCH and RESPONSE."""
+        """Sends MISSING for DISPATCH and RESPONSE."""
         for header, sender, body in self.reassembly.missing(now):
             if header.name in ('DISPATCH', 'RESPONSE'):
                 self.send('MISSING', header.id, body, source=header.source, handle=header.handle, to=sender)
@@ -627,7 +626,7 @@ class Endpoint:
 
 
 def run_until(endpoints, condition, seconds=5.0):
-    """Drives the endpoints until condition() is true; answers whether it became so."""
+    """Drives the endpoints until condition() is true. @return whether it became true."""
     end = time.monotonic() + seconds
     while True:
         now = time.monotonic()
@@ -648,7 +647,7 @@ def run_until(endpoints, condition, seconds=5.0):
 
 
 class Request:
-    """One request as its client sees it."""
+    """One request at its client."""
 
     def __init__(self, id, body):
         self.id, self.body, self.state, self.handle = id, body, 'SENT', 0
@@ -658,7 +657,7 @@ class Request:
         self.cached_tokens, self.unacked, self.ack_due, self.acks = None, 0, None, False
         self.route_sends = self.probes = 0
         self.asked, self.told, self.lingers, self.several = False, None, None, False
-        self.adrift = None  # the router does not know it any more; DIRECT
+        self.adrift = None  # no longer known to the router; DIRECT
         self.heard, self.out = time.monotonic(), None
 
     @property
@@ -683,7 +682,7 @@ class Release:
 
 
 class Loads:
-    """What every rank of a pool would have to do (section 11.3)."""
+    """The load that every rank of a pool would have (section 11.3)."""
 
     def __init__(self, id, body):
         self.id, self.body, self.timer = id, body, Backoff(20, 1000)
@@ -722,7 +721,7 @@ class Client(Endpoint):
         self.limits, self.connecting = None, (seq, body, Backoff(100, 1000))
 
     def route(self, pool, isl, hashes=(), tokens=(), *, id=None, unit=None, **how):
-        """Starts a request; follow it in what is returned."""
+        """Starts a request. @return its state."""
         self.last_id += 1
         how.setdefault('client_frame', self.max_frame)
         request = Request(id or self.last_id, route_body(pool, isl, hashes, tokens, **how))
@@ -733,7 +732,7 @@ class Client(Endpoint):
         return request
 
     def proven(self, data):
-        """A frame with the cookie in its place, when it has one: the first of a ROUTE."""
+        """A frame with the cookie in its place, if there is one: the first of a ROUTE."""
         header = Header(data) if len(data) >= HEADER.size + REQUEST.size else None
         if header is None or header.kind != KINDS['ROUTE'] or header.frag_off:
             return data
@@ -754,7 +753,7 @@ class Client(Endpoint):
         request.out.start(frames, only)
 
     def repeat_route(self, request):
-        """Nobody has answered: of several frames the first one, with RESEND and the cookie."""
+        """No answer yet: of several frames the first one, with RESEND and the cookie."""
         if not request.several:
             self.send_route(request)
             return
@@ -794,11 +793,11 @@ class Client(Endpoint):
                                   id=loads.id, handle=0, epoch=self.epoch, seq=loads.seq), only)
 
     def book(self, pool, isl, hashes=(), **how):
-        """A request that its client runs (section 6.7); report() says how it goes."""
+        """A request that its client runs (section 6.7); report() sends its progress."""
         return self.route(pool, isl, hashes, hints=hint(0, bytes(260)), flags=ROUTE_BOOK, **how)
 
     def away(self, pool, isl, hashes, size, token, **how):
-        """A request whose body of so many bytes goes to the agent (section 19)."""
+        """A request whose body of that many bytes goes to the agent (section 19)."""
         hints = hint(0x8016, struct.pack('<Q', size) + token) + hint(0, bytes(204))
         return self.route(pool, isl, hashes, hints=hints, flags=ROUTE_AWAY, **how)
 
@@ -868,7 +867,7 @@ class Client(Endpoint):
         action(request, body, sender)
 
     def lives(self, epoch):
-        """Another life of the router is asked about everything at once."""
+        """After a restart of the router, the client asks about everything at once."""
         if self.life not in (None, epoch):
             for request in self.requests.values():
                 if not request.ended and request.state in ('SENT', 'WAIT', 'STREAM'):
@@ -911,7 +910,7 @@ class Client(Endpoint):
             request.state = 'END' if answer['state'] == 'QUERY' else 'WAIT'
             request.timer = Backoff(250, 2000)
         elif request.state == 'END' and answer['state'] != 'QUERY' and not request.fin:
-            self.send('CANCEL', request.id, handle=request.handle)  # the one before has overtaken the ROUTE
+            self.send('CANCEL', request.id, handle=request.handle)  # the last CANCEL overtook the ROUTE
         elif request.state in ('WAIT', 'STREAM') and news:
             request.timer.reset()
         elif request.state == 'WAIT' and asked and answer['state'] == 'DISPATCHED' and not answer['flags'] & KEPT:
@@ -930,7 +929,7 @@ class Client(Endpoint):
             return
         request.answers.append(rejection.name)
         if word == 'restart' and kind == 'ROUTE' and state in ('WAIT', 'STREAM'):
-            return  # older than its ACCEPTED; PROBE will tell
+            return  # older than its ACCEPTED; PROBE will find out
         if state == 'CANCELLING':
             if (kind, word) in (('CANCEL', 'done'), ('ROUTE', 'end'), ('ROUTE', 'linger')):
                 request.state = 'END'
@@ -940,14 +939,14 @@ class Client(Endpoint):
     def refused(self, request, rejection, word):
         if word == 'restart' and not request.next:
             request.seq, request.handle = self.next_seq(), 0
-            if request.state != 'SENT':  # there with the next repetition
+            if request.state != 'SENT':  # answered by the next retransmission
                 request.state, request.timer = 'SENT', Backoff(20, 1000)
                 self.send_route(request)
         elif word == 'restart' and _r32(request.body, 4) & ROUTE_DIRECT:
-            request.adrift = rejection  # its agent goes on without a router
+            request.adrift = rejection  # its agent continues without a router
         elif word in ('end', 'restart') or word in ('first', 'busy') and request.state == 'SENT':
             if word == 'busy' and request.route_sends > 1:
-                self.send('CANCEL', request.id, handle=request.handle)  # one copy may live
+                self.send('CANCEL', request.id, handle=request.handle)  # one copy may have been accepted
             request.state, request.rejected = 'END', rejection
         elif word == 'linger' and request.lingers is None:
             request.lingers, request.rejected_late = time.monotonic() + 3, rejection
@@ -980,7 +979,7 @@ class Client(Endpoint):
                 request.items.pop(request.next))
             request.next += 1
             if flags & (ITEM_ERROR | ITEM_CANCELLED):
-                request.words = data.decode()  # why it has ended, no part of the answer
+                request.words = data.decode()  # the reason of its end, no part of the answer
             else:
                 request.data += data
             if flags & ITEM_FIN:
@@ -1047,7 +1046,7 @@ class Client(Endpoint):
 
 
 class Job:
-    """One request as its agent sees it."""
+    """One request at its agent."""
 
     def __init__(self, dispatch):
         self.dispatch, self.handle, self.copies = dispatch, dispatch.handle, 1
@@ -1057,7 +1056,7 @@ class Job:
 
 
 class Rank:
-    """KV events of one rank: number, what is not acknowledged, and a dump under way."""
+    """KV events of one rank: number, unacknowledged ones, and a running dump."""
 
     def __init__(self):
         self.next = self.acked = self.confirmed = 0
@@ -1079,18 +1078,18 @@ class Agent(Endpoint):
         self.ranks = {dp_start + i: Rank() for i in range(ranks)}
         self.jobs, self.state, self.welcome, self.bookings = {}, None, None, None
         self.alive_due = 0.0
-        self.active = None  # requests that heartbeats claim for every rank; None: those it has
+        self.active = None  # requests that heartbeats report for every rank; None: the real ones
         self.unread = self.event_block_size = self.event_form = self.canaries_missed = 0
         self.hello_timer = self.beat_due = self.leaving = None
-        self.hello_again = 0.0  # when REJECTED has made it say HELLO
+        self.hello_again = 0.0  # when to repeat HELLO after REJECTED
         self.gone, self.refused, self.answer = False, None, lambda job: None
-        self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of what the rank caches
+        self.dump_blocks = lambda rank: []  # [(tier, [SH, ...])] of the rank's cache
         self.sessions, self.session_calls, self.refuse_session = {}, [], 0
         self.session_pools = set()
-        self.router_epoch, self.shutdown = None, False  # the router says that it goes
-        self.aborted = set()  # handles; the DISPATCH of one may come late
+        self.router_epoch, self.shutdown = None, False  # the router has announced its stop
+        self.aborted = set()  # handles; a DISPATCH of one may arrive late
         self.session_answers = {}  # (kind, epoch, id): code
-        self.runs = []  # every Job, those that started over too
+        self.runs = []  # every Job, including those that started over
 
     def hello(self):
         self.welcome, self.refused = None, None
@@ -1098,7 +1097,7 @@ class Agent(Endpoint):
         self.hello_seq = self.send('HELLO', 1, self.hello_body)
 
     def begin_life(self, last):
-        """The router has ended this life: what runs for it is over, events begin with a dump."""
+        """The router has ended this epoch: its requests are over, events begin with a dump."""
         self.epoch = max(self.epoch, last) + 1
         self.jobs = {}
         for number, rank in self.ranks.items():
@@ -1107,7 +1106,7 @@ class Agent(Endpoint):
         self.hello()
 
     def router_goes(self):
-        """What it has given is over, but for direct streams whose end has been handed over."""
+        """The router's requests are over, except direct streams whose end has been handed over."""
         self.shutdown, self.beat_due = True, None
         for job in self.jobs.values():
             job.report = None
@@ -1152,14 +1151,14 @@ class Agent(Endpoint):
         return rank
 
     def stored(self, dp_rank, hashes, tier='device', first=0):
-        """Blocks from `first` of a prefix are in a tier; in as many events as frames need."""
+        """Blocks from `first` of a prefix are in a tier; split into as many events as frames need."""
         most = (self.router_frame - HEADER.size - EVENTS_BODY.size - EVENT.size) // 8
         for at in range(first, len(hashes), most):
             self.event(dp_rank, STORED, tier, hashes[at:at + most], hashes[at - 1] if at else None)
         self.flush(dp_rank)
 
     def flush(self, dp_rank):
-        """Sends all live events that are not acknowledged."""
+        """Sends all unacknowledged live events."""
         rank = self.ranks[dp_rank]
         if rank.dump is not None:
             return
@@ -1257,11 +1256,11 @@ class Agent(Endpoint):
         if fits and job is not None and job.handle == header.handle:
             job.copies += 1
         elif fits and dispatch.flags & ROUTE_AWAY:
-            code = 2  # this agent takes no bodies but in frames
+            code = 2  # this agent accepts bodies only in frames
         elif fits and (self.refuse or header.handle in self.aborted):
             code = self.refuse or 1
         elif fits:
-            job = self.jobs[key] = Job(dispatch)  # another handle: a new run
+            job = self.jobs[key] = Job(dispatch)  # another handle: a new attempt
             self.runs.append(job)
         self.send('DISPATCH_ACK', header.id, struct.pack('<HHI', code, 0, 0),
                   source=header.source, handle=header.handle)
@@ -1328,7 +1327,7 @@ class Agent(Endpoint):
         if job is not None and job.handle == header.handle and job.aborted is None:
             job.aborted = struct.unpack_from('<H', body)[0]
             if job.dispatch.leg == 'decode' and CODES.get(job.aborted) in ('PrefillFailed', 'WorkerLost'):
-                job.gone, job.fin, job.timer = True, True, None  # it may go on elsewhere: silence
+                job.gone, job.fin, job.timer = True, True, None  # it may continue elsewhere: silence
             elif not job.fin:
                 self.item(job, CODES.get(job.aborted, 'cancelled').encode(), fin=True, flags=ITEM_CANCELLED)
 
@@ -1361,7 +1360,7 @@ class Agent(Endpoint):
             if job is None:
                 self.ignored += 1
             elif header.handle and header.handle != job.handle:
-                self.ignored += 1  # about a run that is over
+                self.ignored += 1  # about an attempt that is over
             elif header.name == 'RESPONSE_ACK':
                 self.response_ack(job, body)
             elif header.name == 'PROGRESS_ACK':
@@ -1398,8 +1397,8 @@ class Agent(Endpoint):
             first, another = self.router_epoch is None, self.router_epoch != header.epoch
             self.router_epoch, self.shutdown = header.epoch, False
             for number, rank in self.ranks.items():
-                rank.confirmed = 0  # it may have forgotten us
-                # What it knows was told by a process before this one, or half of it is lost.
+                rank.confirmed = 0  # it may have lost our state
+                # Its knowledge comes from an earlier process, or half of it is lost.
                 if self.welcome['warm'] and (first or (another and rank.dump is not None)):
                     self.start_dump(number)
         elif header.name == 'HEARTBEAT_ACK':

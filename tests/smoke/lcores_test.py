@@ -77,7 +77,7 @@ def where_they_run(prefix, pid, cpus):
 
 
 def one_ring(prefix, directory, program, cpu, n):
-    """The other queues have no ring: they would poll the first one's, too."""
+    """The other queues have no ring: they would poll that of the first one."""
     load(program, directory, cpu, 1, ONE)
     port = telemetry(prefix, "/kvroute/ports")["p0"]
     lcores = [port[f"lcore{i}"] for i in range(n)]
@@ -98,7 +98,7 @@ def items(prefix, n):
 
 
 def silence_is_explained(program, directory, cpu, n):
-    """Engines of another block size are not greeted: the load says what it heard, and by which queue."""
+    """Engines with another block size are rejected: the load reports the rejection and its queue."""
     run = subprocess.run([program, "--socket", f"{directory}/memif.sock", "--core", str(cpu), "--queues", str(n), *COMMON, *SHORT,
                           "--block-size", "32"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, timeout=100)
     said = [f"greeted {CLIENTS} of {CLIENTS} clients and 0 of 2 engines", "frames received"]
@@ -115,7 +115,7 @@ def check(prefix, directory, program, cpu, n):
     print("ingress", json.dumps({k: v for k, v in seen.items() if v}))
     if seen["reassembled"] < PROMPTS:
         raise Failed(f"{seen['reassembled']} messages were joined")
-    # Of n lcores one joins a message: of all its fragments (n - 1) / n come to others.
+    # With n lcores one reassembles a message: (n - 1) / n of all its fragments arrive at others.
     if seen["fragments_forwarded"] < PROMPTS * TOKENS * 4 / 1432 * (n - 1) / n * 2 / 3:
         raise Failed(f"{seen['fragments_forwarded']} fragments changed lcores: they did not come to all")
     before = items(prefix, n)
@@ -138,7 +138,7 @@ def run(directory):
     cpus = [have[i % len(have)] for i in range(n)]
     prefix = f"kvr-lc{n}-{os.getpid()}"
     conf = CONF.format(lcores=",".join(f"{i}@{cpu}" for i, cpu in enumerate(cpus)), prefix=prefix, directory=directory,
-                       memory_mb=512 + 256 * n,  # each joins messages of 578 frames
+                       memory_mb=512 + 256 * n,  # each reassembles messages of 578 frames
                        idle="poll" if n == 2 and len(have) > 1 else "interrupt")
     with a_router(kvroute, conf, prefix, directory) as router:
         where_they_run(prefix, router.pid, cpus)

@@ -4,8 +4,8 @@
 
 usage: load_test.py KVROUTE KVROUTE_LOAD PROFILE CASE [--seconds S] [--keep]
 
-The load plays both ends and judges what it sees (counters violations, misplaced, lost, ...); when it has left, the router's
-telemetry must show an empty house. Exit status 77: there is no telemetry socket to ask here.
+The load plays both ends and checks its counters (violations, misplaced, lost, ...); after its end, the router's telemetry must show that nothing is
+left. Exit status 77: no telemetry socket available.
 """
 import argparse
 import contextlib
@@ -20,8 +20,8 @@ import time
 
 import child
 
-# Pauses between turns are at most half a --session-timeout (2 s by default): far below what expires a session.
-# Kills with GOODBYE: liveness by time is out of the way, a test machine may stall.
+# Pauses between turns are at most half of --session-timeout (2 s by default): far below the expiry of a session. Engines are killed
+# with GOODBYE, so that loss by silence does not matter on a busy machine.
 PATIENT = {"suspect_ms": 5000, "dead_ms": 10000}
 SESSIONS = ["--sessions", "60", "--turns", "4", "--abandon-share", "0.2", "--release-share", "0.2", "--session-timeout", "4"]
 KILLS = ["--kill-every", "0.7", "--kill-down", "0.4"]
@@ -38,7 +38,7 @@ CASES = {
     "disagg-affinity": dict(load=["--disagg", "3:3", "--sessions", "60", "--turns", "4", "--affinity", *KILLS], router=PATIENT,
                             pool={"session_affinity_ttl_secs": 8}),
 }
-# A busy machine keeps programs from their CPU for longer than a request is repeated by default; what is lost with these is lost.
+# A busy machine deschedules programs for longer than the default retransmission; a request lost with these limits is really lost.
 PATIENCE = ["--repeat-ms", "200", "--max-tries", "200", "--drain", "60"]
 COMMON = ["--idle", "sleep", "--ranks", "2", "--rate", "200", "--blocks-per-rank", "2048", "--prefill-us-per-token", "5",
           "--decode-us-per-token", "500", "--json", "--quiet", *PATIENCE]
@@ -49,7 +49,7 @@ class Failed(Exception):
 
 
 def configuration(profile, case, directory, prefix, cpu):
-    """The profile with a socket and a file prefix of our own, and what the case wants."""
+    """The profile with a socket and a file prefix of this test, and the keys of the case."""
     with open(profile) as f:
         text = f.read()
     for key, value in (("ingress", cpu), ("file_prefix", prefix), ("hugepages", "off")):
@@ -77,7 +77,7 @@ def telemetry(prefix, command):
 
 @contextlib.contextmanager
 def a_router(kvroute, conf_text, prefix, directory):
-    """A router that is ready, in @directory; it must live to the end and then stop in order. Exit 77: no telemetry."""
+    """A router that is ready, in @directory; it must run to the end and then stop in an orderly way. Exit 77: no telemetry."""
     conf, log_path = f"{directory}/router.conf", f"{directory}/router.log"
     with open(conf, "w") as f:
         f.write(conf_text)
@@ -107,7 +107,7 @@ def a_router(kvroute, conf_text, prefix, directory):
 
 
 def in_directory(name, job):
-    """Runs job(directory) in a folder of its own: prints the end of the router's log when it fails. The program's end."""
+    """Runs job(directory) in a folder of its own; prints the end of the router's log if it fails. Ends the program."""
     with tempfile.TemporaryDirectory(prefix=f"kvr-{name}.") as directory:
         try:
             job(directory)
@@ -120,7 +120,7 @@ def in_directory(name, job):
 
 
 def left_behind(prefix, lingering=False):
-    """What the router still holds, as {name: count}; empty when the house is. @lingering: ended requests count, too."""
+    """What the router still holds, as {name: count}; empty if nothing is left. @lingering: ended requests count, too."""
     balance, pools = telemetry(prefix, "/kvroute/balance"), telemetry(prefix, "/kvroute/pools")["pools"]
     left = {k: v for k, v in balance.items() if isinstance(v, int) and v != 0 and k != "lost"}
     if not lingering:
@@ -138,13 +138,13 @@ def left_behind(prefix, lingering=False):
 
 
 def judge(result, case):
-    """Reasons why the load's own account is not good."""
+    """Reasons why the load's own results are not good."""
     c = result["counters"]
     zero = ["lost", "violations"]
     bad = [f"{k} = {result[k]}" for k in zero if result[k]]
     bad += [f"counter {k} = {c[k]}" for k in ("corrupt", "transfer_timeouts", "engine_gave_up") if c[k]]
     if result["completed"] == 0 or result["killed"]["kills"] == 0:
-        bad.append("nothing was completed, or nobody was killed: nothing is tested")
+        bad.append("nothing was completed, or no engine was killed: nothing is tested")
     killed = result["killed"]
     if killed["requests"] != killed["completed"] + killed["refused"] + killed["other"]:
         bad.append(f"killed requests do not add up: {killed}")

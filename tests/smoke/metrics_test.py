@@ -126,7 +126,7 @@ def families(text):
 
 
 def histograms(found):
-    """Buckets grow, the last is the count, and there is one for each pool and class."""
+    """Buckets grow, the last one is the count, and there is one histogram for each pool and class."""
     n = 0
     for name, (kind, values) in found.items():
         if kind != "histogram":
@@ -150,7 +150,7 @@ def histograms(found):
 
 
 def promtool_findings(text):
-    """What `promtool check metrics` objects to, line by line; None: it is not installed. The reference system names one metric in ms."""
+    """Complaints of `promtool check metrics`, line by line; None: it is not installed. The reference system names one metric in ms."""
     promtool = os.environ.get("KVR_PROMTOOL") or shutil.which("promtool")
     if not promtool:
         return None
@@ -194,7 +194,7 @@ def listed_metrics():
 def documented(found):
     """COMMANDS.md lists the metrics of the router, each once, and no others."""
     listed = [x for x in listed_metrics() if not x.startswith("kvr_gateway_")]
-    # of AF_XDP ports only, and of the exporter
+    # only of AF_XDP ports, and of the exporter
     told = {name for name in found if name.startswith("kvr_")} | {"kvr_xdp_frames_total", "kvr_doctor_findings"}
     if sorted(listed) != sorted(told):
         raise Failed(f"COMMANDS.md lists without need {sorted(set(listed) - told)}, lacks {sorted(told - set(listed))}, twice "
@@ -202,7 +202,7 @@ def documented(found):
 
 
 def every_command(prefix):
-    """Each command answers without parameters and with useless ones, and the router lives on."""
+    """Each command answers without parameters and with useless ones, and the router survives."""
     commands = [c for c in telemetry(prefix, "/") if c.startswith("/kvroute")]
     for command in commands:
         for params in ("", ",", ",0", ",nothing", "," + "9" * 30, ",first,second,third,fourth", "," + "x" * 300):
@@ -223,10 +223,10 @@ def check(kvroute, prefix, pid):
     n = 0
     for table, counters in sorted(want.items()):
         names = listed[table]
-        if table == "xdp":  # of AF_XDP ports only, tests/eal/test_port_xdp.sh
+        if table == "xdp":  # only of AF_XDP ports, tests/eal/test_port_xdp.sh
             continue
         if not names:
-            raise Failed(f"table {table} is nobody's")
+            raise Failed(f"table {table} has no owner")
         for name in names:
             answer = telemetry(prefix, f"/kvroute/counters,{table}" + (f",{name}" if name else ""))
             lost = sorted(set(counters) - set(answer))

@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""A router in 2 MiB pages, with --multi-process: dpdk-proc-info, dpdk-dumpcap and dpdk-pdump look at it while it serves.
+"""A router in 2 MiB pages, with --multi-process: dpdk-proc-info, dpdk-dumpcap and dpdk-pdump attach while it serves.
 
 usage: multi_process_test.py KVROUTE KVROUTE_LOAD
 
-First without the option: the heap lies in huge pages and no file is left. Then with it: requests are answered beside the capture,
-the file holds frames, and the router leaves no page behind. The pages are reserved here and given back. Exit status 77: they
-cannot be had.
+First without the option: the heap is in huge pages and no file is left. Then with it: requests are answered beside the capture, the file contains
+frames, and the router leaves no page behind. The pages are reserved here and released. Exit status 77: they are not available.
 """
 import fcntl
 import json

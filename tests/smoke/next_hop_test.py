@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The MAC behind which workers and clients are changes, as when a gateway fails over: everything goes on, and nobody says HELLO again.
-protocol_test.sh starts it.
+"""The next-hop MAC of workers and clients changes, as when a gateway fails over: everything continues, without another HELLO. protocol_test.sh
+starts it.
 
-    protocol_test.sh KVROUTE next_hop_test.py
+protocol_test.sh KVROUTE next_hop_test.py
 """
 
 import subprocess
@@ -54,7 +54,7 @@ class Family(Peers):
         self.other_mac()
         for i in range(3):
             self.answered(f'after a change, {i}', self.ask())
-        # Both are behind it: a request runs, and neither has anything to say but what it always says.
+        # Both are behind it: a request runs, and both send only their usual frames.
         held = []
         self.agent.answer = held.append
         request = self.ask()
@@ -62,7 +62,7 @@ class Family(Peers):
         self.other_mac()
         finish(self.agent, held[0])
         self.answered('a request that ran', request)
-        # Items have come already.
+        # Items have arrived already.
         self.agent.answer = held.append
         request = self.ask()
         self.until('it runs', lambda: len(held) == 2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The chain that perf/e2e/gateway/run measures the gateway against: a lost request does not stop those after it.
+"""The chain against which perf/e2e/gateway/run measures the gateway: a lost request does not stop those after it.
 
 protocol_test.sh starts it: null_chain_test.py KVROUTE GATEWAY-NULL STREAMS
 """
@@ -35,7 +35,7 @@ def main():
 
     def start(*args):
         children.append(child.start([null, *args], stdout=subprocess.PIPE))
-        TALLY.check(f'{args[0]} says that it is there', children[-1].stdout.readline() == b'ready\n', args)
+        TALLY.check(f'{args[0]} reports that it is ready', children[-1].stdout.readline() == b'ready\n', args)
 
     for words in (f'link add {IFACE} type veth peer name {IFACE}-r', f'address add 10.9.1.2/24 dev {IFACE}', f'link set {IFACE} up',
                   f'link set {IFACE}-r up', f'neighbour add 10.9.1.1 lladdr 02:00:00:00:00:01 dev {IFACE}'):

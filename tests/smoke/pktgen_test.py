@@ -68,7 +68,7 @@ class Testpmd:
         """Frames that the memif has taken; what is in it still goes with the end of this program."""
         shown = re.compile(r"NIC statistics for port 1 .*?TX-packets: (\d+)", re.S)
         self.say("stop\nshow port stats 1")
-        wait(f"testpmd says nothing: {self.said()[-2000:]}", lambda: shown.search(self.said()))
+        wait(f"testpmd prints nothing: {self.said()[-2000:]}", lambda: shown.search(self.said()))
         return int(shown.search(self.said())[1])
 
     def quit(self):
@@ -129,11 +129,11 @@ def mixed(prefix, directory, cpu, program):
     foreign = sum(port[k] for k in port if k.startswith("rx_other") or k in ("rx_fragment", "rx_arp"))
     if foreign + port["rx_udp"] != sent:
         raise Failed(f"{foreign} foreign and {port['rx_udp']} for the router of {sent}")
-    # What the memif did not take at once is missing anywhere in the file: shares are about right.
+    # Frames that the memif did not accept at once may be missing anywhere in the file: shares are about right.
     rounds = sent / made["frames"]
     if not 0.8 * made["foreign"] < foreign / rounds < 1.2 * made["foreign"]:
         raise Failed(f"{foreign} foreign in {rounds} rounds of {made['foreign']}")
-    # A query that finds no room is refused.
+    # A query without a free slot is rejected.
     if not ingress["frames"] == port["rx_udp"] == ingress["routes"] + ingress["rejected"] + ingress["dropped"] or \
             not made["query"] < ingress["routes"] < 1.2 * rounds * made["query"]:
         raise Failed(f"ingress {ingress}")
@@ -146,7 +146,7 @@ def mixed(prefix, directory, cpu, program):
 
 
 def serving(prefix, directory, cpu, load):
-    """Engines that the router knows; on a busy machine their greeting may take longer than they wait."""
+    """Engines that the router knows; on a busy machine registration may take longer than they wait."""
     end = time.monotonic() + 60
     while time.monotonic() < end:
         engines = child.start([load, "--socket", f"{directory}/ends.sock", "--core", str(cpu), *ENGINES], stdout=subprocess.PIPE,

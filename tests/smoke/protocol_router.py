@@ -19,11 +19,11 @@ from kvrproto import run_until
 ADDRESSES = ('10.9.0.1', 'fd09::1')
 
 
-LONGEST = 60  # s: a busy machine keeps a program from its CPU; only one that hangs takes longer
+LONGEST = 60  # s: a busy machine deschedules programs; only a hanging one takes longer
 
 
 def telemetry(prefix, command):
-    """The answer of the router of that file prefix. No program is started for it: peers of this process would be silent meanwhile."""
+    """The answer of the router with that file prefix. Starts no program: peers in this process would be silent meanwhile."""
     base = os.environ.get('RUNTIME_DIRECTORY') or ('/var/run' if os.geteuid() == 0 else os.environ.get('XDG_RUNTIME_DIR', '/tmp'))
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as s:
         s.settimeout(LONGEST)
@@ -34,16 +34,16 @@ def telemetry(prefix, command):
 
 
 class Router:
-    """Starts kvroute on the interface kvr-router; stops it, and shows its log when told so."""
+    """Starts kvroute on the interface kvr-router; stops it, and prints its log after a failure."""
 
     def __init__(self, program, pools, router_options='', ingress=1, memory_mb=640, frames=1024, interface='kvr-router',
                  addresses=ADDRESSES, mtu=0, port='', device='', before=()):
-        """`ingress` lcores, by turns on the CPUs there are, poll a packet socket each, which has room for so many `frames`; `mtu` 0: the
-        usual one; `port`: more of the port; `device`: not packet sockets; `before`: what the command begins with."""
+        """`ingress` lcores, spread over the CPUs, poll a packet socket each, with space for `frames`; `mtu` 0: the default; `port`: further keys of
+        the port; `device`: instead of packet sockets; `before`: prefix of the command."""
         cpus = sorted(os.sched_getaffinity(0))
-        # Tests that run side by side shall not all poll one CPU.
+        # Concurrent tests must not all poll one CPU.
         polling = [f'{i}@{cpus[(i + (os.getpid() if ingress == 1 else 0)) % len(cpus)]}' for i in range(ingress)]
-        # Those that share a CPU are woken.
+        # Lcores that share a CPU sleep and are woken.
         idle = {1: 'idle = sleep'}.get(ingress, 'idle = interrupt' if ingress > len(cpus) else '')
         self.prefix = f'kvr-proto-{os.getpid()}' + interface.removeprefix('kvr-router')
         self.dir = tempfile.mkdtemp(prefix='kvroute-protocol-')
@@ -95,7 +95,7 @@ answer_arp = auto
             return f.read().rsplit(')', 1)[1].split()[0]
 
     def hold(self):
-        """The router stands still until go_on()."""
+        """The router is stopped until go_on()."""
         self.process.send_signal(signal.SIGSTOP)
         while self.state() != 'T':
             time.sleep(0.001)
@@ -129,7 +129,7 @@ answer_arp = auto
 
 
 class Tally:
-    """What a test has seen so far, and how long it and one of its steps may take."""
+    """Results so far, and time limits of the test and of a step."""
 
     def __init__(self, seconds, patience):
         self.end, self.patience = time.monotonic() + seconds, patience
@@ -147,12 +147,12 @@ class Tally:
         return max(0.0, self.end - time.monotonic())
 
     def broke(self):
-        """In an except clause: the test did not come to its end."""
+        """In an except clause: the test did not reach its end."""
         self.failures.append('exception')
         traceback.print_exc()
 
     def balanced(self, router):
-        """The router's counters add up, and nothing is booked or waits any more."""
+        """The router's counters balance, and nothing is booked or waits."""
         end = time.monotonic() + self.left()
         while True:
             answer = router.telemetry('/kvroute/balance')
@@ -162,7 +162,7 @@ class Tally:
             time.sleep(0.05)
 
     def finish(self, router, log=None):
-        """The end of the file `log`, if there is one, when something has failed; the router's end, and the program's."""
+        """Print the end of the file `log`, if any, after a failure; stop the router and end the program."""
         if self.failures and log and os.path.exists(log):
             with open(log) as f:
                 print(f.read()[-6000:])
@@ -180,7 +180,7 @@ class Tally:
         self.finish(router, log)
 
     def run(self, router, family, last=lambda: None):
-        """A family over each address, a router that has nothing left, and `last`; then exit."""
+        """A family over each address, a router with nothing left, and `last`; then exit."""
         def families():
             for address in ADDRESSES:
                 family(address).run()

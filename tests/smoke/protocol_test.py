@@ -18,17 +18,17 @@ max_ranks = 16
 max_blocks = 65536
 '''
 POOL, B = 3, 16
-TALLY = Tally(600, patience=60.0)  # only what hangs takes so long
+TALLY = Tally(600, patience=60.0)  # only a hanging test takes that long
 
 
 def tokens_of(name, count):
-    """Tokens that no other name of this test has."""
+    """Tokens that no other name of this test uses."""
     first = p.xxh3_64(name.encode()) >> 34
     return list(range(first, first + count))
 
 
 class Family(Peers):
-    """Everything that is tried over one version of IP."""
+    """All tests over one version of IP."""
 
     def __init__(self, address):
         super().__init__(TALLY, address)
@@ -72,7 +72,7 @@ class Family(Peers):
                    and c.limits['total_pools'] == 1, c.limits)
         request = c.route(POOL, B, p.sequence_hashes(self.prompt('early', B), B))
         self.until('ROUTE without workers ends', lambda: request.ended)
-        # Retryable or not: agents may be about to say HELLO to a router that has just started.
+        # Retryable or not: agents may still send HELLO to a router that has just started.
         self.check('NoEndpoints', request.rejected and request.rejected.name == 'NoEndpoints',
                    request.rejected)
         for agent in self.agents:
@@ -114,7 +114,7 @@ class Family(Peers):
         self.check('a query is not dispatched', not self.jobs(), len(self.jobs()))
 
     def loads(self):
-        """What every rank would have to do; long questions, and refusals."""
+        """The load that every rank would have; long queries, and rejections."""
         tokens = self.prompt('loads', 4000)
         agent = self.agents[0]
         agent.stored(1, p.sequence_hashes(tokens, B)[:100])
@@ -133,7 +133,7 @@ class Family(Peers):
         self.check('UnknownPool', loads.rejected and loads.rejected.name == 'UnknownPool', loads.rejected)
 
     def answer(self):
-        """A full answer: hashes of tokens by the router, LoRA, 100 items, and losses of items."""
+        """A complete answer: hashes of tokens by the router, LoRA, 100 items, and loss of items."""
         tokens = self.prompt('answer', 10 * B + 3)
         seed = p.hash_seed('adapter-a', 'tenant-a')
         hashes = p.sequence_hashes(tokens, B, seed=seed)
@@ -157,7 +157,7 @@ class Family(Peers):
         self.check('handle', d.handle != 0 and request.handle == d.handle, (request.handle, d.handle))
         c.probe(request)
         self.until('PROBE answered RUNNING', lambda: 'RUNNING' in request.answers, lambda: request.answers)
-        self.until('heartbeats are told what is booked', lambda: agent.bookings == 1, lambda: agent.bookings)
+        self.until('heartbeats are answered with the bookings', lambda: agent.bookings == 1, lambda: agent.bookings)
         lost = [3, 17, 40]  # the client loses these items once
         c.drop = lambda h: h.name == 'RESPONSE' and bool(lost) and request.next == lost[0] and (
             lost.pop(0) or True)
@@ -175,7 +175,7 @@ class Family(Peers):
         self.check('Ended', c.refusals[-1][1].name == 'Ended', c.refusals[-1][1])
 
     def direct(self):
-        """DIRECT: items go past the router, PROGRESS to it."""
+        """DIRECT: items bypass the router, PROGRESS goes to it."""
         request = self.client.route(POOL, 40, flags=p.ROUTE_DIRECT)
         self.until('direct dispatched', lambda: self.job(request)[1])
         agent, job = self.job(request)
@@ -233,12 +233,12 @@ class Family(Peers):
         self.check('Ended', c.refusals[-1][1].name == 'Ended', c.refusals[-1][1])
 
     def fragments(self):
-        """40,000 tokens: in order, with some lost on either way, and in another unit."""
+        """40,000 tokens: in order, with some lost in either direction, and in another unit."""
         c = self.client
         tokens = self.prompt('fragments', 40000)
         for name, unit, lose in (('default', None, None), ('one lost', None, 50), ('units of 512', 512, None)):
             real = c.send_route
-            if lose is not None:  # of every whole copy, so that only an answer to MISSING can bring it
+            if lose is not None:  # of every complete copy, so that only an answer to MISSING can bring it
                 c.send_route = lambda r, lose=lose: real(r, lambda n: n != lose)
             request = c.route(POOL, 40000, tokens=tokens, unit=unit)
             self.until(f'40,000 tokens, {name}', lambda: self.job(request)[1])
@@ -247,7 +247,7 @@ class Family(Peers):
             if job is None:
                 continue
             self.check(f'40,000 tokens arrive, {name}', job.dispatch.tokens == tuple(tokens))
-            # And others with it when either side was kept from its CPU meanwhile.
+            # And others with it if either side was descheduled meanwhile.
             self.check(f'what was lost was asked for, {name}', lose is None or lose in request.out.again,
                        (request.out.again, request.route_sends))
             self.until('ACCEPTED', lambda: request.accepted)
@@ -256,7 +256,7 @@ class Family(Peers):
             self.until(f'40,000 tokens answered, {name}', lambda: request.ended and job.done)
 
     def missing(self):
-        """The agent loses a part of a DISPATCH, the router one of POTENTIAL_LOADS: just that comes again."""
+        """The agent loses a part of a DISPATCH, the router one of POTENTIAL_LOADS: just that is retransmitted."""
         c, lost = self.client, []
         tokens = self.prompt('missing', 40000)
         for agent in self.agents:
@@ -279,7 +279,7 @@ class Family(Peers):
         self.check('the lost part of the question was asked for', loads.ranks and 7 in loads.out.again, loads.out.again)
 
     def repair(self):
-        """A gap in the events is seen and repaired; a dump replaces; HELLO again in one life."""
+        """A gap in the events is detected and repaired; a dump replaces; HELLO again with the same epoch."""
         hashes = p.sequence_hashes(self.prompt('repair', 40 * B), B)
         agent, rank = self.agents[0], self.agents[0].ranks[1]
         agent.event(1, p.STORED, 'device', hashes[:20])
@@ -305,7 +305,7 @@ class Family(Peers):
         self.check('blocks outlive a HELLO of one life', got.get('overlap_blocks') == 35, got)
 
     def refusals(self):
-        """Malformed frames, each refused with the code of the document."""
+        """Malformed frames, each rejected with the documented code."""
         c, agent = self.client, self.agents[0]
         made = list(route_faults()) + list(worker_faults(agent.epoch))
         for number, (name, want, frames) in enumerate(made):
@@ -313,12 +313,12 @@ class Family(Peers):
             before = len(c.refusals)
             for data in frames(dict(source=c.source, id=id, epoch=c.epoch, seq=c.next_seq())):
                 c.put(data if name == 'cookie of another' else c.proven(data))
-            # Of several frames each may be refused: late answers are those of others.
+            # Each of several frames may be rejected: late answers belong to others.
             p.run_until(self.all, lambda: any(h.id == id for h, _ in c.refusals[before:]), TALLY.patience)
             new = [r for h, r in c.refusals[before:] if h.id == id]
             self.check(f'refused: {name}', new and new[0].name in want,
                        f'want {"/".join(want)}, got {new or c.refusals[before:]}')
-        # What is never answered; a CONNECT behind them proves that they have been read.
+        # Frames without an answer; a CONNECT behind them proves that they have been read.
         before = len(c.refusals)
         for data in (b'KV', p.frame('ROUTE', bytes(88), magic=0x1234), p.frame('ACCEPTED', bytes(40)),
                      p.frame('REJECTED', bytes(8)), p.frame('DISPATCH_ACK', bytes(16))):
@@ -370,12 +370,12 @@ class Family(Peers):
         self.until('booked', lambda: self.job(request)[1])
         other.epoch, other.ranks = other.epoch + 1, {0: p.Rank(), 1: p.Rank()}
         other.hello()
-        self.until('WELCOME to a new life', lambda: other.welcome)
-        self.until('WorkerLost of the old life', lambda: request.rejected
+        self.until('WELCOME to a new epoch', lambda: other.welcome)
+        self.until('WorkerLost of the old epoch', lambda: request.rejected
                    and request.rejected.name == 'WorkerLost', lambda: request.rejected or request.state)
         self.until('SERVING', lambda: other.state == 'SERVING')
         got = self.query(hashes)
-        self.check('blocks of the old life are forgotten', got.get('overlap_blocks') == 0, got)
+        self.check('blocks of the old epoch are forgotten', got.get('overlap_blocks') == 0, got)
         other.goodbye()
         self.until('GOODBYE_ACK', lambda: other.gone)
         for endpoint in self.all:
@@ -468,10 +468,10 @@ def route_faults():
     yield 'infinite override', ('InvalidOverride', 'BadHint'), hinted(
         p.route_hints(override={'prefill_load_scale': float('inf')}))
     yield 'pin without rank', ('DpRankRequired',), hinted(p.route_hints(backend=100))
-    yield 'pin to nobody', ('NoEndpoints', 'DpRankRequired'), hinted(p.route_hints(backend=999, dp_rank=0))
+    yield 'pin to an unknown worker', ('NoEndpoints', 'DpRankRequired'), hinted(p.route_hints(backend=999, dp_rank=0))
     yield 'pin not allowed', ('PinnedWorkerNotAllowed',), hinted(
         p.route_hints(backend=100, dp_rank=0, allowed=[101]))
-    yield 'nobody allowed', ('NoEndpoints',), hinted(p.route_hints(allowed=[]))
+    yield 'no worker allowed', ('NoEndpoints',), hinted(p.route_hints(allowed=[]))
     yield 'missing taint', ('NoEndpoints',), hinted(p.route_hints(required_taints=['gpu=none']))
     yield 'PROBE of nothing', ('UnknownRequest',), body(p.PROBE_ROOM, kind='PROBE')
     yield 'RESPONSE of nothing', ('UnknownRequest',), body(

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every command of README, as it stands there, against a router: a line that nobody knows how to run fails, too.
+"""Every command of README, unchanged, against a router: an unknown line fails, too.
 
-protocol_test.sh starts it: readme_test.py KVROUTE ROOT BUILD. What needs an operator's host (a NIC, its CPUs) runs on a copy of /sys or is
-only checked; what goes on for ever is ended once it does what it is for. tools/demo and tools/test are tests of their own: only their options
-are looked at.
+protocol_test.sh starts it: readme_test.py KVROUTE ROOT BUILD. Commands that need an operator's host (a NIC, its CPUs) run on a copy of /sys or are
+only checked; endless programs are ended once they work. tools/demo and tools/test are tests of their own: only their options are checked.
 """
 import os
 import re
@@ -38,7 +37,7 @@ class Failed(Exception):
 
 
 def commands():
-    """The lines of all code blocks, comments away, continued lines joined."""
+    """The lines of all code blocks, without comments, continued lines joined."""
     text = (ROOT / 'README.md').read_text()
     for block in re.findall(r'(?ms)^```\n(.*?)^```', text):
         if '--UDP-->' in block or block.startswith('app/router '):
@@ -75,7 +74,7 @@ class Test:
             raise Failed(f'{what} does not happen')
 
     def finish(self, line, run, status):
-        """The agent goes on living meanwhile."""
+        """The agent continues meanwhile."""
         out = open(f'{self.dir}/out', 'rb+')
         self.until(f'the end of {line}', lambda: run.poll() is not None)
         text = out.read().decode(errors='replace')
@@ -90,7 +89,7 @@ class Test:
             return self.finish(line, run, status)
 
     def stays(self, line, ready):
-        """A program that goes on until it is ended: it says that it is ready, and ends well."""
+        """An endless program: it prints that it is ready, and ends well."""
         log = f'{self.dir}/stays-{len(self.running)}'
         with open(log, 'wb') as out:
             run = child.start(shlex.split(line), stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=ROOT, env=self.env)
@@ -103,7 +102,7 @@ class Test:
 
     def router_itself(self, line):
         line = re.sub(r'\bbuild/', f'{BUILD}/', line)
-        if (profile := re.search(r'drivers-cfg/profiles/(vfio-\w+\.conf)', line)) is not None:  # CPUs as this machine has them
+        if (profile := re.search(r'drivers-cfg/profiles/(vfio-\w+\.conf)', line)) is not None:  # CPUs of this machine
             text = re.sub(r'(?m)^((?:ingress|scheduler_cpu|event_cpu) *=).*', rf'\1 {min(os.sched_getaffinity(0))}', (ROOT / profile[0]).read_text())
             Path(self.dir, profile[1]).write_text(text)
             line = line.replace(profile[0], f'{self.dir}/{profile[1]}')
@@ -187,7 +186,7 @@ class Test:
             return self.run(f'test -x {BUILD}/{first[6:]}')
         if first == 'kvroute-sim':
             return self.run(f'{BUILD}/app/sim/{line.replace("1:1000", "1:2")}')
-        raise Failed(f'{line}: nobody knows how to run it')
+        raise Failed(f'{line}: unknown command')
 
     def end(self):
         for line, run in self.running:

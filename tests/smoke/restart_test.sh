@@ -46,7 +46,7 @@ start two && { echo "took the socket of a live router"; bad=1; kill -9 $pid; }
 kill -0 $first || { echo "the second router has ended the first"; exit 1; }
 answers "no telemetry" one
 routes "the first router does not route after the second was refused"
-# It looks for a router that is not there, while that one goes and another comes.
+# The client looks for a router that is absent, while one exits and another starts.
 address=10.0.0.2
 "$load" --socket "$dir/m.sock" --router $address --find 100 --engines 2 --rate 200 --seconds 1 --quiet >"$dir/early.log" 2>&1 &
 early=$!
@@ -57,7 +57,7 @@ for _ in $(seq 300); do
 done
 kill -9 $first
 wait $first 2>/dev/null
-# One that was killed gives back its memory before its locks, and who is started at once waits for that.
+# A killed router releases its memory before its locks; a router started at once waits for that.
 for base in /var/run/dpdk "${XDG_RUNTIME_DIR-/tmp}/dpdk"; do
 	lock=$base/kvr-rs-$$-one/kvroute.lock
 	[ -e "$lock" ] || continue

@@ -22,7 +22,7 @@ END = time.monotonic() + 150
 
 
 def scenario(seed=20240607, routes=64):
-    """The lines of a scenario: six ranks, three tiers, routes of many kinds, lives in between."""
+    """The lines of a scenario: six ranks, three tiers, routes of many kinds, restarts in between."""
     rand = random.Random(seed)
     config = dict(router_temperature=0.4, overlap_score_credit=0.9, decode_active_request_weight=0.5,
                   host_cache_hit_weight=0.7, disk_cache_hit_weight=0.3)
@@ -88,7 +88,7 @@ def routing_of(rand, workers):
 
 
 def lives(rand, live, workers, names):
-    """What happens between two routes."""
+    """Events between two routes."""
     for _ in range(rand.randrange(3)):
         if not live:
             return
@@ -113,7 +113,7 @@ def lives(rand, live, workers, names):
 
 
 def explained(program, path):
-    """id -> what kvroute-explain decides."""
+    """id -> decision of kvroute-explain."""
     run = subprocess.run([program, path], capture_output=True, text=True, timeout=20)
     if run.returncode:
         bad = [line for line in run.stdout.splitlines() if 'BadOp' in line]
@@ -197,7 +197,7 @@ class Play:
 
     def item(self, line, **how):
         if line['id'] not in self.requests:
-            return  # it was refused
+            return  # it was rejected
         request, agent, job = self.requests[line['id']]
         agent.item(job, b'x', **how)
         self.wait(lambda: request.next == len(job.sent) and job.acked == len(job.sent))

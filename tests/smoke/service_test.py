@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a service manager hears: ready, a watchdog that is fed while every packet lcore turns and not while one hangs, stopping.
+"""Notifications to a service manager: ready, a watchdog that is served while every packet lcore turns and not while one hangs, stopping.
 
 usage: service_test.py KVROUTE
 """
@@ -26,8 +26,8 @@ def ptrace(what, tid):
         raise OSError(ctypes.get_errno(), "ptrace")
 
 
-def heard(manager, seconds):
-    """What comes within @seconds, one datagram; "" for nothing."""
+def read_notification(manager, seconds):
+    """The next datagram within @seconds; "" if none."""
     manager.settimeout(seconds)
     try:
         return manager.recv(4096).decode()
@@ -36,7 +36,7 @@ def heard(manager, seconds):
 
 
 def empty(manager):
-    while heard(manager, 0.001):
+    while read_notification(manager, 0.001):
         pass
 
 
@@ -49,7 +49,7 @@ def polling_thread(pid):
 
 
 def hang(manager, pid):
-    """One lcore stands still, all else of the process goes on."""
+    """One lcore hangs, the rest of the process continues."""
     tid = polling_thread(pid)
     try:
         ptrace(PTRACE_SEIZE, tid)
@@ -58,13 +58,13 @@ def hang(manager, pid):
         return
     ptrace(PTRACE_INTERRUPT, tid)
     LIBC.waitpid(tid, None, WALL)
-    time.sleep(2 * WATCHDOG_US / 1e6)  # what was on its way
+    time.sleep(2 * WATCHDOG_US / 1e6)  # notifications on the way
     empty(manager)
-    text = heard(manager, 3 * WATCHDOG_US / 1e6)
+    text = read_notification(manager, 3 * WATCHDOG_US / 1e6)
     if text:
         raise Failed(f"an lcore hangs, and the watchdog hears {text}")
     ptrace(PTRACE_DETACH, tid)
-    if heard(manager, 30) != "WATCHDOG=1":
+    if read_notification(manager, 30) != "WATCHDOG=1":
         raise Failed("the lcore turns again, and the watchdog is not fed")
 
 
@@ -77,15 +77,15 @@ def run(directory):
         manager.bind(path)
         conf = CONF.format(cpu=min(os.sched_getaffinity(0)), prefix="kvr-sv")
         with a_router(sys.argv[1], conf, "kvr-sv", directory) as router:
-            first = heard(manager, 30)
+            first = read_notification(manager, 30)
             if not first.startswith("READY=1\n"):
                 raise Failed(f"first it says {first!r}")
             for _ in range(3):
-                if heard(manager, 30) != "WATCHDOG=1":
+                if read_notification(manager, 30) != "WATCHDOG=1":
                     raise Failed("the watchdog is not fed")
             hang(manager, router.pid)
             router.send_signal(signal.SIGTERM)
-            while (text := heard(manager, 30)) == "WATCHDOG=1":
+            while (text := read_notification(manager, 30)) == "WATCHDOG=1":
                 pass
             if not text.startswith("STOPPING=1\n"):
                 raise Failed(f"at last it says {text!r}")

@@ -21,11 +21,11 @@ max_blocks = 16384
 ''' for name, number, option in (('llama', POOL, ''), ('tiny', TINY, 'max_sessions = 2'),
                                  ('binding', BINDING, 'session_affinity_ttl_secs = 60'),
                                  ('none', NONE, 'max_sessions = 0')))
-TALLY = Tally(140, patience=20.0)  # the machine may have other things to do
+TALLY = Tally(140, patience=20.0)  # the machine may be busy
 
 
 class Family(Peers):
-    """Everything that is tried over one version of IP."""
+    """All tests over one version of IP."""
 
     def __init__(self, address):
         super().__init__(TALLY, address)
@@ -34,8 +34,8 @@ class Family(Peers):
         self.tiny = p.Agent(address, 120, 'tiny', B)
         self.binders = [p.Agent(address, 130 + i, 'binding', B) for i in range(3)]
         self.none = p.Agent(address, 140, 'none', B)
-        self.everybody = [*self.agents, self.tiny, *self.binders, self.none]
-        self.all = [self.client, *self.everybody]
+        self.all_agents = [*self.agents, self.tiny, *self.binders, self.none]
+        self.all = [self.client, *self.all_agents]
         self.count = 0
 
     def pause(self, seconds):
@@ -53,7 +53,7 @@ class Family(Peers):
 
     def job(self, request):
         key = (self.client.source, request.id)
-        return next(((a, a.jobs[key]) for a in self.everybody if key in a.jobs), (None, None))
+        return next(((a, a.jobs[key]) for a in self.all_agents if key in a.jobs), (None, None))
 
     def dispatched(self, name, request):
         if not self.until(name, lambda: self.job(request)[1], lambda: (request.rejected, request.answers)):
@@ -86,9 +86,9 @@ class Family(Peers):
         return hashes
 
     def run(self):
-        for agent in self.everybody:
+        for agent in self.all_agents:
             agent.hello()
-        self.until('SERVING', lambda: all(a.state == 'SERVING' for a in self.everybody))
+        self.until('SERVING', lambda: all(a.state == 'SERVING' for a in self.all_agents))
         self.life()
         self.losses()
         self.no()
@@ -124,7 +124,7 @@ class Family(Peers):
         where, job = self.dispatched('closing', request)
         self.check('CLOSE goes there', where is agent, where.worker)
         self.answer('closed at once: served', self.route('chat', p.CLOSE))
-        self.check('but the worker is not told', 'chat' in agent.sessions)
+        self.check('but the worker gets no close', 'chat' in agent.sessions)
         where.item(job, b'bye', tokens=1, fin=True)
         self.until('SESSION_CLOSE after the end', lambda: 'chat' not in agent.sessions)
         self.until('closing: answered', lambda: request.ended)
@@ -139,7 +139,7 @@ class Family(Peers):
         agent.item(job, fin=True)
 
     def losses(self):
-        """Questions and answers are lost; each is asked again and done once."""
+        """Messages and answers are lost; each is retransmitted and done once."""
         for agent in self.agents:
             lost = []
             agent.drop = lambda h, lost=lost: (h.name.startswith('SESSION_') and len(lost) < 3
@@ -166,7 +166,7 @@ class Family(Peers):
                    agent.session_calls)
 
     def no(self):
-        """A worker that says no, and one that says nothing."""
+        """A worker that rejects, and one that does not answer."""
         for agent in self.agents:
             agent.refuse_session = 7
         request = self.route('no', p.OPEN)
@@ -176,7 +176,7 @@ class Family(Peers):
         self.check('nothing was sent', self.job(request)[1] is None)
         closes = [call for a in self.agents for call in a.session_calls if call[0] == 'SESSION_CLOSE']
         self.answer('nothing is bound: served', self.route('no', p.CLOSE))
-        self.check('and nobody is told', closes == [
+        self.check('and no worker gets a close', closes == [
             call for a in self.agents for call in a.session_calls if call[0] == 'SESSION_CLOSE'])
         for agent in self.agents:
             agent.refuse_session = 0
@@ -236,7 +236,7 @@ class Family(Peers):
         self.answer('but requests', self.route('a', pool=NONE))
 
     def settled(self, session, pool, condition):
-        """Asks where a session would go until the answer is as it must become."""
+        """Queries where a session would go until the answer is as expected."""
         end = time.monotonic() + TALLY.patience
         while time.monotonic() < end:
             request = self.client.route(pool, B, self.hashes(1), flags=p.ROUTE_QUERY,
@@ -248,7 +248,7 @@ class Family(Peers):
         self.check(f'settled {session}', False, got)
 
     def affinity(self):
-        """Bound by use; nobody is told."""
+        """Bound by use; no worker gets a message."""
         first = self.answer('first', self.route('bound', pool=BINDING))
         for _ in range(6):
             self.check('the same worker', self.answer('next', self.route('bound', pool=BINDING)) is first)
@@ -263,7 +263,7 @@ class Family(Peers):
             self.check('bound anew', self.answer('next', self.route('bound', pool=BINDING)) is second)
 
     def lost_worker(self):
-        """A session that was opened does not move by itself."""
+        """An opened session does not move by itself."""
         agent = self.answer('opened', self.route('stays', p.OPEN))
         agent.goodbye()
         self.until('GOODBYE_ACK', lambda: agent.gone)
@@ -275,7 +275,7 @@ class Family(Peers):
         self.answer('free again', self.route('stays'))
 
     def leave(self):
-        staying = [a for a in self.everybody if not a.gone]
+        staying = [a for a in self.all_agents if not a.gone]
         self.until('nothing booked', lambda: all(not a.bookings for a in staying))
         for session, pool in (('one', TINY), ('three', TINY)):
             release = self.client.release(pool, session)
@@ -288,7 +288,7 @@ class Family(Peers):
 
 
 def main():
-    # A test that does not run for a moment is no lost worker.
+    # A descheduled test has not lost its workers.
     TALLY.run(Router(sys.argv[1], POOLS, 'suspect_ms = 10000\ndead_ms = 20000\n'), Family)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a router's snapshot says, read from lib/snapshot/kvr_snapshot.h alone: a second opinion on what its index has."""
+"""Reads a router's snapshot, written from lib/snapshot/kvr_snapshot.h alone: an independent view of its index."""
 
 import struct
 
@@ -47,5 +47,5 @@ def read(path):
 
 
 def differences(index, caches):
-    """Blocks that one has and the other has not; a rank that is missing in one differs by all it has."""
+    """Blocks that only one of them has; all blocks of a rank that is missing in one."""
     return sum(len(index.get(rank, set()) ^ caches.get(rank, set())) for rank in index.keys() | caches.keys())

@@ -13,7 +13,7 @@ from flows import POOLS, POOL, Flows, under_way
 from protocol_router import Router, Tally
 
 LCORES = int(sys.argv[2])
-# Of a prompt; and frames of a packet socket, of which three quarters are filled before the next one gets something.
+# Of a prompt; and frames of a packet socket, three quarters of which are filled before the next one gets any.
 TOKENS, FRAMES = {1: (600000, 2048), 2: (1000000, 2048), 4: (440000, 384)}[LCORES]
 LEAST = 200  # fragments that each socket gets
 SMALL = 40 + 10 * LCORES  # clients with a request of one frame
@@ -40,7 +40,7 @@ class Family(Flows):
         self.check('all lcores have received frames', min(items) > 0, items)
 
     def large(self):
-        """All fragments are there when the router goes on, a part of them on each queue."""
+        """All fragments are present when the router continues, a part of them on each queue."""
         client = self.clients[0]
         self.check('it is not too large', client.limits['max_message'] > TOKENS * 4 + 1000, client.limits)
         before, was = ROUTER.telemetry('/kvroute/ingress'), received()
@@ -48,7 +48,7 @@ class Family(Flows):
         try:
             request = client.route(POOL, TOKENS, tokens=range(TOKENS))
             request.timer = p.Backoff(30000, 30000)
-            # At the stranger's pace, and the kernel's.
+            # At the pace of the peer and the kernel.
             while under_way(client.sock) or not request.out.go() or under_way(client.sock):
                 time.sleep(0.0005)
         finally:
@@ -64,6 +64,6 @@ class Family(Flows):
         self.check('none was dropped', grown['ring_full'] == 0, grown)
 
 
-# Silence of the peers is not what is tried.
+# Silence of the peers is not tested.
 ROUTER = Router(sys.argv[1], POOLS, 'suspect_ms = 20000\ndead_ms = 40000', ingress=LCORES, memory_mb=1536, frames=FRAMES)
 TALLY.run(ROUTER, Family)

@@ -89,8 +89,8 @@ class Cable:
 
 
 def namespaces(channels):
-    """This process goes from the router's, which has its tap, to the peers'. @return what a command begins with to
-    run there; the same for a router, which may have to be told the queues; the cable."""
+    """This process moves from the router's namespace, which has its tap, to the peers'. @return what a command begins with to
+    run there; the same for a router, which may need the preloaded number of queues; the cable."""
     run('mount -t tmpfs tmpfs /run')
     run('mount -t sysfs sysfs /sys')
     run('ip link set lo up')

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The telemetry commands by their answers: what they say of a second of load, and what they say to nonsense.
+"""The telemetry commands: their answers about a second of load, and to invalid parameters.
 
 usage: telemetry_test.py KVROUTE KVROUTE_LOAD
 """
@@ -139,10 +139,10 @@ def ranks(prefix):
     one = telemetry(prefix, f"/kvroute/worker,{worker}")
     need(one["eligible"] == 0 and one["why"] in ("draining", "drained", "gone"), f"{one}"[:600])
     telemetry(prefix, f"/kvroute/resume,{worker}")
-    # They live by the interval of their WELCOME: 100 ms.
-    need(telemetry(prefix, "/kvroute/set,heartbeat_ms=20").get("set") == {"router": "20"}, "another interval for who comes")
+    # Workers use the interval of their WELCOME: 100 ms.
+    need(telemetry(prefix, "/kvroute/set,heartbeat_ms=20").get("set") == {"router": "20"}, "another interval for new workers")
     refused = telemetry(prefix, "/kvroute/set,suspect_ms=50")
-    need(refused.get("error") == "EINVAL" and "reports every 100 ms" in refused["message"], f"below what was told: {refused}")
+    need(refused.get("error") == "EINVAL" and "reports every 100 ms" in refused["message"], f"below the interval of WELCOME: {refused}")
     telemetry(prefix, "/kvroute/set,heartbeat_ms=100")
 
 
@@ -173,7 +173,7 @@ def histograms(prefix, finished):
 
 
 def explained(prefix):
-    """A request found by its id says the same as the log of decisions."""
+    """A request found by its id has the same data as the log of decisions."""
     log = telemetry(prefix, "/kvroute/decisions,default")["decisions"]
     one = next(d for d in log.values() if d["result"] == "routed")
     need(re.fullmatch(r"0x[0-9a-f]{16}", one["id"]) and re.fullmatch(r"0x[0-9a-f]{16}", one["source"]), f"ids: {one}")
@@ -226,7 +226,7 @@ def settings(prefix, directory):
 
 
 def settable(prefix):
-    """The manual and a refusal list the same keys, and these are what can be set of all keys there are."""
+    """The manual and a rejection list the same keys, and these are exactly the keys that can be set."""
     with open(os.path.join(os.path.dirname(__file__), "../../app/router/manual.md")) as f:
         listed = {of: re.findall(r"`(\w+)`", keys) for of, keys in re.findall(r"^\| (pools|policy classes|ports|the router) \|.*\| (.*) \|$",
                                                                              f.read(), re.M)}
@@ -256,7 +256,7 @@ def logged(directory, *words):
 
 
 def nonsense(prefix, directory):
-    """Every wrong question gets an error object that says what is wrong, and nothing changes; one that would have is logged."""
+    """Every invalid question gets an error object with the reason, and nothing changes; one that would have changed something is logged."""
     before = page_through(prefix, "/kvroute/config", "options")
     left = set(c for c in telemetry(prefix, "/") if c.startswith("/kvroute/")) - set(WRONG)
     need(not left, f"nothing wrong is asked of {left}")
@@ -276,7 +276,7 @@ def nonsense(prefix, directory):
 
 
 def patient(prefix, command):
-    """DPDK keeps one connection waiting: others are turned away until its thread has come to it."""
+    """DPDK keeps one connection waiting: others are rejected until its thread handles it."""
     for _ in range(200):
         try:
             return telemetry(prefix, command)
@@ -286,7 +286,7 @@ def patient(prefix, command):
 
 
 def rude(prefix):
-    """Readers that do not read, and more of them than there is room for."""
+    """Clients that never read, and more of them than there are places."""
     base = "/var/run" if os.geteuid() == 0 else os.environ.get("XDG_RUNTIME_DIR", "/tmp")
     path = f"{os.environ.get('RUNTIME_DIRECTORY') or base}/dpdk/{prefix}/dpdk_telemetry.v2"
     mute = []
@@ -328,14 +328,14 @@ def run(directory):
                                "--rate", "300", "--track", "--prefill-us-per-token", "1", "--decode-us-per-token", "100", "--json", "--quiet",
                                "--slice", "0.02", "--drain", "60"], stdout=subprocess.PIPE, text=True)
         ranks(prefix)
-        program.terminate()  # it ends in order, and says what it saw
+        program.terminate()  # it ends in an orderly way and prints its results
         text, _ = program.communicate(timeout=100)
         need(program.returncode == 0, f"kvroute-load ended with {program.returncode}")
         result = json.loads(text)
         for name in ("prompt_blocks", "cached_blocks"):
             need(sum(s[name] for s in result["slices"]) == result["counters"][name], f"{name} of the parts: {result}"[:3000])
         firsts = sum(s["requests"] for s in result["slices"])
-        # Answers have told how the router saw them (a repeated last item may not), nothing of that contradicts the answer, and it is what the client saw but for the way.
+        # The last item reports the router's view (a retransmitted one may not). It contradicts nothing in the answer, and equals the client's view except for the path.
         need(result["completed"] / 2 < result["counters"]["tracked"] <= result["completed"] and result["violations"] == 0, f"trackers: {result}"[:3000])
         need(0 < result["router_ttft_ms_p50"] <= result["ttft_ms_p99"] * 1.1 and result["router_queue_us_p50"] <= result["router_ttft_ms_p50"] * 1000 and
              result["router_itl_ms_p50"] > 0, f"how the router saw them: {result}"[:3000])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The terms of mode ttft as the running router tells them, /kvroute/decisions and /kvroute/explain.
+"""The terms of mode ttft as the running router reports them: /kvroute/decisions and /kvroute/explain.
 
 protocol_test.sh starts it: ttft_terms_test.py KVROUTE KVROUTE-EXPLAIN
 
-Before any prefill has ended nothing depends on the time: every term of every decision is the one of
-kvroute-explain. After one, the speed is known, and what is told must add up to the cost.
+Before any prefill has ended nothing depends on time: every term of every decision equals that of kvroute-explain. Afterwards the speed is known, and
+the reported terms must add up to the cost.
 """
 
 import concurrent.futures
@@ -52,16 +52,16 @@ def explained(program, path):
 
 
 def ask(router, play, command):
-    """What telemetry answers. Each question starts a program, which may take its time: meanwhile the
-    client asks for its requests, or it would give them up after 15 s of its own silence."""
+    """The answer of telemetry. Each question starts a program, which may take long: meanwhile the client probes its requests, or it would give them
+    up after 15 s of silence."""
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         answer = pool.submit(router.telemetry, command)
         run_until([play.client, *play.agents.values()], answer.done, LONGEST)
         return answer.result()
 
 
-def told(router, play, id):
-    """The same of the running router, found by the request's id; once more by its number."""
+def read_terms(router, play, id):
+    """The same from the running router, found by the request's id; once more by its number."""
     request = play.requests[id][0]
     answer = ask(router, play, f'/kvroute/explain,{request.id},{play.client.source}')
     one = answer['decisions']['0']
@@ -74,7 +74,7 @@ def told(router, play, id):
 
 
 def near(a, b):
-    return abs(float(a) - float(b)) <= 0.002  # three digits are told
+    return abs(float(a) - float(b)) <= 0.002  # three digits are reported
 
 
 def differences(id, want, got):
@@ -101,15 +101,15 @@ def sums(id, terms, fresh):
 
 
 def compare(router, lines, want):
-    """What differs."""
+    """The differences."""
     play = Play(ADDRESSES[0])
     for line in lines:
         play.play(line)
     for id, decided in want.items():
-        yield from differences(id, decided, told(router, play, id))
+        yield from differences(id, decided, read_terms(router, play, id))
     play.play(dict(op='prefill_done', id='new'))
     play.play(route('timed', blocks(9, 6)))
-    worker, terms = told(router, play, 'timed')
+    worker, terms = read_terms(router, play, 'timed')
     yield from sums('timed', terms, 6)
     if float(terms[worker]['cost']) != min(float(t['cost']) for t in terms.values()):
         yield f'timed: worker {worker} is not the cheapest of {terms}'
@@ -121,7 +121,7 @@ def main():
     lines = list(scenario())
     router = Router(sys.argv[1], f'[pool m]\nid = 0\nblock_size = {B}\nseed = {lines[0]["seed"]}\nmax_ranks = 64\n'
                     'max_blocks = 65536\nrouter_mode = ttft\ndecision_sample = 1\n',
-                    # Programs that are started keep this one from its CPU.
+                    # Programs that are started deschedule this one.
                     'suspect_ms = 60000\ndead_ms = 120000')
     differ, want = ['not compared'], {}
     try:

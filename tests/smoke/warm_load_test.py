@@ -4,9 +4,9 @@ second pair of times finds no snapshot.
 
 protocol_test.sh starts it: warm_load_test.py KVROUTE ENGINE LOAD RESTARTS [defaults]
 
-With `defaults` workers have as long as they have when nobody says otherwise, and each life a second more of load.
+With `defaults` the time limits of workers are the defaults, and each router has a second more of load.
 
-Each request has one outcome, each answer is right to the byte, what is on the direct path outlives the router, nobody hears nothing, and
+Each request has one outcome, each answer is right to the byte, what is on the direct path outlives the router, no client is without an answer, and
 when all is quiet the index that the router writes is what the engines have, block for block. Times are printed, and decide nothing.
 """
 
@@ -27,9 +27,9 @@ from protocol_router import ADDRESSES, Router
 KVROUTE, ENGINE, LOAD = sys.argv[1:4]
 RESTARTS = int(sys.argv[4])
 DEFAULTS = 'defaults' in sys.argv[5:]
-LOAD_S = 1.0 if DEFAULTS else 0.4  # so long each life has served when it ends; long answers take half a second
+LOAD_S = 1.0 if DEFAULTS else 0.4  # time that each incarnation serves; long answers take half a second
 ENGINES, RANKS, RATE, CAPACITY = 3, 2, 100, 1000
-PATIENCE = 60  # s: the machine may have other things to do
+PATIENCE = 60  # s: the machine may be busy
 
 
 class World:
@@ -39,7 +39,7 @@ class World:
         self.engines = [child.start([ENGINE, '-r', ADDRESSES[0], '-w', str(1 + i), '-n', str(RANKS), '-c', str(CAPACITY), '-s', '32', '-o',
                                      f'{state}/cache{i}'], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) for i in range(ENGINES)]
         self.load = None
-        self.lives = []  # what each restart took
+        self.lives = []  # duration of each restart
 
     def check(self, name, good, detail=''):
         if not good:
@@ -75,7 +75,7 @@ class World:
             return [int(line.split()[2]) for line in f if line.startswith('routed')]
 
     def snapshot(self, name):
-        """One that began after this was called: the first may have been under way."""
+        """A snapshot that began after this call: an earlier one may have been in progress."""
         for which in ('first', 'second'):
             before = self.ask('/kvroute/snapshot')['written']
             self.ask('/kvroute/snapshot,now')
@@ -83,9 +83,9 @@ class World:
 
     def restart(self, life):
         cold = life % 4 > 1
-        time.sleep(LOAD_S)  # what it finds is no question of time
+        time.sleep(LOAD_S)  # the result does not depend on time
         if not cold:
-            self.until(f'{life}: all serve', self.serving)  # who is not back yet is in no snapshot
+            self.until(f'{life}: all serve', self.serving)  # a worker that is not back yet is in no snapshot
             self.snapshot(life)
         began = time.monotonic()
         if life % 2 == 0:
@@ -103,13 +103,13 @@ class World:
         if len(self.routed()) <= life:
             raise RuntimeError('no request is routed')
         self.check(f'{life}: lives', self.router.alive())
-        if not cold and not DEFAULTS:  # requests are routed when the first of them is back
+        if not cold and not DEFAULTS:  # requests are routed when the first worker is back
             self.until(f'{life}: all are back', lambda: self.ask('/kvroute/snapshot')['workers_restored'] >= ENGINES)
         restored = self.ask('/kvroute/snapshot')['workers_restored']
         self.lives.append({'by': 'SIGTERM' if life % 2 else 'SIGKILL', 'cold': cold, 'restored': restored,
                            'end_ms': ms(ended - began), 'start_ms': ms(ready - ended),
                            'first_routed_ms': round(self.routed()[life] / 1000 - 1000 * began)})
-        # One that is away for longer than it may is given up, and in no snapshot.
+        # A worker that is away for too long is dropped, and in no snapshot.
         self.check(f'{life}: warm', restored == 0 if cold else DEFAULTS or restored == ENGINES, restored)
 
     def ready(self, lives):
@@ -128,7 +128,7 @@ class World:
         return balance['balance'] == 'ok' and not balance['bookings'] and all(r['authoritative'] and not r['lag'] for r in ranks)
 
     def truth(self):
-        """What engines have, by their own word."""
+        """The blocks of the engines, as they report them."""
         caches = {}
         for i, engine in enumerate(self.engines):
             path = f'{self.state}/cache{i}'
@@ -154,7 +154,7 @@ class World:
         self.check('there is something to compare', sum(map(len, caches.values())) > 1000)
         outcomes = sum(result[k] for k in ('answered', 'wrong', 'refused', 'lost', 'silent', 'other'))
         self.check('each request has one outcome', outcomes == result['requests'] and result['twice'] == 0, result)
-        self.check('nobody hears nothing', result['silent'] == 0 and result['other'] == 0, result)
+        self.check('no client is without an answer', result['silent'] == 0 and result['other'] == 0, result)
         self.check('direct answers go on', DEFAULTS or result['lost_direct'] == 0, result)
         self.check('answers are right', result['wrong'] == 0 and result['answered'] > 0, result)
         for life in self.lives:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Restarts by SIGKILL and SIGTERM in turns: each router life begins with what the one before knew, and soon knows what is.
+"""Restarts by SIGKILL and SIGTERM in turns: each router starts with the state of the one before, and soon has the current one.
 
 protocol_test.sh starts it: warm_test.py KVROUTE [RESTARTS]
 """
@@ -17,7 +17,7 @@ from protocol_router import ADDRESSES, Peers, Router, Tally
 POOL, B, AGENTS, BLOCKS = 3, 16, 3, 400
 RESTARTS = int(sys.argv[2]) if len(sys.argv) > 2 else 3
 DEVICE = p.TIERS['device']
-TALLY = Tally(170, patience=40.0)  # the machine may have other things to do
+TALLY = Tally(170, patience=40.0)  # the machine may be busy
 
 
 class Cluster(Peers):
@@ -27,7 +27,7 @@ class Cluster(Peers):
         self.client = p.Client(ADDRESSES[0])
         self.agents = [p.Agent(ADDRESSES[0], 100 + i, 'llama', B, ranks=2) for i in range(AGENTS)]
         self.all = [self.client, *self.agents]
-        self.cache = {}  # (worker, rank): the prefixes that it has
+        self.cache = {}  # (worker, rank): its prefixes
         for agent in self.agents:
             agent.dump_blocks = lambda rank, worker=agent.worker: [('device', h) for h in self.cache[(worker, rank)]]
         self.prompts = {}  # (worker, rank): hashes that only it has
@@ -45,7 +45,7 @@ class Cluster(Peers):
         return telemetry(self.router.prefix, command)
 
     def seen(self, name, condition):
-        """The peers go on between the questions."""
+        """The peers continue between the questions."""
         end = time.monotonic() + min(self.tally.patience, self.tally.left())
         while not (good := condition()) and time.monotonic() < end:
             p.run_until(self.all, lambda: False, 0.05)
@@ -56,7 +56,7 @@ class Cluster(Peers):
         return len(ranks) == 2 * AGENTS and all(r['authoritative'] for r in ranks)
 
     def ask(self, name, where, hashes):
-        """A request goes where its blocks are, and is answered."""
+        """A request goes to the rank with its blocks, and is answered."""
         request = self.client.route(POOL, len(hashes) * B, hashes)
         job = lambda: next(((a, a.jobs[(self.client.source, request.id)]) for a in self.agents
                             if (self.client.source, request.id) in a.jobs), None)
@@ -75,7 +75,7 @@ class Cluster(Peers):
         return at
 
     def settle(self, name):
-        """Nothing is under way any more: the router's index is what its engines have, block for block."""
+        """Nothing is in progress any more: the router's index equals its engines' caches, block for block."""
         self.seen(f'{name}: confirmed', self.sure)
         before = self.telemetry('/kvroute/snapshot')['written']
         self.telemetry('/kvroute/snapshot,now')
@@ -85,13 +85,13 @@ class Cluster(Peers):
         differ = snapshot_file.differences(index, truth)
         self.differences += differ
         self.check(f'{name}: the index is what engines have', differ == 0, (differ, kinds))
-        # What would be found: a block that the index has not, and one that it has wrongly.
+        # A difference would be a block missing in the index, or one too many.
         rank = next(iter(truth))
         truth[rank] = set(list(truth[rank])[1:]) | {(DEVICE, 1)}
         self.check(f'{name}: two differences are seen', snapshot_file.differences(index, truth) == differ + 2)
 
     def grow(self, life):
-        """A prefix more in every rank, and of an older one only the half."""
+        """One more prefix in every rank, and only the first half of an older one."""
         for agent in self.agents:
             for rank in agent.ranks:
                 key = (agent.worker, rank)
@@ -111,13 +111,13 @@ class Cluster(Peers):
             self.router.process.kill()
             self.router.process.wait()
             return
-        # What the agents hear of the end they hear while it ends.
+        # Frames of the stop arrive at the agents while the router ends.
         self.router.process.terminate()
         p.run_until(self.all, lambda: self.router.process.poll() is not None, 60)
         self.check(f'{life}: ends well', self.router.process.returncode == 0, self.router.process.returncode)
 
     def replace(self, old):
-        """Another process in the life of one: what the router has kept is not its."""
+        """Another process with the epoch of an earlier one: the router's stored state is not its own."""
         new = p.Agent(ADDRESSES[0], old.worker, 'llama', B, ranks=2)
         new.epoch = old.epoch
         for rank in new.ranks:
@@ -135,7 +135,7 @@ class Cluster(Peers):
         where = list(self.prompts)[life % (len(self.prompts) - 2)]  # not of the last agent
         kill, older = life % 2 == 0, life % 4 == 0
         if older:
-            self.grow(life)  # the snapshot does not know of it: it is told again
+            self.grow(life)  # the snapshot lacks it: it is retransmitted
         epoch = self.agents[0].router_epoch
         dumps = sum(r.dumps for a in self.agents[:-1] for r in a.ranks.values())
         began = time.monotonic()
@@ -157,8 +157,8 @@ class Cluster(Peers):
         self.settle(life)
         after = sum(r.dumps for a in self.agents[:-1] for r in a.ranks.values())
         self.check(f'{life}: another process tells all', not last or all(r.dumps for r in self.agents[-1].ranks.values()))
-        # These agents keep no event that was acknowledged: what the snapshot lacks they tell by a dump.
-        self.check(f'{life}: nobody had to tell all', older or after == dumps, (dumps, after))
+        # These agents keep no acknowledged events: they send a dump for what the snapshot lacks.
+        self.check(f'{life}: no agent had to send a dump', older or after == dumps, (dumps, after))
 
     def run(self):
         for agent in self.agents:
@@ -170,7 +170,7 @@ class Cluster(Peers):
             self.ask('at first', where, hashes)
         self.settle('at first')
         mode = os.stat(self.path).st_mode & 0o777
-        self.check('nobody else reads it', mode == 0o600, oct(mode))
+        self.check('no other user can read it', mode == 0o600, oct(mode))
         for life in range(RESTARTS):
             self.restart(life)
         for name, i in (('start to all agents back', 0), ('kill to first routed request', 1)):

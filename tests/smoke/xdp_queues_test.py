@@ -36,18 +36,18 @@ class Family(Flows):
         super().__init__(TALLY, address, CLIENTS)
 
     def small(self):
-        """Each on the queue of its client; no CPU gives anything to another one."""
+        """Each on the queue of its client; no CPU hands frames to another one."""
         before = CABLE.to()
         for turn in range(4):
             self.ask(turn)
         grown = [now - then for now, then in zip(CABLE.to(), before)]
         self.check('both queues have had some', min(grown) > 0, grown)
         ingress = ROUTER.telemetry('/kvroute/ingress')
-        if not self.v6:  # the other family has joined messages
+        if not self.v6:  # the other family has reassembled messages
             self.check('nothing was handed on', ingress['fragments_forwarded'] == 0, ingress)
 
     def large(self):
-        """A message whose fragments come by both queues is joined by one CPU."""
+        """A message whose fragments arrive on both queues is reassembled by one CPU."""
         before = ROUTER.telemetry('/kvroute/ingress')
         CABLE.choose(IN_TURN)
         request = self.clients[0].route(POOL, TOKENS, tokens=range(TOKENS))
@@ -59,7 +59,7 @@ class Family(Flows):
 
 
 def counted():
-    """The device's queues, the lcores and the program have counted what the cable did."""
+    """The counters of the device's queues, the lcores and the program equal those of the cable."""
     end = time.monotonic() + TALLY.patience
     while True:
         port, each = lcores()
@@ -76,7 +76,7 @@ def counted():
 
 
 def hears(seconds):
-    """How many of so many new clients are greeted."""
+    """The number of @n new clients that are accepted."""
     clients = [p.Client(ADDRESSES[0]) for _ in range(CLIENTS)]
     before = CABLE.to()
     for client in clients:
@@ -90,20 +90,20 @@ def hears(seconds):
 
 
 def switch():
-    """The kill switch is one for all queues."""
+    """The kill switch applies to all queues."""
     ROUTER.telemetry('/kvroute/xdp/redirect,p0,off')
     before, sent = lcores()[1], sum(CABLE.to())
-    TALLY.check('off: nobody is heard', hears(0.5) == 0)
+    TALLY.check('off: no client is answered', hears(0.5) == 0)
     sent = sum(CABLE.to()) - sent
     xdp = ROUTER.telemetry('/kvroute/xdp')['p0']
     TALLY.check('off: no queue gets any', [q['rx_frames'] for q in before] == [q['rx_frames'] for q in lcores()[1]])
     TALLY.check('off: all counted', xdp['off'] >= sent, xdp)
     ROUTER.telemetry('/kvroute/xdp/redirect,p0,on')
-    TALLY.check('on: all are heard', hears(TALLY.patience) == CLIENTS)
+    TALLY.check('on: all clients are answered', hears(TALLY.patience) == CLIENTS)
 
 
 def tuned():
-    """Allow-list and rate change under way, in the program's maps."""
+    """Allow-list and rate change at run time, in the program's maps."""
     def tell(setting):
         return ROUTER.telemetry(f'/kvroute/set,{setting},p0')
 
@@ -112,13 +112,13 @@ def tuned():
 
     TALLY.check('another list is taken', tell('allow=10.9.0.9 fd09::/64').get('set') == {'p0': '10.9.0.9 fd09::/64'})
     denied, sent = xdp('denied'), sum(CABLE.to())
-    TALLY.check('who is not in it is not heard', hears(0.5) == 0)
+    TALLY.check('a client outside the list is not answered', hears(0.5) == 0)
     TALLY.check('and counted', xdp('denied') - denied >= sum(CABLE.to()) - sent > 0, xdp('denied'))
     TALLY.check('among the drops', ROUTER.telemetry('/kvroute/drops').get('p0_xdp_denied', 0) > 0)
     TALLY.check('a mistake is refused', 'bits beyond its length' in tell('allow=10.9.0.2/24').get('message', ''))
     TALLY.check('and changes nothing', hears(0.5) == 0)
     tell('allow=10.9.0.2')
-    TALLY.check('who is in it is heard', hears(TALLY.patience) == CLIENTS)
+    TALLY.check('a client in the list is answered', hears(TALLY.patience) == CLIENTS)
     tell('xdp_burst=1')
     tell('xdp_rate=1')
     tell('allow=')
@@ -130,9 +130,9 @@ def tuned():
 
 
 def flood():
-    """Frames of another version of the protocol, which nobody else sends, from many ports of both addresses. @return pid"""
+    """Frames of another protocol version, which no other peer sends, from many ports of both addresses. @return pid"""
     run(f'ip address add {HOSTILE[0]}/24 dev kvr-peer')
-    run(f'ip -6 address add {HOSTILE[1]}/64 dev kvr-peer nodad preferred_lft 0')  # others do not take it of themselves
+    run(f'ip -6 address add {HOSTILE[1]}/64 dev kvr-peer nodad preferred_lft 0')  # other peers do not use it as source address
     pid = os.fork()
     if pid:
         return pid
@@ -149,7 +149,7 @@ def flood():
 
 
 def flooded():
-    """Lists change while somebody floods: from the answer on none of his frames is taken, or all are; the others are heard."""
+    """Lists change during a flood: from the answer on none of its frames is accepted, or all are; other peers are served."""
     def taken():
         return ROUTER.telemetry('/kvroute/drops').get('reject_unknown_version', 0)
 
@@ -168,13 +168,13 @@ def flooded():
         ROUTER.telemetry(f'/kvroute/set,allow={OTHERS},p0')
         before = taken()
         TALLY.check('he is refused', grows(denied))
-        TALLY.check('the others are heard', hears(TALLY.patience) == CLIENTS)
+        TALLY.check('other clients are answered', hears(TALLY.patience) == CLIENTS)
         TALLY.check('none of his frames is taken', taken() == before, (before, taken()))
         ROUTER.telemetry(f'/kvroute/set,allow={OTHERS} {" ".join(HOSTILE)},p0')
         before = denied()
         TALLY.check('he is let in', grows(taken))
         TALLY.check('none of his frames is refused', denied() == before, (before, denied()))
-    for turn in range(40):  # both at once: nobody of the others is missed
+    for turn in range(40):  # both at once: no other peer is affected
         ROUTER.telemetry(f'/kvroute/set,allow={OTHERS}{"" if turn % 2 else " " + HOSTILE[0]},p0')
         TALLY.check('heard beside changes', turn % 8 or hears(TALLY.patience) == CLIENTS)
     os.kill(pid, 9)
@@ -197,7 +197,7 @@ def killed():
     TALLY.check('the program of a dead one stays', 'xdp' in interface(), interface())
     ROUTER.start()
     ROUTER.telemetry('/kvroute/balance')
-    TALLY.check('after a kill all are heard', hears(TALLY.patience) == CLIENTS)
+    TALLY.check('after a kill all clients are answered', hears(TALLY.patience) == CLIENTS)
 
 
 def last():
@@ -213,7 +213,7 @@ def last():
 if len(os.sched_getaffinity(0)) < 2:
     skip('one CPU')
 INSIDE, BEFORE, CABLE = in_namespaces(sys.argv[2])
-# Silence of the peers is not what is tried.
+# Silence of the peers is not tested.
 ROUTER = Router(sys.argv[1], POOLS, 'idle = interrupt\nsuspect_ms = 20000\ndead_ms = 40000', ingress=QUEUES, memory_mb=1024,
                 port='queues = 2', device=f'net_af_xdp0,iface=kvr-router,start_queue=0,queue_count={QUEUES}', before=BEFORE)
 TALLY.run(ROUTER, Family, last)

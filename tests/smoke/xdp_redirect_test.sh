@@ -1,9 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: BSD-3-Clause
-# /kvroute/xdp/redirect of a running router behind AF_XDP: switched off it hears nobody, and what comes is counted as
-# `off`; switched on again it answers.
-#   xdp_redirect_test.sh KVROUTE
-# 77 = cannot run here: not root, or no XDP.
+# /kvroute/xdp/redirect of a running router behind AF_XDP: switched off it receives no frames, and they are counted as `off`;
+# switched on again it answers. xdp_redirect_test.sh KVROUTE 77 = cannot run here: not root, or no XDP.
 set -eu
 kvroute=$1
 here=$(cd "${0%/*}" && pwd)
