@@ -185,7 +185,7 @@ struct kvr_client_loads {
 struct kvr_client_report {
 	bool first;  /**< the first token was generated; remains set */
 	bool last;   /**< the request ended: on_end follows when the router has acknowledged */
-	bool failed; /**< with last: the request failed */
+	bool failed; /**< with last: the engine failed the request; this counts for its rank */
 	uint32_t generated_tokens; /**< so far; never decreases */
 	uint32_t cached_tokens;	   /**< prompt tokens found cached; 0: unknown */
 };

@@ -40,7 +40,7 @@ int kvr_client_report(struct kvr_client *client, uint64_t id, const struct kvr_c
 	if (req->report_ids.id != 0)
 		req->report.seq++;
 	req->report.flags |= (w->first ? KVR_PROG_F_FIRST : 0) | (w->last ? KVR_PROG_F_FIN : 0) |
-			     (w->last && w->failed ? KVR_PROG_F_ERROR : 0);
+			     (w->last && w->failed ? KVR_PROG_F_ERROR | KVR_PROG_F_FAILED : 0);
 	req->report.generated_tokens = RTE_MAX(req->report.generated_tokens, w->generated_tokens);
 	req->report.cached_tokens = w->cached_tokens != 0 ? w->cached_tokens : KVR_NONE32;
 	req->report_ids = kvr_link_ids(&client->link, client->source, req->id, req->handle);

@@ -167,6 +167,22 @@ static void failed_ranks_are_sent_with_the_request(void)
 	rig_stop();
 }
 
+/* The failure of a booked request counts for its rank: RULES.md, section 12.3. */
+static void a_failed_booking_is_reported_as_failed(void)
+{
+	const struct kvr_client_report end = {.last = true, .failed = true};
+	uint64_t id;
+
+	rig_start();
+	id = rig_submit(KVR_CLIENT_BOOK);
+	push_accepted(id, HANDLE, KVR_STATE_RUNNING, 1);
+	kvr_client_process(c);
+	CU_ASSERT_EQUAL_FATAL(kvr_client_report(c, id, &end), 0);
+	CU_ASSERT_EQUAL(kvr_client__find(c, id)->report.flags,
+			KVR_PROG_F_FIN | KVR_PROG_F_ERROR | KVR_PROG_F_FAILED);
+	rig_stop();
+}
+
 /* The text of an agent that was stopped is not an item. One printable line of it is reported. */
 static void the_reason_of_a_stopped_agent_is_reported(void)
 {
@@ -625,6 +641,7 @@ int main(void)
 			       KVR_CASE(engine_errors_are_reported),
 			       KVR_CASE(failures_are_reported_with_their_rank),
 			       KVR_CASE(failed_ranks_are_sent_with_the_request),
+			       KVR_CASE(a_failed_booking_is_reported_as_failed),
 			       KVR_CASE(tracking_data_come_with_the_end),
 			       KVR_CASE(the_reason_of_a_stopped_agent_is_reported),
 			       KVR_CASE(overtaking_items_are_put_in_order),
