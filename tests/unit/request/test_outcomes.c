@@ -139,6 +139,15 @@ static void each_leg_answers_for_its_own_rank(void)
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_SERVED);
 	end();
+	/* A broken decode engine reports its failure while the prefill goes on. */
+	c = pair(true, 0);
+	rig_arrive(&g, c, &g.d);
+	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR | KVR_RQEF_FAILED);
+	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_FAILED);
+	CU_ASSERT_EQUAL(c->outcome[1], NONE);
+	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
+	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_SERVED);
+	end();
 	/* A first token that is followed by a failure shows that the prefill leg was well. */
 	c = pair(true, 0);
 	rig_arrive(&g, c, &g.d);
