@@ -107,8 +107,12 @@ static void start_sessions(struct kvr_sc_pool *pool)
 /* Reject a message that no router takes, before it becomes a request. */
 static bool reject_unfit(struct kvr_sc_req *r)
 {
-	const enum kvr_code code = kvr_sched_check(r->pool->sched, &r->msg.req);
+	struct kvr_sched_req req = r->msg.req;
+	enum kvr_code code;
 
+	r->msg.hints.policy_class = KVR_SCHED_NO_CLASS; /* lib/request looks the name up */
+	req.hints = &r->msg.hints;
+	code = kvr_sched_check(r->pool->sched, &req);
 	if (code == KVR_OK)
 		return false;
 	kvr_sc_line_rejected(r, &(const struct kvr_rq_why){.code = (uint16_t)code});
