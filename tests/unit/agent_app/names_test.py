@@ -66,7 +66,7 @@ def main(root):
                         pages[folder, answer] = json.load(open(f'{data}/{folder}/fold/{answer}'))
                 continue
             text = open(f'{data}/{folder}/{name}').read()
-            pages[folder, name] = text if name == 'metrics' else json.loads(text)
+            pages[folder, name] = text if name.startswith('metrics') else json.loads(text)
     source = open(f'{agent}/kinds.c').read()
     macros = dict(re.findall(r'#define (\w+)\s+("[^"]+")', source))
     rows = ROW.findall(source[source.index('agent_rows[]'):])
@@ -76,7 +76,7 @@ def main(root):
         of = [p for (folder, name), p in pages.items() if name == FILES[page] and (kind == 'AUTO' or folder.startswith(kind.lower() + '-'))]
         if not any(has_metric(p, where, inside or None) if page == 'METRICS' else finds(p, form, where, inside) for p in of):
             bad.append(f'kinds.c: {kind} {value}: no {FILES[page]} of tests/data/engines has {where} {inside}')
-    known = {name for (_, file), page in pages.items() if file != 'metrics' for name in members(page)}
+    known = {name for (_, file), page in pages.items() if not file.startswith('metrics') for name in members(page)}
     for file in ('lib/engine/usage.c', 'lib/engine/answer.c', 'app/agent/canary.c', 'app/agent/jobs.c'):
         text = open(f'{root}/{file}').read()
         looked = re.findall(r'kvr_json_get\([^;]*?"([^"]+)"', text)
