@@ -130,11 +130,13 @@ class Stack:
     def start(self, name, *command, env=None, cwd=None):
         with open(f'{self.dir}/{name}.log', 'a') as log:
             self.processes[name] = child.start([str(x) for x in command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=cwd or ROOT,
-                                               env=dict(os.environ, **(env or {})))
+                                               env=dict(os.environ, **(env or {})), start_new_session=True)
 
     def kill(self, name, number=signal.SIGKILL):
+        """Signal the process and its children."""
         process = self.processes.pop(name)
-        process.send_signal(number)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, number)
         return process.wait(60)
 
     def log(self, name):
@@ -144,10 +146,12 @@ class Stack:
     def warnings(self, name):
         return [line[line.index('level='):] for line in self.log(name).splitlines() if 'level=error' in line or 'level=warn' in line]
 
-    def require(self, what, condition, seconds=30.0):
-        value = wait_for(condition, seconds)
-        if not value:
-            logs = {n: self.log(n)[-300:] for n in self.processes}
+    def require(self, what, condition, seconds=30.0, process=None):
+        """Wait for condition(); NotReady with @what when the time or the process named @process ends before."""
+        ended = lambda: process and self.processes[process].poll() is not None
+        value = wait_for(lambda: ended() or condition(), seconds)
+        if ended() or not value:
+            logs = {n: self.log(n)[-300:] for n in ([process] if process else self.processes)}
             raise NotReady(f'{what} after {seconds:.0f} s; {logs}')
         return value
 

@@ -182,7 +182,7 @@ def check_kills(stack, caches):
     refused = [a for a in (stack.complete(ids(50)) for _ in range(10)) if a[0] != 200]
     check('requests go to the other engine', not refused, refused[:1])
     start_engine(stack, 1, *ONE)
-    stack.require('engine 1 does not start', engine_is_up(1), LIMIT)
+    stack.require('engine 1 does not start', engine_is_up(1), LIMIT, 'engine1')
     check('the engine returns', wait_for(lambda: stack.serving() == {'1', '2'}, 60), stack.serving())
     equal('the new engine has no blocks', stack.overlap(prompt + [1], headers={'x-kvroute-worker': '1'}), 0)
     for _ in range(2):
@@ -209,7 +209,7 @@ def run_two_engines():
         for number in (1, 2):
             start_engine(stack, number, *ONE)
         for number in (1, 2):
-            stack.require(f'engine {number} does not start', engine_is_up(number), LIMIT)
+            stack.require(f'engine {number} does not start', engine_is_up(number), LIMIT, f'engine{number}')
         if RECORD:
             record.record_vllm(stack, 8101)
         for number in (1, 2):
@@ -232,7 +232,7 @@ def run_two_engines():
 def run_ranks():
     with Stack({'llama': dict(block_size=BLOCK)}) as stack:
         start_engine(stack, 1, '--data-parallel-size', 2, VLLM_ENABLE_V1_MULTIPROCESSING='1')
-        stack.require('the engine of two ranks does not start', engine_is_up(1), LIMIT)
+        stack.require('the engine of two ranks does not start', engine_is_up(1), LIMIT, 'engine1')
         if RECORD:
             record.record_vllm(stack, 8101, '-dp2', ('metrics', 'kv_event_sources'))
         stack.agent(1)
