@@ -454,7 +454,7 @@ static void abort_ends_the_stream_as_cancelled(void)
 	CU_ASSERT_PTR_NOT_NULL_FATAL(w);
 	CU_ASSERT_EQUAL(w->seq, 1);
 	CU_ASSERT_EQUAL(w->flags, KVR_RESP_F_FIN | KVR_RESP_F_CANCELLED);
-	CU_ASSERT_TRUE(rig_has_text(w, "it took too long"));
+	CU_ASSERT_TRUE(rig_has_text(w, "a time limit of the request has passed"));
 	push_abort(1, 100, KVR_E_EXPIRED); /* its answer was lost */
 	push_abort(9, 999, KVR_E_EXPIRED); /* unknown */
 	kvr_agent_process(a);
