@@ -189,7 +189,7 @@ static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_hints *h, c
 	uint64_t *set = s->fit;
 
 	if (h == NULL || (!(h->present & (KVR_HAS(KVR_HINT_ALLOWED_WORKERS) | KVR_HAS_EXCLUDE)) &&
-			  h->n_required == 0 && h->n_denied == 0))
+			  h->n_required == 0))
 		return base;
 	if (h->present & KVR_HAS(KVR_HINT_ALLOWED_WORKERS))
 		allow_only(s, h, set);
@@ -197,12 +197,6 @@ static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_hints *h, c
 		memset(set, 0xFF, s->words * sizeof(*set));
 	if (h->present & KVR_HAS_EXCLUDE)
 		put_worker(s, h->exclude_worker, false, set);
-	for (uint32_t i = 0; i < h->n_denied; i++) {
-		uint64_t worker;
-
-		memcpy(&worker, (const uint8_t *)h->denied + i * sizeof(worker), sizeof(worker));
-		put_worker(s, worker, false, set);
-	}
 	for (uint32_t w = 0; w < s->words; w++)
 		set[w] &= base[w];
 	for (uint32_t i = 0; i < h->n_required; i++) {

@@ -651,7 +651,6 @@ enum kvr_wire_kind { KVR_KINDS(KVR_KIND) KVR_WIRE_KIND_MAX };
 	X(DP_RANK, 0x8006, REQUEST, U32, 0, 0, 1, dp_rank, "dp-rank", "dp_rank", "rank of the pinned worker; ignored when none is pinned") \
 	X(PREFILL_DP_RANK, 0x8007, REQUEST, U32, 0, 0, 1, prefill_dp_rank, "prefill-dp-rank", "prefill_dp_rank", "rank of the pinned prefill worker") \
 	X(ALLOWED_WORKERS, 0x8008, REQUEST, U64S, 0, 8191, 1, allowed, "allowed-workers", "allowed_worker_ids", "only these workers may be chosen; an empty list allows none") \
-	X(DENIED_WORKERS, 0x8018, REQUEST, U64S, 1, 8191, 1, denied, "denied-workers", "denied_worker_ids", "these workers are not chosen, unless the request pins one of them") \
 	X(REQUIRED_TAINT, 0x8009, REQUEST, TEXTS, 1, 255, 16, required, "required-taints", "required_taints", "the worker must have this taint") \
 	X(PREFERRED_TAINT, 0x000a, REQUEST, PREFERRED, 1, 255, 16, preferred, "preferred-taints", "preferred_taints", "f64 weight, string: prefer workers with this taint; a negative weight repels") \
 	X(PRIORITY_JUMP, 0x000b, REQUEST, F64, 0, 0, 1, priority_jump, "priority-jump", "priority_jump", "seconds by which the request counts as older") \

@@ -39,7 +39,6 @@ static void every_hint_is_read_back(void)
 	CU_ASSERT_EQUAL(kvr_client_hint_dp_rank(h, 14), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_prefill_dp_rank(h, 15), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_allowed(h, allowed, 3), 0);
-	CU_ASSERT_EQUAL(kvr_client_hint_denied(h, allowed, 2), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_required(h, "gpu"), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_required(h, "big"), 0);
 	CU_ASSERT_EQUAL(kvr_client_hint_preferred(h, "fast", 0.5), 0);
@@ -56,7 +55,6 @@ static void every_hint_is_read_back(void)
 	CU_ASSERT_EQUAL(memcmp(p.lora.p, "adapter-a", p.lora.len), 0);
 	CU_ASSERT_EQUAL(memcmp(p.cache_namespace.p, "tenant-a", p.cache_namespace.len), 0);
 	CU_ASSERT_EQUAL(p.n_mm, 1);
-	CU_ASSERT(p.n_denied == 2 && memcmp(p.denied, allowed, 16) == 0);
 	CU_ASSERT_EQUAL(p.backend_worker, 11);
 	CU_ASSERT_EQUAL(p.prefill_worker, 12);
 	CU_ASSERT_EQUAL(p.decode_worker, 13);

@@ -191,31 +191,6 @@ static void an_excluded_worker_is_not_chosen_again(void)
 	kvr_sched_destroy(s);
 }
 
-static void a_denied_worker_is_not_chosen(void)
-{
-	const uint64_t denied[] = {1, 7};
-	struct kvr_hints h = {.denied = denied, .n_denied = 2};
-	const struct kvr_sched_req req = {.isl = 8, .hints = &h, .query_only = true};
-	struct kvr_sched_decision d;
-	struct kvr_sched *s;
-
-	defaults();
-	s = make();
-	worker(s, 1, 0, 2);
-	worker(s, 2, 0, 1);
-	for (int i = 0; i < 50; i++) {
-		CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_QUERY);
-		CU_ASSERT_EQUAL(d.worker, 2);
-	}
-	kvr_sched_worker_gone(s, 2, 0);
-	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_ERROR);
-	CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
-	h.present = KVR_HAS(KVR_HINT_BACKEND) | KVR_HAS(KVR_HINT_DP_RANK);
-	h.backend_worker = 1;
-	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_QUERY);
-	kvr_sched_destroy(s);
-}
-
 /* Two candidates: the odds are e^(1/T) whatever the costs; three: by their place in the range. */
 static void temperature_gives_the_shares_of_the_softmax(void)
 {
@@ -944,7 +919,6 @@ int main(void)
 			       {"softmax", temperature_gives_the_shares_of_the_softmax},
 			       {"query", a_query_may_name_the_slot_of_a_live_request},
 			       {"exclude", an_excluded_worker_is_not_chosen_again},
-			       KVR_CASE(a_denied_worker_is_not_chosen),
 			       {"seed", same_seed_same_choices},
 			       {"modes", other_modes_share_as_they_say},
 			       {"indices", indices_stay_and_are_reused},

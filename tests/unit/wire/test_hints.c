@@ -44,7 +44,6 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	kvr_hint_put_u64(&buf, KVR_HINT_DECODE_WORKER, 3);
 	kvr_hint_put_u32(&buf, KVR_HINT_DP_RANK, 4);
 	kvr_hint_put_u32(&buf, KVR_HINT_PREFILL_DP_RANK, 5);
-	kvr_hint_put(&buf, KVR_HINT_DENIED_WORKERS, mm, sizeof(mm), NULL, 0);
 	kvr_hint_put_allowed(&buf, allowed, 2);
 	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "a");
 	kvr_hint_put_str(&buf, KVR_HINT_REQUIRED_TAINT, "b");
@@ -69,7 +68,6 @@ static void every_request_hint_comes_out_as_it_went_in(void)
 	CU_ASSERT(got.dp_rank == 4 && got.prefill_dp_rank == 5);
 	CU_ASSERT(got.n_allowed == 2 && kvr_hints_allowed(&got, 1) == UINT64_MAX);
 	CU_ASSERT(kvr_hints_allows(&got, 5) && !kvr_hints_allows(&got, 6));
-	CU_ASSERT(got.n_denied == 2 && memcmp(got.denied, mm, sizeof(mm)) == 0);
 	CU_ASSERT(got.n_required == 2 && is(got.required[1], "b"));
 	CU_ASSERT(got.n_preferred == 1 && is(got.preferred[0].taint, "c"));
 	CU_ASSERT_EQUAL(got.preferred[0].weight, -1.5);
