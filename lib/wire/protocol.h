@@ -611,7 +611,6 @@ struct kvr_wire_rank_potential { KVR_FIELDS_RANK_POTENTIAL(KVR_FIELD) } KVR_PACK
 	X(GOODBYE, 36, A, R, none, 0, 0, ONE, YES) \
 	X(GOODBYE_ACK, 37, R, A, none, 0, 0, ONE, NO) \
 	X(ALIVE, 38, A, R, alive, 8, 8 * KVR_WIRE_ALIVE_MOST, ONE, NO) \
-	X(RESUME, 39, A, R, none, 0, 0, ONE, NO) \
 	X(KV_EVENTS, 48, A, R, kv_events, 0, REST, ONE, YES) \
 	X(KV_ACK, 49, R, A, kv_ack, 0, 0, ONE, NO) \
 	X(SESSION_OPEN, 64, R, A, session, 8, KVR_HINT_MAX_SESSION, ONE, NO) \

@@ -730,27 +730,6 @@ static void a_draining_worker_gets_no_requests_and_ends_drained(void)
 	end_pipeline();
 }
 
-static void resume_ends_a_drain(void)
-{
-	struct kvr_wire_ids ids = {.source = WORKER, .id = 9, .epoch = 2};
-	uint8_t buf[64];
-
-	begin_pipeline();
-	CU_ASSERT_EQUAL(control_drain(rt, WORKER, true), 0);
-	pipeline_turn();
-	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_DRAINED);
-	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_RESUME, &ids));
-	pipeline_turn();
-	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_DRAINED);
-	ids.epoch = 1; /* the present incarnation */
-	pipeline_flush();
-	pipeline_send(PEER_AGENT, buf, (size_t)kvr_put_empty(buf, sizeof(buf), KVR_RESUME, &ids));
-	pipeline_turn();
-	CU_ASSERT_EQUAL(kvr_registry_at(rt->registry, 0)->state, KVR_WORKER_SERVING);
-	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_HEARTBEAT_ACK));
-	end_pipeline();
-}
-
 /*
  * The agent reports nothing about its requests: the limit of silence bounds the drain. A request
  * whose client is silent, too, ends then.
@@ -1289,7 +1268,6 @@ int main(void)
 			       KVR_CASE(probe_reports_the_state_of_a_request),
 			       KVR_CASE(a_lost_worker_fails_its_requests_and_is_removed),
 			       KVR_CASE(a_draining_worker_gets_no_requests_and_ends_drained),
-			       KVR_CASE(resume_ends_a_drain),
 			       KVR_CASE(a_drain_ends_with_the_silence_of_bookings),
 			       KVR_CASE(a_bounded_drain_cuts_off_remaining_requests),
 			       KVR_CASE(progress_accounts_for_the_direct_path),

@@ -424,7 +424,6 @@ static void add_workers(struct maker *m)
 	PUT("heartbeat-ack", KVR_HEARTBEAT_ACK, A, kvr_put_heartbeat_ack(b, cap, &r, &state));
 	PUT("alive", KVR_ALIVE, R, kvr_put_alive(b, cap, &a, live, 2));
 	PUT("goodbye", KVR_GOODBYE, R, kvr_put_empty(b, cap, KVR_GOODBYE, &a));
-	PUT("resume", KVR_RESUME, R, kvr_put_empty(b, cap, KVR_RESUME, &a));
 	PUT("goodbye-ack", KVR_GOODBYE_ACK, A, kvr_put_empty(b, cap, KVR_GOODBYE_ACK, &r));
 }
 

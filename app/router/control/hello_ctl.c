@@ -249,20 +249,6 @@ void control_goodbye(struct router *rt, struct ctl_frame *f, struct rejection *w
 	out_message(&rt->control, f->path, KVR_GOODBYE_ACK, f->hdr->source, f->hdr->id, 0, NULL, 0);
 }
 
-/* The worker is ready for requests again, regardless of the cause of its drain. */
-void control_resume(struct router *rt, struct ctl_frame *f, struct rejection *why)
-{
-	const struct kvr_worker *w = kvr_registry_find(rt->registry, f->hdr->source);
-	struct kvr_wire_heartbeat_ack ack;
-
-	if (w == NULL || w->epoch != f->hdr->epoch || !kvr_path_same(&w->path, f->path))
-		return; /* its agent learns the reason from HEARTBEAT */
-	worker_drain(rt, w->id, false, "RESUME");
-	ack = (struct kvr_wire_heartbeat_ack){.state = (uint16_t)w->state, .bookings = w->bookings};
-	out_message(&rt->control, f->path, KVR_HEARTBEAT_ACK, f->hdr->source, f->hdr->id, 0, &ack,
-		    sizeof(ack));
-}
-
 static bool pool_wanted(const struct pool *pool, const struct kvr_hints *hints)
 {
 	for (uint32_t i = 0; i < hints->n_pools; i++)

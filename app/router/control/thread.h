@@ -160,7 +160,6 @@ void workers_tick(struct router *rt);
 /** HELLO, GOODBYE, CONNECT: struct frame_kind::control. */
 void control_hello(struct router *rt, struct ctl_frame *f, struct rejection *why);
 void control_goodbye(struct router *rt, struct ctl_frame *f, struct rejection *why);
-void control_resume(struct router *rt, struct ctl_frame *f, struct rejection *why);
 void control_connect(struct router *rt, struct ctl_frame *f, struct rejection *why);
 
 /* ---- hello_reply_ctl.c ---- */

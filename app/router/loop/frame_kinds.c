@@ -20,7 +20,6 @@ const struct frame_kind frame_kinds[KVR_WIRE_KIND_MAX] = {
 	[KVR_HEARTBEAT] = {ingress_heartbeat, NULL, false},
 	[KVR_ALIVE] = {ingress_alive, NULL, false},
 	[KVR_GOODBYE] = {ingress_to_control, control_goodbye, false},
-	[KVR_RESUME] = {ingress_to_control, control_resume, false},
 	[KVR_DISPATCH_ACK] = {request_from_agent, NULL, false},
 	[KVR_RESPONSE] = {relay_response, NULL, false},
 	[KVR_PROGRESS] = {request_from_agent, NULL, false},
