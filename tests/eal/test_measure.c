@@ -499,7 +499,8 @@ static void rejections_state_numbers(void)
 			       "the pinned worker is not among the allowed ones: worker 10");
 	pipeline_route(8, 100, 10, 0, NULL);
 	CU_ASSERT_TRUE(pipeline_hello(WORKER, 2, "a", 2));
-	CU_ASSERT_STRING_EQUAL(take_rejection_text(), "the worker was lost with the request: worker 9");
+	CU_ASSERT_STRING_EQUAL(take_rejection_text(),
+			       "the worker was lost with the request: worker 9");
 	pipeline_route(9, 100, 10, 0, NULL);
 	pipeline_route(9, 100, 11, 0, NULL);
 	CU_ASSERT_STRING_EQUAL(take_rejection_text(), "another request with this id is live");

@@ -302,7 +302,7 @@ def reload_live(program):
     many = [' '.join(f'10.8.{k}.{i}' for i in range(16)) for k in range(4)]
     reload_with(again(''.join(f'allow = {m}\n' for m in many)), False, '[port p0] allow;')
     reload_with(again(''.join(f'allow = {m}\n' for m in many).replace('10.8.', '10.9.')), True, '[port p0] allow;')
-    reload_with(again('allow = 10.8.0.1\nallow = 10.9.0.1/8\n'), True, 'nothing is changed')
+    reload_with(again('allow = 10.8.0.1\nallow = 10.9.0.1/8\n'), True, 'configuration unchanged')
     reload_with(again('udp_port = 9\n', 'router_temperature = 0.5\nrouter_queue_threshold = 3\ndecision_sample = 7\n',
               '[port p1]\ndevice = net_null0\nipv4 = 10.7.0.1\n', 5), True, '[port p0] allow', '[pool llama] router_temperature 0', '-> 0.5',
         '[pool llama] decision_sample 1024 -> 7', '[class interactive] quantum 3 -> 5',

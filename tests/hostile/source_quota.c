@@ -462,7 +462,7 @@ static uint32_t make_events(uint8_t host)
 	uint32_t n = 0;
 
 	for (uint32_t i = 0; i < rt->conf.n_ingress; i++)
-		n += kvr_quota_held(rt->lcore[i]->events[0].share, UINT64_C(0xffff0a000000) | host);
+		n += kvr_quota_held(rt->lcore[i]->events[0].quota, UINT64_C(0xffff0a000000) | host);
 	return n;
 }
 

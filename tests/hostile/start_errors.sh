@@ -86,7 +86,7 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
 	out=$(XDG_RUNTIME_DIR=/proc setpriv --reuid=65534 --clear-groups --inh-caps=-all "$kvroute" --config "$dir/c.conf" 2>&1 | grep -v 'msg="starting: ')
 	case $out in
 	*"cannot execute"* | *"failed to execute"*) ;;
-	*) grep -q 'file_prefix: no runtime folder.*XDG_RUNTIME_DIR' <<<"$out" && [ "$(wc -l <<<"$out")" -eq 1 ] ||
+	*) grep -q 'file_prefix: cannot create the runtime folder.*XDG_RUNTIME_DIR' <<<"$out" && [ "$(wc -l <<<"$out")" -eq 1 ] ||
 		fail "runtime folder: said: $out" ;;
 	esac
 fi
@@ -151,7 +151,7 @@ done
 pid=$!
 pids+=("$pid")
 ready "$dir/one.log" $pid || fail "no start: $(cat "$dir/one.log")"
-conf net_null0 | refuse prefix 'file_prefix: "kvr-rs35-[0-9]+" is used by another process'
+conf net_null0 | refuse prefix 'file_prefix: "kvr-rs35-[0-9]+" is in use by another process'
 # Row 39: --check=full beside a router that runs, silent; what only a start can see.
 out=$("$kvroute" --config "$dir/s.conf" --check=full 2>&1) && [ -z "$(grep -v 'msg="starting: ' <<<"$out")" ] || fail "check=full: $out"
 conf net_af_packet0,iface=kvr-absent >"$dir/f.conf"

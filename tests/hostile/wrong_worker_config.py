@@ -35,7 +35,7 @@ class Says(Peers):
             if detail:
                 self.check(f'{code}: detail', tuple(said.detail[:2]) == detail, said)
             words = text.replace('"', '\\"')
-            line = f'msg="worker {100 + n} refused: {words}" worker={100 + n} addr='
+            line = f'msg="worker {100 + n} rejected: {words}" worker={100 + n} addr='
             # The line is in the log's ring before the answer is sent, and the first lines about a worker are never limited: wait
             # for the log thread as long as a busy machine may deschedule it.
             self.until(f'{code}: log', lambda: any(line in x and x.endswith(f' reason={code}')

@@ -60,14 +60,14 @@ bad twice 's/^\[pool m\]/[port p0]\n[pool m]/' 'r.conf:6: .*p0'
 bad prefix-outside 's/^ingress.*/file_prefix = ..\/..\/x/' 'r.conf:2: .*file_prefix.*"../../x".*allowed: letters'
 bad prefix-above 's/^ingress.*/file_prefix = ../' 'r.conf:2: .*file_prefix.*allowed: letters'
 bad prefix-empty 's/^ingress.*/file_prefix =/' 'r.conf:2: .*file_prefix.*allowed: letters'
-bad cpu-twice 's/^ingress.*/ingress = 0,0/' 'r.conf:2: .*ingress: "0,0" has CPU 0 twice, allowed: once, or .* 0@0,1@0'
+bad cpu-twice 's/^ingress.*/ingress = 0,0/' 'r.conf:2: .*ingress: "0,0" names CPU 0 twice, allowed: once, or .* 0@0,1@0'
 bad cpu-malformed 's/^ingress.*/ingress = zero/' 'ingress.*zero'
 bad cpu-absent 's/^ingress.*/ingress = 1000/' 'ingress.*1000'
 bad lcores-poll 's/^ingress.*/ingress = 0@0,1@0/' 'r.conf:1: .router. idle: got "poll", but lcores 0 and 1 share CPU 0.*allowed: sleep, interrupt'
 bad lcores-poll-role 's/^block_size.*/event_cpu = 1@0/' 'idle: got "poll", but lcores 0 and 1 share CPU 0'
 bad lcores-order 's/^ingress.*/ingress = 0@0,2@0/' 'r.conf:2: .*ingress: got "2@0", allowed: IDs in order, the next is 1'
 bad lcores-order-role 's/^block_size.*/event_cpu = 3@0/' 'r.conf:7: .*event_cpu: got "3@0", allowed: IDs in order, the next is 1'
-bad lcores-absent 's/^ingress.*/ingress = 0@1000/' 'r.conf:2: .*ingress: CPU 1000 may not be used'
+bad lcores-absent 's/^ingress.*/ingress = 0@1000/' 'r.conf:2: .*ingress: CPU 1000 is not available'
 sed 's/^ingress.*/ingress = 0@0,1@0,2@0\nidle = sleep/; s/^block_size.*/&\nevent_cpu = 2@0\nscheduler_cpu = 3@0/' <<<"$good" >"$dir/r.conf"
 if out=$("$kvroute" --config "$dir/r.conf" --check 2>&1) && [ -z "$out" ]; then
 	passed=$((passed + 1))

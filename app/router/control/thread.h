@@ -46,11 +46,10 @@ struct change {
 	struct restore_worker *warm; /* JOIN: its data in a snapshot, or NULL */
 	int rc;			     /* JOIN, RENEW, scheduler: 0 or the error */
 	struct kvr_worker *w;
-	struct kvr_worker *old; /* RENEW: the incarnation that ends */
-	struct kvr_worker
-		*refused; /* LEAVE after a failed RENEW: the incarnation that did not fit ... */
-	int why;	  /* ... and its error */
-	struct ctl_buf *frame; /* to answer, or NULL */
+	struct kvr_worker *old;	    /* RENEW: the incarnation that ends */
+	struct kvr_worker *refused; /* LEAVE after a failed RENEW: the new incarnation */
+	int why;		    /* and its error */
+	struct ctl_buf *frame;	    /* to answer, or NULL */
 	uint32_t n_taints;
 	struct kvr_str taint[KVR_HINTS_MAX_TAINTS + KVR_HINTS_MAX_TOPOLOGY];
 	char text[KVR_HINTS_MAX_TOPOLOGY][TAINT_TEXT];

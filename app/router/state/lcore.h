@@ -129,17 +129,15 @@ struct lcore {
 	const struct kvr_view *view;
 	uint64_t now_ns;
 	uint64_t began; /* start of this turn, as TSC; 0: first turn, or after a sleep */
-	struct kvr_port_queue
-		*queue[KVR_ROUTER_MAX_PORTS]; /* NULL: no queue, sends through `out` */
-	struct lcore *via;		      /* ingress lcore that sends for this one */
+	struct kvr_port_queue *queue[KVR_ROUTER_MAX_PORTS]; /* NULL: sends through `out` */
+	struct lcore *via;	     /* ingress lcore that sends for this one */
 	struct rte_ring *egress;     /* struct egress_msg from packet lcores; ingress lcores only */
 	struct rte_ring *egress_ctl; /* struct egress_msg from control; lcore 0 only */
 	struct rte_ring *out;	     /* egress ring of `via`, for lcores without a queue */
-	struct rte_ring
-		*joins; /* fragments received by other ingress lcores; NULL: one ingress lcore */
-	struct rte_ring *calls;	   /* struct call *, from control */
-	struct call *call;	   /* call that continues in the next turn, or NULL */
-	struct rte_mempool *mbufs; /* for answers of this lcore */
+	struct rte_ring *joins;	     /* forwarded fragments; NULL: one ingress lcore */
+	struct rte_ring *calls;	     /* struct call *, from control */
+	struct call *call;	     /* call that continues in the next turn, or NULL */
+	struct rte_mempool *mbufs;   /* for answers of this lcore */
 	struct kvr_reasm *reasm;
 	uint32_t moved[KVR_ROUTER_MAX_POOLS]; /* frames of fragmented messages handed to pools */
 	struct reading reading;
@@ -159,8 +157,7 @@ struct lcore {
 	uint32_t full_polls; /* consecutive polls in which a port returned a full burst */
 	uint32_t handed; /* frames of this poll forwarded to the `joins` ring of another lcore */
 	_Atomic uint64_t read_up; /* grows when all frames that arrived some turns ago are read */
-	struct kvr_live_clock
-		quiet;	    /* clock of client silence and sessions; advances in sched_tick() */
+	struct kvr_live_clock quiet; /* of client silence and sessions; sched_tick() */
 	uint32_t send_left; /* bytes of long messages that may still be sent in this turn */
 	uint32_t n_jobs;
 	struct job *job[JOBS_MAX]; /* batch that is scored together */

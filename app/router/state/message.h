@@ -116,17 +116,15 @@ struct pair {
 	struct kvr_rq_pair rq; /* points to the next two */
 	struct kvr_str required[KVR_HINTS_MAX_TAINTS + 1];
 	struct kvr_hint_preferred preferred[KVR_HINTS_MAX_TAINTS + 1];
-	struct rte_mbuf *result; /* last item of the prefill leg, or NULL */
-	struct frame_list
-		*long_result;  /* last item of several frames, counted in pool_live::held */
-	uint32_t quota_result; /* quota reference of `long_result`: quota_dp.c */
-	bool over;	       /* the message is kept only to finish sending it */
-	char said[160];	       /* first line of the engine's error, if the prefill leg failed */
-	uint16_t port;	       /* bootstrap port */
+	struct rte_mbuf *result;	/* last item of the prefill leg, or NULL */
+	struct frame_list *long_result; /* the same of several frames, in pool_live::held */
+	uint32_t quota_result;		/* quota reference of `long_result`: quota_dp.c */
+	bool over;			/* the message is kept only to finish sending it */
+	char said[160]; /* first line of the engine's error, if the prefill leg failed */
+	uint16_t port;	/* bootstrap port */
 	char host[KVR_WORKER_TEXT];
-	struct sending sending[2]; /* by leg */
-	struct kvr_overlap
-		*overlap; /* overlap with the prefill pool's caches; stored after the struct */
+	struct sending sending[2];   /* by leg */
+	struct kvr_overlap *overlap; /* with the prefill pool; stored after the struct */
 };
 
 /** Times of a request: one cache line of struct request. Scheduler lcore. */

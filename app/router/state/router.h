@@ -80,8 +80,7 @@ struct router {
 	void (*wait)(struct router *rt);
 	/* Replaces nanosleep() of control at the stop. NULL: nanosleep(). Set at start. */
 	void (*pause)(struct router *rt, uint64_t ns);
-	const struct kvr_snap_os
-		*files; /* file operations of snapshots; NULL: the real ones. Set at start. */
+	const struct kvr_snap_os *files; /* of snapshots; NULL: the real ones. Start. */
 	struct kvr_port *port[KVR_ROUTER_MAX_PORTS];
 	/* rules[rules_now] is valid. Control writes the other one, publishes it, and leaves the
 	 * former one unchanged until every lcore has ended its turn. */
