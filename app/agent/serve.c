@@ -2,6 +2,7 @@
 /* Registration of the worker: when the engine is healthy, until it fails. */
 #include "app.h"
 #include "canary.h"
+#include "protocol.h"
 
 #include <errno.h>
 #include <stdio.h>
