@@ -43,6 +43,14 @@ void kvr_engine_answer_fini(struct kvr_engine_answer *answer)
 	answer->fold = NULL;
 }
 
+/* Fields that describe a stream, not its folded answer. */
+static bool is_of_stream(const struct kvr_http_field *f)
+{
+	return kvr_http_equals(f->name, "content-type") ||
+	       kvr_http_equals(f->name, "cache-control") ||
+	       kvr_http_equals(f->name, "x-accel-buffering");
+}
+
 static bool is_events(const struct kvr_http_field *f)
 {
 	static const char type[] = "text/event-stream";
@@ -103,7 +111,7 @@ int kvr_engine_answer_head(struct kvr_engine_answer *answer, const struct kvr_ht
 	for (unsigned int i = 0; i < head->n_fields; i++) {
 		const struct kvr_http_field *f = &head->fields[i];
 
-		if (!kvr_http_is_hop(f->name.p, f->name.len) && !(folded && is_events(f)))
+		if (!kvr_http_is_hop(f->name.p, f->name.len) && !(folded && is_of_stream(f)))
 			kvr_http_put_field(&put, f->name.p, f->name.len, f->value.p, f->value.len);
 	}
 	if (folded)

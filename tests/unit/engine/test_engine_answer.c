@@ -10,7 +10,7 @@
 
 #define MAX_BYTES 65536u
 #define SSE_HEAD                                                                                   \
-	"HTTP/1.1 200 OK\r\nx-id: 7\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
+	"HTTP/1.1 200 OK\r\nx-id: 7\r\nCache-Control: no-cache\r\nContent-Type: text/event-stream; charset=utf-8\r\n\r\n"
 #define JSON_HEAD "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n"
 
 static void begin_answer(struct kvr_engine_answer *a, struct kvr_engine_plan plan, const char *head)
