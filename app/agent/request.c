@@ -41,7 +41,8 @@ static bool set_head(struct app_job *job, const struct kvr_http_head *h, uint32_
 		.url = options->engine,
 		.rank = options->ranks > 1 || options->first_rank > 0 ? &rank : NULL,
 		.traceparent = create_span(job, h, child) ? child : NULL,
-		.content_len = job->ask.content_len};
+		.content_len = job->ask.content_len,
+		.uncompressed = job->answer.form != KVR_ENGINE_RELAY};
 	const int64_t n = kvr_engine_write_head(h, &head, &job->ask.head);
 
 	if (n < 0)

@@ -54,7 +54,8 @@ int64_t kvr_engine_write_head(const struct kvr_http_head *client,
 	for (unsigned int i = 0; i < client->n_fields; i++) {
 		const struct kvr_http_field *f = &client->fields[i];
 
-		if (kvr_http_equals(f->name, "x-data-parallel-rank"))
+		if (kvr_http_equals(f->name, "x-data-parallel-rank") ||
+		    (head->uncompressed && kvr_http_equals(f->name, "accept-encoding")))
 			continue;
 		if (head->traceparent != NULL && kvr_http_equals(f->name, "traceparent"))
 			put_text(&t, "traceparent: %s\r\n", head->traceparent);

@@ -79,6 +79,7 @@ struct kvr_engine_head {
 	const uint32_t *rank;	 /**< X-Data-Parallel-Rank; NULL: none */
 	const char *traceparent; /**< replaces the client's; NULL: the client's stays */
 	size_t content_len;
+	bool uncompressed; /**< the answer must be readable: leave out Accept-Encoding */
 };
 
 /**

@@ -297,6 +297,12 @@ static void write_the_head_of_the_engine(void)
 					  .content_len = 7},
 		"POST /p/v1/x?a HTTP/1.1\r\nHost: h:1\r\na: 1\r\ntraceparent: a longer value than "
 		"the old one\r\nX-data-parallel-rank: 3\r\nContent-Length: 7\r\n\r\n");
+	expect_head("GET /m HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n",
+		    &(struct kvr_engine_head){.url = "http://h"},
+		    "GET /m HTTP/1.1\r\nHost: h\r\nAccept-Encoding: gzip\r\n\r\n");
+	expect_head("GET /m HTTP/1.1\r\nAccept-Encoding: gzip\r\n\r\n",
+		    &(struct kvr_engine_head){.url = "http://h", .uncompressed = true},
+		    "GET /m HTTP/1.1\r\nHost: h\r\n\r\n");
 	expect_head("GET /m HTTP/1.1\r\ntraceparent: t\r\n\r\n",
 		    &(struct kvr_engine_head){.url = "http://[::1]:80"},
 		    "GET /m HTTP/1.1\r\nHost: [::1]:80\r\ntraceparent: t\r\n\r\n");
