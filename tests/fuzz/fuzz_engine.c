@@ -6,9 +6,7 @@
  */
 #include "fuzz.h"
 
-#include "kvr_engine_fold.h"
-#include "kvr_engine_request.h"
-#include "kvr_engine_usage.h"
+#include "kvr_engine_answer.h"
 #include "kvr_json.h"
 #include "kvr_sse.h"
 
@@ -64,6 +62,55 @@ static void fold_stream(uint8_t select, const char *text, size_t len)
 	kvr_engine_fold_destroy(stream.fold);
 }
 
+/* Pass the stream through an answer. @return all bytes that come out, to be freed. */
+static char *pass_answer(const struct kvr_engine_plan *plan, const char *text, size_t len,
+			 size_t first, size_t *out_len, struct kvr_engine_usage *usage)
+{
+	static const char head[] = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+	struct kvr_engine_answer answer;
+	struct kvr_http_head h;
+	const char *data;
+	char *out;
+	int rc;
+
+	REQUIRE(kvr_http_parse_response(head, sizeof(head) - 1, &h) == 0);
+	kvr_engine_answer_init(&answer, plan, MAX_BYTES);
+	REQUIRE(kvr_engine_answer_head(&answer, &h) == 0);
+	REQUIRE(kvr_engine_answer_content(&answer, text, first) == 0);
+	REQUIRE(kvr_engine_answer_content(&answer, text + first, len - first) == 0);
+	rc = kvr_engine_answer_finish(&answer);
+	*out_len = kvr_engine_answer_ready(&answer, &data);
+	REQUIRE(rc == 0 || (plan->form == KVR_ENGINE_FOLD && *out_len == 0));
+	out = malloc(*out_len + 1);
+	REQUIRE(out != NULL);
+	if (*out_len > 0)
+		memcpy(out, data, *out_len);
+	*usage = answer.usage;
+	kvr_engine_answer_fini(&answer);
+	return out;
+}
+
+static void split_answer(uint8_t select, const char *text, size_t len)
+{
+	for (int form = KVR_ENGINE_RELAY; form <= KVR_ENGINE_FOLD; form++) {
+		const struct kvr_engine_plan plan = {
+			.kind = (enum kvr_engine_kind)(select & 1),
+			.api = (enum kvr_engine_api)(1 + (select >> 1) % 3),
+			.form = (enum kvr_engine_form)form,
+			.drop_total = (select & 16) == 0,
+			.drop_running = (select & 32) == 0};
+		struct kvr_engine_usage one, two;
+		size_t n, m;
+		char *whole = pass_answer(&plan, text, len, 0, &n, &one);
+		char *split = pass_answer(&plan, text, len, len * select / 256, &m, &two);
+
+		REQUIRE(n == m && memcmp(whole, split, n) == 0);
+		REQUIRE(one.generated == two.generated && one.events == two.events);
+		free(whole);
+		free(split);
+	}
+}
+
 static void plan_request(uint8_t select, const char *text, size_t len)
 {
 	static const char *const heads[] = {"POST /v1/completions HTTP/1.1\r\n\r\n",
@@ -110,6 +157,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (size == 0)
 		return 0;
 	fold_stream(data[0], (const char *)data + 1, size - 1);
+	split_answer(data[0], (const char *)data + 1, size - 1);
 	plan_request(data[0], (const char *)data + 1, size - 1);
 	return 0;
 }
