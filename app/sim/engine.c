@@ -204,6 +204,9 @@ static uint32_t item_len(const struct sim *s, uint32_t request, uint32_t no, boo
 	const uint32_t len = sizeof(struct item_body) + (request * 7 + no) % 200;
 	const uint64_t r = kvr_mix64(s->plan.seed ^ (uint64_t)request << 32 ^ no);
 
+	if (!fails && !prefill && no + 1 < s->request[request].items &&
+	    request_is_folded(s, request))
+		return 0;
 	if (fails || (prefill && s->plan.small_router) || r % 1000 >= s->plan.long_items)
 		return len;
 	return len + (uint32_t)(r >> 32) % (KVR_WIRE_MAX_ITEM - len + 1);
@@ -225,8 +228,10 @@ static void respond_item(struct sim *s, struct engine *e, struct execution *r)
 				    .cached_tokens = r->task.blocks * SIM_BLOCK};
 	int rc;
 
-	memcpy(data, &b, sizeof(b));
-	body_fill(r->request, data, sizeof(b), it.len);
+	if (it.len > 0) {
+		memcpy(data, &b, sizeof(b));
+		body_fill(r->request, data, sizeof(b), it.len);
+	}
 	if (r->made + 1 == items)
 		it.flags = KVR_AGENT_LAST;
 	if (fails) {

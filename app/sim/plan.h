@@ -81,7 +81,8 @@
 	  "late binding: requests wait in the router for idle ranks")                              \
 	X(quiets, 1, 1000, 40, 0, FAULT, "requests without ACCEPTED, per 1,000")                   \
 	X(expiry, 1, 60, 50, 300, SIZE, "seconds of silence that release a booking")               \
-	X(engine_fails, 1, 6, 25, 0, FAULT, "intervals in which an engine fails all its requests")
+	X(engine_fails, 1, 6, 25, 0, FAULT, "intervals in which an engine fails all its requests") \
+	X(folded, 1, 1000, 30, 0, FAULT, "answers whose data come with the last item, per 1,000")
 
 enum sim_kind { SIM_PEERS, SIM_TIME, SIM_SIZE, SIM_FAULT };
 

@@ -65,6 +65,12 @@ static uint8_t body_byte(uint32_t request, uint32_t at)
 	return (uint8_t)(request * 31 + at * 7 + (at >> 8));
 }
 
+bool request_is_folded(const struct sim *s, uint32_t request)
+{
+	return kvr_mix64(s->plan.seed ^ UINT64_C(0xf01d) ^ (uint64_t)request << 32) % 1000 <
+	       s->plan.folded;
+}
+
 void body_fill(uint32_t request, uint8_t *p, uint32_t from, uint32_t n)
 {
 	for (uint32_t i = from; i < n; i++)

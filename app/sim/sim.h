@@ -437,6 +437,8 @@ void prompt_tokens(const struct sim *s, uint32_t prompt, uint32_t *tokens, uint3
 /** SIM_PROMPT sequence hashes, valid until prompts_free(). */
 const uint64_t *prompt_hashes(struct sim *s, uint32_t prompt);
 void prompts_free(struct sim *s);
+/** True if the data of an answer come with its last item, as those of a folded answer do. */
+bool request_is_folded(const struct sim *s, uint32_t request);
 /** Fill bytes @p from to @p n of a body or an item. */
 void body_fill(uint32_t request, uint8_t *p, uint32_t from, uint32_t n);
 /** @return the first wrong byte, or @p n. */
