@@ -132,7 +132,7 @@ int64_t peers_reroute_left(uint32_t pool, uint64_t id)
 	if (r == NULL || leg_state(r, MAIN) != KVR_RQS_RUNNING)
 		return INT64_MAX;
 	lc->view = atomic_load_explicit(&rt->view, memory_order_relaxed); /* this thread's own */
-	ctx = life_ctx(lc, &rt->pool[pool]);
+	ctx = request_ctx(lc, &rt->pool[pool]);
 	due = kvr_request_reroute_due(&ctx, &r->rq, MAIN);
 	return due == UINT64_MAX ? INT64_MAX : (int64_t)(due - ctx.now);
 }
