@@ -70,7 +70,8 @@ static void end_session_pair(uint32_t decode_bound, uint32_t prefill_bound)
 			const struct session_use *u = &rt->pool[i].use[k];
 
 			CU_ASSERT_FATAL(!u->s.reserved && u->ask.kind == 0);
-			CU_ASSERT_FATAL(u->s.part[0] == 0 && u->s.part[1] == 0 && u->quota_ref == 0);
+			CU_ASSERT_FATAL(u->s.part[0] == 0 && u->s.part[1] == 0 &&
+					u->quota_ref == 0);
 		}
 		CU_ASSERT_EQUAL(
 			kvr_quota_held(rt->pool[i].live.quotas.sessions, UINT64_C(0xffff0a000002)),

@@ -11,8 +11,8 @@
 #include "kvr_frame.h"
 #include "kvr_put.h"
 #include "kvr_test.h"
-#include "sched/request_stats.h"
 #include "sched/request.h"
+#include "sched/request_stats.h"
 
 #define FIRST  9u
 #define SECOND 10u

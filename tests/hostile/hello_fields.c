@@ -104,7 +104,8 @@ static void expect_hello_rejected(const struct hello *h, enum kvr_code code, con
 	CU_ASSERT_STRING_EQUAL(text, words);
 	CU_ASSERT_EQUAL(r.detail[0], d0);
 	CU_ASSERT_EQUAL(r.detail[1], d1);
-	snprintf(line, sizeof(line), " level=warning msg=\"worker %u rejected: %s\" worker=%u addr=",
+	snprintf(line, sizeof(line),
+		 " level=warning msg=\"worker %u rejected: %s\" worker=%u addr=",
 		 (unsigned int)h->id, escape_text(words), (unsigned int)h->id);
 	at = strstr(read_log(), line);
 	CU_ASSERT_PTR_NOT_NULL_FATAL(at);

@@ -154,7 +154,7 @@ fi
 # A folder that the start would reject is found by the full check, before any device.
 sed "/^\[router\]/a state_dir = $dir/absent" <<<"$good" >"$dir/r.conf"
 "$kvroute" --config "$dir/r.conf" --check=full >"$dir/out" 2>&1
-if [ $? -eq 1 ] && grep -q "r.conf: \[router\] state_dir: $dir/absent is no folder" "$dir/out"; then passed=$((passed + 1)); else
+if [ $? -eq 1 ] && grep -q "r.conf: \[router\] state_dir: $dir/absent is not a writable folder" "$dir/out"; then passed=$((passed + 1)); else
 	failed=$((failed + 1)) && cat "$dir/out"
 fi
 # The number of workers follows from the ranks, and is not written into the dumped file.
