@@ -395,10 +395,13 @@ class Script:
         if at == end:
             return
         await self.d.remove(rank, names[at:end], tier)
-        for i in range(at, end):
-            if self.release_copy((rank, tier, names[i])):
-                there.pop(names[i], None)
-                self.line(op='remove', worker=rank[0], dp_rank=rank[1], tier=tier, tokens=tokens, lora_name=lora, cache_namespace=salt, count=1, **{'from': i})
+        gone = [i for i in range(at, end) if self.release_copy((rank, tier, names[i]))]
+        for i in gone:
+            there.pop(names[i], None)
+        runs = [(at, end)] if len(gone) == end - at else [(i, i + 1) for i in gone]
+        for first, last in runs:
+            self.line(op='remove', worker=rank[0], dp_rank=rank[1], tier=tier, tokens=tokens, lora_name=lora, cache_namespace=salt, count=last - first,
+                      **{'from': first})
 
     def release_copy(self, block):
         """Return true if the block has left its rank. KvEventPublisher counts copies, as kvroute-agent does; SelectionService does not."""
