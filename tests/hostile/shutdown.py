@@ -279,8 +279,8 @@ def reload_live(program):
                     .replace('quantum = 3', f'quantum = {quantum}') + own)
         turns += 1
         router.process.send_signal(signal.SIGHUP)
-        s.until('a reload ends', lambda: log(router).count('msg="reload: ') == turns, lambda: log(router)[-600:])
-        return [line for line in log(router).splitlines() if 'msg="reload: ' in line][-1]
+        s.until('a reload ends', lambda: log(router).count('msg="reload') == turns, lambda: log(router)[-600:])
+        return [line for line in log(router).splitlines() if 'msg="reload' in line][-1]
 
     def is_accepted():
         """Return whether a new client is accepted: at once, or not at all."""
@@ -323,7 +323,7 @@ def any_thread(program):
     router, s = start(program, Stop, POOLS, 'stop_ms = 7')
     for thread in os.listdir(f'/proc/{router.process.pid}/task'):
         ctypes.CDLL(None).tgkill(router.process.pid, int(thread), signal.SIGHUP)
-    s.until('a reload ends', lambda: 'msg="reload: ' in log(router), lambda: log(router)[-600:])
+    s.until('a reload ends', lambda: 'msg="reload' in log(router), lambda: log(router)[-600:])
     s.check('telemetry answers', router.telemetry('/kvroute/info')['pools'] == 1)
     s.live(1)
     return router

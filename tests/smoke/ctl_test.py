@@ -195,7 +195,7 @@ def with_router(base, router):
     out, _ = ctl(base, "doctor", "--seconds", "0.05", want=1)
     if out.count("\n") != 1:
         raise Failed(f"doctor: {out}")
-    expect("doctor", out, "kv-event-gap: pool m: 2 frames of KV events arrived", ". Agents repair gaps")
+    expect("doctor", out, "kv-event-gap: pool m: 2 frames of KV events arrived", "The agent sends the missing events again")
     found = json.loads(ctl(base, "doctor", "--seconds", "0.05", "--json", want=1)[0])
     if [f["rule"] for f in found] != ["kv-event-gap"]:
         raise Failed(f"doctor --json: {found}")

@@ -183,7 +183,7 @@ def explained(prefix):
     need(all(d[k] == one[k] for k in ("source", "worker", "dp_rank", "required_blocks", "result")), f"{d} is not {one}")
     need("terms" in d and d["why"].startswith("lowest cost"), f"{d}")
     gone = telemetry(prefix, "/kvroute/explain,0xdeadbeefdeadbeef")
-    need(gone["error"] == "ENOENT" and "default has " in gone["message"], f"{gone}")
+    need(gone["error"] == "ENOENT" and "default keeps " in gone["message"], f"{gone}")
 
 
 def settings(prefix, directory):
