@@ -229,7 +229,8 @@ static void send_request(struct app *app, struct app_conn *conn)
 		const size_t head = conn->sent < ask->head_len ? conn->sent : ask->head_len;
 		const size_t content = conn->sent - head;
 		struct iovec v[2] = {{ask->head + head, ask->head_len - head},
-				     {ask->content + content, ask->content_len - content}};
+				     {ask->content_len > 0 ? ask->content + content : NULL,
+				      ask->content_len - content}};
 		const struct msghdr m = {.msg_iov = v, .msg_iovlen = 2};
 
 		n = sendmsg(conn->fd, &m, MSG_NOSIGNAL);

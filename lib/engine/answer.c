@@ -211,6 +211,8 @@ static int strip_stream(struct kvr_engine_answer *answer, const char *data, size
 
 	if (!kvr_engine__append_bytes(held, data, len))
 		return -ENOMEM;
+	if (held->len == 0)
+		return 0;
 	while (rc == 0 && (n = find_event_end(held->p + at, held->len - at)) > 0) {
 		rc = strip_event(answer, held->p + at, n);
 		at += n;
@@ -320,7 +322,7 @@ static bool is_held(const struct kvr_engine_answer *answer)
 
 size_t kvr_engine_answer_ready(const struct kvr_engine_answer *answer, const char **data)
 {
-	*data = answer->out.p + answer->taken;
+	*data = answer->out.len > 0 ? answer->out.p + answer->taken : "";
 	return answer->prefill || is_held(answer) ? 0 : answer->out.len - answer->taken;
 }
 
