@@ -104,6 +104,14 @@ static const struct app_ask_ops ask_ops = {
 	.ended = app_job_ended,
 };
 
+static void fail_job(struct app_job *job, uint16_t status, const char *why)
+{
+	app_job_set_error(job, "%s", why);
+	job->over = true;
+	job->status = status;
+	app_job_mark_dirty(job);
+}
+
 /* Start the request at the engine. @return 0, or the code of a rejection with the reason @p why. */
 static int start_request(struct app_job *job, const struct kvr_agent_request *r,
 			 const char *message, size_t len, const char **why)
@@ -122,6 +130,12 @@ static int start_request(struct app_job *job, const struct kvr_agent_request *r,
 		return 403;
 	}
 	rc = set_content(job, r, &head, message + head.len, len - head.len);
+	if (rc == -ENOTSUP) { /* an answer, because the client needs the reason */
+		fail_job(
+			job, 400,
+			"prompt_logprobs, echo with logprobs, and n or best_of above 1 are not supported by separate prefill and decode engines");
+		return 0;
+	}
 	*why = rc == -EBADMSG ? "the content is not a JSON object"
 	       : rc == -ENOMEM
 		       ? "no memory"
@@ -136,14 +150,6 @@ static int start_request(struct app_job *job, const struct kvr_agent_request *r,
 	job->ask.arg = job;
 	app_engine_send(job->app, &job->ask);
 	return 0;
-}
-
-static void fail_job(struct app_job *job, uint16_t status, const char *why)
-{
-	app_job_set_error(job, "%s", why);
-	job->over = true;
-	job->status = status;
-	app_job_mark_dirty(job);
 }
 
 static void on_body(struct app_job *job, const char *message, size_t len)

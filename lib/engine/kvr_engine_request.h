@@ -68,8 +68,9 @@ enum kvr_engine_api kvr_engine_find_api(struct kvr_http_span target);
  * Plan a request. Content that is no JSON object is copied if the leg needs no change: the engine
  * rejects it.
  * @return 0; -EBADMSG no JSON object; -EPROTO the transfer result is none; -EINVAL an engine of
- * this kind cannot take this leg (no meeting point, or no result); -ENOMEM. @p plan->content is
- * NULL on errors.
+ * this kind cannot take this leg (no meeting point, or no result); -ENOTSUP a pair of vLLM engines
+ * cannot run the request (logprobs of the prompt, n or best_of above 1); -ENOMEM. @p plan->content
+ * is NULL on errors.
  */
 int kvr_engine_plan_request(const struct kvr_engine_request *request, struct kvr_engine_plan *plan);
 

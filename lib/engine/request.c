@@ -138,11 +138,42 @@ static int edit_sglang(struct edits *edits, const struct kvr_engine_leg *leg)
 	return 0;
 }
 
+static bool is_set(const struct kvr_json_value *v)
+{
+	bool on;
+
+	return v->type > KVR_JSON_NULL && (kvr_json_bool(v, &on) < 0 || on);
+}
+
+static bool is_above_one(const struct kvr_json_value *v)
+{
+	uint64_t n;
+
+	return kvr_json_u64(v, &n) == 0 && n > 1;
+}
+
+/*
+ * Whether a pair of vLLM engines can run the request. Logprobs of the prompt end the engine core of
+ * a decode engine, because it has not computed the prompt; several sequences would fetch, and free,
+ * the same blocks.
+ */
+static bool is_fit_for_pair(const struct kvr_json_value *object)
+{
+	static const char *const names[] = {"prompt_logprobs", "echo", "logprobs", "n", "best_of"};
+	struct kvr_json_value m[5];
+
+	kvr_json_members(object, names, 5, m);
+	return !is_set(&m[0]) && !(is_set(&m[1]) && is_set(&m[2])) && !is_above_one(&m[3]) &&
+	       !is_above_one(&m[4]);
+}
+
 static int edit_leg(struct edits *edits, const struct kvr_engine_request *request,
-		    enum kvr_engine_api api)
+		    enum kvr_engine_api api, const struct kvr_json_value *object)
 {
 	if (request->kind == KVR_ENGINE_SGLANG)
 		return edit_sglang(edits, &request->leg);
+	if (!is_fit_for_pair(object))
+		return -ENOTSUP;
 	if (request->leg.leg == KVR_ROLE_DECODE)
 		return edit_vllm_decode(edits, &request->leg);
 	edit_vllm_prefill(edits, api);
@@ -170,13 +201,6 @@ static const char *const members[] = {
 	"return_prompt_token_ids",
 };
 #define M_N (sizeof(members) / sizeof(members[0]))
-
-static bool is_set(const struct kvr_json_value *v)
-{
-	bool on;
-
-	return v->type > KVR_JSON_NULL && (kvr_json_bool(v, &on) < 0 || on);
-}
 
 static bool is_true(const struct kvr_json_value *object, const char *name)
 {
@@ -300,7 +324,7 @@ int kvr_engine_plan_request(const struct kvr_engine_request *request, struct kvr
 	if (kvr_json_parse(request->content, request->content_len, &object, NULL) < 0 ||
 	    object.type != KVR_JSON_OBJECT)
 		return leg ? -EBADMSG : copy_content(request, plan);
-	rc = leg ? edit_leg(&edits, request, plan->api) : 0;
+	rc = leg ? edit_leg(&edits, request, plan->api, &object) : 0;
 	if (rc == 0)
 		rc = plan_form(request, &object, plan, &edits);
 	if (rc == 0 && edits.n == 0)

@@ -103,6 +103,7 @@ def legs(router, program, kind, pool, numbers):
         else:
             front.check('vllm: one token', first['body']['max_tokens'] == 1 and first['body']['stream'] is False
                         and 'stream_options' not in first['body'] and 'min_tokens' not in first['body'], first)
+            unfit(front, prefill, decode)
             results(front, router, prefill, decode, agents)
         delivered(front, kind, pool, prefill, decode)
         if sglang:  # such an engine rejects a request without a room
@@ -115,6 +116,18 @@ def legs(router, program, kind, pool, numbers):
             agent.kill()
         prefill.stop()
         decode.stop()
+
+
+def unfit(front, prefill, decode):
+    """Requests that would end the engine core of a decode engine reach no engine."""
+    before = [len(e.state()['seen']) for e in (prefill, decode)]
+    for more in ({'prompt_logprobs': 0}, {'echo': True, 'logprobs': 1}, {'best_of': 2}):
+        r = front.ask(prompt(60), 7, **more)
+        front.until(f'vllm: {more} ends', lambda r=r: r.ended or r.rejected, lambda r=r: r.answers)
+        text = r.rejected.text if r.rejected else ''
+        front.check(f'vllm: {more} is rejected by name', 'code 400' in text and 'prompt_logprobs, echo with logprobs' in text, (r.rejected, r.fin))
+    after = [len(e.state()['seen']) for e in (prefill, decode)]
+    front.check('vllm: no engine gets them', before == after, (before, after))
 
 
 def results(front, router, prefill, decode, agents):

@@ -204,7 +204,7 @@ static void limit_a_prefill_of_vllm_to_one_token(void)
 	/* vLLM keeps the blocks only if the length ends the request. */
 	expect_plan(
 		KVR_ENGINE_VLLM, &leg, CHAT,
-		"{\"stop\":[\".\"],\"a\":1,\"stop_token_ids\":[2],\"ignore_eos\":false,\"n\":2}",
+		"{\"stop\":[\".\"],\"a\":1,\"stop_token_ids\":[2],\"ignore_eos\":false,\"n\":1}",
 		KVR_ENGINE_RELAY,
 		"{\"a\":1,\"ignore_eos\":true,\"max_tokens\":1,\"max_completion_tokens\":1,"
 		"\"stream\":false," KEEPS "}");
@@ -262,10 +262,16 @@ static void refuse_legs_that_an_engine_cannot_take(void)
 	const struct kvr_engine_leg bad_result = {
 		.leg = KVR_ROLE_DECODE, .result = "[1]", .result_len = 3};
 	const struct kvr_engine_leg prefill = {.leg = KVR_ROLE_PREFILL};
+	const struct kvr_engine_leg with_result = {
+		.leg = KVR_ROLE_DECODE, .result = "{}", .result_len = 2};
 
 	expect_error(KVR_ENGINE_VLLM, &no_result, "{}", -EINVAL);
 	expect_error(KVR_ENGINE_VLLM, &bad_result, "{}", -EPROTO);
 	expect_error(KVR_ENGINE_SGLANG, &prefill, "{}", -EINVAL);
+	expect_error(KVR_ENGINE_VLLM, &prefill, "{\"prompt_logprobs\":0}", -ENOTSUP);
+	expect_error(KVR_ENGINE_VLLM, &prefill, "{\"echo\":true,\"logprobs\":0}", -ENOTSUP);
+	expect_error(KVR_ENGINE_VLLM, &prefill, "{\"n\":2}", -ENOTSUP);
+	expect_error(KVR_ENGINE_VLLM, &with_result, "{\"best_of\":2,\"n\":1}", -ENOTSUP);
 	expect_error(KVR_ENGINE_VLLM, &prefill, "[1]", -EBADMSG);
 	expect_error(KVR_ENGINE_VLLM, &prefill, "{\"a\":", -EBADMSG);
 	expect_error(KVR_ENGINE_VLLM, &prefill, "", -EBADMSG);
