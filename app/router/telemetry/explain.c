@@ -108,8 +108,8 @@ static int not_kept(struct router *rt, uint64_t id, bool all, struct rte_tel_dat
 
 		decision_ring_read(ring, oldest, &b);
 		n += (size_t)snprintf(text + n, sizeof(text) - n,
-				      "; %s keeps %" PRIu64 " of %" PRIu64
-				      ", the oldest %" PRIu64 " s old",
+				      "; %s keeps %" PRIu64 " of %" PRIu64 ", the oldest %" PRIu64
+				      " s old",
 				      rt->pool[i].name, written - oldest, written,
 				      since_ns(now_ns(rt), b.at_ns) / UINT64_C(1000000000));
 	}
