@@ -96,12 +96,14 @@ uint32_t peers_sessions(uint32_t pool);
 /** Sessions of a pool that have ended because their time was over. */
 uint64_t peers_sessions_over(uint32_t pool);
 
-/** Time left of a session in ns; 0: none, or over. */
-uint64_t peers_session_left(uint32_t pool, const char *id, uint32_t len);
+struct peers_binding {
+	uint64_t worker, tag;
+	uint32_t dp_rank;
+	uint64_t left_ns;
+};
 
-/** Where it is bound. A use like any other: only in the moment in which it was bound. */
-bool peers_session_at(uint32_t pool, const char *id, uint32_t len, uint64_t *worker,
-		      uint32_t *dp_rank);
+/** Read the binding of a session without using it. @return false: none, or expired. */
+bool peers_find_binding(uint32_t pool, const char *id, uint32_t len, struct peers_binding *out);
 
 /* ---- agents ------------------------------------------------------------------------------ */
 

@@ -273,29 +273,21 @@ uint64_t peers_sessions_over(uint32_t pool)
 	return kvr_stats_get(rt->pool[pool].live.rq.count, KVR_RQC_SESSION_EXPIRED);
 }
 
-uint64_t peers_session_left(uint32_t pool, const char *id, uint32_t len)
+bool peers_find_binding(uint32_t pool, const char *id, uint32_t len, struct peers_binding *out)
 {
-	struct kvr_session *s = table(pool);
-	struct kvr_session_key key;
+	const struct kvr_session *s = table(pool);
+	const uint32_t n = s != NULL ? kvr_session_entries(s) : 0;
+	struct kvr_session_held held;
 
-	if (s == NULL || !kvr_session_key(s, id, len, &key))
-		return 0;
-	return kvr_session_left(s, &key, now_ns(rt));
-}
-
-bool peers_session_at(uint32_t pool, const char *id, uint32_t len, uint64_t *worker,
-		      uint32_t *dp_rank)
-{
-	struct kvr_session *s = table(pool);
-	struct kvr_session_binding to;
-	struct kvr_session_key key;
-
-	if (s == NULL || !kvr_session_key(s, id, len, &key) ||
-	    kvr_session_resolve(s, &key, now_ns(rt), &to, NULL) != KVR_SESSION_BOUND)
-		return false;
-	*worker = to.worker;
-	*dp_rank = to.dp_rank;
-	return true;
+	for (uint32_t i = 0; i < n; i++) {
+		if (!kvr_session_entry(s, i, now_ns(rt), &held) || held.len != len ||
+		    memcmp(held.id, id, len) != 0)
+			continue;
+		*out = (struct peers_binding){held.to.worker, held.to.tag, held.to.dp_rank,
+					      held.left_ns};
+		return true;
+	}
+	return false;
 }
 
 /* ---- frames that came out ---------------------------------------------------------------- */

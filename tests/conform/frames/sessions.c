@@ -176,22 +176,34 @@ void frames_session_closed(struct kvr_sc_pool *pool, const char *id, uint32_t le
 
 /* ---- bindings ---------------------------------------------------------------------------- */
 
-/* Is bound now, as far as its time is not over. */
+static void end_binding(struct named *s, enum kvr_rq_session_how how)
+{
+	s->bound = false;
+	if (how == KVR_RQ_UNBOUND)
+		unbound(s);
+	line(s, &s->to, KVR_RQO_SESSION, how);
+}
+
+/* Write the lines of a binding that is new, was opened again or has moved. A request with BOOK
+ * moves an affinity within one turn of the router, so there is no look in between. */
 static void look(struct kvr_sc_world *w, struct named *s)
 {
-	const uint32_t pool = frames_pool(s->pool);
-	const uint64_t left = peers_session_left(pool, s->id, s->len);
+	struct peers_binding b;
 
-	s->left = left != 0;
-	if (left == 0)
+	s->left = peers_find_binding(frames_pool(s->pool), s->id, s->len, &b);
+	if (!s->left)
 		return;
+	if (s->bound && !s->opened &&
+	    (s->to.worker != b.worker || s->to.dp_rank != b.dp_rank || s->to.tag != b.tag))
+		end_binding(s, KVR_RQ_UNBOUND);
 	if (!s->bound || s->opened) {
-		s->bound = peers_session_at(pool, s->id, s->len, &s->to.worker, &s->to.dp_rank);
+		s->bound = true;
+		s->to = (struct kvr_session_binding){b.worker, b.dp_rank, b.tag};
 		s->was_opened = s->opened;
 		line(s, &s->to, KVR_RQO_SESSION, KVR_RQ_BOUND);
 	}
 	s->opened = false;
-	s->until = left > UINT64_MAX - w->now ? UINT64_MAX : w->now + left;
+	s->until = b.left_ns > UINT64_MAX - w->now ? UINT64_MAX : w->now + b.left_ns;
 }
 
 /* The one of a pool that has been over for the longest time, or, if not @p over, will be last. */
@@ -223,10 +235,7 @@ static void gone(struct kvr_sc_world *w, struct kvr_sc_pool *pool)
 
 		if (s == NULL)
 			return;
-		s->bound = false;
-		if (over == 0)
-			unbound(s);
-		line(s, &s->to, KVR_RQO_SESSION, over != 0 ? KVR_RQ_SESSION_OVER : KVR_RQ_UNBOUND);
+		end_binding(s, over != 0 ? KVR_RQ_SESSION_OVER : KVR_RQ_UNBOUND);
 		over -= over != 0;
 	}
 }
