@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 
 /*
- * The table against its definition, with random operations: each (rank, plane) is a set of blocks,
- * a score counts leading blocks, tiers extend one another, and a prediction ends after its time to
- * live. The blocks are the nodes of random trees, so that prompts diverge at many points.
+ * The table against its definition, with random operations: each (rank, plane) is a set of blocks
+ * (@rule 2.1), a score counts leading blocks (@rule 4), tiers extend one another (@rule 2.3), and a
+ * prediction ends after its time to live (@rule 3.7). The blocks are the nodes of random trees, so
+ * that prompts diverge at many points.
  */
 
 #include "kvr_prefix_test.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Silence about requests, frame by frame: any report about a request renews its booking, for hours
- * if needed; silence releases the booking and not the request; ALIVE frames renew only requests of
- * their sender.
+ * @rule 6.4: silence about requests, frame by frame. Any report about a request renews its booking,
+ * for hours if needed; silence releases the booking and not the request; ALIVE frames renew only
+ * requests of their sender.
  */
 #include "pipeline.h"
 
@@ -235,7 +235,7 @@ static void direct_and_tracked_answers_renew(void)
 	end_alive();
 }
 
-/* BOOK: the client stands for the worker. */
+/* @rule 11.3: with BOOK the client runs the request, so its reports renew the booking. */
 static void a_client_renews_its_booking(void)
 {
 	static const uint8_t zeros[264]; /* the longest answer that can follow */

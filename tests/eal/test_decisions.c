@@ -119,7 +119,7 @@ static void decision_sample_keeps_one_in_n(void)
 	pipeline_stop();
 }
 
-/* The record has the class that applied and the class that the request named. */
+/* @rule 7.6: the record has the class that applied and the class that the request named. */
 static void the_policy_class_is_kept(void)
 {
 	static const struct {

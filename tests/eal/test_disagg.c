@@ -160,6 +160,7 @@ static void send_dispatch_ack(uint32_t from, uint64_t id, uint64_t handle, uint1
 	pipeline_turn();
 }
 
+/* @rule 9.2: path bootstrap. @rule 9.3: the room selects the rank. */
 static void both_legs_go_at_once_with_a_bootstrap_address(void)
 {
 	const struct kvr_wire_accepted *a;
@@ -247,6 +248,7 @@ static void the_client_receives_both_overlaps(void)
 	end_disagg();
 }
 
+/* @rule 9.2: path sync. */
 static void the_result_of_a_sync_prefill_goes_to_decode(void)
 {
 	const struct kvr_wire_accepted *a;

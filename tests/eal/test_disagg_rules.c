@@ -108,6 +108,7 @@ static bool is_pool_served(uint32_t wire_id)
 	return (e->flags & KVR_POOL_F_SERVES) != 0;
 }
 
+/* @rule 9.1 */
 static void connected_reports_served_pools(void)
 {
 	for (size_t i = 0; i < RTE_DIM(can_serve); i++) {
@@ -149,12 +150,14 @@ static void requests_waiting_for_the_last_prefill_worker(bool enforce, const cha
 	pair_stop();
 }
 
+/* @rule 9.1 */
 static void the_prefill_side_is_lost_while_requests_wait(void)
 {
 	requests_waiting_for_the_last_prefill_worker(true, "c.NotActivated");
 	requests_waiting_for_the_last_prefill_worker(false, "d.DISPATCH c.DISPATCHED");
 }
 
+/* @rule 5.5, @rule 16 */
 static void draining_and_suspect_workers_are_not_chosen(void)
 {
 	pair_start("", "");
@@ -305,6 +308,7 @@ static void check_pin(const struct pin *c, uint64_t id)
 	CU_ASSERT_EQUAL(p->prefill_worker, p->worker);
 }
 
+/* @rule 8: pins of each leg. @rule 5.5: errors of a pin. */
 static void each_leg_has_its_own_pins(void)
 {
 	struct pipeline_worker q = pair_worker(PAIR_Q, 1, true);
@@ -321,6 +325,7 @@ static void each_leg_has_its_own_pins(void)
 	pair_stop();
 }
 
+/* @rule 12.1: mode direct. */
 static void direct_mode_wants_both_workers(void)
 {
 	pair_start("router_mode = direct\n", "router_mode = direct\n");
@@ -342,6 +347,7 @@ static void direct_mode_wants_both_workers(void)
 
 /* ---- queries ---- */
 
+/* @rule 7.4, @rule 8: queries. */
 static void a_query_asks_both_pools_and_books_nothing(void)
 {
 	const struct kvr_wire_accepted *a;
@@ -371,6 +377,7 @@ static void a_query_asks_both_pools_and_books_nothing(void)
 
 /* ---- limits ---- */
 
+/* @rule 7.5 */
 static void a_full_prefill_pool_rejects_retryably(void)
 {
 	pair_start("", "[class p only]\nprefill_busy_threshold = 0\n"
@@ -443,6 +450,7 @@ static uint32_t count_decoded_at(uint64_t worker)
 	return n;
 }
 
+/* @rule 9.4 */
 static void topology_restricts_decode_workers(void)
 {
 	pair_start("", "");
@@ -574,6 +582,7 @@ static void a_retried_request_reports_that_it_waits(void)
 	pair_stop();
 }
 
+/* @rule 8: a new attempt follows only a failure before any output. */
 static void a_started_answer_is_not_retried(void)
 {
 	pair_start("", "");
@@ -852,8 +861,8 @@ static void wait_for_prefill_at(uint64_t worker, uint32_t s)
 }
 
 /*
- * The decode engine has the leg and its prefill worker goes. Either the decode leg had time to
- * fetch the blocks, or the request starts over; if it cannot, it ends.
+ * @rule 9.2: the decode engine has the leg and its prefill worker goes. Either the decode leg had
+ * time to fetch the blocks, or the request starts over; if it cannot, it ends.
  */
 static void the_prefill_worker_goes_before_the_fetch(void)
 {

@@ -224,6 +224,7 @@ static void repeated_frames_change_nothing(void)
 	end_pipeline();
 }
 
+/* @rule 7.4, @rule 8: queries. */
 static void query_changes_nothing(void)
 {
 	const struct kvr_wire_accepted *a;
@@ -239,6 +240,7 @@ static void query_changes_nothing(void)
 	end_pipeline();
 }
 
+/* @rule 2.1, @rule 2.2, @rule 4 */
 static void overlap_follows_the_events(void)
 {
 	const struct out *o;
@@ -293,6 +295,7 @@ static uint32_t potential_overlap(void)
 /*
  * A request has been scored and waits for its scheduler. Meanwhile the worker restarts with an
  * empty cache, or it goes and another worker gets its rank numbers. Then no rank has the blocks.
+ * @rule 16
  */
 static void scores_do_not_outlive_an_incarnation(void)
 {
@@ -507,6 +510,7 @@ static void longest_prompt_with_the_largest_body_passes(void)
 	end_pipeline();
 }
 
+/* @rule 1.2: adapter and namespace change the hashes. */
 static void tokens_are_hashed_with_lora_and_namespace(void)
 {
 	static const char *const lora = "adapter-a", *const ns = "tenant-a";
@@ -704,6 +708,7 @@ static void a_lost_worker_fails_its_requests_and_is_removed(void)
 	end_pipeline();
 }
 
+/* @rule 5.5, @rule 16 */
 static void a_draining_worker_gets_no_requests_and_ends_drained(void)
 {
 	uint64_t h;
@@ -828,6 +833,7 @@ static void progress_accounts_for_the_direct_path(void)
 
 /* ---- permissions ---- */
 
+/* @rule 6.2: an id identifies one live request. */
 static void another_prompt_under_a_live_id_is_rejected(void)
 {
 	uint64_t h;
@@ -895,7 +901,7 @@ static void only_peers_of_a_request_can_change_it(void)
 	end_pipeline();
 }
 
-/* The first class serves it, and the record shows that another one was named. */
+/* @rule 7.6: the first class serves it, and the unknown name is counted. */
 static void an_unknown_policy_class_is_the_first(void)
 {
 	uint8_t tlv[64];
@@ -1015,6 +1021,7 @@ static void route_to_pool_b(uint64_t id)
 	pipeline_turn();
 }
 
+/* @rule 7.1, @rule 7.3 */
 static void a_busy_pool_admits_requests_in_order(void)
 {
 	uint64_t h1, h2;
@@ -1122,7 +1129,7 @@ static void waiting_requests_leave_receive_buffers(void)
 	end_pipeline();
 }
 
-/* POTENTIAL_LOADS reports the load each rank would have, and changes nothing. */
+/* @rule 15: POTENTIAL_LOADS reports the load each rank would have, and changes nothing. */
 static void potential_loads_of_every_rank(void)
 {
 	const struct kvr_wire_loads *l;

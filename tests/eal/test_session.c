@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Sessions frame by frame: what clients and workers receive, and that nothing remains. */
+/* @rule 10: sessions frame by frame. What clients and workers receive, and that nothing remains. */
 #include "pipeline.h"
 
 #include "control/control.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Sessions of a prefill and decode pair: the decode leg opens and stays at its worker, the prefill
- * leg has an affinity.
+ * @rule 10: sessions of a prefill and decode pair. The decode leg opens and stays at its worker,
+ * the prefill leg has an affinity.
  */
 #include "pipeline.h"
 

@@ -143,7 +143,8 @@ static void many_cleared_in_a_frame_cost_what_the_rank_holds(void)
 }
 
 /*
- * Blocks of the old incarnation count for no rank from the new HELLO on; those of the new one do.
+ * @rule 16: blocks of the old incarnation count for no rank from the new HELLO on; those of the new
+ * one do.
  */
 static void expect_new_incarnation(uint32_t w, uint64_t *busy)
 {
