@@ -145,7 +145,7 @@ static void carry_out(void *arg, struct kvr_exec_req *req, const struct kvr_rq_o
 static void free_id(void *arg, struct kvr_exec_req *req)
 {
 	RTE_SET_USED(arg);
-	if (req->r->told == KVR_RQ_OVER)
+	if (req->r->notified == KVR_RQ_OVER)
 		kvr_sc_req_leave(sc_req(req));
 }
 

@@ -250,7 +250,7 @@ static bool reroute_leg(struct kvr_sc_world *w, enum kvr_rq_state state)
 	if (r == NULL || due > w->now)
 		return false;
 	ex_req(r)->stays[leg] = r->r.sent_ns[leg] + 1;
-	apply_event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD, .leg = (uint8_t)leg});
+	apply_event(r, (struct kvr_rq_event){.kind = KVR_RQE_UNACKED, .leg = (uint8_t)leg});
 	return true;
 }
 

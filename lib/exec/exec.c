@@ -82,9 +82,9 @@ static void free_booking(struct kvr_exec *x, struct kvr_exec_req *req,
 
 	kvr_sched_outcome(sched, req->slot[order->leg], (enum kvr_sched_outcome)order->n, x->now);
 	kvr_sched_finish(sched, req->slot[order->leg], x->now);
-	if (order->how == KVR_RQ_UNHEARD)
-		kvr_sched_silent(sched, req->r->leg[order->leg].worker,
-				 kvr_request_silent_ns(req->r->pool), x->now);
+	if (order->how == KVR_RQ_UNACKED)
+		kvr_sched_unresponsive(sched, req->r->leg[order->leg].worker,
+				       kvr_request_unresponsive_ns(req->r->pool), x->now);
 }
 
 static void carry_out(struct kvr_exec *x, struct kvr_exec_req *req,
@@ -202,7 +202,8 @@ void kvr_exec_step(struct kvr_exec *x, struct kvr_exec_req *req, const struct kv
 	struct kvr_rq_orders out;
 
 	if (e->kind == KVR_RQE_TAKEN || e->kind == KVR_RQE_ITEM || e->kind == KVR_RQE_FIN)
-		kvr_sched_heard(kvr_exec_pool_of(req, e->leg)->sched, req->r->leg[e->leg].worker);
+		kvr_sched_responded(kvr_exec_pool_of(req, e->leg)->sched,
+				    req->r->leg[e->leg].worker);
 	kvr_request_step(&ctx, req->r, e, &out);
 	carry_orders(x, req, &out, decision);
 }

@@ -75,7 +75,7 @@ enum kvr_code kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr
 	if (p->sessions == NULL || !kvr_session_key(p->sessions, id, len, &key) ||
 	    !kvr_rq__find(&x, p, &key, &to, NULL))
 		return KVR_E_UNKNOWN_SESSION;
-	if (tag != KVR_RQ_TAG_ANYBODY && to.tag >> TAG_CALLER_SHIFT != tag >> TAG_CALLER_SHIFT)
+	if (tag != KVR_RQ_TAG_ANY && to.tag >> TAG_CALLER_SHIFT != tag >> TAG_CALLER_SHIFT)
 		return KVR_E_NOT_ALLOWED;
 	kvr_session_unbind(p->sessions, &key, NULL);
 	count(p, KVR_RQC_SESSION_UNBOUND);

@@ -16,7 +16,7 @@ static void give_up(const struct step *x, enum kvr_rq_how how)
 {
 	struct kvr_request *r = x->r;
 
-	r->told = KVR_RQ_OVER;
+	r->notified = KVR_RQ_OVER;
 	if (leg_in(r, MAIN, AT_WORK)) {
 		kvr_rq__main_stop(x, how);
 	} else if (leg_in(r, MAIN, AT(QUEUED))) {
@@ -35,7 +35,7 @@ void kvr_rq__cancel(const struct step *x)
 {
 	struct kvr_request *r = x->r;
 
-	if (r->told != KVR_RQ_OVER) {
+	if (r->notified != KVR_RQ_OVER) {
 		r->end = kvr_rq__why(r, KVR_E_ENDED, 0); /* by its client's wish */
 		if (at_worker(r, PREFILL)) /* it was that leg that kept its client waiting */
 			order(x, KVR_RQO_OUTCOME, PREFILL)->n = KVR_SCHED_GIVEN_UP;
@@ -109,7 +109,7 @@ bool kvr_rq__late(const struct step *x, bool client_gone)
 		kvr_rq__why(r, KVR_E_EXPIRED, client_gone ? KVR_RQ_SILENT : KVR_RQ_DEADLINE);
 	const bool waits = leg_in(r, MAIN, AT(QUEUED)) || leg_in(r, PREFILL, AT(QUEUED));
 
-	if (r->told == KVR_RQ_OVER || (!waits && !client_gone))
+	if (r->notified == KVR_RQ_OVER || (!waits && !client_gone))
 		return false;
 	/* A worker that runs the request finds out that the client has gone. A worker that has been
 	 * silent for long may not run it any more. */
@@ -136,7 +136,7 @@ void kvr_rq__repeated(const struct step *x, const struct kvr_rq_event *e)
 		return;
 	}
 	if ((e->flags & KVR_RQEF_RESEND) != 0 && !r->paired && leg_in(r, MAIN, AT(SENT))) {
-		if (e->msg != NULL && kvr_rq__unheard(x, MAIN, e->msg))
+		if (e->msg != NULL && kvr_rq__reroute_unacked(x, MAIN, e->msg))
 			return;
 		r->attempt++;
 		order(x, KVR_RQO_SEND, MAIN);

@@ -81,7 +81,7 @@ enum kvr_rq_event_kind {
 	KVR_RQE_NO_ROOM,  /**< HOLD, RENEW: cannot be done; code says why */
 	KVR_RQE_LINGERED, /**< leg: its time after the end is over, or its slot is needed */
 	KVR_RQE_STOP,	  /**< it is cut off; code: why, OK: the router ends */
-	KVR_RQE_UNHEARD,  /**< leg: nothing comes of it at its worker; see kvr_request_unheard() */
+	KVR_RQE_UNACKED,  /**< leg: nothing comes of it at its worker; see kvr_request_unacked() */
 	/* the scheduler's, of a leg; d is its decision */
 	KVR_RQE_ROUTED,	      /**< booked, or the choice of a query */
 	KVR_RQE_QUEUED,	      /**< waits for its turn */
@@ -197,7 +197,7 @@ enum kvr_rq_how {
 	KVR_RQ_LEFT,	     /**< its queue, by the client's wish, deadline or silence */
 	KVR_RQ_NOT_ADMITTED, /**< by its queue */
 	KVR_RQ_REFUSED,	     /**< by its pool, or for its session or room */
-	KVR_RQ_UNHEARD,	     /**< its worker has not acknowledged it, and another one gets it */
+	KVR_RQ_UNACKED,	     /**< its worker has not acknowledged it, and another one gets it */
 	KVR_RQ_CUT,	     /**< the router ends */
 };
 
@@ -328,13 +328,13 @@ struct kvr_leg {
 };
 
 /** What the client believes. */
-enum kvr_rq_told { KVR_RQ_NOTHING, KVR_RQ_WAITS, KVR_RQ_SERVED, KVR_RQ_OVER };
+enum kvr_rq_notified { KVR_RQ_NOTHING, KVR_RQ_WAITS, KVR_RQ_SERVED, KVR_RQ_OVER };
 
 /** Zeroed = FREE. Step: rw; executor: ro. */
 struct kvr_request {
 	alignas(64) struct kvr_rq_pool *pool; /**< of the main leg */
 	struct kvr_rq_session *session;	      /**< NULL: it names none */
-	uint8_t told;			      /**< enum kvr_rq_told */
+	uint8_t notified;		      /**< enum kvr_rq_notified */
 	uint8_t way;			      /**< enum kvr_way */
 	uint8_t asks;			      /**< the question without an answer, or NONE */
 	uint8_t reroutes;		      /**< tries left */
@@ -401,14 +401,14 @@ static inline bool kvr_request_unwanted(const struct kvr_request *r)
 {
 	const uint32_t state = r->leg[KVR_LEG_PREFILL].state;
 
-	return r->told == KVR_RQ_OVER && !r->book &&
+	return r->notified == KVR_RQ_OVER && !r->book &&
 	       (state == KVR_RQS_SENT || state == KVR_RQS_RUNNING);
 }
 
 /**
  * When a leg may go to another worker (RULES.md, section 9.2): its worker has not acknowledged it,
  * or its prefill worker has gone with the blocks that it was to fetch. UINT64_MAX: not as things
- * are. From then on event UNHEARD, or REPEATED with a message (whose pin may still prevent it),
+ * are. From then on event UNACKED, or REPEATED with a message (whose pin may still prevent it),
  * reroutes it. A decode leg without its blocks that cannot start over (no attempt left, DIRECT)
  * ends instead.
  */
@@ -416,7 +416,7 @@ uint64_t kvr_request_reroute_due(const struct kvr_rq_ctx *c, const struct kvr_re
 				 uint32_t leg);
 
 /** Whether that time has come. */
-static inline bool kvr_request_unheard(const struct kvr_rq_ctx *c, const struct kvr_request *r,
+static inline bool kvr_request_unacked(const struct kvr_rq_ctx *c, const struct kvr_request *r,
 				       uint32_t leg)
 {
 	return kvr_request_reroute_due(c, r, leg) <= c->now;
@@ -442,11 +442,11 @@ void kvr_request_session_due(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,
 			     struct kvr_session_ref ref, struct kvr_rq_orders *out);
 
 /** Whoever bound it: the operator. No client's tag. */
-#define KVR_RQ_TAG_ANYBODY UINT64_MAX
+#define KVR_RQ_TAG_ANY UINT64_MAX
 
 /**
  * A client ends a session. @p tag is the client's, as in struct kvr_rq_session, or
- * KVR_RQ_TAG_ANYBODY.
+ * KVR_RQ_TAG_ANY.
  * @return KVR_OK; KVR_E_UNKNOWN_SESSION not bound; KVR_E_NOT_ALLOWED another client's.
  */
 enum kvr_code kvr_request_session_release(const struct kvr_rq_ctx *c, struct kvr_rq_pool *p,

@@ -115,9 +115,9 @@ struct kvr_rq_pool {
 	struct kvr_rq_opening opening[KVR_RQ_BUCKETS];
 };
 
-/** For kvr_sched_silent(): how long a worker of the pool that has not acknowledged a request is
- * passed over, before another request shows whether it does. */
-static inline uint64_t kvr_request_silent_ns(const struct kvr_rq_pool *p)
+/** For kvr_sched_unresponsive(): how long a worker of the pool that has not acknowledged a request
+ * is passed over, before another request shows whether it does. */
+static inline uint64_t kvr_request_unresponsive_ns(const struct kvr_rq_pool *p)
 {
 	return 5 * p->dispatch_ns;
 }

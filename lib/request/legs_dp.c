@@ -30,16 +30,16 @@ static enum kvr_sched_outcome outcome(const struct step *x, uint32_t leg, enum k
 	case KVR_RQ_ERRORED:
 		return own && (x->e->flags & KVR_RQEF_FAILED) != 0 && !r->retried && r->tries == 0
 			       ? KVR_SCHED_FAILED
-			       : KVR_SCHED_UNTOLD;
+			       : KVR_SCHED_NEUTRAL;
 	case KVR_RQ_OVERLOADED:
 		return KVR_SCHED_OVERLOADED;
 	case KVR_RQ_DECLINED:
-		return own && x->e->code == NO_ROOM_NOW ? KVR_SCHED_OVERLOADED : KVR_SCHED_UNTOLD;
+		return own && x->e->code == NO_ROOM_NOW ? KVR_SCHED_OVERLOADED : KVR_SCHED_NEUTRAL;
 	case KVR_RQ_CANCELLED:
 		return !r->book && leg_in(r, PREFILL, AT_OVER) ? KVR_SCHED_GIVEN_UP
-							       : KVR_SCHED_UNTOLD;
+							       : KVR_SCHED_NEUTRAL;
 	default:
-		return KVR_SCHED_UNTOLD;
+		return KVR_SCHED_NEUTRAL;
 	}
 }
 
@@ -90,7 +90,7 @@ void kvr_rq__main_over(const struct step *x, enum kvr_rq_how how)
 	unbook(x, MAIN, how);
 	if (r->session != NULL)
 		kvr_rq__session_over(x);
-	r->told = KVR_RQ_OVER;
+	r->notified = KVR_RQ_OVER;
 	if (r->book) /* its client has spoken for both */
 		kvr_rq__prefill_over(x, how);
 	if (r->forgotten)
@@ -128,7 +128,7 @@ void kvr_rq__main_failed(const struct step *x, const struct kvr_rq_why *why, enu
 	struct kvr_request *r = x->r;
 
 	/* As if it had never come: in overload, refusals must not use up the slots. */
-	r->forgotten = r->told == KVR_RQ_NOTHING && !r->sent;
+	r->forgotten = r->notified == KVR_RQ_NOTHING && !r->sent;
 	kvr_rq__reject(x, why);
 	kvr_rq__main_over(x, how);
 }
@@ -161,7 +161,7 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	if (leg_in(r, MAIN, AT(QUEUED)))
 		order(x, KVR_RQO_LEAVE, MAIN);
 	unbook(x, MAIN, KVR_RQ_STOPPED);
-	if (r->told == KVR_RQ_OVER || r->reroutes == 0) {
+	if (r->notified == KVR_RQ_OVER || r->reroutes == 0) {
 		r->leg[MAIN].aborting = stop;
 		if (stop)
 			abort_main(x, why, KVR_RQ_STOPPED);
@@ -187,7 +187,7 @@ static void again(const struct step *x, const struct kvr_rq_why *why, bool worke
 	if (stop)
 		abort_main(x, why, KVR_RQ_STOPPED);
 	r->leg[MAIN].aborting = stop;
-	r->told = KVR_RQ_NOTHING;
+	r->notified = KVR_RQ_NOTHING;
 	kvr_rq__ask(x, KVR_RQO_RENEW);
 }
 
@@ -239,8 +239,8 @@ uint64_t kvr_request_reroute_due(const struct kvr_rq_ctx *c, const struct kvr_re
 		return answer_due(r, MAIN);
 	/* Items that a worker sends to the client directly cannot be taken back, and are not seen
 	 * here. */
-	if (!leg_in(r, leg, AT(SENT)) || r->reroutes == 0 || r->told == KVR_RQ_OVER || r->book ||
-	    r->probe || (r->direct && at_worker(r, MAIN)))
+	if (!leg_in(r, leg, AT(SENT)) || r->reroutes == 0 || r->notified == KVR_RQ_OVER ||
+	    r->book || r->probe || (r->direct && at_worker(r, MAIN)))
 		return UINT64_MAX;
 	if (leg == MAIN && r->paired && result_lost(c, r))
 		return c->now;
@@ -295,7 +295,7 @@ bool kvr_rq__readmit(const struct step *x, uint32_t leg)
 	return true;
 }
 
-bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy)
+bool kvr_rq__reroute_unacked(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy)
 {
 	struct kvr_request *r = x->r;
 	/* Its worker has nothing to fetch any more, and may be well. */
@@ -303,7 +303,7 @@ bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy
 	const struct kvr_rq_why why =
 		kvr_rq__why(r, KVR_E_WORKER_LOST, r->leg[in_vain ? PREFILL : leg].worker);
 
-	if (!kvr_request_unheard(x->c, r, leg))
+	if (!kvr_request_unacked(x->c, r, leg))
 		return false;
 	if (leg_in(r, leg, AT(RUNNING))) {
 		KVR_SIM_SOMETIMES(WAITS_IN_VAIN);
@@ -322,11 +322,11 @@ bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy
 		r->msg = NULL;
 		return false;
 	}
-	leave_prefill(x, &why, leg == PREFILL ? KVR_RQ_UNHEARD : KVR_RQ_STOPPED);
+	leave_prefill(x, &why, leg == PREFILL ? KVR_RQ_UNACKED : KVR_RQ_STOPPED);
 	if (!in_vain) {
 		count(r->pool, KVR_RQC_UNACKNOWLEDGED);
 		if (leg == MAIN) {
-			unbook(x, MAIN, KVR_RQ_UNHEARD);
+			unbook(x, MAIN, KVR_RQ_UNACKED);
 			kvr_rq__session_move(x); /* its pin is taken from the hints */
 		}
 		shun(x, leg);
@@ -434,14 +434,14 @@ void kvr_rq__main_routed(const struct step *x, const struct kvr_sched_decision *
 	} else if (result_lost(x->c, r)) {
 		why = kvr_rq__why(r, KVR_E_WORKER_LOST, r->leg[PREFILL].worker);
 		again(x, &why, false);
-	} else if (r->told == KVR_RQ_OVER) {
+	} else if (r->notified == KVR_RQ_OVER) {
 		/* Its client is gone: it only goes to its worker to be stopped there. */
 		kvr_rq__send(x, MAIN);
 		kvr_rq__main_stop(x, KVR_RQ_CANCELLED);
 	} else if (r->session != NULL && kvr_rq__session_decided(x, MAIN)) {
 		place(x, MAIN, KVR_RQS_HELD);
 		order(x, KVR_RQO_ACCEPTED, MAIN);
-		r->told = KVR_RQ_WAITS;
+		r->notified = KVR_RQ_WAITS;
 	} else {
 		kvr_rq__main_go_on(x);
 	}
@@ -454,7 +454,7 @@ void kvr_rq__main_go_on(const struct step *x)
 	go(x, MAIN);
 	/* Its worker's first word may be an item. Who was told something hears how it goes on, and
 	 * of two legs, or of another worker, everybody does. */
-	if (!x->r->quiet || x->r->paired || x->r->tries > 0 || x->r->told != KVR_RQ_NOTHING)
+	if (!x->r->quiet || x->r->paired || x->r->tries > 0 || x->r->notified != KVR_RQ_NOTHING)
 		kvr_rq__accept(x, KVR_RQ_SERVED);
 }
 

@@ -129,7 +129,7 @@ struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_s
 void kvr_rq__reject(const struct step *x, const struct kvr_rq_why *why);
 
 /** Tell the client where the request is, when that is news. */
-void kvr_rq__accept(const struct step *x, enum kvr_rq_told told);
+void kvr_rq__accept(const struct step *x, enum kvr_rq_notified state);
 
 /** Ask the pool of a leg. */
 void kvr_rq__decide(const struct step *x, uint32_t leg);
@@ -231,7 +231,7 @@ void kvr_rq__prefill_failed(const struct step *x, const struct kvr_rq_why *why, 
 
 /** Its worker has not acknowledged a leg: another one gets it. @p copy: its message, where the
  * request has none. @return false: it stays where it is. */
-bool kvr_rq__unheard(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy);
+bool kvr_rq__reroute_unacked(const struct step *x, uint32_t leg, struct kvr_rq_msg *copy);
 
 /** Its pool has nobody for the leg but the worker that has not acknowledged it. @return true: that
  * one may have it again. */

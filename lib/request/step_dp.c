@@ -94,7 +94,7 @@ enum kvr_rq_verdict kvr_request_arrive(const struct kvr_rq_ctx *c, struct kvr_re
 	r->pool = pool;
 	r->probe = msg->req.probe;
 	r->session = r->probe ? NULL : session;
-	r->told = KVR_RQ_NOTHING;
+	r->notified = KVR_RQ_NOTHING;
 	r->way = KVR_WAY_AGGREGATED;
 	r->asks = KVR_RQO_NONE;
 	r->query = msg->req.query_only;
@@ -407,8 +407,8 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 		return true;
 	case KVR_RQE_UNWANTED:
 		return kvr_rq__unwanted(x);
-	case KVR_RQE_UNHEARD:
-		return kvr_rq__unheard(x, leg, NULL);
+	case KVR_RQE_UNACKED:
+		return kvr_rq__reroute_unacked(x, leg, NULL);
 	case KVR_RQE_FIN_ACKED:
 	case KVR_RQE_LINGERED:
 		kvr_rq__lingered(x, leg);
@@ -425,7 +425,7 @@ static bool happened(const struct step *x, const struct kvr_rq_event *e)
 /* Events that name a leg; the others are about the request, whose place is its main leg's. */
 #define OF_LEG                                                                                     \
 	(DECIDED | E(LINGERED) | E(ADMITTED) | E(NOT_ADMITTED) | E(LOST) | E(EXPIRED) | E(TAKEN) | \
-	 E(DECLINED) | E(ITEM) | E(FIN) | E(ABORTED) | E(UNHEARD) | E(UNWANTED))
+	 E(DECLINED) | E(ITEM) | E(FIN) | E(ABORTED) | E(UNACKED) | E(UNWANTED))
 
 /* What may be, beyond the table: a question is answered first, an answer needs its question. */
 static enum kvr_rq_verdict verdict(const struct kvr_request *r, const struct kvr_rq_event *e)

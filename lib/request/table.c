@@ -46,7 +46,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		{
 			/* Its client alone finds out that its worker has not got it. */
 			.go = CLIENT | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
-			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE) | E(UNHEARD) | E(UNWANTED),
+			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE) | E(UNACKED) | E(UNWANTED),
 			/* Every copy of an open is answered. */
 			.late = OPENING | E(DEADLINE),
 			.next = S(UNDECIDED) | S(RUNNING) | S(ENDED) | S(FREE),
@@ -55,7 +55,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		{
 			/* What a decode leg was to fetch may have gone. */
 			.go = CLIENT | E(TAKEN) | E(ITEM) | E(FIN) | E(STOP) | E(LOST) |
-			      E(EXPIRED) | E(LEASE_OVER) | E(UNWANTED) | E(UNHEARD) |
+			      E(EXPIRED) | E(LEASE_OVER) | E(UNWANTED) | E(UNACKED) |
 			      E(CLIENT_GONE),
 			.late = OPENING | E(DEADLINE),
 			.next = S(UNDECIDED) | S(ENDED) | S(FREE),
@@ -65,7 +65,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 			.go = CLIENT | E(LINGERED) | E(FIN_ACKED) | E(ABORTED),
 			.late = OPENING | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
 				E(LOST) | E(EXPIRED) | E(DEADLINE) | E(CLIENT_GONE) |
-				E(LEASE_OVER) | E(UNHEARD),
+				E(LEASE_OVER) | E(UNACKED),
 			.next = S(FREE),
 		},
 };

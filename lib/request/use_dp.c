@@ -45,19 +45,19 @@ void kvr_rq__reject(const struct step *x, const struct kvr_rq_why *why)
 {
 	struct kvr_request *r = x->r;
 
-	if (r->told == KVR_RQ_OVER)
+	if (r->notified == KVR_RQ_OVER)
 		return;
 	order(x, KVR_RQO_REJECTED, MAIN)->why = *why;
 	r->end = *why;
-	r->told = KVR_RQ_OVER;
+	r->notified = KVR_RQ_OVER;
 }
 
-void kvr_rq__accept(const struct step *x, enum kvr_rq_told told)
+void kvr_rq__accept(const struct step *x, enum kvr_rq_notified state)
 {
-	if (x->r->told >= told)
+	if (x->r->notified >= state)
 		return;
 	order(x, KVR_RQO_ACCEPTED, MAIN);
-	x->r->told = (uint8_t)told;
+	x->r->notified = (uint8_t)state;
 }
 
 /* ---- questions --------------------------------------------------------------------------- */

@@ -153,8 +153,8 @@ void kvr_sched_outcome(struct kvr_sched *s, uint32_t slot, enum kvr_sched_outcom
 	struct failing *f;
 	bool late;
 
-	if (how == KVR_SCHED_UNTOLD || s->conf.failure_ratio == 0 || slot >= s->conf.max_requests ||
-	    b->state != KVR_SLOT_BOOKED || b->probe)
+	if (how == KVR_SCHED_NEUTRAL || s->conf.failure_ratio == 0 ||
+	    slot >= s->conf.max_requests || b->state != KVR_SLOT_BOOKED || b->probe)
 		return;
 	f = &s->fail[b->rank];
 	late = !b->marked && age >= b->booked_at + LATE_NS;

@@ -65,22 +65,22 @@ int kvr_sched_worker_drain(struct kvr_sched *s, uint64_t id, bool draining, uint
 int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available, uint64_t now);
 
 /**
- * The worker has not acknowledged a request that it was sent. Until kvr_sched_heard() it gets one
- * every @p ns, as long as others fit which are not silent: a worker that reports and takes nothing
- * looks idle, and would draw all. Pins, and those who wait for a rank of it, stay. Unknown ones are
- * ignored.
+ * The worker has not acknowledged a request that it was sent. Until kvr_sched_responded() it gets
+ * one every @p ns, as long as others fit which are not silent: a worker that reports and takes
+ * nothing looks idle, and would draw all. Pins, and those who wait for a rank of it, stay. Unknown
+ * ones are ignored.
  */
-void kvr_sched_silent(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t now);
+void kvr_sched_unresponsive(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t now);
 
 /** It has said something about a request. */
-void kvr_sched_heard(struct kvr_sched *s, uint64_t id);
+void kvr_sched_responded(struct kvr_sched *s, uint64_t id);
 
 /** Silent workers. */
-uint32_t kvr_sched_n_silent(const struct kvr_sched *s);
+uint32_t kvr_sched_n_unresponsive(const struct kvr_sched *s);
 
 /** How a booking has ended, as far as it tells how well its rank works. */
 enum kvr_sched_outcome {
-	KVR_SCHED_UNTOLD, /**< it tells nothing: the request itself was wrong, or was stopped */
+	KVR_SCHED_NEUTRAL, /**< it tells nothing: the request itself was wrong, or was stopped */
 	KVR_SCHED_SERVED,
 	KVR_SCHED_FAILED,     /**< by the engine, or by its agent for it */
 	KVR_SCHED_OVERLOADED, /**< refused for want of room */

@@ -315,7 +315,7 @@ int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now)
 	if (at == NIL)
 		return -ENOENT;
 	e = &s->worker[at];
-	kvr_sched__heard(s, e);
+	kvr_sched__mark_responsive(s, e);
 	for (uint32_t i = 0; i < e->dp_size; i++)
 		rank_remove(s, s->order[e->at + i], now);
 	e->dp_size = 0;
@@ -351,7 +351,7 @@ int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now)
 
 	if (at == NIL)
 		return -ENOENT;
-	kvr_sched__heard(s, &s->worker[at]);
+	kvr_sched__mark_responsive(s, &s->worker[at]);
 	for (uint32_t i = 0; i < s->worker[at].dp_size; i++)
 		kvr_sched__fail_forget(s, s->order[s->worker[at].at + i]);
 	s->worker[at].between_lives = true;

@@ -403,7 +403,7 @@ bool kvr_sched__pin_due(const struct kvr_sched *s, struct choice *c);
 /* ---- silent_dp.c: while n_silent is not 0, but for the first ---- */
 
 /** It is another life, or gone. */
-void kvr_sched__heard(struct kvr_sched *s, struct worker *w);
+void kvr_sched__mark_responsive(struct kvr_sched *s, struct worker *w);
 /** Before a choice: whose pause is over. */
 void kvr_sched__silent_due(struct kvr_sched *s, uint64_t now);
 /** A request is booked at the rank. */

@@ -19,7 +19,7 @@ static void pause_begin(struct kvr_sched *s, struct worker *w, uint64_t now)
 	mark(s, w, true);
 }
 
-void kvr_sched_silent(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t now)
+void kvr_sched_unresponsive(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t now)
 {
 	const uint32_t at = kvr_sched__worker(s, id);
 	struct worker *w;
@@ -35,7 +35,7 @@ void kvr_sched_silent(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t no
 	pause_begin(s, w, now);
 }
 
-void kvr_sched__heard(struct kvr_sched *s, struct worker *w)
+void kvr_sched__mark_responsive(struct kvr_sched *s, struct worker *w)
 {
 	s->n_silent -= w->silent;
 	w->silent = false;
@@ -43,15 +43,15 @@ void kvr_sched__heard(struct kvr_sched *s, struct worker *w)
 	s->changed = true; /* who waits may go there */
 }
 
-void kvr_sched_heard(struct kvr_sched *s, uint64_t id)
+void kvr_sched_responded(struct kvr_sched *s, uint64_t id)
 {
 	const uint32_t at = kvr_sched__worker(s, id);
 
 	if (at != NIL && s->worker[at].silent)
-		kvr_sched__heard(s, &s->worker[at]);
+		kvr_sched__mark_responsive(s, &s->worker[at]);
 }
 
-uint32_t kvr_sched_n_silent(const struct kvr_sched *s)
+uint32_t kvr_sched_n_unresponsive(const struct kvr_sched *s)
 {
 	return s->n_silent;
 }

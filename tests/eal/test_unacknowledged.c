@@ -322,7 +322,7 @@ static void a_silent_worker_gets_no_more_requests(void)
 	CU_ASSERT_NOT_EQUAL(h, 0);
 	send_ack(PEER_OTHER, h);
 	pipeline_flush();
-	CU_ASSERT_EQUAL(kvr_sched_n_silent(pipeline_get_pool()->sched), 1);
+	CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(pipeline_get_pool()->sched), 1);
 	CU_ASSERT_EQUAL(get_rank_of(0, FIRST, RC_UNACKNOWLEDGED), 1);
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(
 				pipeline_get_pool()->sched,
@@ -336,7 +336,7 @@ static void a_silent_worker_gets_no_more_requests(void)
 	CU_ASSERT_EQUAL(count_live_bookings(), 2);
 	/* A late frame of it names missing fragments. */
 	send_ack(PEER_AGENT, old);
-	CU_ASSERT_EQUAL(kvr_sched_n_silent(pipeline_get_pool()->sched), 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(pipeline_get_pool()->sched), 0);
 	pipeline_route(3, 100, 10, 0, NULL);
 	pipeline_turn();
 	CU_ASSERT_PTR_NOT_NULL(pipeline_expect(PEER_AGENT, KVR_DISPATCH));

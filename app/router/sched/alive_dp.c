@@ -9,8 +9,9 @@ void worker_active(const struct lcore *lc, struct pool *pool, const struct kvr_f
 {
 	struct request *req = slot != NULL ? request_of(slot) : NULL;
 
-	if (unlikely(kvr_sched_n_silent(pool->sched) != 0) && slot != NULL && !slot->relay.booked)
-		kvr_sched_heard(pool->sched, slot->relay.worker);
+	if (unlikely(kvr_sched_n_unresponsive(pool->sched) != 0) && slot != NULL &&
+	    !slot->relay.booked)
+		kvr_sched_responded(pool->sched, slot->relay.worker);
 	/* A request without a booking ends when both sides are silent. */
 	if (req != NULL && unlikely(req->rq.book || req->rq.leg[MAIN].released))
 		req->client_seen_ns = lc->quiet.now_ns;

@@ -79,7 +79,7 @@ static void decide_leg(const struct request_step *step, const struct kvr_rq_orde
 		slot = step->req->slot[order->leg]->slot;
 	}
 	/* At arrival the overlap is fresh. */
-	if (step->req->rq.told == KVR_RQ_NOTHING && step->req->rq.tries == 0)
+	if (step->req->rq.notified == KVR_RQ_NOTHING && step->req->rq.tries == 0)
 		sched_overlap(pool, order->leg == MAIN ? job->overlap : job->pair->overlap,
 			      job->view, &ov);
 	else
@@ -149,7 +149,7 @@ static void carry_freed(const struct request_step *step, const struct kvr_rq_ord
 		[KVR_RQ_LOST] = PC_LOST,
 		[KVR_RQ_EXPIRED] = PC_EXPIRED,
 		[KVR_RQ_REFUSED] = PC_WORKER_REJECTED,
-		[KVR_RQ_UNHEARD] = PC_UNACKNOWLEDGED,
+		[KVR_RQ_UNACKED] = PC_UNACKNOWLEDGED,
 		[KVR_RQ_CUT] = PC_CANCELLED,
 		/* A booked prefill leg whose main leg waited. */
 		[KVR_RQ_LEFT] = PC_CANCELLED,
@@ -164,9 +164,10 @@ static void carry_freed(const struct request_step *step, const struct kvr_rq_ord
 	if (likely(kvr_sched_finish(pool->sched, step->req->slot[order->leg]->slot,
 				    step->lc->now_ns)))
 		request_count(pool, step->req, (enum pool_counter)as[order->how], 1);
-	if (unlikely(order->how == KVR_RQ_UNHEARD))
-		kvr_sched_silent(pool->sched, step->req->rq.leg[order->leg].worker,
-				 kvr_request_silent_ns(step->req->rq.pool), step->lc->now_ns);
+	if (unlikely(order->how == KVR_RQ_UNACKED))
+		kvr_sched_unresponsive(pool->sched, step->req->rq.leg[order->leg].worker,
+				       kvr_request_unresponsive_ns(step->req->rq.pool),
+				       step->lc->now_ns);
 	stats_freed(step, order->leg, order->how);
 }
 
@@ -498,7 +499,7 @@ bool slot_event(struct lcore *lc, struct pool *heard, struct kvr_flight *slot,
 
 		ev.leg = (uint8_t)leg_of(slot);
 		/* Items that went to the client exclude another attempt. */
-		if (unlikely((ev.leg == PREFILL || ev.kind == KVR_RQE_UNHEARD) && main != NULL)) {
+		if (unlikely((ev.leg == PREFILL || ev.kind == KVR_RQE_UNACKED) && main != NULL)) {
 			held = slot_hold(req, &ev);
 			if (!held && kvr_flight_answered(main))
 				ev.flags |= KVR_RQEF_ANSWERED;

@@ -126,7 +126,7 @@ void stats_freed(const struct request_step *step, uint32_t leg, uint32_t how)
 	const bool cancelled =
 		how == KVR_RQ_CANCELLED || how == KVR_RQ_STOPPED || how == KVR_RQ_CUT;
 
-	if (unlikely(how == KVR_RQ_UNHEARD))
+	if (unlikely(how == KVR_RQ_UNACKED))
 		rank_count(pool, step->req->rq.leg[leg].rank, RC_UNACKNOWLEDGED, 1);
 	if (unlikely(sent == 0))
 		return; /* a booking, never dispatched */

@@ -230,7 +230,7 @@ static bool may_leave(struct lcore *lc, const struct kvr_flight *slot)
 	const struct sending *sending = sending_of(slot);
 
 	return (sending == NULL || !sending->on) && send_may_move(req) &&
-	       kvr_request_unheard(&c, &req->rq, leg_of(slot));
+	       kvr_request_unacked(&c, &req->rq, leg_of(slot));
 }
 
 bool send_unacked_long(struct lcore *lc, const struct request *req)

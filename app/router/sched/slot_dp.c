@@ -116,7 +116,7 @@ static void remember_end(const struct request_step *step, struct kvr_flight *slo
 
 bool slot_hold(const struct request *req, const struct kvr_rq_event *ev)
 {
-	const bool fails = ev->kind == KVR_RQE_UNHEARD || ev->kind == KVR_RQE_LOST ||
+	const bool fails = ev->kind == KVR_RQE_UNACKED || ev->kind == KVR_RQE_LOST ||
 			   ev->kind == KVR_RQE_DECLINED ||
 			   (ev->flags & (KVR_RQEF_ERROR | KVR_RQEF_CANCELLED)) != 0;
 	const uint32_t state = leg_state(req, MAIN);

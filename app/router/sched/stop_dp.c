@@ -39,7 +39,7 @@ bool stop_cut(struct lcore *lc, void *arg)
 		/* A prefill leg ends with its request, which has a slot in the decode pool. */
 		if (slot->state != KVR_FLIGHT_LIVE || leg_of(slot) == PREFILL)
 			continue;
-		s->n += request_of(slot)->rq.told !=
+		s->n += request_of(slot)->rq.notified !=
 			KVR_RQ_OVER; /* otherwise its client has gone */
 		slot_event(lc, s->pool, slot, (struct kvr_rq_event){.kind = KVR_RQE_STOP});
 	}

@@ -132,8 +132,8 @@ static bool is_orphaned(struct lcore *lc, struct pool *pool, const struct reques
 {
 	const struct kvr_rq_ctx c = request_ctx(lc, pool);
 
-	ev->kind = KVR_RQE_UNHEARD;
-	return kvr_request_unheard(&c, &req->rq, MAIN);
+	ev->kind = KVR_RQE_UNACKED;
+	return kvr_request_unacked(&c, &req->rq, MAIN);
 }
 
 static bool is_over(struct lcore *lc, struct pool *pool, const struct kvr_flight *slot,
@@ -164,7 +164,8 @@ static struct kvr_flight *next_slot(struct pool *pool)
 	if (req != NULL &&
 	    (req->rq.book || req->rq.way == KVR_WAY_SYNC || req->rq.leg[MAIN].released))
 		states |= 1u << KVR_RQS_RUNNING;
-	if (req == NULL || (states >> leg_state(req, MAIN) & 1) == 0 || req->rq.told == KVR_RQ_OVER)
+	if (req == NULL || (states >> leg_state(req, MAIN) & 1) == 0 ||
+	    req->rq.notified == KVR_RQ_OVER)
 		return NULL;
 	return slot;
 }
@@ -223,7 +224,7 @@ static void reroute_poll(struct lcore *lc, struct pool *pool)
 	for (uint32_t i = 0; i < REROUTE_TURN && likely(long_prompt_idle(pool)) &&
 			     unlikely((slot = send_reroutable(lc, pool)) != NULL);
 	     i++)
-		if (!slot_event(lc, pool, slot, (struct kvr_rq_event){.kind = KVR_RQE_UNHEARD}))
+		if (!slot_event(lc, pool, slot, (struct kvr_rq_event){.kind = KVR_RQE_UNACKED}))
 			break;
 }
 

@@ -120,7 +120,7 @@ static void on_release(struct lcore *lc, void *arg)
 	struct kvr_rq_orders out;
 
 	c->code = kvr_request_session_release(&x, &c->p->live.rq, c->id, (uint32_t)strlen(c->id),
-					      KVR_RQ_TAG_ANYBODY, &out);
+					      KVR_RQ_TAG_ANY, &out);
 	orders_beside(lc, c->p, &out);
 }
 

@@ -31,9 +31,9 @@ void client_heard_all(struct kvr_sc_world *w, struct talk *t)
 {
 	struct kvr_sc_req *r = t->r;
 
-	if (r == NULL || r->r.told == KVR_RQ_OVER)
+	if (r == NULL || r->r.notified == KVR_RQ_OVER)
 		return;
-	r->r.told = KVR_RQ_OVER;
+	r->r.notified = KVR_RQ_OVER;
 	if (t->opening)
 		frames_session_dropped(r->pool, r);
 	t->opening = false;
@@ -122,7 +122,7 @@ static void accepted(struct kvr_sc_world *w, struct talk *t, const struct peers_
 	const struct kvr_wire_accepted *a = &g->accepted;
 	struct kvr_sc_req *r = t->r;
 
-	if (r == NULL || r->r.told == KVR_RQ_OVER || t->again)
+	if (r == NULL || r->r.notified == KVR_RQ_OVER || t->again)
 		return;
 	t->arriving = false;
 	if (t->handle != 0 && t->handle != g->handle && !t->renewed) /* it has started over */
@@ -188,7 +188,7 @@ void client_rejected(struct kvr_sc_world *w, struct talk *t, const struct peers_
 	struct kvr_rq_why why = {.code = g->code, .retryable = g->retryable};
 	struct kvr_sc_req *r = t->r;
 
-	if (r == NULL || r->r.told == KVR_RQ_OVER)
+	if (r == NULL || r->r.notified == KVR_RQ_OVER)
 		return;
 	memcpy(why.detail, g->detail, sizeof(why.detail));
 	if (talk_renewed(t) && !t->renewed)

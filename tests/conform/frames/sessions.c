@@ -105,7 +105,7 @@ static void unbound(struct named *s)
 	c = calloc(1, sizeof(*c));
 	c->by = s->closer;
 	c->at = s->to;
-	c->ended = c->by->r.told == KVR_RQ_OVER;
+	c->ended = c->by->r.notified == KVR_RQ_OVER;
 	SLIST_INSERT_HEAD(&s->closings, c, link);
 	s->closer = NULL;
 }

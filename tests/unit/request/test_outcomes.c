@@ -46,7 +46,7 @@ static void ends_of_one_leg(void)
 		{KVR_RQEF_FAILED | KVR_RQEF_ERROR, KVR_SCHED_FAILED},
 		{KVR_RQEF_REFUSED, KVR_SCHED_OVERLOADED},
 		{KVR_RQEF_REFUSED | KVR_RQEF_ERROR, KVR_SCHED_OVERLOADED},
-		{KVR_RQEF_ERROR, KVR_SCHED_UNTOLD},
+		{KVR_RQEF_ERROR, KVR_SCHED_NEUTRAL},
 		{KVR_RQEF_CANCELLED, KVR_SCHED_GIVEN_UP},
 	};
 
@@ -67,7 +67,7 @@ static void a_second_failure_is_not_counted(void)
 	c->msg.hints.n_failed_at = 1;
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, FIN, .flags = KVR_RQEF_FAILED);
-	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_UNTOLD);
+	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL);
 	end();
 	c = fresh(0);
 	c->msg.hints.n_failed_at = 1;
@@ -90,7 +90,7 @@ static void a_worker_that_leaves_has_no_room(void)
 	c = fresh(0);
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, DECLINED, .code = 400);
-	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_UNTOLD);
+	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL);
 	end();
 }
 
@@ -109,7 +109,7 @@ static void a_cancelled_request_was_given_up(void)
 	c->msg.book = true;
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, CANCEL);
-	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_UNTOLD);
+	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL);
 	end();
 }
 
@@ -128,7 +128,7 @@ static void each_leg_answers_for_its_own_rank(void)
 	RIG(&g, c, TAKEN);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_REFUSED);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_OVERLOADED);
-	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_UNTOLD); /* stopped for the other one */
+	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL); /* stopped for the other one */
 	RIG(&g, c, ABORTED);
 	end();
 	c = pair(false, 0);
@@ -166,7 +166,7 @@ static void the_leg_that_keeps_the_client_waiting_is_given_up(void)
 		RIG(&g, c, TAKEN, .leg = 1);
 		RIG(&g, c, CANCEL);
 		CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_GIVEN_UP);
-		CU_ASSERT_EQUAL(c->outcome[0], bootstrap ? KVR_SCHED_UNTOLD : NONE);
+		CU_ASSERT_EQUAL(c->outcome[0], bootstrap ? KVR_SCHED_NEUTRAL : NONE);
 		RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
 		if (c->aborting[0])
 			RIG(&g, c, ABORTED);
@@ -195,7 +195,7 @@ static void another_try_does_not_count_when_it_fails_too(void)
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_FAILED);
 	CU_ASSERT_EQUAL(c->at[1], 'q');
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_FAILED);
-	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_UNTOLD);
+	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_NEUTRAL);
 	end();
 }
 

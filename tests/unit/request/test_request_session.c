@@ -245,10 +245,10 @@ static void an_operator_may_release_anybodys(void)
 	rig_session(c, "s", KVR_RQ_OPEN);
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, OPENED);
-	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, KVR_RQ_TAG_ANYBODY, &out),
+	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, KVR_RQ_TAG_ANY, &out),
 			KVR_OK);
 	CU_ASSERT_EQUAL(out.n, 2); /* and its worker is told */
-	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, KVR_RQ_TAG_ANYBODY, &out),
+	CU_ASSERT_EQUAL(kvr_request_session_release(&g.ctx, &g.a, "s", 1, KVR_RQ_TAG_ANY, &out),
 			KVR_E_UNKNOWN_SESSION);
 	end();
 }

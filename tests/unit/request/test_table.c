@@ -3,7 +3,7 @@
 #include "rig.h"
 
 /* One letter an event, in the order of enum kvr_rq_event_kind: . never, l late, G go.
- * ARRIVED ROOM NO_ROOM LINGERED STOP UNHEARD | ROUTED QUEUED REFUSED ADMITTED NOT_ADMITTED LOST
+ * ARRIVED ROOM NO_ROOM LINGERED STOP UNACKED | ROUTED QUEUED REFUSED ADMITTED NOT_ADMITTED LOST
  * EXPIRED | TAKEN DECLINED ITEM FIN ABORTED OPENED NOT_OPENED UNANSWERED | CANCEL REPEATED PROBED
  * FIN_ACKED | DEADLINE CLIENT_GONE LEASE_OVER UNWANTED */
 static const char *const verdicts[KVR_RQ_STATES_N] = {
@@ -142,9 +142,9 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 	got = kvr_request_step(&g->ctx, &c->r, &ev, &out);
 	if (e == KVR_RQE_LEASE_OVER || e == KVR_RQE_UNWANTED)
 		want = KVR_RQ_NEVER; /* its client does not run it, it is no prefill leg */
-	if (e == KVR_RQE_UNHEARD && s == KVR_RQS_SENT)
+	if (e == KVR_RQE_UNACKED && s == KVR_RQS_SENT)
 		want = KVR_RQ_LATE; /* it has been sent a moment ago */
-	if (e == KVR_RQE_UNHEARD && s == KVR_RQS_RUNNING)
+	if (e == KVR_RQE_UNACKED && s == KVR_RQS_RUNNING)
 		want = KVR_RQ_LATE; /* it fetches from nobody */
 	if (e == KVR_RQE_CLIENT_GONE && s == KVR_RQS_RUNNING)
 		want = KVR_RQ_LATE; /* its worker is heard */

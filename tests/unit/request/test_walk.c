@@ -81,7 +81,7 @@ static void somebody_says(struct rig_call *c)
 	static const uint8_t likely[] = {KVR_RQE_TAKEN,	   KVR_RQE_TAKEN,  KVR_RQE_ITEM,
 					 KVR_RQE_FIN,	   KVR_RQE_FIN,	   KVR_RQE_OPENED,
 					 KVR_RQE_DECLINED, KVR_RQE_CANCEL, KVR_RQE_FIN_ACKED,
-					 KVR_RQE_ABORTED,  KVR_RQE_UNHEARD};
+					 KVR_RQE_ABORTED,  KVR_RQE_UNACKED};
 	struct kvr_rq_event e = {
 		.kind = below(3) ? likely[below(sizeof(likely))] : (uint8_t)below(KVR_RQ_EVENTS_N),
 		.leg = (uint8_t)(below(3) == 0),
@@ -173,7 +173,7 @@ static void quiet(void)
 {
 	g.no_hold = g.no_renew = g.no_slot = g.no_session = false;
 	for (uint32_t i = 0; i < RIG_CALLS; i++)
-		if (g.call[i].live && g.call[i].r.told != KVR_RQ_OVER)
+		if (g.call[i].live && g.call[i].r.notified != KVR_RQ_OVER)
 			fire(&g.call[i], (struct kvr_rq_event){.kind = KVR_RQE_STOP});
 	rig_finish(&g);
 	for (uint32_t i = 0; i < RIG_CALLS; i++)

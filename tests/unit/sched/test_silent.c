@@ -60,13 +60,13 @@ static void others_are_chosen_in_every_mode(void)
 		if (kvr_pool_mode(mode)->needs_pin)
 			continue;
 		begin(mode, 1e9);
-		kvr_sched_silent(s, 1, 10 * SEC, 0);
-		CU_ASSERT_EQUAL(kvr_sched_n_silent(s), 1);
+		kvr_sched_unresponsive(s, 1, 10 * SEC, 0);
+		CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(s), 1);
 		for (uint32_t i = 0; i < 24; i++)
 			at_first += next(SEC) == 1;
 		CU_ASSERT_EQUAL(at_first, 0);
-		kvr_sched_heard(s, 1);
-		CU_ASSERT_EQUAL(kvr_sched_n_silent(s), 0);
+		kvr_sched_responded(s, 1);
+		CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(s), 0);
 		for (uint32_t i = 0; i < 24; i++)
 			at_first += next(SEC) == 1;
 		CU_ASSERT(at_first > 0);
@@ -77,7 +77,7 @@ static void others_are_chosen_in_every_mode(void)
 static void one_request_shows_whether_it_hears(void)
 {
 	begin(KVR_MODE_KV, 1e9);
-	kvr_sched_silent(s, 1, 10 * SEC, 0);
+	kvr_sched_unresponsive(s, 1, 10 * SEC, 0);
 	others_work();
 	CU_ASSERT_NOT_EQUAL(next(10 * SEC - 1), 1);
 	CU_ASSERT_EQUAL(next(10 * SEC), 1);
@@ -86,8 +86,8 @@ static void one_request_shows_whether_it_hears(void)
 	CU_ASSERT_EQUAL(next(20 * SEC), 1); /* its other rank */
 	CU_ASSERT_NOT_EQUAL(next(20 * SEC), 1);
 	/* Two of them: each has its own time. */
-	kvr_sched_silent(s, 2, 3 * SEC, 20 * SEC);
-	CU_ASSERT_EQUAL(kvr_sched_n_silent(s), 2);
+	kvr_sched_unresponsive(s, 2, 3 * SEC, 20 * SEC);
+	CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(s), 2);
 	CU_ASSERT_EQUAL(next(23 * SEC - 1), 3);
 	CU_ASSERT_EQUAL(next(23 * SEC - 1), 3);
 	CU_ASSERT_EQUAL(next(23 * SEC - 1), 3);
@@ -100,7 +100,7 @@ static void nobody_else_is_better_than_nobody(void)
 {
 	begin(KVR_MODE_KV, 1e9);
 	for (uint64_t id = 1; id <= 3; id++)
-		kvr_sched_silent(s, id, 10 * SEC, 0);
+		kvr_sched_unresponsive(s, id, 10 * SEC, 0);
 	CU_ASSERT_NOT_EQUAL(next(0), 0);
 	kvr_sched_worker_available(s, 2, false, 0);
 	kvr_sched_worker_drain(s, 3, true, 0);
@@ -108,7 +108,7 @@ static void nobody_else_is_better_than_nobody(void)
 	kvr_sched_destroy(s);
 	/* A pin is kept. */
 	begin(KVR_MODE_KV, 1e9);
-	kvr_sched_silent(s, 1, 10 * SEC, 0);
+	kvr_sched_unresponsive(s, 1, 10 * SEC, 0);
 	{
 		const struct kvr_hints h = {.present = KVR_HAS(KVR_HINT_BACKEND) |
 						       KVR_HAS(KVR_HINT_DP_RANK),
@@ -130,7 +130,7 @@ static void it_counts_as_busy(void)
 	uint32_t n;
 
 	begin(KVR_MODE_KV, 0.5);
-	kvr_sched_silent(s, 1, 10 * SEC, 0);
+	kvr_sched_unresponsive(s, 1, 10 * SEC, 0);
 	for (n = 0; next(0) != 0; n++)
 		;
 	CU_ASSERT_EQUAL(n, 8); /* two on each of four ranks */
@@ -139,7 +139,7 @@ static void it_counts_as_busy(void)
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 10 * SEC, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.worker, 1);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 10 * SEC, &d, 1), 0);
-	kvr_sched_heard(s, 1);
+	kvr_sched_responded(s, 1);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 10 * SEC, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.worker, 1);
 	kvr_sched_destroy(s);
@@ -151,20 +151,20 @@ static void another_life_hears(void)
 	const struct kvr_sched_worker w = {.id = 1, .dp_size = 2};
 
 	begin(KVR_MODE_KV, 1e9);
-	kvr_sched_silent(s, 1, 10 * SEC, 0);
-	kvr_sched_silent(s, 77, 10 * SEC, 0); /* unknown */
+	kvr_sched_unresponsive(s, 1, 10 * SEC, 0);
+	kvr_sched_unresponsive(s, 77, 10 * SEC, 0); /* unknown */
 	others_work();
-	CU_ASSERT_EQUAL(kvr_sched_n_silent(s), 1);
+	CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(s), 1);
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(s, kvr_sched_rank_find(s, 1, 1), &info), 0);
 	CU_ASSERT_TRUE(info.silent);
 	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 1, 0), 0);
-	CU_ASSERT_EQUAL(kvr_sched_n_silent(s), 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(s), 0);
 	kvr_sched_worker_available(s, 1, true, 0);
 	CU_ASSERT_EQUAL(next(0), 1);
-	kvr_sched_silent(s, 1, 10 * SEC, 0);
+	kvr_sched_unresponsive(s, 1, 10 * SEC, 0);
 	CU_ASSERT_NOT_EQUAL(next(0), 1);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 1, 0), 0);
-	CU_ASSERT_EQUAL(kvr_sched_n_silent(s), 0);
+	CU_ASSERT_EQUAL(kvr_sched_n_unresponsive(s), 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), 0);
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(s, kvr_sched_rank_find(s, 1, 0), &info), 0);
 	CU_ASSERT_FALSE(info.silent);

@@ -188,7 +188,7 @@ static void who_stays(void)
 		silent_for(c, 60000);
 		/* Its message is over: the question is answered without. */
 		CU_ASSERT_PTR_NULL(c->r.msg);
-		CU_ASSERT_EQUAL(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN), rows[i].copy);
+		CU_ASSERT_EQUAL(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_MAIN), rows[i].copy);
 		if (rows[i].copy) {
 			c->repeated = true;
 			CU_ASSERT_EQUAL(kvr_request_step(&g.ctx, &c->r, &e, &out), KVR_RQ_GO);
@@ -216,7 +216,7 @@ static void answered_requests_stay(void)
 	RIG(&g, c, TAKEN);
 	RIG(&g, c, REPEATED, AGAIN);
 	RIG_SAID(&g, "c.RUNNING");
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
 	CU_ASSERT_EQUAL(moved(&g.a), 0);
 	end();
 }
@@ -291,18 +291,18 @@ static void prefill_leg_goes_elsewhere(void)
 
 	rig_arrive(&g, c, &g.d);
 	second_pair(false);
-	CU_ASSERT_TRUE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_PREFILL));
-	CU_ASSERT_FALSE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN));
-	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	CU_ASSERT_TRUE(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_PREFILL));
+	CU_ASSERT_FALSE(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_MAIN));
+	RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT q.DISPATCH");
 	CU_ASSERT_EQUAL(moved(&g.d), 1);
-	CU_ASSERT_FALSE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_PREFILL));
+	CU_ASSERT_FALSE(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_PREFILL));
 	end();
 	/* With its decode leg, which has not been answered either. */
 	c = pair(true);
 	rig_arrive(&g, c, &g.d);
 	second_pair(true);
-	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
 	end();
 	/* It waits for another one, which goes. */
@@ -310,7 +310,7 @@ static void prefill_leg_goes_elsewhere(void)
 	rig_arrive(&g, c, &g.d);
 	second_pair(false);
 	g.full_p = true;
-	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT");
 	rig_leave(&g, 'q');
 	g.full_p = false;
@@ -322,7 +322,7 @@ static void prefill_leg_goes_elsewhere(void)
 	rig_arrive(&g, c, &g.d);
 	rig_said(&g);
 	g.ctx.now += 500 * MS;
-	RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL);
+	RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT p.DISPATCH");
 	end();
 }
@@ -334,7 +334,7 @@ static void decode_leg_goes_elsewhere_with_its_prefill(void)
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, TAKEN, .leg = KVR_LEG_PREFILL);
 	second_pair(true);
-	RIG(&g, c, UNHEARD);
+	RIG(&g, c, UNACKED);
 	RIG_SAID(&g, "p.ABORT d.ABORT p.DISPATCH e.DISPATCH c.DISPATCHED");
 	end();
 	/* What was transferred for the old one is not for another. */
@@ -342,7 +342,7 @@ static void decode_leg_goes_elsewhere_with_its_prefill(void)
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	second_pair(false);
-	RIG(&g, c, UNHEARD);
+	RIG(&g, c, UNACKED);
 	RIG_SAID(&g, "d.ABORT p.DISPATCH c.QUEUED");
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "e.DISPATCH c.DISPATCHED");
@@ -357,12 +357,12 @@ static void nothing_left_to_fetch(void)
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED d.DISPATCH c.DISPATCHED");
-	CU_ASSERT_FALSE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN));
+	CU_ASSERT_FALSE(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_MAIN));
 	rig_join(&g, 'q', &g.p, false);
 	rig_leave(&g, 'p');
 	RIG_SAID(&g, "");
-	CU_ASSERT_TRUE(kvr_request_unheard(&g.ctx, &c->r, KVR_LEG_MAIN));
-	RIG(&g, c, UNHEARD);
+	CU_ASSERT_TRUE(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_MAIN));
+	RIG(&g, c, UNACKED);
 	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED"); /* nothing was wrong with it */
@@ -380,7 +380,7 @@ static struct rig_call *bereft(bool direct, uint64_t ms)
 	RIG(&g, c, TAKEN);
 	CU_ASSERT_EQUAL(c->msg_kept, !direct);
 	g.ctx.now += ms * MS;
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE); /* its blocks are there still */
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE); /* its blocks are there still */
 	rig_join(&g, 'q', &g.p, false);
 	rig_leave(&g, 'p');
 	rig_said(&g);
@@ -392,10 +392,10 @@ static void waits_for_what_is_gone(void)
 {
 	struct rig_call *c = bereft(false, 499);
 
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
 	g.ctx.now += MS;
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_GO);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_GO);
 	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
@@ -407,12 +407,12 @@ static void waits_for_what_is_gone(void)
 	RIG(&g, c, ITEM);
 	CU_ASSERT_FALSE(c->msg_kept);
 	g.ctx.now += 10000 * MS;
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
 	end();
 	/* Without another try it ends. */
 	c = bereft(true, 500);
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_GO);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_GO);
 	RIG_SAID(&g, "d.ABORT c.WorkerLost");
 	CU_ASSERT_EQUAL(c->r.end.detail[0], 'p');
 	end();
@@ -438,7 +438,7 @@ static void a_new_request_in_used_memory_has_no_answer(void)
 	rig_join(&g, 'q', &g.p, false);
 	rig_leave(&g, 'p');
 	rig_said(&g);
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_GO);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_GO);
 	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
 	end();
 }
@@ -450,8 +450,8 @@ static void legs_that_stay(void)
 	c->msg.direct = true; /* the decode worker may have answered the client */
 	rig_arrive(&g, c, &g.d);
 	second_pair(true);
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
 	end();
 	c = pair(false);
@@ -459,7 +459,7 @@ static void legs_that_stay(void)
 	c->msg.hints.prefill_worker = 'p';
 	rig_arrive(&g, c, &g.d);
 	second_pair(false);
-	CU_ASSERT_EQUAL(RIG(&g, c, UNHEARD, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
+	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
 	CU_ASSERT_TRUE(c->msg_kept);
 	end();
@@ -487,5 +487,5 @@ int main(void)
 		CU_TEST_INFO_NULL,
 	};
 
-	return kvr_test_run("unheard", tests);
+	return kvr_test_run("unacked", tests);
 }
