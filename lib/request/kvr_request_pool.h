@@ -4,11 +4,11 @@
 
 /**
  * @file
- * What the requests of one pool share, and what their executor is asked; see kvr_request.h.
+ * State shared by the requests of one pool, and the callbacks of its executor; see kvr_request.h.
  *
  * Writers. kvr_request_pool_init() fills it before the first request. Then the thread that
  * schedules the pool: the step functions write `opening` and the counters, the executor writes
- * `closed` and `expected` between steps. `disagg` belongs to whoever counts the workers.
+ * `closed` and `expected` between steps. `disagg` belongs to the thread that counts the workers.
  */
 
 #include "kvr_disagg.h"
@@ -24,11 +24,11 @@
 /** In kvr_session_binding::tag, whose low half is the epoch of the worker: not opened. */
 #define KVR_RQ_TAG_AFFINITY (UINT64_C(1) << 32)
 
-/** A worker has so long to acknowledge a request when nobody says otherwise: six repetitions of the
- * client's (20 ms, doubling), and twice the silence after which it is gone. */
+/** Default time for a worker to acknowledge a request: six retransmissions by the client (20 ms,
+ * doubling), and twice the silence after which a worker is lost. */
 #define KVR_RQ_DISPATCH_NS UINT64_C(2000000000)
 
-#define KVR_RQ_BUCKETS 1024u /* power of two: ids that are being opened, by their hash */
+#define KVR_RQ_BUCKETS 1024u /* power of two: hash table of the ids that are being opened */
 
 struct kvr_request;
 struct kvr_rq_session;
@@ -36,64 +36,66 @@ struct kvr_rq_pool;
 
 LIST_HEAD(kvr_rq_opening, kvr_rq_session);
 
-/** What is counted of each pool; kvr_request_stats names them. */
+/** Counters of each pool; kvr_request_stats holds their names. */
 #define KVR_REQUEST_COUNTER_LIST(X)                                                                \
-	X(KVR_RQC_LATE, late, COUNT, "events", "said before or overtaken")                         \
+	X(KVR_RQC_LATE, late, COUNT, "events", "repeated or overtaken")                            \
 	X(KVR_RQC_IMPOSSIBLE, impossible, COUNT, "events",                                         \
-	  "not possible in the state of their request")                                            \
-	X(KVR_RQC_ARRIVED, arrived, COUNT, "requests", "new ones, queries among them")             \
-	X(KVR_RQC_FORGOTTEN, forgotten, COUNT, "requests", "refused or answered without a trace")  \
-	X(KVR_RQC_DONE, done, COUNT, "requests", "others that are over, with all that followed")   \
+	  "not permitted in the state of their request")                                           \
+	X(KVR_RQC_ARRIVED, arrived, COUNT, "requests", "new, including queries")                   \
+	X(KVR_RQC_FORGOTTEN, forgotten, COUNT, "requests", "rejected or answered without state")   \
+	X(KVR_RQC_DONE, done, COUNT, "requests", "others that ended and were freed")               \
 	X(KVR_RQC_PROBES, probes, COUNT, "requests",                                               \
-	  "health probes, which are counted nowhere else")                                         \
+	  "health probes, not included in other counters")                                         \
 	X(KVR_RQC_PAIRED, paired, COUNT, "requests", "served by a pair of pools")                  \
 	X(KVR_RQC_BYPASSED, bypassed, COUNT, "requests",                                           \
 	  "of a pair, served without its prefill pool")                                            \
-	X(KVR_RQC_RETRIES, retries, COUNT, "requests", "tried anew after a failed leg")            \
+	X(KVR_RQC_RETRIES, retries, COUNT, "requests", "restarted after a failed leg")             \
 	X(KVR_RQC_UNACKNOWLEDGED, unacknowledged, COUNT, "legs",                                   \
-	  "given to another worker, as theirs did not acknowledge them")                           \
+	  "rerouted because their worker did not acknowledge them")                                \
 	X(KVR_RQC_UNKNOWN_CLASS, unknown_class, COUNT, "requests",                                 \
-	  "named no policy class of the pool, and went to the first")                              \
+	  "with an unknown policy class, put into the first")                                      \
 	X(KVR_RQC_SESSION_OPENS, session_opens, COUNT, "requests",                                 \
 	  "whose worker was asked to open")                                                        \
 	X(KVR_RQC_SESSION_BOUND, session_bound, COUNT, "sessions", "bound to a worker")            \
 	X(KVR_RQC_SESSION_REFUSED, session_refused, COUNT, "requests",                             \
 	  "without room for a session")                                                            \
-	X(KVR_RQC_SESSION_BUSY, session_busy, COUNT, "requests", "opened what was being opened")   \
+	X(KVR_RQC_SESSION_BUSY, session_busy, COUNT, "requests",                                   \
+	  "opened an id that another request was opening")                                         \
 	X(KVR_RQC_SESSION_OPEN_FAILED, session_open_failed, COUNT, "requests",                     \
-	  "whose worker refused the open, or did not answer")                                      \
+	  "whose worker rejected the open, or did not answer")                                     \
 	X(KVR_RQC_SESSION_OPEN_ENDED, session_open_ended, COUNT, "requests",                       \
 	  "ended before their open was answered")                                                  \
 	X(KVR_RQC_SESSION_UNBOUND, session_unbound, COUNT, "sessions", "closed by their client")   \
 	X(KVR_RQC_SESSION_INVALIDATED, session_invalidated, COUNT, "sessions",                     \
-	  "given up by a failure of their worker")                                                 \
-	X(KVR_RQC_SESSION_EXPIRED, session_expired, COUNT, "sessions", "not used for their time")  \
-	X(KVR_RQC_SESSION_CLOSES, session_closes, COUNT, "messages", "to tell workers of an end")  \
+	  "ended by a failure of their worker")                                                    \
+	X(KVR_RQC_SESSION_EXPIRED, session_expired, COUNT, "sessions", "timed out")                \
+	X(KVR_RQC_SESSION_CLOSES, session_closes, COUNT, "messages", "CLOSE sent to workers")      \
 	X(KVR_RQC_SESSION_CLOSE_UNBOUND, session_close_unbound, COUNT, "requests",                 \
-	  "closed what was not bound")
+	  "closed an unbound id")
 enum kvr_request_counter { KVR_REQUEST_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_RQC_N };
 
 extern const struct kvr_stats_def kvr_request_stats;
 
-/** A worker of a pool as the life of a request needs it. */
+/** Properties of a worker that requests depend on. */
 struct kvr_rq_worker {
-	uint32_t epoch;	   /**< this life of it */
+	uint32_t epoch;	   /**< of the current incarnation */
 	uint32_t dp_size;  /**< ranks, >= 1 */
-	bool bootstrap;	   /**< it has given an address for KV transfer */
+	bool bootstrap;	   /**< has an address for KV transfer */
 	uint8_t transfer;  /**< constraint of its KV transfer: 0 none, 1 preferred, 2 required */
 	double weight;	   /**< preferred */
 	const char *taint; /**< `dynamo.topology/<domain>=<value>`, "": the domain has no value */
 };
 
-/** Questions of the step functions; they change nothing. Scheduler thread of the pool. */
+/** Callbacks of the step functions; they must not change anything. Scheduler thread of the pool. */
 struct kvr_rq_ops {
-	/** Worker @p id when it is one of @p p and lives; false otherwise. */
+	/** Fill @p out with worker @p id; return false if @p p has no such live worker. */
 	bool (*worker)(void *arg, const struct kvr_rq_pool *p, uint64_t id,
 		       struct kvr_rq_worker *out);
 	/** Conditional disaggregation: kvr_disagg_bypass() with the pools' schedulers. */
 	bool (*alone)(void *arg, const struct kvr_request *r, const struct kvr_sched_req *prefill,
 		      const struct kvr_sched_req *decode);
-	/** Whether @p r may have another session in @p p; KVR_OK or why not. NULL: always. */
+	/** Return KVR_OK if @p r may have another session in @p p, else the reason. NULL: always.
+	 */
 	enum kvr_code (*session_may)(void *arg, const struct kvr_request *r,
 				     const struct kvr_rq_pool *p);
 };
@@ -101,30 +103,29 @@ struct kvr_rq_ops {
 struct kvr_rq_pool {
 	const struct kvr_pool_conf *conf;
 	struct kvr_rq_pool *prefill;	 /**< of the decode half of a pair */
-	const struct kvr_disagg *disagg; /**< of the prefill half: whether it is active */
+	const struct kvr_disagg *disagg; /**< state of the prefill half */
 	struct kvr_session *sessions;	 /**< NULL: none */
 	uint64_t affinity_ns;		 /**< 0: no affinity */
-	uint64_t dispatch_ns;		 /**< a worker has so long to acknowledge; 0: for ever */
-	uint8_t reroutes;		 /**< how often a request may start over */
-	bool predict;			 /**< decisions are entered as predicted blocks */
-	bool closed;			 /**< no request begins any more */
-	bool expected;			 /**< workers of the time before a restart are awaited */
-	void *owner;			 /**< the executor's */
-	uint64_t looked;		 /**< entries of `opening` looked at, ever */
+	uint64_t dispatch_ns;		 /**< time limit for an acknowledgement; 0: none */
+	uint8_t reroutes;		 /**< further attempts per request */
+	bool predict;			 /**< enter decisions as predicted blocks */
+	bool closed;			 /**< reject new requests */
+	bool expected;			 /**< workers from before a restart are expected */
+	void *owner;			 /**< for the executor */
+	uint64_t looked;		 /**< entries of `opening` visited since the start */
 	kvr_cell_t *count;		 /**< kvr_request_stats */
 	struct kvr_rq_opening opening[KVR_RQ_BUCKETS];
 };
 
-/** For kvr_sched_unresponsive(): how long a worker of the pool that has not acknowledged a request
- * is passed over, before another request shows whether it does. */
+/** Interval for kvr_sched_unresponsive() between two requests to an unresponsive worker. */
 static inline uint64_t kvr_request_unresponsive_ns(const struct kvr_rq_pool *p)
 {
 	return 5 * p->dispatch_ns;
 }
 
 /**
- * Fill @p p (zeroed) from @p conf, which must stay. @p sessions may be NULL; @p count is a row of
- * kvr_request_stats. The caller sets the rest.
+ * Fill @p p (zeroed) from @p conf, which must outlive it. @p sessions may be NULL; @p count is a
+ * row of kvr_request_stats. The caller sets the other fields.
  */
 void kvr_request_pool_init(struct kvr_rq_pool *p, const struct kvr_pool_conf *conf,
 			   struct kvr_session *sessions, kvr_cell_t *count);

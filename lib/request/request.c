@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Names, counters and what is made once a pool. */
+/* Names, counters and initialization of a pool. */
 #include "kvr_request.h"
 
 static const char *const states[KVR_RQ_STATES_N] = {
@@ -100,7 +100,7 @@ void kvr_request_pool_init(struct kvr_rq_pool *p, const struct kvr_pool_conf *co
 	p->conf = conf;
 	p->sessions = sessions;
 	p->count = count;
-	/* Predictions are of use where the cache counts. */
+	/* Predictions matter only to modes that use the cache. */
 	p->predict = kvr_pool_mode(conf->mode)->needs_cache &&
 		     (conf->use_kv_events ? conf->predicted_ttl_s > 0 : conf->ttl_s > 0);
 	p->affinity_ns = sessions == NULL || conf->affinity_ttl_s == KVR_POOL_NONE

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What may happen where, and which place may follow: the one table of the life of a request. */
+/* The state table of a request: permitted events and successors of each state. */
 #include "request_pvt.h"
 
 #define E(name) (UINT32_C(1) << KVR_RQE_##name)
@@ -17,25 +17,25 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 			/* A decode leg is decided after its prefill leg, if it has one. */
 			.next = S(UNDECIDED) | S(DECIDING),
 		},
-	/* No pool has been asked about it, no worker knows of it. */
+	/* Not known to a scheduler or a worker. */
 	[KVR_RQS_UNDECIDED] =
 		{
 			.go = WAITING | ANSWERS,
 			.next = S(DECIDING) | S(ENDED) | S(FREE),
 		},
-	/* Its executor owes an answer. */
+	/* Waits for the answer of the executor. */
 	[KVR_RQS_DECIDING] =
 		{
 			.go = E(ROUTED) | E(QUEUED) | E(REFUSED),
 			.next = S(UNDECIDED) | S(QUEUED) | S(HELD) | S(SENT) | S(ENDED) | S(FREE),
 		},
-	/* Its worker knows nothing of it: whatever an agent says is not about this leg. */
+	/* Not known to a worker: a message from an agent cannot concern this leg. */
 	[KVR_RQS_QUEUED] =
 		{
 			.go = WAITING | ANSWERS | E(ADMITTED) | E(NOT_ADMITTED),
 			.next = S(UNDECIDED) | S(DECIDING) | S(ENDED) | S(FREE),
 		},
-	/* Its worker knows the session only. */
+	/* The worker knows the session only. */
 	[KVR_RQS_HELD] =
 		{
 			.go = CLIENT | OPENING | E(STOP) | E(LOST) | E(EXPIRED),
@@ -44,7 +44,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		},
 	[KVR_RQS_SENT] =
 		{
-			/* Its client alone finds out that its worker has not got it. */
+			/* CLIENT_GONE: only the client retransmits. */
 			.go = CLIENT | E(TAKEN) | E(DECLINED) | E(ITEM) | E(FIN) | E(STOP) |
 			      E(LOST) | E(EXPIRED) | E(CLIENT_GONE) | E(UNACKED) | E(UNWANTED),
 			/* Every copy of an open is answered. */
@@ -53,7 +53,7 @@ const struct row kvr_rq__table[KVR_RQ_STATES_N] = {
 		},
 	[KVR_RQS_RUNNING] =
 		{
-			/* What a decode leg was to fetch may have gone. */
+			/* UNACKED: the blocks for a decode leg may be lost. */
 			.go = CLIENT | E(TAKEN) | E(ITEM) | E(FIN) | E(STOP) | E(LOST) |
 			      E(EXPIRED) | E(LEASE_OVER) | E(UNWANTED) | E(UNACKED) |
 			      E(CLIENT_GONE),
@@ -74,7 +74,7 @@ enum kvr_rq_verdict kvr_request_may(unsigned int state, unsigned int event)
 {
 	if (state >= KVR_RQ_STATES_N || event >= KVR_RQ_EVENTS_N)
 		return KVR_RQ_NEVER;
-	return may(state, event);
+	return look_up_verdict(state, event);
 }
 
 bool kvr_request_may_follow(unsigned int from, unsigned int to)

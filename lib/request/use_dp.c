@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Orders that several rules give, and what the pools of a request are asked. */
+/* Orders common to several rules, and the scheduler requests of the legs. */
 #include "request_pvt.h"
 
 #include <string.h>
 
-/* ---- refusals ---------------------------------------------------------------------------- */
+/* ---- rejections -------------------------------------------------------------------------- */
 
 struct kvr_rq_why kvr_rq__why(const struct kvr_request *r, enum kvr_code code, uint64_t detail)
 {
-	const struct kvr_rq_pool *p = r->pool;
+	const struct kvr_rq_pool *pool = r->pool;
 	struct kvr_rq_why why = {
 		.code = (uint16_t)code, .retryable = kvr_code_retryable(code), .detail = {detail}};
 
-	/* Workers known from before a restart may be back in a moment. */
+	/* Workers from before a restart may return soon. */
 	if (code == KVR_E_NO_ENDPOINTS)
-		why.retryable = p->expected || (p->prefill != NULL && p->prefill->expected);
+		why.retryable =
+			pool->expected || (pool->prefill != NULL && pool->prefill->expected);
 	return why;
 }
 
@@ -41,30 +42,30 @@ struct kvr_rq_why kvr_rq__why_of(const struct kvr_request *r, const struct kvr_s
 	return why;
 }
 
-void kvr_rq__reject(const struct step *x, const struct kvr_rq_why *why)
+void kvr_rq__reject(const struct step *step, const struct kvr_rq_why *why)
 {
-	struct kvr_request *r = x->r;
+	struct kvr_request *r = step->r;
 
 	if (r->notified == KVR_RQ_OVER)
 		return;
-	order(x, KVR_RQO_REJECTED, MAIN)->why = *why;
+	add_order(step, KVR_RQO_REJECTED, MAIN)->why = *why;
 	r->end = *why;
 	r->notified = KVR_RQ_OVER;
 }
 
-void kvr_rq__accept(const struct step *x, enum kvr_rq_notified state)
+void kvr_rq__accept(const struct step *step, enum kvr_rq_notified state)
 {
-	if (x->r->notified >= state)
+	if (step->r->notified >= state)
 		return;
-	order(x, KVR_RQO_ACCEPTED, MAIN);
-	x->r->notified = (uint8_t)state;
+	add_order(step, KVR_RQO_ACCEPTED, MAIN);
+	step->r->notified = (uint8_t)state;
 }
 
 /* ---- questions --------------------------------------------------------------------------- */
 
-void kvr_rq__decide(const struct step *x, uint32_t leg)
+void kvr_rq__decide(const struct step *step, uint32_t leg)
 {
-	struct kvr_request *r = x->r;
+	struct kvr_request *r = step->r;
 	struct kvr_rq_msg *m = r->msg;
 	const struct kvr_sched_req *req = &m->req;
 
@@ -72,23 +73,23 @@ void kvr_rq__decide(const struct step *x, uint32_t leg)
 		req = &m->pair->preq;
 	else if (has_legs(r))
 		req = &m->pair->dreq;
-	place(x, leg, KVR_RQS_DECIDING);
+	move_leg(step, leg, KVR_RQS_DECIDING);
 	r->asks = KVR_RQO_DECIDE;
-	order(x, KVR_RQO_DECIDE, leg)->req = req;
+	add_order(step, KVR_RQO_DECIDE, leg)->req = req;
 }
 
-void kvr_rq__ask(const struct step *x, enum kvr_rq_order_kind question)
+void kvr_rq__ask(const struct step *step, enum kvr_rq_order_kind question)
 {
-	x->r->asks = (uint8_t)question;
-	order(x, question, MAIN);
+	step->r->asks = (uint8_t)question;
+	add_order(step, question, MAIN);
 }
 
-/* ---- what the pools are asked ------------------------------------------------------------ */
+/* ---- scheduler requests ------------------------------------------------------------------ */
 
-/* A name that the pool has not, and none, mean the first class. */
-static uint32_t class_of(const struct kvr_rq_pool *p, const struct kvr_str *name)
+/* An unknown or missing name selects the first class. */
+static uint32_t class_of(const struct kvr_rq_pool *pool, const struct kvr_str *name)
 {
-	const struct kvr_pool_conf *c = p->conf;
+	const struct kvr_pool_conf *c = pool->conf;
 
 	if (name->len == 0)
 		return KVR_SCHED_NO_CLASS;
@@ -99,49 +100,50 @@ static uint32_t class_of(const struct kvr_rq_pool *p, const struct kvr_str *name
 	return KVR_SCHED_NO_CLASS;
 }
 
-void kvr_rq__message(const struct step *x)
+void kvr_rq__message(const struct step *step)
 {
-	struct kvr_rq_msg *m = x->r->msg;
+	struct kvr_rq_msg *m = step->r->msg;
 
 	m->req.hints = &m->hints;
-	m->hints.policy_class = class_of(x->r->pool, &m->hints.policy);
+	m->hints.policy_class = class_of(step->r->pool, &m->hints.policy);
 	if (m->hints.policy.len != 0 && m->hints.policy_class == KVR_SCHED_NO_CLASS)
-		count(x->r->pool, KVR_RQC_UNKNOWN_CLASS);
+		count_event(step->r->pool, KVR_RQC_UNKNOWN_CLASS);
 	if (m->pair != NULL) {
 		m->pair->failed = KVR_OK;
 		m->pair->exclude = m->pair->soft = false;
 	}
 }
 
-/* Allowed ids that name decode workers only say nothing about the prefill leg. */
-static void prefill_allowed(const struct step *x, const struct kvr_rq_pool *p, struct kvr_hints *h)
+/* Ignore the allowed ids for the prefill leg if they name decode workers only. */
+static void prefill_allowed(const struct step *step, const struct kvr_rq_pool *pool,
+			    struct kvr_hints *h)
 {
 	struct kvr_rq_worker w;
 
 	for (uint32_t i = 0; i < h->n_allowed; i++)
-		if (x->c->ops->worker(x->c->arg, p, kvr_hints_allowed(h, i), &w))
+		if (step->c->ops->worker(step->c->arg, pool, kvr_hints_allowed(h, i), &w))
 			return;
 	if (h->n_allowed > 0)
 		h->present &= ~KVR_HAS(KVR_HINT_ALLOWED_WORKERS);
 }
 
-void kvr_rq__prefill_request(const struct step *x)
+void kvr_rq__prefill_request(const struct step *step)
 {
-	const struct kvr_rq_session *s = x->r->session;
-	const struct kvr_rq_pool *p = x->r->pool->prefill;
-	struct kvr_rq_msg *m = x->r->msg;
+	const struct kvr_rq_session *s = step->r->session;
+	const struct kvr_rq_pool *pool = step->r->pool->prefill;
+	struct kvr_rq_msg *m = step->r->msg;
 	struct kvr_rq_pair *pair = m->pair;
 	struct kvr_hints *h = &pair->phints;
 	struct kvr_hints client = m->hints;
 
-	/* What a session of the decode pool has put there is not for this pool. */
+	/* A pin by a session of the decode pool does not apply to this pool. */
 	if (s != NULL && s->pin[MAIN] != PIN_NONE) {
 		client.present = s->present_before[MAIN];
 		client.dp_rank = s->rank_before[MAIN];
 	}
 	kvr_disagg_prefill_hints(&client, h);
-	prefill_allowed(x, p, h);
-	h->policy_class = class_of(p, &m->hints.policy);
+	prefill_allowed(step, pool, h);
+	h->policy_class = class_of(pool, &m->hints.policy);
 	if (pair->exclude) {
 		h->present |= KVR_HAS_EXCLUDE;
 		h->exclude_worker = pair->exclude_worker;
@@ -151,20 +153,20 @@ void kvr_rq__prefill_request(const struct step *x)
 	pair->preq.hints = h;
 }
 
-void kvr_rq__decode_hints(const struct step *x)
+void kvr_rq__decode_hints(const struct step *step)
 {
-	struct kvr_rq_pair *pair = x->r->msg->pair;
+	struct kvr_rq_pair *pair = step->r->msg->pair;
 	struct kvr_disagg_transfer t = {.required = pair->transfer == 2, .weight = pair->weight};
 
 	if (pair->transfer != 0)
 		t.taint = (struct kvr_str){pair->taint, (uint32_t)strlen(pair->taint)};
-	kvr_disagg_merge(&x->r->msg->hints, &t, pair->required, pair->preferred, &pair->dhints);
+	kvr_disagg_merge(&step->r->msg->hints, &t, pair->required, pair->preferred, &pair->dhints);
 	kvr_disagg_decode_override(&pair->dhints);
 }
 
-void kvr_rq__decode_request(const struct step *x, const struct kvr_rq_worker *w)
+void kvr_rq__decode_request(const struct step *step, const struct kvr_rq_worker *w)
 {
-	struct kvr_rq_msg *m = x->r->msg;
+	struct kvr_rq_msg *m = step->r->msg;
 	struct kvr_rq_pair *pair = m->pair;
 	const size_t len = w->transfer != 0 ? strnlen(w->taint, sizeof(pair->taint) - 1) : 0;
 
@@ -176,30 +178,30 @@ void kvr_rq__decode_request(const struct step *x, const struct kvr_rq_worker *w)
 	pair->dreq = m->req;
 	pair->dreq.phase = KVR_ROLE_DECODE;
 	pair->dreq.hints = &pair->dhints;
-	kvr_rq__decode_hints(x);
+	kvr_rq__decode_hints(step);
 }
 
-bool kvr_rq__rank_missing(const struct step *x)
+bool kvr_rq__rank_missing(const struct step *step)
 {
-	const struct kvr_hints *h = &x->r->msg->hints;
+	const struct kvr_hints *h = &step->r->msg->hints;
 	struct kvr_rq_worker w;
 	uint64_t id;
 
-	if (!kvr_pool_mode(x->r->pool->conf->mode)->needs_cache ||
+	if (!kvr_pool_mode(step->r->pool->conf->mode)->needs_cache ||
 	    (h->present & KVR_HAS(KVR_HINT_DP_RANK)) != 0 ||
 	    (h->present & (KVR_HAS(KVR_HINT_DECODE_WORKER) | KVR_HAS(KVR_HINT_BACKEND))) == 0)
 		return false;
 	id = (h->present & KVR_HAS(KVR_HINT_DECODE_WORKER)) != 0 ? h->decode_worker
 								 : h->backend_worker;
-	return !x->c->ops->worker(x->c->arg, x->r->pool, id, &w) || w.dp_size > 1;
+	return !step->c->ops->worker(step->c->arg, step->r->pool, id, &w) || w.dp_size > 1;
 }
 
 /* ---- bookings ---------------------------------------------------------------------------- */
 
-bool kvr_rq__booked(const struct step *x, uint32_t leg, const struct kvr_sched_decision *d,
+bool kvr_rq__booked(const struct step *step, uint32_t leg, const struct kvr_sched_decision *d,
 		    struct kvr_rq_worker *w)
 {
-	struct kvr_leg *l = &x->r->leg[leg];
+	struct kvr_leg *l = &step->r->leg[leg];
 
 	l->booked = d->result == KVR_SCHED_ROUTED;
 	l->released = false;
@@ -210,26 +212,27 @@ bool kvr_rq__booked(const struct step *x, uint32_t leg, const struct kvr_sched_d
 	l->overlap_blocks = d->overlap_blocks;
 	l->required_blocks = d->required_blocks;
 	l->cached_tokens = d->cached_tokens < UINT32_MAX ? (uint32_t)d->cached_tokens : UINT32_MAX;
-	/* The scheduler may have heard of a worker before this thread's view has. */
-	if (!x->c->ops->worker(x->c->arg, kvr_request_pool(x->r, leg), d->worker, w))
+	/* The scheduler may know a worker earlier than the executor. */
+	if (!step->c->ops->worker(step->c->arg, kvr_request_pool(step->r, leg), d->worker, w))
 		return false;
 	l->epoch = w->epoch;
 	return true;
 }
 
-void kvr_rq__keep(const struct step *x, uint32_t leg)
+void kvr_rq__keep(const struct step *step, uint32_t leg)
 {
 	for (uint32_t i = MAIN; i <= PREFILL; i++)
-		if ((i == leg || x->r->book) && x->r->leg[i].booked && !x->r->leg[i].released)
-			order(x, KVR_RQO_KEEP, i);
+		if ((i == leg || step->r->book) && step->r->leg[i].booked &&
+		    !step->r->leg[i].released)
+			add_order(step, KVR_RQO_KEEP, i);
 }
 
-void kvr_rq__send(const struct step *x, uint32_t leg)
+void kvr_rq__send(const struct step *step, uint32_t leg)
 {
-	place(x, leg, KVR_RQS_SENT);
-	x->r->sent = true;
-	x->r->sent_ns[leg] = x->c->now;
-	order(x, x->r->book ? KVR_RQO_BOOKED : KVR_RQO_SEND, leg);
-	if (x->r->book) /* nobody has to acknowledge it */
-		place(x, leg, KVR_RQS_RUNNING);
+	move_leg(step, leg, KVR_RQS_SENT);
+	step->r->sent = true;
+	step->r->sent_ns[leg] = step->c->now;
+	add_order(step, step->r->book ? KVR_RQO_BOOKED : KVR_RQO_SEND, leg);
+	if (step->r->book) /* needs no acknowledgement */
+		move_leg(step, leg, KVR_RQS_RUNNING);
 }
