@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Bookings: begin, renewal, first token, output, release, end. Exactly one end per booking. */
+/* Bookings: begin, renewal, first token, output, release, end. Each booking ends exactly once. */
 #include "sched_pvt.h"
 
 #include <rte_common.h>
@@ -9,7 +9,7 @@ static struct worker *worker_of(struct kvr_sched *s, uint32_t rank)
 	return &s->worker[s->rank[rank].worker];
 }
 
-/* The list of a rank is in the order of renewal, oldest first. */
+/* The bookings of a rank form a list in the order of renewal, oldest first. */
 static void silence_add(struct kvr_sched *s, uint32_t slot)
 {
 	struct slot *b = &s->slot[slot];
@@ -39,7 +39,7 @@ static void silence_remove(struct kvr_sched *s, uint32_t slot)
 		s->slot[b->bk_next].bk_prev = b->bk_prev;
 }
 
-static void renew(struct kvr_sched *s, uint32_t slot, uint64_t now)
+static void renew_booking(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 
@@ -61,7 +61,7 @@ static bool leave_prompt(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	return true;
 }
 
-/* The last match of lib/active must be of this prompt. */
+/* Requires that the last match of lib/active is of this prompt. */
 void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d)
 {
@@ -98,7 +98,7 @@ void kvr_sched__book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		kvr_sched__report(s, d->rank, now);
 }
 
-/* Without weight, as nothing but its end is of interest; decided before. */
+/* Book a health probe without load. */
 void kvr_sched__book_probe(struct kvr_sched *s, const struct kvr_sched_decision *d, uint64_t now)
 {
 	struct slot *b = &s->slot[d->slot];
@@ -109,7 +109,7 @@ void kvr_sched__book_probe(struct kvr_sched *s, const struct kvr_sched_decision 
 	b->probe = b->marked = true;
 	b->in_prefill = b->fades = false;
 	b->exec_isl = 0;
-	b->generated = UINT32_MAX; /* whatever is told of it is nothing new */
+	b->generated = UINT32_MAX; /* ignore all reports of output */
 	b->act = (struct kvr_active_booking){.rank = d->rank};
 	kvr_cell_add(&s->cnt.probes_now, 1);
 	worker_of(s, d->rank)->slots++;
@@ -128,7 +128,7 @@ static void unbook_probe(struct kvr_sched *s, uint32_t slot)
 	kvr_cell_sub(&s->cnt.probes_now, 1);
 }
 
-/* The end is counted in @p how, unless it is a probe's. */
+/* Count the end in @p how, unless the slot is a probe. */
 void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cell_t *how)
 {
 	struct slot *b = &s->slot[slot];
@@ -155,9 +155,9 @@ void kvr_sched__unbook(struct kvr_sched *s, uint32_t slot, uint64_t now, kvr_cel
 	s->changed = true;
 }
 
-/* The load goes; the rank is kept, so that its removal ends the slot. The end of the prompt may
- * still be under way in slices, which use other fields of the slot. */
-static void release(struct kvr_sched *s, uint32_t slot, uint64_t now)
+/* Remove the load and keep the rank, so that its removal ends the slot. The prompt may still be
+ * removed in slices, which use other fields of the slot. */
+static void release_booking(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 	const uint32_t rank = b->rank;
@@ -201,7 +201,7 @@ void kvr_sched__released_end(struct kvr_sched *s, uint32_t slot)
 	}
 }
 
-/* The list links of a slot are in its second line; any other instead of a slot that is none. */
+/* Prefetch the second line of a slot, which has the list links. An invalid slot gives any line. */
 static void fetch_links(const struct kvr_sched *s, uint32_t slot)
 {
 	kvr_prefetch((const char *)&s->slot[RTE_MIN(slot, s->conf.max_requests - 1)] + 64);
@@ -209,7 +209,7 @@ static void fetch_links(const struct kvr_sched *s, uint32_t slot)
 
 void kvr_sched_prefetch(const struct kvr_sched *s, uint32_t slot, int step)
 {
-	__asm__ volatile(""); /* an effect: gcc 12 deletes calls of what only fetches */
+	__asm__ volatile(""); /* keeps gcc 12 from deleting calls of functions that only prefetch */
 	if (slot >= s->conf.max_requests)
 		return;
 	if (step == 0) {
@@ -236,7 +236,7 @@ void kvr_sched_prefetch_route(const struct kvr_sched *s, const struct kvr_sched_
 		kvr_active_prefetch_match(s->active, req->sh, req->n, ahead);
 }
 
-static bool booked(struct kvr_sched *s, uint32_t slot)
+static bool check_booked(struct kvr_sched *s, uint32_t slot)
 {
 	const uint32_t state = slot < s->conf.max_requests ? s->slot[slot].state : KVR_SLOT_FREE;
 
@@ -249,13 +249,13 @@ static bool booked(struct kvr_sched *s, uint32_t slot)
 
 bool kvr_sched_renew(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
-	if (!booked(s, slot))
+	if (!check_booked(s, slot))
 		return false;
-	renew(s, slot, now);
+	renew_booking(s, slot, now);
 	return true;
 }
 
-static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
+static bool mark_prefill(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
 	struct slot *b = &s->slot[slot];
 
@@ -274,7 +274,7 @@ static bool mark(struct kvr_sched *s, uint32_t slot, uint64_t now)
 
 bool kvr_sched_prefill_done(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
-	return kvr_sched_renew(s, slot, now) && mark(s, slot, now);
+	return kvr_sched_renew(s, slot, now) && mark_prefill(s, slot, now);
 }
 
 static uint64_t blocks_of(const struct kvr_sched *s, uint64_t tokens)
@@ -294,7 +294,7 @@ bool kvr_sched_output(struct kvr_sched *s, uint32_t slot, uint32_t generated, ui
 	b = &s->slot[slot];
 	if (generated <= b->generated)
 		return true;
-	mark(s, slot, now);
+	mark_prefill(s, slot, now);
 	more = blocks_of(s, (uint64_t)b->exec_isl + generated) -
 	       blocks_of(s, (uint64_t)b->exec_isl + b->generated);
 	b->generated = generated;
@@ -325,7 +325,7 @@ bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now)
 		kvr_cell_add(&s->cnt.cancelled_waiting, 1);
 		return false;
 	}
-	if (!booked(s, slot)) {
+	if (!check_booked(s, slot)) {
 		end_released(s, slot);
 		return false;
 	}
@@ -335,7 +335,7 @@ bool kvr_sched_finish(struct kvr_sched *s, uint32_t slot, uint64_t now)
 
 bool kvr_sched_finish_on(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now)
 {
-	if (!booked(s, slot) || s->slot[slot].rank != rank)
+	if (!check_booked(s, slot) || s->slot[slot].rank != rank)
 		return false;
 	return kvr_sched_finish(s, slot, now);
 }
@@ -347,7 +347,7 @@ bool kvr_sched_cancel(struct kvr_sched *s, uint32_t slot, uint64_t now)
 		kvr_cell_add(&s->cnt.cancelled_waiting, 1);
 		return true;
 	}
-	if (!booked(s, slot)) {
+	if (!check_booked(s, slot)) {
 		end_released(s, slot);
 		return false;
 	}
@@ -360,8 +360,7 @@ void kvr_sched_stood_still(struct kvr_sched *s, uint64_t ns)
 	s->still_ns = ns > s->still_ns ? ns : s->still_ns;
 }
 
-/* Every rank's bookings stand in the order of their renewal, so a sweep looks at one head per rank.
- */
+/* The bookings of each rank are in the order of renewal, so a sweep reads one head per rank. */
 uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], uint32_t n)
 {
 	const uint64_t old = now - s->still_ns;
@@ -377,10 +376,10 @@ uint32_t kvr_sched_expire(struct kvr_sched *s, uint64_t now, uint32_t slots[], u
 			if (done == n)
 				return done;
 			slots[done++] = r->bk_head;
-			/* Of a pair, each leg may have waited for the other. */
+			/* In a pair, each leg may have waited for the other. */
 			if (s->conf.role == KVR_ROLE_AGGREGATED)
 				kvr_sched_outcome(s, r->bk_head, KVR_SCHED_GIVEN_UP, now);
-			release(s, r->bk_head, now);
+			release_booking(s, r->bk_head, now);
 		}
 	}
 	s->sweep_rank = 0;

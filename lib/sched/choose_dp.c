@@ -7,7 +7,7 @@ static bool more_tiers(const struct kvr_sched_overlap *ov)
 	return ov != NULL && (ov->host != NULL || ov->disk != NULL || ov->external != NULL);
 }
 
-static uint32_t at(const uint32_t *v, uint32_t rank)
+static uint32_t read_tier(const uint32_t *v, uint32_t rank)
 {
 	return v == NULL ? 0 : v[rank];
 }
@@ -17,12 +17,13 @@ double kvr_sched__effective(const struct kvr_sched *s, const struct kvr_sched_ov
 {
 	if (ov == NULL)
 		return 0;
-	return at(ov->device, rank) + at(ov->host, rank) * s->conf.host_cache_hit_weight +
-	       at(ov->disk, rank) * s->conf.disk_cache_hit_weight +
-	       at(ov->external, rank) * s->conf.disk_cache_hit_weight;
+	return read_tier(ov->device, rank) +
+	       read_tier(ov->host, rank) * s->conf.host_cache_hit_weight +
+	       read_tier(ov->disk, rank) * s->conf.disk_cache_hit_weight +
+	       read_tier(ov->external, rank) * s->conf.disk_cache_hit_weight;
 }
 
-/* Largest effective overlap over a set. */
+/* Return the largest effective overlap over a set. */
 double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sched_overlap *ov,
 				 const uint64_t *mask)
 {
@@ -42,7 +43,7 @@ double kvr_sched__best_effective(const struct kvr_sched *s, const struct kvr_sch
 	return best;
 }
 
-/* Eligible rank with that overlap; of several the lowest worker id, then the lowest rank. */
+/* Return the eligible rank with that overlap; ties: lowest worker id, then lowest rank. */
 static uint32_t who_has(const struct kvr_sched *s, const struct kvr_sched_overlap *ov, double best)
 {
 	uint32_t at = 0;
@@ -50,7 +51,7 @@ static uint32_t who_has(const struct kvr_sched *s, const struct kvr_sched_overla
 	if (!more_tiers(ov))
 		at = s->k.first(ov->device, (uint32_t)best, s->elig, s->words, s->place);
 	else
-		while (!bit(s->elig, s->order[at]) ||
+		while (!test_bit(s->elig, s->order[at]) ||
 		       kvr_sched__effective(s, ov, s->order[at]) != best)
 			at++;
 	return s->order[at];
@@ -107,7 +108,7 @@ static const uint32_t *shared_beyond(struct kvr_sched *s, const struct choice *c
 	if (h == NULL || h->n_shared == 0)
 		return NULL;
 	for (uint32_t i = 0; i < s->n_ranks; i++)
-		s->shared[s->order[i]] = hits_beyond(h, at(device, s->order[i]));
+		s->shared[s->order[i]] = hits_beyond(h, read_tier(device, s->order[i]));
 	return s->shared;
 }
 
@@ -129,8 +130,8 @@ static uint32_t request_blocks(const struct kvr_sched *s, uint32_t isl)
 	return (uint32_t)(((uint64_t)isl + s->conf.block_size - 1) / s->conf.block_size);
 }
 
-/* Field by field: clearing the struct first would cost more than the selection of 64 ranks. */
-static void fill(struct kvr_sched *s, const struct choice *c, struct cost_in *in)
+/* Assign each field: clearing the struct first costs more than the selection of 64 ranks. */
+static void fill_cost_input(struct kvr_sched *s, const struct choice *c, struct cost_in *in)
 {
 	const struct kvr_sched_overlap *ov = c->ov;
 	const struct params *p = &c->p;
@@ -194,15 +195,15 @@ static uint32_t one_of(struct kvr_sched *s, const uint64_t *set, uint32_t n)
 	return nth_bit(set, n == 1 ? 0 : kvr_rand_below(&s->rand, n));
 }
 
-static uint32_t lowest(struct kvr_sched *s, double low)
+static uint32_t pick_lowest(struct kvr_sched *s, double low)
 {
 	uint32_t n = s->k.equal(s->cost, low, s->words, s->ties);
 
 	return one_of(s, s->ties, n);
 }
 
-/* Section 5.4: odds fall with the cost, normalised by the range of costs. */
-static uint32_t softmax(struct kvr_sched *s, double low, double temperature)
+/* Section 5.4: the probability falls with the cost, normalized by the range of costs. */
+static uint32_t pick_softmax(struct kvr_sched *s, double low, double temperature)
 {
 	double high = low, big = 0, u, total, seen = 0;
 	uint32_t last = NIL;
@@ -221,7 +222,7 @@ static uint32_t softmax(struct kvr_sched *s, double low, double temperature)
 		high /= big;
 	}
 	if (!((high - low) * temperature > 0))
-		return lowest(s, low);
+		return pick_lowest(s, low);
 	total = s->k.weights(s->cost, s->words, low, (high - low) * temperature, s->sums);
 	u = kvr_rand_unit(&s->rand) * total;
 	for (uint32_t w = 0; w < s->words; w++) {
@@ -241,7 +242,7 @@ static uint32_t softmax(struct kvr_sched *s, double low, double temperature)
 
 /* ---- results ----------------------------------------------------------------------------- */
 
-static void explain(struct kvr_sched *s, const struct choice *c, const struct cost_in *in)
+static void explain_choice(struct kvr_sched *s, const struct choice *c, const struct cost_in *in)
 {
 	struct kvr_sched_terms *t = s->terms;
 
@@ -250,7 +251,7 @@ static void explain(struct kvr_sched *s, const struct choice *c, const struct co
 		uint64_t cached = round_up_half(kvr_sched__effective(s, c->ov, r) * s->block);
 		uint64_t fresh = c->req->isl > cached ? c->req->isl - cached : 0;
 
-		if (!bit(s->elig, r))
+		if (!test_bit(s->elig, r))
 			continue;
 		if (t->n++ >= t->cap)
 			continue;
@@ -271,8 +272,8 @@ static void explain(struct kvr_sched *s, const struct choice *c, const struct co
 	}
 }
 
-static void describe(const struct kvr_sched *s, const struct choice *c, uint32_t rank,
-		     uint32_t blocks, struct kvr_sched_decision *d)
+static void describe_choice(const struct kvr_sched *s, const struct choice *c, uint32_t rank,
+			    uint32_t blocks, struct kvr_sched_decision *d)
 {
 	double eff = kvr_sched__effective(s, c->ov, rank);
 
@@ -293,7 +294,8 @@ enum kvr_code kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
 	if (c->pinned) {
 		enum kvr_code e = kvr_sched__pin_check(s, c);
 
-		/* One that waited for this very rank was let in before that was overloaded. */
+		/* A request that waited for this rank was admitted before the rank was overloaded.
+		 */
 		if (e == KVR_E_PINNED_OVERLOADED && c->pin_rank == c->keep)
 			e = KVR_OK;
 		if (e != KVR_OK)
@@ -305,14 +307,14 @@ enum kvr_code kvr_sched__eligible(struct kvr_sched *s, struct choice *c)
 	kvr_sched__open_set(s, c);
 	for (uint32_t w = 0; w < s->words; w++)
 		s->elig[w] = c->open[w] & ~s->over[w];
-	if (c->keep != NIL && bit(c->open, c->keep))
+	if (c->keep != NIL && test_bit(c->open, c->keep))
 		bit_put(s->elig, c->keep, true);
 	if (any_bit(s->elig, s->words))
 		return KVR_OK;
 	return any_bit(c->open, s->words) ? KVR_E_ALL_OVERLOADED : KVR_E_NO_ENDPOINTS;
 }
 
-/* Load of every rank at `now` and how much of the prompt is active there. */
+/* Compute the load of every rank at `now` and the part of the prompt that is active there. */
 void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t now)
 {
 	kvr_active_match(s->active, c->req->sh, c->p.reuse ? c->n : 0, s->depth);
@@ -320,29 +322,30 @@ void kvr_sched__project(struct kvr_sched *s, const struct choice *c, uint64_t no
 	s->ttft.now = now;
 }
 
-/* The cheapest of the eligible ranks, or one by lot; after eligible and project. */
+/* Select the eligible rank with the lowest cost, or a random one. Call after eligible and project.
+ */
 void kvr_sched__select(struct kvr_sched *s, const struct choice *c, struct kvr_sched_decision *d)
 {
 	struct cost_in in;
 	uint32_t rank, top;
 	double low;
 
-	fill(s, c, &in);
+	fill_cost_input(s, c, &in);
 	low = (in.ttft ? s->k.ttft : s->k.cost)(&in, s->cost, &top);
 	if (s->terms != NULL)
-		explain(s, c, &in);
+		explain_choice(s, c, &in);
 	if (c->pinned)
 		rank = c->pin_rank;
-	else if (c->keep != NIL && bit(s->elig, c->keep))
+	else if (c->keep != NIL && test_bit(s->elig, c->keep))
 		rank = c->keep;
 	else if (c->p.temperature > 0)
-		rank = softmax(s, low, c->p.temperature);
+		rank = pick_softmax(s, low, c->p.temperature);
 	else
-		rank = lowest(s, low);
+		rank = pick_lowest(s, low);
 	d->cost = low;
 	if (rank == c->keep || (c->p.temperature > 0 && !c->pinned))
 		d->cost = in.ttft ? kvr_sched__ttft_one(&in, rank) : kvr_sched__cost_one(&in, rank);
-	describe(s, c, rank, (uint32_t)in.request_blocks, d);
+	describe_choice(s, c, rank, (uint32_t)in.request_blocks, d);
 	if (c->pinned)
 		return;
 	d->better_overlap = more_tiers(c->ov) ? kvr_sched__best_effective(s, c->ov, s->elig) : top;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The cost of every rank (section 5.2), one loop per instruction set. The operations and their
- * order are the same in all of them and contraction to fused multiply-add is off, so the costs
- * agree to the bit and equal costs stay equal.
+ * The cost of every rank (section 5.2), one loop per instruction set. All loops use the
+ * same operations in the same order, without contraction to fused multiply-add. Costs are therefore
+ * bitwise identical, and equal costs stay equal.
  */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
@@ -14,7 +14,7 @@
 
 #include <immintrin.h>
 
-/* One rank; what the vector loops do lane by lane. */
+/* Cost of one rank: the operations of one vector lane. */
 double kvr_sched__cost_one(const struct cost_in *in, uint32_t r)
 {
 	double dev = in->tier[0][r], host = 0, disk = 0, ext = 0, eff = dev, credit;
@@ -60,22 +60,22 @@ static double cost_scalar(const struct cost_in *in, double *cost, uint32_t *top)
 
 	*top = 0;
 	for (uint32_t r = 0; r < in->words * 64; r++) {
-		cost[r] = bit(in->mask, r) ? kvr_sched__cost_one(in, r) : INFINITY;
+		cost[r] = test_bit(in->mask, r) ? kvr_sched__cost_one(in, r) : INFINITY;
 		low = cost[r] < low ? cost[r] : low;
-		if (bit(in->mask, r) && in->tier[0][r] > *top)
+		if (test_bit(in->mask, r) && in->tier[0][r] > *top)
 			*top = in->tier[0][r];
 	}
 	return low;
 }
 
-/* ---- AVX-512: 8 ranks a step ------------------------------------------------------------- */
+/* ---- AVX-512: 8 ranks per step------------------------------------------------------------ */
 
 #define T512 __attribute__((target("avx512f")))
 #define I512 T512 static inline __attribute__((always_inline))
 
-I512 __m512d u32x8(const uint32_t *p)
+I512 __m512d load_u32x8(const uint32_t *p)
 {
-	/* lddqu, as generic tuning takes a plain unaligned load apart. */
+	/* lddqu, as generic tuning splits a plain unaligned load. */
 	return _mm512_cvtepu32_pd(_mm256_lddqu_si256((const __m256i *)p));
 }
 
@@ -83,14 +83,14 @@ struct lanes512 {
 	__m512d dev, host, disk, ext, decay, eff;
 };
 
-I512 void tiers512(const struct cost_in *in, uint32_t r, struct lanes512 *l)
+I512 void tier_sum512(const struct cost_in *in, uint32_t r, struct lanes512 *l)
 {
 	const __m512d one = _mm512_set1_pd(1), dw = _mm512_set1_pd(in->disk_w);
 	__m512d x;
 
-	l->host = u32x8(in->tier[1] + r);
-	l->disk = u32x8(in->tier[2] + r);
-	l->ext = u32x8(in->tier[3] + r);
+	l->host = load_u32x8(in->tier[1] + r);
+	l->disk = load_u32x8(in->tier[2] + r);
+	l->ext = load_u32x8(in->tier[3] + r);
 	l->eff = _mm512_add_pd(l->dev, _mm512_mul_pd(l->host, _mm512_set1_pd(in->host_w)));
 	l->eff = _mm512_add_pd(l->eff, _mm512_mul_pd(l->disk, dw));
 	l->eff = _mm512_add_pd(l->eff, _mm512_mul_pd(l->ext, dw));
@@ -103,7 +103,8 @@ I512 void tiers512(const struct cost_in *in, uint32_t r, struct lanes512 *l)
 	l->decay = _mm512_div_pd(one, x);
 }
 
-I512 __m512d credit512(const struct cost_in *in, uint32_t r, const struct lanes512 *l, bool plain)
+I512 __m512d credit_step512(const struct cost_in *in, uint32_t r, const struct lanes512 *l,
+			    bool plain)
 {
 	__m512d c = _mm512_mul_pd(_mm512_mul_pd(_mm512_set1_pd(in->credit), l->decay), l->dev);
 
@@ -114,15 +115,15 @@ I512 __m512d credit512(const struct cost_in *in, uint32_t r, const struct lanes5
 		c, _mm512_mul_pd(_mm512_add_pd(l->disk, l->ext), _mm512_set1_pd(in->disk_w)));
 	if (in->shared != NULL)
 		c = _mm512_add_pd(
-			c, _mm512_mul_pd(_mm512_set1_pd(in->shared_w), u32x8(in->shared + r)));
+			c, _mm512_mul_pd(_mm512_set1_pd(in->shared_w), load_u32x8(in->shared + r)));
 	return c;
 }
 
 /*
- * The usual case, with all that changes no bit left out: whole blocks need no rounding, block
- * counts add up exactly as integers, a weight of 0 adds nothing.
+ * The common case without operations that cannot change the result: whole blocks need no rounding,
+ * block counts are added exactly as integers, a weight of 0 adds nothing.
  */
-I512 __m512d lean512(const struct cost_in *in, uint32_t r, __m512d dev, bool pow2)
+I512 __m512d cost_lean512(const struct cost_in *in, uint32_t r, __m512d dev, bool pow2)
 {
 	const __m256i n = _mm256_set1_epi32((int)(uint32_t)in->n);
 	__m256i blocks = _mm256_lddqu_si256((const __m256i *)(in->blocks + r));
@@ -139,14 +140,14 @@ I512 __m512d lean512(const struct cost_in *in, uint32_t r, __m512d dev, bool pow
 	return _mm512_add_pd(pre, _mm512_cvtepu32_pd(blocks));
 }
 
-I512 __m512d step512(const struct cost_in *in, uint32_t r, __m512d dev, bool plain, bool pow2)
+I512 __m512d cost_step512(const struct cost_in *in, uint32_t r, __m512d dev, bool plain, bool pow2)
 {
 	const __m512d zero = _mm512_setzero_pd();
 	struct lanes512 l = {.dev = dev, .eff = dev, .decay = _mm512_set1_pd(1)};
 	__m512d cached, raw = zero, credit, dec, pre;
 
 	if (!plain)
-		tiers512(in, r, &l);
+		tier_sum512(in, r, &l);
 	cached = _mm512_mul_pd(l.eff, _mm512_set1_pd(in->block));
 	cached = _mm512_roundscale_pd(_mm512_add_pd(cached, _mm512_set1_pd(0.5)),
 				      _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
@@ -155,33 +156,34 @@ I512 __m512d step512(const struct cost_in *in, uint32_t r, __m512d dev, bool pla
 				    _mm512_max_pd(cached, _mm512_set1_pd(in->isl)));
 	raw = pow2 ? _mm512_mul_pd(raw, _mm512_set1_pd(in->inv_block))
 		   : _mm512_div_pd(raw, _mm512_set1_pd(in->block));
-	credit = credit512(in, r, &l, plain);
-	dec = _mm512_add_pd(u32x8(in->blocks + r),
-			    _mm512_sub_pd(_mm512_set1_pd(in->n), u32x8(in->depth + r)));
+	credit = credit_step512(in, r, &l, plain);
+	dec = _mm512_add_pd(load_u32x8(in->blocks + r),
+			    _mm512_sub_pd(_mm512_set1_pd(in->n), load_u32x8(in->depth + r)));
 	pre = _mm512_max_pd(_mm512_sub_pd(in->cache_lowers_decode ? dec : raw, credit), zero);
 	if (in->cache_lowers_decode)
 		dec = zero;
 	else
 		pre = _mm512_mul_pd(_mm512_set1_pd(in->scale), pre);
 	dec = _mm512_add_pd(pre, dec);
-	dec = _mm512_add_pd(dec,
-			    _mm512_mul_pd(_mm512_set1_pd(in->request_w), u32x8(in->requests + r)));
+	dec = _mm512_add_pd(
+		dec, _mm512_mul_pd(_mm512_set1_pd(in->request_w), load_u32x8(in->requests + r)));
 	if (!plain && in->mult != NULL)
 		dec = _mm512_mul_pd(dec, _mm512_loadu_pd(in->mult + r));
 	return dec;
 }
 
-/* A copy of the inputs: stores to cost[] cannot change it, so constants stay in registers. */
-I512 double loop512(const struct cost_in *from, double *restrict cost, uint32_t *top, bool lean,
-		    bool plain, bool pow2)
+/* A local copy of the input keeps constants in registers: stores to cost[] cannot alias it. */
+I512 double cost_loop512(const struct cost_in *from, double *restrict cost, uint32_t *top,
+			 bool lean, bool plain, bool pow2)
 {
 	const struct cost_in copy = *from, *in = &copy;
 	__m512d low = _mm512_set1_pd(INFINITY), most = _mm512_setzero_pd();
 
 	for (uint32_t r = 0; r < in->words * 64; r += 8) {
 		__mmask8 m = (__mmask8)(in->mask[r / 64] >> r % 64);
-		__m512d dev = u32x8(in->tier[0] + r);
-		__m512d c = lean ? lean512(in, r, dev, pow2) : step512(in, r, dev, plain, pow2);
+		__m512d dev = load_u32x8(in->tier[0] + r);
+		__m512d c = lean ? cost_lean512(in, r, dev, pow2)
+				 : cost_step512(in, r, dev, plain, pow2);
 
 		c = _mm512_mask_mov_pd(_mm512_set1_pd(INFINITY), m, c);
 		_mm512_storeu_pd(cost + r, c);
@@ -195,22 +197,22 @@ I512 double loop512(const struct cost_in *from, double *restrict cost, uint32_t 
 T512 static double cost_avx512(const struct cost_in *in, double *cost, uint32_t *top)
 {
 	if (in->plain && in->track && !in->cache_lowers_decode && in->request_w == 0)
-		return in->pow2 ? loop512(in, cost, top, true, true, true)
-				: loop512(in, cost, top, true, true, false);
+		return in->pow2 ? cost_loop512(in, cost, top, true, true, true)
+				: cost_loop512(in, cost, top, true, true, false);
 	if (in->plain)
-		return in->pow2 ? loop512(in, cost, top, false, true, true)
-				: loop512(in, cost, top, false, true, false);
-	return in->pow2 ? loop512(in, cost, top, false, false, true)
-			: loop512(in, cost, top, false, false, false);
+		return in->pow2 ? cost_loop512(in, cost, top, false, true, true)
+				: cost_loop512(in, cost, top, false, true, false);
+	return in->pow2 ? cost_loop512(in, cost, top, false, false, true)
+			: cost_loop512(in, cost, top, false, false, false);
 }
 
-/* ---- AVX2: 4 ranks a step ---------------------------------------------------------------- */
+/* ---- AVX2: 4 ranks per step--------------------------------------------------------------- */
 
 #define T256 __attribute__((target("avx2")))
 #define I256 T256 static inline __attribute__((always_inline))
 
-/* There is no unsigned conversion; counts of blocks stay far below 2^31. */
-I256 __m256d u32x4(const uint32_t *p)
+/* AVX2 lacks an unsigned conversion; block counts are far below 2^31. */
+I256 __m256d load_u32x4(const uint32_t *p)
 {
 	return _mm256_cvtepi32_pd(_mm_loadu_si128((const __m128i *)p));
 }
@@ -219,14 +221,14 @@ struct lanes256 {
 	__m256d dev, host, disk, ext, decay, eff;
 };
 
-I256 void tiers256(const struct cost_in *in, uint32_t r, struct lanes256 *l)
+I256 void tier_sum256(const struct cost_in *in, uint32_t r, struct lanes256 *l)
 {
 	const __m256d one = _mm256_set1_pd(1), dw = _mm256_set1_pd(in->disk_w);
 	__m256d x;
 
-	l->host = u32x4(in->tier[1] + r);
-	l->disk = u32x4(in->tier[2] + r);
-	l->ext = u32x4(in->tier[3] + r);
+	l->host = load_u32x4(in->tier[1] + r);
+	l->disk = load_u32x4(in->tier[2] + r);
+	l->ext = load_u32x4(in->tier[3] + r);
 	l->eff = _mm256_add_pd(l->dev, _mm256_mul_pd(l->host, _mm256_set1_pd(in->host_w)));
 	l->eff = _mm256_add_pd(l->eff, _mm256_mul_pd(l->disk, dw));
 	l->eff = _mm256_add_pd(l->eff, _mm256_mul_pd(l->ext, dw));
@@ -239,7 +241,8 @@ I256 void tiers256(const struct cost_in *in, uint32_t r, struct lanes256 *l)
 	l->decay = _mm256_div_pd(one, x);
 }
 
-I256 __m256d credit256(const struct cost_in *in, uint32_t r, const struct lanes256 *l, bool plain)
+I256 __m256d credit_step256(const struct cost_in *in, uint32_t r, const struct lanes256 *l,
+			    bool plain)
 {
 	__m256d c = _mm256_mul_pd(_mm256_mul_pd(_mm256_set1_pd(in->credit), l->decay), l->dev);
 
@@ -250,12 +253,12 @@ I256 __m256d credit256(const struct cost_in *in, uint32_t r, const struct lanes2
 		c, _mm256_mul_pd(_mm256_add_pd(l->disk, l->ext), _mm256_set1_pd(in->disk_w)));
 	if (in->shared != NULL)
 		c = _mm256_add_pd(
-			c, _mm256_mul_pd(_mm256_set1_pd(in->shared_w), u32x4(in->shared + r)));
+			c, _mm256_mul_pd(_mm256_set1_pd(in->shared_w), load_u32x4(in->shared + r)));
 	return c;
 }
 
-/* As lean512(). */
-I256 __m256d lean256(const struct cost_in *in, uint32_t r, __m256d dev, bool pow2)
+/* As cost_lean512(). */
+I256 __m256d cost_lean256(const struct cost_in *in, uint32_t r, __m256d dev, bool pow2)
 {
 	const __m128i n = _mm_set1_epi32((int)(uint32_t)in->n);
 	__m128i blocks = _mm_loadu_si128((const __m128i *)(in->blocks + r));
@@ -272,14 +275,14 @@ I256 __m256d lean256(const struct cost_in *in, uint32_t r, __m256d dev, bool pow
 	return _mm256_add_pd(pre, _mm256_cvtepi32_pd(blocks));
 }
 
-I256 __m256d step256(const struct cost_in *in, uint32_t r, __m256d dev, bool plain, bool pow2)
+I256 __m256d cost_step256(const struct cost_in *in, uint32_t r, __m256d dev, bool plain, bool pow2)
 {
 	const __m256d zero = _mm256_setzero_pd();
 	struct lanes256 l = {.dev = dev, .eff = dev, .decay = _mm256_set1_pd(1)};
 	__m256d cached, raw = zero, credit, dec, pre;
 
 	if (!plain)
-		tiers256(in, r, &l);
+		tier_sum256(in, r, &l);
 	cached = _mm256_mul_pd(l.eff, _mm256_set1_pd(in->block));
 	cached = _mm256_floor_pd(_mm256_add_pd(cached, _mm256_set1_pd(0.5)));
 	if (in->track)
@@ -287,24 +290,24 @@ I256 __m256d step256(const struct cost_in *in, uint32_t r, __m256d dev, bool pla
 				    _mm256_max_pd(cached, _mm256_set1_pd(in->isl)));
 	raw = pow2 ? _mm256_mul_pd(raw, _mm256_set1_pd(in->inv_block))
 		   : _mm256_div_pd(raw, _mm256_set1_pd(in->block));
-	credit = credit256(in, r, &l, plain);
-	dec = _mm256_add_pd(u32x4(in->blocks + r),
-			    _mm256_sub_pd(_mm256_set1_pd(in->n), u32x4(in->depth + r)));
+	credit = credit_step256(in, r, &l, plain);
+	dec = _mm256_add_pd(load_u32x4(in->blocks + r),
+			    _mm256_sub_pd(_mm256_set1_pd(in->n), load_u32x4(in->depth + r)));
 	pre = _mm256_max_pd(_mm256_sub_pd(in->cache_lowers_decode ? dec : raw, credit), zero);
 	if (in->cache_lowers_decode)
 		dec = zero;
 	else
 		pre = _mm256_mul_pd(_mm256_set1_pd(in->scale), pre);
 	dec = _mm256_add_pd(pre, dec);
-	dec = _mm256_add_pd(dec,
-			    _mm256_mul_pd(_mm256_set1_pd(in->request_w), u32x4(in->requests + r)));
+	dec = _mm256_add_pd(
+		dec, _mm256_mul_pd(_mm256_set1_pd(in->request_w), load_u32x4(in->requests + r)));
 	if (!plain && in->mult != NULL)
 		dec = _mm256_mul_pd(dec, _mm256_loadu_pd(in->mult + r));
 	return dec;
 }
 
-I256 double loop256(const struct cost_in *from, double *restrict cost, uint32_t *top, bool lean,
-		    bool plain, bool pow2)
+I256 double cost_loop256(const struct cost_in *from, double *restrict cost, uint32_t *top,
+			 bool lean, bool plain, bool pow2)
 {
 	const struct cost_in copy = *from, *in = &copy;
 	const __m256d inf = _mm256_set1_pd(INFINITY);
@@ -315,8 +318,9 @@ I256 double loop256(const struct cost_in *from, double *restrict cost, uint32_t 
 	for (uint32_t r = 0; r < in->words * 64; r += 4) {
 		__m256i b = _mm256_set1_epi64x((long long)(in->mask[r / 64] >> r % 64 & 0xF));
 		__m256i m = _mm256_cmpeq_epi64(_mm256_and_si256(b, lane), lane);
-		__m256d dev = u32x4(in->tier[0] + r);
-		__m256d c = lean ? lean256(in, r, dev, pow2) : step256(in, r, dev, plain, pow2);
+		__m256d dev = load_u32x4(in->tier[0] + r);
+		__m256d c = lean ? cost_lean256(in, r, dev, pow2)
+				 : cost_step256(in, r, dev, plain, pow2);
 
 		c = _mm256_blendv_pd(inf, c, _mm256_castsi256_pd(m));
 		_mm256_storeu_pd(cost + r, c);
@@ -336,13 +340,13 @@ I256 double loop256(const struct cost_in *from, double *restrict cost, uint32_t 
 T256 static double cost_avx2(const struct cost_in *in, double *cost, uint32_t *top)
 {
 	if (in->plain && in->track && !in->cache_lowers_decode && in->request_w == 0)
-		return in->pow2 ? loop256(in, cost, top, true, true, true)
-				: loop256(in, cost, top, true, true, false);
+		return in->pow2 ? cost_loop256(in, cost, top, true, true, true)
+				: cost_loop256(in, cost, top, true, true, false);
 	if (in->plain)
-		return in->pow2 ? loop256(in, cost, top, false, true, true)
-				: loop256(in, cost, top, false, true, false);
-	return in->pow2 ? loop256(in, cost, top, false, false, true)
-			: loop256(in, cost, top, false, false, false);
+		return in->pow2 ? cost_loop256(in, cost, top, false, true, true)
+				: cost_loop256(in, cost, top, false, true, false);
+	return in->pow2 ? cost_loop256(in, cost, top, false, false, true)
+			: cost_loop256(in, cost, top, false, false, false);
 }
 
 kvr_sched__cost_fn kvr_sched__cost_kernel(enum sched_isa isa)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the scheduler counts, as a table. */
+/* Table of the counters of the scheduler. */
 #include "sched_pvt.h"
 
 #define C(name)				 KVR_SCHED_C_##name

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Checks of a request, its parameters, its pin, and the ranks it may go to (5.5, 5.6, 8.1). */
+/* Checks of a request, its parameters, its pin, and its eligible ranks (5.5, 5.6, 8.1). */
 #include "sched_pvt.h"
 
 static bool overrides_valid(const struct kvr_hints *h)
@@ -103,7 +103,7 @@ static struct pin pin_of(const struct kvr_sched_req *req)
 	return p;
 }
 
-/* In modes without cache knowledge a pin needs no rank: the least busy one of the worker serves. */
+/* In modes without cache knowledge a pin needs no rank: use the least busy rank of the worker. */
 static uint32_t idle_rank(const struct kvr_sched *s, const struct worker *w)
 {
 	uint32_t best = s->order[w->at];
@@ -145,7 +145,7 @@ static const uint64_t *taint_ranks(const struct kvr_sched *s, const struct kvr_s
 	return t == NIL ? NULL : s->taint_set + (size_t)t * (s->max_ranks / 64);
 }
 
-/* Every failure but overload is NoEndpoints. */
+/* Every failure except overload is NoEndpoints. */
 enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c)
 {
 	const struct kvr_hints *h = c->req->hints;
@@ -153,16 +153,16 @@ enum kvr_code kvr_sched__pin_check(const struct kvr_sched *s, struct choice *c)
 
 	if (h != NULL && !kvr_hints_allows(h, c->pin_worker))
 		return KVR_E_PINNED_NOT_ALLOWED;
-	if (rank == KVR_SCHED_NO_RANK || !bit(s->open, rank))
+	if (rank == KVR_SCHED_NO_RANK || !test_bit(s->open, rank))
 		return KVR_E_NO_ENDPOINTS;
 	for (uint32_t i = 0; h != NULL && i < h->n_required; i++) {
 		const uint64_t *set = taint_ranks(s, &h->required[i]);
 
-		if (set == NULL || !bit(set, rank))
+		if (set == NULL || !test_bit(set, rank))
 			return KVR_E_NO_ENDPOINTS;
 	}
 	c->pin_rank = rank;
-	return bit(s->over, rank) && !c->req->probe ? KVR_E_PINNED_OVERLOADED : KVR_OK;
+	return test_bit(s->over, rank) && !c->req->probe ? KVR_E_PINNED_OVERLOADED : KVR_OK;
 }
 
 /* ---- ranks of an unpinned request -------------------------------------------------------- */
@@ -183,8 +183,9 @@ static void allow_only(const struct kvr_sched *s, const struct kvr_hints *h, uin
 		put_worker(s, kvr_hints_allowed(h, i), true, set);
 }
 
-/* The ranks of @p base that the request's hints allow: @p base itself, or scratch. */
-static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_hints *h, const uint64_t *base)
+/* Return the ranks of @p base that the hints allow: @p base itself, or scratch. */
+static const uint64_t *find_fitting(struct kvr_sched *s, const struct kvr_hints *h,
+				    const uint64_t *base)
 {
 	uint64_t *set = s->fit;
 
@@ -208,10 +209,9 @@ static const uint64_t *fitting(struct kvr_sched *s, const struct kvr_hints *h, c
 	return set;
 }
 
-/* @p base without the ranks of @p worse, in scratch; @p base itself when none is left, or none that
- * has room. */
-static const uint64_t *prefer(const struct kvr_sched *s, const uint64_t *base,
-			      const uint64_t *worse)
+/* Return @p base without @p worse, in scratch; @p base itself if no rank with capacity is left. */
+static const uint64_t *prefer_ranks(const struct kvr_sched *s, const uint64_t *base,
+				    const uint64_t *worse)
 {
 	uint64_t any = 0;
 
@@ -224,7 +224,7 @@ static const uint64_t *prefer(const struct kvr_sched *s, const uint64_t *base,
 	return s->fit;
 }
 
-/* Ranks that the request has failed at. In the scratch set that choices write after this. */
+/* Return the ranks at which the request failed, in a scratch set that choices write later. */
 static const uint64_t *failed_at(const struct kvr_sched *s, const struct kvr_hints *h)
 {
 	memset(s->elig, 0, s->words * sizeof(*s->elig));
@@ -240,22 +240,22 @@ static const uint64_t *failed_at(const struct kvr_sched *s, const struct kvr_hin
 	return s->elig;
 }
 
-/* Ranks that fit, overload ignored: in use, available, allowed, with every required taint. Of these
- * the ones that are likely to serve the request. */
+/* Find the eligible ranks, ignoring overload: in use, available, allowed, with every required
+ * taint. Prefer those that are likely to serve the request. */
 void kvr_sched__open_set(struct kvr_sched *s, struct choice *c)
 {
 	const struct kvr_hints *h = c->req->hints;
 
-	c->open = fitting(s, h, s->open);
+	c->open = find_fitting(s, h, s->open);
 	if (h != NULL && h->n_failed_at != 0)
-		c->open = prefer(s, c->open, failed_at(s, h));
+		c->open = prefer_ranks(s, c->open, failed_at(s, h));
 	if (s->n_failing != 0)
-		c->open = prefer(s, c->open, s->failing);
+		c->open = prefer_ranks(s, c->open, s->failing);
 	if (s->n_silent != 0)
-		c->open = prefer(s, c->open, s->silent);
+		c->open = prefer_ranks(s, c->open, s->silent);
 }
 
-/* Nobody fits now: whether somebody will who is between two lives. Taints may change with them. */
+/* Return true if a worker with a new incarnation may become eligible. Its taints may change. */
 bool kvr_sched__due(struct kvr_sched *s, const struct choice *c)
 {
 	struct kvr_hints h;
@@ -266,15 +266,15 @@ bool kvr_sched__due(struct kvr_sched *s, const struct choice *c)
 		return true;
 	h = *c->req->hints;
 	h.n_required = 0;
-	return any_bit(fitting(s, &h, s->due), s->words);
+	return any_bit(find_fitting(s, &h, s->due), s->words);
 }
 
-/* The same for a pinned request; its rank is then c->pin_rank. */
+/* The same for a pinned request; sets c->pin_rank. */
 bool kvr_sched__pin_due(const struct kvr_sched *s, struct choice *c)
 {
 	const uint32_t rank = kvr_sched_rank_find(s, c->pin_worker, c->pin_dp);
 
-	if (rank == KVR_SCHED_NO_RANK || !bit(s->due, rank))
+	if (rank == KVR_SCHED_NO_RANK || !test_bit(s->due, rank))
 		return false;
 	c->pin_rank = rank;
 	return true;

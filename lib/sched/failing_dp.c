@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Ranks that fail their requests, or refuse them for want of room.
+ * Ranks that fail their requests, or reject them for lack of capacity.
  *
  * Structure. Each rank has one struct failing: a failure ratio that decays by an eighth with every
- * outcome, and a circuit breaker. `s->failing` holds a bit for every rank that is to be avoided.
+ * outcome, and a circuit breaker. `s->failing` has a bit for every rank to avoid.
  *
  *            ratio >= failure_ratio, or OVERLOADED
  *   CLOSED ------------------------------------------> OPEN <---------+
@@ -12,39 +12,39 @@
  *      +--- a request that was booked since then -------+-> HALF_OPEN +
  *           has been served
  *
- * An open rank has its bit, a half-open rank has not: so each pause admits one request. A pause is
- * 0.5 s at first. It doubles to 4 s with every request that fails while the rank is not closed, and
- * when the rank opens again soon after it has closed.
+ * An open rank has its bit set, a half-open rank has not, so each pause admits one request. A pause
+ * is 0.5 s at first. It doubles to 4 s with every request that fails while the rank is not closed,
+ * and when the rank opens again soon after it has closed.
  *
- * A request that waits for a second or more without a token and then fails counts for three: two
- * time-outs in succession open the breaker. Probes of such a rank are trials: its agent ends them
- * soon, so that they do not cost their clients another time-out.
+ * A request that fails after 1 s or more without a token counts as three outcomes: two consecutive
+ * time-outs open the breaker. Probes of such a rank are trials: its agent ends them early, so that
+ * their clients do not wait for another time-out.
  *
- * Writer: the scheduler lcore. Cost: an outcome touches the cache line of its rank; a decision
- * looks at one counter while no rank fails.
+ * Writer: the scheduler lcore. Cost: an outcome uses the cache line of its rank; a decision
+ * reads one counter while no rank fails.
  */
 #include "sched_pvt.h"
 
 #include <rte_common.h>
 
-#define ONE	    65536u /* of a ratio */
+#define ONE	    65536u /* ratio of 1 */
 #define SHIFT	    3u	   /* an outcome weighs 1/8 */
 #define LATE_WEIGHT 3u	   /* eighths that a time-out weighs */
 #define LATE_NS	    SECOND_NS
 #define PAUSE_NS    (SECOND_NS / 2)
 #define PAUSE_MOST  (4 * SECOND_NS)
-#define SOON_NS	    (8 * SECOND_NS) /* opens again so soon: the pause goes on doubling */
-#define PROOF	    16u		    /* tokens of a request that show that its rank works */
+#define SOON_NS	    (8 * SECOND_NS) /* reopened within this time: the pause keeps doubling */
+#define PROOF	    16u		    /* tokens that prove that a rank works */
 
-static uint32_t limit(const struct kvr_sched *s)
+static uint32_t failure_limit(const struct kvr_sched *s)
 {
 	return (uint32_t)(s->conf.failure_ratio * ONE);
 }
 
-static void avoid(struct kvr_sched *s, uint32_t rank, bool on)
+static void set_avoided(struct kvr_sched *s, uint32_t rank, bool on)
 {
 	bit_put(s->failing, rank, on);
-	s->changed = true; /* waiting requests may go elsewhere, or there */
+	s->changed = true; /* the ranks of waiting requests may change */
 }
 
 static void pause_begin(struct kvr_sched *s, uint32_t rank, uint64_t now)
@@ -54,7 +54,7 @@ static void pause_begin(struct kvr_sched *s, uint32_t rank, uint64_t now)
 	f->state = KVR_SCHED_OPEN;
 	f->until = now + f->pause_ns;
 	s->fail_end = RTE_MIN(s->fail_end, f->until);
-	avoid(s, rank, true);
+	set_avoided(s, rank, true);
 }
 
 static void open_rank(struct kvr_sched *s, uint32_t rank, bool overloaded, bool late, uint64_t now)
@@ -73,16 +73,16 @@ static void open_rank(struct kvr_sched *s, uint32_t rank, bool overloaded, bool 
 	pause_begin(s, rank, now);
 }
 
-/* `until` is the time of closing from now on. */
+/* From here on `until` is the time of closing. */
 static void close_rank(struct kvr_sched *s, uint32_t rank, uint64_t now)
 {
 	struct failing *f = &s->fail[rank];
 
 	f->state = KVR_SCHED_CLOSED;
 	f->until = now;
-	f->ratio = RTE_MIN(f->ratio, limit(s) / 2);
+	f->ratio = RTE_MIN(f->ratio, failure_limit(s) / 2);
 	s->n_failing--;
-	avoid(s, rank, false);
+	set_avoided(s, rank, false);
 }
 
 void kvr_sched__fail_forget(struct kvr_sched *s, uint32_t rank)
@@ -104,7 +104,7 @@ void kvr_sched__fail_due(struct kvr_sched *s, uint64_t now)
 			continue;
 		if (f->until <= now) {
 			f->state = KVR_SCHED_HALF_OPEN;
-			avoid(s, s->order[i], false);
+			set_avoided(s, s->order[i], false);
 		} else {
 			s->fail_end = RTE_MIN(s->fail_end, f->until);
 		}
@@ -119,7 +119,7 @@ bool kvr_sched__fail_booked(struct kvr_sched *s, uint32_t rank, uint64_t now)
 	return s->fail[rank].hangs;
 }
 
-/* Whether the booking shows how its rank is since the breaker has opened. */
+/* Return true if the booking began after the breaker opened. */
 static bool is_probe(const struct failing *f, const struct slot *b)
 {
 	return f->state != KVR_SCHED_CLOSED && b->booked_at >= f->opened;
@@ -142,7 +142,7 @@ static void count_failure(struct kvr_sched *s, uint32_t slot, bool late, uint64_
 
 	f->failed++;
 	f->ratio += ((ONE - f->ratio) * (late ? LATE_WEIGHT : 1)) >> SHIFT;
-	if (is_probe(f, b) || (f->state == KVR_SCHED_CLOSED && f->ratio >= limit(s)))
+	if (is_probe(f, b) || (f->state == KVR_SCHED_CLOSED && f->ratio >= failure_limit(s)))
 		open_rank(s, b->rank, false, late, now);
 }
 
@@ -171,7 +171,7 @@ void kvr_sched_outcome(struct kvr_sched *s, uint32_t slot, enum kvr_sched_outcom
 			open_rank(s, b->rank, true, false, now);
 		break;
 	case KVR_SCHED_GIVEN_UP:
-		/* A rank that answers others is slow for this request only. */
+		/* The rank produces output, so it is slow for this request only. */
 		if (late && f->produced <= b->booked_at)
 			count_failure(s, slot, true, now);
 		break;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Where things are: workers, ranks, taints; and which ranks are ready. */
+/* Look-up of workers, ranks and taints, and the set of ready ranks. */
 #include "sched_pvt.h"
 
-/* Position of id among the workers sorted by id, or of the first greater one. */
+/* Return the position of id among the workers sorted by id, or of the first greater one. */
 uint32_t kvr_sched__place(const struct kvr_sched *s, uint64_t id)
 {
 	uint32_t lo = 0, hi = s->n_workers;

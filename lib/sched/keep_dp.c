@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The overlap of a waiting request, kept as lists of (rank, tiers) for the ranks that have any.
- * An entry is dropped on recall when its rank index has changed hands since.
+ * The stored overlap of a waiting request: a list of (rank, tiers) for the ranks that have any. An
+ * entry is ignored on recall if its rank index has a new owner.
  */
 #include "sched_pvt.h"
 
@@ -48,8 +48,9 @@ void kvr_sched__keep(struct kvr_sched *s, uint32_t slot, const struct kvr_sched_
 	for (uint32_t i = 0; i < s->n_ranks; i++) {
 		uint32_t r = s->order[i], c = n->kept;
 
-		/* Between two lives a rank has nothing, even if the table has not been cleared. */
-		if ((tier[0][r] | tier[1][r] | tier[2][r] | tier[3][r]) == 0 || bit(s->due, r))
+		/* A rank of a new incarnation has an empty cache, even if the table is not cleared
+		 * yet. */
+		if ((tier[0][r] | tier[1][r] | tier[2][r] | tier[3][r]) == 0 || test_bit(s->due, r))
 			continue;
 		if (c == NIL || s->chunk[c].n == CHUNK_RANKS) {
 			c = chunk_take(s);
@@ -91,7 +92,7 @@ void kvr_sched__recall(struct kvr_sched *s, uint32_t slot, struct kvr_sched_over
 	ov->external = any[3] ? s->saved[3] : NULL;
 }
 
-/* Leave the spread-out arrays zero again. */
+/* Zero the expanded arrays again. */
 void kvr_sched__recall_end(struct kvr_sched *s, uint32_t slot)
 {
 	for (uint32_t c = s->node[slot].kept; c != NIL; c = s->chunk[c].next)

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loops over ranks beside the costs: the equal, the largest, the first, the free, and the
- * weights of a draw; and which set of loops an instruction set has. As in cost_dp.c the operations
- * and their order are the same in all of them and contraction to fused multiply-add is off, so the
- * results agree to the bit.
+ * Loops over ranks except costs (equal, max, first, any_free, weights), and the set of loops of
+ * each instruction set. As in cost_dp.c, all use the same operations in the same order, without
+ * contraction to fused multiply-add, so results are bitwise identical.
  */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
@@ -152,8 +151,9 @@ T256 static uint32_t equal_avx2(const double *cost, double v, uint32_t words, ui
 	return n;
 }
 
-/* All ones in each of eight lanes whose bit is set. */
-T256 static inline __attribute__((always_inline)) __m256i lanes8(const uint64_t *mask, uint32_t r)
+/* Set all bits of each of eight lanes whose mask bit is set. */
+T256 static inline __attribute__((always_inline)) __m256i expand_mask8(const uint64_t *mask,
+								       uint32_t r)
 {
 	const __m256i lane = _mm256_setr_epi32(1, 2, 4, 8, 16, 32, 64, 128);
 	__m256i b = _mm256_set1_epi32((int)(mask[r / 64] >> r % 64 & 0xFF));
@@ -161,7 +161,7 @@ T256 static inline __attribute__((always_inline)) __m256i lanes8(const uint64_t 
 	return _mm256_cmpeq_epi32(_mm256_and_si256(b, lane), lane);
 }
 
-T256 static inline __attribute__((always_inline)) __m256i load8(const uint32_t *v)
+T256 static inline __attribute__((always_inline)) __m256i load_mask8(const uint32_t *v)
 {
 	return _mm256_loadu_si256((const __m256i *)(const void *)v);
 }
@@ -172,7 +172,8 @@ T256 static uint32_t max_avx2(const uint32_t *v, const uint64_t *mask, uint32_t 
 	uint32_t x[8], top = 0;
 
 	for (uint32_t r = 0; r < words * 64; r += 8)
-		most = _mm256_max_epu32(most, _mm256_and_si256(load8(v + r), lanes8(mask, r)));
+		most = _mm256_max_epu32(most,
+					_mm256_and_si256(load_mask8(v + r), expand_mask8(mask, r)));
 	_mm256_storeu_si256((__m256i *)(void *)x, most);
 	for (uint32_t i = 0; i < 8; i++)
 		top = x[i] > top ? x[i] : top;
@@ -187,9 +188,10 @@ T256 static uint32_t first_avx2(const uint32_t *v, uint32_t want, const uint64_t
 	uint32_t x[8], least = NIL;
 
 	for (uint32_t r = 0; r < words * 64; r += 8) {
-		m = _mm256_and_si256(_mm256_cmpeq_epi32(load8(v + r), wanted), lanes8(mask, r));
-		/* A place where it is, else all ones. */
-		m = _mm256_or_si256(load8(place + r), _mm256_xor_si256(m, ones));
+		m = _mm256_and_si256(_mm256_cmpeq_epi32(load_mask8(v + r), wanted),
+				     expand_mask8(mask, r));
+		/* The place in matching lanes, all ones in others. */
+		m = _mm256_or_si256(load_mask8(place + r), _mm256_xor_si256(m, ones));
 		first = _mm256_min_epu32(first, m);
 	}
 	_mm256_storeu_si256((__m256i *)(void *)x, first);
@@ -214,10 +216,10 @@ T256 static bool any_free_avx2(const double *tokens, const double *limit, const 
 /* ---- softmax weights --------------------------------------------------------------------- */
 
 /*
- * e^-x for x >= 0 to 1e-9, without branches or calls, so that the loop below vectorises: 2^(k+f)
- * with |f| <= 1/2 by its power series, k put straight into the exponent.
+ * e^-x for x >= 0 to 1e-9, without branches or calls, so that the loop below vectorizes: 2^(k+f)
+ * with |f| <= 1/2 by its power series; k is added to the exponent bits.
  */
-static inline __attribute__((always_inline)) double fall(double x)
+static inline __attribute__((always_inline)) double exp_negative(double x)
 {
 	const double magic = 0x1.8p52; /* adding it leaves round(t) in the low bits */
 	double t = x * -1.4426950408889634, y, f, p;
@@ -238,7 +240,7 @@ static inline __attribute__((always_inline)) double fall(double x)
 	return p * y;
 }
 
-/* Eight partial sums per word in a fixed order: every instruction set adds up the same. */
+/* Eight partial sums per word in a fixed order, the same for every instruction set. */
 static inline __attribute__((always_inline)) double
 weights_body(double *cost, uint32_t words, double low, double width, double *sums)
 {
@@ -249,7 +251,7 @@ weights_body(double *cost, uint32_t words, double low, double width, double *sum
 
 		for (uint32_t i = 0; i < 64; i += 8)
 			for (uint32_t j = 0; j < 8; j++) {
-				double x = fall((c[i + j] - low) / width);
+				double x = exp_negative((c[i + j] - low) / width);
 
 				x = c[i + j] < INFINITY ? x : 0;
 				c[i + j] = x;

@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The loops over ranks of one decision: what they read, and one set of them for each instruction
- * set. They write what they are given and keep nothing. Scheduler lcore.
+ * Loops over the ranks of one decision: their input, and one set of functions per instruction set.
+ * Stateless. Scheduler lcore.
  */
 
 #include <stdbool.h>
@@ -13,9 +13,9 @@
 
 #define TIERS 4u
 
-/** Everything the cost of a rank is computed from. */
+/** Input of the cost of a rank. */
 struct cost_in {
-	const uint32_t *tier[TIERS]; /* never NULL here unless `plain` */
+	const uint32_t *tier[TIERS]; /* not NULL unless `plain` */
 	const uint32_t *shared;	     /* blocks beyond device in the shared pool, or NULL */
 	const double *tokens;
 	const uint32_t *blocks;
@@ -29,15 +29,15 @@ struct cost_in {
 	bool pow2;  /* block size: multiply by inv_block instead of dividing */
 	bool cache_lowers_decode;
 	bool track;
-	bool ttft; /* the cost of ttft_dp.c; what follows `ttft` is its own */
+	bool ttft; /* cost of ttft_dp.c; fields marked ttft are valid */
 	double isl, block, inv_block, n;
 	double credit, scale, host_w, disk_w, shared_w, request_w;
 	double decay, min_tokens, request_blocks;
 	double at;		   /* ttft: now, ns from the origin */
-	double speed;		   /* tokens a ns; 0 = not known */
-	double full;		   /* of a prompt of which nothing is cached: isl / (1 - rho) */
-	double per_block, per_hit; /* less for a block, and for one on a device, by its weight */
-	double decode_w;	   /* a block */
+	double speed;		   /* ttft: tokens per ns; 0: unknown */
+	double full;		   /* ttft: cost of an uncached prompt, isl / (1 - rho) */
+	double per_block, per_hit; /* ttft: reduction per block, and per device block by weight */
+	double decode_w;	   /* ttft: per block */
 };
 
 typedef double (*kvr_sched__cost_fn)(const struct cost_in *in, double *cost, uint32_t *top);
@@ -49,17 +49,18 @@ struct kernels {
 	 * device overlap over the mask.
 	 */
 	kvr_sched__cost_fn cost;
-	/** Bit set of entries equal to v; returns how many. */
+	/** Bit set of entries equal to v; returns their number. */
 	uint32_t (*equal)(const double *cost, double v, uint32_t words, uint64_t *out);
 	/** Largest v[r] over the bits of mask. */
 	uint32_t (*max)(const uint32_t *v, const uint64_t *mask, uint32_t words);
 	/** Lowest place[r] of the ranks of mask with v[r] == want, or NIL. */
 	uint32_t (*first)(const uint32_t *v, uint32_t want, const uint64_t *mask, uint32_t words,
 			  const uint32_t *place);
-	/** Whether tokens[r] <= limit[r] for any bit of mask. */
+	/** Return true if tokens[r] <= limit[r] for any bit of mask. */
 	bool (*any_free)(const double *tokens, const double *limit, const uint64_t *mask,
 			 uint32_t words);
-	/** Costs become e^-((c - low) / width), 0 for +inf; their sum, and sums per 64. */
+	/** Replace each cost c by e^-((c - low) / width), +inf by 0; returns the sum; sums per 64.
+	 */
 	double (*weights)(double *cost, uint32_t words, double low, double width, double *sums);
 	kvr_sched__cost_fn ttft; /* as cost, in mode ttft */
 };
@@ -70,7 +71,7 @@ enum sched_isa {
 	SCHED_AVX512,
 };
 
-/* kernels_dp.c: false when the CPU has no such instructions. */
+/* kernels_dp.c: returns false if the CPU lacks the instructions. */
 bool kvr_sched__kernels(enum sched_isa isa, struct kernels *k);
 
 /* cost_dp.c */

@@ -4,10 +4,9 @@
 
 /**
  * @file
- * Options of one pool (the workers of one model) and of its scheduler. Names, ranges and
- * defaults stand in one table, `kvr_pool_opts`, read by lib/conf; behaviour of each key is that
- * of RULES.md, sections 5 to 8, 12 and 14, so everything
- * that is off there is off here. "Unset" thresholds are NaN (fractions) or UINT64_MAX (counts).
+ * Options of one pool (the workers of one model) and of its scheduler. The table
+ * `kvr_pool_opts` holds names, ranges and defaults; lib/conf reads it. RULES.md, sections 5 to 8,
+ * 12 and 14, defines each key. "Unset" thresholds are NaN (fractions) or UINT64_MAX (counts).
  * Written before the pool is created, read-only afterwards.
  */
 
@@ -21,7 +20,7 @@
 #define KVR_POOL_CLASSES_MAX 32
 #define KVR_POOL_NONE	     UINT64_MAX
 
-/** Routing modes that somebody names; a row of modes_dp.c is one that nobody needs to. */
+/** Routing modes that code refers to; modes_dp.c lists all. */
 enum kvr_pool_mode {
 	KVR_MODE_KV,
 	KVR_MODE_ROUND_ROBIN,
@@ -47,8 +46,8 @@ enum kvr_prefill_model {
 
 enum kvr_disagg_policy {
 	KVR_DISAGG_ALWAYS,	 /**< every request goes through the prefill pool */
-	KVR_DISAGG_ISL_BOUNDING, /**< not when little is left to compute */
-	KVR_DISAGG_PREFILL_LOAD, /**< not when the prefill worker is busy */
+	KVR_DISAGG_ISL_BOUNDING, /**< except if few tokens are left to compute */
+	KVR_DISAGG_PREFILL_LOAD, /**< except if the prefill worker is busy */
 	KVR_DISAGG_ISL_OR_LOAD,
 };
 
@@ -83,7 +82,7 @@ struct kvr_pool_conf {
 
 	/* cost and choice (5.2 to 5.4, 12.1) */
 	int mode;   /**< enum kvr_pool_mode */
-	int preset; /**< what was chosen; it has set its keys */
+	int preset; /**< index of the preset that set its keys */
 	double overlap_score_credit;
 	double overlap_score_credit_decay;
 	double overlap_score_weight; /**< NaN, or replaces scale (and credit) at create */
@@ -137,7 +136,7 @@ struct kvr_pool_conf {
 	double disagg_prefill_busy; /**< fraction of max_num_batched_tokens; NaN = unset */
 	double disagg_decode_busy;  /**< fraction of total_kv_blocks; NaN = unset */
 
-	/* tries after the first */
+	/* attempts after the first */
 	uint32_t reroutes;
 	uint64_t dispatch_ms; /**< KVR_POOL_NONE = from what the executor knows; 0 = never */
 
@@ -146,23 +145,23 @@ struct kvr_pool_conf {
 	uint64_t affinity_ttl_s; /**< KVR_POOL_NONE = no affinity */
 };
 
-/** What a routing mode is: its row in modes_dp.c. */
+/** Properties of a routing mode: its row in modes_dp.c. */
 struct kvr_pool_mode_info {
 	const char *name; /**< router_mode = NAME */
 	bool needs_cache; /**< chooses by overlap and load: prompts are tracked, predictions made,
 			   * and a pin names its rank */
 	bool may_wait;	  /**< requests may stand in the queue */
-	bool needs_pin;	  /**< chooses nobody: each request names its worker */
+	bool needs_pin;	  /**< chooses no worker: each request names one */
 	bool by_ttft;	  /**< the cost is the expected time to first token, ttft_dp.c */
 };
 
 /** The row of a mode, kvr_pool_conf::mode. */
 const struct kvr_pool_mode_info *kvr_pool_mode(int mode);
 
-/** Names of all modes, to a NULL. */
+/** Names of all modes, terminated by NULL. */
 extern const char *const kvr_pool_mode_names[];
 
-/** The option table: every key above that has a text form, by the names operators use. */
+/** The option table: every key above that has a text form. */
 extern const struct kvr_opt kvr_pool_opts[];
 
 /** The keys of a policy class; its name is no key. */
@@ -182,21 +181,20 @@ void kvr_pool_class_init(struct kvr_pool_class *k, const char *name);
 int kvr_pool_conf_set(struct kvr_pool_conf *c, const char *name, const char *value, char *err,
 		      size_t errlen);
 
-/**
- * Check what single keys cannot: sizes, names of classes unique, quantum > 0, table ascending.
+/** Check conditions between keys: sizes, names of classes unique, quantum > 0, table ascending.
  * @return 0 or -EINVAL with one line in @p err.
  */
 int kvr_pool_conf_check(const struct kvr_pool_conf *c, char *err, size_t errlen);
 
 /**
- * The first key that is set and has no effect on ranks of @p c without max_num_batched_tokens, by
- * its name; "": none, a fraction of 0 is the same for any. @p decode is the pool whose prefill pool
- * @p c is, or NULL. Any thread.
+ * Return the name of the first key of @p c that has no effect on ranks without
+ * max_num_batched_tokens; "": none (a fraction of 0 always has an effect). @p decode: decode pool
+ * of prefill pool @p c, or NULL. Any thread.
  */
 const char *kvr_pool_conf_batch_key(const struct kvr_pool_conf *c,
 				    const struct kvr_pool_conf *decode);
 
-/** What two pools are to each other. */
+/** Relation of two pools. */
 enum kvr_pool_relation {
 	KVR_POOLS_APART,
 	KVR_POOLS_PAIR,	      /**< prefill and decode half of a model */

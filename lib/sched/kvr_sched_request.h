@@ -4,9 +4,8 @@
 
 /**
  * @file
- * What a scheduler (kvr_sched.h) is asked and what it answers: a request with its hints
- * (kvr_hints.h) and overlap; the decision, and the terms it was made of. Plain structs of the
- * caller.
+ * Input and output of a scheduler (kvr_sched.h): request, hints (kvr_hints.h), overlap; decision
+ * and its terms. Plain structs in memory of the caller.
  */
 
 #include "kvr_hints.h"
@@ -21,12 +20,12 @@
 
 enum kvr_sched_result {
 	KVR_SCHED_ROUTED, /**< booked on the rank named */
-	KVR_SCHED_QUEUED, /**< waits; the decision comes from kvr_sched_poll() */
-	KVR_SCHED_QUERY,  /**< the choice was made, nothing was booked */
+	KVR_SCHED_QUEUED, /**< waiting; the decision follows from kvr_sched_poll() */
+	KVR_SCHED_QUERY,  /**< chosen, not booked */
 	KVR_SCHED_ERROR,  /**< see err; nothing is booked or waiting */
 };
 
-/** Reasons of KVR_SCHED_ERROR, as they are counted: X(CODE, counter, "help"). */
+/** Reasons of KVR_SCHED_ERROR and their counters: X(CODE, counter, "help"). */
 #define KVR_SCHED_ERR_LIST(X)                                                                      \
 	X(NO_ENDPOINTS, no_endpoints, "no worker is eligible")                                     \
 	X(ALL_OVERLOADED, all_overloaded, "all eligible workers are overloaded")                   \
@@ -46,10 +45,10 @@ enum kvr_sched_result {
 
 #define KVR_SCHED_ERR_ENUM(code, counter, help) KVR_SCHED_ERR_##code,
 
-/** Places of the reasons among the counters; the first is that of their sum. */
+/** Index of each reason among the counters; the first is their sum. */
 enum kvr_sched_reason { KVR_SCHED_ERR_ANY, KVR_SCHED_ERR_LIST(KVR_SCHED_ERR_ENUM) KVR_SCHED_ERRS };
 
-/** Which limit of section 7.5 refused a request. */
+/** Limit of section 7.5 that rejected a request. */
 enum kvr_sched_limit {
 	KVR_LIMIT_REQUESTS,
 	KVR_LIMIT_RAW_ISL_TOKENS,
@@ -62,8 +61,8 @@ enum kvr_sched_limit {
  * Overlap of the prompt with each rank's cache, in blocks, by dense rank index: `host` is the
  * extension beyond device, `disk` beyond host, `external` beyond disk. NULL = none anywhere.
  * Entries of indices not in use are ignored. Each array has kvr_sched_max_ranks() entries (the
- * multiple of 64) and any alignment of 4. Borrowed for the call only: what a waiting request
- * needs is copied.
+ * multiple of 64) and any alignment of 4. Read during the call only; the overlap of a
+ * waiting request is copied.
  */
 struct kvr_sched_overlap {
 	const uint32_t *device;
@@ -73,9 +72,8 @@ struct kvr_sched_overlap {
 };
 
 /**
- * One request. Owned by the caller; when the answer is KVR_SCHED_QUEUED, the struct and all it
- * points to (except the overlap, which is a separate argument) must stay valid and unchanged
- * until the slot leaves the queue. Keep it in the request slot.
+ * One request, owned by the caller. After KVR_SCHED_QUEUED, the struct and everything it points to
+ * must stay valid and unchanged until the slot leaves the queue. Keep it in the request slot.
  */
 struct kvr_sched_req {
 	const void *sh; /**< n sequence hashes, 8 bytes each in host order, any alignment */
@@ -84,14 +82,13 @@ struct kvr_sched_req {
 	uint32_t exec_isl; /**< prompt tokens the engine sees: prefill load and output blocks of the
 			    * booking; 0 = isl */
 	bool query_only;
-	/** A health probe: chosen as a query is, and booked without weight, so that its end, its
-	 * age and the loss of its rank are known. It waits for nobody, and where it is pinned
-	 * overload does not count. */
+	/** Health probe: chosen like a query, booked without load so that its end, age and the loss
+	 * of its rank are tracked. Never queued. With a pin, overload is ignored. */
 	bool probe;
 	enum kvr_role phase;
-	/** NULL = none. Of the message, completed by the caller: expected_output_tokens,
-	 * exclude_worker and policy_class (KVR_SCHED_NO_CLASS: the first class). Values out of
-	 * range = KVR_E_INVALID_OVERRIDE, KVR_E_INVALID_WEIGHT (sections 5.6 and 11.1). */
+	/** NULL: none. From the message; the caller adds expected_output_tokens, exclude_worker and
+	 * policy_class (KVR_SCHED_NO_CLASS: the first class). Values out of range give
+	 * KVR_E_INVALID_OVERRIDE or KVR_E_INVALID_WEIGHT (sections 5.6 and 11.1). */
 	const struct kvr_hints *hints;
 };
 
@@ -106,17 +103,17 @@ struct kvr_sched_decision {
 	uint32_t dp_rank;
 	uint32_t overlap_blocks;	  /**< round(effective), halves up */
 	uint32_t required_blocks;	  /**< ceil(isl / block_size) */
-	uint32_t potential_decode_blocks; /**< of the rank once admitted (5.4) */
+	uint32_t potential_decode_blocks; /**< of the rank after admission (5.4) */
 	uint64_t cached_tokens;		  /**< round(effective * block_size), halves up */
 	double effective_overlap;	  /**< blocks */
 	double cost;
-	uint64_t waited_ns; /**< 0 unless it waited */
+	uint64_t waited_ns; /**< 0: did not wait */
 	bool pinned;
-	bool refreshed; /**< the overlap was looked up again before admission */
-	bool trial; /**< booked to see whether the rank, which has let requests time out, works */
-	uint32_t policy_class; /**< index of the class that counted */
+	bool refreshed;	       /**< the overlap was looked up again before admission */
+	bool trial;	       /**< probe of a rank that let requests time out */
+	uint32_t policy_class; /**< index of the class that was used */
 	uint32_t better_rank;  /**< eligible rank with strictly more effective overlap (5.9) */
-	double better_overlap; /**< its blocks; only when better_rank is set */
+	double better_overlap; /**< its effective overlap in blocks; valid if better_rank is set */
 	struct {
 		enum kvr_sched_limit kind;
 		uint64_t current;
@@ -124,7 +121,7 @@ struct kvr_sched_decision {
 	} reject; /**< for KVR_E_QUEUE_REJECTED */
 };
 
-/** What selection knew about one eligible rank, before booking. */
+/** Terms of the cost of one eligible rank, before booking. */
 struct kvr_sched_term {
 	uint64_t worker;
 	uint32_t dp_rank;
@@ -138,15 +135,16 @@ struct kvr_sched_term {
 	uint32_t decode_blocks;
 	uint32_t active_requests;
 	/* Mode ttft: cost = wait + left / (1 - rho) + decode_weight * tokens in flight. */
-	bool by_ttft;	      /**< the rest counts */
-	double wait_tokens;   /**< booked there and not computed, or waiting for it: Q */
-	double left_tokens;   /**< of this prompt to compute there: u */
-	double decode_weight; /**< of a token in flight */
-	double rho;	      /**< part of the pool's time that prefill takes */
-	double us_token;      /**< of prefill, as learned; 0 = not yet */
+	bool by_ttft;	      /**< the following fields are valid */
+	double wait_tokens;   /**< Q: booked but not computed tokens, and tokens that wait for the
+				 rank */
+	double left_tokens;   /**< u: tokens of this prompt to compute */
+	double decode_weight; /**< per token in flight */
+	double rho;	      /**< fraction of the time of the pool spent on prefill */
+	double us_token;      /**< learned prefill time per token; 0: unknown */
 };
 
-/** Buffer for terms, ordered by (worker, dp_rank). n counts all, v holds the first cap. */
+/** Buffer for n terms, ordered by (worker, dp_rank); v holds the first cap. */
 struct kvr_sched_terms {
 	struct kvr_sched_term *v;
 	uint32_t cap;

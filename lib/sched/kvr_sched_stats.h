@@ -4,8 +4,8 @@
 
 /**
  * @file
- * Questions to a scheduler (kvr_sched.h) that change nothing: potential loads, LoRA adapters, what
- * waits, and its counters. Thread: the scheduler's, where nothing else is said.
+ * Read-only queries of a scheduler (kvr_sched.h): potential loads, LoRA adapters, waiting requests,
+ * counters. Thread: scheduler, unless stated otherwise.
  */
 
 #include "kvr_active.h"
@@ -28,27 +28,27 @@ struct kvr_sched_load {
 };
 
 /**
- * Potential loads of every rank (section 15), draining ones too, ordered by (worker, dp_rank).
- * @return how many ranks there are; the first @p cap are written.
+ * Potential loads of every rank (section 15), including draining ones, ordered by (worker,
+ * dp_rank). @return number of ranks; the first @p cap are written.
  */
 uint32_t kvr_sched_loads(struct kvr_sched *s, const struct kvr_sched_req *req,
 			 const struct kvr_sched_overlap *ov, uint64_t now,
 			 struct kvr_sched_load v[], uint32_t cap);
 
-#define KVR_SCHED_ADAPTERS  128u /* LoRA adapters told apart */
+#define KVR_SCHED_ADAPTERS  128u /* LoRA adapters counted separately */
 #define KVR_SCHED_LORA_NAME 255u /* bytes */
 
 /** Load of one LoRA adapter (6.1, 11.1). */
 struct kvr_sched_lora {
 	uint32_t active; /**< bookings now */
 	uint32_t len;
-	uint64_t booked;		    /**< since the name has its place in the table */
+	uint64_t booked;		    /**< since the name was entered in the table */
 	char name[KVR_SCHED_LORA_NAME + 1]; /**< len bytes and a NUL */
 };
 
 /**
- * Adapters in no order, from number @p from on, at most @p cap. One without bookings stays until
- * its place is needed. @return how many there are.
+ * Write at most @p cap adapters from number @p from on, unordered. An adapter without bookings
+ * stays until its entry is needed. @return number of adapters.
  */
 uint32_t kvr_sched_loras(const struct kvr_sched *s, uint32_t from, struct kvr_sched_lora v[],
 			 uint32_t cap);
@@ -56,10 +56,10 @@ uint32_t kvr_sched_loras(const struct kvr_sched *s, uint32_t from, struct kvr_sc
 /** Bookings of the adapter called @p name, 0 for an unknown one. */
 uint32_t kvr_sched_lora_active(const struct kvr_sched *s, const char *name, size_t len);
 
-/** Bookings of the adapters for which the table had no place, together; without a name. */
+/** Total of the adapters that did not fit the table; without a name. */
 void kvr_sched_lora_other(const struct kvr_sched *s, struct kvr_sched_lora *out);
 
-/** What waits, whole pool. Any thread. */
+/** Waiting requests of the pool. Any thread. */
 struct kvr_sched_pending {
 	uint32_t count;
 	uint64_t isl_tokens;
@@ -72,21 +72,21 @@ void kvr_sched_pending(const struct kvr_sched *s, struct kvr_sched_pending *p);
 int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
 			    struct kvr_sched_pending *p);
 
-/** Counters but for refusals. One writer (the scheduler), readable from any thread. */
+/** Counters except rejections. One writer (the scheduler), readable from any thread. */
 #define KVR_SCHED_COUNTER_LIST(X)                                                                  \
 	X(KVR_SCHED_C_CALLS, routed_calls, COUNT, "requests", "kvr_sched_route() calls")           \
 	X(KVR_SCHED_C_BOOKED_AT_ONCE, booked_at_once, COUNT, "requests",                           \
 	  "requests booked by the call")                                                           \
 	X(KVR_SCHED_C_QUEUED, queued, COUNT, "requests", "requests that had to wait")              \
-	X(KVR_SCHED_C_QUERIES, queries, COUNT, "requests", "questions answered, nothing booked")   \
+	X(KVR_SCHED_C_QUERIES, queries, COUNT, "requests", "queries answered without booking")     \
 	X(KVR_SCHED_C_ADMITTED, admitted, COUNT, "requests", "waiting requests booked")            \
-	X(KVR_SCHED_C_FINISHED, finished, COUNT, "requests", "bookings that ended by themselves")  \
+	X(KVR_SCHED_C_FINISHED, finished, COUNT, "requests", "bookings ended by their request")    \
 	X(KVR_SCHED_C_CANCELLED_BOOKED, cancelled_booked, COUNT, "requests", "bookings cancelled") \
 	X(KVR_SCHED_C_CANCELLED_WAITING, cancelled_waiting, COUNT, "requests",                     \
 	  "waiting requests cancelled")                                                            \
 	X(KVR_SCHED_C_EXPIRED, expired, COUNT, "requests", "bookings released after silence")      \
 	X(KVR_SCHED_C_RELEASED_ENDED, released_ended, COUNT, "requests",                           \
-	  "of expired, those whose request has ended since")                                       \
+	  "released bookings whose request has ended")                                             \
 	X(KVR_SCHED_C_DROPPED, dropped, COUNT, "requests", "bookings lost with their rank")        \
 	X(KVR_SCHED_C_LATE, late, COUNT, "calls", "calls that named a free slot")                  \
 	X(KVR_SCHED_C_PREFILL_MARKS, prefill_marks, COUNT, "requests",                             \
@@ -99,26 +99,25 @@ int kvr_sched_pending_class(const struct kvr_sched *s, uint32_t policy_class,
 	X(KVR_SCHED_C_NON_MAX, non_max_overlap, COUNT, "requests",                                 \
 	  "bookings though an eligible rank had strictly more overlap")                            \
 	X(KVR_SCHED_C_LIMIT_REQUESTS, limit_requests, COUNT, "requests",                           \
-	  "requests refused at their class's limit of requests that wait")                         \
+	  "requests rejected: class limit of waiting requests")                                    \
 	X(KVR_SCHED_C_LIMIT_ISL, limit_isl_tokens, COUNT, "requests",                              \
-	  "requests refused at its limit of their prompt tokens")                                  \
+	  "requests rejected: class limit of waiting prompt tokens")                               \
 	X(KVR_SCHED_C_LIMIT_CACHED, limit_cached_tokens, COUNT, "requests",                        \
-	  "requests refused at its limit of their cached tokens")                                  \
+	  "requests rejected: class limit of waiting cached tokens")                               \
 	X(KVR_SCHED_C_UNSHARED, unshared_blocks, COUNT, "blocks",                                  \
 	  "prompt blocks booked privately: load model full")                                       \
 	X(KVR_SCHED_C_PROBES, probes, COUNT, "requests",                                           \
-	  "health probes, which no other counter knows")                                           \
-	X(KVR_SCHED_C_PROBES_REFUSED, probes_refused, COUNT, "requests", "of them, refused")       \
-	X(KVR_SCHED_C_PROBES_ENDED, probes_ended, COUNT, "requests", "of them, over")              \
+	  "health probes, not included in other counters")                                         \
+	X(KVR_SCHED_C_PROBES_REFUSED, probes_refused, COUNT, "requests", "health probes rejected") \
+	X(KVR_SCHED_C_PROBES_ENDED, probes_ended, COUNT, "requests", "health probes ended")        \
 	X(KVR_SCHED_C_PROBES_NOW, probes_now, GAUGE, "requests", "health probes now")              \
 	X(KVR_SCHED_C_BOOKED_NOW, booked_now, GAUGE, "requests", "bookings now")                   \
 	X(KVR_SCHED_C_RELEASED_NOW, released_now, GAUGE, "requests",                               \
 	  "requests that go on after their booking was released")                                  \
 	X(KVR_SCHED_C_WAITING_NOW, waiting_now, GAUGE, "requests", "requests waiting now")
 
-/** Then refusals, by reason: of all calls, and those of kvr_sched_poll() and close_queue among
- * them. The first of each is the sum of the others. The equations in counters.c are true between
- * calls. */
+/** Followed by rejections by reason: of all calls, then of kvr_sched_poll() and close_queue only.
+ * The first of each is the sum of the others. The equations in counters.c hold between calls. */
 enum kvr_sched_counter {
 	KVR_SCHED_COUNTER_LIST(KVR_COUNTER_ENUM) KVR_SCHED_C_ERRORS,
 	KVR_SCHED_C_POLL_ERRORS = KVR_SCHED_C_ERRORS + KVR_SCHED_ERRS,
@@ -133,7 +132,7 @@ extern const struct kvr_stats_def kvr_sched_stats_def;
 
 const struct kvr_sched_counters *kvr_sched_counters(const struct kvr_sched *s);
 
-/** The load model beneath, for its counters. Any thread. */
+/** The load model, for its counters. Any thread. */
 const struct kvr_active *kvr_sched_active(const struct kvr_sched *s);
 
 #endif

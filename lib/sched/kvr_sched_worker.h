@@ -4,8 +4,8 @@
 
 /**
  * @file
- * The workers of a scheduler (kvr_sched.h) and their ranks: they come, change, report their load
- * and go, and what is known of each. Thread: the scheduler's, where nothing else is said.
+ * Workers and ranks of a scheduler (kvr_sched.h): addition, change, load reports, removal, state.
+ * Thread: scheduler, unless stated otherwise.
  */
 
 #include "kvr_sched_request.h"
@@ -26,83 +26,82 @@ struct kvr_sched_worker {
 };
 
 /**
- * Add a worker or replace its whole configuration. Ranks that stay keep their index, bookings,
- * load reports and draining mark; ranks that go lose them (ops->dropped, rank_removed); new ones
- * get free indices (ops->rank_added).
+ * Add a worker or replace its whole configuration. Remaining ranks keep their index,
+ * bookings, load reports and draining mark. Removed ranks lose them (ops->dropped, rank_removed).
+ * New ranks get free indices (ops->rank_added).
  * @return 0; -EINVAL dp_size 0, dp range beyond 2^32 or a taint over 255 bytes; -ENOSPC too many
  * ranks, workers or different taints. On error nothing changes.
  */
 int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, uint64_t now);
 
-/** End up to @p n bookings of a worker that is about to leave, released ones too (ops->dropped):
- * what kvr_sched_worker_gone() would have to do at once. @return how many are left; 0 for an
- * unknown one. */
+/** End up to @p n bookings of a worker before its removal, released ones included (ops->dropped).
+ * Splits the work of kvr_sched_worker_gone(). @return number of bookings left; 0 if unknown. */
 uint32_t kvr_sched_worker_drop(struct kvr_sched *s, uint64_t id, uint32_t n, uint64_t now);
 
 /**
- * Give up to @p n requests up that wait for a rank of the worker outside of the @p dp_size from
- * @p dp_start on: kvr_sched_poll() refuses them. What kvr_sched_worker_gone() (0 ranks stay) and
- * kvr_sched_worker_set() would have to do at once. @return whether none is left.
+ * Unpin up to @p n requests that wait for a rank of the worker outside @p dp_start to @p dp_start +
+ * @p dp_size - 1; kvr_sched_poll() rejects them. Splits the work of kvr_sched_worker_gone()
+ * (dp_size 0) and kvr_sched_worker_set(). @return true if none is left.
  */
 bool kvr_sched_worker_unpin(struct kvr_sched *s, uint64_t id, uint32_t dp_start, uint32_t dp_size,
 			    uint32_t n);
 
-/** The worker left: ends its bookings (ops->dropped). @return 0, or -ENOENT. */
+/** Remove a worker and end its bookings (ops->dropped). @return 0, or -ENOENT. */
 int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now);
 
 /**
- * A new life of the worker begins: it is not chosen, but those who wait for it go on waiting,
- * until kvr_sched_worker_available() says that it is there. Meanwhile its bookings are ended with
- * kvr_sched_worker_drop(), and kvr_sched_worker_set() says what it is now; of the former life
- * neither load reports nor the draining mark stay. @return 0, or -ENOENT.
+ * Start a new incarnation of a worker. It is not chosen until kvr_sched_worker_available();
+ * requests that wait for it stay in the queue. Meanwhile the caller ends its bookings with
+ * kvr_sched_worker_drop() and sets its configuration with kvr_sched_worker_set(). Load reports and
+ * the draining mark are reset. @return 0, or -ENOENT.
  */
 int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now);
 
-/** Draining takes it out of selection and keeps its bookings. @return 0, or -ENOENT. */
+/** Set the draining mark: a draining worker is not chosen and keeps its bookings. @return 0, or
+ * -ENOENT. */
 int kvr_sched_worker_drain(struct kvr_sched *s, uint64_t id, bool draining, uint64_t now);
 
-/** Availability as seen by liveness (suspect = false). Starts true. @return 0, or -ENOENT. */
+/** Set availability (false: suspect). Initially true. @return 0, or -ENOENT. */
 int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available, uint64_t now);
 
 /**
- * The worker has not acknowledged a request that it was sent. Until kvr_sched_responded() it gets
- * one every @p ns, as long as others fit which are not silent: a worker that reports and takes
- * nothing looks idle, and would draw all. Pins, and those who wait for a rank of it, stay. Unknown
- * ones are ignored.
+ * Report a request that the worker has not acknowledged. Until kvr_sched_responded(), the worker
+ * gets one request every @p ns while responsive workers are eligible. Reason: a worker that reports
+ * but takes no requests looks idle and would attract all. Pinned and waiting requests are not
+ * affected. No-op for unknown workers.
  */
 void kvr_sched_unresponsive(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t now);
 
-/** It has said something about a request. */
+/** Report a message of the worker about a request. */
 void kvr_sched_responded(struct kvr_sched *s, uint64_t id);
 
-/** Silent workers. */
+/** Number of unresponsive workers. */
 uint32_t kvr_sched_n_unresponsive(const struct kvr_sched *s);
 
-/** How a booking has ended, as far as it tells how well its rank works. */
+/** Outcome of a booking with respect to the health of its rank. */
 enum kvr_sched_outcome {
-	KVR_SCHED_NEUTRAL, /**< it tells nothing: the request itself was wrong, or was stopped */
+	KVR_SCHED_NEUTRAL, /**< not related to the rank: faulty or stopped request */
 	KVR_SCHED_SERVED,
-	KVR_SCHED_FAILED,     /**< by the engine, or by its agent for it */
-	KVR_SCHED_OVERLOADED, /**< refused for want of room */
-	KVR_SCHED_GIVEN_UP,   /**< its client has stopped waiting for it */
+	KVR_SCHED_FAILED,     /**< reported by the engine or its agent */
+	KVR_SCHED_OVERLOADED, /**< rejected for lack of capacity */
+	KVR_SCHED_GIVEN_UP,   /**< cancelled by its client */
 };
 
 /**
- * How the booking of @p slot ends; call it before kvr_sched_finish(). A rank whose failure ratio
- * reaches failure_ratio, or that is overloaded, is avoided: as long as another rank fits and has
- * room, it gets one request at a time, after 0.5 s at first and at most 4 s, until one is served.
- * Avoiding is a preference: when all ranks that fit are avoided, the choice is made as if none
- * were. GIVEN_UP counts as a failure when the request has waited for a second or more, has no
- * token, and its rank has produced nothing since the booking. Slots that are not booked and health
- * probes are ignored.
+ * Report the outcome of the booking of @p slot, before kvr_sched_finish(). A rank that is
+ * overloaded, or reaches failure_ratio, is avoided while another eligible rank has capacity: it
+ * gets one request at a time, at first after 0.5 s, later after up to 4 s, until one is served. If
+ * all eligible ranks are avoided, the choice ignores avoidance. GIVEN_UP counts as a failure if the
+ * request waited for 1 s or more, has no token, and its rank has produced nothing since the
+ * booking. Slots without booking and health probes are ignored.
  */
 void kvr_sched_outcome(struct kvr_sched *s, uint32_t slot, enum kvr_sched_outcome how,
 		       uint64_t now);
 
-/** Ranks that are avoided for their outcomes, or being probed. */
+/** Number of ranks whose circuit breaker is not closed. */
 uint32_t kvr_sched_n_failing(const struct kvr_sched *s);
 
-/** Load report of one rank (12.2). @return 0, or -ENOENT unknown worker or rank. */
+/** Store the load report of one rank (12.2). @return 0, or -ENOENT: unknown worker or rank. */
 int kvr_sched_load_report(struct kvr_sched *s, uint64_t id, uint32_t dp_rank,
 			  uint64_t kv_used_blocks, uint64_t now);
 
@@ -112,18 +111,18 @@ uint32_t kvr_sched_worker_ranks(const struct kvr_sched *s, uint64_t id);
 /** Bookings on all ranks of a worker; 0 for an unknown one. */
 uint32_t kvr_sched_worker_bookings(const struct kvr_sched *s, uint64_t id);
 
-/** Number of workers known. */
+/** Number of workers. */
 uint32_t kvr_sched_n_workers(const struct kvr_sched *s);
 
-/** Ranks of the workers known, and those of them that may be chosen: neither suspect nor draining.
- * Cost: max_ranks / 64 words. */
+/** Number of ranks, and of those that are neither suspect nor draining. Cost: max_ranks / 64 words.
+ */
 void kvr_sched_n_ranks(const struct kvr_sched *s, uint32_t *ranks, uint32_t *open);
 
-/** Ranks that can take requests: those that may be chosen, and those between two lives of their
- * worker, which will be in a moment. Cost: max_ranks / 64 words. */
+/** Number of ranks that take requests now, or will when the incarnation of their worker that has
+ * begun is available. Cost: max_ranks / 64 words. */
 uint32_t kvr_sched_n_able(const struct kvr_sched *s);
 
-/** Ids of the workers known, ascending: the first @p cap of them. @return how many there are. */
+/** Write the first @p cap worker ids in ascending order. @return number of workers. */
 uint32_t kvr_sched_workers(const struct kvr_sched *s, uint64_t id[], uint32_t cap);
 
 /** Dense index of (worker, dp_rank), or KVR_SCHED_NO_RANK. */
@@ -131,9 +130,9 @@ uint32_t kvr_sched_rank_find(const struct kvr_sched *s, uint64_t id, uint32_t dp
 
 /** State of a rank's circuit breaker: kvr_sched_outcome(). */
 enum kvr_sched_breaker {
-	KVR_SCHED_CLOSED,    /**< chosen like any other */
+	KVR_SCHED_CLOSED,    /**< chosen normally */
 	KVR_SCHED_OPEN,	     /**< avoided until `probe_at` */
-	KVR_SCHED_HALF_OPEN, /**< the next request may go there */
+	KVR_SCHED_HALF_OPEN, /**< admits one request as a probe */
 };
 
 /** State of one rank, for telemetry. Any thread. */
@@ -146,16 +145,17 @@ struct kvr_sched_rank_info {
 	bool draining;
 	bool silent;	 /**< its worker */
 	bool overloaded; /**< this rank */
-	bool refuses; /**< the breaker is not closed because the engine refuses for want of room */
+	bool refuses; /**< the breaker is not closed because the engine rejected requests for lack
+			 of capacity */
 	enum kvr_sched_breaker breaker;
-	uint32_t failures;    /**< outcomes FAILED, and GIVEN_UP that counts, in this life */
+	uint32_t failures;    /**< FAILED and counted GIVEN_UP outcomes of this incarnation */
 	double failure_ratio; /**< of its last requests, 0 to 1 */
 	uint64_t probe_at;    /**< OPEN: the end of the pause, ns */
 	bool worker_overloaded;
 	uint32_t active_requests;
 	uint32_t active_blocks;
-	uint64_t active_prefill_tokens; /**< without modelled decay since the last event */
-	uint64_t kv_used_blocks;	/**< last report; UINT64_MAX = none yet */
+	uint64_t active_prefill_tokens; /**< as of the last event, without decay since */
+	uint64_t kv_used_blocks;	/**< last report; UINT64_MAX: none */
 	uint64_t total_kv_blocks;
 	uint64_t max_num_batched_tokens;
 };
@@ -163,7 +163,7 @@ struct kvr_sched_rank_info {
 /** @return 0, or -ENOENT when the index is not in use. */
 int kvr_sched_rank_get(const struct kvr_sched *s, uint32_t rank, struct kvr_sched_rank_info *out);
 
-/** Dense indices in use, ordered by (worker, dp_rank). @return how many there are. */
+/** Point @p order to the dense indices in use, by (worker, dp_rank). @return their number. */
 uint32_t kvr_sched_rank_order(const struct kvr_sched *s, const uint32_t **order);
 
 #endif

@@ -1,31 +1,32 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Late binding, an option of mode ttft. The rank of a request is chosen when it arrives, and from
- * then on its tokens and blocks count there. It is given to the rank only when less than
- * ttft_late_tokens are to be computed there. Until then it stands in the rank's lane of the queue,
- * shortest first: its key is arrival + AGE * time to compute, so that AGE seconds of waiting make
- * up for one more of computing, and the key never changes. A rank that cannot be had any more when
- * its turn has come is chosen anew; nothing else moves a request, as moving to whoever is idle
- * costs more hits than it saves waiting. After ttft_late_ms it is given to its rank as it is.
+ * Late binding, an option of mode ttft. The rank of a request is chosen on arrival, and its tokens
+ * and blocks count there at once. The request is dispatched to the rank only when less than
+ * ttft_late_tokens are to be computed there. Until then it waits in the lane of the rank, shortest
+ * first: the key is arrival + AGE * time to compute, so AGE seconds of waiting compensate for one
+ * second more of computing, and the key never changes. If the rank is not eligible at the turn of
+ * the request, another one is chosen. Nothing else moves a request, because moving to an idle rank
+ * loses more hits than it saves waiting time. After ttft_late_ms the request is dispatched
+ * regardless.
  *
- * Why the blocks count: without them the next request with the same beginning finds neither cache
- * nor flight, goes elsewhere and computes it again; that loses more than the order gains.
+ * Blocks count because otherwise the next request with the same prefix would find neither cache nor
+ * flight, go to another rank and compute the prefix again.
  *
- * How the tokens count: who comes waits for what is shorter, and what is longer waits for it. So
- * Q(r) of ttft_dp.c has the tokens of the first and, for each of the second, those of the new one.
- * Sizes are told apart by factors of four; of those of the same size half are before it. All
- * tokens, as if the order was that of arrival, would make busy ranks look worse to short requests
- * than they are, and better to long ones.
+ * Tokens: a new request waits for shorter ones, and longer ones wait for it. Q(r) of ttft_dp.c
+ * therefore has the tokens of the shorter requests and, for each longer request, the tokens of the
+ * new one. Sizes are classified by factors of four; half of the requests of the same size count as
+ * shorter. Counting all tokens, as in order of arrival, would overrate busy ranks for long requests
+ * and underrate them for short ones.
  *
- * Decode legs, which compute nothing, and queries never wait here. O(log n) in and out, and a look
- * at each lane in use when somebody may go. A long prompt is entered and taken out in slices, as
- * those of bookings are (slices_dp.c): what counts for others is whole before the next decision.
+ * Decode legs, which compute nothing, and queries never wait here. Cost: O(log n) per insertion and
+ * removal, and one check per used lane when a request may go. Long prompts are entered and removed
+ * in slices like those of bookings (slices_dp.c), completed before the next decision.
  */
 #include "sched_pvt.h"
 
-#define AGE 4 /* seconds of waiting for one of computing */
+#define AGE 4 /* seconds of waiting per second of computing */
 
-/* Given to a rank and not computed yet, as far as is known. */
+/* Return the tokens dispatched to a rank and not computed yet, as far as known. */
 bool kvr_sched__late_full(const struct kvr_sched *s, uint32_t rank, uint64_t now)
 {
 	const struct ttft *t = &s->ttft;
@@ -35,7 +36,7 @@ bool kvr_sched__late_full(const struct kvr_sched *s, uint32_t rank, uint64_t now
 	       (double)s->conf.ttft_late_tokens;
 }
 
-/* Whether a request that chose this rank has to wait for it; not before others that do. */
+/* Return true if a request that chose this rank must wait for it, behind others that wait. */
 bool kvr_sched__late_waits(const struct kvr_sched *s, const struct choice *c, uint32_t rank,
 			   uint64_t now)
 {
@@ -43,7 +44,7 @@ bool kvr_sched__late_waits(const struct kvr_sched *s, const struct choice *c, ui
 	       (s->ttft.late[rank] > 0 || kvr_sched__late_full(s, rank, now));
 }
 
-/* Its place in the queue: highest first. */
+/* Return the key in the queue: highest first. */
 double kvr_sched__late_key(const struct kvr_sched *s, const struct waiting *w, double jump)
 {
 	const double ns = (double)(w->since - s->origin) + AGE * (double)w->left * s->ttft.ns_token;
@@ -51,9 +52,9 @@ double kvr_sched__late_key(const struct kvr_sched *s, const struct waiting *w, d
 	return (jump > 0 ? jump : 0) - ns / (double)SECOND_NS;
 }
 
-/* ---- what it counts for ------------------------------------------------------------------ */
+/* ---- load of waiting requests--------------------------------------------------------------- */
 
-/* 0 below 1,024 tokens, and one more for each factor of four. */
+/* Return the size class: 0 below 1,024 tokens, plus one for each factor of four. */
 static uint32_t size_of(uint64_t tokens)
 {
 	const uint32_t size = tokens < 1024 ? 0 : (55 - (uint32_t)__builtin_clzll(tokens)) / 2;
@@ -61,8 +62,8 @@ static uint32_t size_of(uint64_t tokens)
 	return size < LATE_SIZES ? size : LATE_SIZES - 1;
 }
 
-/* One more, or one less, that waits for a rank with so many tokens to compute. */
-static void count(struct kvr_sched *s, uint32_t rank, uint64_t left, int by)
+/* Add (by 1) or remove (by -1) a request that waits for a rank with @p left tokens to compute. */
+static void count_waiting(struct kvr_sched *s, uint32_t rank, uint64_t left, int by)
 {
 	struct late_line *l = &s->ttft.line[rank];
 	const double tokens = (double)by * (double)left;
@@ -79,7 +80,7 @@ static void count(struct kvr_sched *s, uint32_t rank, uint64_t left, int by)
 	kvr_sched__ttft_waits(s, rank, false);
 }
 
-/* Q of the ranks that somebody waits for, as the request of the decision under way finds it. */
+/* Compute Q of the ranks with waiting requests for the request of the current decision. */
 void kvr_sched__late_see(const struct kvr_sched *s, struct cost_in *in)
 {
 	const struct ttft *t = &s->ttft;
@@ -99,7 +100,7 @@ void kvr_sched__late_see(const struct kvr_sched *s, struct cost_in *in)
 	in->rest = t->seen;
 }
 
-/* After a choice, as of a booking. */
+/* Add the load of a request after its choice, like a booking. */
 void kvr_sched__late_hold(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 			  const struct kvr_sched_decision *d)
 {
@@ -107,29 +108,29 @@ void kvr_sched__late_hold(struct kvr_sched *s, uint32_t slot, const struct choic
 
 	s->wait[slot].left = kvr_sched__left(s, c, d);
 	b->rank = d->rank;
-	kvr_sched__fly(s, c, slot, UNTOLD);
-	count(s, d->rank, s->wait[slot].left, 1);
+	kvr_sched__fly(s, c, slot, NOT_REPORTED);
+	count_waiting(s, d->rank, s->wait[slot].left, 1);
 }
 
-/* It counts for nothing any more; its blocks leave as those of a booking that ends. */
+/* Remove the load of a request; its blocks are removed like those of a booking. */
 void kvr_sched__late_drop(struct kvr_sched *s, uint32_t slot)
 {
 	struct slot *b = &s->slot[slot];
 
 	if (b->rank == NIL)
 		return;
-	kvr_sched__leave_prompt(s, slot, b->rank, UNTOLD);
-	count(s, b->rank, s->wait[slot].left, -1);
+	kvr_sched__leave_prompt(s, slot, b->rank, NOT_REPORTED);
+	count_waiting(s, b->rank, s->wait[slot].left, -1);
 	b->rank = NIL;
 }
 
-/* The rank that it waits for, whether it counts there or not; NIL: that has gone. */
+/* Return the rank that the request waits for, NIL if removed. */
 uint32_t kvr_sched__late_rank(const struct kvr_sched *s, uint32_t slot)
 {
 	return s->node[slot].lane < s->max_ranks ? s->node[slot].lane : NIL;
 }
 
-/* It was its turn, which is put off: it counts as before, at once. */
+/* Restore the load of a request whose turn was deferred. */
 void kvr_sched__late_again(struct kvr_sched *s, uint32_t slot, const struct choice *c)
 {
 	const uint32_t rank = kvr_sched__late_rank(s, slot);
@@ -139,12 +140,12 @@ void kvr_sched__late_again(struct kvr_sched *s, uint32_t slot, const struct choi
 	kvr_sched__settle(s);
 	kvr_active_match(s->active, c->req->sh, c->p.reuse ? c->n : 0, s->depth);
 	s->slot[slot].rank = rank;
-	kvr_sched__fly(s, c, slot, UNTOLD);
+	kvr_sched__fly(s, c, slot, NOT_REPORTED);
 	kvr_sched__settle(s);
-	count(s, rank, s->wait[slot].left, 1);
+	count_waiting(s, rank, s->wait[slot].left, 1);
 }
 
-/* ---- who waits, as they began to ---------------------------------------------------------- */
+/* ---- waiting requests by arrival ---------------------------------------------------------- */
 
 void kvr_sched__late_add(struct kvr_sched *s, uint32_t slot, uint64_t now)
 {
@@ -156,7 +157,7 @@ void kvr_sched__late_add(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	w->newer = NIL;
 	*(w->older != NIL ? &s->wait[w->older].newer : &t->late_old) = slot;
 	t->late_new = slot;
-	s->changed = true; /* its rank may have room since the last look */
+	s->changed = true; /* its rank may have capacity since the last poll */
 }
 
 void kvr_sched__late_del(struct kvr_sched *s, uint32_t slot)
@@ -170,7 +171,7 @@ void kvr_sched__late_del(struct kvr_sched *s, uint32_t slot)
 	w->late = false;
 }
 
-/* When the oldest has waited long enough; UINT64_MAX: nobody waits. */
+/* Return the time when the oldest request is due; UINT64_MAX: none waits. */
 uint64_t kvr_sched__late_until(const struct kvr_sched *s)
 {
 	const uint32_t slot = s->ttft.late_old;
@@ -179,7 +180,7 @@ uint64_t kvr_sched__late_until(const struct kvr_sched *s)
 			   : s->wait[slot].late_since + s->conf.ttft_late_ms * UINT64_C(1000000);
 }
 
-/* The oldest when it has waited long enough, or NIL. */
+/* Return the oldest request if it is due, else NIL. */
 uint32_t kvr_sched__late_due(const struct kvr_sched *s, uint64_t now)
 {
 	return now >= kvr_sched__late_until(s) ? s->ttft.late_old : NIL;

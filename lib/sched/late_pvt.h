@@ -4,7 +4,7 @@
 
 /**
  * @file
- * Late binding of mode ttft: what late_dp.c does for the queue and the choices. Scheduler lcore.
+ * Late binding of mode ttft: interface of late_dp.c to the queue and the choices. Scheduler lcore.
  */
 
 #include "sched_pvt.h"

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bookings per LoRA adapter (section 6.1). A table of a few names, found by comparing their
- * hashes one by one: 128 words are quicker to scan than a bucket is to miss. A name keeps its
- * place while it has bookings, and after that until another one needs it.
+ * Bookings per LoRA adapter (section 6.1). A table of at most 128 names, searched
+ * linearly by hash: a scan of 128 words is faster than a cache miss in a hash table. A name keeps
+ * its entry while it has bookings, and afterwards until another name needs the entry.
  */
 #include "sched_pvt.h"
 
-#define OTHER (KVR_SCHED_ADAPTERS + 1) /* slot.adapter: 0 none, place + 1, or this */
+#define OTHER (KVR_SCHED_ADAPTERS + 1) /* slot.adapter: 0: none; index + 1; or this */
 
 static uint64_t name_hash(const struct kvr_sched *s, const struct kvr_str *name)
 {
@@ -22,7 +22,7 @@ static uint64_t name_hash(const struct kvr_sched *s, const struct kvr_str *name)
 	return kvr_mix64(h ^ part);
 }
 
-static uint32_t find(const struct kvr_sched *s, uint64_t hash, const struct kvr_str *name)
+static uint32_t find_adapter(const struct kvr_sched *s, uint64_t hash, const struct kvr_str *name)
 {
 	for (uint32_t i = 0; i < s->n_loras; i++)
 		if (s->lora_hash[i] == hash && s->lora[i].len == name->len &&
@@ -31,8 +31,8 @@ static uint32_t find(const struct kvr_sched *s, uint64_t hash, const struct kvr_
 	return NIL;
 }
 
-/* A place for a new name: one never used, or one without bookings. */
-static uint32_t make(struct kvr_sched *s, uint64_t hash, const struct kvr_str *name)
+/* Return an entry for a new name: an unused one, or one without bookings. */
+static uint32_t take_entry(struct kvr_sched *s, uint64_t hash, const struct kvr_str *name)
 {
 	uint32_t i = s->n_loras;
 
@@ -58,9 +58,9 @@ uint16_t kvr_sched__lora_begin(struct kvr_sched *s, const struct kvr_hints *h)
 		return 0;
 	if (h->lora.len <= KVR_SCHED_LORA_NAME) {
 		hash = name_hash(s, &h->lora);
-		i = find(s, hash, &h->lora);
+		i = find_adapter(s, hash, &h->lora);
 		if (i == NIL)
-			i = make(s, hash, &h->lora);
+			i = take_entry(s, hash, &h->lora);
 	}
 	if (i == NIL) {
 		s->lora_other.active++;
@@ -94,7 +94,7 @@ uint32_t kvr_sched_lora_active(const struct kvr_sched *s, const char *name, size
 	uint32_t i = NIL;
 
 	if (len > 0 && len <= KVR_SCHED_LORA_NAME)
-		i = find(s, name_hash(s, &str), &str);
+		i = find_adapter(s, name_hash(s, &str), &str);
 	return i == NIL ? 0 : s->lora[i].active;
 }
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Routing modes, a row each, and those without cache knowledge (section 12.1): they choose a worker
- * among the free ones (eligible and not overloaded) by bookings in flight, then its least busy
- * eligible rank. The candidates are gathered as worker entries in s->mine, which only worker_set
- * uses otherwise.
+ * Table of the routing modes, and the modes without cache knowledge (section 12.1). These choose a
+ * worker among the eligible ones that are not overloaded, by bookings, then its least busy eligible
+ * rank. The candidates are worker indices in s->mine, scratch memory that only worker_set shares.
  */
 #include "sched_pvt.h"
 
-static uint32_t candidates(struct kvr_sched *s)
+static uint32_t list_candidates(struct kvr_sched *s)
 {
 	uint32_t n = 0;
 
@@ -15,7 +14,7 @@ static uint32_t candidates(struct kvr_sched *s)
 		const struct worker *w = &s->worker[s->sorted[i]];
 
 		for (uint32_t k = 0; k < w->dp_size; k++)
-			if (bit(s->elig, s->order[w->at + k])) {
+			if (test_bit(s->elig, s->order[w->at + k])) {
 				s->mine[n++] = s->sorted[i];
 				break;
 			}
@@ -23,27 +22,27 @@ static uint32_t candidates(struct kvr_sched *s)
 	return n;
 }
 
-static uint32_t load(const struct kvr_sched *s, uint32_t entry)
+static uint32_t worker_load(const struct kvr_sched *s, uint32_t entry)
 {
 	return s->worker[entry].bookings;
 }
 
-/* Least loaded of the first n candidates, ties by lot. */
-static uint32_t least(struct kvr_sched *s, const uint32_t *of, uint32_t n)
+/* Return the least loaded of the first n candidates; ties: random. */
+static uint32_t pick_least_loaded(struct kvr_sched *s, const uint32_t *of, uint32_t n)
 {
 	uint32_t best = 0, ties = 1;
 
 	for (uint32_t i = 1; i < n; i++) {
-		if (load(s, of[i]) < load(s, of[best]))
+		if (worker_load(s, of[i]) < worker_load(s, of[best]))
 			best = i, ties = 1;
-		else if (load(s, of[i]) == load(s, of[best]) &&
+		else if (worker_load(s, of[i]) == worker_load(s, of[best]) &&
 			 kvr_rand_below(&s->rand, ++ties) == 0)
 			best = i;
 	}
 	return of[best];
 }
 
-/* The next id after the one chosen last, cyclically; a query only looks. */
+/* Return the next id after the last choice, cyclically; a query does not advance. */
 static uint32_t round_robin(struct kvr_sched *s, uint32_t n, bool advance)
 {
 	uint32_t i = 0;
@@ -67,12 +66,12 @@ static uint32_t two_choices(struct kvr_sched *s, uint32_t n, bool advance)
 	a = kvr_rand_below(&s->rand, n);
 	b = kvr_rand_below(&s->rand, n - 1);
 	b += b >= a;
-	return load(s, s->mine[b]) < load(s, s->mine[a]) ? s->mine[b] : s->mine[a];
+	return worker_load(s, s->mine[b]) < worker_load(s, s->mine[a]) ? s->mine[b] : s->mine[a];
 }
 
 static uint32_t least_loaded(struct kvr_sched *s, uint32_t n, bool advance)
 {
-	return least(s, s->mine, n);
+	return pick_least_loaded(s, s->mine, n);
 }
 
 static uint32_t device_aware(struct kvr_sched *s, uint32_t n, bool advance)
@@ -84,33 +83,34 @@ static uint32_t device_aware(struct kvr_sched *s, uint32_t n, bool advance)
 		uint32_t e = s->mine[i];
 
 		if (!s->worker[e].cpu) {
-			acc_load += load(s, e);
+			acc_load += worker_load(s, e);
 			continue;
 		}
-		cpu_load += load(s, e);
+		cpu_load += worker_load(s, e);
 		s->mine[i] = s->mine[cpus];
 		s->mine[cpus++] = e;
 	}
 	if (cpus == 0 || cpus == n)
-		return least(s, s->mine, n);
+		return pick_least_loaded(s, s->mine, n);
 	may = acc_load * cpus / ((uint64_t)s->conf.cuda_to_cpu_ratio * (n - cpus));
-	return cpu_load < may ? least(s, s->mine, cpus) : least(s, s->mine + cpus, n - cpus);
+	return cpu_load < may ? pick_least_loaded(s, s->mine, cpus)
+			      : pick_least_loaded(s, s->mine + cpus, n - cpus);
 }
 
-static uint32_t any(struct kvr_sched *s, uint32_t n, bool advance)
+static uint32_t pick_random(struct kvr_sched *s, uint32_t n, bool advance)
 {
 	return s->mine[kvr_rand_below(&s->rand, n)];
 }
 
 /*
  * Every mode: X(name, needs_cache, may_wait, needs_pin, by_ttft, pick). `pick` chooses one of the
- * first n workers of s->mine, for good when `advance`; NULL: the lowest cost, choose_dp.c. A new
- * mode is a line at the end, and its function.
+ * first n workers of s->mine and, if `advance`, records the choice; NULL: the lowest cost,
+ * choose_dp.c. To add a mode, append a line and its function.
  */
 #define MODES(X)                                                                                   \
 	X("kv", true, true, false, false, NULL)                                                    \
 	X("round-robin", false, false, false, false, round_robin)                                  \
-	X("random", false, false, false, false, any)                                               \
+	X("random", false, false, false, false, pick_random)                                       \
 	X("power-of-two", false, false, false, false, two_choices)                                 \
 	X("least-loaded", false, false, false, false, least_loaded)                                \
 	X("device-aware-weighted", false, false, false, false, device_aware)                       \
@@ -137,7 +137,7 @@ static uint32_t pick_rank(const struct kvr_sched *s, const struct worker *w)
 	for (uint32_t k = 0; k < w->dp_size; k++) {
 		uint32_t r = s->order[w->at + k];
 
-		if (bit(s->elig, r) && (best == NIL || s->requests[r] < s->requests[best]))
+		if (test_bit(s->elig, r) && (best == NIL || s->requests[r] < s->requests[best]))
 			best = r;
 	}
 	return best;
@@ -160,7 +160,7 @@ enum kvr_code kvr_sched__choose_simple(struct kvr_sched *s, struct choice *c,
 		kvr_sched__open_set(s, c);
 		for (uint32_t w = 0; w < s->words; w++)
 			s->elig[w] = c->open[w] & ~s->over[w];
-		n = candidates(s);
+		n = list_candidates(s);
 		if (n == 0)
 			return any_bit(c->open, s->words) ? KVR_E_ALL_OVERLOADED
 							  : KVR_E_NO_ENDPOINTS;

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The overload detector (section 12.2). It judges what it was last told, not live load: active
- * blocks and prefill tokens after every booking, prefill end, request end and expiry, and the
- * engine's own used blocks. The decode latch is the "or" of two signals, each as of its last
- * report; a signal never reported counts as clear.
+ * The overload detector (section 12.2). It judges the last reports, not the live load: active
+ * blocks and prefill tokens after every booking, prefill end, request end and expiry, and the used
+ * blocks that the engine reports. The decode latch is the OR of two signals, each as of its last
+ * report; a signal without report is clear.
  */
 #include "sched_pvt.h"
 
 #include <errno.h>
 
-static bool judge(const struct kvr_sched *s, const struct rank *r, const struct worker *w)
+static bool judge_rank(const struct kvr_sched *s, const struct rank *r, const struct worker *w)
 {
 	const struct kvr_pool_conf *c = &s->conf;
 	double batched = w->max_batched ? (double)w->max_batched : DEFAULT_BATCHED;
@@ -34,7 +34,7 @@ void kvr_sched__judge(struct kvr_sched *s, uint32_t rank)
 {
 	struct rank *r = &s->rank[rank];
 	struct worker *w = &s->worker[r->worker];
-	bool was = w->n_over == w->dp_size, over = judge(s, r, w), is;
+	bool was = w->n_over == w->dp_size, over = judge_rank(s, r, w), is;
 
 	if (over == r->over)
 		return;

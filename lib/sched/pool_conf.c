@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The option table of a pool and the checks that need more than one key. */
+/* The option table of a pool, and checks between keys. */
 #include "kvr_pool_conf.h"
 
 #include <errno.h>

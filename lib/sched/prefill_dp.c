@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Prefill load of a rank (section 6.4): a FIFO of requests that have not produced a token yet.
- * Without modelled durations the load is the plain sum. With them the oldest request, the
- * anchor, is worked off over its duration; when every request has a duration its rate may eat
- * into the ones behind it.
+ * Prefill load of a rank (section 6.4): a FIFO of requests without a token.
+ * Without modelled durations the load is the sum of their tokens. With durations, the tokens of the
+ * oldest request (the anchor) decrease over its duration. If every request has a duration, the
+ * decrease may continue with the following requests.
  */
 #include "sched_pvt.h"
 
@@ -13,7 +13,7 @@ uint64_t kvr_sched__duration(const struct kvr_sched *s, uint64_t uncached, uint6
 	double x = (double)uncached, slope;
 	uint32_t i = 1;
 
-	/* Mode ttft learns how fast its ranks are. */
+	/* Mode ttft learns the speed of its ranks. */
 	if (c->prefill_model == KVR_PREFILL_MODEL_NONE || s->mode->by_ttft)
 		return NO_DURATION;
 	if (c->prefill_model == KVR_PREFILL_MODEL_LINEAR)
@@ -52,7 +52,7 @@ uint64_t kvr_sched__prefill_tokens(const struct kvr_sched *s, uint32_t rank, uin
 	return r->pf_tokens - anchor->pf_tokens + (uint64_t)part;
 }
 
-/* Bring the array that decisions read up to `now`; only ranks whose load moves by itself. */
+/* Update the array that decisions read to `now`, for ranks whose load changes with time. */
 void kvr_sched__prefill_now(struct kvr_sched *s, uint64_t now)
 {
 	if (s->n_modelled == 0)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Waiting requests: enter, leave, limits (sections 7.1, 7.2, 7.5). */
+/* Waiting requests: insertion, removal, limits (sections 7.1, 7.2, 7.5). */
 #include "sched_pvt.h"
 
 #include <errno.h>
 
 #define DEAD_LANE(s) ((s)->max_ranks)
 
-/* Thresholds in tokens per rank; a class without any never finds a rank busy. */
+/* Compute the thresholds in tokens per rank; without one, no rank is ever busy for the class. */
 void kvr_sched__limits(struct kvr_sched *s)
 {
 	for (uint32_t k = 0; k < s->n_cls; k++) {
@@ -33,7 +33,7 @@ bool kvr_sched__all_busy(const struct kvr_sched *s, const struct cls *k, const u
 	return k->has_threshold && !s->k.any_free(s->tokens, k->limit, mask, s->words);
 }
 
-/* The heap a waiting request stands in. */
+/* Return the heap of a waiting request. */
 static uint32_t *root_of(struct kvr_sched *s, const struct node *n)
 {
 	struct cls *k = &s->cls[n->cls];
@@ -41,7 +41,7 @@ static uint32_t *root_of(struct kvr_sched *s, const struct node *n)
 	return n->lane == NIL ? &k->root : &k->lane[n->lane];
 }
 
-static void add(struct kvr_sched *s, uint32_t slot)
+static void insert_waiting(struct kvr_sched *s, uint32_t slot)
 {
 	struct node *n = &s->node[slot];
 	struct cls *k = &s->cls[n->cls];
@@ -67,9 +67,9 @@ static void take_out(struct kvr_sched *s, uint32_t slot)
 	}
 }
 
-/* Up to n requests pinned to a rank that goes are due at once: admission will refuse them. Those
- * that wait for it give back what they count for, which takes time: some of them. @return how many
- * of the n are left, 0: there may be more. */
+/* Move up to n requests from the lane of a removed rank to the extra lane, where admission rejects
+ * the pinned ones. Late ones also lose their load, which takes time. @return the unused part of n;
+ * 0: there may be more. */
 uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n)
 {
 	const uint64_t end = kvr_active_walked(s->active) + ADMIT_SLICES * (uint64_t)s->slice;
@@ -84,7 +84,7 @@ uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n)
 			if (s->wait[slot].late)
 				kvr_sched__late_drop(s, slot);
 			s->node[slot].lane = DEAD_LANE(s);
-			add(s, slot);
+			insert_waiting(s, slot);
 			if (kvr_active_walked(s->active) >= end)
 				return 0;
 		}
@@ -92,14 +92,14 @@ uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n)
 	return n;
 }
 
-static void count(struct kvr_sched_pending *p, const struct waiting *w, int by)
+static void add_pending(struct kvr_sched_pending *p, const struct waiting *w, int by)
 {
 	p->count = (uint32_t)((int64_t)p->count + by);
 	p->isl_tokens += (uint64_t)(by * (int64_t)w->isl);
 	p->cached_tokens += (uint64_t)(by * (int64_t)w->cached);
 }
 
-/* Take a slot out of the queue; the caller says what it becomes. */
+/* Remove a slot from the queue; the caller sets its new state. */
 void kvr_sched__leave(struct kvr_sched *s, uint32_t slot)
 {
 	struct cls *k = &s->cls[s->node[slot].cls];
@@ -107,20 +107,19 @@ void kvr_sched__leave(struct kvr_sched *s, uint32_t slot)
 	take_out(s, slot);
 	if (s->turn == slot)
 		s->turn = NIL;
-	kvr_active_match_forget(s->active); /* its hashes are the caller's again, and what lies
-					       there next is others' */
+	kvr_active_match_forget(s->active); /* the caller may reuse the memory of its hashes */
 	if (s->wait[slot].late)
 		kvr_sched__late_del(s, slot);
 	kvr_sched__unkeep(s, slot);
-	count(&k->pending, &s->wait[slot], -1);
-	count(&s->pending, &s->wait[slot], -1);
+	add_pending(&k->pending, &s->wait[slot], -1);
+	add_pending(&s->pending, &s->wait[slot], -1);
 	if (k->pending.count == 0)
 		k->deficit = 0;
 	s->slot[slot].state = KVR_SLOT_FREE;
 	kvr_cell_sub(&s->cnt.waiting_now, 1);
 }
 
-static uint64_t times(uint64_t a, uint64_t b)
+static uint64_t multiply_saturated(uint64_t a, uint64_t b)
 {
 	uint64_t r;
 
@@ -141,7 +140,7 @@ static bool over_limit(struct kvr_sched *s, const struct cls *k, struct kvr_sche
 
 		if (limit[i] == KVR_POOL_NONE)
 			continue;
-		most = times(limit[i], s->n_workers);
+		most = multiply_saturated(limit[i], s->n_workers);
 		if (now[i] < most)
 			continue;
 		kvr_cell_add(count[i], 1);
@@ -153,8 +152,8 @@ static bool over_limit(struct kvr_sched *s, const struct cls *k, struct kvr_sche
 	return false;
 }
 
-static double key(const struct kvr_sched *s, const struct cls *k, double jump,
-		  const struct waiting *w)
+static double compute_key(const struct kvr_sched *s, const struct cls *k, double jump,
+			  const struct waiting *w)
 {
 	double offset = (double)(w->since - s->origin) / (double)SECOND_NS;
 
@@ -177,7 +176,7 @@ static uint64_t cached_tokens(struct kvr_sched *s, const struct choice *c)
 	return round_up_half(eff * s->block);
 }
 
-/* When the queue is looked at next though nothing happened: soon, where loads fall with time. */
+/* Return the next time to poll the queue without an event: soon if loads decrease with time. */
 uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now)
 {
 	const uint64_t period = s->ttft.late != NULL				  ? LATE_DRAIN_NS
@@ -187,9 +186,9 @@ uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now)
 	return s->origin + ((now - s->origin) / period + 1) * period;
 }
 
-/* Where a request stands in the queue, and what it counts for. */
-static void stand(struct kvr_sched *s, uint32_t slot, const struct choice *c,
-		  const struct kvr_sched_decision *d)
+/* Insert a request into its lane and add its load. */
+static void enter_queue(struct kvr_sched *s, uint32_t slot, const struct choice *c,
+			const struct kvr_sched_decision *d)
 {
 	const struct kvr_hints *h = c->req->hints;
 	const double jump = h != NULL ? h->priority_jump : 0;
@@ -203,14 +202,14 @@ static void stand(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 	w->late = c->late;
 	if (c->late)
 		kvr_sched__late_hold(s, slot, c, d);
-	n->key = c->late ? kvr_sched__late_key(s, w, jump) : key(s, k, jump, w);
+	n->key = c->late ? kvr_sched__late_key(s, w, jump) : compute_key(s, k, jump, w);
 	n->lane = c->late ? d->rank : c->pinned ? c->pin_rank : NIL;
-	add(s, slot);
-	count(&k->pending, w, 1);
-	count(&s->pending, w, 1);
+	insert_waiting(s, slot);
+	add_pending(&k->pending, w, 1);
+	add_pending(&s->pending, w, 1);
 }
 
-/* One that was waiting waits for the rank chosen now; its arrival still counts. */
+/* Move a waiting request to the rank chosen now; it keeps its time of arrival. */
 void kvr_sched__move(struct kvr_sched *s, uint32_t slot, const struct choice *c, uint64_t now,
 		     const struct kvr_sched_decision *d)
 {
@@ -218,9 +217,9 @@ void kvr_sched__move(struct kvr_sched *s, uint32_t slot, const struct choice *c,
 	const bool was_late = w->late;
 
 	take_out(s, slot);
-	count(&s->cls[s->node[slot].cls].pending, w, -1);
-	count(&s->pending, w, -1);
-	stand(s, slot, c, d);
+	add_pending(&s->cls[s->node[slot].cls].pending, w, -1);
+	add_pending(&s->pending, w, -1);
+	enter_queue(s, slot, c, d);
 	if (!was_late)
 		kvr_sched__late_add(s, slot, now);
 }
@@ -246,7 +245,7 @@ enum kvr_code kvr_sched__enqueue(struct kvr_sched *s, const struct choice *c, ui
 	kvr_sched__keep(s, d->slot, c->ov);
 	if (s->pending.count == 0)
 		s->next_drain = kvr_sched__drain_at(s, now);
-	stand(s, d->slot, c, d);
+	enter_queue(s, d->slot, c, d);
 	if (c->late)
 		kvr_sched__late_add(s, d->slot, now);
 	s->slot[d->slot].state = KVR_SLOT_WAITING;

@@ -17,7 +17,7 @@ static void taints_clear(struct kvr_sched *s, uint32_t rank)
 		bit_put(taint_set(s, t), rank, false);
 }
 
-/* An entry no rank has any more may be renamed: requests name taints by text. */
+/* An entry without ranks may be renamed: requests name taints by text. */
 static uint32_t taint_new(struct kvr_sched *s, const struct kvr_str *name)
 {
 	uint32_t t;
@@ -33,7 +33,7 @@ static uint32_t taint_new(struct kvr_sched *s, const struct kvr_str *name)
 	return t;
 }
 
-/* Whether all taints of w find a place; w's own old taints count as free when unshared. */
+/* Check whether all taints of w fit; old taints of w that no other worker has count as free. */
 static int taints_fit(const struct kvr_sched *s, const struct kvr_sched_worker *w)
 {
 	uint32_t need = 0, room = s->conf.max_taints - s->n_taints;
@@ -79,7 +79,7 @@ static bool first_slot(const struct kvr_sched *s, uint32_t r, uint32_t *slot)
 	return *slot != NIL;
 }
 
-/* End up to n bookings of the rank, released ones too. @return how many of the n are left. */
+/* End up to n bookings of the rank, released ones included. @return the unused part of n. */
 static uint32_t rank_drop(struct kvr_sched *s, uint32_t r, uint32_t n, uint64_t now)
 {
 	uint32_t slot;
@@ -148,8 +148,8 @@ static uint32_t ranks_free(const struct kvr_sched *s)
 	return taken < s->conf.max_ranks ? s->conf.max_ranks - taken : 0;
 }
 
-/* Lay the ranks of all workers out by (worker, dp_rank); those of `worker` come from mine. */
-static void reorder(struct kvr_sched *s, uint32_t worker)
+/* Order the ranks of all workers by (worker, dp_rank); those of `worker` come from s->mine. */
+static void reorder_ranks(struct kvr_sched *s, uint32_t worker)
 {
 	uint32_t *old = s->order, n = 0;
 
@@ -171,18 +171,18 @@ static void open_put(struct kvr_sched *s, const struct worker *w)
 {
 	for (uint32_t i = 0; i < w->dp_size; i++) {
 		bit_put(s->open, s->order[w->at + i], w->available && !w->draining);
-		bit_put(s->due, s->order[w->at + i], w->between_lives);
+		bit_put(s->due, s->order[w->at + i], w->between_epochs);
 	}
 }
 
-/* What was known of the worker's ranks in the life that is over. */
+/* Reset the state of the ranks of a worker for its new incarnation. */
 static void reports_forget(struct kvr_sched *s, const struct worker *w)
 {
 	for (uint32_t i = 0; i < w->dp_size; i++) {
 		struct rank *r = &s->rank[s->order[w->at + i]];
 
 		r->reported = r->kv_reported = r->over = false;
-		r->gen++; /* the blocks that waiting requests were told of are gone */
+		r->gen++; /* overlaps stored by waiting requests are stale */
 	}
 }
 
@@ -196,7 +196,7 @@ static void judge_all(struct kvr_sched *s, struct worker *w)
 
 /* ---- workers ----------------------------------------------------------------------------- */
 
-static int fits(const struct kvr_sched *s, const struct kvr_sched_worker *w, uint32_t at)
+static int check_fit(const struct kvr_sched *s, const struct kvr_sched_worker *w, uint32_t at)
 {
 	uint32_t stay = 0, old = 0;
 	uint64_t lo, hi;
@@ -239,7 +239,7 @@ static uint32_t worker_new(struct kvr_sched *s, uint64_t id)
 int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, uint64_t now)
 {
 	uint32_t at = kvr_sched__worker(s, w->id), old_start, old_size, old_at;
-	int rc = fits(s, w, at);
+	int rc = check_fit(s, w, at);
 	struct worker *e;
 
 	if (rc != 0)
@@ -265,9 +265,9 @@ int kvr_sched_worker_set(struct kvr_sched *s, const struct kvr_sched_worker *w, 
 	e->cpu = w->cpu;
 	e->total_kv_blocks = w->total_kv_blocks;
 	e->max_batched = w->max_num_batched_tokens;
-	reorder(s, at);
+	reorder_ranks(s, at);
 	taints_put(s, e, w);
-	if (e->between_lives)
+	if (e->between_epochs)
 		reports_forget(s, e);
 	e->n_over = 0;
 	for (uint32_t i = 0; i < e->dp_size; i++)
@@ -303,7 +303,7 @@ bool kvr_sched_worker_unpin(struct kvr_sched *s, uint64_t id, uint32_t dp_start,
 		if (dp < dp_start || dp - dp_start >= dp_size)
 			n = kvr_sched__lane_lost(s, s->order[w->at + i], n);
 	}
-	s->changed = true; /* who has been moved is due */
+	s->changed = true; /* moved requests are due */
 	return n > 0;
 }
 
@@ -321,13 +321,13 @@ int kvr_sched_worker_gone(struct kvr_sched *s, uint64_t id, uint64_t now)
 	e->dp_size = 0;
 	s->n_workers--;
 	memmove(s->sorted + pos, s->sorted + pos + 1, (s->n_workers - pos) * sizeof(uint32_t));
-	reorder(s, NIL);
+	reorder_ranks(s, NIL);
 	kvr_sched__ready(s);
 	s->changed = true;
 	return 0;
 }
 
-static int reopen(struct kvr_sched *s, uint32_t at)
+static int reopen_ranks(struct kvr_sched *s, uint32_t at)
 {
 	open_put(s, &s->worker[at]);
 	kvr_sched__ready(s);
@@ -342,7 +342,7 @@ int kvr_sched_worker_drain(struct kvr_sched *s, uint64_t id, bool draining, uint
 	if (at == NIL)
 		return -ENOENT;
 	s->worker[at].draining = draining;
-	return reopen(s, at);
+	return reopen_ranks(s, at);
 }
 
 int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now)
@@ -354,9 +354,9 @@ int kvr_sched_worker_renew(struct kvr_sched *s, uint64_t id, uint64_t now)
 	kvr_sched__mark_responsive(s, &s->worker[at]);
 	for (uint32_t i = 0; i < s->worker[at].dp_size; i++)
 		kvr_sched__fail_forget(s, s->order[s->worker[at].at + i]);
-	s->worker[at].between_lives = true;
+	s->worker[at].between_epochs = true;
 	s->worker[at].available = s->worker[at].draining = false;
-	return reopen(s, at);
+	return reopen_ranks(s, at);
 }
 
 int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available, uint64_t now)
@@ -367,11 +367,11 @@ int kvr_sched_worker_available(struct kvr_sched *s, uint64_t id, bool available,
 		return -ENOENT;
 	s->worker[at].available = available;
 	if (available)
-		s->worker[at].between_lives = false;
-	return reopen(s, at);
+		s->worker[at].between_epochs = false;
+	return reopen_ranks(s, at);
 }
 
-/* ---- questions --------------------------------------------------------------------------- */
+/* ---- queries ----------------------------------------------------------------------------- */
 
 uint32_t kvr_sched_worker_ranks(const struct kvr_sched *s, uint64_t id)
 {
@@ -440,7 +440,7 @@ int kvr_sched_rank_get(const struct kvr_sched *s, uint32_t rank, struct kvr_sche
 		.draining = w->draining,
 		.silent = w->silent,
 		.overloaded = r->over,
-		.worker_overloaded = bit(s->over, rank),
+		.worker_overloaded = test_bit(s->over, rank),
 		.active_requests = s->requests[rank],
 		.active_blocks = s->blocks[rank],
 		.active_prefill_tokens = r->pf_tokens,

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The two ways to a decision: a new request, and one whose turn in the queue has come. */
+/* Decisions: for a new request, and for the next request of the queue. */
 #include "sched_pvt.h"
 
-#define MOVES 8u /* of a call: who waits for another rank from then on */
+#define MOVES 8u /* maximum of requests moved to another rank per call */
 
-/* A copy, as clearing so many bytes is slower. */
-static void blank(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)
+/* Copies a blank decision, which is faster than clearing it. */
+static void blank_decision(const struct kvr_sched *s, struct kvr_sched_decision *d, uint32_t slot)
 {
 	*d = s->blank;
 	d->slot = slot;
 }
 
-static enum kvr_sched_result refuse(struct kvr_sched *s, struct kvr_sched_decision *d,
-				    enum kvr_code e)
+static enum kvr_sched_result refuse_decision(struct kvr_sched *s, struct kvr_sched_decision *d,
+					     enum kvr_code e)
 {
 	d->result = KVR_SCHED_ERROR;
 	d->err = e;
@@ -21,16 +21,16 @@ static enum kvr_sched_result refuse(struct kvr_sched *s, struct kvr_sched_decisi
 	return d->result;
 }
 
-/* The same for one that has waited. */
+/* The same for a request that has waited. */
 static void refuse_waiting(struct kvr_sched *s, struct kvr_sched_decision *d, enum kvr_code e)
 {
 	kvr_cell_add(&s->cnt.poll_errors[KVR_SCHED_ERR_ANY], 1);
 	kvr_cell_add(&s->cnt.poll_errors[kvr_sched__err_at[e]], 1);
-	refuse(s, d, e);
+	refuse_decision(s, d, e);
 }
 
-static void book(struct kvr_sched *s, const struct choice *c, uint64_t now,
-		 struct kvr_sched_decision *d)
+static void book_decision(struct kvr_sched *s, const struct choice *c, uint64_t now,
+			  struct kvr_sched_decision *d)
 {
 	d->result = KVR_SCHED_ROUTED;
 	kvr_cell_add(&s->cnt.non_max_overlap, d->better_rank != KVR_SCHED_NO_RANK);
@@ -41,7 +41,7 @@ static void book(struct kvr_sched *s, const struct choice *c, uint64_t now,
 		d->trial = kvr_sched__fail_booked(s, d->rank, now);
 }
 
-/* Ranks that were avoided may be tried. */
+/* Update the avoided ranks before a choice. */
 static void pauses_due(struct kvr_sched *s, uint64_t now)
 {
 	if (s->n_silent != 0)
@@ -63,7 +63,7 @@ static void choice_init(const struct kvr_sched *s, struct choice *c,
 	kvr_sched__params(s, req, &c->p);
 }
 
-/* Whether it has to wait (7.1); NO_ENDPOINTS when there is nobody to wait for. */
+/* Decide whether the request must wait (7.1); NO_ENDPOINTS if there is no rank to wait for. */
 static enum kvr_code must_wait(struct kvr_sched *s, struct choice *c, uint32_t policy_class,
 			       uint64_t now, bool *wait)
 {
@@ -78,7 +78,7 @@ static enum kvr_code must_wait(struct kvr_sched *s, struct choice *c, uint32_t p
 			*wait = true;
 			return KVR_OK;
 		}
-		/* overload counts when a worker is chosen, not before */
+		/* overload is checked when a worker is chosen */
 		if (e != KVR_OK && e != KVR_E_PINNED_OVERLOADED)
 			return e;
 	} else {
@@ -100,14 +100,14 @@ static enum kvr_code must_wait(struct kvr_sched *s, struct choice *c, uint32_t p
 	return KVR_OK;
 }
 
-static enum kvr_code choose(struct kvr_sched *s, struct choice *c, uint64_t now,
-			    struct kvr_sched_decision *d)
+static enum kvr_code choose_rank(struct kvr_sched *s, struct choice *c, uint64_t now,
+				 struct kvr_sched_decision *d)
 {
 	return s->mode->needs_cache ? kvr_sched__choose(s, c, now, d)
 				    : kvr_sched__choose_simple(s, c, d);
 }
 
-/* The rank that was chosen is where it waits, not yet an answer. */
+/* The chosen rank is the one to wait for, not a decision yet. */
 static enum kvr_code wait_late(struct kvr_sched *s, struct choice *c, uint64_t now,
 			       struct kvr_sched_decision *d)
 {
@@ -116,7 +116,7 @@ static enum kvr_code wait_late(struct kvr_sched *s, struct choice *c, uint64_t n
 
 	if (s->terms != NULL)
 		s->terms->n = 0;
-	blank(s, d, chosen.slot);
+	blank_decision(s, d, chosen.slot);
 	d->policy_class = chosen.policy_class;
 	d->reject = chosen.reject;
 	if (e == KVR_OK)
@@ -124,8 +124,8 @@ static enum kvr_code wait_late(struct kvr_sched *s, struct choice *c, uint64_t n
 	return e;
 }
 
-static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64_t now,
-				   struct kvr_sched_decision *d)
+static enum kvr_sched_result route_request(struct kvr_sched *s, struct choice *c, uint64_t now,
+					   struct kvr_sched_decision *d)
 {
 	enum kvr_code e = KVR_OK;
 	bool wait = false;
@@ -137,13 +137,13 @@ static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64
 		if (e == KVR_OK)
 			return d->result = KVR_SCHED_QUEUED;
 	} else if (e == KVR_OK) {
-		e = choose(s, c, now, d);
+		e = choose_rank(s, c, now, d);
 		c->late = e == KVR_OK && kvr_sched__late_waits(s, c, d->rank, now);
 	}
 	if (c->late)
 		e = wait_late(s, c, now, d);
 	if (e != KVR_OK)
-		return refuse(s, d, e);
+		return refuse_decision(s, d, e);
 	if (d->result == KVR_SCHED_QUEUED)
 		return d->result;
 	if (c->req->query_only) {
@@ -151,7 +151,7 @@ static enum kvr_sched_result route(struct kvr_sched *s, struct choice *c, uint64
 		return d->result = KVR_SCHED_QUERY;
 	}
 	kvr_cell_add(&s->cnt.booked_at_once, 1);
-	book(s, c, now, d);
+	book_decision(s, c, now, d);
 	return d->result;
 }
 
@@ -161,7 +161,7 @@ static void name_class(const struct kvr_sched_req *req, struct kvr_sched_decisio
 		d->policy_class = req->hints->policy_class;
 }
 
-/* A probe is refused, too, without a trace in the other counters. */
+/* A rejected probe is not included in the other counters. */
 static enum kvr_sched_result route_probe(struct kvr_sched *s, struct choice *c, uint64_t now,
 					 struct kvr_sched_decision *d)
 {
@@ -176,7 +176,7 @@ static enum kvr_sched_result route_probe(struct kvr_sched *s, struct choice *c, 
 		e = kvr_sched__resolve(s, c);
 	}
 	if (e == KVR_OK)
-		e = choose(s, c, now, d);
+		e = choose_rank(s, c, now, d);
 	if (e != KVR_OK) {
 		kvr_cell_add(&s->cnt.probes_refused, 1);
 		d->err = e;
@@ -194,7 +194,7 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	struct choice c;
 	enum kvr_code e;
 
-	blank(s, d, slot);
+	blank_decision(s, d, slot);
 	if (s->owed.any)
 		kvr_sched__settle(s);
 	if (s->terms != NULL)
@@ -205,24 +205,24 @@ enum kvr_sched_result kvr_sched_route(struct kvr_sched *s, uint32_t slot,
 	}
 	kvr_cell_add(&s->cnt.routed_calls, 1);
 	if (slot >= s->conf.max_requests)
-		return refuse(s, d, KVR_E_NO_MEMORY);
+		return refuse_decision(s, d, KVR_E_NO_MEMORY);
 	if (!req->query_only && s->slot[slot].state != KVR_SLOT_FREE)
-		return refuse(s, d, KVR_E_DUPLICATE_REQUEST);
+		return refuse_decision(s, d, KVR_E_DUPLICATE_REQUEST);
 	e = kvr_sched_check(s, req);
 	if (e != KVR_OK)
-		return refuse(s, d, e);
+		return refuse_decision(s, d, e);
 	name_class(req, d);
 	pauses_due(s, now);
 	choice_init(s, &c, req, ov);
 	e = kvr_sched__resolve(s, &c);
 	if (e != KVR_OK)
-		return refuse(s, d, e);
-	return route(s, &c, now, d);
+		return refuse_decision(s, d, e);
+	return route_request(s, &c, now, d);
 }
 
 /* ---- admission --------------------------------------------------------------------------- */
 
-/* The overlap of arrival while it is young, else a fresh one when the owner can tell. */
+/* Use the overlap of the arrival while it is recent, else look it up again if the owner can. */
 static bool fresh_overlap(struct kvr_sched *s, uint32_t slot, uint64_t now,
 			  struct kvr_sched_overlap *ov)
 {
@@ -238,8 +238,9 @@ static bool fresh_overlap(struct kvr_sched *s, uint32_t slot, uint64_t now,
 	return true;
 }
 
-/* @return false: it waits for another rank from now on. */
-static bool admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_sched_decision *d)
+/* @return false: moved to another rank, still waiting. */
+static bool admit_slot(struct kvr_sched *s, uint32_t slot, uint64_t now,
+		       struct kvr_sched_decision *d)
 {
 	const bool overdue = slot == kvr_sched__late_due(s, now);
 	struct waiting *w = &s->wait[slot];
@@ -248,7 +249,7 @@ static bool admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 	enum kvr_code e;
 	bool refreshed;
 
-	blank(s, d, slot);
+	blank_decision(s, d, slot);
 	d->waited_ns = now - w->since;
 	d->policy_class = s->node[slot].cls;
 	d->refreshed = refreshed = fresh_overlap(s, slot, now, &ov);
@@ -262,7 +263,7 @@ static bool admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 		c.keep = kvr_sched__late_rank(s, slot);
 		c.left = w->left;
 	}
-	e = choose(s, &c, now, d);
+	e = choose_rank(s, &c, now, d);
 	if (!refreshed)
 		kvr_sched__recall_end(s, slot);
 	if (e == KVR_OK && d->rank != c.keep && !overdue &&
@@ -277,12 +278,12 @@ static bool admit(struct kvr_sched *s, uint32_t slot, uint64_t now, struct kvr_s
 		return true;
 	}
 	kvr_cell_add(&s->cnt.admitted, 1);
-	book(s, &c, now, d);
+	book_decision(s, &c, now, d);
 	return true;
 }
 
-/* Whose turn it is; NIL: nobody's, or the prompt is long and there is more of it to be matched. */
-static uint32_t next(struct kvr_sched *s, uint64_t now)
+/* Return the next slot to admit; NIL: none, or its long prompt is not matched completely. */
+static uint32_t next_slot(struct kvr_sched *s, uint64_t now)
 {
 	const uint32_t slot = s->turn != NIL ? s->turn : kvr_sched__next(s, now);
 
@@ -290,7 +291,7 @@ static uint32_t next(struct kvr_sched *s, uint64_t now)
 	if (slot == NIL)
 		return NIL;
 	if (s->wait[slot].late && s->slot[slot].rank != NIL) {
-		kvr_sched__late_drop(s, slot); /* it does not wait behind itself */
+		kvr_sched__late_drop(s, slot); /* must not wait for its own load */
 		if (s->owed.any) {
 			s->turn = slot;
 			return NIL;
@@ -344,17 +345,17 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		return 0;
 	if (now >= s->next_drain) {
 		s->next_drain = kvr_sched__drain_at(s, now);
-		s->changed = true; /* until nobody is left to admit, however short the bursts */
+		s->changed = true; /* poll again until no request is admissible */
 	}
 	while (done < n) {
 		uint32_t slot;
 
 		if (s->moves - moves == MOVES ||
 		    (s->moves != moves && kvr_active_walked(s->active) >= end)) {
-			s->next_drain = now; /* the others at once, but in another call */
+			s->next_drain = now; /* continue at once, in another call */
 			break;
 		}
-		slot = next(s, now);
+		slot = next_slot(s, now);
 
 		if (slot == NIL) {
 			s->changed = s->turn != NIL;
@@ -362,7 +363,7 @@ uint32_t kvr_sched_poll(struct kvr_sched *s, uint64_t now, struct kvr_sched_deci
 		}
 		if (s->terms != NULL)
 			s->terms->n = 0;
-		if (admit(s, slot, now, &d[done]))
+		if (admit_slot(s, slot, now, &d[done]))
 			done++;
 		else
 			s->moves++;
@@ -380,7 +381,7 @@ uint32_t kvr_sched_close_queue(struct kvr_sched *s, uint32_t from, uint32_t to,
 		if (s->slot[slot].state != KVR_SLOT_WAITING)
 			continue;
 		kvr_sched__leave(s, slot);
-		blank(s, &d[done], slot);
+		blank_decision(s, &d[done], slot);
 		refuse_waiting(s, &d[done++], KVR_E_SHUTDOWN);
 	}
 	return done;
@@ -395,7 +396,7 @@ uint64_t kvr_sched_next_timer(const struct kvr_sched *s)
 	if (s->pending.count > 0 && s->next_drain < t)
 		t = s->next_drain;
 	if (s->pending.count > 0 && s->n_failing != 0 && s->fail_end < t)
-		t = s->fail_end; /* a request that waits may be the probe */
+		t = s->fail_end; /* a waiting request may be the probe */
 	if (kvr_sched__late_until(s) < t)
 		t = kvr_sched__late_until(s);
 	return t;

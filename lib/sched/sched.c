@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Create and destroy; all memory is taken here. */
+/* Create and destroy; all memory is allocated here. */
 #include "sched_pvt.h"
 
 #include "kvr_errno.h"
@@ -10,15 +10,15 @@
 #include <rte_common.h>
 
 #define HUGE_BYTES (UINT64_C(2) << 20)
-#define HUGE_FROM  (UINT64_C(1) << 19) /* a part so large is worth a huge page */
+#define HUGE_FROM  (UINT64_C(1) << 19) /* minimum size for huge pages */
 
-/* What stands in front of a part: where its mapping begins and how long it is. */
+/* Header of a part: start and length of its mapping. */
 struct mapping {
 	void *base;
 	size_t bytes;
 };
 
-/* Zero pages that take memory only when touched, huge ones where the kernel has them. */
+/* Map zero pages, which use memory when touched; huge pages if available. */
 static void *map_alloc(void *arg, size_t bytes)
 {
 	const size_t align = bytes >= HUGE_FROM ? HUGE_BYTES : 64;
@@ -32,7 +32,7 @@ static void *map_alloc(void *arg, size_t bytes)
 	p = (char *)m.base + sizeof(m);
 	p += (align - (uintptr_t)p % align) % align;
 	if (align == HUGE_BYTES)
-		(void)madvise(m.base, m.bytes, MADV_HUGEPAGE); /* only a wish */
+		(void)madvise(m.base, m.bytes, MADV_HUGEPAGE); /* optional */
 	memcpy(p - sizeof(m), &m, sizeof(m));
 	return p;
 }
@@ -45,8 +45,8 @@ static void map_release(void *arg, void *p)
 	munmap(m.base, m.bytes);
 }
 
-/* Zeroed memory that kvr_sched_destroy() gives back; NULL once anything failed. */
-static void *take(struct kvr_sched *s, uint64_t n, size_t size)
+/* Allocate zeroed memory, which kvr_sched_destroy() frees; NULL after any failure. */
+static void *take_memory(struct kvr_sched *s, uint64_t n, size_t size)
 {
 	void *p;
 
@@ -58,16 +58,16 @@ static void *take(struct kvr_sched *s, uint64_t n, size_t size)
 }
 
 /*
- * The columns of ranks that decisions read stand in one piece: few pages, and an odd number of
- * cache lines from one to the next, as columns that begin at the same place of a page push each
- * other out of the first cache. Called with base 0 to learn the size.
+ * The per-rank arrays that decisions read are contiguous: few pages, with an odd number of cache
+ * lines between their starts, because arrays with the same page offset evict each other from the L1
+ * cache. A call with base 0 returns the size.
  */
 static size_t lay_columns(struct kvr_sched *s, uintptr_t base)
 {
 	const size_t n = s->max_ranks, words = n / 64;
 	const bool ttft = s->mode->by_ttft, late = ttft && s->conf.ttft_late_binding;
 	const struct {
-		void *column; /* where its address is kept */
+		void *column; /* pointer to set */
 		size_t bytes;
 	} of[] = {{&s->used, words * 8},
 		  {&s->open, words * 8},
@@ -110,20 +110,20 @@ static void take_ranks(struct kvr_sched *s)
 	uint32_t n = s->max_ranks, words = n / 64;
 	uint32_t mine = n > s->conf.max_workers ? n : s->conf.max_workers;
 
-	lay_columns(s, (uintptr_t)take(s, lay_columns(s, 0), 1));
-	s->fail = take(s, n, sizeof(*s->fail));
-	s->mult = take(s, n, sizeof(double));
-	s->shared = take(s, n, sizeof(uint32_t));
-	s->zeros = take(s, n, sizeof(uint32_t));
+	lay_columns(s, (uintptr_t)take_memory(s, lay_columns(s, 0), 1));
+	s->fail = take_memory(s, n, sizeof(*s->fail));
+	s->mult = take_memory(s, n, sizeof(double));
+	s->shared = take_memory(s, n, sizeof(uint32_t));
+	s->zeros = take_memory(s, n, sizeof(uint32_t));
 	for (uint32_t t = 0; t < TIERS; t++)
-		s->saved[t] = take(s, n, sizeof(uint32_t));
-	s->order_next = take(s, n, sizeof(uint32_t));
-	s->mine = take(s, mine, sizeof(uint32_t));
-	s->worker = take(s, s->conf.max_workers, sizeof(*s->worker));
-	s->sorted = take(s, s->conf.max_workers, sizeof(uint32_t));
-	s->taint = take(s, s->conf.max_taints, sizeof(*s->taint));
-	s->taint_len = take(s, s->conf.max_taints, sizeof(uint32_t));
-	s->taint_set = take(s, (uint64_t)s->conf.max_taints * words, sizeof(uint64_t));
+		s->saved[t] = take_memory(s, n, sizeof(uint32_t));
+	s->order_next = take_memory(s, n, sizeof(uint32_t));
+	s->mine = take_memory(s, mine, sizeof(uint32_t));
+	s->worker = take_memory(s, s->conf.max_workers, sizeof(*s->worker));
+	s->sorted = take_memory(s, s->conf.max_workers, sizeof(uint32_t));
+	s->taint = take_memory(s, s->conf.max_taints, sizeof(*s->taint));
+	s->taint_len = take_memory(s, s->conf.max_taints, sizeof(uint32_t));
+	s->taint_set = take_memory(s, (uint64_t)s->conf.max_taints * words, sizeof(uint64_t));
 }
 
 static bool take_queue(struct kvr_sched *s)
@@ -131,19 +131,20 @@ static bool take_queue(struct kvr_sched *s)
 	uint32_t n = s->conf.max_requests;
 
 	s->chunk_max = n;
-	s->slot = take(s, n, sizeof(*s->slot));
-	s->node = take(s, n, sizeof(*s->node));
-	s->wait = take(s, n, sizeof(*s->wait));
-	s->chunk = take(s, s->chunk_max, sizeof(*s->chunk));
-	s->lora = take(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora));
-	s->lora_hash = take(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora_hash));
-	s->cls = take(s, s->n_cls, sizeof(*s->cls));
+	s->slot = take_memory(s, n, sizeof(*s->slot));
+	s->node = take_memory(s, n, sizeof(*s->node));
+	s->wait = take_memory(s, n, sizeof(*s->wait));
+	s->chunk = take_memory(s, s->chunk_max, sizeof(*s->chunk));
+	s->lora = take_memory(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora));
+	s->lora_hash = take_memory(s, KVR_SCHED_ADAPTERS, sizeof(*s->lora_hash));
+	s->cls = take_memory(s, s->n_cls, sizeof(*s->cls));
 	if (s->cls == NULL)
 		return false;
 	/* One block for all classes: lanes of one rank each and of ranks that went. */
-	s->cls[0].limit = take(s, (uint64_t)s->n_cls * s->max_ranks, sizeof(double));
-	s->cls[0].lane = take(s, (uint64_t)s->n_cls * (s->max_ranks + 1), sizeof(uint32_t));
-	s->cls[0].lanes = take(s, (uint64_t)s->n_cls * (s->max_ranks / 64 + 1), sizeof(uint64_t));
+	s->cls[0].limit = take_memory(s, (uint64_t)s->n_cls * s->max_ranks, sizeof(double));
+	s->cls[0].lane = take_memory(s, (uint64_t)s->n_cls * (s->max_ranks + 1), sizeof(uint32_t));
+	s->cls[0].lanes =
+		take_memory(s, (uint64_t)s->n_cls * (s->max_ranks / 64 + 1), sizeof(uint64_t));
 	return s->cls[0].lanes != NULL;
 }
 
@@ -196,7 +197,7 @@ static void set_watch(struct kvr_sched *s)
 		   !isnan(s->conf.prefill_tokens_threshold_frac);
 }
 
-static void init(struct kvr_sched *s, uint64_t now)
+static void init_sched(struct kvr_sched *s, uint64_t now)
 {
 	const struct kvr_pool_conf *c = &s->conf;
 
@@ -288,7 +289,7 @@ struct kvr_sched *kvr_sched_create(const struct kvr_pool_conf *conf,
 	s->active = make_active(s);
 	if (s->active == NULL)
 		goto err_mem;
-	init(s, now);
+	init_sched(s, now);
 	return s;
 
 err_mem:
@@ -307,7 +308,7 @@ void kvr_sched_destroy(struct kvr_sched *s)
 	s->ops.release(s->ops.arg, s);
 }
 
-/* ---- other values while it runs ---- */
+/* ---- changes at run time ---- */
 
 #define TUNABLE(key, field)                                                                        \
 	{                                                                                          \
@@ -346,7 +347,7 @@ const char *kvr_sched_tunable_key(size_t i)
 	return i < RTE_DIM(tunable) ? tunable[i].key : NULL;
 }
 
-/* All but its name, and the order of its heaps. */
+/* Copy everything except the name and the order of the heaps. */
 bool kvr_sched_class_tunable(const char *key)
 {
 	for (const struct kvr_opt *o = kvr_pool_class_opts; o->name != NULL; o++)
@@ -382,7 +383,7 @@ void kvr_sched_tune(struct kvr_sched *s, const struct kvr_pool_conf *conf)
 		if (s->conf.failure_ratio == 0)
 			kvr_sched__fail_forget(s, s->order[i]);
 	}
-	s->changed = true; /* whoever waits may go */
+	s->changed = true; /* waiting requests may be admissible */
 }
 
 const struct kvr_pool_conf *kvr_sched_conf(const struct kvr_sched *s)

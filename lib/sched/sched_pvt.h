@@ -4,8 +4,9 @@
 
 /**
  * @file
- * Layout of the pool scheduler; see kvr_sched.h. Written by one thread. Per-rank data that
- * every decision reads is structure-of-arrays; what only events touch stands in struct rank.
+ * Memory layout of the pool scheduler; see kvr_sched.h. Writer: scheduler lcore. Per-rank data that
+ * every decision reads is in arrays of struct kvr_sched; data that only events use is in struct
+ * rank.
  */
 
 #include "kernels_pvt.h"
@@ -23,63 +24,64 @@
 #define SWEEP_NS	(60 * SECOND_NS) /* expiry and queue drain */
 #define MODEL_DRAIN_NS	(SECOND_NS / 10) /* drain while a prefill model lowers the load */
 #define LATE_DRAIN_NS	(SECOND_NS / 100)
-#define DEFAULT_BATCHED 10000000.0 /* max_num_batched_tokens of a worker that says none */
+#define DEFAULT_BATCHED 10000000.0 /* max_num_batched_tokens of a worker that reports none */
 #define NO_DURATION	UINT64_MAX
 #define MODEL_POINTS	64u
 #define TAINT_MAX	256u
 
-/** Worker index sorted by id stands in sched.sorted; its ranks in sched.order from `at`. */
+/** One worker. kvr_sched.sorted holds the worker indices by id; kvr_sched.order holds the ranks of
+ * a worker from `at`. */
 struct worker {
 	uint64_t id;
 	uint32_t dp_start;
 	uint32_t dp_size; /* 0 = entry not in use */
 	uint32_t at;
 	uint32_t bookings;
-	uint32_t slots;	 /* bookings, probes and released slots: all that ends with it */
+	uint32_t slots;	 /* bookings, probes and released slots, which end with the worker */
 	uint32_t n_over; /* ranks overloaded */
 	bool available;
 	bool draining;
-	bool between_lives; /* not available, but it will be at once */
+	bool between_epochs; /* a new incarnation has begun and will be available soon */
 	bool cpu;
 	bool silent;	     /* see silent_dp.c */
-	uint64_t silent_ns;  /* how long others are preferred */
-	uint64_t silent_end; /* until then; 0: it has had its request since */
+	uint64_t silent_ns;  /* interval between requests to it */
+	uint64_t silent_end; /* end of the interval; 0: a request was sent since */
 	uint64_t total_kv_blocks;
 	uint64_t max_batched; /* 0 = unknown */
 };
 
-/** One rank: events only; decisions read the arrays in struct kvr_sched. */
+/** One rank: data of events. Decisions read the arrays in struct kvr_sched. */
 struct rank {
 	uint32_t worker; /* NIL = index not in use */
 	uint32_t dp_rank;
-	uint32_t gen; /* counts owners of this index, so that stored overlaps can go stale */
+	uint32_t gen; /* number of owners of this index so far; detects stale overlaps */
 
-	/* prefill FIFO: slots oldest first; the head is the anchor of modelled decay */
+	/* prefill FIFO, oldest slot first; modelled decay applies to the head */
 	uint32_t pf_head, pf_tail;
 	uint32_t pf_count, pf_modelled;
 	uint64_t pf_tokens;
 	uint64_t anchor_at;
 
 	/* mode ttft */
-	double going;  /* tokens of the oldest that can go before its end is seen */
-	uint64_t seen; /* when prefill last began or ended here */
+	double going;  /* tokens of the oldest that can be worked off before its end is seen */
+	uint64_t seen; /* last begin or end of a prefill */
 
 	/* bookings in the order of renewal, oldest first; released slots */
 	uint32_t bk_head, bk_tail;
 	uint32_t rel_head;
 
-	/* what the overload detector was last told */
+	/* last report to the overload detector */
 	bool reported, kv_reported, over;
 	uint64_t rep_blocks, rep_tokens, rep_kv;
 	uint64_t report; /* number of the last one */
 };
 
-/** What the overload detector is to be told when a slice was the last one. */
+/** Report to the overload detector that is due after the last slice. */
 struct owed {
-	uint64_t now; /* of the booking, or of its end; from UNTOLD on: it is neither, and so many
-		       * reports came before it */
+	uint64_t now; /* time of the booking or end; >= NOT_REPORTED: neither, the rest is the
+		       * number of earlier reports */
 	uint32_t rank;
-	uint32_t gen; /* of the rank then */
+	uint32_t gen; /* of the rank at that time */
 };
 
 /** One booking. Two cache lines. */
@@ -105,7 +107,7 @@ struct slot {
 			uint32_t pf_prev, pf_next;
 			uint32_t bk_prev, bk_next;
 		};
-		struct owed end; /* while its end goes on, and the slot is free */
+		struct owed end; /* in a free slot with a deferred end */
 	};
 	union {
 		uint32_t exec_isl;
@@ -114,10 +116,10 @@ struct slot {
 	uint32_t generated;
 	uint32_t expected;
 	uint16_t adapter; /* see lora_dp.c */
-	bool probe;	  /* without weight: nothing but its renewal and its rank is kept */
+	bool probe;	  /* no load; only renewal and rank are tracked */
 };
 
-_Static_assert(sizeof(struct slot) == 128, "two cache lines a booking");
+_Static_assert(sizeof(struct slot) == 128, "a booking has two cache lines");
 
 /** A heap or a part of one. */
 struct tree {
@@ -132,7 +134,7 @@ struct node {
 	uint32_t strict;
 	uint32_t up;
 	struct tree left, right;
-	uint32_t lane; /* rank, max_ranks = rank went, NIL = any rank will do */
+	uint32_t lane; /* rank; max_ranks: the rank was removed; NIL: any rank */
 	uint32_t cls;
 	uint32_t kept; /* first chunk of the overlap, NIL = none */
 	bool lost;     /* the overlap did not fit */
@@ -147,9 +149,9 @@ struct waiting {
 	uint64_t cached;
 	uint64_t uncached;
 	/* of late_dp.c */
-	uint32_t older, newer; /* as they began to wait */
+	uint32_t older, newer; /* list in the order of arrival */
 	uint64_t late_since;
-	uint64_t left; /* tokens to compute on the rank, as long as slot.rank names one */
+	uint64_t left; /* tokens to compute on slot.rank, if set */
 	bool late;
 	bool pinned;
 };
@@ -171,8 +173,8 @@ struct cls {
 	bool has_threshold;
 	double *limit;	 /* per rank: prefill tokens above which it is busy */
 	uint32_t root;	 /* of requests without a pin */
-	uint32_t *lane;	 /* roots per rank: pinned or late; [max_ranks] = of a rank that went */
-	uint64_t *lanes; /* bit set of lanes in use; the extra lane has the last word */
+	uint32_t *lane;	 /* roots per rank: pinned or late; [max_ranks]: removed ranks */
+	uint64_t *lanes; /* bit set of lanes in use; the last word is the extra lane */
 	uint32_t n_lanes;
 	uint64_t deficit;
 	struct kvr_sched_pending pending;
@@ -186,29 +188,28 @@ struct params {
 
 #define LATE_SIZES 8u
 
-/** Who waits for a rank (late_dp.c), as a new request of each size sees it. Two cache lines. */
+/** Requests that wait for a rank (late_dp.c), by size of a new request. Two cache lines. */
 struct late_line {
-	alignas(64) double before[LATE_SIZES]; /* tokens computed before it */
-	double after[LATE_SIZES];	       /* requests that wait until it is computed */
+	alignas(64) double before[LATE_SIZES]; /* tokens computed before the new request */
+	double after[LATE_SIZES];	       /* requests computed after the new request */
 };
 
-/** What mode ttft knows beyond the load of each rank; see ttft_dp.c. The arrays are NULL in others.
- */
+/** State of mode ttft; see ttft_dp.c. The arrays are NULL in other modes. */
 struct ttft {
-	double *rest;		    /* per rank: tokens that wait, but for rank.going */
-	double *until;		    /* when those are gone, ns from the origin */
-	double took_ns, did_tokens; /* of prefills that ended; the past fades */
-	double ns_token;	    /* of prefill, a rank; 0 = none ended yet */
+	double *rest;  /* per rank: waiting tokens without rank.going */
+	double *until; /* per rank: time when rank.going is worked off, ns from the origin */
+	double took_ns, did_tokens; /* decaying sums over ended prefills */
+	double ns_token;	    /* prefill time of a token; 0: no prefill has ended */
 	double rho;
 	double speed, left_w; /* 1 / ns_token, or 0; 1 / (1 - rho) */
 	double booked;	      /* tokens since `window` began */
 	uint64_t window;      /* ns */
-	uint64_t now;	      /* of the decision under way */
-	double *late;	      /* per rank: tokens of those that wait for it (late_dp.c), or NULL */
+	uint64_t now;	      /* time of the current decision */
+	double *late; /* per rank: tokens of requests that wait for it (late_dp.c), or NULL */
 	struct late_line *line;
-	uint64_t *lines;	     /* ranks that somebody waits for */
-	double *seen;		     /* scratch: `rest` as one request sees it */
-	uint32_t late_old, late_new; /* ends of their list */
+	uint64_t *lines;	     /* bit set of ranks with waiting requests */
+	double *seen;		     /* scratch: `rest` for one request */
+	uint32_t late_old, late_new; /* ends of the list of waiting requests */
 };
 
 struct failing;
@@ -221,7 +222,7 @@ struct kvr_sched {
 	double block, inv_block;
 	bool pow2;
 	bool watch;	    /* an overload threshold is set */
-	bool changed;	    /* the queue must be looked at */
+	bool changed;	    /* the queue must be polled */
 	double *tokens;	    /* active prefill tokens per rank */
 	uint32_t *requests; /* bookings per rank */
 	uint32_t *depth;
@@ -232,9 +233,9 @@ struct kvr_sched {
 	const uint32_t *blocks;
 	const uint32_t *zeros;
 	uint64_t *used, *open, *over; /* open = in use, available, not draining */
-	uint64_t *due;		      /* their workers are between two lives */
-	uint64_t *silent;	      /* others are preferred, silent_dp.c */
-	uint64_t *failing;	      /* likewise, failing_dp.c */
+	uint64_t *due;		      /* worker.between_epochs */
+	uint64_t *silent;	      /* avoided: unresponsive, silent_dp.c */
+	uint64_t *failing;	      /* avoided: failing, failing_dp.c */
 	uint64_t *ready;	      /* open and not overloaded */
 	uint64_t *fit, *elig, *ties;  /* scratch: of open_set, choose, equal */
 	struct kvr_active *active;
@@ -243,19 +244,19 @@ struct kvr_sched {
 	struct kvr_rand rand;
 	uint32_t n_modelled;  /* ranks whose prefill load falls with time */
 	uint32_t n_silent;    /* workers */
-	uint64_t silent_end;  /* of the first of them */
+	uint64_t silent_end;  /* earliest end of an interval */
 	uint32_t n_failing;   /* ranks whose breaker is not closed */
-	uint64_t fail_end;    /* of the first pause */
+	uint64_t fail_end;    /* earliest end of a pause */
 	struct failing *fail; /* per rank */
 	struct kvr_sched_terms *terms;
-	struct kvr_sched_decision blank; /* nothing decided */
+	struct kvr_sched_decision blank; /* initial value of a decision */
 
 	/* workers */
 	struct worker *worker;
 	uint32_t *sorted; /* worker entries by id */
 	uint32_t n_workers;
 	uint32_t *order; /* rank indices by (worker, dp_rank) */
-	uint32_t *place; /* per rank: where in order */
+	uint32_t *place; /* per rank: index in order */
 	uint32_t n_ranks;
 	uint32_t *order_next; /* scratch of worker_set, as is mine */
 	uint32_t *mine;
@@ -276,7 +277,7 @@ struct kvr_sched {
 	struct waiting *wait;
 	struct chunk *chunk;
 	uint32_t chunk_free, chunk_fresh, chunk_max;
-	uint32_t *saved[TIERS]; /* a kept overlap, spread out */
+	uint32_t *saved[TIERS]; /* scratch: a stored overlap, expanded */
 	uint64_t seq;
 	uint64_t moves;	  /* of waiting requests to other ranks */
 	uint64_t reports; /* to the overload detector */
@@ -287,18 +288,18 @@ struct kvr_sched {
 	uint64_t origin;
 	uint64_t next_sweep;
 	uint64_t expiry_ns;  /* 0: never */
-	uint64_t still_ns;   /* no part of a booking's silence */
+	uint64_t still_ns;   /* total pause of the owner; does not count as silence */
 	uint64_t refresh_ns; /* 0 = never */
-	uint32_t sweep_rank; /* where an unfinished sweep goes on */
+	uint32_t sweep_rank; /* next rank of an unfinished sweep */
 
 	/* long prompts, slices_dp.c */
-	uint32_t slice; /* runs done at once; UINT32_MAX: all */
-	uint32_t turn;	/* the next to be admitted, whose prompt is matched in slices; NIL */
+	uint32_t slice; /* runs per event; UINT32_MAX: all */
+	uint32_t turn;	/* next slot to admit, being matched in slices; NIL: none */
 	struct {
-		bool any;	/* a booking or an end is not finished */
-		uint32_t slot;	/* the booking; NIL: none */
-		uint32_t n;	/* its hashes */
-		const void *sh; /* ... which stay until then */
+		bool any;	/* a booking or an end is deferred */
+		uint32_t slot;	/* of the booking; NIL: none */
+		uint32_t n;	/* number of its hashes */
+		const void *sh; /* its hashes, valid until settled */
 		struct owed book;
 		uint32_t first, last; /* ends, through slot.end_next; first NIL: none */
 	} owed;
@@ -306,7 +307,7 @@ struct kvr_sched {
 	/* LoRA adapters */
 	struct kvr_sched_lora *lora, lora_other;
 	uint64_t *lora_hash;
-	uint64_t lora_seed; /* clients choose the names */
+	uint64_t lora_seed; /* random, as clients choose the names */
 	uint32_t n_loras;
 
 	struct ttft ttft;
@@ -319,11 +320,11 @@ struct kvr_sched {
 	const struct kvr_pool_mode_info *mode; /* of conf */
 	struct kvr_sched_ops ops;
 	struct kvr_sched_counters cnt;
-	void *part[64]; /* everything allocated, for release */
+	void *part[64]; /* all allocations, for release */
 	uint32_t n_parts;
 };
 
-/** What a request wants, resolved. */
+/** A request with resolved parameters. */
 struct choice {
 	const struct kvr_sched_req *req;
 	const struct kvr_sched_overlap *ov;
@@ -333,13 +334,13 @@ struct choice {
 	uint64_t pin_worker;
 	uint32_t pin_dp;
 	uint32_t pin_rank;    /* valid once checked */
-	bool late;	      /* has to wait for the rank that was chosen */
-	uint32_t keep;	      /* late: where it waited, NIL = nowhere */
-	uint64_t left;	      /* tokens to compute there */
-	const uint64_t *open; /* ranks that fit, overload ignored */
+	bool late;	      /* must wait for the chosen rank */
+	uint32_t keep;	      /* late: rank that it waited for; NIL: none */
+	uint64_t left;	      /* tokens to compute on the chosen rank */
+	const uint64_t *open; /* eligible ranks, ignoring overload */
 };
 
-static inline bool bit(const uint64_t *set, uint32_t i)
+static inline bool test_bit(const uint64_t *set, uint32_t i)
 {
 	return set[i / 64] >> (i % 64) & 1;
 }
@@ -377,9 +378,9 @@ uint32_t kvr_sched__taint(const struct kvr_sched *s, const struct kvr_str *name)
 
 /* overload_dp.c */
 void kvr_sched__report(struct kvr_sched *s, uint32_t rank, uint64_t now);
-/* The same of a booking or an end before the last report: no later one, for what came between. */
+/* Report a booking or end that precedes the last report, without replacing later reports. */
 void kvr_sched__report_then(struct kvr_sched *s, uint32_t rank, uint64_t now);
-/* What the last report did not know of the blocks has been done. */
+/* Update the blocks of the last report after deferred work. */
 void kvr_sched__report_blocks(struct kvr_sched *s, uint32_t rank);
 void kvr_sched__judge(struct kvr_sched *s, uint32_t rank);
 
@@ -390,7 +391,7 @@ void kvr_sched__prefill_remove(struct kvr_sched *s, uint32_t slot, uint64_t now)
 void kvr_sched__prefill_now(struct kvr_sched *s, uint64_t now);
 uint64_t kvr_sched__duration(const struct kvr_sched *s, uint64_t uncached, uint64_t cached);
 
-/* counters.c: where a reason of a refusal is counted, index of errors[] and poll_errors[]. */
+/* counters.c: index of a rejection reason in errors[] and poll_errors[]. */
 extern const uint8_t kvr_sched__err_at[KVR_E_MAX];
 
 /* eligible_dp.c */
@@ -400,13 +401,12 @@ void kvr_sched__open_set(struct kvr_sched *s, struct choice *c);
 bool kvr_sched__due(struct kvr_sched *s, const struct choice *c);
 bool kvr_sched__pin_due(const struct kvr_sched *s, struct choice *c);
 
-/* ---- silent_dp.c: while n_silent is not 0, but for the first ---- */
-
-/** It is another life, or gone. */
+/* ---- silent_dp.c: unresponsive workers; all but the first require n_silent != 0 ---- */
+/** Reset the state after a response, a new incarnation or removal. */
 void kvr_sched__mark_responsive(struct kvr_sched *s, struct worker *w);
-/** Before a choice: whose pause is over. */
+/** Before a choice: process intervals that have ended. */
 void kvr_sched__silent_due(struct kvr_sched *s, uint64_t now);
-/** A request is booked at the rank. */
+/** After a booking at the rank. */
 void kvr_sched__silent_booked(struct kvr_sched *s, uint32_t rank, uint64_t now);
 void kvr_sched__params(const struct kvr_sched *s, const struct kvr_sched_req *req,
 		       struct params *p);
@@ -447,11 +447,11 @@ uint64_t kvr_sched__left(const struct kvr_sched *s, const struct choice *c,
 void kvr_sched__fly(struct kvr_sched *s, const struct choice *c, uint32_t slot, uint64_t now);
 
 /* slices_dp.c: prompts above AT_ONCE blocks */
-#define AT_ONCE	     256u /* a run each at worst, and mostly 4 */
-#define UNTOLD	     (UINT64_C(1) << 63)
-#define ADMIT_SLICES 4u /* of an admission: it changes nothing before its prompt is matched */
+#define AT_ONCE	     256u /* one run each at worst, 4 typically */
+#define NOT_REPORTED (UINT64_C(1) << 63)
+#define ADMIT_SLICES 4u /* per admission, which changes nothing before its prompt is matched */
 void kvr_sched__enter(struct kvr_sched *s, uint32_t slot, const void *sh, uint32_t n, uint64_t now);
-/* @return false: it goes on, and what the overload detector is told comes then. */
+/* @return false: deferred, with the report to the overload detector. */
 bool kvr_sched__leave_prompt(struct kvr_sched *s, uint32_t slot, uint32_t rank, uint64_t now);
 void kvr_sched__settle(struct kvr_sched *s);
 
@@ -470,7 +470,7 @@ uint64_t kvr_sched__drain_at(const struct kvr_sched *s, uint64_t now);
 void kvr_sched__limits(struct kvr_sched *s);
 uint32_t kvr_sched__lane_lost(struct kvr_sched *s, uint32_t rank, uint32_t n);
 
-_Static_assert(sizeof(struct node) == 64, "one cache line");
+_Static_assert(sizeof(struct node) == 64, "a node has one cache line");
 
 /* heap_dp.c: leftist heaps over sched.node */
 void kvr_sched__heap_add(struct node *nodes, uint32_t *root, uint32_t n);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Workers that report, and do not acknowledge what they are sent. Their bit is taken from the ranks
- * that fit while any other is left; each time its worker's pause ends the bit is off until one
- * request is booked there, which shows whether the worker hears again.
+ * Unresponsive workers: they report, but do not acknowledge requests. Their ranks are excluded from
+ * the eligible ones while others are left. After each interval the exclusion is lifted until one
+ * request is booked there, which shows whether the worker responds again.
  */
 #include "sched_pvt.h"
 
-static void mark(struct kvr_sched *s, const struct worker *w, bool silent)
+static void mark_prefill(struct kvr_sched *s, const struct worker *w, bool silent)
 {
 	for (uint32_t i = 0; i < w->dp_size; i++)
 		bit_put(s->silent, s->order[w->at + i], silent);
@@ -16,7 +16,7 @@ static void pause_begin(struct kvr_sched *s, struct worker *w, uint64_t now)
 {
 	w->silent_end = now + w->silent_ns;
 	s->silent_end = w->silent_end < s->silent_end ? w->silent_end : s->silent_end;
-	mark(s, w, true);
+	mark_prefill(s, w, true);
 }
 
 void kvr_sched_unresponsive(struct kvr_sched *s, uint64_t id, uint64_t ns, uint64_t now)
@@ -39,8 +39,8 @@ void kvr_sched__mark_responsive(struct kvr_sched *s, struct worker *w)
 {
 	s->n_silent -= w->silent;
 	w->silent = false;
-	mark(s, w, false);
-	s->changed = true; /* who waits may go there */
+	mark_prefill(s, w, false);
+	s->changed = true; /* waiting requests may go there */
 }
 
 void kvr_sched_responded(struct kvr_sched *s, uint64_t id)
@@ -68,7 +68,7 @@ void kvr_sched__silent_due(struct kvr_sched *s, uint64_t now)
 			continue;
 		if (w->silent_end <= now) {
 			w->silent_end = 0;
-			mark(s, w, false);
+			mark_prefill(s, w, false);
 			s->changed = true;
 		} else if (w->silent_end < s->silent_end) {
 			s->silent_end = w->silent_end;

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Long prompts in slices: bookings and ends that lib/active has not finished. At most one booking,
- * as every decision finishes the one before; then any number of ends, in a list through the slots,
- * each with the rank and the time of its end for the overload detector. What waits for a rank
- * (late_dp.c) is entered and taken out in the same way, without a word to that. See
- * kvr_sched_settle().
+ * Long prompts in slices: deferred work of bookings and ends in lib/active. At most one booking is
+ * deferred, as every decision completes the previous one, and any number of ends, in a list through
+ * the slots. Each end has the rank and time for its report to the overload detector. Load of
+ * requests that wait for a rank (late_dp.c) is entered and removed the same way, without reports.
+ * See kvr_sched_settle().
  */
 #include "sched_pvt.h"
 
-/* What follows when the active prompts know of a booking, or of its end. */
+/* Report a booking or an end after its last slice. */
 static void report_later(struct kvr_sched *s, const struct owed *l)
 {
-	/* The rank may be another worker's by now, or in another life. */
+	/* The rank may have a new owner or incarnation by now. */
 	if (s->rank[l->rank].worker == NIL || s->rank[l->rank].gen != l->gen)
 		return;
-	if (l->now < UNTOLD)
+	if (l->now < NOT_REPORTED)
 		kvr_sched__report_then(s, l->rank, l->now);
-	else if (s->rank[l->rank].report > l->now - UNTOLD)
+	else if (s->rank[l->rank].report > l->now - NOT_REPORTED)
 		kvr_sched__report_blocks(s, l->rank);
 }
 
 static struct owed owed_of(const struct kvr_sched *s, uint32_t rank, uint64_t now)
 {
-	return (struct owed){.now = now < UNTOLD ? now : UNTOLD + s->reports,
+	return (struct owed){.now = now < NOT_REPORTED ? now : NOT_REPORTED + s->reports,
 			     .rank = rank,
 			     .gen = s->rank[rank].gen};
 }

@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Mode ttft: the cost of a rank is the time to first token that the request and those it delays can
- * expect there, in tokens of prefill:
+ * Mode ttft: the cost of a rank is the expected time to first token of the request and of those
+ * that it delays, in tokens of prefill:
  *
  *   cost(r) = Q(r) + u(r) / (1 - rho) + w * decode(r)
  *
- * Q     booked on r and not computed; with late binding what waits for r, too (late_dp.c). The
- * oldest request is worked off at the pool's own speed, down to a quarter of its tokens until its
- * end is seen; nothing spills into those behind it. u the prompt less what r holds, or will hold
- * when its requests in flight are computed. rho   part of the pool's time that prefill takes: each
- * token computed delays others by rho / (1 - rho) more. From the bookings of the last windows, at
- * most RHO_MOST. w     what a token in flight costs, so that decode stays spread; 0 in a prefill
- * pool.
+ * Q is the number of tokens booked on r and not computed, with late binding also those that wait
+ * for r (late_dp.c). The oldest request is worked off at the speed of the pool, down to a quarter
+ * of its tokens until its end is seen; the others are not reduced. u is the prompt without the
+ * blocks that r holds, or will hold when its requests in flight are computed. rho is the fraction
+ * of the time of the pool that prefill takes, from the bookings of the last windows, at most
+ * RHO_MOST: each computed token delays others by rho / (1 - rho). w is the cost of a token in
+ * flight, which keeps decode spread; 0 in a prefill pool.
  *
- * The speed comes from the ends of prefills: the time between two ends of a busy rank against the
- * tokens of the second. Before the first end nothing is worked off and rho is 0.
+ * The speed is learned from ends of prefills: the tokens of the second of two ends of a busy rank
+ * per time between them. Before the first end nothing is worked off and rho is 0.
  *
- * All is O(ranks) a decision; the same operations in the same order on every instruction set.
+ * Cost: O(ranks) per decision. Every instruction set uses the same operations in the same order.
  */
 #ifdef __clang__
 #pragma STDC FP_CONTRACT OFF
@@ -29,19 +29,21 @@
 #include <immintrin.h>
 
 #define WINDOW_NS  (30 * SECOND_NS)
-#define RHO_KEEP   0.7	/* of rho, a window */
-#define RHO_MOST   0.95 /* beyond it a token would cost without bound */
-#define HEAD_MOST  0.75 /* worked off of a request whose end was not seen */
+#define RHO_KEEP   0.7	/* weight of the old rho per window */
+#define RHO_MOST   0.95 /* bounds the cost of a token */
+#define HEAD_MOST  0.75 /* part worked off before the end is seen */
 #define SPEED_KEEP (1 - 1 / 256.0)
-#define LATE_MOST  8.0	  /* times the expected: an engine that stopped is not a slow one */
-#define LATE_LEAST 1024.0 /* tokens; fewer are expected to take as long as these */
-#define FIRST_NS   125e3  /* of a token, expected when nothing has ended yet */
+#define LATE_MOST                                                                                  \
+	8.0 /* maximum ratio of a learned time to the expected time: limits the effect of an       \
+	       outage */
+#define LATE_LEAST 1024.0 /* tokens; minimum for the expected time */
+#define FIRST_NS   125e3  /* expected time of a token before the first end */
 
-/* ---- what is learned --------------------------------------------------------------------- */
+/* ---- learned speeds ---------------------------------------------------------------------- */
 
 /*
- * What waits on a rank changed, and its oldest request when `first`. The oldest is worked off at
- * the speed known now: what of it can go is gone at `until`.
+ * Update a rank after a change of its waiting tokens, and of its oldest request if `first`. The
+ * oldest is worked off at the current speed until `until`.
  */
 void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 {
@@ -49,7 +51,7 @@ void kvr_sched__ttft_waits(struct kvr_sched *s, uint32_t rank, bool first)
 	struct ttft *t = &s->ttft;
 
 	if (first) {
-		const bool any = r->pf_head != NIL; /* else the anchor says nothing, or is 0 */
+		const bool any = r->pf_head != NIL; /* else the anchor is not valid */
 		const double head = any ? (double)s->slot[r->pf_head].pf_tokens : 0;
 		const double from = any ? (double)(int64_t)(r->anchor_at - s->origin) : 0;
 
@@ -79,7 +81,7 @@ void kvr_sched__ttft_ended(struct kvr_sched *s, uint32_t slot, uint64_t now)
 	t->did_tokens = t->did_tokens * SPEED_KEEP + tokens;
 	t->ns_token = t->took_ns / t->did_tokens;
 	t->speed = t->took_ns > 0 ? t->did_tokens / t->took_ns : 0;
-	/* Once: what began when no speed was known is worked off as well. */
+	/* First known speed: apply it to prefills that began before. */
 	for (uint32_t i = 0; !known && t->speed > 0 && i < s->n_ranks; i++)
 		kvr_sched__ttft_waits(s, s->order[i], true);
 	r->seen = now;
@@ -118,7 +120,7 @@ void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in)
 {
 	const struct ttft *t = &s->ttft;
 
-	/* Where nothing is to be computed there is no first token to wait for. */
+	/* A decode pool computes no first token. */
 	in->ttft = s->mode->by_ttft && in->track;
 	if (!in->ttft)
 		return;
@@ -133,10 +135,10 @@ void kvr_sched__ttft_fill(const struct kvr_sched *s, struct cost_in *in)
 }
 
 /*
- * Eight ranks at a time in the compiler's own vectors, which it makes of what the target of the
- * caller has. Comparisons give lanes of all ones or all zeros.
+ * Eight ranks per step in vector types of the compiler, which uses the instruction set of the
+ * caller. Comparisons give lanes of all ones or all zeros.
  */
-#pragma GCC diagnostic ignored "-Wpsabi" /* none is returned: all is inlined */
+#pragma GCC diagnostic ignored "-Wpsabi" /* no vector is returned: all functions are inlined */
 typedef double v8 __attribute__((vector_size(64)));
 typedef int64_t m8 __attribute__((vector_size(64)));
 typedef int32_t i8 __attribute__((vector_size(32)));
@@ -144,7 +146,7 @@ typedef int32_t i8 __attribute__((vector_size(32)));
 #define LANES  8u
 #define INLINE static inline __attribute__((always_inline))
 
-INLINE v8 f64s(const double *p)
+INLINE v8 load_doubles(const double *p)
 {
 	v8 v;
 
@@ -152,8 +154,8 @@ INLINE v8 f64s(const double *p)
 	return v;
 }
 
-/* Counts of blocks stay far below 2^31, and AVX2 converts signed ones only. */
-INLINE i8 counts(const uint32_t *p)
+/* Block counts are far below 2^31; AVX2 converts signed values only. */
+INLINE i8 load_counts(const uint32_t *p)
 {
 	i8 v;
 
@@ -161,77 +163,77 @@ INLINE i8 counts(const uint32_t *p)
 	return v;
 }
 
-/* Lane by lane, as GCC makes one instruction of this, but several of __builtin_convertvector(). */
-INLINE v8 wide(const i8 *v)
+/* Lane by lane: GCC compiles this to one instruction, __builtin_convertvector() to several. */
+INLINE v8 to_wide(const i8 *v)
 {
 	return (v8){(*v)[0], (*v)[1], (*v)[2], (*v)[3], (*v)[4], (*v)[5], (*v)[6], (*v)[7]};
 }
 
 INLINE v8 f64_counts(const uint32_t *p)
 {
-	const i8 v = counts(p);
+	const i8 v = load_counts(p);
 
-	return wide(&v);
+	return to_wide(&v);
 }
 
-/* Of vectors without side effects; macros, as a function that takes one would change its ABI. */
+/* Macros, as a function with vector arguments depends on the ABI. Arguments are evaluated twice. */
 #define EITHER(yes, a, b) ((v8)(((yes) & (m8)(a)) | (~(yes) & (m8)(b))))
 #define LARGER(a, b)	  ((((a) > (b)) & (a)) | (~((a) > (b)) & (b)))
 
 /* Q of the ranks from r on. */
-INLINE v8 waits(const struct cost_in *in, size_t r)
+INLINE v8 load_waiting(const struct cost_in *in, size_t r)
 {
-	const v8 going = (f64s(in->until + r) - in->at) * in->speed;
+	const v8 going = (load_doubles(in->until + r) - in->at) * in->speed;
 
-	return f64s(in->rest + r) + EITHER(going > 0, going, (v8){0});
+	return load_doubles(in->rest + r) + EITHER(going > 0, going, (v8){0});
 }
 
-/* Blocks of the prompt that need not be computed, by their weights. */
-INLINE v8 hits(const struct cost_in *in, size_t r)
+/* Weighted number of prompt blocks that do not have to be computed. */
+INLINE v8 count_hits(const struct cost_in *in, size_t r)
 {
-	const i8 device = counts(in->tier[0] + r), flying = counts(in->depth + r);
+	const i8 device = load_counts(in->tier[0] + r), flying = load_counts(in->depth + r);
 	v8 hit, fly;
 
 	if (in->plain) {
 		const i8 best = LARGER(device, flying);
 
-		return in->credit * wide(&best);
+		return in->credit * to_wide(&best);
 	}
-	fly = in->credit * wide(&flying);
-	hit = in->credit * wide(&device) + in->host_w * f64_counts(in->tier[1] + r);
+	fly = in->credit * to_wide(&flying);
+	hit = in->credit * to_wide(&device) + in->host_w * f64_counts(in->tier[1] + r);
 	hit = hit + in->disk_w * (f64_counts(in->tier[2] + r) + f64_counts(in->tier[3] + r));
 	if (in->shared != NULL)
 		hit = hit + in->shared_w * f64_counts(in->shared + r);
 	return EITHER(hit > fly, hit, fly);
 }
 
-/* Q + u / (1 - rho) + w * decode. Plain is one tier, and nothing preferred. */
-INLINE v8 costs(const struct cost_in *in, size_t r, bool plain)
+/* Q + u / (1 - rho) + w * decode. Plain: one tier, no preferred taints. */
+INLINE v8 compute_costs(const struct cost_in *in, size_t r, bool plain)
 {
 	v8 c;
 
 	if (plain) {
-		const i8 device = counts(in->tier[0] + r), flying = counts(in->depth + r);
+		const i8 device = load_counts(in->tier[0] + r), flying = load_counts(in->depth + r);
 		const i8 best = LARGER(device, flying);
 
-		c = in->full - in->per_hit * wide(&best);
+		c = in->full - in->per_hit * to_wide(&best);
 	} else {
-		c = in->full - in->per_block * hits(in, r);
+		c = in->full - in->per_block * count_hits(in, r);
 	}
-	c = in->scale * (waits(in, r) + c) + in->decode_w * f64_counts(in->blocks + r);
+	c = in->scale * (load_waiting(in, r) + c) + in->decode_w * f64_counts(in->blocks + r);
 	if (in->request_w != 0)
 		c = c + in->request_w * in->block * f64_counts(in->requests + r);
 	if (!plain && in->mult != NULL) {
-		const v8 mult = f64s(in->mult + r);
+		const v8 mult = load_doubles(in->mult + r);
 
-		/* A credit above 1 can make it negative; what repels must still repel. */
+		/* A credit above 1 can make it negative; a taint that repels must still repel. */
 		c = EITHER(c < 0, c / mult, c * mult);
 	}
 	return c;
 }
 
-INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *restrict top,
-		   bool plain)
+INLINE double run_loop(const struct cost_in *from, double *restrict cost, uint32_t *restrict top,
+		       bool plain)
 {
 	const m8 lane = {1, 2, 4, 8, 16, 32, 64, 128};
 	const i8 half = {1, 2, 4, 8, 16, 32, 64, 128};
@@ -244,8 +246,8 @@ INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *
 
 	for (size_t r = 0; r < (size_t)in->words * 64; r += LANES) {
 		const int32_t bits = (int32_t)(in->mask[r / 64] >> r % 64 & 255);
-		i8 device = counts(in->tier[0] + r);
-		v8 c = costs(in, r, plain);
+		i8 device = load_counts(in->tier[0] + r);
+		v8 c = compute_costs(in, r, plain);
 
 		if (bits != 255) { /* usually all or, in the last group, none */
 			c = EITHER((lane & bits) != 0, c, inf);
@@ -265,14 +267,14 @@ INLINE double loop(const struct cost_in *from, double *restrict cost, uint32_t *
 
 static double cost_scalar(const struct cost_in *in, double *cost, uint32_t *top)
 {
-	return in->plain ? loop(in, cost, top, true) : loop(in, cost, top, false);
+	return in->plain ? run_loop(in, cost, top, true) : run_loop(in, cost, top, false);
 }
 
-/* ---- the usual case, by hand ------------------------------------------------------------- */
+/* ---- the common case, by hand------------------------------------------------------------ */
 
 /*
- * One tier, nothing preferred, requests weigh nothing. The compiler makes twice the instructions of
- * the wide vectors above. Copies of the inputs, as in cost_dp.c: constants stay in registers.
+ * One tier, no preferred taints, no weight of requests. The vector types above compile to twice the
+ * instructions. Local copies of the input keep constants in registers, as in cost_dp.c.
  */
 INLINE bool is_lean(const struct cost_in *in)
 {
@@ -283,7 +285,7 @@ INLINE bool is_lean(const struct cost_in *in)
 #define I256 T256 static inline __attribute__((always_inline))
 
 /* Costs of four ranks, as costs(); device gets their blocks. */
-I256 __m256d four(const struct cost_in *in, size_t r, __m128i *device)
+I256 __m256d cost_four(const struct cost_in *in, size_t r, __m128i *device)
 {
 	const __m128i flying = _mm_loadu_si128((const __m128i *)(in->depth + r));
 	const __m128i blocks = _mm_loadu_si128((const __m128i *)(in->blocks + r));
@@ -300,8 +302,8 @@ I256 __m256d four(const struct cost_in *in, size_t r, __m128i *device)
 		wait, _mm256_mul_pd(_mm256_set1_pd(in->decode_w), _mm256_cvtepi32_pd(blocks)));
 }
 
-/* Of the ranks that may not be had the cost is +inf, and no block counts. */
-I256 __m256d only(uint64_t bits, __m256d c, __m128i *device)
+/* Ranks that are not eligible have cost +inf and no blocks. */
+I256 __m256d mask_costs(uint64_t bits, __m256d c, __m128i *device)
 {
 	const __m256i lane = _mm256_setr_epi64x(1, 2, 4, 8);
 	const __m128i half = _mm_setr_epi32(1, 2, 4, 8);
@@ -313,8 +315,8 @@ I256 __m256d only(uint64_t bits, __m256d c, __m128i *device)
 				_mm256_castsi256_pd(_mm256_cmpeq_epi64(in, lane)));
 }
 
-T256 static double lean256(const struct cost_in *from, double *restrict cost,
-			   uint32_t *restrict top)
+T256 static double cost_lean256(const struct cost_in *from, double *restrict cost,
+				uint32_t *restrict top)
 {
 	const struct cost_in copy = *from, *in = &copy;
 	__m256d low = _mm256_set1_pd(INFINITY);
@@ -323,10 +325,10 @@ T256 static double lean256(const struct cost_in *from, double *restrict cost,
 
 	for (size_t r = 0; r < (size_t)in->words * 64; r += 4) {
 		const uint64_t bits = in->mask[r / 64] >> r % 64 & 15;
-		__m256d c = four(in, r, &device);
+		__m256d c = cost_four(in, r, &device);
 
 		if (bits != 15)
-			c = only(bits, c, &device);
+			c = mask_costs(bits, c, &device);
 		_mm256_storeu_pd(cost + r, c);
 		low = _mm256_min_pd(c, low);
 		most = _mm_max_epi32(device, most);
@@ -341,22 +343,22 @@ T256 static double lean256(const struct cost_in *from, double *restrict cost,
 __attribute__((target("avx2,tune=haswell"))) static double cost_avx2(const struct cost_in *in,
 								     double *cost, uint32_t *top)
 {
-	return is_lean(in) ? lean256(in, cost, top)
-	       : in->plain ? loop(in, cost, top, true)
-			   : loop(in, cost, top, false);
+	return is_lean(in) ? cost_lean256(in, cost, top)
+	       : in->plain ? run_loop(in, cost, top, true)
+			   : run_loop(in, cost, top, false);
 }
 
 #define T512 __attribute__((target("avx512f")))
 #define I512 T512 static inline __attribute__((always_inline))
 
-/* lddqu, as generic tuning takes a plain unaligned load apart. */
+/* lddqu, as generic tuning splits a plain unaligned load. */
 I512 __m256i eight_counts(const uint32_t *p)
 {
 	return _mm256_lddqu_si256((const __m256i *)p);
 }
 
 /* Costs of eight ranks, as costs(). */
-I512 __m512d eight(const struct cost_in *in, size_t r, __m256i device)
+I512 __m512d cost_eight(const struct cost_in *in, size_t r, __m256i device)
 {
 	__m512d wait = _mm512_sub_pd(_mm512_loadu_pd(in->until + r), _mm512_set1_pd(in->at)), left;
 	const __m512d blocks = _mm512_cvtepi32_pd(eight_counts(in->blocks + r));
@@ -370,8 +372,8 @@ I512 __m512d eight(const struct cost_in *in, size_t r, __m256i device)
 	return _mm512_add_pd(wait, _mm512_mul_pd(_mm512_set1_pd(in->decode_w), blocks));
 }
 
-T512 static double lean512(const struct cost_in *from, double *restrict cost,
-			   uint32_t *restrict top)
+T512 static double cost_lean512(const struct cost_in *from, double *restrict cost,
+				uint32_t *restrict top)
 {
 	const struct cost_in copy = *from, *in = &copy;
 	__m512d low = _mm512_set1_pd(INFINITY);
@@ -380,8 +382,8 @@ T512 static double lean512(const struct cost_in *from, double *restrict cost,
 	for (size_t r = 0; r < (size_t)in->words * 64; r += 8) {
 		const __mmask8 may = (__mmask8)(in->mask[r / 64] >> r % 64);
 		const __m256i device = eight_counts(in->tier[0] + r);
-		const __m512d c =
-			_mm512_mask_mov_pd(_mm512_set1_pd(INFINITY), may, eight(in, r, device));
+		const __m512d c = _mm512_mask_mov_pd(_mm512_set1_pd(INFINITY), may,
+						     cost_eight(in, r, device));
 
 		_mm512_storeu_pd(cost + r, c);
 		low = _mm512_min_pd(c, low);
@@ -394,9 +396,9 @@ T512 static double lean512(const struct cost_in *from, double *restrict cost,
 __attribute__((target("avx512f,tune=haswell"))) static double
 cost_avx512(const struct cost_in *in, double *cost, uint32_t *top)
 {
-	return is_lean(in) ? lean512(in, cost, top)
-	       : in->plain ? loop(in, cost, top, true)
-			   : loop(in, cost, top, false);
+	return is_lean(in) ? cost_lean512(in, cost, top)
+	       : in->plain ? run_loop(in, cost, top, true)
+			   : run_loop(in, cost, top, false);
 }
 
 kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa)
@@ -408,13 +410,13 @@ kvr_sched__cost_fn kvr_sched__ttft_kernel(enum sched_isa isa)
 
 double kvr_sched__ttft_one(const struct cost_in *in, uint32_t r)
 {
-	return costs(in, r & ~(LANES - 1), in->plain)[r % LANES];
+	return compute_costs(in, r & ~(LANES - 1), in->plain)[r % LANES];
 }
 
-/* Tokens of the prompt that r would have to compute; below 0 by a credit above 1. */
+/* Tokens of the prompt to compute on r; negative with a credit above 1. */
 double kvr_sched__ttft_left(const struct cost_in *in, uint32_t r)
 {
-	return in->isl - hits(in, r & ~(LANES - 1))[r % LANES] * in->block;
+	return in->isl - count_hits(in, r & ~(LANES - 1))[r % LANES] * in->block;
 }
 
 void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, uint32_t r,
@@ -425,7 +427,7 @@ void kvr_sched__ttft_term(const struct kvr_sched *s, const struct cost_in *in, u
 	if (!in->ttft)
 		return;
 	t->by_ttft = true;
-	t->wait_tokens = waits(in, at)[i];
+	t->wait_tokens = load_waiting(in, at)[i];
 	t->left_tokens = kvr_sched__ttft_left(in, r);
 	t->decode_weight = in->decode_w / in->block;
 	t->rho = s->ttft.rho;

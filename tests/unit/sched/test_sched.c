@@ -391,7 +391,7 @@ static void a_new_life_keeps_those_who_wait(void)
 
 /* The table may not be cleared yet when somebody comes between the lives: that counts for nothing.
  */
-static void who_comes_between_lives_finds_nothing_cached(void)
+static void who_comes_between_epochs_finds_nothing_cached(void)
 {
 	static struct kvr_sched_req req = {.isl = 64};
 	static uint32_t device[64] = {5, 5, 5, 5};
@@ -844,7 +844,7 @@ static void recount(const struct kvr_sched *s)
 		released += b->state == KVR_SLOT_RELEASED;
 		if (b->state != KVR_SLOT_BOOKED)
 			continue;
-		CU_ASSERT_FATAL(bit(s->used, b->rank));
+		CU_ASSERT_FATAL(test_bit(s->used, b->rank));
 		requests[b->rank]++;
 		tokens[b->rank] += b->in_prefill ? b->pf_tokens : 0;
 	}
@@ -924,7 +924,7 @@ int main(void)
 			       {"indices", indices_stay_and_are_reused},
 			       {"workers", without_a_limit_there_may_be_a_worker_for_each_rank},
 			       {"renew", a_new_life_keeps_those_who_wait},
-			       {"between", who_comes_between_lives_finds_nothing_cached},
+			       {"between", who_comes_between_epochs_finds_nothing_cached},
 			       {"unpin", who_waits_for_ranks_that_go_is_given_up_in_pieces},
 			       {"taints", taints_are_bounded_and_reused},
 			       {"codes", each_bad_input_has_its_code},

@@ -390,13 +390,13 @@ static void kernels_follow_the_formula_to_the_bit_of_each_other(void)
 		CU_ASSERT_FATAL(kvr_sched__kernels(SCHED_SCALAR, &k));
 		low = k.ttft(&in, cost[0], &top[0]);
 		for (uint32_t i = 0; i < R; i++) {
-			double want = bit(mask, i) ? by_the_book(&in, i) : INFINITY;
+			double want = test_bit(mask, i) ? by_the_book(&in, i) : INFINITY;
 
-			if (bit(mask, i) && tier[0][i] > most)
+			if (test_bit(mask, i) && tier[0][i] > most)
 				most = tier[0][i];
 			CU_ASSERT_FATAL(want == cost[0][i] ||
 					fabs(want - cost[0][i]) <= 1e-9 * (1 + fabs(want)));
-			CU_ASSERT(!bit(mask, i) || kvr_sched__ttft_one(&in, i) == cost[0][i]);
+			CU_ASSERT(!test_bit(mask, i) || kvr_sched__ttft_one(&in, i) == cost[0][i]);
 			CU_ASSERT(cost[0][i] >= low);
 		}
 		CU_ASSERT_EQUAL(top[0], most);
