@@ -4,10 +4,10 @@
 
 /**
  * @file
- * An executor without a network: pools are lists of workers that take anybody or nobody, sessions
- * are the real table. It carries every order out and keeps books, so that an order that cannot be
- * obeyed (a booking freed twice, a message given back twice, a client told twice) is a failure
- * wherever it happens. What is said to whom is written down as text.
+ * An executor without a network. Pools are lists of workers that accept all requests or none;
+ * sessions use the real table. The rig carries out every order and keeps accounts: an impossible
+ * order (a booking freed twice, a message freed twice, a client answered twice) fails at once.
+ * Messages are recorded as text.
  */
 
 #include "rig_pools.h"
@@ -42,7 +42,7 @@ static void rig_decide(struct rig *g, struct rig_call *c, const struct kvr_rq_or
 
 	CU_ASSERT(!c->booked[o->leg] && !c->queued[o->leg]);
 	if (o->leg == KVR_LEG_PREFILL) {
-		/* An affinity or an exclusion was in vain: it is asked again. */
+		/* An affinity or an exclusion left no worker: decide again. */
 		CU_ASSERT(!c->prefill_slot || c->r.session != NULL || c->pair.soft);
 		c->prefill_slot = true;
 	}
@@ -321,7 +321,7 @@ static inline void rig_release(struct rig *g, struct rig_call *c, uint32_t leg)
 	CU_ASSERT_EQUAL(RIG(g, c, EXPIRED, .leg = (uint8_t)leg), KVR_RQ_GO);
 }
 
-/** A worker leaves: its bookings with it; who waits for nobody is told. */
+/** Remove a worker and its bookings; reject requests that wait for no worker. */
 static inline void rig_leave(struct rig *g, uint64_t id)
 {
 	struct rig_worker *w = rig_worker(g, id);
@@ -347,7 +347,7 @@ static inline struct rig_worker *rig_join(struct rig *g, uint64_t id, struct kvr
 	static uint32_t epoch;
 	struct rig_worker *w = rig_worker(g, id);
 
-	if (w != NULL) { /* a new life */
+	if (w != NULL) { /* a new incarnation */
 		rig_leave(g, id);
 	} else {
 		for (w = g->w; w->here; w++)
@@ -439,7 +439,7 @@ static inline void rig_stop(struct rig *g)
 	kvr_stats_destroy(g->stats);
 }
 
-/* ---- everybody does what he should ------------------------------------------------------- */
+/* ---- programs without faults ------------------------------------------------------------- */
 
 /** What the workers and the client have left to do of one request. @return whether any. */
 static inline bool rig_go_on(struct rig *g, struct rig_call *c)

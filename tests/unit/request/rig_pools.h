@@ -46,12 +46,12 @@ struct rig_call {
 	bool live, msg_kept, held, main_slot, prefill_slot, main_ended, prefill_ended, opening;
 	bool repeated; /* the message has come again: it may be sent */
 	bool booked[2], released[2], queued[2], aborting[2];
-	uint32_t kept[2];	    /* renewals of the booking that are orders of their own */
-	uint64_t at[2];		    /* worker of the booking */
-	uint64_t muted;		    /* worker of an old main leg that is being stopped */
-	uint32_t told_last, tries;  /* last words to the client */
-	uint32_t cancels, rejected; /* orders */
-	uint16_t code;		    /* of the last refusal */
+	uint32_t kept[2];	      /* renewals of the booking that are orders of their own */
+	uint64_t at[2];		      /* worker of the booking */
+	uint64_t muted;		      /* worker of an old main leg that is being stopped */
+	uint32_t last_answers, tries; /* last answers to the client */
+	uint32_t cancels, rejected;   /* orders */
+	uint16_t code;		      /* of the last refusal */
 	bool retryable;
 	uint64_t detail[4];
 	uint32_t outcome[2]; /* of the last booking of each leg */
@@ -69,7 +69,7 @@ struct rig {
 	struct rig_worker w[RIG_WORKERS];
 	struct kvr_stats *stats;
 	struct rig_call call[RIG_CALLS];
-	bool full_a, full_d, full_p; /* everybody waits */
+	bool full_a, full_d, full_p; /* every request waits */
 	bool no_hold, no_renew, no_slot, no_session, alone;
 	enum kvr_code refuse;	     /* what the pools answer; OK: as they are */
 	struct kvr_rq_pool *refuser; /* only this one; NULL: all */
@@ -92,7 +92,7 @@ static void rig_say(struct rig *g, const char *fmt, ...)
 	va_end(ap);
 }
 
-/** What was said since the last call. */
+/** Messages since the last call. */
 static inline const char *rig_said(struct rig *g)
 {
 	static char copy[sizeof(g->text)];

@@ -7,7 +7,7 @@
 
 static struct rig g;
 
-static struct rig_call *begin(uint32_t max, uint64_t affinity_s)
+static struct rig_call *begin_sessions(uint32_t max, uint64_t affinity_s)
 {
 	rig_start(&g, max, affinity_s);
 	rig_join(&g, 'a', &g.a, false);
@@ -16,13 +16,14 @@ static struct rig_call *begin(uint32_t max, uint64_t affinity_s)
 	return rig_new(&g);
 }
 
-static void end(void)
+static void end_sessions(void)
 {
 	rig_finish(&g);
 	rig_stop(&g);
 }
 
-static struct rig_call *asks(struct kvr_rq_pool *p, const char *id, enum kvr_rq_action action)
+static struct rig_call *ask_session(struct kvr_rq_pool *p, const char *id,
+				    enum kvr_rq_action action)
 {
 	struct rig_call *c = rig_new(&g);
 

@@ -4,7 +4,7 @@
 
 static struct rig g;
 
-static struct rig_call *begin(void)
+static struct rig_call *begin_booked(void)
 {
 	struct rig_call *c;
 
@@ -16,15 +16,15 @@ static struct rig_call *begin(void)
 	return c;
 }
 
-static void end(void)
+static void end_booked(void)
 {
 	rig_finish(&g);
 	rig_stop(&g);
 }
 
-static void the_client_says_how_it_goes(void)
+static void client_reports_progress_of_a_booked_request(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.BOOKED c.RUNNING");
@@ -36,24 +36,24 @@ static void the_client_says_how_it_goes(void)
 	CU_ASSERT_FALSE(c->booked[0]);
 	CU_ASSERT_EQUAL(c->rejected, 0);
 	RIG_SAID(&g, "");
-	end();
+	end_booked();
 }
 
 static void a_cancel_tells_no_worker(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.BOOKED c.RUNNING");
 	RIG(&g, c, CANCEL);
 	RIG_SAID(&g, "c.CANCELLED");
 	CU_ASSERT_FALSE(c->booked[0]);
-	end();
+	end_booked();
 }
 
 static void a_dead_client_frees_it(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.BOOKED c.RUNNING");
@@ -63,23 +63,23 @@ static void a_dead_client_frees_it(void)
 	RIG_SAID(&g, "c.Expired");
 	CU_ASSERT_FALSE(c->booked[0]);
 	CU_ASSERT_EQUAL(RIG(&g, c, FIN), KVR_RQ_LATE); /* it was only slow */
-	end();
+	end_booked();
 }
 
 static void a_worker_that_goes_ends_it(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_arrive(&g, c, &g.a);
 	rig_leave(&g, 'a');
 	RIG_SAID(&g, "a.BOOKED c.RUNNING c.WorkerLost");
-	end();
+	end_booked();
 }
 
 /* Its client stands for the workers: every word of it renews what it has booked. */
 static void the_client_renews_it(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_join(&g, 'p', &g.p, false);
 	rig_arrive(&g, c, &g.d);
@@ -96,12 +96,12 @@ static void the_client_renews_it(void)
 	CU_ASSERT_EQUAL(c->kept[0], 4);
 	CU_ASSERT_EQUAL(RIG(&g, c, LEASE_OVER), KVR_RQ_GO);
 	CU_ASSERT_FALSE(c->booked[0]);
-	end();
+	end_booked();
 }
 
-static void who_waits_is_booked_in_its_turn(void)
+static void waiting_request_is_booked_in_its_turn(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	g.full_a = true;
 	rig_arrive(&g, c, &g.a);
@@ -110,12 +110,12 @@ static void who_waits_is_booked_in_its_turn(void)
 	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
 	RIG_SAID(&g, "a.BOOKED c.RUNNING");
 	CU_ASSERT_FALSE(c->msg_kept);
-	end();
+	end_booked();
 }
 
 static void both_legs(bool bootstrap)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_join(&g, 'p', &g.p, bootstrap);
 	rig_arrive(&g, c, &g.d);
@@ -129,7 +129,7 @@ static void both_legs(bool bootstrap)
 	RIG(&g, c, FIN, .tokens = 3);
 	CU_ASSERT_FALSE(c->booked[0]);
 	RIG_SAID(&g, "");
-	end();
+	end_booked();
 }
 
 static void legs_of_both_paths(void)
@@ -140,19 +140,19 @@ static void legs_of_both_paths(void)
 
 static void an_early_end_frees_both_legs(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_join(&g, 'p', &g.p, false);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR);
 	CU_ASSERT_FALSE(c->booked[0] || c->booked[1]);
 	RIG_SAID(&g, "p.BOOKED d.BOOKED c.RUNNING");
-	end();
+	end_booked();
 }
 
-static void a_lost_prefill_worker_is_told_and_not_tried_again(void)
+static void lost_prefill_worker_is_reported_without_another_attempt(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_join(&g, 'p', &g.p, false);
 	rig_join(&g, 'q', &g.p, false);
@@ -162,12 +162,12 @@ static void a_lost_prefill_worker_is_told_and_not_tried_again(void)
 	CU_ASSERT_EQUAL(c->tries, 0);
 	CU_ASSERT_FALSE(c->booked[0] || c->booked[1]);
 	rig_said(&g);
-	end();
+	end_booked();
 }
 
 static void a_cancel_in_the_queue_leaves_it(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_booked();
 
 	rig_join(&g, 'p', &g.p, false);
 	g.full_d = true;
@@ -176,22 +176,21 @@ static void a_cancel_in_the_queue_leaves_it(void)
 	RIG(&g, c, CANCEL);
 	RIG_SAID(&g, "c.CANCELLED");
 	CU_ASSERT_FALSE(c->queued[0] || c->booked[1]);
-	end();
+	end_booked();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"the client says how it goes", the_client_says_how_it_goes},
-			       {"a cancel tells no worker", a_cancel_tells_no_worker},
-			       {"a dead client frees it", a_dead_client_frees_it},
-			       {"a worker that goes ends it", a_worker_that_goes_ends_it},
-			       {"the client renews it", the_client_renews_it},
-			       {"who waits is booked in its turn", who_waits_is_booked_in_its_turn},
-			       {"legs of both paths", legs_of_both_paths},
-			       {"an early end frees both legs", an_early_end_frees_both_legs},
-			       {"a lost prefill worker is told",
-				a_lost_prefill_worker_is_told_and_not_tried_again},
-			       {"a cancel in the queue leaves it", a_cancel_in_the_queue_leaves_it},
+	CU_TestInfo tests[] = {KVR_CASE(client_reports_progress_of_a_booked_request),
+			       KVR_CASE(a_cancel_tells_no_worker),
+			       KVR_CASE(a_dead_client_frees_it),
+			       KVR_CASE(a_worker_that_goes_ends_it),
+			       KVR_CASE(the_client_renews_it),
+			       KVR_CASE(waiting_request_is_booked_in_its_turn),
+			       KVR_CASE(legs_of_both_paths),
+			       KVR_CASE(an_early_end_frees_both_legs),
+			       KVR_CASE(lost_prefill_worker_is_reported_without_another_attempt),
+			       KVR_CASE(a_cancel_in_the_queue_leaves_it),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("request/booked", tests);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Everything that can go wrong with a request of a pair of pools, at every moment of its life: leg
- * x moment x cause x path. Each row says what is sent when it happens, and what is sent and told
- * until the end, when all workers have done what they should. After each row nothing is left.
- * tests/eal/test_disagg_faults.c plays the same through the router, frames and timers included;
- * what an executor sends again by itself is not here.
+ * All faults of a request of a pair of pools at every moment: leg x moment x cause x path. Each row
+ * has the messages at the fault and those until the end, after all workers have worked without
+ * further faults. No state is left after a row. tests/eal/test_disagg_faults.c runs the same rows
+ * through the router, with frames and timers; retransmissions of an executor are not tested here.
  */
 #include "kvr_faults.h"
 #include "rig.h"
@@ -87,7 +86,7 @@ static struct rig g;
 
 static void poll_queues(struct rig_call *c)
 {
-	/* Who waits for somebody that is not there is told, who waits for room gets it. */
+	/* Reject requests that wait for a missing worker, admit those that wait for capacity. */
 	if (!g.full_p || rig_worker(&g, 'p') == NULL)
 		rig_turn(&g, c, KVR_LEG_PREFILL);
 	if (!g.full_d || rig_worker(&g, 'd') == NULL)
@@ -100,7 +99,7 @@ static void prefill_ends(struct rig_call *c)
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
 }
 
-static void decode_says(struct rig_call *c, bool fin, uint16_t flags)
+static void send_decode_item(struct rig_call *c, bool fin, uint16_t flags)
 {
 	rig_event(&g, c,
 		  (struct kvr_rq_event){.kind = fin ? KVR_RQE_FIN : KVR_RQE_ITEM,
@@ -128,9 +127,9 @@ static void live_until(struct rig_call *c, enum moment m, bool bootstrap)
 		return;
 	RIG(&g, c, TAKEN);
 	if (m == ANSWERED)
-		decode_says(c, false, 0);
+		send_decode_item(c, false, 0);
 	if (m == ENDED)
-		decode_says(c, true, 0);
+		send_decode_item(c, true, 0);
 }
 
 static void say_twice(struct rig_call *c)
@@ -145,17 +144,17 @@ static void say_twice(struct rig_call *c)
 	}
 }
 
-static void expire(struct rig_call *c)
+static void expire_booking(struct rig_call *c)
 {
 	static const uint8_t order[] = {KVR_LEG_MAIN, KVR_LEG_PREFILL};
 
 	for (uint32_t i = 0; i < 2; i++)
 		rig_release(&g, c, order[i]);
-	g.full_d = g.full_p = false; /* whoever kept the workers busy has expired, too */
+	g.full_d = g.full_p = false; /* the bookings that kept the workers busy have expired too */
 	poll_queues(c);
 }
 
-static void goes(struct rig_call *c, uint64_t id, bool returns, bool bootstrap)
+static void lose_worker(struct rig_call *c, uint64_t id, bool returns, bool bootstrap)
 {
 	bool *full = id == 'd' ? &g.full_d : &g.full_p;
 
@@ -166,7 +165,7 @@ static void goes(struct rig_call *c, uint64_t id, bool returns, bool bootstrap)
 	poll_queues(c);
 }
 
-static void strike(struct rig_call *c, enum cause cause, bool bootstrap)
+static void cause_fault(struct rig_call *c, enum cause cause, bool bootstrap)
 {
 	const uint64_t p = c->at[1] != 0 ? c->at[1] : 'p';
 
@@ -174,12 +173,12 @@ static void strike(struct rig_call *c, enum cause cause, bool bootstrap)
 	case P_GOODBYE:
 	case P_SILENCE:
 	case P_EPOCH:
-		goes(c, p, cause == P_EPOCH, bootstrap);
+		lose_worker(c, p, cause == P_EPOCH, bootstrap);
 		break;
 	case D_GOODBYE:
 	case D_SILENCE:
 	case D_EPOCH:
-		goes(c, 'd', cause == D_EPOCH, bootstrap);
+		lose_worker(c, 'd', cause == D_EPOCH, bootstrap);
 		break;
 	case P_REFUSES:
 		RIG(&g, c, DECLINED, .leg = 1, .code = 9);
@@ -201,7 +200,7 @@ static void strike(struct rig_call *c, enum cause cause, bool bootstrap)
 		RIG(&g, c, DEADLINE);
 		break;
 	case EXPIRY:
-		expire(c);
+		expire_booking(c);
 		break;
 	case TWICE:
 		say_twice(c);
@@ -212,8 +211,8 @@ static void strike(struct rig_call *c, enum cause cause, bool bootstrap)
 	}
 }
 
-/* Whether there is somebody to do it. */
-static bool possible(const struct rig_call *c, enum cause cause)
+/* Return true if a worker exists that can cause the fault. */
+static bool is_possible(const struct rig_call *c, enum cause cause)
 {
 	if (cause == P_REFUSES || cause == P_ERROR)
 		return c->at[1] != 0;
@@ -235,7 +234,7 @@ static const struct row *row_of(enum cause c, bool bootstrap, enum moment m)
 	return found;
 }
 
-static void one(enum cause cause, bool bootstrap, enum moment m, uint32_t *played)
+static void check_one(enum cause cause, bool bootstrap, enum moment m, uint32_t *played)
 {
 	const struct row *row = row_of(cause, bootstrap, m);
 	char at_once[4096], then[4096];
@@ -246,8 +245,8 @@ static void one(enum cause cause, bool bootstrap, enum moment m, uint32_t *playe
 	c = rig_new(&g);
 	live_until(c, m, bootstrap);
 	rig_said(&g);
-	if (possible(c, cause)) {
-		strike(c, cause, bootstrap);
+	if (is_possible(c, cause)) {
+		cause_fault(c, cause, bootstrap);
 		snprintf(at_once, sizeof(at_once), "%s", rig_said(&g));
 		rig_finish(&g);
 		snprintf(then, sizeof(then), "%s", rig_said(&g));
@@ -271,13 +270,13 @@ static void every_fault_at_every_moment(void)
 	for (unsigned int c = 0; c < CAUSES; c++)
 		for (unsigned int path = 0; path < 2; path++)
 			for (unsigned int m = 0; m < MOMENTS; m++)
-				one((enum cause)c, path != 0, (enum moment)m, &played);
+				check_one((enum cause)c, path != 0, (enum moment)m, &played);
 	CU_ASSERT_EQUAL(played, 224);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"faults", every_fault_at_every_moment}, CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(every_fault_at_every_moment), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("faults", tests);
 }

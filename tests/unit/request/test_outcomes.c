@@ -2,11 +2,11 @@
 /* What the end of a leg says about its rank, leg by leg. */
 #include "rig.h"
 
-#define NONE 99u /* no order has said anything */
+#define NONE 99u /* no order with an outcome */
 
 static struct rig g;
 
-static struct rig_call *fresh(uint32_t reroutes)
+static struct rig_call *new_request(uint32_t reroutes)
 {
 	struct rig_call *c;
 
@@ -20,15 +20,15 @@ static struct rig_call *fresh(uint32_t reroutes)
 	return c;
 }
 
-static struct rig_call *pair(bool bootstrap, uint32_t reroutes)
+static struct rig_call *begin_pair(bool bootstrap, uint32_t reroutes)
 {
-	struct rig_call *c = fresh(reroutes);
+	struct rig_call *c = new_request(reroutes);
 
 	rig_join(&g, 'p', &g.p, bootstrap);
 	return c;
 }
 
-static void end(void)
+static void end_outcomes(void)
 {
 	rig_said(&g);
 	rig_finish(&g);
@@ -51,116 +51,116 @@ static void ends_of_one_leg(void)
 	};
 
 	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct rig_call *c = fresh(0);
+		struct rig_call *c = new_request(0);
 
 		rig_arrive(&g, c, &g.a);
 		RIG(&g, c, FIN, .flags = rows[i].flags);
 		CU_ASSERT_EQUAL(c->outcome[0], rows[i].outcome);
-		end();
+		end_outcomes();
 	}
 }
 
 static void a_second_failure_is_not_counted(void)
 {
-	struct rig_call *c = fresh(0);
+	struct rig_call *c = new_request(0);
 
 	c->msg.hints.n_failed_at = 1;
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, FIN, .flags = KVR_RQEF_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL);
-	end();
-	c = fresh(0);
+	end_outcomes();
+	c = new_request(0);
 	c->msg.hints.n_failed_at = 1;
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, FIN);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_SERVED);
-	end();
+	end_outcomes();
 }
 
 static void a_worker_that_leaves_has_no_room(void)
 {
-	struct rig_call *c = fresh(0);
+	struct rig_call *c = new_request(0);
 
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, DECLINED, .code = 503);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_OVERLOADED);
 	CU_ASSERT_EQUAL(c->detail[0], 503);
-	CU_ASSERT_EQUAL(c->detail[1], 'a'); /* the client may not have heard where it was */
-	end();
-	c = fresh(0);
+	CU_ASSERT_EQUAL(c->detail[1], 'a'); /* the client may not know its worker */
+	end_outcomes();
+	c = new_request(0);
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, DECLINED, .code = 400);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL);
-	end();
+	end_outcomes();
 }
 
 static void a_cancelled_request_was_given_up(void)
 {
-	struct rig_call *c = fresh(0);
+	struct rig_call *c = new_request(0);
 
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, TAKEN);
 	RIG(&g, c, CANCEL);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_GIVEN_UP);
 	RIG(&g, c, ABORTED);
-	end();
+	end_outcomes();
 	/* A booked request is run by its client: the router knows nothing of its engine. */
-	c = fresh(0);
+	c = new_request(0);
 	c->msg.book = true;
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, CANCEL);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL);
-	end();
+	end_outcomes();
 }
 
 static void each_leg_answers_for_its_own_rank(void)
 {
-	struct rig_call *c = pair(false, 0);
+	struct rig_call *c = begin_pair(false, 0);
 
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[0], NONE);
 	CU_ASSERT_EQUAL(c->detail[1], 'p');
-	end();
-	c = pair(true, 0);
+	end_outcomes();
+	c = begin_pair(true, 0);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, TAKEN);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_REFUSED);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_OVERLOADED);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_NEUTRAL); /* stopped for the other one */
 	RIG(&g, c, ABORTED);
-	end();
-	c = pair(false, 0);
+	end_outcomes();
+	c = begin_pair(false, 0);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_SERVED);
 	RIG(&g, c, FIN, .flags = KVR_RQEF_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_SERVED);
-	end();
+	end_outcomes();
 	/* A broken decode engine reports its failure while the prefill goes on. */
-	c = pair(true, 0);
+	c = begin_pair(true, 0);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR | KVR_RQEF_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[1], NONE);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_SERVED);
-	end();
+	end_outcomes();
 	/* A first token that is followed by a failure shows that the prefill leg was well. */
-	c = pair(true, 0);
+	c = begin_pair(true, 0);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .tokens = 3, .flags = KVR_RQEF_FIRST | KVR_RQEF_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_SERVED);
 	CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_FAILED);
-	end();
+	end_outcomes();
 }
 
 static void the_leg_that_keeps_the_client_waiting_is_given_up(void)
 {
 	for (int bootstrap = 0; bootstrap < 2; bootstrap++) {
-		struct rig_call *c = pair(bootstrap, 0);
+		struct rig_call *c = begin_pair(bootstrap, 0);
 
 		rig_arrive(&g, c, &g.d);
 		RIG(&g, c, TAKEN, .leg = 1);
@@ -170,10 +170,10 @@ static void the_leg_that_keeps_the_client_waiting_is_given_up(void)
 		RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
 		if (c->aborting[0])
 			RIG(&g, c, ABORTED);
-		end();
+		end_outcomes();
 	}
 	{
-		struct rig_call *c = pair(false, 0);
+		struct rig_call *c = begin_pair(false, 0);
 
 		rig_arrive(&g, c, &g.d);
 		RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
@@ -181,13 +181,13 @@ static void the_leg_that_keeps_the_client_waiting_is_given_up(void)
 		CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_SERVED);
 		CU_ASSERT_EQUAL(c->outcome[0], KVR_SCHED_GIVEN_UP);
 		RIG(&g, c, ABORTED);
-		end();
+		end_outcomes();
 	}
 }
 
 static void another_try_does_not_count_when_it_fails_too(void)
 {
-	struct rig_call *c = pair(false, 1);
+	struct rig_call *c = begin_pair(false, 1);
 
 	rig_join(&g, 'q', &g.p, false);
 	rig_arrive(&g, c, &g.d);
@@ -196,12 +196,12 @@ static void another_try_does_not_count_when_it_fails_too(void)
 	CU_ASSERT_EQUAL(c->at[1], 'q');
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_FAILED);
 	CU_ASSERT_EQUAL(c->outcome[1], KVR_SCHED_NEUTRAL);
-	end();
+	end_outcomes();
 }
 
 static void an_affinity_yields_where_the_request_has_failed(void)
 {
-	struct rig_call *c = fresh(0);
+	struct rig_call *c = new_request(0);
 	const uint64_t first = 'a';
 
 	rig_join(&g, 'b', &g.a, false);
@@ -226,19 +226,19 @@ static void an_affinity_yields_where_the_request_has_failed(void)
 	rig_arrive(&g, c, &g.a);
 	CU_ASSERT_EQUAL(c->msg.hints.present & KVR_HAS(KVR_HINT_BACKEND), 0);
 	RIG(&g, c, FIN);
-	end();
+	end_outcomes();
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"one leg", ends_of_one_leg},
-			       {"second", a_second_failure_is_not_counted},
-			       {"leaves", a_worker_that_leaves_has_no_room},
-			       {"cancelled", a_cancelled_request_was_given_up},
-			       {"legs", each_leg_answers_for_its_own_rank},
-			       {"waiting", the_leg_that_keeps_the_client_waiting_is_given_up},
-			       {"another", another_try_does_not_count_when_it_fails_too},
-			       {"affinity", an_affinity_yields_where_the_request_has_failed},
+	CU_TestInfo tests[] = {KVR_CASE(ends_of_one_leg),
+			       KVR_CASE(a_second_failure_is_not_counted),
+			       KVR_CASE(a_worker_that_leaves_has_no_room),
+			       KVR_CASE(a_cancelled_request_was_given_up),
+			       KVR_CASE(each_leg_answers_for_its_own_rank),
+			       KVR_CASE(the_leg_that_keeps_the_client_waiting_is_given_up),
+			       KVR_CASE(another_try_does_not_count_when_it_fails_too),
+			       KVR_CASE(an_affinity_yields_where_the_request_has_failed),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("outcomes", tests);

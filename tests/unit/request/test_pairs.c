@@ -4,7 +4,7 @@
 
 static struct rig g;
 
-static struct rig_call *begin(void)
+static struct rig_call *begin_pairs(void)
 {
 	rig_start(&g, 0, 0);
 	rig_join(&g, 'a', &g.a, false);
@@ -12,7 +12,7 @@ static struct rig_call *begin(void)
 	return rig_new(&g);
 }
 
-static void end(void)
+static void end_pairs(void)
 {
 	rig_finish(&g);
 	rig_stop(&g);
@@ -20,9 +20,9 @@ static void end(void)
 
 /* ---- two legs ---------------------------------------------------------------------------- */
 
-static struct rig_call *pair(bool bootstrap)
+static struct rig_call *begin_pair(bool bootstrap)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_pairs();
 
 	rig_join(&g, 'p', &g.p, bootstrap);
 	return c;
@@ -30,7 +30,7 @@ static struct rig_call *pair(bool bootstrap)
 
 static void sync_path(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED");
@@ -44,12 +44,12 @@ static void sync_path(void)
 	CU_ASSERT_TRUE(c->msg_kept); /* what it fetches may go before it is there */
 	RIG(&g, c, ITEM);
 	CU_ASSERT_FALSE(c->msg_kept);
-	end();
+	end_pairs();
 }
 
 static void bootstrap_path(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
@@ -58,12 +58,12 @@ static void bootstrap_path(void)
 	RIG(&g, c, ITEM, .tokens = 1); /* the first output ends the prefill booking */
 	CU_ASSERT_FALSE(c->booked[1]);
 	CU_ASSERT_FALSE(c->msg_kept);
-	end();
+	end_pairs();
 }
 
 static void prefill_runs_on_when_decode_has_ended(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .flags = KVR_RQEF_ERROR);
@@ -74,12 +74,12 @@ static void prefill_runs_on_when_decode_has_ended(void)
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_RESULT);
 	CU_ASSERT_FALSE(c->live);
 	rig_said(&g);
-	end();
+	end_pairs();
 }
 
 static void no_prefill_side(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_pairs();
 
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "c.NotActivated");
@@ -90,25 +90,25 @@ static void no_prefill_side(void)
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_BYPASSED);
 	CU_ASSERT_FALSE(c->r.paired);
-	end();
+	end_pairs();
 }
 
 static void better_alone(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	g.dconf.disagg_policy = KVR_DISAGG_ISL_BOUNDING;
 	g.alone = true;
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_BYPASSED), 1);
-	end();
+	end_pairs();
 }
 
 /* Found before anything is computed. */
 static void rank_missing(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_worker(&g, 'd')->dp_size = 2;
 	c->msg.hints.present = KVR_HAS(KVR_HINT_DECODE_WORKER);
@@ -127,13 +127,13 @@ static void rank_missing(void)
 	rig_said(&g);
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED");
-	end();
+	end_pairs();
 }
 
 static void hints_of_the_prefill_leg(void)
 {
 	static const uint64_t decode_only[] = {'d'}, both[] = {'d', 'p'};
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 	struct kvr_hints *h = &c->pair.phints;
 
 	c->msg.hints.present = KVR_HAS(KVR_HINT_DECODE_WORKER) | KVR_HAS(KVR_HINT_ALLOWED_WORKERS) |
@@ -152,12 +152,12 @@ static void hints_of_the_prefill_leg(void)
 	c->msg.hints.n_allowed = 2;
 	rig_arrive(&g, c, &g.d);
 	CU_ASSERT_EQUAL(h->present, KVR_HAS(KVR_HINT_ALLOWED_WORKERS));
-	end();
+	end_pairs();
 }
 
 static void policy_classes_go_by_name(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	g.dconf.n_classes = g.pconf.n_classes = 2;
 	kvr_pool_class_init(&g.dconf.classes[0], "slow");
@@ -173,12 +173,12 @@ static void policy_classes_go_by_name(void)
 	rig_arrive(&g, c, &g.d);
 	CU_ASSERT_EQUAL(c->msg.hints.policy_class, KVR_SCHED_NO_CLASS); /* the first */
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_UNKNOWN_CLASS), 1);
-	end();
+	end_pairs();
 }
 
 static void transfer_without_domain_is_refused(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_worker(&g, 'p')->transfer = 2;
 	rig_arrive(&g, c, &g.d);
@@ -188,7 +188,7 @@ static void transfer_without_domain_is_refused(void)
 	rig_arrive(&g, c, &g.d);
 	CU_ASSERT_EQUAL(c->pair.dhints.n_required, 1);
 	rig_said(&g);
-	end();
+	end_pairs();
 }
 
 static void predictions_in_kv_mode_only(void)
@@ -205,7 +205,7 @@ static void predictions_in_kv_mode_only(void)
 	};
 
 	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct rig_call *c = begin();
+		struct rig_call *c = begin_pairs();
 
 		g.aconf.mode = rows[i].mode;
 		g.aconf.use_kv_events = rows[i].events;
@@ -214,7 +214,7 @@ static void predictions_in_kv_mode_only(void)
 		rig_arrive(&g, c, &g.a);
 		CU_ASSERT_EQUAL(g.predicts, rows[i].n);
 		rig_said(&g);
-		end();
+		end_pairs();
 	}
 }
 
@@ -222,7 +222,7 @@ static void predictions_in_kv_mode_only(void)
 
 static void failed_prefill_worker_is_not_asked_again(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_arrive(&g, c, &g.d);
 	rig_join(&g, 'q', &g.p, false);
@@ -232,22 +232,22 @@ static void failed_prefill_worker_is_not_asked_again(void)
 	RIG(&g, c, FIN, .leg = 1); /* an end without result is no end */
 	RIG_SAID(&g, "c.PrefillFailed");
 	CU_ASSERT_FALSE(c->booked[1]);
-	end();
+	end_pairs();
 }
 
 static void reason_of_the_first_failure_counts(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_arrive(&g, c, &g.d);
 	rig_leave(&g, 'p');
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.WorkerLost");
-	end();
+	end_pairs();
 }
 
 static void every_try_has_its_own_handle(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	rig_join(&g, 'q', &g.p, true);
 	g.d.reroutes = 2;
@@ -260,30 +260,30 @@ static void every_try_has_its_own_handle(void)
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
 	RIG_SAID(&g, "d.ABORT c.NoMemory");
 	CU_ASSERT_TRUE(c->main_ended);
-	end();
+	end_pairs();
 }
 
 static void answered_requests_do_not_start_over(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	rig_arrive(&g, c, &g.d);
 	rig_said(&g);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR | KVR_RQEF_ANSWERED);
 	RIG_SAID(&g, "d.ABORT c.PrefillFailed");
-	end();
-	c = pair(true);
+	end_pairs();
+	c = begin_pair(true);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, ITEM, .tokens = 1);
 	CU_ASSERT_EQUAL(c->r.leg[1].state, KVR_RQS_FREE);
 	rig_said(&g);
-	end();
+	end_pairs();
 }
 
 /* A pool that says no is not asked again; a leg that cannot be placed says why the first failed. */
 static void refused_by_the_prefill_pool(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	g.d.reroutes = 2;
 	g.refuse = KVR_E_ALL_OVERLOADED;
@@ -293,16 +293,16 @@ static void refused_by_the_prefill_pool(void)
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_RETRIES), 0);
 	g.refuse = KVR_OK;
 	rig_arrive(&g, c, &g.d);
-	RIG(&g, c, DECLINED, .leg = 1, .code = 3); /* and nobody else is there */
+	RIG(&g, c, DECLINED, .leg = 1, .code = 3); /* and no other worker exists */
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.PrefillFailed");
 	CU_ASSERT_EQUAL(c->detail[0], 3);
-	end();
+	end_pairs();
 }
 
 /* That the prefill side has gone while a leg waited is no failed try. */
 static void prefill_side_goes_while_a_leg_waits(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	g.d.reroutes = 0;
 	g.dconf.enforce_disagg = false;
@@ -312,13 +312,13 @@ static void prefill_side_goes_while_a_leg_waits(void)
 	rig_turn(&g, c, KVR_LEG_PREFILL);
 	RIG_SAID(&g, "c.QUEUED d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(c->r.way, KVR_WAY_BYPASSED);
-	end();
+	end_pairs();
 }
 
 /* Each leg has its own booking, and its own worker that speaks of it. */
 static void legs_are_released_apart(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, TAKEN, .leg = 1);
@@ -334,13 +334,13 @@ static void legs_are_released_apart(void)
 	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
 	RIG(&g, c, ITEM, .tokens = 1);
 	CU_ASSERT_FALSE(c->booked[1]); /* the first token ends it */
-	end();
+	end_pairs();
 }
 
-/* Its worker has not heard that it must stop: the slot is still needed for that. */
+/* Its worker has not acknowledged ABORT, which needs the slot. */
 static void unwanted_prefill_leg_keeps_its_slot(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, CANCEL);
@@ -351,13 +351,13 @@ static void unwanted_prefill_leg_keeps_its_slot(void)
 	CU_ASSERT_TRUE(c->live);
 	RIG(&g, c, ABORTED, .leg = 1);
 	CU_ASSERT_FALSE(c->live);
-	end();
+	end_pairs();
 }
 
-/* A client that has gone gets no other try, and is told nothing more. */
+/* A client that has left gets no further attempt and no message. */
 static void cancelled_request_does_not_start_over(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_join(&g, 'q', &g.p, false);
 	rig_arrive(&g, c, &g.d);
@@ -365,16 +365,16 @@ static void cancelled_request_does_not_start_over(void)
 	CU_ASSERT_EQUAL(RIG(&g, c, CLIENT_GONE), KVR_RQ_LATE);
 	RIG(&g, c, FIN, .leg = 1, .flags = KVR_RQEF_ERROR);
 	RIG_SAID(&g, "p.DISPATCH c.QUEUED c.CANCELLED");
-	end();
+	end_pairs();
 }
 
-/* Nobody is left to send a decode leg: its worker is told, the client as well unless it has gone.
+/* No worker is left for a decode leg: abort the prefill leg, reject unless the client has left.
  */
 static void router_stops_every_leg(void)
 {
 	for (int bootstrap = 0; bootstrap < 2; bootstrap++)
 		for (int gone = 0; gone < 2; gone++) {
-			struct rig_call *c = pair(bootstrap);
+			struct rig_call *c = begin_pair(bootstrap);
 
 			rig_arrive(&g, c, &g.d);
 			if (gone && !bootstrap)
@@ -385,13 +385,13 @@ static void router_stops_every_leg(void)
 				     : gone    ? "p.ABORT"
 					       : "c.Shutdown p.ABORT");
 			CU_ASSERT_FALSE(c->r.leg[0].booked || c->r.leg[1].booked);
-			end();
+			end_pairs();
 		}
 }
 
 static void next_try_that_waits_has_no_way_yet(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_join(&g, 'q', &g.p, true);
 	rig_arrive(&g, c, &g.d);
@@ -402,45 +402,45 @@ static void next_try_that_waits_has_no_way_yet(void)
 	RIG(&g, c, CANCEL);
 	CU_ASSERT_TRUE(c->main_ended); /* nothing is under way */
 	rig_said(&g);
-	end();
+	end_pairs();
 }
 
 static void prefill_slot_missing(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	g.no_slot = true;
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "c.NoMemory");
 	CU_ASSERT_FALSE(c->live);
-	end();
+	end_pairs();
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"sync", sync_path},
-		{"bootstrap", bootstrap_path},
-		{"prefill_alone", prefill_runs_on_when_decode_has_ended},
-		{"inactive", no_prefill_side},
-		{"alone", better_alone},
-		{"rank", rank_missing},
-		{"prefill_hints", hints_of_the_prefill_leg},
-		{"classes", policy_classes_go_by_name},
-		{"transfer", transfer_without_domain_is_refused},
-		{"predict", predictions_in_kv_mode_only},
-		{"exclude", failed_prefill_worker_is_not_asked_again},
-		{"reason", reason_of_the_first_failure_counts},
-		{"renew", every_try_has_its_own_handle},
-		{"answered", answered_requests_do_not_start_over},
-		{"slot", prefill_slot_missing},
-		{"cancelled", cancelled_request_does_not_start_over},
-		{"way", next_try_that_waits_has_no_way_yet},
-		{"stop", router_stops_every_leg},
-		{"refused", refused_by_the_prefill_pool},
-		{"gone", prefill_side_goes_while_a_leg_waits},
-		{"released", legs_are_released_apart},
-		{"unwanted", unwanted_prefill_leg_keeps_its_slot},
+		KVR_CASE(sync_path),
+		KVR_CASE(bootstrap_path),
+		KVR_CASE(prefill_runs_on_when_decode_has_ended),
+		KVR_CASE(no_prefill_side),
+		KVR_CASE(better_alone),
+		KVR_CASE(rank_missing),
+		KVR_CASE(hints_of_the_prefill_leg),
+		KVR_CASE(policy_classes_go_by_name),
+		KVR_CASE(transfer_without_domain_is_refused),
+		KVR_CASE(predictions_in_kv_mode_only),
+		KVR_CASE(failed_prefill_worker_is_not_asked_again),
+		KVR_CASE(reason_of_the_first_failure_counts),
+		KVR_CASE(every_try_has_its_own_handle),
+		KVR_CASE(answered_requests_do_not_start_over),
+		KVR_CASE(prefill_slot_missing),
+		KVR_CASE(cancelled_request_does_not_start_over),
+		KVR_CASE(next_try_that_waits_has_no_way_yet),
+		KVR_CASE(router_stops_every_leg),
+		KVR_CASE(refused_by_the_prefill_pool),
+		KVR_CASE(prefill_side_goes_while_a_leg_waits),
+		KVR_CASE(legs_are_released_apart),
+		KVR_CASE(unwanted_prefill_leg_keeps_its_slot),
 		CU_TEST_INFO_NULL,
 	};
 

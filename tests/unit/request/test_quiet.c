@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A request whose client wants no word about it while an item may say it. */
+/* Quiet requests: ACCEPTED is omitted while an item can replace it. */
 #include "rig.h"
 
 static struct rig g;
 
-static struct rig_call *begin(void)
+static struct rig_call *begin_quiet(void)
 {
 	struct rig_call *c;
 
@@ -15,27 +15,27 @@ static struct rig_call *begin(void)
 	return c;
 }
 
-static void end(void)
+static void end_quiet(void)
 {
 	rig_finish(&g);
 	rig_stop(&g);
 }
 
-static void an_item_says_it_all(void)
+static void item_replaces_accepted(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_quiet();
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.DISPATCH");
 	RIG(&g, c, ITEM, .tokens = 1);
 	RIG(&g, c, FIN, .tokens = 2);
 	RIG_SAID(&g, "");
-	end();
+	end_quiet();
 }
 
 static void its_worker_acknowledges_first(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_quiet();
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.DISPATCH");
@@ -43,46 +43,46 @@ static void its_worker_acknowledges_first(void)
 	RIG_SAID(&g, "c.RUNNING");
 	RIG(&g, c, FIN, .tokens = 1);
 	RIG_SAID(&g, "");
-	end();
+	end_quiet();
 }
 
 static void its_worker_refuses(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_quiet();
 
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, DECLINED, .code = 7);
 	RIG_SAID(&g, "a.DISPATCH c.DispatchFailed");
-	end();
+	end_quiet();
 }
 
-static void who_asks_is_told(void)
+static void probe_is_answered_with_accepted(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_quiet();
 
 	rig_arrive(&g, c, &g.a);
 	RIG(&g, c, PROBED);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
 	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
-	end();
+	end_quiet();
 }
 
-static void who_was_told_to_wait_hears_more(void)
+static void accepted_after_waiting_is_sent(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_quiet();
 
 	g.full_a = true;
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "c.QUEUED");
 	rig_turn(&g, c, KVR_LEG_MAIN);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
-	end();
+	end_quiet();
 }
 
-static void another_worker_is_told(void)
+static void accepted_after_reroute_is_sent(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_quiet();
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.DISPATCH");
@@ -90,10 +90,10 @@ static void another_worker_is_told(void)
 	g.ctx.now += 500 * MS;
 	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND);
 	RIG_SAID(&g, "a.ABORT b.DISPATCH c.DISPATCHED");
-	end();
+	end_quiet();
 }
 
-static void two_legs_are_told(void)
+static void accepted_of_a_pair_is_sent(void)
 {
 	struct rig_call *c;
 
@@ -104,19 +104,19 @@ static void two_legs_are_told(void)
 	c->msg.quiet = true;
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "p.DISPATCH d.DISPATCH c.DISPATCHED");
-	end();
+	end_quiet();
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"item", an_item_says_it_all},
-		{"acknowledged", its_worker_acknowledges_first},
-		{"refused", its_worker_refuses},
-		{"asked", who_asks_is_told},
-		{"queued", who_was_told_to_wait_hears_more},
-		{"rerouted", another_worker_is_told},
-		{"legs", two_legs_are_told},
+		KVR_CASE(item_replaces_accepted),
+		KVR_CASE(its_worker_acknowledges_first),
+		KVR_CASE(its_worker_refuses),
+		KVR_CASE(probe_is_answered_with_accepted),
+		KVR_CASE(accepted_after_waiting_is_sent),
+		KVR_CASE(accepted_after_reroute_is_sent),
+		KVR_CASE(accepted_of_a_pair_is_sent),
 		CU_TEST_INFO_NULL,
 	};
 

@@ -4,7 +4,7 @@
 
 static struct rig g;
 
-static struct rig_call *begin(uint32_t sessions)
+static struct rig_call *begin_probe(uint32_t sessions)
 {
 	struct rig_call *c;
 
@@ -18,7 +18,7 @@ static struct rig_call *begin(uint32_t sessions)
 	return c;
 }
 
-static void end(void)
+static void end_probe(void)
 {
 	CU_ASSERT_EQUAL(g.predicts, 0);
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.a, KVR_RQC_ARRIVED), 0);
@@ -30,7 +30,7 @@ static void end(void)
 }
 
 /* What a step orders of the scheduler. */
-static uint32_t told_scheduler(const struct kvr_rq_orders *out)
+static uint32_t count_scheduler_orders(const struct kvr_rq_orders *out)
 {
 	uint32_t n = 0;
 
@@ -43,22 +43,22 @@ static void it_is_served_and_predicts_nothing(void)
 {
 	const struct kvr_rq_event item = {
 		.kind = KVR_RQE_ITEM, .flags = KVR_RQEF_FIRST, .tokens = 9};
-	struct rig_call *c = begin(0);
+	struct rig_call *c = begin_probe(0);
 	struct kvr_rq_orders out;
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
 	RIG(&g, c, TAKEN);
 	CU_ASSERT_EQUAL(kvr_request_step(&g.ctx, &c->r, &item, &out), KVR_RQ_GO);
-	CU_ASSERT_EQUAL(told_scheduler(&out), 0);
+	CU_ASSERT_EQUAL(count_scheduler_orders(&out), 0);
 	RIG(&g, c, FIN, .tokens = 9);
 	CU_ASSERT_FALSE(c->booked[0]);
-	end();
+	end_probe();
 }
 
 static void a_session_that_it_names_is_not_touched(void)
 {
-	struct rig_call *c = begin(4);
+	struct rig_call *c = begin_probe(4);
 
 	rig_session(c, "s", KVR_RQ_OPEN);
 	rig_arrive(&g, c, &g.a);
@@ -66,34 +66,34 @@ static void a_session_that_it_names_is_not_touched(void)
 	RIG(&g, c, TAKEN);
 	RIG(&g, c, FIN);
 	CU_ASSERT_EQUAL(g.opens + g.closes + g.bound + g.unbound, 0);
-	end();
+	end_probe();
 }
 
 static void a_cancel_stops_it(void)
 {
-	struct rig_call *c = begin(0);
+	struct rig_call *c = begin_probe(0);
 
 	rig_arrive(&g, c, &g.a);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
 	RIG(&g, c, CANCEL);
 	CU_ASSERT_FALSE(c->booked[0]);
 	CU_ASSERT_TRUE(c->aborting[0]);
-	end();
+	end_probe();
 }
 
-static void a_worker_that_goes_is_told(void)
+static void removal_of_a_worker_ends_its_probe(void)
 {
-	struct rig_call *c = begin(0);
+	struct rig_call *c = begin_probe(0);
 
 	rig_arrive(&g, c, &g.a);
 	rig_leave(&g, 'a');
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED c.WorkerLost");
-	end();
+	end_probe();
 }
 
 static void one_pool_of_a_pair_is_enough(void)
 {
-	struct rig_call *c = begin(0);
+	struct rig_call *c = begin_probe(0);
 
 	rig_arrive(&g, c, &g.d);
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
@@ -110,13 +110,12 @@ static void one_pool_of_a_pair_is_enough(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {
-		{"it is served and predicts nothing", it_is_served_and_predicts_nothing},
-		{"a session that it names is not touched", a_session_that_it_names_is_not_touched},
-		{"a cancel stops it", a_cancel_stops_it},
-		{"a worker that goes is told", a_worker_that_goes_is_told},
-		{"one pool of a pair is enough", one_pool_of_a_pair_is_enough},
-		CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(it_is_served_and_predicts_nothing),
+			       KVR_CASE(a_session_that_it_names_is_not_touched),
+			       KVR_CASE(a_cancel_stops_it),
+			       KVR_CASE(removal_of_a_worker_ends_its_probe),
+			       KVR_CASE(one_pool_of_a_pair_is_enough),
+			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("request/probe", tests);
 }

@@ -55,7 +55,7 @@ static const char *const follows[KVR_RQ_STATES_N] = {
 	".U..HS.E", "FU...SRE", "FU....RE", "F......E",
 };
 
-static char letter(enum kvr_rq_verdict v)
+static char verdict_letter(enum kvr_rq_verdict v)
 {
 	return v == KVR_RQ_GO ? 'G' : v == KVR_RQ_LATE ? 'l' : '.';
 }
@@ -65,7 +65,7 @@ static void every_event_in_every_place(void)
 	for (unsigned int s = 0; s < KVR_RQ_STATES_N; s++) {
 		CU_ASSERT_EQUAL_FATAL(strlen(verdicts[s]), KVR_RQ_EVENTS_N);
 		for (unsigned int e = 0; e < KVR_RQ_EVENTS_N; e++) {
-			const char got = letter(kvr_request_may(s, e));
+			const char got = verdict_letter(kvr_request_may(s, e));
 
 			if (got != verdicts[s][e])
 				fprintf(stderr, "%s, %s: %c\n", kvr_request_state_name(s),
@@ -90,7 +90,7 @@ static void every_place_after_every_place(void)
 }
 
 /* An aggregated request in the place asked for; false when it has none. */
-static bool bring(struct rig *g, struct rig_call *c, enum kvr_rq_state s)
+static bool bring_to_state(struct rig *g, struct rig_call *c, enum kvr_rq_state s)
 {
 	rig_join(g, 'a', &g->a, false);
 	rig_join(g, 'd', &g->d, false);
@@ -109,12 +109,12 @@ static bool bring(struct rig *g, struct rig_call *c, enum kvr_rq_state s)
 }
 
 /* Whether the event is answered by the request as it is, beside the table. */
-static bool beside(enum kvr_rq_event_kind e)
+static bool check_request_event(enum kvr_rq_event_kind e)
 {
 	return e == KVR_RQE_ROOM || e == KVR_RQE_NO_ROOM; /* no question is open */
 }
 
-static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
+static void check_one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 {
 	static struct kvr_request before;
 	struct kvr_rq_orders out;
@@ -124,7 +124,7 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 	enum kvr_rq_verdict want = kvr_request_may(s, e), got;
 	uint64_t late, never;
 
-	if (!bring(g, c, s))
+	if (!bring_to_state(g, c, s))
 		return;
 	CU_ASSERT_EQUAL_FATAL(c->r.leg[KVR_LEG_MAIN].state, s);
 	late = rig_counter(g, c->r.pool, KVR_RQC_LATE);
@@ -145,10 +145,10 @@ static void one(struct rig *g, enum kvr_rq_state s, enum kvr_rq_event_kind e)
 	if (e == KVR_RQE_UNACKED && s == KVR_RQS_SENT)
 		want = KVR_RQ_LATE; /* it has been sent a moment ago */
 	if (e == KVR_RQE_UNACKED && s == KVR_RQS_RUNNING)
-		want = KVR_RQ_LATE; /* it fetches from nobody */
+		want = KVR_RQ_LATE; /* it has no blocks to fetch */
 	if (e == KVR_RQE_CLIENT_GONE && s == KVR_RQS_RUNNING)
-		want = KVR_RQ_LATE; /* its worker is heard */
-	if (beside(e) || (s == KVR_RQS_UNDECIDED && e == KVR_RQE_DEADLINE))
+		want = KVR_RQ_LATE; /* its worker responds */
+	if (check_request_event(e) || (s == KVR_RQS_UNDECIDED && e == KVR_RQE_DEADLINE))
 		want = got; /* its prefill leg runs: it does not wait */
 	CU_ASSERT_EQUAL(got, want);
 	if (got != KVR_RQ_GO) {
@@ -173,12 +173,12 @@ static void what_the_table_refuses_changes_nothing(void)
 	for (unsigned int s = 0; s < KVR_RQ_STATES_N; s++)
 		for (unsigned int e = 0; e < KVR_RQ_EVENTS_N; e++) {
 			rig_start(&g, 4, 0);
-			one(&g, (enum kvr_rq_state)s, (enum kvr_rq_event_kind)e);
+			check_one(&g, (enum kvr_rq_state)s, (enum kvr_rq_event_kind)e);
 			rig_stop(&g);
 		}
 }
 
-/* While a question is open nothing else is heard, and an answer without question is none. */
+/* A pending question permits only its answers; an answer needs a question. */
 static void questions_come_first(void)
 {
 	static struct rig g;
@@ -210,7 +210,7 @@ static void questions_come_first(void)
 	CU_ASSERT_EQUAL(kvr_request_step(&g.ctx, &c->r, &e, &out), KVR_RQ_GO);
 	CU_ASSERT_EQUAL(out.v[0].kind, KVR_RQO_ACCEPTED);
 	CU_ASSERT_EQUAL(kvr_request_step(&g.ctx, &c->r, &e, &out), KVR_RQ_NEVER);
-	/* It is in use: nobody arrives in its memory. */
+	/* A request in use cannot arrive again. */
 	CU_ASSERT_EQUAL(kvr_request_arrive(&g.ctx, &c->r, &g.a, &c->msg, NULL, &out), KVR_RQ_NEVER);
 	e.kind = KVR_RQE_CANCEL;
 	CU_ASSERT_EQUAL(kvr_request_step(&g.ctx, &c->r, &e, &out), KVR_RQ_GO);
@@ -256,12 +256,12 @@ static void names_are_there(void)
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"verdicts", every_event_in_every_place},
-		{"places", every_place_after_every_place},
-		{"refused", what_the_table_refuses_changes_nothing},
-		{"questions", questions_come_first},
-		{"legs", events_of_the_request_are_not_the_prefill_legs},
-		{"names", names_are_there},
+		KVR_CASE(every_event_in_every_place),
+		KVR_CASE(every_place_after_every_place),
+		KVR_CASE(what_the_table_refuses_changes_nothing),
+		KVR_CASE(questions_come_first),
+		KVR_CASE(events_of_the_request_are_not_the_prefill_legs),
+		KVR_CASE(names_are_there),
 		CU_TEST_INFO_NULL,
 	};
 

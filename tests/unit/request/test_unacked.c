@@ -1,31 +1,30 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A worker that does not acknowledge what it is sent: who gets the request then, and who does not.
- */
+/* Workers that do not acknowledge: which worker gets the request then. */
 #include "rig.h"
 
 #define AGAIN .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND
 
 static struct rig g;
 
-static struct rig_call *begin(void)
+static struct rig_call *begin_unacked(void)
 {
 	rig_start(&g, 4, 0);
 	rig_join(&g, 'a', &g.a, false);
 	return rig_new(&g);
 }
 
-static void end(void)
+static void end_unacked(void)
 {
 	rig_finish(&g);
 	rig_stop(&g);
 }
 
-static uint64_t moved(const struct kvr_rq_pool *p)
+static uint64_t check_moved(const struct kvr_rq_pool *p)
 {
 	return rig_counter(&g, p, KVR_RQC_UNACKNOWLEDGED);
 }
 
-/* Sent to `a`, which says nothing; then `b` is there, too. */
+/* Sent to `a`, which is unresponsive; then `b` joins. */
 static void silent_for(struct rig_call *c, uint64_t ms)
 {
 	rig_arrive(&g, c, &g.a);
@@ -36,7 +35,7 @@ static void silent_for(struct rig_call *c, uint64_t ms)
 
 static void moves_with_the_copy_that_comes_in_time(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	silent_for(c, 499);
 	RIG(&g, c, REPEATED, AGAIN);
@@ -52,7 +51,7 @@ static void moves_with_the_copy_that_comes_in_time(void)
 	CU_ASSERT_TRUE(c->booked[0]);
 	CU_ASSERT_EQUAL(c->at[0], 'b');
 	CU_ASSERT_FALSE(c->msg_kept);
-	CU_ASSERT_EQUAL(moved(&g.a), 1);
+	CU_ASSERT_EQUAL(check_moved(&g.a), 1);
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.a, KVR_RQC_RETRIES), 1);
 	/* Once, as the pool says: then it stays where it is. */
 	g.ctx.now += 5000 * MS;
@@ -61,12 +60,12 @@ static void moves_with_the_copy_that_comes_in_time(void)
 	CU_ASSERT_EQUAL(c->r.attempt, 1);
 	RIG(&g, c, TAKEN);
 	RIG(&g, c, FIN, .tokens = 1);
-	end();
+	end_unacked();
 }
 
 static void time_begins_with_the_first_copy_to_each(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	g.a.reroutes = 2;
 	silent_for(c, 500);
@@ -78,12 +77,12 @@ static void time_begins_with_the_first_copy_to_each(void)
 	g.ctx.now += 1 * MS;
 	RIG(&g, c, REPEATED, AGAIN);
 	RIG_SAID(&g, "b.ABORT a.DISPATCH c.DISPATCHED");
-	end();
+	end_unacked();
 }
 
-static void nobody_else_means_the_same_again(void)
+static void only_worker_gets_the_request_again(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	rig_arrive(&g, c, &g.a);
 	rig_said(&g);
@@ -91,12 +90,12 @@ static void nobody_else_means_the_same_again(void)
 	RIG(&g, c, REPEATED, AGAIN);
 	RIG_SAID(&g, "a.ABORT a.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(c->rejected, 0);
-	end();
+	end_unacked();
 }
 
 static void waits_for_its_turn_elsewhere(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	silent_for(c, 500);
 	g.full_a = true;
@@ -106,13 +105,13 @@ static void waits_for_its_turn_elsewhere(void)
 	g.full_a = false;
 	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
 	RIG_SAID(&g, "b.DISPATCH c.DISPATCHED");
-	end();
+	end_unacked();
 }
 
 /* It waits for others, and they go: the one that was passed over has it again. */
-static void waits_for_nobody(void)
+static void waits_until_no_worker_is_left(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	silent_for(c, 500);
 	g.full_a = true;
@@ -123,9 +122,9 @@ static void waits_for_nobody(void)
 	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(c->rejected, 0);
-	end();
-	/* It waits on, and nobody comes. */
-	c = begin();
+	end_unacked();
+	/* It keeps waiting, and no worker joins. */
+	c = begin_unacked();
 	silent_for(c, 500);
 	g.full_a = true;
 	RIG(&g, c, REPEATED, AGAIN);
@@ -134,22 +133,22 @@ static void waits_for_nobody(void)
 	g.full_a = false;
 	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
 	RIG_SAID(&g, "a.ABORT c.QUEUED c.NoEndpoints");
-	end();
+	end_unacked();
 }
 
-/* Everybody else is overloaded. */
+/* All other workers are overloaded. */
 static void all_others_overloaded(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	silent_for(c, 500);
 	g.busy = 'b';
 	RIG(&g, c, REPEATED, AGAIN);
 	RIG_SAID(&g, "a.ABORT a.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(c->rejected, 0);
-	end();
+	end_unacked();
 	/* When its turn comes. */
-	c = begin();
+	c = begin_unacked();
 	silent_for(c, 500);
 	g.full_a = true;
 	RIG(&g, c, REPEATED, AGAIN);
@@ -158,11 +157,11 @@ static void all_others_overloaded(void)
 	g.busy = 'b';
 	CU_ASSERT_TRUE(rig_turn(&g, c, 0));
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
-	end();
+	end_unacked();
 }
 
-/* Whatever was said of it, or must not be done: it is sent to the same worker again. */
-static void who_stays(void)
+/* Requests that must not be rerouted are sent to the same worker again. */
+static void pinned_and_direct_requests_stay(void)
 {
 	static const struct {
 		const char *what;
@@ -173,7 +172,7 @@ static void who_stays(void)
 	};
 
 	for (uint32_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
-		struct rig_call *c = begin();
+		struct rig_call *c = begin_unacked();
 		struct kvr_rq_orders out;
 		struct kvr_rq_event e = {.kind = KVR_RQE_REPEATED, AGAIN};
 
@@ -197,46 +196,46 @@ static void who_stays(void)
 			rig_event(&g, c, e);
 		}
 		RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
-		CU_ASSERT_EQUAL(moved(&g.a), 0);
+		CU_ASSERT_EQUAL(check_moved(&g.a), 0);
 		CU_ASSERT_FALSE(c->msg_kept);
-		end();
+		end_unacked();
 	}
 }
 
 static void answered_requests_stay(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	silent_for(c, 500);
 	RIG(&g, c, REPEATED, .flags = KVR_RQEF_SAME | KVR_RQEF_RESEND | KVR_RQEF_ANSWERED);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
-	end();
-	c = begin();
+	end_unacked();
+	c = begin_unacked();
 	silent_for(c, 500);
 	RIG(&g, c, TAKEN);
 	RIG(&g, c, REPEATED, AGAIN);
 	RIG_SAID(&g, "c.RUNNING");
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
-	CU_ASSERT_EQUAL(moved(&g.a), 0);
-	end();
+	CU_ASSERT_EQUAL(check_moved(&g.a), 0);
+	end_unacked();
 }
 
 static void no_room_for_another_handle(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	silent_for(c, 500);
 	g.no_renew = true;
 	RIG(&g, c, REPEATED, AGAIN);
 	RIG_SAID(&g, "a.ABORT c.NoMemory");
 	CU_ASSERT_FALSE(c->booked[0]);
-	end();
+	end_unacked();
 }
 
 /* A session that its worker has opened names that worker; an affinity goes with the failure. */
-static void sessions(void)
+static void check_sessions(void)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	rig_session(c, "x", KVR_RQ_OPEN);
 	rig_arrive(&g, c, &g.a);
@@ -246,9 +245,9 @@ static void sessions(void)
 	g.ctx.now += 500 * MS;
 	RIG(&g, c, REPEATED, AGAIN);
 	RIG_SAID(&g, "a.DISPATCH c.DISPATCHED");
-	end();
+	end_unacked();
 
-	c = begin();
+	c = begin_unacked();
 	g.a.affinity_ns = 10000 * MS;
 	rig_session(c, "x", KVR_RQ_USE);
 	rig_arrive(&g, c, &g.a);
@@ -263,14 +262,14 @@ static void sessions(void)
 	RIG_SAID(&g, "s.INVALIDATED a.ABORT b.DISPATCH c.DISPATCHED");
 	RIG(&g, c, TAKEN);
 	RIG_SAID(&g, "s.BOUND");
-	end();
+	end_unacked();
 }
 
 /* ---- pairs ------------------------------------------------------------------------------- */
 
-static struct rig_call *pair(bool bootstrap)
+static struct rig_call *begin_pair(bool bootstrap)
 {
-	struct rig_call *c = begin();
+	struct rig_call *c = begin_unacked();
 
 	rig_join(&g, 'd', &g.d, false);
 	rig_join(&g, 'p', &g.p, bootstrap);
@@ -287,7 +286,7 @@ static void second_pair(bool bootstrap)
 
 static void prefill_leg_goes_elsewhere(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_arrive(&g, c, &g.d);
 	second_pair(false);
@@ -295,18 +294,18 @@ static void prefill_leg_goes_elsewhere(void)
 	CU_ASSERT_FALSE(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_MAIN));
 	RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT q.DISPATCH");
-	CU_ASSERT_EQUAL(moved(&g.d), 1);
+	CU_ASSERT_EQUAL(check_moved(&g.d), 1);
 	CU_ASSERT_FALSE(kvr_request_unacked(&g.ctx, &c->r, KVR_LEG_PREFILL));
-	end();
+	end_unacked();
 	/* With its decode leg, which has not been answered either. */
-	c = pair(true);
+	c = begin_pair(true);
 	rig_arrive(&g, c, &g.d);
 	second_pair(true);
 	RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT d.ABORT q.DISPATCH d.DISPATCH c.DISPATCHED");
-	end();
+	end_unacked();
 	/* It waits for another one, which goes. */
-	c = pair(false);
+	c = begin_pair(false);
 	rig_arrive(&g, c, &g.d);
 	second_pair(false);
 	g.full_p = true;
@@ -316,29 +315,29 @@ static void prefill_leg_goes_elsewhere(void)
 	g.full_p = false;
 	CU_ASSERT_TRUE(rig_turn(&g, c, KVR_LEG_PREFILL));
 	RIG_SAID(&g, "p.DISPATCH");
-	end();
-	/* Nobody else: the same worker gets it once more. */
-	c = pair(false);
+	end_unacked();
+	/* No other worker: the same one gets it once more. */
+	c = begin_pair(false);
 	rig_arrive(&g, c, &g.d);
 	rig_said(&g);
 	g.ctx.now += 500 * MS;
 	RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL);
 	RIG_SAID(&g, "p.ABORT p.DISPATCH");
-	end();
+	end_unacked();
 }
 
 static void decode_leg_goes_elsewhere_with_its_prefill(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, TAKEN, .leg = KVR_LEG_PREFILL);
 	second_pair(true);
 	RIG(&g, c, UNACKED);
 	RIG_SAID(&g, "p.ABORT d.ABORT p.DISPATCH e.DISPATCH c.DISPATCHED");
-	end();
+	end_unacked();
 	/* What was transferred for the old one is not for another. */
-	c = pair(false);
+	c = begin_pair(false);
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	second_pair(false);
@@ -346,13 +345,13 @@ static void decode_leg_goes_elsewhere_with_its_prefill(void)
 	RIG_SAID(&g, "d.ABORT p.DISPATCH c.QUEUED");
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "e.DISPATCH c.DISPATCHED");
-	end();
+	end_unacked();
 }
 
 /* The worker that holds the blocks goes when the decode leg has been sent. */
 static void nothing_left_to_fetch(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	rig_arrive(&g, c, &g.d);
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
@@ -366,13 +365,13 @@ static void nothing_left_to_fetch(void)
 	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
 	RIG(&g, c, FIN, .leg = KVR_LEG_PREFILL, .flags = KVR_RQEF_RESULT);
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED"); /* nothing was wrong with it */
-	end();
+	end_unacked();
 }
 
 /* A sync pair whose decode leg is acknowledged, and whose prefill worker has gone, for @p ms. */
-static struct rig_call *bereft(bool direct, uint64_t ms)
+static struct rig_call *lose_blocks(bool direct, uint64_t ms)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	c->msg.direct = direct;
 	rig_arrive(&g, c, &g.d);
@@ -388,9 +387,9 @@ static struct rig_call *bereft(bool direct, uint64_t ms)
 }
 
 /* The same, and the decode leg is acknowledged: its worker may have fetched, and gets time. */
-static void waits_for_what_is_gone(void)
+static void waits_for_lost_blocks(void)
 {
-	struct rig_call *c = bereft(false, 499);
+	struct rig_call *c = lose_blocks(false, 499);
 
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
@@ -401,27 +400,27 @@ static void waits_for_what_is_gone(void)
 	RIG_SAID(&g, "d.DISPATCH c.DISPATCHED");
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_RETRIES), 1);
 	CU_ASSERT_EQUAL(rig_counter(&g, &g.d, KVR_RQC_UNACKNOWLEDGED), 0); /* it did acknowledge */
-	end();
+	end_unacked();
 	/* What it says shows that it has fetched them; nothing is kept for another try. */
-	c = bereft(false, 499);
+	c = lose_blocks(false, 499);
 	RIG(&g, c, ITEM);
 	CU_ASSERT_FALSE(c->msg_kept);
 	g.ctx.now += 10000 * MS;
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
-	end();
+	end_unacked();
 	/* Without another try it ends. */
-	c = bereft(true, 500);
+	c = lose_blocks(true, 500);
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_GO);
 	RIG_SAID(&g, "d.ABORT c.WorkerLost");
 	CU_ASSERT_EQUAL(c->r.end.detail[0], 'p');
-	end();
+	end_unacked();
 }
 
 /* The memory of a request that was answered serves the next one, which has no answer yet. */
 static void a_new_request_in_used_memory_has_no_answer(void)
 {
-	struct rig_call *c = pair(false);
+	struct rig_call *c = begin_pair(false);
 
 	for (uint32_t i = 0; i < 2; i++) {
 		rig_arrive(&g, c, &g.d);
@@ -440,12 +439,12 @@ static void a_new_request_in_used_memory_has_no_answer(void)
 	rig_said(&g);
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_GO);
 	RIG_SAID(&g, "d.ABORT q.DISPATCH c.QUEUED");
-	end();
+	end_unacked();
 }
 
 static void legs_that_stay(void)
 {
-	struct rig_call *c = pair(true);
+	struct rig_call *c = begin_pair(true);
 
 	c->msg.direct = true; /* the decode worker may have answered the client */
 	rig_arrive(&g, c, &g.d);
@@ -453,8 +452,8 @@ static void legs_that_stay(void)
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
-	end();
-	c = pair(false);
+	end_unacked();
+	c = begin_pair(false);
 	c->msg.hints.present |= KVR_HAS(KVR_HINT_PREFILL_WORKER);
 	c->msg.hints.prefill_worker = 'p';
 	rig_arrive(&g, c, &g.d);
@@ -462,28 +461,28 @@ static void legs_that_stay(void)
 	CU_ASSERT_EQUAL(RIG(&g, c, UNACKED, .leg = KVR_LEG_PREFILL), KVR_RQ_LATE);
 	RIG_SAID(&g, "");
 	CU_ASSERT_TRUE(c->msg_kept);
-	end();
+	end_unacked();
 }
 
 int main(void)
 {
 	CU_TestInfo tests[] = {
-		{"copy", moves_with_the_copy_that_comes_in_time},
-		{"each worker", time_begins_with_the_first_copy_to_each},
-		{"nobody else", nobody_else_means_the_same_again},
-		{"queue", waits_for_its_turn_elsewhere},
-		{"queue, nobody", waits_for_nobody},
-		{"overload", all_others_overloaded},
-		{"who stays", who_stays},
-		{"answered", answered_requests_stay},
-		{"no room", no_room_for_another_handle},
-		{"sessions", sessions},
-		{"prefill leg", prefill_leg_goes_elsewhere},
-		{"decode leg", decode_leg_goes_elsewhere_with_its_prefill},
-		{"nothing to fetch", nothing_left_to_fetch},
-		{"waits in vain", waits_for_what_is_gone},
-		{"used memory", a_new_request_in_used_memory_has_no_answer},
-		{"legs that stay", legs_that_stay},
+		KVR_CASE(moves_with_the_copy_that_comes_in_time),
+		KVR_CASE(time_begins_with_the_first_copy_to_each),
+		KVR_CASE(only_worker_gets_the_request_again),
+		KVR_CASE(waits_for_its_turn_elsewhere),
+		KVR_CASE(waits_until_no_worker_is_left),
+		KVR_CASE(all_others_overloaded),
+		KVR_CASE(pinned_and_direct_requests_stay),
+		KVR_CASE(answered_requests_stay),
+		KVR_CASE(no_room_for_another_handle),
+		KVR_CASE(check_sessions),
+		KVR_CASE(prefill_leg_goes_elsewhere),
+		KVR_CASE(decode_leg_goes_elsewhere_with_its_prefill),
+		KVR_CASE(nothing_left_to_fetch),
+		KVR_CASE(waits_for_lost_blocks),
+		KVR_CASE(a_new_request_in_used_memory_has_no_answer),
+		KVR_CASE(legs_that_stay),
 		CU_TEST_INFO_NULL,
 	};
 

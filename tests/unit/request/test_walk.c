@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Random walks: hostile orders of events over many requests, workers that come and go, pools that
- * fill and sessions that expire. rig.h refuses what cannot be obeyed; here it is checked that every
- * client is told its last word once, and that nothing is left at the end.
+ * Random walks: random sequences of events over many requests, with workers that join and leave,
+ * pools that fill and sessions that expire. rig.h rejects impossible orders. The test checks that
+ * every client gets one last answer, and that no state is left at the end.
  */
 #include "rig.h"
 
@@ -13,25 +13,25 @@ static struct rig g;
 static uint32_t finished[RIG_CALLS]; /* last items that have gone to the client */
 static uint32_t kinds[KVR_RQ_EVENTS_N], verdicts_seen[3];
 
-static uint32_t below(uint32_t n)
+static uint32_t draw_below(uint32_t n)
 {
 	return kvr_rand_below(&g.chance, n);
 }
 
 /* Each ends once for its client: by a refusal, its own wish, or the last item. */
-static void told_once(struct rig_call *c)
+static void check_one_last_answer(struct rig_call *c)
 {
 	const uint32_t i = (uint32_t)(c - g.call);
 
 	if (c->r.pool == NULL)
 		return;
-	CU_ASSERT(c->told_last + finished[i] <= 1 || c->cancels > 0);
-	CU_ASSERT(c->told_last <= 1);
+	CU_ASSERT(c->last_answers + finished[i] <= 1 || c->cancels > 0);
+	CU_ASSERT(c->last_answers <= 1);
 	if (!c->live && !c->r.query)
-		CU_ASSERT(c->told_last + finished[i] + c->cancels >= 1);
+		CU_ASSERT(c->last_answers + finished[i] + c->cancels >= 1);
 }
 
-static void fire(struct rig_call *c, struct kvr_rq_event e)
+static void fire_timers(struct rig_call *c, struct kvr_rq_event e)
 {
 	const uint32_t rejected = c->rejected;
 	const bool fin = e.kind == KVR_RQE_FIN && e.leg == KVR_LEG_MAIN;
@@ -42,73 +42,74 @@ static void fire(struct rig_call *c, struct kvr_rq_event e)
 	kinds[e.kind]++;
 	verdicts_seen[v]++;
 	if (!again)
-		c->told_last += c->rejected - rejected;
+		c->last_answers += c->rejected - rejected;
 	finished[c - g.call] += fin && v == KVR_RQ_GO;
-	told_once(c);
+	check_one_last_answer(c);
 }
 
-static void arrives(void)
+static void arrive_random(void)
 {
 	struct rig_call *c = rig_new(&g);
-	const uint32_t what = below(8);
+	const uint32_t what = draw_below(8);
 	static const char *const ids[] = {"x", "y", "z"};
 
 	if (c == NULL)
 		return;
 	finished[c - g.call] = 0;
-	if (below(3) == 0)
-		rig_session(c, ids[below(3)], (enum kvr_rq_action)below(3));
+	if (draw_below(3) == 0)
+		rig_session(c, ids[draw_below(3)], (enum kvr_rq_action)draw_below(3));
 	if (what == 0)
 		c->msg.req.query_only = true;
 	else
-		c->msg.book = below(5) == 0;
-	c->msg.direct = below(4) == 0;
-	c->msg.quiet = below(4) == 0;
-	if (below(6) == 0) {
+		c->msg.book = draw_below(5) == 0;
+	c->msg.direct = draw_below(4) == 0;
+	c->msg.quiet = draw_below(4) == 0;
+	if (draw_below(6) == 0) {
 		c->msg.hints.present |=
-			below(2) ? KVR_HAS(KVR_HINT_BACKEND) : KVR_HAS(KVR_HINT_DECODE_WORKER);
-		c->msg.hints.backend_worker = c->msg.hints.decode_worker = 'a' + below(8);
+			draw_below(2) ? KVR_HAS(KVR_HINT_BACKEND) : KVR_HAS(KVR_HINT_DECODE_WORKER);
+		c->msg.hints.backend_worker = c->msg.hints.decode_worker = 'a' + draw_below(8);
 	}
-	g.alone = below(5) == 0;
+	g.alone = draw_below(5) == 0;
 	rig_arrive(&g, c, what < 3 ? &g.a : &g.d);
-	c->told_last = c->rejected;
-	told_once(c);
+	c->last_answers = c->rejected;
+	check_one_last_answer(c);
 }
 
-/* What somebody says of a request, likely or not. */
-static void somebody_says(struct rig_call *c)
+/* Send a random message about a request. */
+static void send_random_message(struct rig_call *c)
 {
 	static const uint8_t likely[] = {KVR_RQE_TAKEN,	   KVR_RQE_TAKEN,  KVR_RQE_ITEM,
 					 KVR_RQE_FIN,	   KVR_RQE_FIN,	   KVR_RQE_OPENED,
 					 KVR_RQE_DECLINED, KVR_RQE_CANCEL, KVR_RQE_FIN_ACKED,
 					 KVR_RQE_ABORTED,  KVR_RQE_UNACKED};
 	struct kvr_rq_event e = {
-		.kind = below(3) ? likely[below(sizeof(likely))] : (uint8_t)below(KVR_RQ_EVENTS_N),
-		.leg = (uint8_t)(below(3) == 0),
-		.flags = (uint16_t)below(256),
+		.kind = draw_below(3) ? likely[draw_below(sizeof(likely))]
+				      : (uint8_t)draw_below(KVR_RQ_EVENTS_N),
+		.leg = (uint8_t)(draw_below(3) == 0),
+		.flags = (uint16_t)draw_below(256),
 		.code = KVR_E_NO_MEMORY,
-		.tokens = below(3),
+		.tokens = draw_below(3),
 	};
 	struct kvr_leg *l = &c->r.leg[e.leg];
 
-	/* The scheduler does not lie: what it says it has done. */
+	/* Reports of the scheduler are true. */
 	if (e.kind >= KVR_RQE_ROUTED && e.kind <= KVR_RQE_EXPIRED)
 		return;
 	/* Nor is a worker's word about an open session forged in its own name after the end. */
 	if (e.kind == KVR_RQE_LINGERED && l->state != KVR_RQS_ENDED)
 		return;
-	fire(c, e);
+	fire_timers(c, e);
 }
 
 /* rig_turn() and rig_leave(), with the books of this file. */
-static void turn(struct rig_call *c)
+static void take_turn(struct rig_call *c)
 {
 	const uint32_t rejected = c->rejected;
 
-	if (!rig_turn(&g, c, below(2)))
+	if (!rig_turn(&g, c, draw_below(2)))
 		return;
-	c->told_last += c->rejected - rejected;
-	told_once(c);
+	c->last_answers += c->rejected - rejected;
+	check_one_last_answer(c);
 }
 
 static void comes_or_goes(void)
@@ -118,104 +119,104 @@ static void comes_or_goes(void)
 		int pool;
 	} who[] = {{'a', 0}, {'b', 0}, {'d', 1}, {'e', 1}, {'p', 2}, {'q', 2}};
 	struct kvr_rq_pool *const pools[] = {&g.a, &g.d, &g.p};
-	const uint32_t k = below(6);
+	const uint32_t k = draw_below(6);
 	uint32_t rejected[RIG_CALLS];
 
 	for (uint32_t i = 0; i < RIG_CALLS; i++)
 		rejected[i] = g.call[i].rejected;
-	if (below(3) == 0) {
+	if (draw_below(3) == 0) {
 		rig_leave(&g, who[k].id);
 	} else {
-		struct rig_worker *w = rig_join(&g, who[k].id, pools[who[k].pool], below(2));
+		struct rig_worker *w = rig_join(&g, who[k].id, pools[who[k].pool], draw_below(2));
 
-		w->transfer = (uint8_t)below(3);
-		w->taint = below(3) == 0 ? "" : "dynamo.topology/zone=1";
-		w->dp_size = 1 + (below(5) == 0);
+		w->transfer = (uint8_t)draw_below(3);
+		w->taint = draw_below(3) == 0 ? "" : "dynamo.topology/zone=1";
+		w->dp_size = 1 + (draw_below(5) == 0);
 	}
 	for (uint32_t i = 0; i < RIG_CALLS; i++) {
-		g.call[i].told_last += g.call[i].rejected - rejected[i];
-		told_once(&g.call[i]);
+		g.call[i].last_answers += g.call[i].rejected - rejected[i];
+		check_one_last_answer(&g.call[i]);
 	}
 }
 
 #define CODE(code, counter, help) KVR_E_##code,
 
-static void weather(void)
+static void change_workers(void)
 {
 	static const enum kvr_code refusals[] = {KVR_SCHED_ERR_LIST(CODE)};
 	struct kvr_rq_orders out;
 	struct kvr_session_ref due[8];
 	struct kvr_rq_pool *const pools[] = {&g.a, &g.d, &g.p};
 
-	g.full_a = below(3) == 0;
-	g.full_d = below(3) == 0;
-	g.full_p = below(3) == 0;
-	g.no_hold = below(10) == 0;
-	g.no_renew = below(4) == 0;
-	g.no_slot = below(12) == 0;
-	g.no_session = below(10) == 0;
-	g.refuse = below(8) == 0 ? refusals[below(KVR_SCHED_ERRS - 1)] : KVR_OK;
-	g.dconf.enforce_disagg = below(2);
-	kvr_disagg_hold(&g.disagg, below(6) == 0);
-	g.ctx.now += below(3000) * MS;
+	g.full_a = draw_below(3) == 0;
+	g.full_d = draw_below(3) == 0;
+	g.full_p = draw_below(3) == 0;
+	g.no_hold = draw_below(10) == 0;
+	g.no_renew = draw_below(4) == 0;
+	g.no_slot = draw_below(12) == 0;
+	g.no_session = draw_below(10) == 0;
+	g.refuse = draw_below(8) == 0 ? refusals[draw_below(KVR_SCHED_ERRS - 1)] : KVR_OK;
+	g.dconf.enforce_disagg = draw_below(2);
+	kvr_disagg_hold(&g.disagg, draw_below(6) == 0);
+	g.ctx.now += draw_below(3000) * MS;
 	for (uint32_t i = 0; i < 3; i++) {
 		const uint32_t n = kvr_session_due(pools[i]->sessions, g.ctx.now, due, 8);
 
 		for (uint32_t k = 0; k < n; k++)
 			kvr_request_session_due(&g.ctx, pools[i], due[k], &out);
-		if (below(20) == 0)
+		if (draw_below(20) == 0)
 			kvr_request_session_release(&g.ctx, pools[i], "x", 1, 0, &out);
 	}
 	g.len = 0;
 }
 
-static void quiet(void)
+static void drain_walk(void)
 {
 	g.no_hold = g.no_renew = g.no_slot = g.no_session = false;
 	for (uint32_t i = 0; i < RIG_CALLS; i++)
 		if (g.call[i].live && g.call[i].r.notified != KVR_RQ_OVER)
-			fire(&g.call[i], (struct kvr_rq_event){.kind = KVR_RQE_STOP});
+			fire_timers(&g.call[i], (struct kvr_rq_event){.kind = KVR_RQE_STOP});
 	rig_finish(&g);
 	for (uint32_t i = 0; i < RIG_CALLS; i++)
 		CU_ASSERT_FATAL(!g.call[i].live);
 }
 
-static void walk(uint64_t seed)
+static void run_walk(uint64_t seed)
 {
 	rig_start(&g, 3, seed & 1 ? 5 : 0);
 	kvr_rand_init(&g.chance, seed);
-	g.d.reroutes = (uint8_t)below(3);
-	g.a.reroutes = (uint8_t)below(3);
-	g.a.dispatch_ns = g.d.dispatch_ns = below(3) * 500 * MS;
+	g.d.reroutes = (uint8_t)draw_below(3);
+	g.a.reroutes = (uint8_t)draw_below(3);
+	g.a.dispatch_ns = g.d.dispatch_ns = draw_below(3) * 500 * MS;
 	for (uint32_t i = 0; i < STEPS; i++) {
-		struct rig_call *c = &g.call[below(RIG_CALLS)];
+		struct rig_call *c = &g.call[draw_below(RIG_CALLS)];
 
-		switch (below(12)) {
+		switch (draw_below(12)) {
 		case 0:
 		case 1:
-			arrives();
+			arrive_random();
 			break;
 		case 2:
 			comes_or_goes();
 			break;
 		case 3:
-			weather();
+			change_workers();
 			break;
 		case 4:
 			if (c->live)
-				rig_release(&g, c, below(2));
+				rig_release(&g, c, draw_below(2));
 			break;
 		case 5:
 		case 6:
 			if (c->live)
-				turn(c);
+				take_turn(c);
 			break;
 		default:
 			if (c->live)
-				somebody_says(c);
+				send_random_message(c);
 		}
 	}
-	quiet();
+	drain_walk();
 	rig_stop(&g);
 }
 
@@ -224,7 +225,7 @@ static void nothing_is_left_whatever_happens(void)
 	for (uint64_t seed = 1; seed <= WALKS; seed++) {
 		const unsigned int bad = CU_get_number_of_failures();
 
-		walk(seed);
+		run_walk(seed);
 		if (CU_get_number_of_failures() != bad) {
 			fprintf(stderr, "seed %u\n", (unsigned int)seed);
 			return;
@@ -239,7 +240,7 @@ static void nothing_is_left_whatever_happens(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"walk", nothing_is_left_whatever_happens}, CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(nothing_is_left_whatever_happens), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("walk", tests);
 }
