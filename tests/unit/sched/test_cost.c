@@ -3,7 +3,7 @@
 
 static double tokens[R], limit[R];
 
-static void fill(struct kvr_rand *r, struct cost_in *in)
+static void fill_ranks(struct kvr_rand *r, struct cost_in *in)
 {
 	fill_common(r, in, 5000, 2);
 	in->tokens = tokens;
@@ -55,7 +55,7 @@ static void costs_follow_the_formula(void)
 	for (int round = 0; round < 300; round++) {
 		struct cost_in in;
 
-		fill(&r, &in);
+		fill_ranks(&r, &in);
 		for (uint32_t i = 0; i < R; i++) {
 			double want = by_the_book(&in, i), got = kvr_sched__cost_one(&in, i);
 
@@ -81,7 +81,7 @@ static void all_instruction_sets_agree_to_the_bit(void)
 			uint32_t top[2];
 			double low;
 
-			fill(&r, &in);
+			fill_ranks(&r, &in);
 			low = s.cost(&in, cost[0], &top[0]);
 			CU_ASSERT_EQUAL_FATAL(k.cost(&in, cost[1], &top[1]), low);
 			CU_ASSERT_EQUAL(top[0], s.max(tier[0], mask, R / 64));
@@ -126,10 +126,9 @@ static void weights_are_the_exponential(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"formula", costs_follow_the_formula},
-			       {"isa", all_instruction_sets_agree_to_the_bit},
-			       {"weights", weights_are_the_exponential},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(costs_follow_the_formula),
+			       KVR_CASE(all_instruction_sets_agree_to_the_bit),
+			       KVR_CASE(weights_are_the_exponential), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("cost", tests);
 }

@@ -38,7 +38,7 @@ static void begin_with(int mode, uint64_t workers, double ratio)
 	slot = 0;
 }
 
-static void begin(void)
+static void begin_sched(void)
 {
 	begin_with(KVR_MODE_KV, 3, 0.5);
 }
@@ -52,7 +52,7 @@ static struct kvr_sched_rank_info rank_of(uint64_t worker)
 }
 
 /* Book the next request. @return its worker; 0: it was refused. */
-static uint64_t book(uint64_t now)
+static uint64_t book_request(uint64_t now)
 {
 	struct kvr_sched_decision d;
 
@@ -72,7 +72,7 @@ static void book_at(uint64_t worker, uint64_t now)
 	CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, slot++, &req, NULL, now, &d), KVR_SCHED_ROUTED);
 }
 
-static void end(uint32_t at, enum kvr_sched_outcome how, uint64_t now)
+static void end_failing_slot(uint32_t at, enum kvr_sched_outcome how, uint64_t now)
 {
 	kvr_sched_outcome(s, at, how, now);
 	CU_ASSERT_TRUE(kvr_sched_finish(s, at, now));
@@ -83,17 +83,17 @@ static void end_some(uint64_t worker, uint32_t n, enum kvr_sched_outcome how, ui
 {
 	for (uint32_t i = 0; i < n; i++) {
 		book_at(worker, now);
-		end(slot - 1, how, now);
+		end_failing_slot(slot - 1, how, now);
 	}
 }
 
 /* How many of 18 requests that are served go to @p worker. */
-static uint32_t share(uint64_t worker, uint64_t now)
+static uint32_t failing_share(uint64_t worker, uint64_t now)
 {
 	uint32_t n = 0, first = slot;
 
 	for (uint32_t i = 0; i < 18; i++)
-		n += book(now) == worker;
+		n += book_request(now) == worker;
 	for (uint32_t i = first; i < slot; i++)
 		kvr_sched_finish(s, i, now);
 	return n;
@@ -101,10 +101,10 @@ static uint32_t share(uint64_t worker, uint64_t now)
 
 static void six_failures_in_succession_open_the_breaker(void)
 {
-	begin();
+	begin_sched();
 	end_some(1, 5, KVR_SCHED_FAILED, 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
-	CU_ASSERT(share(1, 0) >= 5);
+	CU_ASSERT(failing_share(1, 0) >= 5);
 	end_some(1, 1, KVR_SCHED_FAILED, 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 1);
 	CU_ASSERT_EQUAL(rank_of(1).breaker, KVR_SCHED_OPEN);
@@ -112,14 +112,14 @@ static void six_failures_in_succession_open_the_breaker(void)
 	CU_ASSERT_EQUAL(rank_of(1).failures, 6);
 	CU_ASSERT(rank_of(1).failure_ratio > 0.5 && rank_of(1).failure_ratio < 0.6);
 	CU_ASSERT_EQUAL(rank_of(1).probe_at, SEC / 2);
-	CU_ASSERT_EQUAL(share(1, 0), 0);
-	CU_ASSERT_EQUAL(share(1, SEC / 2 - 1), 0);
+	CU_ASSERT_EQUAL(failing_share(1, 0), 0);
+	CU_ASSERT_EQUAL(failing_share(1, SEC / 2 - 1), 0);
 	kvr_sched_destroy(s);
 }
 
 static void a_rank_that_mostly_serves_is_not_avoided(void)
 {
-	begin();
+	begin_sched();
 	for (uint32_t i = 0; i < 100; i++)
 		end_some(1, 1, i % 4 == 0 ? KVR_SCHED_FAILED : KVR_SCHED_SERVED, 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
@@ -137,8 +137,8 @@ static void every_mode_avoids_it(void)
 			continue;
 		begin_with(mode, 3, 0.5);
 		end_some(1, 6, KVR_SCHED_FAILED, 0);
-		CU_ASSERT_EQUAL(share(1, 1), 0);
-		CU_ASSERT(share(2, 1) > 0);
+		CU_ASSERT_EQUAL(failing_share(1, 1), 0);
+		CU_ASSERT(failing_share(2, 1) > 0);
 		kvr_sched_destroy(s);
 	}
 }
@@ -156,35 +156,35 @@ static void each_pause_admits_one_probe_and_doubles(void)
 	static const uint64_t pause_ms[] = {500, 1000, 2000, 4000, 4000, 4000};
 	uint64_t now = 0;
 
-	begin();
+	begin_sched();
 	end_some(1, 6, KVR_SCHED_FAILED, 0);
 	occupy_others(0);
 	for (uint32_t i = 0; i < 6; i++) {
 		CU_ASSERT_EQUAL(rank_of(1).probe_at, now + pause_ms[i] * MS);
 		now += pause_ms[i] * MS;
-		CU_ASSERT_NOT_EQUAL(book(now - 1), 1);
-		CU_ASSERT_EQUAL(book(now), 1);
-		CU_ASSERT_NOT_EQUAL(book(now), 1); /* one at a time */
+		CU_ASSERT_NOT_EQUAL(book_request(now - 1), 1);
+		CU_ASSERT_EQUAL(book_request(now), 1);
+		CU_ASSERT_NOT_EQUAL(book_request(now), 1); /* one at a time */
 		CU_ASSERT_EQUAL(rank_of(1).breaker, KVR_SCHED_OPEN);
-		end(slot - 2, KVR_SCHED_FAILED, now);
-		end(slot - 1, KVR_SCHED_SERVED, now);
-		end(slot - 3, KVR_SCHED_SERVED, now);
+		end_failing_slot(slot - 2, KVR_SCHED_FAILED, now);
+		end_failing_slot(slot - 1, KVR_SCHED_SERVED, now);
+		end_failing_slot(slot - 3, KVR_SCHED_SERVED, now);
 	}
 	/* Back within 5 s of recovery: the next probe is served. */
-	CU_ASSERT_EQUAL(book(now + 4 * SEC), 1);
-	end(slot - 1, KVR_SCHED_SERVED, now + 4 * SEC);
+	CU_ASSERT_EQUAL(book_request(now + 4 * SEC), 1);
+	end_failing_slot(slot - 1, KVR_SCHED_SERVED, now + 4 * SEC);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
 	CU_ASSERT_EQUAL(rank_of(1).breaker, KVR_SCHED_CLOSED);
-	CU_ASSERT(share(1, now + 4 * SEC) >= 5);
+	CU_ASSERT(failing_share(1, now + 4 * SEC) >= 5);
 	kvr_sched_destroy(s);
 }
 
 static void a_long_probe_closes_the_breaker_by_its_tokens(void)
 {
-	begin();
+	begin_sched();
 	end_some(1, 6, KVR_SCHED_FAILED, 0);
 	occupy_others(0);
-	CU_ASSERT_EQUAL(book(SEC), 1);
+	CU_ASSERT_EQUAL(book_request(SEC), 1);
 	kvr_sched_output(s, slot - 1, 1, SEC); /* engines break off behind their first token, too */
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 1);
 	kvr_sched_output(s, slot - 1, 16, SEC);
@@ -196,21 +196,21 @@ static void requests_of_before_say_nothing_about_recovery(void)
 {
 	uint32_t old;
 
-	begin();
+	begin_sched();
 	book_at(1, 0);
 	book_at(1, 0);
 	old = slot - 2;
 	end_some(1, 6, KVR_SCHED_FAILED, 1);
-	end(old, KVR_SCHED_SERVED, 2);
+	end_failing_slot(old, KVR_SCHED_SERVED, 2);
 	CU_ASSERT_EQUAL(rank_of(1).breaker, KVR_SCHED_OPEN);
-	end(old + 1, KVR_SCHED_FAILED, 3); /* nor does it make the pause longer */
+	end_failing_slot(old + 1, KVR_SCHED_FAILED, 3); /* nor does it make the pause longer */
 	CU_ASSERT_EQUAL(rank_of(1).probe_at, SEC / 2 + 1);
 	kvr_sched_destroy(s);
 }
 
 static void a_rank_that_fails_again_soon_waits_longer(void)
 {
-	begin();
+	begin_sched();
 	end_some(1, 6, KVR_SCHED_FAILED, 0);
 	end_some(1, 1, KVR_SCHED_SERVED, SEC);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
@@ -225,20 +225,20 @@ static void a_rank_that_fails_again_soon_waits_longer(void)
 
 static void when_all_fail_the_choice_is_as_if_none_did(void)
 {
-	begin();
+	begin_sched();
 	for (uint64_t id = 1; id <= 3; id++)
 		end_some(id, 6, KVR_SCHED_FAILED, 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 3);
-	CU_ASSERT(share(1, 1) >= 5);
-	CU_ASSERT(share(2, 1) >= 5);
+	CU_ASSERT(failing_share(1, 1) >= 5);
+	CU_ASSERT(failing_share(2, 1) >= 5);
 	/* The first one that serves a request takes the traffic. */
 	end_some(2, 1, KVR_SCHED_SERVED, 2);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 2);
-	CU_ASSERT_EQUAL(book(3), 2);
+	CU_ASSERT_EQUAL(book_request(3), 2);
 	/* When it has no room left, a failing rank is better than a refusal. */
 	while (!rank_of(2).worker_overloaded)
 		book_at(2, 3);
-	CU_ASSERT_NOT_EQUAL(book(3), 0);
+	CU_ASSERT_NOT_EQUAL(book_request(3), 0);
 	kvr_sched_destroy(s);
 }
 
@@ -246,16 +246,16 @@ static void two_time_outs_open_the_breaker(void)
 {
 	uint32_t at;
 
-	begin();
+	begin_sched();
 	book_at(1, 0);
 	book_at(1, 0);
 	book_at(1, 0);
 	at = slot - 3;
-	end(at, KVR_SCHED_GIVEN_UP, SEC - 1); /* an impatient client */
+	end_failing_slot(at, KVR_SCHED_GIVEN_UP, SEC - 1); /* an impatient client */
 	CU_ASSERT_EQUAL(rank_of(1).failures, 0);
-	end(at + 1, KVR_SCHED_GIVEN_UP, SEC);
+	end_failing_slot(at + 1, KVR_SCHED_GIVEN_UP, SEC);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
-	end(at + 2, KVR_SCHED_FAILED, SEC); /* its agent has given it up */
+	end_failing_slot(at + 2, KVR_SCHED_FAILED, SEC); /* its agent has given it up */
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 1);
 	CU_ASSERT_EQUAL(rank_of(1).failures, 2);
 	kvr_sched_destroy(s);
@@ -265,23 +265,23 @@ static void a_rank_that_answers_others_does_not_hang(void)
 {
 	uint32_t at;
 
-	begin();
+	begin_sched();
 	for (uint32_t i = 0; i < 4; i++)
 		book_at(1, 0);
 	at = slot - 4;
 	kvr_sched_output(s, at, 1, SEC);
 	for (uint32_t i = 1; i < 4; i++)
-		end(at + i, KVR_SCHED_GIVEN_UP, 5 * SEC);
+		end_failing_slot(at + i, KVR_SCHED_GIVEN_UP, 5 * SEC);
 	CU_ASSERT_EQUAL(rank_of(1).failures, 0);
 	/* With a token of its own neither. */
 	book_at(2, 0);
 	kvr_sched_output(s, slot - 1, 1, 0);
-	end(slot - 1, KVR_SCHED_GIVEN_UP, 9 * SEC);
+	end_failing_slot(slot - 1, KVR_SCHED_GIVEN_UP, 9 * SEC);
 	CU_ASSERT_EQUAL(rank_of(2).failures, 0);
 	/* The router's own pause is not the rank's. */
 	book_at(3, 10 * SEC);
 	kvr_sched_stood_still(s, 4 * SEC);
-	end(slot - 1, KVR_SCHED_GIVEN_UP, 14 * SEC);
+	end_failing_slot(slot - 1, KVR_SCHED_GIVEN_UP, 14 * SEC);
 	CU_ASSERT_EQUAL(rank_of(3).failures, 0);
 	kvr_sched_destroy(s);
 }
@@ -290,7 +290,7 @@ static void expired_bookings_are_time_outs(void)
 {
 	uint32_t ended[4];
 
-	begin();
+	begin_sched();
 	book_at(1, 0);
 	book_at(1, 0);
 	CU_ASSERT_EQUAL(kvr_sched_expire(s, 400 * SEC, ended, 4), 2);
@@ -300,18 +300,18 @@ static void expired_bookings_are_time_outs(void)
 
 static void overload_is_a_pause_and_no_failure(void)
 {
-	begin();
+	begin_sched();
 	end_some(1, 1, KVR_SCHED_OVERLOADED, 0);
 	CU_ASSERT_EQUAL(rank_of(1).failures, 0);
 	CU_ASSERT_EQUAL(rank_of(1).failure_ratio, 0);
 	CU_ASSERT_TRUE(rank_of(1).refuses);
-	CU_ASSERT_EQUAL(share(1, 1), 0);
+	CU_ASSERT_EQUAL(failing_share(1, 1), 0);
 	occupy_others(1);
-	CU_ASSERT_EQUAL(book(SEC / 2), 1);
-	end(slot - 1, KVR_SCHED_OVERLOADED, SEC / 2);
+	CU_ASSERT_EQUAL(book_request(SEC / 2), 1);
+	end_failing_slot(slot - 1, KVR_SCHED_OVERLOADED, SEC / 2);
 	CU_ASSERT_EQUAL(rank_of(1).probe_at, SEC); /* it does not double */
-	CU_ASSERT_EQUAL(book(SEC), 1);
-	end(slot - 1, KVR_SCHED_SERVED, SEC);
+	CU_ASSERT_EQUAL(book_request(SEC), 1);
+	end_failing_slot(slot - 1, KVR_SCHED_SERVED, SEC);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
 	CU_ASSERT_FALSE(rank_of(1).refuses);
 	kvr_sched_destroy(s);
@@ -319,17 +319,17 @@ static void overload_is_a_pause_and_no_failure(void)
 
 static void another_life_begins_closed(void)
 {
-	begin();
+	begin_sched();
 	end_some(1, 6, KVR_SCHED_FAILED, 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 1, 0), 0);
 	kvr_sched_worker_available(s, 1, true, 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
 	CU_ASSERT_EQUAL(rank_of(1).failures, 0);
-	CU_ASSERT(share(1, 1) >= 5);
+	CU_ASSERT(failing_share(1, 1) >= 5);
 	end_some(1, 6, KVR_SCHED_FAILED, 2);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 1, 2), 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
-	CU_ASSERT_NOT_EQUAL(book(3), 0);
+	CU_ASSERT_NOT_EQUAL(book_request(3), 0);
 	kvr_sched_destroy(s);
 }
 
@@ -337,18 +337,18 @@ static void probes_after_time_outs_are_trials(void)
 {
 	struct kvr_sched_decision d;
 
-	begin();
+	begin_sched();
 	book_at(1, 0);
 	book_at(1, 0);
-	end(slot - 2, KVR_SCHED_GIVEN_UP, SEC);
-	end(slot - 1, KVR_SCHED_GIVEN_UP, SEC);
+	end_failing_slot(slot - 2, KVR_SCHED_GIVEN_UP, SEC);
+	end_failing_slot(slot - 1, KVR_SCHED_GIVEN_UP, SEC);
 	occupy_others(SEC);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, slot++, &asked, NULL, 2 * SEC, &d), KVR_SCHED_ROUTED);
 	CU_ASSERT(d.worker == 1 && d.trial);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, slot++, &asked, NULL, 2 * SEC, &d), KVR_SCHED_ROUTED);
 	CU_ASSERT(d.worker != 1 && !d.trial);
 	kvr_sched_destroy(s);
-	begin();
+	begin_sched();
 	end_some(1, 6, KVR_SCHED_FAILED, 0); /* at once: a probe costs its client nothing */
 	occupy_others(0);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, slot++, &asked, NULL, SEC, &d), KVR_SCHED_ROUTED);
@@ -364,18 +364,18 @@ static void ratio_zero_turns_it_off(void)
 	end_some(1, 20, KVR_SCHED_FAILED, 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
 	kvr_sched_destroy(s);
-	begin();
+	begin_sched();
 	end_some(1, 6, KVR_SCHED_FAILED, 0);
 	conf = *kvr_sched_conf(s);
 	conf.failure_ratio = 0;
 	kvr_sched_tune(s, &conf);
 	CU_ASSERT_EQUAL(kvr_sched_n_failing(s), 0);
-	CU_ASSERT(share(1, 1) >= 5);
+	CU_ASSERT(failing_share(1, 1) >= 5);
 	kvr_sched_destroy(s);
 }
 
 /* Worker of a request that has failed at the first @p n workers. */
-static uint64_t retry(uint32_t n, uint64_t now)
+static uint64_t retry_request(uint32_t n, uint64_t now)
 {
 	struct kvr_wire_rank at[KVR_HINT_MAX_FAILED_AT];
 	const struct kvr_hints h = {
@@ -390,15 +390,15 @@ static uint64_t retry(uint32_t n, uint64_t now)
 
 static void a_retry_goes_elsewhere_while_there_is_another(void)
 {
-	begin();
+	begin_sched();
 	for (uint32_t i = 0; i < 6; i++)
-		CU_ASSERT_EQUAL(retry(2, 0), 3);
+		CU_ASSERT_EQUAL(retry_request(2, 0), 3);
 	for (uint32_t i = 0; i < 6; i++)
-		CU_ASSERT_NOT_EQUAL(retry(1, 0), 1);
-	CU_ASSERT_NOT_EQUAL(retry(3, 0), 0); /* all have failed it */
-	CU_ASSERT_NOT_EQUAL(retry(4, 0), 0); /* one of them is not known */
+		CU_ASSERT_NOT_EQUAL(retry_request(1, 0), 1);
+	CU_ASSERT_NOT_EQUAL(retry_request(3, 0), 0); /* all have failed it */
+	CU_ASSERT_NOT_EQUAL(retry_request(4, 0), 0); /* one of them is not known */
 	kvr_sched_destroy(s);
-	begin();
+	begin_sched();
 	{
 		const struct kvr_sched_worker w = {.id = 1, .dp_size = 3};
 		const struct kvr_wire_rank all = {.worker = 1, .dp_rank = UINT32_MAX};
@@ -418,30 +418,30 @@ static void a_retry_goes_elsewhere_while_there_is_another(void)
 	/* Even to a rank that is avoided; and to the same when there is no other. */
 	begin_with(KVR_MODE_KV, 2, 0.5);
 	end_some(2, 6, KVR_SCHED_FAILED, 0);
-	CU_ASSERT_EQUAL(retry(1, 0), 2);
+	CU_ASSERT_EQUAL(retry_request(1, 0), 2);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 2, 0), 0);
-	CU_ASSERT_EQUAL(retry(1, 0), 1);
+	CU_ASSERT_EQUAL(retry_request(1, 0), 1);
 	kvr_sched_destroy(s);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"six", six_failures_in_succession_open_the_breaker},
-			       {"mostly", a_rank_that_mostly_serves_is_not_avoided},
-			       {"modes", every_mode_avoids_it},
-			       {"probes", each_pause_admits_one_probe_and_doubles},
-			       {"long", a_long_probe_closes_the_breaker_by_its_tokens},
-			       {"before", requests_of_before_say_nothing_about_recovery},
-			       {"again", a_rank_that_fails_again_soon_waits_longer},
-			       {"all", when_all_fail_the_choice_is_as_if_none_did},
-			       {"time-outs", two_time_outs_open_the_breaker},
-			       {"others", a_rank_that_answers_others_does_not_hang},
-			       {"expired", expired_bookings_are_time_outs},
-			       {"overload", overload_is_a_pause_and_no_failure},
-			       {"life", another_life_begins_closed},
-			       {"trials", probes_after_time_outs_are_trials},
-			       {"off", ratio_zero_turns_it_off},
-			       {"retry", a_retry_goes_elsewhere_while_there_is_another},
+	CU_TestInfo tests[] = {KVR_CASE(six_failures_in_succession_open_the_breaker),
+			       KVR_CASE(a_rank_that_mostly_serves_is_not_avoided),
+			       KVR_CASE(every_mode_avoids_it),
+			       KVR_CASE(each_pause_admits_one_probe_and_doubles),
+			       KVR_CASE(a_long_probe_closes_the_breaker_by_its_tokens),
+			       KVR_CASE(requests_of_before_say_nothing_about_recovery),
+			       KVR_CASE(a_rank_that_fails_again_soon_waits_longer),
+			       KVR_CASE(when_all_fail_the_choice_is_as_if_none_did),
+			       KVR_CASE(two_time_outs_open_the_breaker),
+			       KVR_CASE(a_rank_that_answers_others_does_not_hang),
+			       KVR_CASE(expired_bookings_are_time_outs),
+			       KVR_CASE(overload_is_a_pause_and_no_failure),
+			       KVR_CASE(another_life_begins_closed),
+			       KVR_CASE(probes_after_time_outs_are_trials),
+			       KVR_CASE(ratio_zero_turns_it_off),
+			       KVR_CASE(a_retry_goes_elsewhere_while_there_is_another),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("failing", tests);

@@ -10,15 +10,15 @@
 static struct kvr_pool_conf conf;
 static uint32_t lost;
 
-static void dropped(void *arg, uint32_t slot, uint32_t rank)
+static void count_dropped(void *arg, uint32_t slot, uint32_t rank)
 {
 	(void)arg, (void)slot, (void)rank;
 	lost++;
 }
 
-static struct kvr_sched *make(int mode)
+static struct kvr_sched *make_health_sched(int mode)
 {
-	const struct kvr_sched_ops ops = {.dropped = dropped};
+	const struct kvr_sched_ops ops = {.dropped = count_dropped};
 	struct kvr_sched *s;
 
 	kvr_pool_conf_defaults(&conf);
@@ -41,8 +41,8 @@ static struct kvr_sched *make(int mode)
 	return s;
 }
 
-static enum kvr_sched_result probe(struct kvr_sched *s, uint32_t slot, uint64_t worker,
-				   struct kvr_sched_decision *d)
+static enum kvr_sched_result route_probe(struct kvr_sched *s, uint32_t slot, uint64_t worker,
+					 struct kvr_sched_decision *d)
 {
 	const struct kvr_hints h = {.present = KVR_HAS(KVR_HINT_BACKEND),
 				    .backend_worker = worker,
@@ -53,7 +53,7 @@ static enum kvr_sched_result probe(struct kvr_sched *s, uint32_t slot, uint64_t 
 }
 
 /* No load, and no counter but those of probes. */
-static void untouched(const struct kvr_sched *s)
+static void check_untouched(const struct kvr_sched *s)
 {
 	const struct kvr_sched_counters *c = kvr_sched_counters(s);
 	struct kvr_sched_rank_info r;
@@ -72,19 +72,19 @@ static void untouched(const struct kvr_sched *s)
 static void it_has_no_weight_in_any_mode(void)
 {
 	for (int mode = 0; kvr_pool_mode_names[mode] != NULL; mode++) {
-		struct kvr_sched *s = make(mode);
+		struct kvr_sched *s = make_health_sched(mode);
 		struct kvr_sched_decision d;
 
-		CU_ASSERT_EQUAL_FATAL(probe(s, 3, 1, &d), KVR_SCHED_ROUTED);
+		CU_ASSERT_EQUAL_FATAL(route_probe(s, 3, 1, &d), KVR_SCHED_ROUTED);
 		CU_ASSERT(d.worker == 1 && d.pinned);
-		untouched(s);
+		check_untouched(s);
 		CU_ASSERT_EQUAL(kvr_sched_counters(s)->probes_now, 1);
 		CU_ASSERT_FALSE(kvr_sched_prefill_done(s, 3, SEC));
 		kvr_sched_output(s, 3, 77, SEC);
-		untouched(s);
+		check_untouched(s);
 		CU_ASSERT(kvr_sched_finish(s, 3, SEC));
 		CU_ASSERT_EQUAL(kvr_sched_slot_state(s, 3), KVR_SLOT_FREE);
-		untouched(s);
+		check_untouched(s);
 		CU_ASSERT_EQUAL(kvr_sched_counters(s)->probes_ended, 1);
 		kvr_sched_destroy(s);
 	}
@@ -92,12 +92,12 @@ static void it_has_no_weight_in_any_mode(void)
 
 static void its_slot_is_anothers_afterwards(void)
 {
-	struct kvr_sched *s = make(KVR_MODE_KV);
+	struct kvr_sched *s = make_health_sched(KVR_MODE_KV);
 	const struct kvr_sched_req req = {.isl = 500};
 	struct kvr_sched_decision d;
 
-	CU_ASSERT_EQUAL_FATAL(probe(s, 0, 1, &d), KVR_SCHED_ROUTED);
-	CU_ASSERT_EQUAL(probe(s, 0, 1, &d), KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL_FATAL(route_probe(s, 0, 1, &d), KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL(route_probe(s, 0, 1, &d), KVR_SCHED_ERROR);
 	CU_ASSERT_EQUAL(d.err, KVR_E_DUPLICATE_REQUEST);
 	CU_ASSERT(kvr_sched_cancel(s, 0, SEC));
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, SEC, &d), KVR_SCHED_ROUTED);
@@ -109,45 +109,44 @@ static void its_slot_is_anothers_afterwards(void)
 
 static void a_lost_worker_ends_it_and_silence_does_not(void)
 {
-	struct kvr_sched *s = make(KVR_MODE_KV);
+	struct kvr_sched *s = make_health_sched(KVR_MODE_KV);
 	struct kvr_sched_decision d;
 	uint32_t slot[4] = {0};
 
-	CU_ASSERT_EQUAL_FATAL(probe(s, 5, 1, &d), KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL_FATAL(route_probe(s, 5, 1, &d), KVR_SCHED_ROUTED);
 	CU_ASSERT_NOT_EQUAL(kvr_sched_next_timer(s), UINT64_MAX);
 	CU_ASSERT_EQUAL(kvr_sched_expire(s, 400 * SEC, slot, 4), 1);
 	CU_ASSERT_EQUAL(slot[0], 5);
 	CU_ASSERT_EQUAL(kvr_sched_slot_state(s, 5), KVR_SLOT_RELEASED);
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->probes_now, 1);
-	untouched(s);
-	CU_ASSERT_EQUAL_FATAL(probe(s, 6, 1, &d), KVR_SCHED_ROUTED);
+	check_untouched(s);
+	CU_ASSERT_EQUAL_FATAL(route_probe(s, 6, 1, &d), KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(kvr_sched_worker_drop(s, 1, 10, 400 * SEC), 0);
 	CU_ASSERT_EQUAL(lost, 2);
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->probes_ended, 2);
-	untouched(s);
+	check_untouched(s);
 	kvr_sched_destroy(s);
 }
 
 static void a_refusal_is_counted_apart(void)
 {
-	struct kvr_sched *s = make(KVR_MODE_KV);
+	struct kvr_sched *s = make_health_sched(KVR_MODE_KV);
 	struct kvr_sched_decision d;
 
-	CU_ASSERT_EQUAL(probe(s, 0, 9, &d), KVR_SCHED_ERROR);
-	CU_ASSERT_EQUAL(probe(s, 8, 1, &d), KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL(route_probe(s, 0, 9, &d), KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL(route_probe(s, 8, 1, &d), KVR_SCHED_ERROR);
 	CU_ASSERT_EQUAL(d.err, KVR_E_NO_MEMORY);
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->probes_refused, 2);
-	untouched(s);
+	check_untouched(s);
 	kvr_sched_destroy(s);
 }
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"weight", it_has_no_weight_in_any_mode},
-			       {"slot", its_slot_is_anothers_afterwards},
-			       {"ends", a_lost_worker_ends_it_and_silence_does_not},
-			       {"refusal", a_refusal_is_counted_apart},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(it_has_no_weight_in_any_mode),
+			       KVR_CASE(its_slot_is_anothers_afterwards),
+			       KVR_CASE(a_lost_worker_ends_it_and_silence_does_not),
+			       KVR_CASE(a_refusal_is_counted_apart), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("health", tests);
 }

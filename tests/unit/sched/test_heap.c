@@ -18,13 +18,13 @@ static uint32_t naive_best(void)
 	return best;
 }
 
-static uint32_t dist(uint32_t i)
+static uint32_t check_dist(uint32_t i)
 {
 	return i == NIL ? 0 : nodes[i].right.dist + 1;
 }
 
 /* Order, shape and links of a subtree; returns how many nodes it has. */
-static uint32_t check(uint32_t i, uint32_t up)
+static uint32_t check_heap(uint32_t i, uint32_t up)
 {
 	const struct tree *l = &nodes[i].left, *r = &nodes[i].right;
 	uint32_t sum = 1;
@@ -32,12 +32,12 @@ static uint32_t check(uint32_t i, uint32_t up)
 	CU_ASSERT_EQUAL_FATAL(nodes[i].up, up);
 	CU_ASSERT_FATAL(up == NIL || !kvr_sched__before(&nodes[i], &nodes[up]));
 	CU_ASSERT_FATAL(l->dist >= r->dist);
-	CU_ASSERT_EQUAL_FATAL(l->dist, dist(l->root));
-	CU_ASSERT_EQUAL_FATAL(r->dist, dist(r->root));
+	CU_ASSERT_EQUAL_FATAL(l->dist, check_dist(l->root));
+	CU_ASSERT_EQUAL_FATAL(r->dist, check_dist(r->root));
 	if (l->root != NIL)
-		sum += check(l->root, i);
+		sum += check_heap(l->root, i);
 	if (r->root != NIL)
-		sum += check(r->root, i);
+		sum += check_heap(r->root, i);
 	return sum;
 }
 
@@ -65,7 +65,7 @@ static void random_order_agrees_with_a_scan(void)
 		}
 		CU_ASSERT_EQUAL_FATAL(root, naive_best());
 		if (step % 50 == 0) {
-			CU_ASSERT_EQUAL_FATAL(root == NIL ? 0 : check(root, NIL), held);
+			CU_ASSERT_EQUAL_FATAL(root == NIL ? 0 : check_heap(root, NIL), held);
 		}
 	}
 }
@@ -82,9 +82,8 @@ static void order_is_strict_then_key_then_arrival(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"random", random_order_agrees_with_a_scan},
-			       {"order", order_is_strict_then_key_then_arrival},
-			       CU_TEST_INFO_NULL};
+	CU_TestInfo tests[] = {KVR_CASE(random_order_agrees_with_a_scan),
+			       KVR_CASE(order_is_strict_then_key_then_arrival), CU_TEST_INFO_NULL};
 
 	return kvr_test_run("heap", tests);
 }

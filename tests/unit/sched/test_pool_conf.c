@@ -225,14 +225,14 @@ static void keys_that_need_a_batch_budget_are_found(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"defaults", defaults_are_those_of_the_newest_version},
-			       {"range", values_out_of_range_are_refused_and_change_nothing},
-			       {"alias", the_old_alias_sets_scale_and_clears_credit},
-			       {"preset", a_preset_sets_its_keys_and_reference_none},
-			       {"relation", a_model_has_one_pool_or_one_of_each_half},
-			       {"class", a_class_has_no_limits_unless_they_are_given},
-			       {"batch budget", keys_that_need_a_batch_budget_are_found},
-			       {"check", checks_see_what_single_keys_cannot},
+	CU_TestInfo tests[] = {KVR_CASE(defaults_are_those_of_the_newest_version),
+			       KVR_CASE(values_out_of_range_are_refused_and_change_nothing),
+			       KVR_CASE(the_old_alias_sets_scale_and_clears_credit),
+			       KVR_CASE(a_preset_sets_its_keys_and_reference_none),
+			       KVR_CASE(a_model_has_one_pool_or_one_of_each_half),
+			       KVR_CASE(a_class_has_no_limits_unless_they_are_given),
+			       KVR_CASE(keys_that_need_a_batch_budget_are_found),
+			       KVR_CASE(checks_see_what_single_keys_cannot),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("pool_conf", tests);

@@ -26,7 +26,7 @@ static void on_removed(void *arg, uint32_t rank, uint64_t worker, uint32_t dp)
 	removed_n++;
 }
 
-static void defaults(void)
+static void set_defaults(void)
 {
 	kvr_pool_conf_defaults(&conf);
 	strcpy(conf.name, "t");
@@ -39,7 +39,7 @@ static void defaults(void)
 	conf.max_taints = 4;
 }
 
-static struct kvr_sched *make(void)
+static struct kvr_sched *make_sched_sched(void)
 {
 	const struct kvr_sched_ops ops = {
 		.dropped = on_dropped, .rank_added = on_added, .rank_removed = on_removed};
@@ -48,15 +48,15 @@ static struct kvr_sched *make(void)
 	return kvr_sched_create(&conf, &ops, 0);
 }
 
-static int worker(struct kvr_sched *s, uint64_t id, uint32_t start, uint32_t size)
+static int set_worker(struct kvr_sched *s, uint64_t id, uint32_t start, uint32_t size)
 {
 	const struct kvr_sched_worker w = {.id = id, .dp_start = start, .dp_size = size};
 
 	return kvr_sched_worker_set(s, &w, 0);
 }
 
-static enum kvr_sched_result route(struct kvr_sched *s, uint32_t slot, uint32_t isl, uint64_t now,
-				   struct kvr_sched_decision *d)
+static enum kvr_sched_result route_one(struct kvr_sched *s, uint32_t slot, uint32_t isl,
+				       uint64_t now, struct kvr_sched_decision *d)
 {
 	static struct kvr_sched_req req[512];
 
@@ -65,7 +65,7 @@ static enum kvr_sched_result route(struct kvr_sched *s, uint32_t slot, uint32_t 
 }
 
 /* The equations between its counters. */
-static void balance(const struct kvr_sched *s)
+static void check_balance(const struct kvr_sched *s)
 {
 	kvr_cell_t row[KVR_SCHED_COUNTERS];
 	uint64_t v[KVR_SCHED_COUNTERS];
@@ -85,24 +85,24 @@ static void equal_costs_are_drawn_uniformly(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.seed = 11;
-	s = make();
+	s = make_sched_sched();
 	for (uint64_t id = 0; id < 5; id++)
-		worker(s, id, 0, 1);
+		set_worker(s, id, 0, 1);
 	for (int i = 0; i < 50000; i++) {
-		CU_ASSERT_EQUAL_FATAL(route(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
+		CU_ASSERT_EQUAL_FATAL(route_one(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
 		seen[d.worker]++;
 		kvr_sched_finish(s, 0, 0);
 	}
 	for (int i = 0; i < 5; i++)
 		CU_ASSERT(seen[i] > 9600 && seen[i] < 10400);
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
 /* What a row says is what its mode does, and the modes that have a name are where it says. */
-static void every_mode_is_as_its_row_says(void)
+static void every_mode_has_the_properties_of_its_row(void)
 {
 	static const struct {
 		enum kvr_pool_mode mode;
@@ -129,21 +129,21 @@ static void every_mode_is_as_its_row_says(void)
 		enum kvr_sched_result r;
 
 		CU_ASSERT_STRING_EQUAL(m->name, kvr_pool_mode_names[i]);
-		defaults();
+		set_defaults();
 		CU_ASSERT_EQUAL(kvr_pool_conf_set(&conf, "router_mode", m->name, err, sizeof(err)),
 				0);
 		CU_ASSERT_EQUAL(conf.mode, i);
-		s = make();
-		worker(s, 1, 0, 1);
-		worker(s, 2, 0, 2);
-		r = route(s, 0, 8, 0, &d);
+		s = make_sched_sched();
+		set_worker(s, 1, 0, 1);
+		set_worker(s, 2, 0, 2);
+		r = route_one(s, 0, 8, 0, &d);
 		CU_ASSERT_EQUAL(r, m->needs_pin ? KVR_SCHED_ERROR : KVR_SCHED_ROUTED);
 		CU_ASSERT_EQUAL(d.err, m->needs_pin ? KVR_E_WORKER_ID_REQUIRED : KVR_OK);
 		/* Two ranks, none named. */
 		r = kvr_sched_route(s, 1, &pinned, NULL, 0, &d);
 		CU_ASSERT_EQUAL(r, m->needs_cache ? KVR_SCHED_ERROR : KVR_SCHED_QUERY);
 		CU_ASSERT_EQUAL(d.err, m->needs_cache ? KVR_E_DP_RANK_REQUIRED : KVR_OK);
-		balance(s);
+		check_balance(s);
 		kvr_sched_destroy(s);
 	}
 }
@@ -154,15 +154,15 @@ static void a_query_may_name_the_slot_of_a_live_request(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
-	s = make();
-	worker(s, 1, 0, 1);
-	CU_ASSERT_EQUAL(route(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
+	set_defaults();
+	s = make_sched_sched();
+	set_worker(s, 1, 0, 1);
+	CU_ASSERT_EQUAL(route_one(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &query, NULL, 0, &d), KVR_SCHED_QUERY);
 	CU_ASSERT_EQUAL(kvr_sched_slot_state(s, 0), KVR_SLOT_BOOKED);
-	CU_ASSERT_EQUAL(route(s, 0, 8, 0, &d), KVR_SCHED_ERROR);
+	CU_ASSERT_EQUAL(route_one(s, 0, 8, 0, &d), KVR_SCHED_ERROR);
 	CU_ASSERT_EQUAL(d.err, KVR_E_DUPLICATE_REQUEST);
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
@@ -174,10 +174,10 @@ static void an_excluded_worker_is_not_chosen_again(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
-	s = make();
-	worker(s, 1, 0, 2);
-	worker(s, 2, 0, 1);
+	set_defaults();
+	s = make_sched_sched();
+	set_worker(s, 1, 0, 2);
+	set_worker(s, 2, 0, 1);
 	for (int i = 0; i < 50; i++) {
 		CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, NULL, 0, &d), KVR_SCHED_QUERY);
 		CU_ASSERT_EQUAL(d.worker, 2);
@@ -202,12 +202,12 @@ static void temperature_gives_the_shares_of_the_softmax(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.temperature = t;
 	conf.seed = 5;
-	s = make();
+	s = make_sched_sched();
 	for (uint64_t id = 0; id < 3; id++)
-		worker(s, id, 0, 1);
+		set_worker(s, id, 0, 1);
 	for (int i = 0; i < 60000; i++) {
 		CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, 0, &req, &ov, 0, &d), KVR_SCHED_QUERY);
 		CU_ASSERT_EQUAL(d.cost, 16.0 - device[d.rank]);
@@ -223,17 +223,17 @@ static void same_seed_same_choices(void)
 	struct kvr_sched_decision a, b;
 	struct kvr_sched *s, *t;
 
-	defaults();
+	set_defaults();
 	conf.seed = 9;
-	s = make();
-	t = make();
+	s = make_sched_sched();
+	t = make_sched_sched();
 	for (uint64_t id = 0; id < 20; id++) {
-		worker(s, id, 0, 1);
-		worker(t, id, 0, 1);
+		set_worker(s, id, 0, 1);
+		set_worker(t, id, 0, 1);
 	}
 	for (uint32_t i = 0; i < 200; i++) {
-		route(s, i, 8, 0, &a);
-		route(t, i, 8, 0, &b);
+		route_one(s, i, 8, 0, &a);
+		route_one(t, i, 8, 0, &b);
 		CU_ASSERT_EQUAL(a.rank, b.rank);
 	}
 	kvr_sched_destroy(s);
@@ -249,13 +249,13 @@ static void other_modes_share_as_they_say(void)
 		uint32_t seen[4] = {0};
 		struct kvr_sched *s;
 
-		defaults();
+		set_defaults();
 		conf.mode = modes[m];
-		s = make();
+		s = make_sched_sched();
 		for (uint64_t id = 0; id < 4; id++)
-			worker(s, id, 0, 2);
+			set_worker(s, id, 0, 2);
 		for (int i = 0; i < 8000; i++) {
-			CU_ASSERT_EQUAL_FATAL(route(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
+			CU_ASSERT_EQUAL_FATAL(route_one(s, 0, 8, 0, &d), KVR_SCHED_ROUTED);
 			seen[d.worker]++;
 			kvr_sched_finish(s, 0, 0);
 		}
@@ -263,7 +263,7 @@ static void other_modes_share_as_they_say(void)
 			CU_ASSERT(modes[m] == KVR_MODE_ROUND_ROBIN
 					  ? seen[i] == 2000
 					  : seen[i] > 1800 && seen[i] < 2200);
-		balance(s);
+		check_balance(s);
 		kvr_sched_destroy(s);
 	}
 }
@@ -273,25 +273,25 @@ static void indices_stay_and_are_reused(void)
 	struct kvr_sched *s;
 	uint32_t r5;
 
-	defaults();
+	set_defaults();
 	conf.max_ranks = 4;
-	s = make();
-	CU_ASSERT_EQUAL(worker(s, 7, 4, 2), 0);
-	CU_ASSERT_EQUAL(worker(s, 3, 0, 2), 0);
+	s = make_sched_sched();
+	CU_ASSERT_EQUAL(set_worker(s, 7, 4, 2), 0);
+	CU_ASSERT_EQUAL(set_worker(s, 3, 0, 2), 0);
 	CU_ASSERT_EQUAL(added_n, 4);
-	CU_ASSERT_EQUAL(worker(s, 9, 0, 1), -ENOSPC);
-	CU_ASSERT_EQUAL(worker(s, 9, 0, 0), -EINVAL);
-	CU_ASSERT_EQUAL(worker(s, 9, UINT32_MAX, 2), -EINVAL);
+	CU_ASSERT_EQUAL(set_worker(s, 9, 0, 1), -ENOSPC);
+	CU_ASSERT_EQUAL(set_worker(s, 9, 0, 0), -EINVAL);
+	CU_ASSERT_EQUAL(set_worker(s, 9, UINT32_MAX, 2), -EINVAL);
 	CU_ASSERT_EQUAL(kvr_sched_n_workers(s), 2);
 	r5 = kvr_sched_rank_find(s, 7, 5);
-	CU_ASSERT_EQUAL(worker(s, 7, 5, 2), 0); /* 4 goes, 5 stays, 6 comes */
+	CU_ASSERT_EQUAL(set_worker(s, 7, 5, 2), 0); /* 4 goes, 5 stays, 6 comes */
 	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 7, 5), r5);
 	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 7, 4), KVR_SCHED_NO_RANK);
 	CU_ASSERT_EQUAL(removed_n, 1);
-	CU_ASSERT_EQUAL(worker(s, 7, 5, 3), -ENOSPC);
+	CU_ASSERT_EQUAL(set_worker(s, 7, 5, 3), -ENOSPC);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 3, 0), 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_gone(s, 3, 0), -ENOENT);
-	CU_ASSERT_EQUAL(worker(s, 9, 0, 2), 0);
+	CU_ASSERT_EQUAL(set_worker(s, 9, 0, 2), 0);
 	kvr_sched_destroy(s);
 }
 
@@ -299,14 +299,14 @@ static void without_a_limit_there_may_be_a_worker_for_each_rank(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.max_workers = 0;
 	conf.max_ranks = 40;
-	s = make();
+	s = make_sched_sched();
 	CU_ASSERT_PTR_NOT_NULL_FATAL(s);
 	for (uint64_t id = 0; id < 40; id++)
-		CU_ASSERT_EQUAL(worker(s, id, 0, 1), 0);
-	CU_ASSERT_EQUAL(worker(s, 40, 0, 1), -ENOSPC);
+		CU_ASSERT_EQUAL(set_worker(s, id, 0, 1), 0);
+	CU_ASSERT_EQUAL(set_worker(s, 40, 0, 1), -ENOSPC);
 	kvr_sched_destroy(s);
 }
 
@@ -332,21 +332,21 @@ static void a_new_life_keeps_those_who_wait(void)
 	struct kvr_sched *s;
 	uint32_t rank;
 
-	defaults();
+	set_defaults();
 	conf.decode_blocks_threshold = 0.5;
 	conf.queue_threshold = 1e-6; /* 10 tokens */
-	s = make();
-	worker(s, 7, 0, 2);
+	s = make_sched_sched();
+	set_worker(s, 7, 0, 2);
 	rank = kvr_sched_rank_find(s, 7, 0);
 	for (uint32_t slot = 0; slot < 2; slot++)
-		CU_ASSERT_EQUAL(route(s, slot, 64, 0, &d), KVR_SCHED_ROUTED);
+		CU_ASSERT_EQUAL(route_one(s, slot, 64, 0, &d), KVR_SCHED_ROUTED);
 	wait_for(s, 2, true, &d);
 	CU_ASSERT_EQUAL(d.result, KVR_SCHED_QUEUED);
 	kvr_sched_load_report(s, 7, 0, 1u << 30, 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_drain(s, 7, true, 0), 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 8, 0), -ENOENT);
 	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 7, 0), 0);
-	/* Between the lives: nobody is admitted, nobody is refused, who may wait does. */
+	/* Between two incarnations: no request is admitted or rejected; those that may wait do. */
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
 	CU_ASSERT_EQUAL(kvr_sched_worker_drop(s, 7, 1, 0), 1);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
@@ -354,7 +354,7 @@ static void a_new_life_keeps_those_who_wait(void)
 	CU_ASSERT_EQUAL(d.result, KVR_SCHED_QUEUED);
 	CU_ASSERT_EQUAL(kvr_sched_worker_drop(s, 7, 9, 0), 0);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
-	CU_ASSERT_EQUAL(worker(s, 7, 0, 1), 0); /* rank 1 is no more */
+	CU_ASSERT_EQUAL(set_worker(s, 7, 0, 1), 0); /* rank 1 is no more */
 	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 7, 0), rank);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
 	CU_ASSERT_EQUAL(kvr_sched_rank_get(s, rank, &info), 0);
@@ -372,8 +372,8 @@ static void a_new_life_keeps_those_who_wait(void)
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.slot, 3);
 	kvr_sched_finish(s, 3, 0);
-	/* A life that does not come is nobody to wait for. */
-	CU_ASSERT_EQUAL(route(s, 0, 64, 0, &d), KVR_SCHED_ROUTED);
+	/* Requests do not wait for an incarnation that does not become available. */
+	CU_ASSERT_EQUAL(route_one(s, 0, 64, 0, &d), KVR_SCHED_ROUTED);
 	wait_for(s, 2, false, &d);
 	CU_ASSERT_EQUAL(kvr_sched_worker_drain(s, 7, true, 0), 0);
 	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 0);
@@ -385,11 +385,11 @@ static void a_new_life_keeps_those_who_wait(void)
 	CU_ASSERT_EQUAL(kvr_sched_n_able(s), 0);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
-/* The table may not be cleared yet when somebody comes between the lives: that counts for nothing.
+/* The table may not be cleared yet when a request arrives between the incarnations: it is ignored.
  */
 static void who_comes_between_epochs_finds_nothing_cached(void)
 {
@@ -399,17 +399,18 @@ static void who_comes_between_epochs_finds_nothing_cached(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.queue_threshold = 1e-6;
-	s = make();
-	worker(s, 7, 0, 1);
-	for (int later = 0; later < 2; later++) { /* before and after the new life is known */
+	s = make_sched_sched();
+	set_worker(s, 7, 0, 1);
+	for (int later = 0; later < 2;
+	     later++) { /* before and after the new incarnation is known */
 		CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 7, 0), 0);
 		if (later)
-			worker(s, 7, 0, 1);
+			set_worker(s, 7, 0, 1);
 		CU_ASSERT_EQUAL(kvr_sched_route(s, 0, &req, &ov, 0, &d), KVR_SCHED_QUEUED);
 		if (!later)
-			worker(s, 7, 0, 1);
+			set_worker(s, 7, 0, 1);
 		kvr_sched_worker_available(s, 7, true, 0);
 		CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1);
 		CU_ASSERT_EQUAL(d.result, KVR_SCHED_ROUTED);
@@ -426,18 +427,18 @@ static void who_waits_for_ranks_that_go_is_given_up_in_pieces(void)
 	struct kvr_sched *s;
 	uint32_t n = 0;
 
-	defaults();
+	set_defaults();
 	conf.queue_threshold = 1e-6; /* 10 tokens */
-	s = make();
-	worker(s, 7, 0, 2);
+	s = make_sched_sched();
+	set_worker(s, 7, 0, 2);
 	for (uint32_t slot = 0; slot < 2; slot++)
-		CU_ASSERT_EQUAL(route(s, slot, 64, 0, &d), KVR_SCHED_ROUTED);
+		CU_ASSERT_EQUAL(route_one(s, slot, 64, 0, &d), KVR_SCHED_ROUTED);
 	for (uint32_t slot = 2; slot < 7; slot++) {
 		wait_for(s, slot, true, &d);
 		CU_ASSERT_EQUAL(d.result, KVR_SCHED_QUEUED);
 	}
 	CU_ASSERT_EQUAL(kvr_sched_worker_renew(s, 7, 0), 0);   /* they may wait */
-	CU_ASSERT_TRUE(kvr_sched_worker_unpin(s, 8, 0, 0, 1)); /* nobody */
+	CU_ASSERT_TRUE(kvr_sched_worker_unpin(s, 8, 0, 0, 1)); /* none */
 	CU_ASSERT_TRUE(kvr_sched_worker_unpin(s, 7, 0, 1, 1)); /* rank 0 stays */
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
 	for (; !kvr_sched_worker_unpin(s, 7, 0, 0, 2); n++)
@@ -448,7 +449,7 @@ static void who_waits_for_ranks_that_go_is_given_up_in_pieces(void)
 	CU_ASSERT_EQUAL(n, 2);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 1); /* the fifth */
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
@@ -458,8 +459,8 @@ static void taints_are_bounded_and_reused(void)
 	struct kvr_sched_worker w = {.id = 1, .dp_size = 1, .taints = t, .n_taints = 5};
 	struct kvr_sched *s;
 
-	defaults();
-	s = make();
+	set_defaults();
+	s = make_sched_sched();
 	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, 0), -ENOSPC);
 	CU_ASSERT_EQUAL(kvr_sched_n_workers(s), 0);
 	w.n_taints = 4;
@@ -483,9 +484,9 @@ static void each_bad_input_has_its_code(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
-	s = make();
-	worker(s, 1, 0, 1);
+	set_defaults();
+	s = make_sched_sched();
+	set_worker(s, 1, 0, 1);
 	h.policy_class = 1;
 	kvr_sched_route(s, 0, &req, NULL, 0, &d);
 	CU_ASSERT_EQUAL(d.err, KVR_E_UNKNOWN_POLICY_CLASS);
@@ -520,12 +521,12 @@ static void each_bad_input_has_its_code(void)
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->errors[KVR_SCHED_ERR_DUPLICATE_REQUEST], 1);
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->errors[KVR_SCHED_ERR_INVALID_WEIGHT], 2);
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->errors[KVR_SCHED_ERR_ANY], 8);
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
-/* Section 5.9: who had more, the lowest worker id of several; nothing when nobody had. */
-static void a_larger_overlap_elsewhere_is_told(void)
+/* Section 5.9: the rank with more overlap, by lowest worker id; none if no rank had more. */
+static void larger_overlap_elsewhere_is_reported(void)
 {
 	uint32_t device[MAX_RANK] = {0}, host[MAX_RANK] = {0};
 	struct kvr_sched_overlap ov = {.device = device};
@@ -533,16 +534,16 @@ static void a_larger_overlap_elsewhere_is_told(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.overlap_score_credit = 0;
 	conf.decode_active_request_weight = 100;
-	s = make();
-	worker(s, 9, 0, 1);
-	worker(s, 5, 0, 1);
-	worker(s, 7, 0, 1);
-	route(s, 0, 4, 0, &d);
-	route(s, 1, 4, 0, &d);
-	route(s, 2, 4, 0, &d);
+	s = make_sched_sched();
+	set_worker(s, 9, 0, 1);
+	set_worker(s, 5, 0, 1);
+	set_worker(s, 7, 0, 1);
+	route_one(s, 0, 4, 0, &d);
+	route_one(s, 1, 4, 0, &d);
+	route_one(s, 2, 4, 0, &d);
 	kvr_sched_finish(s,
 			 kvr_sched_slot_rank(s, 0) == 0	  ? 0
 			 : kvr_sched_slot_rank(s, 1) == 0 ? 1
@@ -587,10 +588,10 @@ static void an_end_frees_once_and_only_on_the_rank_named(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
-	s = make();
-	worker(s, 1, 0, 2);
-	route(s, 3, 8, 0, &d);
+	set_defaults();
+	s = make_sched_sched();
+	set_worker(s, 1, 0, 2);
+	route_one(s, 3, 8, 0, &d);
 	CU_ASSERT_FALSE(kvr_sched_finish_on(s, 3, 1 - d.rank, 0));
 	CU_ASSERT(kvr_sched_finish_on(s, 3, d.rank, 0));
 	CU_ASSERT_FALSE(kvr_sched_finish_on(s, 3, d.rank, 0));
@@ -598,7 +599,7 @@ static void an_end_frees_once_and_only_on_the_rank_named(void)
 	CU_ASSERT_FALSE(kvr_sched_output(s, 3, 5, 0));
 	CU_ASSERT_FALSE(kvr_sched_prefill_done(s, 99999, 0));
 	CU_ASSERT_EQUAL(kvr_sched_counters(s)->late, 4);
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
@@ -608,11 +609,11 @@ static void lost_and_repeated_output_reports_repair_themselves(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.track_output_blocks = true;
-	s = make();
-	worker(s, 1, 0, 1);
-	route(s, 0, 8, 0, &d);
+	s = make_sched_sched();
+	set_worker(s, 1, 0, 1);
+	route_one(s, 0, 8, 0, &d);
 	kvr_sched_output(s, 0, 12, 0); /* cumulative: 20 tokens, 5 blocks, 2 were prompt */
 	kvr_sched_output(s, 0, 12, 0);
 	kvr_sched_output(s, 0, 7, 0);
@@ -627,20 +628,20 @@ static void closing_the_queue_answers_everybody(void)
 	struct kvr_sched_decision d[4];
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.queue_threshold = 0;
-	s = make();
-	worker(s, 1, 0, 1);
-	CU_ASSERT_EQUAL(route(s, 0, 8, 0, d), KVR_SCHED_ROUTED);
+	s = make_sched_sched();
+	set_worker(s, 1, 0, 1);
+	CU_ASSERT_EQUAL(route_one(s, 0, 8, 0, d), KVR_SCHED_ROUTED);
 	for (uint32_t i = 1; i < 6; i++)
-		CU_ASSERT_EQUAL(route(s, i, 8, 0, d), KVR_SCHED_QUEUED);
+		CU_ASSERT_EQUAL(route_one(s, i, 8, 0, d), KVR_SCHED_QUEUED);
 	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, 4, d), 3); /* slot 0 does not wait */
 	CU_ASSERT_EQUAL(d[0].err, KVR_E_SHUTDOWN);
 	CU_ASSERT(d[0].slot == 1 && d[2].slot == 3);
 	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, 4, d), 0);
 	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 4, UINT32_MAX, d), 2);
 	CU_ASSERT_EQUAL(kvr_sched_close_queue(s, 0, UINT32_MAX, d), 0);
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
@@ -662,24 +663,24 @@ static void a_kept_overlap_dies_with_its_rank(void)
 	struct kvr_sched *s;
 	int asked = 0;
 
-	defaults();
+	set_defaults();
 	conf.queue_threshold = 0;
 	ops.arg = &asked;
 	ops.refresh = no_answer;
 	s = kvr_sched_create(&conf, &ops, 0);
-	worker(s, 1, 0, 1);
-	worker(s, 2, 0, 1);
-	route(s, 0, 8, 0, &d);
-	route(s, 1, 8, 0, &d);
+	set_worker(s, 1, 0, 1);
+	set_worker(s, 2, 0, 1);
+	route_one(s, 0, 8, 0, &d);
+	route_one(s, 1, 8, 0, &d);
 	CU_ASSERT_EQUAL(kvr_sched_route(s, 2, &req, &ov, 0, &d), KVR_SCHED_QUEUED);
 	kvr_sched_worker_gone(s, 2, 0);
-	worker(s, 3, 0, 1); /* takes index 1 */
+	set_worker(s, 3, 0, 1); /* takes index 1 */
 	CU_ASSERT_EQUAL(kvr_sched_rank_find(s, 3, 0), 1);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 20 * SEC, &d, 1), 1);
 	CU_ASSERT_EQUAL(d.worker, 3);
 	CU_ASSERT_EQUAL(d.overlap_blocks, 0);
 	CU_ASSERT_EQUAL(asked, 1); /* older than 10 s, but the owner knew nothing */
-	balance(s);
+	check_balance(s);
 	kvr_sched_destroy(s);
 }
 
@@ -688,15 +689,15 @@ static void an_admission_waits_for_the_timer_when_nothing_happens(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.queue_threshold = 0;
 	conf.prefill_model = KVR_PREFILL_MODEL_LINEAR;
 	conf.prefill_base_ms = 250;
-	s = make();
-	worker(s, 1, 0, 1);
+	s = make_sched_sched();
+	set_worker(s, 1, 0, 1);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, 0, &d, 1), 0);
-	route(s, 0, 8, SEC, &d);
-	CU_ASSERT_EQUAL(route(s, 1, 8, SEC, &d), KVR_SCHED_QUEUED);
+	route_one(s, 0, 8, SEC, &d);
+	CU_ASSERT_EQUAL(route_one(s, 1, 8, SEC, &d), KVR_SCHED_QUEUED);
 	CU_ASSERT_EQUAL(kvr_sched_next_timer(s), SEC + SEC / 10);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, SEC + SEC / 10 - 1, &d, 1), 0);
 	CU_ASSERT_EQUAL(kvr_sched_poll(s, SEC + 2 * SEC / 10, &d, 1), 0);
@@ -725,7 +726,7 @@ static void every_failed_allocation_is_undone(void)
 	struct kvr_sched *s = NULL;
 	int n;
 
-	defaults();
+	set_defaults();
 	for (n = 0; s == NULL; n++) {
 		allocations_left = n;
 		s = kvr_sched_create(&conf, &ops, 0);
@@ -785,7 +786,7 @@ static void random_event(struct kvr_sched *s, struct kvr_rand *r, uint64_t now)
 
 	switch (kvr_rand_below(r, 16)) {
 	case 0:
-		worker(s, kvr_rand_below(r, 8), kvr_rand_below(r, 2), 1 + kvr_rand_below(r, 3));
+		set_worker(s, kvr_rand_below(r, 8), kvr_rand_below(r, 2), 1 + kvr_rand_below(r, 3));
 		break;
 	case 1:
 		if (kvr_rand_below(r, 6) == 0)
@@ -830,7 +831,7 @@ static void random_event(struct kvr_sched *s, struct kvr_rand *r, uint64_t now)
 }
 
 /* Sums over slots against the per-rank arrays. */
-static void recount(const struct kvr_sched *s)
+static void recount_load(const struct kvr_sched *s)
 {
 	uint32_t requests[MAX_RANK] = {0}, booked = 0, waiting = 0, released = 0, by_worker = 0;
 	uint32_t slots = 0;
@@ -865,7 +866,7 @@ static void recount(const struct kvr_sched *s)
 	for (uint32_t w = 0; w < s->words; w++)
 		CU_ASSERT_EQUAL(s->ready[w], s->open[w] & ~s->over[w]);
 	CU_ASSERT_PTR_NULL_FATAL(kvr_active_check(s->active));
-	balance(s);
+	check_balance(s);
 }
 
 static void random_life_keeps_every_balance(void)
@@ -875,7 +876,7 @@ static void random_life_keeps_every_balance(void)
 	struct kvr_rand r;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.track_output_blocks = true;
 	conf.prefill_tokens_threshold = 3000;
 	conf.decode_blocks_threshold = 0.9;
@@ -888,13 +889,13 @@ static void random_life_keeps_every_balance(void)
 	conf.classes[1].quantum = 50;
 	conf.classes[1].queue_policy = KVR_QUEUE_WSPT;
 	conf.classes[1].max_requests = 3;
-	s = make();
+	s = make_sched_sched();
 	kvr_rand_init(&r, 77);
 	for (int i = 0; i < 60000; i++) {
 		now += kvr_rand_below(&r, 100) == 0 ? 90 * SEC : SEC / 1000;
 		random_event(s, &r, now);
 		if (i % 200 == 0)
-			recount(s);
+			recount_load(s);
 	}
 	CU_ASSERT(s->cnt.queued > 100 && s->cnt.admitted > 50 && s->cnt.expired > 50);
 	CU_ASSERT(s->cnt.dropped > 50 && s->cnt.errors[KVR_SCHED_ERR_QUEUE_REJECTED] > 0);
@@ -904,7 +905,7 @@ static void random_life_keeps_every_balance(void)
 		kvr_sched_worker_gone(s, id, now);
 	while (kvr_sched_poll(s, now, &d, 1) == 1)
 		CU_ASSERT_EQUAL(d.err, KVR_E_NO_ENDPOINTS);
-	recount(s);
+	recount_load(s);
 	CU_ASSERT_EQUAL(s->cnt.booked_now, 0);
 	CU_ASSERT_EQUAL(s->cnt.released_now, 0);
 	CU_ASSERT_EQUAL(s->cnt.waiting_now, 0);
@@ -914,29 +915,29 @@ static void random_life_keeps_every_balance(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"modes", every_mode_is_as_its_row_says},
-			       {"ties", equal_costs_are_drawn_uniformly},
-			       {"softmax", temperature_gives_the_shares_of_the_softmax},
-			       {"query", a_query_may_name_the_slot_of_a_live_request},
-			       {"exclude", an_excluded_worker_is_not_chosen_again},
-			       {"seed", same_seed_same_choices},
-			       {"modes", other_modes_share_as_they_say},
-			       {"indices", indices_stay_and_are_reused},
-			       {"workers", without_a_limit_there_may_be_a_worker_for_each_rank},
-			       {"renew", a_new_life_keeps_those_who_wait},
-			       {"between", who_comes_between_epochs_finds_nothing_cached},
-			       {"unpin", who_waits_for_ranks_that_go_is_given_up_in_pieces},
-			       {"taints", taints_are_bounded_and_reused},
-			       {"codes", each_bad_input_has_its_code},
-			       {"better", a_larger_overlap_elsewhere_is_told},
-			       {"reasons", each_reason_is_counted_apart},
-			       {"end", an_end_frees_once_and_only_on_the_rank_named},
-			       {"output", lost_and_repeated_output_reports_repair_themselves},
-			       {"close", closing_the_queue_answers_everybody},
-			       {"kept", a_kept_overlap_dies_with_its_rank},
-			       {"timer", an_admission_waits_for_the_timer_when_nothing_happens},
-			       {"enomem", every_failed_allocation_is_undone},
-			       {"random", random_life_keeps_every_balance},
+	CU_TestInfo tests[] = {KVR_CASE(every_mode_has_the_properties_of_its_row),
+			       KVR_CASE(equal_costs_are_drawn_uniformly),
+			       KVR_CASE(temperature_gives_the_shares_of_the_softmax),
+			       KVR_CASE(a_query_may_name_the_slot_of_a_live_request),
+			       KVR_CASE(an_excluded_worker_is_not_chosen_again),
+			       KVR_CASE(same_seed_same_choices),
+			       KVR_CASE(other_modes_share_as_they_say),
+			       KVR_CASE(indices_stay_and_are_reused),
+			       KVR_CASE(without_a_limit_there_may_be_a_worker_for_each_rank),
+			       KVR_CASE(a_new_life_keeps_those_who_wait),
+			       KVR_CASE(who_comes_between_epochs_finds_nothing_cached),
+			       KVR_CASE(who_waits_for_ranks_that_go_is_given_up_in_pieces),
+			       KVR_CASE(taints_are_bounded_and_reused),
+			       KVR_CASE(each_bad_input_has_its_code),
+			       KVR_CASE(larger_overlap_elsewhere_is_reported),
+			       KVR_CASE(each_reason_is_counted_apart),
+			       KVR_CASE(an_end_frees_once_and_only_on_the_rank_named),
+			       KVR_CASE(lost_and_repeated_output_reports_repair_themselves),
+			       KVR_CASE(closing_the_queue_answers_everybody),
+			       KVR_CASE(a_kept_overlap_dies_with_its_rank),
+			       KVR_CASE(an_admission_waits_for_the_timer_when_nothing_happens),
+			       KVR_CASE(every_failed_allocation_is_undone),
+			       KVR_CASE(random_life_keeps_every_balance),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("sched", tests);

@@ -9,7 +9,7 @@ static struct kvr_pool_conf conf;
 static struct kvr_sched_term term[8];
 static struct kvr_sched_terms terms = {.v = term, .cap = 8};
 
-static struct kvr_sched *make(uint32_t workers)
+static struct kvr_sched *make_ttft_sched(uint32_t workers)
 {
 	struct kvr_sched *s = kvr_sched_create(&conf, NULL, 5 * SEC);
 
@@ -22,7 +22,7 @@ static struct kvr_sched *make(uint32_t workers)
 	return s;
 }
 
-static void defaults(void)
+static void set_defaults(void)
 {
 	kvr_pool_conf_defaults(&conf);
 	strcpy(conf.name, "t");
@@ -35,7 +35,8 @@ static void defaults(void)
 }
 
 /* A prompt of n blocks of 10 tokens; the hashes of a family begin alike. Times are ms from 0. */
-static const struct kvr_sched_req *prompt(uint32_t slot, uint64_t family, uint32_t n, bool query)
+static const struct kvr_sched_req *make_prompt(uint32_t slot, uint64_t family, uint32_t n,
+					       bool query)
 {
 	static uint64_t sh[64][100];
 	static struct kvr_sched_req req[64];
@@ -47,30 +48,32 @@ static const struct kvr_sched_req *prompt(uint32_t slot, uint64_t family, uint32
 	return &req[slot];
 }
 
-static uint64_t at(uint64_t ms)
+static uint64_t at_ms(uint64_t ms)
 {
 	return 5 * SEC + ms * MS;
 }
 
 /* Costs of a prompt that is only asked about. */
-static void ask(struct kvr_sched *s, uint64_t family, uint32_t n, uint64_t ms)
+static void ask_tokens_of(struct kvr_sched *s, uint64_t family, uint32_t n, uint64_t ms)
 {
 	struct kvr_sched_decision d;
 
-	CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, 63, prompt(63, family, n, true), NULL, at(ms), &d),
-			      KVR_SCHED_QUERY);
+	CU_ASSERT_EQUAL_FATAL(
+		kvr_sched_route(s, 63, make_prompt(63, family, n, true), NULL, at_ms(ms), &d),
+		KVR_SCHED_QUERY);
 }
 
-/* Book on a worker, whoever is cheaper. */
-static void book(struct kvr_sched *s, uint32_t slot, uint64_t family, uint32_t n, uint64_t worker,
-		 uint64_t ms)
+/* Book on a given worker, even if others are cheaper. */
+static void book_request(struct kvr_sched *s, uint32_t slot, uint64_t family, uint32_t n,
+			 uint64_t worker, uint64_t ms)
 {
 	struct kvr_hints h = {.present = KVR_HAS(KVR_HINT_BACKEND), .backend_worker = worker};
-	struct kvr_sched_req req = *prompt(slot, family, n, false);
+	struct kvr_sched_req req = *make_prompt(slot, family, n, false);
 	struct kvr_sched_decision d;
 
 	req.hints = &h;
-	CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, slot, &req, NULL, at(ms), &d), KVR_SCHED_ROUTED);
+	CU_ASSERT_EQUAL_FATAL(kvr_sched_route(s, slot, &req, NULL, at_ms(ms), &d),
+			      KVR_SCHED_ROUTED);
 	CU_ASSERT_EQUAL(d.worker, worker);
 }
 
@@ -80,38 +83,38 @@ static void what_waits_what_is_left_and_what_decodes(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
-	s = make(2);
-	ask(s, 1, 6, 0);
+	set_defaults();
+	s = make_ttft_sched(2);
+	ask_tokens_of(s, 1, 6, 0);
 	CU_ASSERT_EQUAL(terms.n, 2);
 	CU_ASSERT(term[0].by_ttft);
 	NEAR(term[0].cost, 60);
 	/* 8 blocks on worker 0: 80 tokens wait, and 80 in flight cost 0.05 each. */
-	book(s, 0, 2, 8, 0, 0);
-	ask(s, 1, 6, 0);
+	book_request(s, 0, 2, 8, 0, 0);
+	ask_tokens_of(s, 1, 6, 0);
 	NEAR(term[0].wait_tokens, 80);
 	NEAR(term[0].left_tokens, 60);
 	NEAR(term[0].cost, 80 + 60 + 0.05 * 80);
 	NEAR(term[1].cost, 60);
 	/* The same prompt: all of it will be there, in flight. Behind 80 tokens, yet 20 to compute.
 	 */
-	ask(s, 2, 10, 0);
+	ask_tokens_of(s, 2, 10, 0);
 	NEAR(term[0].left_tokens, 20);
 	NEAR(term[0].cost, 80 + 20 + 4);
 	NEAR(term[1].cost, 100);
 	/* It books what it adds, not what is in flight. */
-	book(s, 1, 2, 10, 0, 0);
-	ask(s, 1, 6, 0);
+	book_request(s, 1, 2, 10, 0, 0);
+	ask_tokens_of(s, 1, 6, 0);
 	NEAR(term[0].wait_tokens, 100);
 	NEAR(term[0].cost, 100 + 60 + 0.05 * 100);
 	/* Computed: decode goes on. */
-	kvr_sched_prefill_done(s, 0, at(0));
-	kvr_sched_prefill_done(s, 1, at(0));
-	ask(s, 2, 10, 0);
+	kvr_sched_prefill_done(s, 0, at_ms(0));
+	kvr_sched_prefill_done(s, 1, at_ms(0));
+	ask_tokens_of(s, 2, 10, 0);
 	NEAR(term[0].cost, 5);
-	kvr_sched_finish(s, 0, at(0));
-	kvr_sched_finish(s, 1, at(0));
-	ask(s, 2, 10, 0);
+	kvr_sched_finish(s, 0, at_ms(0));
+	kvr_sched_finish(s, 1, at_ms(0));
+	ask_tokens_of(s, 2, 10, 0);
 	NEAR(term[0].cost, 100);
 	kvr_sched_destroy(s);
 }
@@ -121,32 +124,32 @@ static void only_the_oldest_is_worked_off_and_not_to_the_end(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
-	s = make(2);
-	book(s, 0, 1, 10, 0, 0);
-	ask(s, 9, 1, 9);
+	set_defaults();
+	s = make_ttft_sched(2);
+	book_request(s, 0, 1, 10, 0, 0);
+	ask_tokens_of(s, 9, 1, 9);
 	NEAR(term[0].wait_tokens, 100); /* nothing is known of the speed */
 	NEAR(term[0].us_token, 0);
-	kvr_sched_prefill_done(s, 0, at(10));
-	book(s, 1, 2, 10, 0, 10);
-	book(s, 2, 3, 4, 0, 10);
-	ask(s, 9, 1, 14);
+	kvr_sched_prefill_done(s, 0, at_ms(10));
+	book_request(s, 1, 2, 10, 0, 10);
+	book_request(s, 2, 3, 4, 0, 10);
+	ask_tokens_of(s, 9, 1, 14);
 	NEAR(term[0].us_token, 100);
 	NEAR(term[0].wait_tokens, 60 + 40);
-	ask(s, 9, 1, 19);
+	ask_tokens_of(s, 9, 1, 19);
 	NEAR(term[0].wait_tokens, 25 + 40);
-	ask(s, 9, 1, 500);
+	ask_tokens_of(s, 9, 1, 500);
 	NEAR(term[0].wait_tokens, 25 + 40);
 	/* The second is at the head now and begins when the first has ended, at twice the time. */
-	kvr_sched_prefill_done(s, 1, at(30));
-	ask(s, 9, 1, 30);
+	kvr_sched_prefill_done(s, 1, at_ms(30));
+	ask_tokens_of(s, 9, 1, 30);
 	NEAR(term[0].wait_tokens, 40);
 	NEAR(term[0].us_token, (10e3 * 255 / 256 + 20e3) / (100 * 255 / 256. + 100));
 	/* A cancelled head takes its time with it. */
-	kvr_sched_cancel(s, 2, at(1000));
-	book(s, 3, 4, 10, 0, 1000);
-	kvr_sched_prefill_done(s, 3, at(1010));
-	ask(s, 9, 1, 1010);
+	kvr_sched_cancel(s, 2, at_ms(1000));
+	book_request(s, 3, 4, 10, 0, 1000);
+	kvr_sched_prefill_done(s, 3, at_ms(1010));
+	ask_tokens_of(s, 9, 1, 1010);
 	CU_ASSERT(term[0].us_token < 150);
 	kvr_sched_destroy(s);
 }
@@ -156,19 +159,19 @@ static void the_speed_is_that_of_the_rank_not_of_a_request(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
-	s = make(1);
+	set_defaults();
+	s = make_ttft_sched(1);
 	for (uint32_t i = 0; i < 3; i++)
-		book(s, i, i + 1, 10, 0, 0);
-	kvr_sched_prefill_done(s, 2, at(26));
-	kvr_sched_prefill_done(s, 0, at(28));
-	kvr_sched_prefill_done(s, 1, at(30));
-	ask(s, 9, 1, 30);
+		book_request(s, i, i + 1, 10, 0, 0);
+	kvr_sched_prefill_done(s, 2, at_ms(26));
+	kvr_sched_prefill_done(s, 0, at_ms(28));
+	kvr_sched_prefill_done(s, 1, at_ms(30));
+	ask_tokens_of(s, 9, 1, 30);
 	CU_ASSERT_DOUBLE_EQUAL(term[0].us_token, 100, 1);
-	/* Nobody heard of for a minute: it counts as 8 times slower for 1,024 tokens, once. */
-	book(s, 3, 8, 10, 0, 100);
-	kvr_sched_prefill_done(s, 3, at(60100));
-	ask(s, 9, 1, 60100);
+	/* A pause of a minute counts once, as 8 times slower for 1,024 tokens. */
+	book_request(s, 3, 8, 10, 0, 100);
+	kvr_sched_prefill_done(s, 3, at_ms(60100));
+	ask_tokens_of(s, 9, 1, 60100);
 	CU_ASSERT(term[0].us_token > 1000 && term[0].us_token < 2300);
 	kvr_sched_destroy(s);
 }
@@ -178,28 +181,28 @@ static void the_first_end_is_not_believed_without_bound(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
-	s = make(1);
+	set_defaults();
+	s = make_ttft_sched(1);
 	/* An engine that was still loading: a minute for 100 tokens. */
-	book(s, 0, 1, 10, 0, 0);
-	kvr_sched_prefill_done(s, 0, at(60000));
-	ask(s, 9, 1, 60000);
+	book_request(s, 0, 1, 10, 0, 0);
+	kvr_sched_prefill_done(s, 0, at_ms(60000));
+	ask_tokens_of(s, 9, 1, 60000);
 	CU_ASSERT_DOUBLE_EQUAL(term[0].us_token, 1024 * 1000 / 100, 1);
 	/* It takes 100 us a token from then on. */
 	for (uint32_t i = 1; i <= 60; i++) {
-		book(s, i, i + 1, 100, 0, 60000 + (i - 1) * 100);
-		kvr_sched_prefill_done(s, i, at(60000 + i * 100));
+		book_request(s, i, i + 1, 100, 0, 60000 + (i - 1) * 100);
+		kvr_sched_prefill_done(s, i, at_ms(60000 + i * 100));
 	}
-	ask(s, 99, 1, 66000);
+	ask_tokens_of(s, 99, 1, 66000);
 	CU_ASSERT(term[0].us_token > 100 && term[0].us_token < 120);
 	kvr_sched_destroy(s);
 	/* One that is really slow, 5 ms a token, is known as such after a few. */
-	s = make(1);
+	s = make_ttft_sched(1);
 	for (uint32_t i = 0; i < 5; i++) {
-		book(s, i, i + 1, 100, 0, i * 5000);
-		kvr_sched_prefill_done(s, i, at((i + 1) * 5000));
+		book_request(s, i, i + 1, 100, 0, i * 5000);
+		kvr_sched_prefill_done(s, i, at_ms((i + 1) * 5000));
 	}
-	ask(s, 99, 1, 25000);
+	ask_tokens_of(s, 99, 1, 25000);
 	CU_ASSERT(term[0].us_token > 4000 && term[0].us_token <= 5000);
 	kvr_sched_destroy(s);
 }
@@ -209,11 +212,11 @@ static void nothing_waits_where_nothing_ever_was(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
-	s = make(2);
-	book(s, 0, 1, 10, 0, 0);
-	kvr_sched_prefill_done(s, 0, at(10));
-	ask(s, 9, 1, 10);
+	set_defaults();
+	s = make_ttft_sched(2);
+	book_request(s, 0, 1, 10, 0, 0);
+	kvr_sched_prefill_done(s, 0, at_ms(10));
+	ask_tokens_of(s, 9, 1, 10);
 	CU_ASSERT_EQUAL(terms.n, 2);
 	NEAR(term[0].wait_tokens, 0);
 	NEAR(term[1].wait_tokens, 0);
@@ -225,24 +228,24 @@ static void load_makes_tokens_dear(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
-	s = make(2);
+	set_defaults();
+	s = make_ttft_sched(2);
 	for (uint32_t i = 0; i < 15; i++) {
-		book(s, 0, i + 1, 100, i % 2, i * 1000);
-		kvr_sched_prefill_done(s, 0, at(i * 1000 + 1000));
-		kvr_sched_finish(s, 0, at(i * 1000 + 1000));
+		book_request(s, 0, i + 1, 100, i % 2, i * 1000);
+		kvr_sched_prefill_done(s, 0, at_ms(i * 1000 + 1000));
+		kvr_sched_finish(s, 0, at_ms(i * 1000 + 1000));
 	}
-	ask(s, 77, 10, 29999);
+	ask_tokens_of(s, 77, 10, 29999);
 	NEAR(term[0].rho, 0);
 	NEAR(term[0].us_token, 1000);
-	book(s, 2, 51, 10, 0, 30000);
-	ask(s, 77, 10, 30000);
+	book_request(s, 2, 51, 10, 0, 30000);
+	ask_tokens_of(s, 77, 10, 30000);
 	NEAR(term[1].rho, 0.3 * 15.1 / 60);
 	NEAR(term[1].cost, 100 / (1 - 0.3 * 15.1 / 60));
 	/* Three quiet windows. */
-	kvr_sched_cancel(s, 2, at(30000));
-	book(s, 3, 52, 10, 0, 120000);
-	ask(s, 77, 10, 120000);
+	kvr_sched_cancel(s, 2, at_ms(30000));
+	book_request(s, 3, 52, 10, 0, 120000);
+	ask_tokens_of(s, 77, 10, 120000);
 	NEAR(term[1].rho, 0.3 * 15.1 / 60 * 0.343 + (1 - 0.343) * 0.1 / 180);
 	kvr_sched_destroy(s);
 }
@@ -251,14 +254,14 @@ static void rho_ends_below_one(void)
 {
 	struct kvr_sched *s;
 
-	defaults();
-	s = make(1);
+	set_defaults();
+	s = make_ttft_sched(1);
 	for (uint32_t i = 0; i < 60; i++) {
-		book(s, 0, i + 1, 100, 0, i * 30000);
-		kvr_sched_prefill_done(s, 0, at(i * 30000 + 29999));
-		kvr_sched_finish(s, 0, at(i * 30000 + 29999));
+		book_request(s, 0, i + 1, 100, 0, i * 30000);
+		kvr_sched_prefill_done(s, 0, at_ms(i * 30000 + 29999));
+		kvr_sched_finish(s, 0, at_ms(i * 30000 + 29999));
 	}
-	ask(s, 77, 10, 60 * 30000);
+	ask_tokens_of(s, 77, 10, 60 * 30000);
 	NEAR(term[0].rho, 0.95);
 	NEAR(term[0].cost, 2000);
 	kvr_sched_destroy(s);
@@ -271,27 +274,27 @@ static void roles_have_their_own_terms(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.role = KVR_ROLE_PREFILL;
-	s = make(2);
-	book(s, 0, 1, 8, 0, 0);
-	kvr_sched_prefill_done(s, 0, at(1));
-	ask(s, 2, 6, 1);
+	s = make_ttft_sched(2);
+	book_request(s, 0, 1, 8, 0, 0);
+	kvr_sched_prefill_done(s, 0, at_ms(1));
+	ask_tokens_of(s, 2, 6, 1);
 	NEAR(term[0].decode_weight, 0);
 	NEAR(term[0].cost, 60);
 	kvr_sched_destroy(s);
 	/* A decode leg computes nothing: the cost is kv mode's, blocks in flight. */
 	conf.role = KVR_ROLE_DECODE;
-	s = make(2);
-	book(s, 0, 1, 8, 0, 0);
-	req = *prompt(1, 2, 6, true);
+	s = make_ttft_sched(2);
+	book_request(s, 0, 1, 8, 0, 0);
+	req = *make_prompt(1, 2, 6, true);
 	req.hints = &h;
-	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, NULL, at(0), &d), KVR_SCHED_QUERY);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, NULL, at_ms(0), &d), KVR_SCHED_QUERY);
 	CU_ASSERT(!term[0].by_ttft);
 	NEAR(term[0].cost, 14);
 	NEAR(term[1].cost, 6);
 	/* Sent past the prefill pool, it does. */
-	ask(s, 2, 6, 0);
+	ask_tokens_of(s, 2, 6, 0);
 	NEAR(term[0].cost, 80 + 60 + 4);
 	kvr_sched_destroy(s);
 }
@@ -314,24 +317,24 @@ static void tiers_weights_taints_and_overrides_count(void)
 	struct kvr_sched_decision d;
 	struct kvr_sched *s;
 
-	defaults();
+	set_defaults();
 	conf.decode_active_request_weight = 3;
-	s = make(2);
-	book(s, 0, 2, 8, 0, 0);
-	req = *prompt(1, 2, 10, true);
+	s = make_ttft_sched(2);
+	book_request(s, 0, 2, 8, 0, 0);
+	req = *make_prompt(1, 2, 10, true);
 	/* On 0 1 + 2 * .75 in caches, 8 in flight; on 1 3 + 4 * .25. One request: 3 blocks. */
-	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at_ms(0), &d), KVR_SCHED_QUERY);
 	NEAR(term[0].cost, 80 + 20 + 4 + 30);
 	NEAR(term[1].cost, 60);
-	/* No reuse: what is in flight is nobody's. Credit is of the device, scale of all prefill.
+	/* No reuse: tokens in flight are not shared. Credit is of the device, scale of all prefill.
 	 */
 	req.hints = &over;
-	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at_ms(0), &d), KVR_SCHED_QUERY);
 	NEAR(term[0].cost, 2 * (80 + 100 - 20) + 4 + 30);
 	NEAR(term[1].cost, 2 * (100 - 25));
 	req.hints = &h;
-	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, at(0)), 0);
-	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at(0), &d), KVR_SCHED_QUERY);
+	CU_ASSERT_EQUAL(kvr_sched_worker_set(s, &w, at_ms(0)), 0);
+	CU_ASSERT_EQUAL(kvr_sched_route(s, 1, &req, &ov, at_ms(0), &d), KVR_SCHED_QUERY);
 	NEAR(term[0].cost, 134);
 	NEAR(term[1].cost, 60 * exp(-tanh(1)));
 	kvr_sched_destroy(s);
@@ -341,7 +344,7 @@ static void tiers_weights_taints_and_overrides_count(void)
 
 static double rest[R], until[R], left_w;
 
-static void fill(struct kvr_rand *r, struct cost_in *in)
+static void fill_ranks(struct kvr_rand *r, struct cost_in *in)
 {
 	fill_common(r, in, 50000, 3);
 	in->rest = rest;
@@ -386,7 +389,7 @@ static void kernels_follow_the_formula_to_the_bit_of_each_other(void)
 		struct kernels k;
 		double low;
 
-		fill(&r, &in);
+		fill_ranks(&r, &in);
 		CU_ASSERT_FATAL(kvr_sched__kernels(SCHED_SCALAR, &k));
 		low = k.ttft(&in, cost[0], &top[0]);
 		for (uint32_t i = 0; i < R; i++) {
@@ -412,16 +415,16 @@ static void kernels_follow_the_formula_to_the_bit_of_each_other(void)
 
 int main(void)
 {
-	CU_TestInfo tests[] = {{"terms", what_waits_what_is_left_and_what_decodes},
-			       {"head", only_the_oldest_is_worked_off_and_not_to_the_end},
-			       {"speed", the_speed_is_that_of_the_rank_not_of_a_request},
-			       {"first", the_first_end_is_not_believed_without_bound},
-			       {"never", nothing_waits_where_nothing_ever_was},
-			       {"rho", load_makes_tokens_dear},
-			       {"bound", rho_ends_below_one},
-			       {"roles", roles_have_their_own_terms},
-			       {"weights", tiers_weights_taints_and_overrides_count},
-			       {"kernels", kernels_follow_the_formula_to_the_bit_of_each_other},
+	CU_TestInfo tests[] = {KVR_CASE(what_waits_what_is_left_and_what_decodes),
+			       KVR_CASE(only_the_oldest_is_worked_off_and_not_to_the_end),
+			       KVR_CASE(the_speed_is_that_of_the_rank_not_of_a_request),
+			       KVR_CASE(the_first_end_is_not_believed_without_bound),
+			       KVR_CASE(nothing_waits_where_nothing_ever_was),
+			       KVR_CASE(load_makes_tokens_dear),
+			       KVR_CASE(rho_ends_below_one),
+			       KVR_CASE(roles_have_their_own_terms),
+			       KVR_CASE(tiers_weights_taints_and_overrides_count),
+			       KVR_CASE(kernels_follow_the_formula_to_the_bit_of_each_other),
 			       CU_TEST_INFO_NULL};
 
 	return kvr_test_run("ttft", tests);
