@@ -31,11 +31,11 @@ struct ex_pool {
 struct ex_req {
 	struct kvr_exec_req exec;
 	struct kvr_sc_req *sc;
-	uint64_t open_due; /* its session open is unanswered then; 0: none waits */
+	uint64_t open_due; /* time at which its session open is unanswered; 0: no open */
 	uint64_t stays[2]; /* by leg: sent_ns + 1 of a leg that no other worker took */
 };
 
-/** An event that follows from an earlier one, in its turn. */
+/** A queued event that follows from an earlier one. */
 struct ex_event {
 	STAILQ_ENTRY(ex_event) link;
 	struct kvr_sc_req *r;
@@ -87,7 +87,7 @@ void ex_predict(struct kvr_sc_pool *pool, uint32_t rank, const uint64_t *sh, uin
 
 extern const struct kvr_exec_ops ex_ops;
 
-/** The executor, at the time of the world. */
+/** Return the executor, set to the time of the world. */
 struct kvr_exec *ex_exec(struct kvr_sc_world *w);
 
 /** Write the lines of orders: those about decisions, then those about sessions. A rejection has a
@@ -96,7 +96,7 @@ struct kvr_exec *ex_exec(struct kvr_sc_world *w);
 void ex_write_lines(struct kvr_sc_world *w, struct kvr_sc_req *r, const struct kvr_rq_orders *out,
 		    bool decision);
 
-/** Event @p e of @p r: one step, without the events that follow from it. */
+/** Apply event @p e to @p r: one step, without the events that follow from it. */
 void ex_step(struct kvr_sc_req *r, const struct kvr_rq_event *e);
 
 /** Append an event behind all that are due; ex_run_due() steps them. */

@@ -12,7 +12,7 @@
  * whose tables have another writer than its decisions. `flags` is the rank. */
 #define PREDICTED KVR_RQ_EVENTS_N
 
-/* ---- questions --------------------------------------------------------------------------- */
+/* ---- callbacks --------------------------------------------------------------------------- */
 
 static bool find_worker(void *arg, const struct kvr_rq_pool *p, uint64_t id,
 			struct kvr_rq_worker *out)
@@ -141,7 +141,7 @@ static void carry_out(void *arg, struct kvr_exec_req *req, const struct kvr_rq_o
 	}
 }
 
-/* Once the client has its last message the id is free, although legs may still end. */
+/* The id is free after the last message to the client, although legs may still be active. */
 static void free_id(void *arg, struct kvr_exec_req *req)
 {
 	RTE_SET_USED(arg);
@@ -173,7 +173,7 @@ void ex_step(struct kvr_sc_req *r, const struct kvr_rq_event *e)
 	struct kvr_rq_event is = *e;
 
 	if (e->kind == KVR_RQE_REPEATED && r->r.msg == NULL)
-		is.msg = &r->msg; /* the message was released, and has arrived again */
+		is.msg = &r->msg; /* the message was freed and has arrived again */
 	kvr_exec_step(ex_exec(r->pool->world), &ex_req(r)->exec, &is);
 }
 

@@ -210,8 +210,8 @@ static struct kvr_sc_req *find_opening(const struct kvr_sc_world *w)
 	return first;
 }
 
-/* When a leg of a pair that is in @p state goes to another worker. Other requests wait for a
- * repetition of their client. UINT64_MAX: never, or no other worker took it. */
+/* Return the time to reroute a leg of a pair in @p state. Other requests wait for a retransmission
+ * of their client. UINT64_MAX: never, or no other worker took it. */
 static uint64_t reroute_due(const struct kvr_sc_req *r, uint32_t leg, enum kvr_rq_state state)
 {
 	const struct kvr_rq_ctx ctx = kvr_exec_ctx(ex_exec(r->pool->world));
@@ -222,7 +222,7 @@ static uint64_t reroute_due(const struct kvr_sc_req *r, uint32_t leg, enum kvr_r
 	return kvr_request_reroute_due(&ctx, &r->r, leg);
 }
 
-/* The leg in @p state that goes to another worker first, or NULL. */
+/* Return the leg in @p state to reroute first, or NULL. */
 static struct kvr_sc_req *find_reroute(const struct kvr_sc_world *w, enum kvr_rq_state state,
 				       uint32_t *leg, uint64_t *due)
 {
@@ -258,7 +258,7 @@ static void settle_world(struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r;
 
-	/* A decode leg whose blocks were lost starts over after all else that the line caused. */
+	/* A decode leg whose blocks were lost starts over after all other effects of the line. */
 	do
 		admit_waiting(w);
 	while (reroute_leg(w, KVR_RQS_RUNNING));

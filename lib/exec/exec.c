@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The loop of an executor: the orders of a step are carried out in their order; a question among
- * them, which is the last one, is answered by the next step.
+ * The loop of an executor: carries out the orders of a step in sequence. If the last order is a
+ * question, the next step answers it.
  */
 #include "kvr_exec.h"
 

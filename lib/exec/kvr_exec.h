@@ -37,7 +37,7 @@ struct kvr_exec_pool {
 	void *owner;
 };
 
-/** A request under way. The owner fills it with kvr_exec_req_init(). */
+/** An active request. The owner fills it with kvr_exec_req_init(). */
 struct kvr_exec_req {
 	struct kvr_request *r;
 	struct kvr_rq_msg *msg;
@@ -47,14 +47,14 @@ struct kvr_exec_req {
 };
 
 struct kvr_exec_ops {
-	struct kvr_rq_ops rq; /**< questions of the step functions */
+	struct kvr_rq_ops rq; /**< callbacks of the step functions */
 
 	/** Overlap of a prompt with the ranks of @p pool now. The arrays stay valid until the next
 	 * call. */
 	void (*score)(void *arg, struct kvr_exec_pool *pool, const struct kvr_sched_req *req,
 		      struct kvr_sched_overlap *overlap);
 
-	/** A leg has its decision in @p req->d: @p pool made it. NULL: not reported. */
+	/** @p pool decided a leg; the decision is in @p req->d. NULL: not reported. */
 	void (*decided)(void *arg, struct kvr_exec_req *req, struct kvr_exec_pool *pool);
 
 	/** All orders of a step, before they are carried out. @p decision: the step answered a
@@ -62,7 +62,7 @@ struct kvr_exec_ops {
 	void (*orders)(void *arg, struct kvr_exec_req *req, const struct kvr_rq_orders *out,
 		       bool decision);
 
-	/** One order that the executor does not carry out itself, that is any but DECIDE, HOLD,
+	/** An order that the executor does not carry out itself: any except DECIDE, HOLD,
 	 * KEEP, PREFILL_DONE, OUTPUT, FREE, LEAVE and RELEASE. It must not step @p req. */
 	void (*order)(void *arg, struct kvr_exec_req *req, const struct kvr_rq_order *order);
 
@@ -74,24 +74,26 @@ struct kvr_exec_ops {
 struct kvr_exec {
 	const struct kvr_exec_ops *ops;
 	void *arg;	      /**< first argument of all ops */
-	uint64_t now;	      /**< ns, never falling. Owner sets it */
-	struct kvr_rand rand; /**< of bootstrap rooms */
+	uint64_t now;	      /**< ns, monotonic. Owner sets it */
+	struct kvr_rand rand; /**< for bootstrap rooms */
 };
 
-/** @p pool zeroed but for `owner`. @p n_slots: requests of @p sched at most. @return 0 or -ENOMEM;
- * kvr_exec_pool_fini() after either. */
+/** Initialize @p pool, which is zeroed except for `owner`. @p n_slots: maximum of requests of @p
+ * sched.
+ * @return 0 or -ENOMEM; call kvr_exec_pool_fini() after either. */
 int kvr_exec_pool_init(struct kvr_exec_pool *pool, struct kvr_rq_pool *rq, struct kvr_sched *sched,
 		       uint32_t n_slots);
 void kvr_exec_pool_fini(struct kvr_exec_pool *pool);
 
-/** A request without slots. The memory of @p r, @p msg and @p d stays until the request is done. */
+/** Initialize a request without slots. The memory of @p r, @p msg and @p d stays until the request
+ * is done. */
 void kvr_exec_req_init(struct kvr_exec_req *req, struct kvr_exec_pool *pool, struct kvr_request *r,
 		       struct kvr_rq_msg *msg, struct kvr_sched_decision *d);
 
-/** What step functions of lib/request are called with now. */
+/** Return the context for step functions of lib/request at the current time. */
 struct kvr_rq_ctx kvr_exec_ctx(struct kvr_exec *x);
 
-/** The pool of a leg, and the leg that a pool serves. */
+/** Return the pool of a leg, or the leg that a pool serves. */
 static inline struct kvr_exec_pool *kvr_exec_pool_of(const struct kvr_exec_req *req, uint32_t leg)
 {
 	return leg == KVR_LEG_MAIN ? req->pool : req->pool->prefill;
@@ -103,13 +105,13 @@ static inline uint8_t kvr_exec_leg_of(const struct kvr_exec_req *req,
 	return (uint8_t)(pool == req->pool ? KVR_LEG_MAIN : KVR_LEG_PREFILL);
 }
 
-/** A new request arrives. @p session as in kvr_request_arrive(). */
+/** Start a new request. @p session as in kvr_request_arrive(). */
 void kvr_exec_arrive(struct kvr_exec *x, struct kvr_exec_req *req, struct kvr_rq_session *session);
 
-/** Event @p e of @p req: its step, and the steps that its questions cause. */
+/** Apply event @p e to @p req, including the steps that answer its questions. */
 void kvr_exec_step(struct kvr_exec *x, struct kvr_exec_req *req, const struct kvr_rq_event *e);
 
-/** Admit what the queue of @p pool gives up now, one request after the other. */
+/** Admit the admissible requests of the queue of @p pool, one after the other. */
 void kvr_exec_admit(struct kvr_exec *x, struct kvr_exec_pool *pool);
 
 #endif
