@@ -57,7 +57,7 @@ def pools(rng, k):
 class Scenario:
     """One list of input lines on the pools of triple `k`, and what is known while it is made.
 
-    With `becomes` a worker may become another one without a new life.
+    With `becomes` a worker may become another one in the same incarnation.
     """
 
     def __init__(self, rng, number, k, head, becomes=False):
@@ -83,7 +83,7 @@ class Scenario:
         what = self.rng.random()
         if worker not in self.here or (self.becomes and what < 0.1):
             self.comes(worker, pool)
-        elif what < 0.2:  # a new life
+        elif what < 0.2:  # a new incarnation
             self.say(op='worker_gone', worker=worker)
             self.comes(worker, pool)
         elif what < 0.3:
@@ -248,7 +248,7 @@ class Scenario:
         self.say(op=self.rng.choice(['loads', 'scores']), pool=pool, sequence_hashes=self.prompt())
 
     def make(self, leave=True):
-        """The lines; at the end nothing runs or waits, and with `leave` nobody is there."""
+        """The lines; at the end nothing runs or waits, and with `leave` no worker is left."""
         for _ in range(6):
             self.worker()
         for _ in range(60):

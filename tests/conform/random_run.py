@@ -4,7 +4,7 @@
 
 Each seed is one run of SCENARIOS scenarios, one after the other in pools of their own (generate.py).
 
-Whatever happens: no line is refused but an answer to an open that nobody waits for, the same input
+Whatever happens: no line is refused but an answer to an open that was abandoned, the same input
 gives the same output, a request that was routed or refused is not answered again unless it has
 started over, one that waits is admitted or refused at most once, sessions that are closed were
 bound, and when all requests have ended nothing is booked or waits.

@@ -5,7 +5,7 @@
 kvroute-explain and the stages of the router (conform-frames) must write the same lines: decisions
 in their order, `session`, `expired` and `state` anywhere among the lines of their input line. Left
 out are texts for people, names drawn for transfers, and whether NoEndpoints is worth a retry: a
-router says so while a worker is expected.
+router reports retryable while a worker is expected.
 
 What is not made, as the two are not the same there: a worker that becomes another one without a new
 life. Workers with odd ids leave by silence in frames, the others say GOODBYE. At the end stands how often each operation and
@@ -148,7 +148,7 @@ def shorter(programs, head, lines, seconds):
 
 
 def report(programs, seed, head, scenarios, first):
-    """Say which lines differ: of their scenario alone if they do so alone."""
+    """Print the lines that differ, of a single scenario if it differs alone."""
     at, x, y = first
     whole = [line for s in scenarios for line in s][:at - len(head) + 1]
     start = 0
