@@ -40,7 +40,7 @@ static void print_findings(const struct ctl *c, const json_t *found)
 		       json_string_value(json_object_get(f, "cause")),
 		       json_string_value(json_object_get(f, "remedy")));
 	if (json_array_size(found) == 0)
-		printf("no findings\n");
+		printf("nothing is wrong\n");
 }
 
 enum ctl_status ctl_doctor(struct ctl *c, int argc, char **argv)
