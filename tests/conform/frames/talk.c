@@ -106,8 +106,8 @@ bool talk_renewed(const struct talk *t)
 	       is.handle != t->handle;
 }
 
-/* What no frame says: that a request that waits is bypassed, that a booking was released. */
-static void unsaid(struct kvr_sc_world *w)
+/* Write the lines of events without a frame: a waiting request is bypassed, a booking released. */
+static void write_frameless_lines(struct kvr_sc_world *w)
 {
 	struct kvr_sc_req *r;
 
@@ -166,7 +166,7 @@ static void settle_messages(struct kvr_sc_world *w)
 				client_told(w, &g);
 		}
 		agents_sessions(w);
-		unsaid(w);
+		write_frameless_lines(w);
 		prefill_ends(w);
 		frames_sessions(w);
 	}
