@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 27: the balance of the counters is read while requests come and go on every thread. It holds
+ * The balance of the counters is read while requests come and go on every thread. It holds
  * each time, and a wrong counter is found each time.
  */
 #include "pipeline.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 25: a client is disconnected while its answer ends, within its time limit: it still gets the
+ * A client is disconnected while its answer ends, within its time limit: it still gets the
  * answer. Requests kept for such clients never keep others out.
  */
 #include "peers.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 41: clients that are gone, and frames that were lost with them. The resources of such a
+ * Clients that are gone, and frames that were lost with them. The resources of such a
  * request are freed when no client can be waiting for it any more, not only when its booking
  * reaches the age limit.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 16: the clock of the ingress lcore is ahead of the scheduler's; a waiting request is not old
+ * The clock of the ingress lcore is ahead of the scheduler's; a waiting request is not old
  * because of that.
  */
 #include "peers.h"

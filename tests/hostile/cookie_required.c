@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 12: answers to a forged address must not amplify. An address without a cookie never gets an
+ * Answers to a forged address must not amplify. An address without a cookie never gets an
  * answer longer than its frame, whatever its kind, and nothing is booked for it.
  */
 #include "pipeline.h"

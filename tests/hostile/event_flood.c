@@ -3,7 +3,7 @@
 /*
  * One worker stores garbage beyond the size of the table: the blocks of the other worker stay. The
  * cost of a turn is bounded for any content: a frame with many events is applied over several
- * turns, in order, and acknowledged once (row 15).
+ * turns, in order, and acknowledged once.
  */
 
 #include "kv.h"

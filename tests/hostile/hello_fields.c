@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 40: for every invalid HELLO, the worker and the log get the field, its value and the allowed
+ * For every invalid HELLO, the worker and the log get the field, its value and the allowed
  * values. The log is rate limited.
  */
 #include "pipeline.h"

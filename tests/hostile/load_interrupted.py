@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 37, kvroute-load: interrupted in the middle of a run, it sends no new requests, waits for those in flight, and reports as usual. If a counter
+"""kvroute-load, interrupted in the middle of a run, sends no new requests, waits for those in flight, and reports as usual. If a counter
 that must be 0 is not, it reports that and fails. A second signal ends the wait.
 
 load_interrupted.py KVROUTE KVROUTE_LOAD

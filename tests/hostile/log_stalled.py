@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 7: standard error is a full pipe without a reader. The router keeps working and writes the log lines afterwards. Telemetry counts lines that
+"""Standard error is a full pipe without a reader. The router keeps working and writes the log lines afterwards. Telemetry counts lines that
 were written, dropped and limited, and these equal the lines read.
 
 log_stalled.py KVROUTE KVROUTE_LOAD

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 33: hostile peers on the memif socket; the router survives, leaks nothing and still routes.
+"""Hostile peers on the memif socket; the router survives, leaks nothing and still routes.
 
 memif_connects.py KVROUTE KVROUTE_LOAD
 """

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 37: the router under a memif peer dies and starts again: the peer reconnects and nothing is lost. Or the peer is the server and dies, and the
+"""The router under a memif peer dies and starts again: the peer reconnects and nothing is lost. Or the peer is the server and dies, and the
 router, its client, reconnects. kvroute-load reports losses by its exit status.
 
 memif_peer_restart.py KVROUTE KVROUTE_LOAD

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 42: the next hop to a worker or a client changes (a gateway fails over, a machine or card is
+ * The next hop to a worker or a client changes (a gateway fails over, a machine or card is
  * replaced) while its address stays. Only frames of that peer change it.
  */
 #include "peers.h"

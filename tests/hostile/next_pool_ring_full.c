@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 20: a CANCEL or PROBE that finds the ring of the next pool full is counted. On several
+ * A CANCEL or PROBE that finds the ring of the next pool full is counted. On several
  * threads its scheduler may have freed space: a frame that is not counted is answered.
  */
 #include "lcore/mailbox.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 13: a flood against an ingress lcore, in a model of the lcore's time: a device ring of 4,096,
+ * A flood against an ingress lcore, in a model of the lcore's time: a device ring of 4,096,
  * bursts of 32, and a rejection that costs a third of a decision. The admitted part of the flood
  * must settle at the capacity of the lcore, and other sources must not be affected.
  */

@@ -234,7 +234,7 @@ static void a_worker_of_many_ranks_restarts(void)
 	pipeline_stop();
 }
 
-/* Row 29: a frame that finds the event ring full is answered with BUSY, not dropped. */
+/* A frame that finds the event ring full is answered with BUSY, not dropped. */
 static void a_full_ring_answers_busy(void)
 {
 	struct kvr_wire_kv_ack a;

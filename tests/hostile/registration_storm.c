@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 4: a worker sends thousands of HELLOs per second, each with a new epoch, beside the
+ * A worker sends thousands of HELLOs per second, each with a new epoch, beside the
  * heartbeats of a thousand other workers. In virtual time, frame by frame; perf/e2e/storm does the
  * same with a clock and a real router.
  */

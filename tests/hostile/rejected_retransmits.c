@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 26: a client that asks again about its ended request gets the same outcome, with the reason.
+ * A client that asks again about its ended request gets the same outcome, with the reason.
  */
 #include "peers.h"
 

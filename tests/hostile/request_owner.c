@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 11: a peer that knows the ids of a request, but does not have the address of its ROUTE,
+ * A peer that knows the ids of a request, but does not have the address of its ROUTE,
  * changes nothing. A retransmission must be the same message in every byte.
  */
 #include "peers.h"

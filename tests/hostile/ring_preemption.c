@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 17: control is preempted between the two steps of a ring operation, and does not return.
+ * Control is preempted between the two steps of a ring operation, and does not return.
  * Another writer of that ring would have to wait; packet lcores continue, because they never write
  * to a ring of control.
  */

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 6: the router is stopped and continues (SIGSTOP, SIGCONT; a pause of the virtual machine looks the same) for longer than dead_ms. Its own
+"""The router is stopped and continues (SIGSTOP, SIGCONT; a pause of the virtual machine looks the same) for longer than dead_ms. Its own
 stall is not silence of workers: the backlog is read before any worker is judged.
 
 protocol_test.sh of tests/smoke starts it: router_pause.py KVROUTE

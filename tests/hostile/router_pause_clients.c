@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 6 for clients and sessions: while the router is paused it receives no frames, so the pause
+ * While the router is paused it receives no frames, so the pause
  * does not count as silence of clients, and no session expires in it.
  */
 #include "peers.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 24, workers: the only worker of a pool restarts while requests wait for it. They keep waiting
+ * The only worker of a pool restarts while requests wait for it. They keep waiting
  * and are dispatched to the new incarnation; those of the old one are lost. On one thread, and with
  * polling threads, where turns pass between any two calls.
  */

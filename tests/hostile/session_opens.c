@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rows 18 and 23: a session id is opened by one request at a time; a session that a worker has
- * opened is bound or closed; pending closes cost an open nothing. Row 11 for sessions: only the
+ * opened is bound or closed; pending closes cost an open nothing. Only the
  * client that has bound an id can release it.
  */
 #include "peers.h"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 36: SIGTERM with live requests, a second SIGTERM, SIGHUP, SIGUSR1.
+"""SIGTERM with live requests, a second SIGTERM, SIGHUP, SIGUSR1.
 
 protocol_test.sh of tests/smoke starts it: shutdown.py KVROUTE
 """

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 36: the effect of a stop on requests that no worker has yet: in the queue, in late binding,
+ * The effect of a stop on requests that no worker has yet: in the queue, in late binding,
  * in the middle of a long prompt, in a ring, while their session is opened, behind the other leg.
  * Each gets Shutdown once, and again when its client asks. No request is accepted afterwards,
  * whichever other one ends.

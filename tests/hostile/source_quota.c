@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 13: one source uses everything. Quotas bound the requests, waiting frames, answers and
+ * One source uses everything. Quotas bound the requests, waiting frames, answers and
  * control frames of each source address; the other source (10.0.0.3) is always served.
  */
 #include "kv.h"

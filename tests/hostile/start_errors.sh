@@ -54,7 +54,7 @@ ends() {
 	rc=$?
 }
 
-# Row 38: each of them one line.
+# Each of them one line.
 twice() { sed "s/^$1 = .*/$1 = $2/"; }
 conf net_af_packet0,iface=kvr-absent | refuse interface 'device: no such interface: "kvr-absent".*ip link'
 conf 0000:ff:1f.7 | refuse pci 'device: no such PCI device: "0000:ff:1f.7"'
@@ -91,7 +91,7 @@ if [ "$(id -u)" -eq 0 ] && command -v setpriv >/dev/null; then
 	esac
 fi
 
-# Row 35: more than there is, in a line; a long start speaks and can be stopped.
+# More than there is, in a line; a long start speaks and can be stopped.
 have=$(awk '/^MemAvailable/ {print int($2 / 1024)}' /proc/meminfo)
 all=$(awk '/^MemTotal/ {print int($2 / 1024)}' /proc/meminfo) # others may leave meanwhile
 conf net_null0 | twice memory_mb "$all" | refuse memory 'memory_mb: got .* leaves [0-9]+ MiB'
@@ -117,7 +117,7 @@ if [ "$have" -gt 6000 ]; then
 	fi
 fi
 
-# Row 34: without standard files; the router becomes ready, and file 1 is not reused.
+# Without standard files; the router becomes ready, and file 1 is not reused.
 conf net_null0 >"$dir/s.conf"
 for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
 	rm -rf "/var/run/dpdk/kvr-rs35-$$" "/tmp/dpdk/kvr-rs35-$$" # what a router that was ended early has left
@@ -146,13 +146,13 @@ for closed in '<&-' '>&-' '2>&-' '<&- >&- 2>&-'; do
 	[ "$rc" = 0 ] || fail "closed $closed: SIGTERM: exit $rc"
 done
 
-# Row 38: a file prefix that is in use.
+# A file prefix that is in use.
 "$kvroute" --config "$dir/s.conf" >"$dir/one.log" 2>&1 &
 pid=$!
 pids+=("$pid")
 ready "$dir/one.log" $pid || fail "no start: $(cat "$dir/one.log")"
 conf net_null0 | refuse prefix 'file_prefix: "kvr-rs35-[0-9]+" is in use by another process'
-# Row 39: --check=full beside a router that runs, silent; what only a start can see.
+# --check=full beside a router that runs, silent; what only a start can see.
 out=$("$kvroute" --config "$dir/s.conf" --check=full 2>&1) && [ -z "$(grep -v 'msg="starting: ' <<<"$out")" ] || fail "check=full: $out"
 conf net_af_packet0,iface=kvr-absent >"$dir/f.conf"
 "$kvroute" --config "$dir/f.conf" --check || fail "--check looks for interfaces"

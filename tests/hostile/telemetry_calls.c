@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 19: the cost of operators' queries to a packet lcore does not depend on the number of
+ * The cost of operators' queries to a packet lcore does not depend on the number of
  * workers. A page of /kvroute/workers is one call to each lcore with a scheduler.
  */
 #include "pair.h"
@@ -68,7 +68,7 @@ static void the_call_covers_every_worker(void)
 }
 
 /*
- * Row 36: the duration of a stop does not depend on the number of request slots. A wait of the
+ * The duration of a stop does not depend on the number of request slots. A wait of the
  * control thread for an lcore lasts as long as a busy machine makes it, so waits are counted
  * instead.
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 1: an ingress lcore rejects ROUTEs while the scheduler, on another thread, makes requests
+ * An ingress lcore rejects ROUTEs while the scheduler, on another thread, makes requests
  * wait and releases them. The number of waiting frames has one writer: in the end it is 0, and
  * requests may still wait.
  */

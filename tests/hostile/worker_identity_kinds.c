@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Row 8: a frame of any kind from an agent counts only with the worker's id, its present epoch and
+ * A frame of any kind from an agent counts only with the worker's id, its present epoch and
  * its path, all three. The same frames change nothing when they come from another address, with the
  * old epoch, before HELLO, or from an unknown worker.
  */

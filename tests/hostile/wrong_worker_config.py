@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Row 40: a worker that does not fit is rejected with field, value and the pool's value, in REJECTED and in the log; a request for an unknown pool,
+"""A worker that does not fit is rejected with field, value and the pool's value, in REJECTED and in the log; a request for an unknown pool,
 one that is too long, or one for a pool without workers is rejected with numbers.
 
 protocol_test.sh of tests/smoke starts it: wrong_worker_config.py KVROUTE
